@@ -1,0 +1,28 @@
+"""Bases: the functions one input is expanded in, and the short span of their products."""
+
+from .base import Basis
+from .bspline import BSpline
+from .categorical import Categorical
+from .chebyshev import Chebyshev
+from .fourier import Fourier
+from .missing import Gapped
+from .polynomial import Polynomial
+
+BASES: dict[str, type[Basis]] = {
+    "chebyshev": Chebyshev,
+    "polynomial": Polynomial,
+    "fourier": Fourier,
+    "bspline": BSpline,
+    "categorical": Categorical,
+}
+
+__all__ = [
+    "BASES",
+    "BSpline",
+    "Basis",
+    "Categorical",
+    "Chebyshev",
+    "Fourier",
+    "Gapped",
+    "Polynomial",
+]

@@ -1,0 +1,210 @@
+"""The contract of a basis, and the packed fallback that makes any ``phi`` work.
+
+A basis gives one input its M functions phi_m. Their products span a space of dimension K,
+often far below M (M + 1) / 2, and the engine works in that space only:
+
+    phi_i(x) phi_j(x) = sum_k table[i * M + j, k] psi_k(x)
+
+``gram`` turns sums over rows of psi into sums over rows of products, ``adjoint`` is its
+transpose. One sparse table defines both, so a new basis writes ``phi``, ``psi`` and the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from array_api_compat import array_namespace, device, is_numpy_array
+from sklearn.base import BaseEstimator
+
+Array = Any  # an array of any array-API namespace
+
+
+class Basis(BaseEstimator):
+    """Functions of one input on [-1, 1]; subclass with ``phi`` alone, or also ``psi`` and a table.
+
+    ``fit`` sees the column already scaled to [-1, 1] (columns.py does that) and decides M. Values
+    outside [-1, 1] are held at the nearer end, so every function stays within its training bounds.
+
+    Attributes
+    ----------
+    n_functions_ : int
+        M, the number of functions.
+    n_products_ : int
+        K, the number of functions psi that span their products.
+    table_ : scipy.sparse.csr_array of shape (M * M, K)
+        Row i * M + j holds the coefficients of phi_i phi_j in psi.
+    degrees_ : ndarray of shape (M,)
+        How wiggly each function is, 0 for the smoothest; the smoothness prior decays in it.
+    constant_ : ndarray of shape (M,)
+        Coefficients with which the functions come closest to the constant 1.
+
+    Examples
+    --------
+    A basis of one's own needs ``phi`` and nothing else:
+
+    >>> import numpy as np
+    >>> from btnkm.bases import Basis
+    >>> class Hinges(Basis):
+    ...     def phi(self, x):
+    ...         return np.stack([np.ones_like(x), np.maximum(x, 0), np.maximum(-x, 0)], axis=1)
+    >>> basis = Hinges().fit(np.linspace(-1, 1, 9))
+    >>> basis.n_functions_, basis.n_products_
+    (3, 6)
+    """
+
+    n_functions_: int
+    n_products_: int
+    table_: sp.csr_array
+    degrees_: np.ndarray
+    constant_: np.ndarray
+
+    def fit(self, x: np.ndarray) -> Self:
+        """Take M from ``phi`` on the distinct values of ``x`` (n,), and the packed products."""
+        phi = np.asarray(self.phi(thin(distinct(self.hold(x)))))
+        if phi.ndim != 2:
+            raise ValueError(
+                f"phi must return an array of shape (n, M), got shape {phi.shape}; "
+                "return one column per function."
+            )
+        m = phi.shape[1]
+        return self._set(packed_table(m), np.arange(m), closest_to_one(phi))
+
+    def hold(self, x: Array) -> Array:
+        """Return ``x`` with values outside [-1, 1], infinite ones too, moved to the nearer end."""
+        return array_namespace(x).clip(x, -1.0, 1.0)
+
+    def phi(self, x: Array) -> Array:
+        """Return the functions at x: (n,) -> (n, M)."""
+        raise NotImplementedError(f"{type(self).__name__} must define phi(x): (n,) -> (n, M).")
+
+    def psi(self, x: Array) -> Array:
+        """Return the product functions at x: (n,) -> (n, K). Fallback: every pair i <= j."""
+        phi = self.phi(x)
+        return pair_products(phi, *np.triu_indices(phi.shape[1]))
+
+    def features(self, x: Array) -> tuple[Array, Array]:
+        """Return ``phi(x)`` and ``psi(x)`` together; override where one contains the other."""
+        return self.phi(x), self.psi(x)
+
+    def gram(self, sums: np.ndarray) -> np.ndarray:
+        """Return sum_n phi_i phi_j h_p from sum_n psi_k h_p: (K, P) -> (M, M, P)."""
+        m = self.n_functions_
+        products: np.ndarray = self.table_ @ sums
+        return products.reshape(m, m, -1)
+
+    def adjoint(self, coefficients: np.ndarray) -> np.ndarray:
+        """Return c with sum_ij E_ijp phi_i phi_j = sum_k c_kp psi_k: (M, M, P) -> (K, P)."""
+        m = self.n_functions_
+        summed: np.ndarray = self.table_.T @ coefficients.reshape(m * m, -1)
+        return summed
+
+    def _set(self, table: sp.csr_array, degrees: np.ndarray, constant: np.ndarray) -> Self:
+        """Store what every fitted basis has; M and K follow from the arrays."""
+        self.n_functions_, self.n_products_ = len(degrees), table.shape[1]
+        self.table_ = table
+        # Floats, because integers cannot be raised to the negative powers of a smoothness prior.
+        self.degrees_, self.constant_ = degrees.astype(float), constant.astype(float)
+        return self
+
+
+def product_table(m: int, k: int, *terms: tuple[Any, Any]) -> sp.csr_array:
+    """Return the (m * m, k) table with phi_i phi_j = sum over terms of coef_ij psi_{index_ij}.
+
+    Each term is a pair (index, coefficient), both of shape (m, m) or broadcast to it.
+    """
+    index = np.concatenate([np.broadcast_to(i, (m, m)).ravel() for i, _ in terms])
+    coefficient = np.concatenate([np.broadcast_to(c, (m, m)).ravel() for _, c in terms])
+    rows = np.tile(np.arange(m * m), len(terms))
+    used = coefficient != 0
+    entries = (coefficient[used].astype(float), (rows[used], index[used]))
+    return sp.csr_array(entries, shape=(m * m, k))
+
+
+def packed_table(m: int) -> sp.csr_array:
+    """Return the table of the packed fallback: psi holds every phi_i phi_j with i <= j."""
+    i, j = np.triu_indices(m)
+    index = np.empty((m, m), dtype=int)
+    index[i, j] = index[j, i] = np.arange(len(i))
+    return product_table(m, len(i), (index, 1.0))
+
+
+def pair_products(phi: Array, i: np.ndarray, j: np.ndarray) -> Array:
+    """Return the columns phi_i * phi_j for the given pairs: (n, M) -> (n, len(i))."""
+    xp = array_namespace(phi)
+    i, j = (xp.asarray(index, device=device(phi)) for index in (i, j))
+    return xp.take(phi, i, axis=1) * xp.take(phi, j, axis=1)
+
+
+def collect(functions: Iterable[Array], count: int) -> Array:
+    """Return the first ``count`` of the functions, each (n,), as columns: (n, count)."""
+    taken = islice(functions, count)
+    first = next(taken)
+    if not is_numpy_array(first):
+        return array_namespace(first).stack([first, *taken]).T
+    # One function per contiguous row, transposed at the end: no strided writes, and the pages
+    # of the result are the only large memory touched.
+    out = np.empty((count, len(first)), dtype=first.dtype)
+    out[0] = first
+    for row, function in zip(out[1:], taken, strict=True):
+        row[:] = function
+    return out.T
+
+
+def recurrence(first: Array, second: Array, twice: Array) -> Iterator[Array]:
+    """Yield f_0, f_1, .. without end, from f_{k+1} = twice * f_k - f_{k-1}."""
+    while True:
+        yield first
+        first, second = second, twice * second - first
+
+
+def distinct(x: np.ndarray) -> np.ndarray:
+    """Return the sorted distinct values of a column, which must hold no NaN and not be empty."""
+    values = np.unique(x)
+    if values.size == 0:
+        raise ValueError("x must hold at least one value, got none; drop the column.")
+    if np.isnan(values[-1]):
+        raise ValueError("x must hold no NaN, got some; wrap the basis in Gapped(basis).")
+    return values
+
+
+def thin(values: np.ndarray, most: int = 4096) -> np.ndarray:
+    """Return about ``most`` of the sorted values, evenly taken, so that fits stay cheap."""
+    return values[:: max(1, len(values) // most)]
+
+
+def count_functions(n_basis: Any, values: np.ndarray) -> int:
+    """Return M: ``n_basis``, but never more than there are distinct values."""
+    check_integer("n_basis", n_basis, 1)
+    return int(min(n_basis, len(values)))
+
+
+def closest_to_one(phi: np.ndarray) -> np.ndarray:
+    """Return the least-squares coefficients of the constant 1, the shortest that do."""
+    # The cut-off keeps nearly dependent functions from answering with huge cancelling numbers.
+    coefficients: np.ndarray = np.linalg.lstsq(phi, np.ones(len(phi)), rcond=1e-4)[0]
+    return coefficients
+
+
+def check_integer(name: str, value: Any, least: int) -> None:
+    """Raise one clear sentence unless ``value`` is an integer of at least ``least``."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(
+            f"{name} must be an integer of at least {least}, got {value!r}; "
+            f"pass for example {name}={max(least, 3)}."
+        )
+
+
+def check_real(name: str, value: Any, above: float, example: float) -> None:
+    """Raise one clear sentence unless ``value`` is a finite number greater than ``above``."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not above < value < np.inf:
+        bound = f" greater than {above:g}" if np.isfinite(above) else ""
+        raise ValueError(
+            f"{name} must be a finite number{bound}, got {value!r}; "
+            f"pass for example {name}={example:g}."
+        )

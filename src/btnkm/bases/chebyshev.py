@@ -1,0 +1,59 @@
+"""Chebyshev polynomials: the default basis, well conditioned at every degree."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from .base import Array, Basis, collect, count_functions, distinct, product_table, recurrence
+
+
+class Chebyshev(Basis):
+    """Chebyshev polynomials T_0 .. T_{M-1}, where T_m(cos t) = cos(m t).
+
+    A product of two is half the sum of two others, T_i T_j = (T_{i+j} + T_{|i-j|}) / 2, so
+    K = 2 M - 1. Values outside [-1, 1] are held at the nearer end.
+
+    Parameters
+    ----------
+    n_basis : int, default=20
+        The number of functions M; a column with fewer distinct values gets as many as it has.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from btnkm.bases import Chebyshev
+    >>> basis = Chebyshev(n_basis=3).fit(np.linspace(-1, 1, 9))
+    >>> basis.phi(np.array([0.5])).tolist()
+    [[1.0, 0.5, -0.5]]
+    """
+
+    def __init__(self, n_basis: int = 20) -> None:
+        self.n_basis = n_basis
+
+    def fit(self, x: np.ndarray) -> Self:
+        """Decide M from the distinct values of ``x`` (n,) and build the product table."""
+        m = count_functions(self.n_basis, distinct(self.hold(x)))
+        i = np.arange(m)
+        total, difference = i[:, None] + i, np.abs(i[:, None] - i)
+        table = product_table(m, 2 * m - 1, (total, 0.5), (difference, 0.5))
+        return self._set(table, i, i == 0)
+
+    def phi(self, x: Array) -> Array:
+        """Return T_0 .. T_{M-1} at x: (n,) -> (n, M)."""
+        return self._polynomials(x, self.n_functions_)
+
+    def psi(self, x: Array) -> Array:
+        """Return T_0 .. T_{2M-2} at x: (n,) -> (n, 2 M - 1)."""
+        return self._polynomials(x, self.n_products_)
+
+    def features(self, x: Array) -> tuple[Array, Array]:
+        """Return ``phi(x)`` and ``psi(x)``; the first is a view of the second."""
+        psi = self.psi(x)
+        return psi[:, : self.n_functions_], psi
+
+    def _polynomials(self, x: Array, count: int) -> Array:
+        x = self.hold(x)
+        return collect(recurrence(array_namespace(x).ones_like(x), x, 2.0 * x), count)

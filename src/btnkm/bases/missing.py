@@ -1,0 +1,134 @@
+"""Missing values: a wrapper that gives any basis an answer to NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+import numpy as np
+import scipy.sparse as sp
+from array_api_compat import array_namespace, device
+from sklearn.base import clone
+
+from .base import Array, Basis
+
+BLOCK = 65_536  # rows at a time while averaging, so that memory does not grow with n
+
+
+class Gapped(Basis):
+    """The functions of another basis, plus one that is 1 where the value is missing (NaN).
+
+    If ``fit`` saw missing values, the first coordinate is 1 and the others 0 for a missing row. If it
+    saw none, a NaN later is the training average instead: phi and psi take their means over the
+    training rows, which integrates the unknown input out of first and second moments alike. If it
+    saw nothing else, the only function is the constant 1. Values outside [-1, 1] are held at the
+    nearer end, for a basis that does not do so itself too.
+
+    Parameters
+    ----------
+    basis : Basis
+        The basis for the observed values; it is cloned, not changed.
+
+    Attributes
+    ----------
+    basis_ : Basis or None
+        The fitted basis; None if every value was missing.
+    saw_missing_ : bool
+        Whether ``fit`` saw a missing value.
+    missing_phi_, missing_psi_ : ndarray of shape (M,) and (K,)
+        The rows of phi and psi that stand for a missing value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from btnkm.bases import Chebyshev, Gapped
+    >>> basis = Gapped(Chebyshev(n_basis=2)).fit(np.array([-1.0, 0.5, np.nan]))
+    >>> basis.phi(np.array([0.5, np.nan])).tolist()
+    [[0.0, 1.0, 0.5], [1.0, 0.0, 0.0]]
+    """
+
+    def __init__(self, basis: Basis) -> None:
+        self.basis = basis
+
+    def fit(self, x: np.ndarray) -> Self:
+        """Fit the inner basis to the observed values of ``x`` (n,); see whether any are missing."""
+        if not isinstance(self.basis, Basis):
+            raise ValueError(
+                f"basis must be a Basis, got {self.basis!r}; pass for example Chebyshev()."
+            )
+        x = np.asarray(x)
+        missing = np.isnan(x)
+        observed = x[~missing]
+        self.saw_missing_ = bool(missing.any())
+        self.basis_: Basis | None = None
+        if observed.size == 0:
+            self.missing_phi_ = self.missing_psi_ = np.ones(1)
+            return self._set(sp.csr_array(np.ones((1, 1))), np.zeros(1), np.ones(1))
+        inner = clone(self.basis)
+        observed = inner.hold(observed)
+        self.basis_ = inner.fit(observed)
+        # Any value seen in training will do: the rows it fills in are overwritten.
+        self.filler_ = float(observed[0])
+        m, k = inner.n_functions_, inner.n_products_
+        if not self.saw_missing_:
+            self.missing_phi_, self.missing_psi_ = _means(inner, observed)
+            return self._set(inner.table_, inner.degrees_, inner.constant_)
+        self.missing_phi_, self.missing_psi_ = np.eye(1, m + 1)[0], np.eye(1, k + 1)[0]
+        degrees, constant = np.append(0, inner.degrees_), np.append(1, inner.constant_)
+        return self._set(_bordered(inner.table_, m), degrees, constant)
+
+    def phi(self, x: Array) -> Array:
+        """Return the inner functions, and the missing row's for NaN: (n,) -> (n, M)."""
+        return self._evaluate(x, lambda basis, x: (basis.phi(x),), (self.missing_phi_,))[0]
+
+    def psi(self, x: Array) -> Array:
+        """Return the inner products, and the missing row's for NaN: (n,) -> (n, K)."""
+        return self._evaluate(x, lambda basis, x: (basis.psi(x),), (self.missing_psi_,))[0]
+
+    def features(self, x: Array) -> tuple[Array, Array]:
+        """Return ``phi(x)`` and ``psi(x)`` from one evaluation of the inner basis."""
+        rows = self.missing_phi_, self.missing_psi_
+        phi, psi = self._evaluate(x, lambda basis, x: basis.features(x), rows)
+        return phi, psi
+
+    def _evaluate(
+        self,
+        x: Array,
+        evaluate: Callable[[Basis, Array], tuple[Array, ...]],
+        rows: tuple[np.ndarray, ...],
+    ) -> tuple[Array, ...]:
+        """Evaluate the inner basis at x, then put ``rows`` where x is NaN."""
+        xp = array_namespace(x)
+        if self.basis_ is None:
+            return tuple(xp.ones_like(x)[:, None] for _ in rows)
+        missing = xp.isnan(x)
+        filled = xp.where(missing, xp.full_like(x, self.filler_), x)
+        inner = evaluate(self.basis_, self.basis_.hold(filled))
+        if not self.saw_missing_ and not bool(xp.any(missing)):
+            return inner
+        if self.saw_missing_:
+            inner = tuple(xp.concat([xp.zeros_like(a[:, :1]), a], axis=1) for a in inner)
+        return tuple(
+            xp.where(missing[:, None], xp.asarray(row, dtype=a.dtype, device=device(a)), a)
+            for a, row in zip(inner, rows, strict=True)
+        )
+
+
+def _means(basis: Basis, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the averages over x of phi (M,) and psi (K,)."""
+    phi, psi = np.zeros(basis.n_functions_), np.zeros(basis.n_products_)
+    for start in range(0, len(x), BLOCK):
+        block_phi, block_psi = basis.features(x[start : start + BLOCK])
+        phi += block_phi.sum(axis=0)
+        psi += block_psi.sum(axis=0)
+    return phi / len(x), psi / len(x)
+
+
+def _bordered(table: sp.csr_array, m: int) -> sp.csr_array:
+    """Return the table with one more function in front, whose only product is its own square."""
+    entries = table.tocoo()
+    i, j = np.divmod(entries.row, m)
+    size, k = m + 1, table.shape[1]
+    rows = np.append(0, (i + 1) * size + j + 1)
+    values = (np.append(1.0, entries.data), (rows, np.append(0, entries.col + 1)))
+    return sp.csr_array(values, shape=(size * size, k + 1))
