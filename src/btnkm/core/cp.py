@@ -1,0 +1,210 @@
+"""The CP network: f(x) = sum_r prod_d z_r^(d)(x), its per-sample moments and their sums over rows.
+
+For one mode, z = W^T phi has mean zbar = E[W]^T phi (R,) and second moment Z = E[z z^T] (R, R).
+Z is symmetric and lives packed as P = R (R + 1) / 2 pairs r <= s. Products of functions are
+expressed in psi (see bases/base.py), so that Z of all rows is one matrix product, psi times a
+(K, P) matrix of ``Terms``; and so is the sum over rows that a block update needs.
+
+Row-side arrays follow the namespace of the features; small arrays are NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from .state import Factor, Mode
+
+Array = Any
+
+# Products over modes are brought back to size one every so many modes, so that hundreds of inputs
+# neither overflow nor underflow; a handful of modes cannot leave the range of a double.
+RESCALE_EVERY = 16
+
+
+@lru_cache(maxsize=256)
+def pairs(rank: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return r, s of each packed pair r <= s, and how often the pair stands in an (R, R) matrix."""
+    r, s = np.triu_indices(rank)
+    return r, s, np.where(r == s, 1.0, 2.0)
+
+
+class Moments(NamedTuple):
+    """Per-sample moments of a product over some modes, to be multiplied by 2**exponent (4**…).
+
+    ``second`` is None in the warm phase: it is then the outer product of ``mean`` with itself.
+    ``exponent`` is None where nothing was rescaled.
+    """
+
+    mean: Array  # (n, R)
+    second: Array | None  # (n, P)
+    exponent: Array | None  # (n,)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the rows need to know of one mode's q(W).
+
+    Attributes
+    ----------
+    mean : ndarray of shape (n_phi, R)
+        E[W], zero in rows of functions that were dropped.
+    second : ndarray of shape (K, P) or None
+        Coefficients of Z in psi; None leaves the covariance out (warm phase).
+    """
+
+    mean: np.ndarray
+    second: np.ndarray | None
+
+    def scale(self, factors: np.ndarray) -> Terms:
+        """Return the terms after component r of W was multiplied by ``factors[r]``."""
+        r, s, _ = pairs(len(factors))
+        second = None if self.second is None else self.second * (factors[r] * factors[s])
+        return Terms(self.mean * factors, second)
+
+
+def terms(mode: Mode, factor: Factor, *, spread: bool) -> Terms:
+    """Return the terms of one mode; ``spread=False`` leaves the covariance out."""
+    rank = factor.mean.shape[1]
+    mean = np.zeros((mode.n_phi, rank))
+    mean[mode.keep] = factor.mean
+    if not spread:
+        return Terms(mean, None)
+    r, s, _ = pairs(rank)
+    columns = np.ascontiguousarray(factor.mean.T)
+    products = factor.cov[r, :, s, :]
+    products += columns[r][:, :, None] * columns[s][:, None, :]
+    return Terms(mean, mode.adjoint(products))
+
+
+def moments(features: tuple[Array, Array], term: Terms) -> Moments:
+    """Return zbar and Z of every row for one mode."""
+    phi, psi = features
+    xp = array_namespace(phi)
+    mean = phi[:, : term.mean.shape[0]] @ xp.asarray(term.mean)
+    if term.second is None:
+        return Moments(mean, None, None)
+    return Moments(mean, psi[:, : term.second.shape[0]] @ xp.asarray(term.second), None)
+
+
+def multiply(a: Moments | None, b: Moments | None) -> Moments | None:
+    """Return the moments of a product of independent factors; None stands for the constant 1."""
+    if a is None or b is None:
+        return b if a is None else a
+    second = None if a.second is None else a.second * b.second
+    exponents = [m.exponent for m in (a, b) if m.exponent is not None]
+    return Moments(a.mean * b.mean, second, sum(exponents[1:], exponents[0]) if exponents else None)
+
+
+def rescale(a: Moments) -> Moments:
+    """Divide each row by the power of two nearest its size; exact, and undone by ``expand``."""
+    xp = array_namespace(a.mean)
+    size = xp.max(xp.abs(a.mean), axis=1)
+    if a.second is not None:
+        size = xp.maximum(size, xp.sqrt(xp.max(xp.abs(a.second), axis=1)))
+    tiny = xp.finfo(size.dtype).smallest_normal
+    shift = xp.round(xp.log2(xp.where(size > tiny, size, xp.ones_like(size))))
+    factor = xp.pow(xp.full_like(shift, 2.0), -shift)[:, None]
+    second = None if a.second is None else a.second * factor * factor
+    exponent = shift if a.exponent is None else a.exponent + shift
+    return Moments(a.mean * factor, second, exponent)
+
+
+def expand(a: Moments) -> Moments:
+    """Multiply the exponents back in."""
+    if a.exponent is None:
+        return a
+    xp = array_namespace(a.mean)
+    # beyond these the result is 0 or overflows whichever way it is computed
+    factor = xp.pow(xp.full_like(a.exponent, 2.0), xp.clip(a.exponent, -1000.0, 500.0))[:, None]
+    second = None if a.second is None else a.second * factor * factor
+    return Moments(a.mean * factor, second, None)
+
+
+class Environments:
+    """Products of the modes left and right of each mode, for one block of rows.
+
+    Moving from mode to mode extends one side by one mode and reuses the rest, whatever the order
+    of the updates. With ``keep=False`` nothing outlives a call and every product is made anew.
+    """
+
+    def __init__(self, n_modes: int, *, keep: bool) -> None:
+        self.n_modes = n_modes
+        self.keep = keep
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: the factors changed in more than one mode."""
+        self._left: list[Moments | None] = [None]  # _left[d] is the product of modes 0 .. d-1
+        self._right: list[Moments | None] = [None]  # _right[j] is that of the last j modes
+
+    def changed(self, d: int) -> None:
+        """Forget what depends on mode ``d``."""
+        del self._left[d + 1 :]
+        del self._right[self.n_modes - d :]
+
+    def outside(self, d: int, moments_of: Callable[[int], Moments]) -> Moments | None:
+        """Return the product over all modes but ``d``; None if there is no other."""
+        for k in range(len(self._left) - 1, d):
+            self._extend(self._left, k + 1, moments_of(k))
+        for j in range(len(self._right), self.n_modes - d):
+            self._extend(self._right, j, moments_of(self.n_modes - j))
+        both = multiply(self._left[d], self._right[self.n_modes - 1 - d])
+        if not self.keep:
+            self.reset()
+        return None if both is None else expand(both)
+
+    def _extend(self, side: list[Moments | None], length: int, step: Moments) -> None:
+        product = multiply(side[-1], step)
+        assert product is not None
+        side.append(rescale(product) if length % RESCALE_EVERY == 0 else product)
+        if not self.keep:
+            side[:-1] = [None] * (len(side) - 1)
+
+
+def block_sums(
+    features: tuple[Array, Array],
+    outside: Moments | None,
+    y: Array,
+    weight: Array | None,
+    mode: Mode,
+    rank: int,
+) -> tuple[Array, Array]:
+    """Return what one mode's update needs from one block of rows; it adds up over blocks.
+
+    Returns
+    -------
+    second : array of shape (K, P)
+        sum_n s_n psi_k H_p, with H the second moments of the other modes' product.
+    linear : array of shape (n_phi, R)
+        sum_n s_n y_n phi_m g_r, with g the means of the other modes' product.
+    """
+    phi, psi = features
+    xp = array_namespace(phi)
+    phi, psi = phi[:, : mode.n_phi], psi[:, : mode.n_psi]
+    r, s, _ = pairs(rank)
+    if outside is None:
+        outside = Moments(xp.ones((phi.shape[0], rank)), xp.ones((phi.shape[0], len(r))), None)
+    g, h = outside.mean, outside.second
+    if h is None:
+        h = xp.take(g, xp.asarray(r), axis=1) * xp.take(g, xp.asarray(s), axis=1)
+    if weight is not None:
+        h = h * weight[:, None]
+        y = y * weight
+    return psi.T @ h, phi.T @ (g * y[:, None])
+
+
+def contract(product: Moments) -> tuple[Array, Array | None]:
+    """Return E[f] and E[f^2] of every row from the moments of the product over all modes."""
+    xp = array_namespace(product.mean)
+    full = expand(product)
+    mean = xp.sum(full.mean, axis=1)
+    if full.second is None:
+        return mean, None
+    _, _, multiplicity = pairs(product.mean.shape[1])
+    return mean, full.second @ xp.asarray(multiplicity)

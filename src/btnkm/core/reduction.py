@@ -1,0 +1,171 @@
+"""Dropping functions and components where the bound says so, exactly and before doing it.
+
+With the other factors of q held, mode d is a conjugate linear model. Forcing some of its weights to
+zero then changes its best bound by the Savage-Dickey ratio log q(w = 0) - E log p(w = 0), and what
+no longer exists pays no KL. So the gain of a smaller model is known before it is built; only gains
+are taken, and there is nothing to undo.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from .cavi import LOG_2PI, Block, expected_log_prior
+from .cp import pairs
+from .state import Factor, Priors, State
+
+Array = np.ndarray
+
+
+def _log_density_at_zero(mean: Array, cov: Array) -> float:
+    """Return log N(0; mean, cov)."""
+    factor = np.linalg.cholesky(cov)
+    white = np.linalg.solve(factor, mean)
+    log_det = 2.0 * float(np.sum(np.log(np.diag(factor))))
+    return -0.5 * (float(white @ white) + log_det + len(mean) * LOG_2PI)
+
+
+def function_gain(state: State, d: int, which: Array, priors: Priors) -> float:
+    """Return what the bound gains if mode d loses the functions ``which``.
+
+    Exact if q(W^(d)) is at its optimum given the rest of q.
+    """
+    factor, basis = state.factors[d], state.basis[d].take(which)
+    rank = state.n_components
+    size = rank * len(which)
+    mean = factor.mean[which].T.ravel()
+    cov = factor.cov[:, which][:, :, :, which].reshape(size, size)
+    gain = _log_density_at_zero(mean, cov)
+    gain -= float(np.sum(expected_log_prior(basis, state.rank, 0.0, priors)))
+    if priors.basis is not None:
+        gain += float(np.sum(basis.kl(priors.basis_of(state.modes[d].take(which)))))
+    return gain
+
+
+def component_gains(state: State, d: int, priors: Priors) -> Array:
+    """Return what the bound gains by the loss of each component, decided in mode d: (R,).
+
+    Exact if q(W^(d)) is at its optimum; in the other modes the component is integrated out.
+    """
+    gains = np.asarray(state.rank.kl(priors.rank)).copy()
+    for k, (factor, basis) in enumerate(zip(state.factors, state.basis, strict=True)):
+        if k == d:
+            log_prior = expected_log_prior(basis, state.rank, 0.0, priors)
+            for r in range(state.n_components):
+                gains[r] += _log_density_at_zero(factor.mean[:, r], factor.cov[r, :, r, :])
+        else:
+            log_prior = expected_log_prior(basis, state.rank, factor.second, priors)
+            size = factor.mean.shape[0]
+            gains -= 0.5 * (size * (1.0 + LOG_2PI) - factor.component_log_dets)
+        gains -= np.sum(log_prior, axis=0)
+    return gains
+
+
+def function_shares(state: State, d: int, block: Block) -> Array:
+    """Return each function's share of the summed mean squares of all functions of mode d: (M,)."""
+    r, s, multiplicity = pairs(state.n_components)
+    mean = state.factors[d].mean
+    squares = np.diagonal(state.modes[d].gram(block.second), axis1=1, axis2=2).T  # (M, P)
+    sizes = np.sum(squares * (mean[:, r] * mean[:, s] * multiplicity), axis=1)
+    return np.asarray(sizes / max(float(np.sum(sizes)), np.finfo(float).tiny))
+
+
+def drop_functions(
+    state: State, d: int, block: Block, priors: Priors, share: float
+) -> tuple[State, Block] | None:
+    """Drop those functions of mode d whose loss raises the bound.
+
+    Only functions with at most the given ``share`` of the mode are weighed, as in
+    ``drop_components``; q(W^(d)) is left to be solved anew.
+    """
+    size = len(state.modes[d].keep)
+    small = function_shares(state, d, block) <= share
+    gains = np.array(
+        [
+            function_gain(state, d, np.array([m]), priors) if small[m] else -np.inf
+            for m in range(size)
+        ]
+    )
+    order = np.argsort(-gains)[: size - 1]
+    count = int(np.sum(gains[order] > 0))
+    while count and function_gain(state, d, np.sort(order[:count]), priors) <= 0:
+        count //= 2
+    if not count:
+        return None
+    keep = np.sort(np.setdiff1d(np.arange(size), order[:count]))
+    mode = state.modes[d].take(keep)
+    modes = state.modes[:d] + (mode,) + state.modes[d + 1 :]
+    basis = state.basis[:d] + (state.basis[d].take(keep),) + state.basis[d + 1 :]
+    return (
+        replace(state, modes=modes, basis=basis),
+        Block(mode, block.second[: mode.n_psi], block.linear[keep]),
+    )
+
+
+def component_shares(state: State, d: int, block: Block) -> Array:
+    """Return each component's share of the summed mean squares of all components: (R,)."""
+    r, s, _ = pairs(state.n_components)
+    mean = state.factors[d].mean
+    squares = state.modes[d].adjoint(mean.T[:, :, None] * mean.T[:, None, :])
+    sizes = np.sum(squares * block.second[:, r == s], axis=0)
+    return sizes / max(float(np.sum(sizes)), np.finfo(float).tiny)
+
+
+def drop_components(
+    state: State, d: int, block: Block, priors: Priors, share: float
+) -> tuple[State, Block] | None:
+    """Drop those components whose loss raises the bound, decided in mode d; one always stays.
+
+    Only components with at most the given ``share`` of f are weighed: first each alone, then the
+    lot together; a lot that would not pay is halved. q(W^(d)) is left to be solved anew.
+    """
+    rank = state.n_components
+    small = component_shares(state, d, block) <= share
+    if not np.any(small):
+        return None
+    gains = np.where(small, component_gains(state, d, priors), -np.inf)
+    order = np.argsort(-gains)[: rank - 1]
+    count = int(np.sum(gains[order] > 0))
+    while count:
+        lost = np.sort(order[:count])
+        kept = np.setdiff1d(np.arange(rank), lost)
+        others = {k: f.take_components(kept) for k, f in enumerate(state.factors) if k != d}
+        if count == 1 or _joint_gain(state, d, lost, others, priors) > 0:
+            break
+        count //= 2
+    else:
+        return None
+    r, s, _ = pairs(rank)
+    kept_pairs = np.isin(r, kept) & np.isin(s, kept)
+    here = state.factors[d]
+    others[d] = Factor(
+        here.mean[:, kept], here.cov[kept][:, :, kept], np.nan, here.component_log_dets[kept]
+    )
+    factors = tuple(others[k] for k in range(len(state.factors)))
+    return (
+        replace(state, factors=factors, rank=state.rank.take(kept)),
+        Block(block.mode, block.second[:, kept_pairs], block.linear[:, kept]),
+    )
+
+
+def _joint_gain(
+    state: State, d: int, lost: Array, others: dict[int, Factor], priors: Priors
+) -> float:
+    """Return the bound's gain by the loss of several components; ``others`` holds what is left."""
+    rank = state.rank.take(lost)
+    gain = float(np.sum(rank.kl(priors.rank.take(lost))))
+    for k, (factor, basis) in enumerate(zip(state.factors, state.basis, strict=True)):
+        m = factor.mean.shape[0]
+        if k == d:
+            second: Array | float = 0.0
+            size = m * len(lost)
+            cov = factor.cov[lost][:, :, lost].reshape(size, size)
+            gain += _log_density_at_zero(factor.mean[:, lost].T.ravel(), cov)
+        else:
+            second = factor.second[:, lost]
+            entropy = m * len(lost) * (1.0 + LOG_2PI) + factor.log_det - others[k].log_det
+            gain -= 0.5 * entropy
+        gain -= float(np.sum(expected_log_prior(basis, rank, second, priors)))
+    return gain

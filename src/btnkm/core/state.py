@@ -1,0 +1,221 @@
+"""What the engine knows: the variational posterior q and the model it belongs to.
+
+Everything here is frozen; an update returns a new object. Covariances are (R, M, R, M) arrays, the
+vec order (component outer, function inner, as vec(W) of an M x R matrix) lives in ``Factor`` alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .gamma import Gamma
+from .linalg import inverse_cholesky
+
+Array = np.ndarray
+DENSE_TABLE = 32_768  # entries up to which a product table is kept dense
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One input as the engine sees it: the functions still in the model and their product table.
+
+    Attributes
+    ----------
+    keep : ndarray of shape (M,)
+        Which functions of the basis are in the model, ascending.
+    full_table : csr_array of shape (M_full ** 2, K_full)
+        Products of all functions of the basis (see bases/base.py).
+    rate_scale : ndarray of shape (M,)
+        Smoothness prior: the rate of lambda_m is the prior's rate times this.
+    constant : ndarray of shape (M,)
+        Coefficients of the function 1.
+    """
+
+    keep: Array
+    full_table: sp.csr_array
+    rate_scale: Array
+    constant: Array
+
+    @cached_property
+    def n_phi(self) -> int:
+        """How many leading columns of phi the kept functions need."""
+        return int(self.keep[-1]) + 1
+
+    @cached_property
+    def table(self) -> Any:
+        """Products of the kept functions, on the leading columns of psi they need: (M*M, K).
+
+        Dense where it is small: a sparse product's overhead then exceeds the work it saves.
+        """
+        m_full = int(round(np.sqrt(self.full_table.shape[0])))
+        rows = (self.keep[:, None] * m_full + self.keep).ravel()
+        table = self.full_table[rows].tocsc()
+        used = np.flatnonzero(np.diff(table.indptr))
+        table = sp.csr_array(table[:, : int(used[-1]) + 1])
+        return table.toarray() if table.shape[0] * table.shape[1] <= DENSE_TABLE else table
+
+    @property
+    def n_psi(self) -> int:
+        """How many leading columns of psi the products of the kept functions need, K."""
+        return int(self.table.shape[1])
+
+    @cached_property
+    def _table_t(self) -> Any:
+        return self.table.T if isinstance(self.table, np.ndarray) else sp.csr_array(self.table.T)
+
+    def gram(self, sums: Array) -> Array:
+        """Return sum_n phi_i phi_j h_p from sum_n psi_k h_p: (K, P) -> (P, M, M)."""
+        m = len(self.keep)
+        if isinstance(self.table, np.ndarray):
+            return (sums.T @ self._table_t).reshape(-1, m, m)
+        return np.asarray((self.table @ sums).T.reshape(-1, m, m))
+
+    def adjoint(self, products: Array) -> Array:
+        """Return c with sum_ij E_pij phi_i phi_j = sum_k c_kp psi_k: (P, M, M) -> (K, P)."""
+        flat = products.reshape(len(products), -1)
+        if isinstance(self.table, np.ndarray):
+            return (flat @ self.table).T
+        return np.asarray(self._table_t @ np.ascontiguousarray(flat.T))
+
+    def take(self, which: Array) -> Mode:
+        """Return the mode with only the functions ``which`` (positions among the kept)."""
+        return replace(
+            self,
+            keep=self.keep[which],
+            rate_scale=self.rate_scale[which],
+            constant=self.constant[which],
+        )
+
+
+@dataclass(frozen=True)
+class Factor:
+    """q(W) of one mode: a Gaussian with full covariance.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (M, R)
+    cov : ndarray of shape (R, M, R, M)
+    log_det : float
+        log det of the covariance.
+    component_log_dets : ndarray of shape (R,)
+        log det of each component's diagonal block of the precision: minus the log det of the
+        covariance that is left once all other components are known.
+    """
+
+    mean: Array
+    cov: Array
+    log_det: float
+    component_log_dets: Array
+
+    @classmethod
+    def solve(cls, precision: Array, linear: Array) -> tuple[Factor, float]:
+        """Return N(A^-1 b, A^-1) and the jitter used: A is (R, M, R, M), b is (M, R)."""
+        m, r = linear.shape
+        inverse, log_det, jitter = inverse_cholesky(precision.reshape(r * m, r * m))
+        mean = (inverse.T @ (inverse @ linear.T.ravel())).reshape(r, m).T
+        cov = (inverse.T @ inverse).reshape(r, m, r, m)
+        return cls(mean, cov, -log_det, _component_log_dets(precision)), jitter
+
+    @classmethod
+    def solve_mean(cls, precision: Array, linear: Array) -> tuple[Factor, float]:
+        """Return the mean alone (no covariance: zeros), for sweeps that need nothing else."""
+        m, r = linear.shape
+        inverse, _, jitter = inverse_cholesky(precision.reshape(r * m, r * m))
+        mean = (inverse.T @ (inverse @ linear.T.ravel())).reshape(r, m).T
+        return cls.point(mean), jitter
+
+    @classmethod
+    def point(cls, mean: Array) -> Factor:
+        """Return a factor that is known exactly; its covariance is a read-only block of zeros."""
+        m, r = mean.shape
+        return cls(mean, np.broadcast_to(0.0, (r, m, r, m)), -np.inf, np.full(r, np.inf))
+
+    @cached_property
+    def second(self) -> Array:
+        """E[w_mr ** 2]: (M, R)."""
+        return self.mean**2 + self.variance
+
+    @cached_property
+    def variance(self) -> Array:
+        """Var[w_mr]: (M, R)."""
+        m, r = self.mean.shape
+        return np.diagonal(self.cov.reshape(r * m, r * m)).reshape(r, m).T
+
+    def take_components(self, which: Array) -> Factor:
+        """Return the marginal of the components ``which``."""
+        cov = self.cov[which][:, :, which]
+        r, m = cov.shape[:2]
+        inverse, log_det, _ = inverse_cholesky(cov.reshape(r * m, r * m))
+        precision = (inverse.T @ inverse).reshape(r, m, r, m)
+        return Factor(self.mean[:, which], cov, log_det, _component_log_dets(precision))
+
+    def scale(self, factors: Array) -> Factor:
+        """Return q of W with component r multiplied by ``factors[r]`` > 0."""
+        m = self.mean.shape[0]
+        log_factors = np.log(factors)
+        return Factor(
+            self.mean * factors,
+            self.cov * factors[:, None, None, None] * factors[:, None],
+            self.log_det + 2.0 * m * float(np.sum(log_factors)),
+            self.component_log_dets - 2.0 * m * log_factors,
+        )
+
+
+def _component_log_dets(precision: Array) -> Array:
+    """Return log det of the diagonal blocks of an (R, M, R, M) precision, lower triangles read."""
+    index = np.arange(precision.shape[0])
+    factors = np.linalg.cholesky(precision[index, :, index, :])
+    return 2.0 * np.sum(np.log(np.diagonal(factors, axis1=1, axis2=2)), axis=1)
+
+
+@dataclass(frozen=True)
+class Priors:
+    """Hyperpriors: Gamma distributions of the noise, rank and basis precisions.
+
+    ``basis=None`` switches the basis precisions off (lambda_m = 1 for every function).
+    """
+
+    noise: Gamma
+    rank: Gamma
+    basis: Gamma | None
+
+    def basis_of(self, mode: Mode) -> Gamma:
+        """Return the prior of lambda_m of one mode; only with ``basis`` given."""
+        assert self.basis is not None
+        return Gamma(self.basis.shape, self.basis.rate * mode.rate_scale)
+
+
+@dataclass(frozen=True)
+class State:
+    """The posterior q(W^(1)) ... q(W^(D)) q(lambda_M) q(lambda_R) q(tau) and its model.
+
+    Attributes
+    ----------
+    modes : tuple of Mode
+    factors : tuple of Factor
+    basis : tuple of Gamma
+        q(lambda_M) of each mode, parameters of shape (M,).
+    rank : Gamma
+        q(lambda_R), parameters of shape (R,).
+    noise : Gamma
+        q(tau).
+    error : float
+        E||y - f||^2 under q, with sample weights.
+    """
+
+    modes: tuple[Mode, ...]
+    factors: tuple[Factor, ...]
+    basis: tuple[Gamma, ...]
+    rank: Gamma
+    noise: Gamma
+    error: float
+
+    @property
+    def n_components(self) -> int:
+        """The number of components, R."""
+        return int(self.factors[0].mean.shape[1])

@@ -1,0 +1,1 @@
+"""Where the rows are and how they are walked through."""

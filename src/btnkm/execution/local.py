@@ -1,0 +1,176 @@
+"""Rows in this process: blocks of rows, their features, sums over them, and a bound on memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+
+from ..core.cp import Environments
+
+Array = Any
+GIB = 2**30
+_BYTES = 8  # of a double
+
+
+class FeatureMap:
+    """Evaluates the bases of the modes on stored coordinates.
+
+    Parameters
+    ----------
+    bases : sequence of Basis
+        Fitted, one per mode.
+    codes : sequence of ndarray of shape (n,)
+        Coordinates of the rows in each mode.
+    """
+
+    def __init__(self, bases: Sequence[Any], codes: Sequence[np.ndarray]) -> None:
+        self.bases = bases
+        self.codes = codes
+
+    def __call__(self, d: int, rows: slice) -> tuple[Array, Array]:
+        """Return phi (n, M) and psi (n, K) of the given rows."""
+        features: tuple[Array, Array] = self.bases[d].features(self.codes[d][rows])
+        return features
+
+
+@dataclass
+class Chunk:
+    """One block of rows: targets, weights, features on demand, and its environments."""
+
+    features: Callable[[int], tuple[Array, Array]]
+    y: Array
+    weight: Array | None
+    environments: Environments
+
+
+class LocalExecutor:
+    """Applies a function to every block of rows and adds up what it returns, in row order.
+
+    Parameters
+    ----------
+    chunks : sequence of Chunk
+    pool : ThreadPoolExecutor or None
+        Blocks run side by side on it; the order of summation stays the same.
+    """
+
+    def __init__(self, chunks: Sequence[Chunk], pool: ThreadPoolExecutor | None = None) -> None:
+        self.chunks = chunks
+        self.pool = pool
+
+    def sum(self, fn: Callable[[Any], tuple[Array, ...]]) -> tuple[Array, ...]:
+        """Return the elementwise sum over blocks of the tuples ``fn`` returns."""
+        parts = map(fn, self.chunks) if self.pool is None else self.pool.map(fn, self.chunks)
+        return reduce(
+            lambda total, part: tuple(a + b for a, b in zip(total, part, strict=True)), parts
+        )
+
+    def each(self, fn: Callable[[Any], None]) -> None:
+        """Apply ``fn`` to every block for its effect on the block."""
+        for chunk in self.chunks:
+            fn(chunk)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is kept in memory and what is made anew, so that the whole stays below a limit.
+
+    The blocks do not depend on the limit, so neither do the results, to the last bit, unless the
+    limit is so low that the blocks themselves must shrink.
+    """
+
+    block_rows: int
+    keep_features: bool
+    keep_environments: bool
+    n_parallel: int  # starts side by side
+    bytes: int  # estimate of the peak, beyond the input
+
+
+def make_plan(
+    n: int, sizes: Sequence[tuple[int, int]], rank: int, n_parallel: int, limit_gib: float
+) -> Plan:
+    """Choose the fastest plan that stays below the limit.
+
+    Parameters
+    ----------
+    n : int
+        Rows.
+    sizes : sequence of (M, K)
+        Functions and product functions of each mode.
+    rank : int
+        Components at the start of the fit.
+    n_parallel : int
+        Starts that may run side by side.
+    limit_gib : float
+    """
+    limit = limit_gib * GIB
+    moments = rank * (rank + 1) // 2 + rank
+    widest = max(k + m for m, k in sizes)
+    coordinates = n * (len(sizes) + 3)
+    features = n * sum(k + m for m, k in sizes)
+    environments = n * moments * (len(sizes) + 1)
+    # of each start: all covariances, those of a copy while scales move, and the block being solved
+    solver = 2 * sum((m * rank) ** 2 for m, _ in sizes) + 8 * max((m * rank) ** 2 for m, _ in sizes)
+    rows = int(np.clip(2**19 // (moments + widest), 256, 4096))
+
+    def total(parallel: int, block: int, keep_features: bool, keep_environments: bool) -> int:
+        scratch = min(block, n) * (5 * moments + 2 * widest)
+        each = solver + scratch + (environments if keep_environments else 0)
+        return _BYTES * (coordinates + (features if keep_features else 0) + parallel * each)
+
+    choices = [(True, True), (False, True), (True, False), (False, False)]
+    for block in (rows, 256, 64):
+        for keep in choices:
+            for parallel in range(n_parallel, 0, -1):
+                size = total(parallel, block, *keep)
+                if size <= limit:
+                    return Plan(block, *keep, parallel, size)
+    need = total(1, 64, False, False) / GIB
+    raise MemoryError(
+        f"memory_limit must be at least {need:.3g} GiB for {n:,} rows, {len(sizes)} inputs and "
+        f"max_rank={rank}, got {limit_gib:g}; raise it, or lower max_rank or n_basis."
+    )
+
+
+def make_chunks(
+    plan: Plan, features: FeatureMap, y: np.ndarray, weight: np.ndarray | None
+) -> list[Chunk]:
+    """Cut the rows into blocks, evaluating the features now if the plan keeps them."""
+    n_modes = len(features.bases)
+    chunks = []
+    for start in range(0, len(y), plan.block_rows):
+        rows = slice(start, min(start + plan.block_rows, len(y)))
+        of: Callable[[int], tuple[Array, Array]] = partial(_features_of, features, rows)
+        if plan.keep_features:
+            of = [of(d) for d in range(n_modes)].__getitem__
+        part = None if weight is None else weight[rows]
+        environments = Environments(n_modes, keep=plan.keep_environments)
+        chunks.append(Chunk(of, y[rows], part, environments))
+    return chunks
+
+
+def share_chunks(chunks: Sequence[Chunk], n_modes: int, *, keep: bool) -> list[Chunk]:
+    """Return blocks with the same rows and features, and environments of their own."""
+    return [Chunk(c.features, c.y, c.weight, Environments(n_modes, keep=keep)) for c in chunks]
+
+
+def _features_of(features: FeatureMap, rows: slice, d: int) -> tuple[Array, Array]:
+    return features(d, rows)
+
+
+def weighted_averages(chunks: Sequence[Chunk], n_modes: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return each mode's averages of phi (M,) and psi (K,) over the rows."""
+    total = sum(float(len(c.y) if c.weight is None else np.sum(c.weight)) for c in chunks)
+    averages = []
+    for d in range(n_modes):
+        sums = []
+        for chunk in chunks:
+            weight = np.ones(len(chunk.y)) if chunk.weight is None else chunk.weight
+            sums.append(tuple(weight @ np.asarray(part) for part in chunk.features(d)))
+        phi, psi = (sum(parts[1:], parts[0]) for parts in zip(*sums, strict=True))
+        averages.append((phi / total, psi / total))
+    return averages

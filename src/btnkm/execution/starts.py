@@ -1,0 +1,81 @@
+"""Several random starts side by side, with progress, callbacks and a clean way to stop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+
+from ..core.schedule import Progress
+
+Observer = Callable[[int, Progress], bool | None]
+
+
+@dataclass
+class Start:
+    """One start's sweeps so far and how it ended."""
+
+    sweeps: list[Progress] = field(default_factory=list)
+    stop_reason: str = ""
+
+    @property
+    def usable(self) -> bool:
+        """Whether the exact phase was reached: only then is there a posterior."""
+        return bool(self.sweeps) and self.sweeps[-1].phase == "exact"
+
+
+def run_starts(
+    make_run: Callable[[int], Iterator[Progress]],
+    n_starts: int,
+    n_threads: int,
+    observe: Observer,
+) -> tuple[list[Start], bool]:
+    """Drive every start to its end; return them, and whether the user interrupted.
+
+    ``observe`` sees every sweep (one at a time) and ends the fit by returning True. On Ctrl-C all
+    starts end after the sweep they are in, and what they have is kept.
+    """
+    starts = [Start() for _ in range(n_starts)]
+    stop = threading.Event()
+    lock = threading.Lock()
+
+    def drive(k: int) -> None:
+        run = make_run(k)
+        for progress in run:
+            starts[k].sweeps.append(progress)
+            with lock:
+                if observe(k, progress):
+                    stop.set()
+            if stop.is_set():
+                starts[k].stop_reason = "stopped"
+                return
+        starts[k].stop_reason = "finished"
+
+    interrupted = False
+    if n_threads == 1:
+        try:
+            for k in range(n_starts):
+                if not stop.is_set():
+                    drive(k)
+        except KeyboardInterrupt:
+            interrupted = True
+        return starts, interrupted
+    with ThreadPoolExecutor(n_threads, thread_name_prefix="btnkm") as pool:
+        futures = [pool.submit(drive, k) for k in range(n_starts)]
+        try:
+            while wait(futures, timeout=0.2).not_done:
+                failed = next((f for f in futures if f.done() and f.exception()), None)
+                if failed is not None:
+                    break
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            if interrupted or any(f.done() and f.exception() for f in futures):
+                stop.set()
+                for future in futures:
+                    future.cancel()
+    for future in futures:
+        if not future.cancelled():
+            future.result()
+    return starts, interrupted
