@@ -1,0 +1,180 @@
+"""Columns of any table -> kinds -> one basis per input.
+
+Each column is numeric (numbers, booleans, dates) or categorical (text, categories). A numeric
+column is warped to [-1, 1], half by rank and half by value: the rank spreads crowded values apart,
+the value keeps distances. Beyond the training range it stays at the nearer end. A categorical
+column is coded by its levels. NaN stands for missing in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from .bases import BASES, Basis, Categorical, Chebyshev, Gapped
+
+Array = np.ndarray
+
+RANK_SHARE = 0.5  # of the warp; the rest is by value
+MAX_KNOTS = 1000  # of the warp: enough to follow any distribution, small enough to store
+MAX_LEVELS = 100  # the rarest levels of a categorical column beyond these are taken as one
+
+
+@dataclass(frozen=True)
+class Column:
+    """One input: how its values become coordinates, and its fitted basis.
+
+    Attributes
+    ----------
+    name : str
+    knots, positions : ndarray
+        The warp of a numeric column, linear between knots.
+    levels : dict or None
+        Code of each level of a categorical column; None for a numeric one.
+    basis : Gapped
+        Its argument are the coordinates that ``encode`` returns.
+    """
+
+    name: str
+    knots: Array
+    positions: Array
+    levels: dict[Any, int] | None
+    basis: Gapped
+
+    def encode(self, values: Array) -> Array:
+        """Return the coordinates of raw values: (n,) floats, NaN where missing or never seen."""
+        if self.levels is not None:
+            return np.array([self.levels.get(v, np.nan) for v in _items(values)], dtype=float)
+        if values.dtype == object:
+            values = _numbers(values, self.name)
+        return np.interp(values, self.knots, self.positions)
+
+
+def fit_columns(
+    raw: list[Array], names: list[str], weight: Array, basis: Any, n_basis: int
+) -> tuple[list[Column], list[Array]]:
+    """Choose and fit one basis per column; also return the training coordinates.
+
+    Parameters
+    ----------
+    raw : list of ndarray of shape (n,)
+        As ``tables.split_columns`` gives them: floats, or objects with None for missing.
+    names : list of str
+    weight : ndarray of shape (n,)
+        Sample weights, all positive.
+    basis : "auto", a name, a Basis, or a mapping from column (name or position) to name or Basis
+    n_basis : int
+        Size of the bases that are given by name.
+    """
+    chosen = _choose(basis, names, n_basis)
+    columns, codes = [], []
+    for values, name, choice in zip(raw, names, chosen, strict=True):
+        if choice is None:
+            choice = Categorical() if values.dtype == object else Chebyshev(n_basis=n_basis)
+        categorical = isinstance(choice, Categorical)
+        if values.dtype == object and not categorical:
+            values = _numbers(values, name)
+        levels = _levels(values, weight) if categorical else None
+        knots, positions = (np.zeros(1), np.zeros(1)) if categorical else _warp(values, weight)
+        column = Column(name, knots, positions, levels, Gapped(clone(choice)))
+        code = column.encode(values)
+        column.basis.fit(code)
+        columns.append(column)
+        codes.append(code)
+    return columns, codes
+
+
+def _choose(basis: Any, names: list[str], n_basis: int) -> list[Basis | None]:
+    """Return each column's basis, None where its kind decides."""
+    if not isinstance(basis, Mapping):
+        return [_named(basis, n_basis)] * len(names)
+    chosen: list[Basis | None] = [None] * len(names)
+    for key, value in basis.items():
+        if key in names:
+            chosen[names.index(key)] = _named(value, n_basis)
+        elif isinstance(key, int | np.integer) and -len(names) <= key < len(names):
+            chosen[int(key)] = _named(value, n_basis)
+        else:
+            raise ValueError(
+                f"every key of basis must be a column's name or position, got {key!r}; "
+                f"the columns are {names[:10]}{' …' if len(names) > 10 else ''}."
+            )
+    return chosen
+
+
+def _named(basis: Any, n_basis: int) -> Basis | None:
+    if isinstance(basis, str) and basis == "auto":
+        return None
+    if isinstance(basis, str) and basis in BASES:
+        kind = BASES[basis]
+        return kind() if kind is Categorical else kind(n_basis=n_basis)
+    if isinstance(basis, Basis):
+        return basis
+    raise ValueError(
+        f"basis must be 'auto', one of {sorted(BASES)}, a Basis or a dict from column to one of "
+        f"these, got {basis!r}; for example basis='chebyshev' or basis={{'age': BSpline(n_basis=8)}}."
+    )
+
+
+def _warp(values: Array, weight: Array) -> tuple[Array, Array]:
+    """Return knots and positions in [-1, 1] of the warp: half weighted mid-rank, half value."""
+    seen = ~np.isnan(values)
+    if not np.any(seen):
+        return np.zeros(1), np.zeros(1)
+    knots, group = np.unique(values[seen], return_inverse=True)
+    if len(knots) == 1:
+        return knots, np.zeros(1)
+    count = np.bincount(group, weights=weight[seen])
+    rank = np.cumsum(count) - 0.5 * count
+    rank = (rank - rank[0]) / (rank[-1] - rank[0])
+    if len(knots) > MAX_KNOTS:
+        even = np.searchsorted(rank, np.linspace(0.0, 1.0, MAX_KNOTS))
+        keep = np.unique(np.clip(even, 0, len(knots) - 1))
+        knots, rank = knots[keep], rank[keep]
+    half = 0.5 * knots  # the range of values up to 1e308 overflows, that of their halves does not
+    value = (half - half[0]) / (half[-1] - half[0])
+    return knots, 2.0 * (RANK_SHARE * rank + (1.0 - RANK_SHARE) * value) - 1.0
+
+
+def _levels(values: Array, weight: Array) -> dict[Any, int]:
+    """Return the code of every level, in sorted order; the rarest ones may share the last code."""
+    total: dict[Any, float] = {}
+    for value, w in zip(_items(values), weight.tolist(), strict=True):
+        if value is not None:
+            total[value] = total.get(value, 0.0) + w
+    levels = sorted(total, key=lambda v: (type(v).__name__, v))
+    if len(levels) <= MAX_LEVELS:
+        return {level: code for code, level in enumerate(levels)}
+    frequent = set(sorted(levels, key=lambda v: -total[v])[: MAX_LEVELS - 1])
+    kept = [level for level in levels if level in frequent]
+    codes = {level: code for code, level in enumerate(kept)}
+    return {level: codes.get(level, MAX_LEVELS - 1) for level in levels}
+
+
+def _items(values: Array) -> list[Any]:
+    """Return Python values with None for missing; whole floats and integers are one level."""
+    if values.dtype == object:
+        return values.tolist()
+    return [None if v != v else v for v in values.tolist()]
+
+
+def _numbers(values: Array, name: str) -> Array:
+    """Return objects as floats, or say which value is none."""
+    out = np.full(len(values), np.nan)
+    for i, value in enumerate(values.tolist()):
+        if value is None:
+            continue
+        try:
+            out[i] = float(value)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"column {name!r} must hold numbers, as it did in fit or as its basis needs, "
+                f"got {value!r}; give the column the same type as in fit, or a Categorical basis."
+            ) from None
+    if np.any(np.isinf(out)):
+        raise ValueError(f"column {name!r} must be finite, got infinity; remove or cap such rows.")
+    return out

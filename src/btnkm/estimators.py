@@ -1,0 +1,405 @@
+"""BTNRegressor: validate, choose, run, set attributes. No mathematics here."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from . import fitting
+from .columns import fit_columns
+from .core import posterior
+from .core.gamma import Gamma
+from .core.schedule import Schedule
+from .core.state import Priors
+from .predictive import PredictiveDistribution, noise_variance
+from .tables import split_columns
+
+Array = np.ndarray
+_DRAWS = 16  # posterior draws of each start behind feature_relevance_
+_PREDICT_ROWS = 4096  # rows at a time in prediction
+
+
+class BTNRegressor(RegressorMixin, BaseEstimator):
+    """Bayesian kernel machine whose weights are a low-rank (CP) tensor.
+
+    f(x) = sum_r prod_d w_r^(d) . phi^(d)(x_d), with priors that find the number of components R and
+    the functions each input needs, and a full variational posterior. Columns may be numeric,
+    boolean, dates, text or categories, with gaps; they are warped, scaled and encoded inside, and
+    so is y. Beyond the training range an input stays at the nearer end of it.
+
+    Parameters
+    ----------
+    basis : "auto", str, Basis or dict, default="auto"
+        Functions of each input. "auto" takes Chebyshev polynomials for numeric columns and one
+        indicator per level for text and categories. A name ("chebyshev", "polynomial", "fourier",
+        "bspline", "categorical") or a Basis serves every column; a dict from column name or
+        position to one of these overrides "auto" where it has an entry.
+    n_basis : int, default=20
+        Most functions per input, for bases given by name. A column never gets more than it has
+        distinct values.
+    max_rank : int, default=20
+        Components at the start; those that add nothing are dropped.
+    n_init : int or "auto", default="auto"
+        Random starts, whose posteriors are averaged. "auto" takes 8 up to 10,000 rows and fewer,
+        in inverse proportion to the rows but at least 2, above.
+    max_iter : int, default=100
+        Most sweeps of the exact phase.
+    tol : float, default=1e-5
+        A start has converged when its bound gained less than this per row in two sweeps in a row.
+    warm_sweeps : int, default=10
+        Sweeps of the warm phase, without covariances, that come first.
+    noise_prior : Gamma or None, default=None
+        Prior of the noise precision in units of 1 / var(y); None is Gamma(1e-3, 1e-3).
+    rank_prior : Gamma or None, default=None
+        Prior of each component's precision; None is Gamma(1e-5, 1e-6).
+    basis_prior : Gamma, "off" or None, default=None
+        Prior of each function's precision; None is Gamma(1, 1), "off" holds them all at 1.
+    smoothness : float, default=1.0
+        The rate of ``basis_prior`` falls like (1 + m)^(-2 smoothness) with the function's degree m.
+    prune : bool, default=True
+        Drop components and functions that are negligible and whose loss raises the bound.
+    memory_limit : float, default=2.0
+        Most memory, in GiB, that the fit may use beyond its input. Less memory means more
+        recomputation and the same result.
+    n_jobs : int or None, default=None
+        Threads; None takes as many as BLAS would.
+    random_state : int, RandomState or None, default=None
+    callback : callable or None, default=None
+        Called after every sweep with its entry of ``history_``; the fit stops if it returns True.
+    verbose : int, default=0
+        1 prints a line per ten sweeps, 2 a line per sweep.
+
+    Attributes
+    ----------
+    rank_ : int
+        Components of the start with the highest bound; ``ranks_`` has those of every start.
+    n_basis_ : ndarray of shape (n_features_in_,)
+        Functions kept for each input, in that start.
+    feature_relevance_, feature_relevance_std_ : ndarray of shape (n_features_in_,)
+        Each input's share of the variance of f (total effect, shares sum to 1), posterior mean and
+        standard deviation. Inputs are taken as independent of each other.
+    lower_bound_, lower_bounds_ : float, ndarray
+        Bound on the log evidence of the standardised targets, in the start where it is highest: at
+        the end, and after each sweep of the exact phase. It never falls.
+    history_ : list of dict
+        One entry per sweep and start: start, sweep, phase, bound, terms, rank, noise_std, seconds,
+        jitter.
+    noise_std_ : float
+        Standard deviation of the noise, in units of y.
+    n_iter_ : int
+        Sweeps of the start with the highest bound, warm phase included.
+    converged_ : bool
+        Whether every start converged.
+    stop_reason_ : str
+        Why the fit ended, in a sentence.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from btnkm import BTNRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-2, 2, size=(200, 2))
+    >>> y = np.sin(3 * X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(200)
+    >>> model = BTNRegressor(n_init=1, random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.97)
+    True
+    """
+
+    def __init__(
+        self,
+        basis: Any = "auto",
+        *,
+        n_basis: int = 20,
+        max_rank: int = 20,
+        n_init: int | str = "auto",
+        max_iter: int = 100,
+        tol: float = 1e-5,
+        warm_sweeps: int = 10,
+        noise_prior: Gamma | None = None,
+        rank_prior: Gamma | None = None,
+        basis_prior: Gamma | str | None = None,
+        smoothness: float = 1.0,
+        prune: bool = True,
+        memory_limit: float = 2.0,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        callback: Callable[[dict[str, Any]], bool | None] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.basis = basis
+        self.n_basis = n_basis
+        self.max_rank = max_rank
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_sweeps = warm_sweeps
+        self.noise_prior = noise_prior
+        self.rank_prior = rank_prior
+        self.basis_prior = basis_prior
+        self.smoothness = smoothness
+        self.prune = prune
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callback = callback
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the posterior to a table X (n, inputs) and numbers y (n,).
+
+        Parameters
+        ----------
+        X : array or DataFrame of shape (n, inputs)
+        y : array of shape (n,)
+        sample_weight : array of shape (n,) or None
+            A weight of k counts a row k times; rows of weight 0 are left out.
+        """
+        settings = self._settings()
+        raw, names = split_columns(X)
+        validate_data(self, X, skip_check_array=True)
+        y = self._check_y(y)
+        check_consistent_length(raw[0], y)
+        weight = self._check_weight(sample_weight, len(y))
+        used = slice(None) if weight is None else weight > 0
+        raw, y = [column[used] for column in raw], y[used]
+        weight = None if weight is None else weight[used]
+        ones = np.ones(len(y)) if weight is None else weight
+
+        self.columns_, codes = fit_columns(raw, names, ones, self.basis, self.n_basis)
+        self._y_mean = float(np.average(y, weights=ones))
+        scale = float(np.sqrt(np.average((y - self._y_mean) ** 2, weights=ones)))
+        self._y_scale = scale if scale > 0 else 1.0
+        # an input with one function only scales the others: the network does without it
+        self._active = [j for j, c in enumerate(self.columns_) if c.basis.n_functions_ > 1] or [0]
+        seeds = check_random_state(self.random_state).randint(2**31, size=4)
+
+        problem = fitting.Problem(
+            bases=[self.columns_[j].basis for j in self._active],
+            codes=[codes[j] for j in self._active],
+            y=(y - self._y_mean) / self._y_scale,
+            weight=weight,
+        )
+        result = fitting.fit(
+            problem, settings, seed=[int(s) for s in seeds], observe=self._observer()
+        )
+        self._set_results(result, seeds)
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Return the mean of y at each row and, if asked, its standard deviation, noise included.
+
+        Parameters
+        ----------
+        X : array or DataFrame of shape (n, inputs)
+        return_std : bool, default=False
+
+        Returns
+        -------
+        mean : ndarray of shape (n,)
+        std : ndarray of shape (n,), only if ``return_std``
+        """
+        distribution = self.predict_dist(X)
+        return (distribution.mean, distribution.std) if return_std else distribution.mean
+
+    def predict_dist(self, X: Any) -> PredictiveDistribution:
+        """Return the predictive distribution of y at each row."""
+        columns = self._columns_of(X)
+        n = len(columns[0])
+        means, variances = np.empty((2, len(self.posterior_), n))
+        terms = [posterior.predict_terms(state) for state in self.posterior_]
+        for start in range(0, n, _PREDICT_ROWS):
+            rows = slice(start, min(start + _PREDICT_ROWS, n))
+            features = self._features(columns, rows)
+            for k, term in enumerate(terms):
+                means[k, rows], variances[k, rows] = posterior.predict_moments(
+                    term, features.__getitem__
+                )
+        gammas = [(state.noise.shape, state.noise.rate) for state in self.posterior_]
+        noise = np.array([noise_variance(a, b) for a, b in gammas])
+        return PredictiveDistribution(
+            self._y_mean + self._y_scale * means,
+            self._y_scale**2 * variances,
+            self._y_scale**2 * noise,
+            np.array([2.0 * a for a, _ in gammas]),
+        )
+
+    def predict_interval(self, X: Any, level: float = 0.95) -> Array:
+        """Return the central interval that holds y with probability ``level``: (n, 2)."""
+        return self.predict_dist(X).interval(level)
+
+    def predict_quantiles(self, X: Any, q: Any) -> Array:
+        """Return quantiles of y: (n,) for one level, (n, k) for k levels."""
+        return self.predict_dist(X).quantile(q)
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
+        """Return draws of y: whole functions from the posterior, plus noise.
+
+        Parameters
+        ----------
+        X : array or DataFrame of shape (n, inputs)
+        n_samples : int, default=1
+        random_state : int, RandomState or None, default=0
+
+        Returns
+        -------
+        ndarray of shape (n, n_samples)
+        """
+        columns = self._columns_of(X)
+        rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
+        n = len(columns[0])
+        out = np.empty((n, n_samples))
+        chosen = rng.integers(len(self.posterior_), size=n_samples)
+        for k, state in enumerate(self.posterior_):
+            which = np.flatnonzero(chosen == k)
+            draws = posterior.draw_weights(state, len(which), rng)
+            precision = rng.gamma(state.noise.shape, 1.0 / state.noise.rate, size=len(which))
+            for start in range(0, n, _PREDICT_ROWS):
+                rows = slice(start, min(start + _PREDICT_ROWS, n))
+                features = self._features(columns, rows)
+                for i, j in enumerate(which):
+                    weights = [draw[i] for draw in draws]
+                    f = posterior.evaluate(state, weights, features.__getitem__)
+                    noise = rng.standard_normal(len(f)) / np.sqrt(precision[i])
+                    out[rows, j] = self._y_mean + self._y_scale * (f + noise)
+        return out
+
+    def _settings(self) -> fitting.Settings:
+        """Return the parameters, checked, as the fit wants them."""
+        for name, low in [("n_basis", 1), ("max_rank", 1), ("max_iter", 1), ("warm_sweeps", 0)]:
+            fitting.check_integer(name, getattr(self, name), low)
+        if self.n_init != "auto":
+            fitting.check_integer("n_init", self.n_init, 1)
+        for name in ("tol", "smoothness", "memory_limit"):
+            fitting.check_number(name, getattr(self, name))
+        basis = None
+        if not (isinstance(self.basis_prior, str) and self.basis_prior == "off"):
+            basis = fitting.check_gamma("basis_prior", self.basis_prior, Gamma(1.0, 1.0))
+        priors = Priors(
+            fitting.check_gamma("noise_prior", self.noise_prior, Gamma(1e-3, 1e-3)),
+            fitting.check_gamma("rank_prior", self.rank_prior, Gamma(1e-5, 1e-6)),
+            basis,
+        )
+        schedule = Schedule(
+            warm_sweeps=int(self.warm_sweeps),
+            max_iter=int(self.max_iter),
+            tol=float(self.tol),
+            drop_components=bool(self.prune),
+            drop_functions=bool(self.prune),
+        )
+        return fitting.Settings(
+            priors=priors,
+            schedule=schedule,
+            smoothness=float(self.smoothness),
+            max_rank=int(self.max_rank),
+            n_init=self.n_init,
+            memory_limit=float(self.memory_limit),
+            n_jobs=self.n_jobs,
+        )
+
+    def _check_y(self, y: Any) -> Array:
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        y = column_or_1d(y, warn=True)
+        return check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+
+    def _check_weight(self, sample_weight: Any, n: int) -> Array | None:
+        if sample_weight is None:
+            return None
+        weight = _check_sample_weight(
+            sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True
+        )
+        if not np.any(weight > 0):
+            raise ValueError(
+                "sample_weight must have a positive entry, got zeros only; leave it out or mend it."
+            )
+        return None if np.all(weight == 1.0) else weight
+
+    def _observer(self) -> Callable[[int, Any], bool | None]:
+        """Return what to do after each sweep: keep the history, print, ask the callback."""
+        self.history_: list[dict[str, Any]] = []
+
+        def observe(start: int, progress: Any) -> bool | None:
+            entry = {
+                "start": start,
+                "sweep": progress.sweep,
+                "phase": progress.phase,
+                "bound": progress.bound,
+                "terms": progress.terms,
+                "rank": progress.rank,
+                "noise_std": progress.noise_std * self._y_scale,
+                "seconds": progress.seconds,
+                "jitter": progress.jitter,
+            }
+            self.history_.append(entry)
+            if self.verbose and (self.verbose > 1 or progress.sweep % 10 == 0):
+                print(
+                    f"start {start:2d}  sweep {progress.sweep:4d}  {progress.phase:5s}  "
+                    f"bound {progress.bound:14.3f}  rank {progress.rank:3d}  "
+                    f"noise {entry['noise_std']:9.3g}  {progress.seconds:7.1f} s"
+                )
+            return None if self.callback is None else self.callback(entry)
+
+        return observe
+
+    def _set_results(self, result: fitting.Result, seeds: Array) -> None:
+        best = result.starts[result.best]
+        exact = [p for p in best.sweeps if p.phase == "exact"]
+        self.posterior_ = tuple(s.sweeps[-1].state for s in result.starts)
+        self.ranks_ = np.array([s.sweeps[-1].rank for s in result.starts])
+        self.rank_ = int(self.ranks_[result.best])
+        self.n_basis_ = np.ones(len(self.columns_), dtype=int)
+        self.n_basis_[self._active] = [len(m.keep) for m in exact[-1].state.modes]
+        self.lower_bounds_ = np.array([p.bound for p in exact])
+        self.lower_bound_ = float(self.lower_bounds_[-1])
+        self.n_iter_ = len(best.sweeps)
+        self.converged_ = result.converged
+        self.stop_reason_ = result.stop_reason
+        noise = [noise_variance(s.noise.shape, s.noise.rate) for s in self.posterior_]
+        self.noise_std_ = float(self._y_scale * np.sqrt(np.mean(noise)))
+        shares = fitting.relevance(
+            self.posterior_, result.averages, _DRAWS, np.random.default_rng(seeds.tolist())
+        )
+        self.feature_relevance_, self.feature_relevance_std_ = np.zeros((2, len(self.columns_)))
+        self.feature_relevance_[self._active] = shares.mean(axis=0)
+        self.feature_relevance_std_[self._active] = shares.std(axis=0)
+        if result.interrupted:
+            warnings.warn(self.stop_reason_, ConvergenceWarning, stacklevel=3)
+
+    def _columns_of(self, X: Any) -> list[Array]:
+        """Return the coordinates of new rows in the network's inputs."""
+        check_is_fitted(self)
+        raw, _ = split_columns(X)
+        validate_data(self, X, reset=False, skip_check_array=True)
+        return [self.columns_[j].encode(raw[j]) for j in self._active]
+
+    def _features(self, columns: list[Array], rows: slice) -> list[tuple[Array, Array]]:
+        """Return phi and psi of the network's inputs at some rows."""
+        return [
+            self.columns_[j].basis.features(codes[rows])
+            for j, codes in zip(self._active, columns, strict=True)
+        ]

@@ -1,0 +1,213 @@
+"""From coordinates to posteriors: plan memory, run the starts, keep what they found."""
+
+from __future__ import annotations
+
+import numbers
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from .core import posterior, schedule
+from .core.cavi import Data
+from .core.gamma import Gamma
+from .core.schedule import Progress, Schedule
+from .core.state import Mode, Priors, State
+from .execution import local
+from .execution.starts import Start, run_starts
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that shapes a fit, checked."""
+
+    priors: Priors
+    schedule: Schedule
+    smoothness: float
+    max_rank: int
+    n_init: int | str
+    memory_limit: float
+    n_jobs: int | None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Fitted bases, coordinates (one array per mode), standardised targets, weights."""
+
+    bases: Sequence[Any]
+    codes: Sequence[Array]
+    y: Array
+    weight: Array | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """The starts that reached the exact phase, and how the fit ended.
+
+    ``averages`` holds each mode's averages of phi and phi phi^T over the rows.
+    """
+
+    starts: list[Start]
+    best: int
+    averages: list[tuple[Array, Array]]
+    converged: bool
+    interrupted: bool
+    stop_reason: str
+
+
+def n_starts(n_init: int | str, n: int) -> int:
+    """Return the number of starts: 8 up to 10,000 rows, fewer above, at least 2."""
+    return int(np.clip(80_000 // n, 2, 8)) if isinstance(n_init, str) else int(n_init)
+
+
+def fit(
+    problem: Problem,
+    settings: Settings,
+    seed: list[int],
+    observe: Callable[[int, Progress], bool | None],
+) -> Result:
+    """Run every start and return what they found."""
+    n = len(problem.y)
+    count = n_starts(settings.n_init, n)
+    threads = n_threads(settings.n_jobs)
+    sizes = [(b.n_functions_, b.n_products_) for b in problem.bases]
+    plan = local.make_plan(n, sizes, settings.max_rank, min(count, threads), settings.memory_limit)
+    modes = tuple(make_mode(basis, settings.smoothness) for basis in problem.bases)
+    features = local.FeatureMap(problem.bases, problem.codes)
+    chunks = local.make_chunks(plan, features, problem.y, problem.weight)
+    averages = [
+        (phi, mode.gram(psi[:, None])[0])
+        for mode, (phi, psi) in zip(modes, local.weighted_averages(chunks, len(modes)), strict=True)
+    ]
+    weight = np.ones(n) if problem.weight is None else problem.weight
+    data = Data(float(np.sum(weight)), float(weight @ problem.y**2))
+    seeds = np.random.SeedSequence(seed).spawn(count)
+
+    # starts side by side, or else the blocks of rows of one start: either way BLAS on one thread
+    across_rows = threads > 1 and plan.n_parallel == 1 and len(chunks) > 1
+    controller = ThreadpoolController()
+    with (
+        controller.limit(limits=1, user_api="blas") if threads > 1 else nullcontext(),
+        ThreadPoolExecutor(threads) if across_rows else nullcontext() as pool,
+    ):
+
+        def make_run(k: int) -> Any:
+            own = local.share_chunks(chunks, len(modes), keep=plan.keep_environments)
+            state = schedule.initial_state(
+                modes,
+                tuple(gram for _, gram in averages),
+                settings.max_rank,
+                settings.priors,
+                settings.schedule,
+                np.random.default_rng(seeds[k]),
+            )
+            executor = local.LocalExecutor(own, pool)
+            return schedule.run(executor, state, data, settings.priors, settings.schedule)
+
+        starts, interrupted = run_starts(make_run, count, plan.n_parallel, observe)
+    usable = [start for start in starts if start.usable]
+    if not usable:
+        raise KeyboardInterrupt("stopped before any start reached its exact phase: nothing to keep")
+    return _result(usable, averages, count, interrupted, settings.schedule)
+
+
+def _result(
+    starts: list[Start],
+    averages: list[tuple[Array, Array]],
+    count: int,
+    interrupted: bool,
+    how: Schedule,
+) -> Result:
+    best = int(np.argmax([start.sweeps[-1].bound for start in starts]))
+    ended = [start.stop_reason == "finished" for start in starts]
+    converged = all(
+        end and start.sweeps[-1].converged for end, start in zip(ended, starts, strict=True)
+    )
+    if interrupted:
+        reason = (
+            f"Interrupted: the posteriors of {len(starts)} of {count} starts, as they stood, are "
+            "kept."
+        )
+    elif not all(ended):
+        reason = f"A callback asked to stop; the posteriors of {len(starts)} starts are kept."
+    elif converged:
+        reason = f"In every start the bound gained less than tol={how.tol:g} per row in two sweeps."
+    else:
+        still = sum(not start.sweeps[-1].converged for start in starts)
+        reason = f"max_iter={how.max_iter} sweeps were used; {still} of {count} starts still moved."
+    return Result(starts, best, averages, converged, interrupted, reason)
+
+
+def relevance(
+    states: Sequence[State],
+    averages: list[tuple[Array, Array]],
+    n_draws: int,
+    rng: np.random.Generator,
+) -> Array:
+    """Return draws of the modes' shares of the variance of f: (draws, D), rows sum to 1 or 0."""
+    shares = []
+    for state in states:
+        kept = [
+            (phi[mode.keep], gram[np.ix_(mode.keep, mode.keep)])
+            for mode, (phi, gram) in zip(state.modes, averages, strict=True)
+        ]
+        draws = posterior.draw_weights(state, n_draws, rng)
+        for i in range(n_draws):
+            effects = posterior.total_effects([draw[i] for draw in draws], kept)
+            shares.append(effects / max(float(np.sum(effects)), np.finfo(float).tiny))
+    return np.array(shares)
+
+
+def make_mode(basis: Any, smoothness: float) -> Mode:
+    """Return the engine's view of a fitted basis."""
+    return Mode(
+        keep=np.arange(basis.n_functions_),
+        full_table=basis.table_,
+        rate_scale=(1.0 + np.asarray(basis.degrees_, dtype=float)) ** (-2.0 * smoothness),
+        constant=np.asarray(basis.constant_, dtype=float),
+    )
+
+
+def n_threads(n_jobs: int | None) -> int:
+    """Return the number of threads: ``n_jobs`` as in joblib, None for as many as BLAS would use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    if n_jobs is None:
+        info = ThreadpoolController().select(user_api="blas").info()
+        return max(1, min([cores, *(lib["num_threads"] for lib in info)]))
+    check_integer("n_jobs", n_jobs, -cores)
+    if n_jobs == 0:
+        raise ValueError("n_jobs must not be 0; use 1 for one thread or None for the usual number.")
+    return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
+
+
+def check_integer(name: str, value: Any, low: int) -> None:
+    """Raise a ValueError unless ``value`` is an integer of at least ``low``."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < low:
+        raise ValueError(f"{name} must be an integer >= {low}, got {value!r}.")
+
+
+def check_number(name: str, value: Any) -> None:
+    """Raise a ValueError unless ``value`` is a finite number of at least 0."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < np.inf:
+        raise ValueError(f"{name} must be a finite number >= 0, got {value!r}.")
+
+
+def check_gamma(name: str, value: Any, default: Gamma) -> Gamma:
+    """Return ``value``, or the default for None; raise a ValueError unless it is a proper Gamma."""
+    if value is None:
+        return default
+    if not isinstance(value, Gamma):
+        raise ValueError(f"{name} must be a Gamma or None, got {value!r}; try Gamma(1.0, 1.0).")
+    for part in ("shape", "rate"):
+        number = getattr(value, part)
+        if not isinstance(number, numbers.Real) or not 0 < number < np.inf:
+            raise ValueError(f"{name} must have a positive finite {part}, got {number!r}.")
+    return value

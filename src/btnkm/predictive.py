@@ -1,0 +1,109 @@
+"""The predictive distribution of y: a mixture over starts of Student-t distributions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln, logsumexp, stdtr, stdtrit
+
+Array = np.ndarray
+
+
+class PredictiveDistribution:
+    """Distribution of y at n points: an equal mixture of S Student-t distributions each.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (n,)
+        Mean of y, which is that of f.
+    std : ndarray of shape (n,)
+        Standard deviation of y: model and noise together.
+    model_std : ndarray of shape (n,)
+        What is not known about f: the posterior spread of each start and the spread between starts.
+    noise_std : ndarray of shape (n,)
+        Standard deviation of the noise.
+    """
+
+    def __init__(self, means: Array, variances: Array, noise: Array, dof: Array) -> None:
+        """Build from means and variances of f, (S, n), and noise variances and dof, (S,)."""
+        self._loc = means
+        # the spread of f is a variance, the noise's is b / (a - 1): see noise_variance
+        total = variances + noise[:, None]
+        self._dof = dof[:, None]
+        self._scale = np.sqrt(total * (np.maximum(dof - 2.0, 0.5 * dof) / dof)[:, None])
+        self.mean = means.mean(axis=0)
+        self.noise_std = np.full(means.shape[1], np.sqrt(noise.mean()))
+        self.model_std = np.sqrt(variances.mean(axis=0) + means.var(axis=0))
+        self.std = np.sqrt(self.model_std**2 + self.noise_std**2)
+
+    def __len__(self) -> int:
+        """Return the number of points."""
+        return len(self.mean)
+
+    def logpdf(self, y: Any) -> Array:
+        """Return the log density at y: (n,) -> (n,)."""
+        nu = self._dof
+        z = (np.asarray(y, dtype=float) - self._loc) / self._scale
+        constant = gammaln(0.5 * (nu + 1.0)) - gammaln(0.5 * nu) - 0.5 * np.log(np.pi * nu)
+        parts = constant - np.log(self._scale) - 0.5 * (nu + 1.0) * np.log1p(z * z / nu)
+        return np.asarray(logsumexp(parts, axis=0) - np.log(len(self._loc)))
+
+    def pdf(self, y: Any) -> Array:
+        """Return the density at y: (n,) -> (n,)."""
+        return np.exp(self.logpdf(y))
+
+    def cdf(self, y: Any) -> Array:
+        """Return P(Y <= y): (n,) -> (n,)."""
+        z = (np.asarray(y, dtype=float) - self._loc) / self._scale
+        return np.asarray(stdtr(self._dof, z).mean(axis=0))
+
+    def quantile(self, q: Any) -> Array:
+        """Return quantiles: a number gives (n,), k levels give (n, k)."""
+        levels = np.asarray(q, dtype=float)
+        if np.any(~((levels > 0) & (levels < 1))):
+            raise ValueError(
+                f"quantile levels must lie strictly between 0 and 1, got {q!r}; "
+                "use for example 0.025 and 0.975."
+            )
+        columns = [self._quantile(float(level)) for level in levels.ravel()]
+        return columns[0] if levels.ndim == 0 else np.stack(columns, axis=1)
+
+    def _quantile(self, level: float) -> Array:
+        """Invert the mixture's distribution function: Newton's steps, kept inside a bracket."""
+        parts = self._loc + self._scale * stdtrit(self._dof, level)
+        low, high = parts.min(axis=0), parts.max(axis=0)
+        x = parts.mean(axis=0)
+        for _ in range(100):
+            excess = self.cdf(x) - level
+            low, high = np.where(excess < 0, x, low), np.where(excess < 0, high, x)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                newton = x - excess / self.pdf(x)
+            inside = (newton > low) & (newton < high)
+            step = np.where(inside, newton, 0.5 * (low + high))
+            if np.all(np.abs(step - x) <= 1e-12 * (self.std + np.abs(x))):
+                return np.asarray(step)
+            x = step
+        return np.asarray(x)
+
+    def interval(self, level: float = 0.95) -> Array:
+        """Return the central interval that holds y with probability ``level``: (n, 2)."""
+        if not 0 < level < 1:
+            raise ValueError(
+                f"level must lie strictly between 0 and 1, got {level!r}; use for example 0.95."
+            )
+        return self.quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
+        """Return draws of y, independent between points: (n, n_samples)."""
+        rng = np.random.default_rng(random_state)
+        n = len(self)
+        start = rng.integers(len(self._loc), size=(n, n_samples))
+        rows = np.arange(n)[:, None]
+        noise = rng.standard_t(np.broadcast_to(self._dof[start, 0], (n, n_samples)))
+        return np.asarray(self._loc[start, rows] + self._scale[start, rows] * noise)
+
+
+def noise_variance(shape: float, rate: float) -> float:
+    """Return E[1 / tau] of a Gamma posterior, held finite where its shape is near one."""
+    return rate / max(shape - 1.0, 0.5 * shape)
