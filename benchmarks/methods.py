@@ -1,0 +1,124 @@
+"""The methods that are compared: btnkm at its defaults, and what a user would try instead.
+
+A method is a class whose constructor takes its configuration as keywords, with `fit(X, y)`,
+`predictive(X)` (see `benchmarks.metrics`) and, after the fit, `rank` (None if it has none).
+Libraries are imported in the constructor: a child process loads only what it measures, and
+neither the seconds nor the memory of the fit count the import.
+"""
+
+import numpy as np
+
+from benchmarks.metrics import GaussianPredictive
+
+
+class Constant:
+    """Predict mean and standard deviation of the training targets: the floor."""
+
+    rank = None
+
+    def fit(self, X, y):
+        """Store two moments of `y`."""
+        self.mean, self.std = float(np.mean(y)), float(np.std(y))
+        return self
+
+    def predictive(self, X):
+        """Return the same normal distribution for each row."""
+        return GaussianPredictive(np.full(len(X), self.mean), self.std)
+
+
+class BTN:
+    """Bayesian tensor-network kernel machine: `btnkm.BTNRegressor`."""
+
+    def __init__(self, **config):
+        from btnkm import BTNRegressor
+
+        self.model = BTNRegressor(**config)
+
+    def fit(self, X, y):
+        """Fit on raw inputs; the estimator scales them itself."""
+        self.model.fit(X, y)
+        self.rank = float(np.mean(self.model.rank_))
+        return self
+
+    def predictive(self, X):
+        """Return the predictive distribution of the estimator."""
+        return self.model.predict_dist(X)
+
+
+class GP:
+    """Exact Gaussian process, one length scale per input, hyperparameters by marginal likelihood.
+
+    Inputs are standardised on the training part, targets by `normalize_y`.
+
+    Parameters
+    ----------
+    noise_level : float
+        Noise variance at which the optimiser starts. The marginal likelihood has several
+        maxima, and no single start finds the best one on every set.
+    **config
+        Keywords of `GaussianProcessRegressor`.
+    """
+
+    rank = None
+
+    def __init__(self, noise_level=1.0, **config):
+        from sklearn.gaussian_process import GaussianProcessRegressor, kernels
+        from sklearn.preprocessing import StandardScaler
+
+        self.kernels = kernels
+        self.noise_level = noise_level
+        self.scaler = StandardScaler()
+        self.model = GaussianProcessRegressor(normalize_y=True, **config)
+
+    def fit(self, X, y):
+        """Scale the inputs and maximise the marginal likelihood."""
+        k = self.kernels
+        kernel = k.ConstantKernel() * k.RBF(np.ones(X.shape[1])) + k.WhiteKernel(self.noise_level)
+        self.model.set_params(kernel=kernel)
+        self.model.fit(self.scaler.fit_transform(X), y)
+        return self
+
+    def predictive(self, X):
+        """Return the predictive normal; the white kernel puts the noise into its variance."""
+        mean, std = self.model.predict(self.scaler.transform(X), return_std=True)
+        return GaussianPredictive(mean, std)
+
+
+class HGB:
+    """Histogram gradient boosting with one noise level for all rows.
+
+    Boosting gives no distribution. Its density and intervals come from a normal whose
+    standard deviation is the root mean square error on a fifth of the training rows, held
+    out from a first fit; the second fit, on all training rows, gives the mean. The time
+    of a fit counts both.
+    """
+
+    rank = None
+
+    def __init__(self, **config):
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
+        self.model = HistGradientBoostingRegressor(**config)
+
+    def fit(self, X, y):
+        """Fit on four fifths for the noise level, then on all rows."""
+        order = np.random.RandomState(0).permutation(len(y))
+        n_held = len(y) // 5
+        held, rest = order[:n_held], order[n_held:]
+        self.model.fit(X[rest], y[rest])
+        self.std = float(np.sqrt(np.mean((y[held] - self.model.predict(X[held])) ** 2)))
+        self.model.fit(X, y)
+        return self
+
+    def predictive(self, X):
+        """Return a normal around the prediction with the held-out standard deviation."""
+        return GaussianPredictive(self.model.predict(X), self.std)
+
+
+#: Name to class and default configuration.
+METHODS = {
+    "btn": (BTN, {"random_state": 0}),
+    "gp": (GP, {"random_state": 0}),
+    "hgb": (HGB, {"random_state": 0}),
+    "constant": (Constant, {}),
+}

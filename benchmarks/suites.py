@@ -1,0 +1,107 @@
+"""The suites that ``python -m benchmarks run`` knows.
+
+A new suite is one entry of `SUITES`. A suite that measures something other than accuracy
+gives its own `measure`: a function at the top level of a module that takes a Cell and
+returns a dict that JSON can hold.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.cells import Cell, measure_accuracy
+from benchmarks.methods import METHODS
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Describe a suite.
+
+    Parameters
+    ----------
+    description : str
+        One line for the help text.
+    datasets : tuple of str
+    methods : tuple of str
+        What runs unless the user asks for others.
+    n_splits : int
+    measure : callable
+    defaults : dict
+        Default configuration of each method, by name.
+    """
+
+    description: str
+    datasets: tuple
+    methods: tuple = ("btn", "gp", "hgb")
+    n_splits: int = 10
+    measure: Callable = measure_accuracy
+    defaults: dict | None = None
+
+    def default_config(self, method):
+        """Return the configuration a method has unless the user changes it."""
+        if self.defaults is not None:
+            return dict(self.defaults.get(method, {}))
+        return dict(METHODS[method][1])
+
+    def known_methods(self):
+        """Return the names a user may ask for."""
+        return tuple(METHODS) if self.defaults is None else tuple(self.defaults)
+
+
+SUITES = {
+    "paper": Suite(
+        "the paper's regression sets on its ten splits (needs BTNKM_DATA)",
+        ("yacht", "energy-paper", "concrete", "airfoil"),
+    ),
+    "energy": Suite(
+        "energy as the literature uses it: 8 inputs to heating load (needs BTNKM_DATA)",
+        ("energy",),
+    ),
+    "sklearn": Suite(
+        "sets that come with scikit-learn: diabetes and Friedman's three functions",
+        ("diabetes", "friedman1", "friedman2", "friedman3"),
+    ),
+    "smoke": Suite("one split of diabetes, to see that everything runs", ("diabetes",), n_splits=1),
+}
+
+
+def _chosen(what, asked, known):
+    for name in asked:
+        if name not in known:
+            raise ValueError(
+                f"{what} must be among {', '.join(known)}, got {name!r}; choose from that list."
+            )
+    return asked
+
+
+def cells_of(suite, *, n_splits=None, methods=None, datasets=None, overrides=None):
+    """List the cells of a suite, data set by data set and split by split.
+
+    Parameters
+    ----------
+    suite : Suite
+    n_splits : int, optional
+        Take the first splits only.
+    methods, datasets : sequence of str, optional
+        Take these instead of all.
+    overrides : dict of str to dict, optional
+        Changes to the default configuration, by method.
+
+    Returns
+    -------
+    cells : list of Cell
+    """
+    methods = _chosen("a method", methods or suite.methods, suite.known_methods())
+    datasets = _chosen("a data set", datasets or suite.datasets, suite.datasets)
+    overrides = overrides or {}
+    _chosen("the method of a setting", tuple(overrides), methods)
+    if n_splits is not None and not 1 <= n_splits <= suite.n_splits:
+        raise ValueError(
+            f"the number of splits must be between 1 and {suite.n_splits} in this suite, "
+            f"got {n_splits}; leave --splits out for all."
+        )
+    return [
+        Cell(dataset, split, method, suite.default_config(method) | overrides.get(method, {}))
+        for dataset in datasets
+        for split in range(n_splits or suite.n_splits)
+        for method in methods
+    ]
