@@ -60,7 +60,7 @@ class Block:
 
 def prior_precision(state: State, d: int) -> Array:
     """Return E[lambda_m] E[lambda_r] of mode d: (M, R)."""
-    return np.multiply.outer(state.basis[d].mean, state.rank.mean)
+    return np.asarray(np.multiply.outer(state.basis[d].mean, state.rank.mean))
 
 
 def update_factor(
@@ -132,7 +132,8 @@ def expected_log_prior(basis: Gamma, rank: Gamma, second: Array | float, priors:
     """Return E log N(w_mr; 0, 1 / (lambda_m lambda_r)) given E[w_mr^2]: (M, R)."""
     log_basis = basis.log_mean if priors.basis is not None else np.zeros_like(basis.mean)
     log_precision = np.add.outer(log_basis, rank.log_mean)
-    return 0.5 * (log_precision - LOG_2PI - np.multiply.outer(basis.mean, rank.mean) * second)
+    energy = np.multiply.outer(basis.mean, rank.mean) * second
+    return np.asarray(0.5 * (log_precision - LOG_2PI - energy))
 
 
 def rebalance(state: State) -> tuple[State, Array]:

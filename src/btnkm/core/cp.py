@@ -102,16 +102,27 @@ def multiply(a: Moments | None, b: Moments | None) -> Moments | None:
 
 
 def rescale(a: Moments) -> Moments:
-    """Divide each row by the power of two nearest its size; exact, and undone by ``expand``."""
+    """Divide each component of each row by the power of two nearest its size; exact."""
     xp = array_namespace(a.mean)
-    size = xp.max(xp.abs(a.mean), axis=1)
+    size = xp.abs(a.mean)
+    r, s, _ = pairs(a.mean.shape[1])
     if a.second is not None:
-        size = xp.maximum(size, xp.sqrt(xp.max(xp.abs(a.second), axis=1)))
+        squares = xp.take(a.second, xp.asarray(np.flatnonzero(r == s)), axis=1)
+        size = xp.maximum(size, xp.sqrt(xp.abs(squares)))
     tiny = xp.finfo(size.dtype).smallest_normal
     shift = xp.round(xp.log2(xp.where(size > tiny, size, xp.ones_like(size))))
-    factor = xp.pow(xp.full_like(shift, 2.0), -shift)[:, None]
-    second = None if a.second is None else a.second * factor * factor
     exponent = shift if a.exponent is None else a.exponent + shift
+    return _scaled(a, -shift, exponent)
+
+
+def _scaled(a: Moments, shift: Array, exponent: Array | None) -> Moments:
+    xp = array_namespace(a.mean)
+    factor = xp.pow(xp.full_like(shift, 2.0), shift)
+    second = a.second
+    if second is not None:
+        r, s, _ = pairs(a.mean.shape[1])
+        second = second * xp.take(factor, xp.asarray(r), axis=1)
+        second = second * xp.take(factor, xp.asarray(s), axis=1)
     return Moments(a.mean * factor, second, exponent)
 
 
@@ -120,10 +131,7 @@ def expand(a: Moments) -> Moments:
     if a.exponent is None:
         return a
     xp = array_namespace(a.mean)
-    # beyond these the result is 0 or overflows whichever way it is computed
-    factor = xp.pow(xp.full_like(a.exponent, 2.0), xp.clip(a.exponent, -1000.0, 500.0))[:, None]
-    second = None if a.second is None else a.second * factor * factor
-    return Moments(a.mean * factor, second, None)
+    return _scaled(a, xp.clip(a.exponent, -1000.0, 500.0), None)
 
 
 class Environments:

@@ -67,10 +67,11 @@ def inverse_cholesky(a: Array) -> tuple[Array, float, float]:
     else:
         if np.all(np.isfinite(diagonal)):
             return inverse, 2.0 * float(np.sum(np.log(diagonal))), 0.0
-    scale = np.sqrt(np.maximum(np.diag(a), np.finfo(float).tiny))
+    positive = bool(np.all((np.diag(a) > 0) & np.isfinite(np.diag(a))))
+    scale = np.sqrt(np.diag(a)) if positive else np.ones(len(a))
     unit = a / scale[:, None] / scale
     jitter = _FIRST_JITTER
-    while jitter < 1e-2:
+    while positive and jitter < 1e-2:
         np.fill_diagonal(unit, 1.0 + jitter)
         try:
             inverse, diagonal = _inverse_factor(unit)

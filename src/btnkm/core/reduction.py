@@ -110,7 +110,7 @@ def component_shares(state: State, d: int, block: Block) -> Array:
     mean = state.factors[d].mean
     squares = state.modes[d].adjoint(mean.T[:, :, None] * mean.T[:, None, :])
     sizes = np.sum(squares * block.second[:, r == s], axis=0)
-    return sizes / max(float(np.sum(sizes)), np.finfo(float).tiny)
+    return np.asarray(sizes / max(float(np.sum(sizes)), np.finfo(float).tiny))
 
 
 def drop_components(
@@ -141,7 +141,7 @@ def drop_components(
     kept_pairs = np.isin(r, kept) & np.isin(s, kept)
     here = state.factors[d]
     others[d] = Factor(
-        here.mean[:, kept], here.cov[kept][:, :, kept], np.nan, here.component_log_dets[kept]
+        here.mean[:, kept], here.cov[kept][:, :, kept], np.nan, here.precision_blocks[kept]
     )
     factors = tuple(others[k] for k in range(len(state.factors)))
     return (

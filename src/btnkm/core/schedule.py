@@ -49,6 +49,8 @@ class Schedule:
     initial_power : float
         Mean square of a random component over that of its constant part. It is shared out among
         the modes, so that a product of 5 modes starts as lively as one of 500.
+    initial_decay : float
+        The random part's spread is the prior's to this power: smoother than the prior above 1.
     max_iter, tol : int, float
         The exact phase ends after ``max_iter`` sweeps, or when the bound gained less than ``tol``
         per sample in each of two sweeps.
@@ -63,11 +65,12 @@ class Schedule:
 
     warm_sweeps: int = 10
     warm_noise: float = 0.01
-    initial_power: float = 100.0
-    max_iter: int = 100
-    tol: float = 1e-5
+    initial_power: float = 200.0
+    initial_decay: float = 1.6
+    max_iter: int = 200
+    tol: float = 1e-4
     rebalance_every: int = 3
-    reduce_every: int = 2
+    reduce_every: int = 4
     first_reduction: int = 4
     negligible: float = 1e-6
     drop_components: bool = True
@@ -105,7 +108,8 @@ def initial_state(
     size = np.sqrt(schedule.initial_power ** (1.0 / len(modes)) - 1.0)
     factors = []
     for mode, gram in zip(modes, grams, strict=True):
-        w = rng.standard_normal((len(mode.keep), rank)) * np.sqrt(mode.rate_scale)[:, None]
+        spread = mode.rate_scale ** (0.5 * schedule.initial_decay)
+        w = rng.standard_normal((len(mode.keep), rank)) * spread[:, None]
         rms = np.sqrt(np.maximum(np.sum(w * (gram @ w), axis=0), 1e-12))
         w = (mode.constant[:, None] + size * w / rms) * rank ** (-1.0 / len(modes))
         factors.append(Factor.point(w))

@@ -72,7 +72,7 @@ class Mode:
         """Return sum_n phi_i phi_j h_p from sum_n psi_k h_p: (K, P) -> (P, M, M)."""
         m = len(self.keep)
         if isinstance(self.table, np.ndarray):
-            return (sums.T @ self._table_t).reshape(-1, m, m)
+            return np.asarray((sums.T @ self._table_t).reshape(-1, m, m))
         return np.asarray((self.table @ sums).T.reshape(-1, m, m))
 
     def adjoint(self, products: Array) -> Array:
@@ -102,15 +102,15 @@ class Factor:
     cov : ndarray of shape (R, M, R, M)
     log_det : float
         log det of the covariance.
-    component_log_dets : ndarray of shape (R,)
-        log det of each component's diagonal block of the precision: minus the log det of the
+    precision_blocks : ndarray of shape (R, M, M)
+        Each component's diagonal block of the precision, lower triangle: the inverse of the
         covariance that is left once all other components are known.
     """
 
     mean: Array
     cov: Array
     log_det: float
-    component_log_dets: Array
+    precision_blocks: Array
 
     @classmethod
     def solve(cls, precision: Array, linear: Array) -> tuple[Factor, float]:
@@ -119,7 +119,7 @@ class Factor:
         inverse, log_det, jitter = inverse_cholesky(precision.reshape(r * m, r * m))
         mean = (inverse.T @ (inverse @ linear.T.ravel())).reshape(r, m).T
         cov = (inverse.T @ inverse).reshape(r, m, r, m)
-        return cls(mean, cov, -log_det, _component_log_dets(precision)), jitter
+        return cls(mean, cov, -log_det, _diagonal_blocks(precision)), jitter
 
     @classmethod
     def solve_mean(cls, precision: Array, linear: Array) -> tuple[Factor, float]:
@@ -133,12 +133,13 @@ class Factor:
     def point(cls, mean: Array) -> Factor:
         """Return a factor that is known exactly; its covariance is a read-only block of zeros."""
         m, r = mean.shape
-        return cls(mean, np.broadcast_to(0.0, (r, m, r, m)), -np.inf, np.full(r, np.inf))
+        blocks = np.broadcast_to(np.inf, (r, m, m))
+        return cls(mean, np.broadcast_to(0.0, (r, m, r, m)), -np.inf, blocks)
 
     @cached_property
     def second(self) -> Array:
         """E[w_mr ** 2]: (M, R)."""
-        return self.mean**2 + self.variance
+        return np.asarray(self.mean**2 + self.variance)
 
     @cached_property
     def variance(self) -> Array:
@@ -146,13 +147,18 @@ class Factor:
         m, r = self.mean.shape
         return np.diagonal(self.cov.reshape(r * m, r * m)).reshape(r, m).T
 
+    @cached_property
+    def component_log_dets(self) -> Array:
+        """Log det of each component's block of the precision: (R,)."""
+        return np.array([inverse_cholesky(block)[1] for block in self.precision_blocks])
+
     def take_components(self, which: Array) -> Factor:
         """Return the marginal of the components ``which``."""
         cov = self.cov[which][:, :, which]
         r, m = cov.shape[:2]
         inverse, log_det, _ = inverse_cholesky(cov.reshape(r * m, r * m))
         precision = (inverse.T @ inverse).reshape(r, m, r, m)
-        return Factor(self.mean[:, which], cov, log_det, _component_log_dets(precision))
+        return Factor(self.mean[:, which], cov, log_det, _diagonal_blocks(precision))
 
     def scale(self, factors: Array) -> Factor:
         """Return q of W with component r multiplied by ``factors[r]`` > 0."""
@@ -162,15 +168,13 @@ class Factor:
             self.mean * factors,
             self.cov * factors[:, None, None, None] * factors[:, None],
             self.log_det + 2.0 * m * float(np.sum(log_factors)),
-            self.component_log_dets - 2.0 * m * log_factors,
+            self.precision_blocks / (factors**2)[:, None, None],
         )
 
 
-def _component_log_dets(precision: Array) -> Array:
-    """Return log det of the diagonal blocks of an (R, M, R, M) precision, lower triangles read."""
+def _diagonal_blocks(precision: Array) -> Array:
     index = np.arange(precision.shape[0])
-    factors = np.linalg.cholesky(precision[index, :, index, :])
-    return 2.0 * np.sum(np.log(np.diagonal(factors, axis1=1, axis2=2)), axis=1)
+    return np.asarray(precision[index, :, index, :])
 
 
 @dataclass(frozen=True)
