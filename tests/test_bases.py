@@ -284,18 +284,25 @@ def test_categorical_unknown_codes_are_zero():
 @pytest.mark.parametrize("inner", [Chebyshev(4), Fourier(4), Categorical()], ids=repr)
 @pytest.mark.filterwarnings("error")
 def test_gapped_with_missing_values_seen(inner):
-    x = np.array([0.0, 1.0, np.nan, 1.0, 0.0, np.nan])
+    x = np.array([0.0, 1.0, np.nan, 1.0, 0.0, np.nan, 1.0])
     seen = ~np.isnan(x)
     basis = Gapped(inner).fit(x)
     alone = clone(inner).fit(x[seen])
     for name in ("phi", "psi"):
-        rows, expected = getattr(basis, name)(x), getattr(alone, name)(x[seen])
-        np.testing.assert_array_equal(rows[seen, :-1], expected)
-        np.testing.assert_array_equal(rows[seen, -1], 0)
-        np.testing.assert_array_equal(rows[~seen, :-1], 0)
-        np.testing.assert_array_equal(rows[~seen, -1], 1)
-    np.testing.assert_array_equal(basis.degrees_, np.append(alone.degrees_, 0))
-    np.testing.assert_array_equal(basis.constant_, np.append(alone.constant_, 1))
+        rows, expected = getattr(basis, name)(x), getattr(alone, name)(np.where(seen, x, 1.0))
+        np.testing.assert_array_equal(rows[:, 1:], expected)  # 1 is both median and mode
+        np.testing.assert_array_equal(rows[:, 0], ~seen)
+    np.testing.assert_array_equal(basis.degrees_, np.append(0, alone.degrees_))
+    np.testing.assert_array_equal(basis.constant_, np.append(0, alone.constant_))
+
+
+def test_weights_count_rows_in_what_stands_for_a_gap():
+    x, weight = np.array([-1.0, 0.2, 1.0]), np.array([1.0, 1.0, 3.0])
+    weighted, repeated = Gapped(Chebyshev()).fit(x, weight), Gapped(Chebyshev())
+    repeated.fit(np.repeat(x, weight.astype(int)))
+    np.testing.assert_allclose(weighted.missing_phi_, repeated.missing_phi_, rtol=1e-14)
+    np.testing.assert_allclose(weighted.missing_psi_, repeated.missing_psi_, rtol=1e-14)
+    assert weighted.typical_ == repeated.typical_ == 1.0
 
 
 @pytest.mark.parametrize("inner", [Chebyshev(4), Polynomial(4), Categorical(), Hinges()], ids=repr)
@@ -323,7 +330,7 @@ def test_gapped_shows_its_basis_neither_nan_nor_far_values():
     inner = Fragile()
     for x in (np.array([np.nan, 0.5, 1.0]), np.array([-1.0, 0.5, 1.0])):
         phi = Gapped(inner).fit(x).phi(np.array([np.nan, 9.0]))
-        np.testing.assert_array_equal(phi[1, :2], [1.0, 1.0])
+        np.testing.assert_array_equal(phi[1, -2:], [1.0, 1.0])
     assert not hasattr(inner, "n_functions_")  # a clone is fitted
 
 

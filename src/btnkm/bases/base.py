@@ -78,6 +78,12 @@ class Basis(BaseEstimator):
         """Return ``x`` with values outside [-1, 1], infinite ones too, moved to the nearer end."""
         return array_namespace(x).clip(x, -1.0, 1.0)
 
+    def typical(self, x: np.ndarray, weight: np.ndarray) -> float:
+        """Return the value that stands for a missing one: the weighted lower median."""
+        order = np.argsort(x, kind="stable")
+        total = np.cumsum(weight[order])
+        return float(x[order[np.searchsorted(total, 0.5 * total[-1])]])
+
     def phi(self, x: Array) -> Array:
         """Return the functions at x: (n,) -> (n, M)."""
         raise NotImplementedError(f"{type(self).__name__} must define phi(x): (n,) -> (n, M).")

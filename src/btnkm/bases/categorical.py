@@ -42,6 +42,10 @@ class Categorical(Basis):
         """Return ``x`` as it is: codes have no ends."""
         return x
 
+    def typical(self, x: np.ndarray, weight: np.ndarray) -> float:
+        """Return the most frequent code."""
+        return float(np.argmax(np.bincount(x.astype(int), weights=weight)))
+
     def phi(self, x: Array) -> Array:
         """Return the one-hot rows of the codes: (n,) -> (n, M)."""
         xp = array_namespace(x)

@@ -18,11 +18,14 @@ BLOCK = 65_536  # rows at a time while averaging, so that memory does not grow w
 class Gapped(Basis):
     """The functions of another basis, plus one that is 1 where the value is missing (NaN).
 
-    If ``fit`` saw missing values, the first coordinate is 1 and the others 0 for a missing row. If it
-    saw none, a NaN later is the training average instead: phi and psi take their means over the
-    training rows, which integrates the unknown input out of first and second moments alike. If it
-    saw nothing else, the only function is the constant 1. Values outside [-1, 1] are held at the
-    nearer end, for a basis that does not do so itself too.
+    If ``fit`` saw missing values, a missing row has the functions of a typical value (the median,
+    or the most frequent level) and a 1 in the first coordinate, which all other rows have at 0. So
+    a gap means "typical" until the data say otherwise; were its other functions 0, shrinking its
+    weight would erase whole products of inputs. If ``fit`` saw none, a NaN later is the training
+    average: phi and psi take their means over the training rows, which integrates the unknown
+    input out of first and second moments alike. If it saw nothing else, the only function is the
+    constant 1. Values outside [-1, 1] are held at the nearer end, for a basis that does not do so
+    itself too.
 
     Parameters
     ----------
@@ -35,6 +38,8 @@ class Gapped(Basis):
         The fitted basis; None if every value was missing.
     saw_missing_ : bool
         Whether ``fit`` saw a missing value.
+    typical_ : float
+        The value whose functions a missing row has.
     missing_phi_, missing_psi_ : ndarray of shape (M,) and (K,)
         The rows of phi and psi that stand for a missing value.
 
@@ -44,38 +49,40 @@ class Gapped(Basis):
     >>> from btnkm.bases import Chebyshev, Gapped
     >>> basis = Gapped(Chebyshev(n_basis=2)).fit(np.array([-1.0, 0.5, np.nan]))
     >>> basis.phi(np.array([0.5, np.nan])).tolist()
-    [[0.0, 1.0, 0.5], [1.0, 0.0, 0.0]]
+    [[0.0, 1.0, 0.5], [1.0, 1.0, -1.0]]
     """
 
     def __init__(self, basis: Basis) -> None:
         self.basis = basis
 
-    def fit(self, x: np.ndarray) -> Self:
-        """Fit the inner basis to the observed values of ``x`` (n,); see whether any are missing."""
+    def fit(self, x: np.ndarray, weight: np.ndarray | None = None) -> Self:
+        """Fit the inner basis to the observed values of ``x`` (n,); see whether any are missing.
+
+        ``weight`` (n,), positive, counts rows in the median and the averages.
+        """
         if not isinstance(self.basis, Basis):
             raise ValueError(
                 f"basis must be a Basis, got {self.basis!r}; pass for example Chebyshev()."
             )
         x = np.asarray(x)
+        weight = np.ones(len(x)) if weight is None else np.asarray(weight)
         missing = np.isnan(x)
-        observed = x[~missing]
         self.saw_missing_ = bool(missing.any())
         self.basis_: Basis | None = None
-        if observed.size == 0:
+        if missing.all():
             self.missing_phi_ = self.missing_psi_ = np.ones(1)
             return self._set(sp.csr_array(np.ones((1, 1))), np.zeros(1), np.ones(1))
         inner = clone(self.basis)
-        observed = inner.hold(observed)
+        observed, weight = inner.hold(x[~missing]), weight[~missing]
         self.basis_ = inner.fit(observed)
-        # Any value seen in training will do: the rows it fills in are overwritten.
-        self.filler_ = float(observed[0])
-        m, k = inner.n_functions_, inner.n_products_
+        self.typical_ = inner.typical(observed, weight)
         if not self.saw_missing_:
-            self.missing_phi_, self.missing_psi_ = _means(inner, observed)
+            self.missing_phi_, self.missing_psi_ = _means(inner, observed, weight)
             return self._set(inner.table_, inner.degrees_, inner.constant_)
-        self.missing_phi_, self.missing_psi_ = np.eye(1, m + 1)[0], np.eye(1, k + 1)[0]
-        degrees, constant = np.append(0, inner.degrees_), np.append(1, inner.constant_)
-        return self._set(_bordered(inner.table_, m), degrees, constant)
+        phi, psi = (part[0] for part in inner.features(np.array([self.typical_])))
+        self.missing_phi_, self.missing_psi_ = np.append(1.0, phi), np.append(1.0, psi)
+        degrees, constant = np.append(0, inner.degrees_), np.append(0, inner.constant_)
+        return self._set(_bordered(inner.table_, phi), degrees, constant)
 
     def phi(self, x: Array) -> Array:
         """Return the inner functions, and the missing row's for NaN: (n,) -> (n, M)."""
@@ -102,33 +109,38 @@ class Gapped(Basis):
         if self.basis_ is None:
             return tuple(xp.ones_like(x)[:, None] for _ in rows)
         missing = xp.isnan(x)
-        filled = xp.where(missing, xp.full_like(x, self.filler_), x)
+        filled = xp.where(missing, xp.full_like(x, self.typical_), x)
         inner = evaluate(self.basis_, self.basis_.hold(filled))
-        if not self.saw_missing_ and not bool(xp.any(missing)):
+        if self.saw_missing_:  # the typical value filled in has given all other coordinates
+            return tuple(
+                xp.concat([xp.astype(missing, a.dtype)[:, None], a], axis=1) for a in inner
+            )
+        if not bool(xp.any(missing)):
             return inner
-        if self.saw_missing_:
-            inner = tuple(xp.concat([xp.zeros_like(a[:, :1]), a], axis=1) for a in inner)
         return tuple(
             xp.where(missing[:, None], xp.asarray(row, dtype=a.dtype, device=device(a)), a)
             for a, row in zip(inner, rows, strict=True)
         )
 
 
-def _means(basis: Basis, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the averages over x of phi (M,) and psi (K,)."""
+def _means(basis: Basis, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the weighted averages over x of phi (M,) and psi (K,)."""
     phi, psi = np.zeros(basis.n_functions_), np.zeros(basis.n_products_)
     for start in range(0, len(x), BLOCK):
         block_phi, block_psi = basis.features(x[start : start + BLOCK])
-        phi += block_phi.sum(axis=0)
-        psi += block_psi.sum(axis=0)
-    return phi / len(x), psi / len(x)
+        phi += weight[start : start + BLOCK] @ block_phi
+        psi += weight[start : start + BLOCK] @ block_psi
+    return phi / weight.sum(), psi / weight.sum()
 
 
-def _bordered(table: sp.csr_array, m: int) -> sp.csr_array:
-    """Return the table with one more function in front, whose only product is its own square."""
+def _bordered(table: sp.csr_array, phi: np.ndarray) -> sp.csr_array:
+    """Return the table with an indicator in front, where it is 1 the others being ``phi`` (M,)."""
     entries = table.tocoo()
+    m, k = len(phi), table.shape[1]
+    size = m + 1
     i, j = np.divmod(entries.row, m)
-    size, k = m + 1, table.shape[1]
-    rows = np.append(0, (i + 1) * size + j + 1)
-    values = (np.append(1.0, entries.data), (rows, np.append(0, entries.col + 1)))
-    return sp.csr_array(values, shape=(size * size, k + 1))
+    others = np.arange(1, size)
+    rows = np.concatenate([[0], others, others * size, (i + 1) * size + j + 1])
+    columns = np.concatenate([np.zeros(2 * m + 1, dtype=int), entries.col + 1])
+    values = np.concatenate([[1.0], phi, phi, entries.data])
+    return sp.csr_array((values, (rows, columns)), shape=(size * size, k + 1))
