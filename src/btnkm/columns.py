@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.base import clone
 
 from .bases import BASES, Basis, Categorical, Chebyshev, Gapped
+from .tables import level_name
 
 Array = np.ndarray
 
@@ -30,32 +31,40 @@ class Column:
 
     Attributes
     ----------
-    name : str
+    name : str or whatever the table calls it
     knots, positions : ndarray
-        The warp of a numeric column, linear between knots.
+        The warp of a numeric column, linear between knots; empty if it held no value.
     levels : dict or None
-        Code of each level of a categorical column; None for a numeric one.
+        Code of each level of a categorical column, by its text; None for a numeric one.
     basis : Gapped
         Its argument are the coordinates that ``encode`` returns.
     """
 
-    name: str
+    name: Any
     knots: Array
     positions: Array
-    levels: dict[Any, int] | None
+    levels: dict[str, int] | None
     basis: Gapped
 
     def encode(self, values: Array) -> Array:
         """Return the coordinates of raw values: (n,) floats, NaN where missing or never seen."""
         if self.levels is not None:
-            return np.array([self.levels.get(v, np.nan) for v in _items(values)], dtype=float)
+            names = _level_names(values)
+            if values.dtype != object and any(names) and not _hold_number(self.levels):
+                raise ValueError(
+                    f"column {self.name!r} must hold text, as it did in fit, got numbers or dates; "
+                    "give the column the same type as in fit."
+                )
+            return np.array([self.levels.get(v, np.nan) for v in names], dtype=float)
+        if len(self.knots) == 0:
+            return np.full(len(values), np.nan)
         if values.dtype == object:
             values = _numbers(values, self.name)
         return np.interp(values, self.knots, self.positions)
 
 
 def fit_columns(
-    raw: list[Array], names: list[str], weight: Array, basis: Any, n_basis: int
+    raw: list[Array], names: list[Any], weight: Array, basis: Any, n_basis: int
 ) -> tuple[list[Column], list[Array]]:
     """Choose and fit one basis per column; also return the training coordinates.
 
@@ -63,7 +72,7 @@ def fit_columns(
     ----------
     raw : list of ndarray of shape (n,)
         As ``tables.split_columns`` gives them: floats, or objects with None for missing.
-    names : list of str
+    names : list of str (or whatever the table calls its columns)
     weight : ndarray of shape (n,)
         Sample weights, all positive.
     basis : "auto", a name, a Basis, or a mapping from column (name or position) to name or Basis
@@ -79,16 +88,16 @@ def fit_columns(
         if values.dtype == object and not categorical:
             values = _numbers(values, name)
         levels = _levels(values, weight) if categorical else None
-        knots, positions = (np.zeros(1), np.zeros(1)) if categorical else _warp(values, weight)
+        knots, positions = (np.empty(0), np.empty(0)) if categorical else _warp(values, weight)
         column = Column(name, knots, positions, levels, Gapped(clone(choice)))
         code = column.encode(values)
-        column.basis.fit(code)
+        column.basis.fit(code, weight)
         columns.append(column)
         codes.append(code)
     return columns, codes
 
 
-def _choose(basis: Any, names: list[str], n_basis: int) -> list[Basis | None]:
+def _choose(basis: Any, names: list[Any], n_basis: int) -> list[Basis | None]:
     """Return each column's basis, None where its kind decides."""
     if not isinstance(basis, Mapping):
         return [_named(basis, n_basis)] * len(names)
@@ -116,7 +125,7 @@ def _named(basis: Any, n_basis: int) -> Basis | None:
         return basis
     raise ValueError(
         f"basis must be 'auto', one of {sorted(BASES)}, a Basis or a dict from column to one of "
-        f"these, got {basis!r}; for example basis='chebyshev' or basis={{'age': BSpline(n_basis=8)}}."
+        f"these, got {basis!r}; for example basis='bspline' or basis={{'age': BSpline(n_basis=8)}}."
     )
 
 
@@ -124,7 +133,7 @@ def _warp(values: Array, weight: Array) -> tuple[Array, Array]:
     """Return knots and positions in [-1, 1] of the warp: half weighted mid-rank, half value."""
     seen = ~np.isnan(values)
     if not np.any(seen):
-        return np.zeros(1), np.zeros(1)
+        return np.empty(0), np.empty(0)
     knots, group = np.unique(values[seen], return_inverse=True)
     if len(knots) == 1:
         return knots, np.zeros(1)
@@ -140,13 +149,13 @@ def _warp(values: Array, weight: Array) -> tuple[Array, Array]:
     return knots, 2.0 * (RANK_SHARE * rank + (1.0 - RANK_SHARE) * value) - 1.0
 
 
-def _levels(values: Array, weight: Array) -> dict[Any, int]:
+def _levels(values: Array, weight: Array) -> dict[str, int]:
     """Return the code of every level, in sorted order; the rarest ones may share the last code."""
-    total: dict[Any, float] = {}
-    for value, w in zip(_items(values), weight.tolist(), strict=True):
-        if value is not None:
-            total[value] = total.get(value, 0.0) + w
-    levels = sorted(total, key=lambda v: (type(v).__name__, v))
+    total: dict[str, float] = {}
+    for level, w in zip(_level_names(values), weight.tolist(), strict=True):
+        if level is not None:
+            total[level] = total.get(level, 0.0) + w
+    levels = sorted(total)
     if len(levels) <= MAX_LEVELS:
         return {level: code for code, level in enumerate(levels)}
     frequent = set(sorted(levels, key=lambda v: -total[v])[: MAX_LEVELS - 1])
@@ -155,11 +164,22 @@ def _levels(values: Array, weight: Array) -> dict[Any, int]:
     return {level: codes.get(level, MAX_LEVELS - 1) for level in levels}
 
 
-def _items(values: Array) -> list[Any]:
-    """Return Python values with None for missing; whole floats and integers are one level."""
+def _level_names(values: Array) -> list[Any]:
+    """Return the text of each value, None for missing."""
     if values.dtype == object:
         return values.tolist()
-    return [None if v != v else v for v in values.tolist()]
+    return [None if v != v else level_name(v) for v in values.tolist()]
+
+
+def _hold_number(levels: dict[str, int]) -> bool:
+    """Tell whether a level can be read as a number, or there are none to go by."""
+    for level in levels:
+        try:
+            float(level)
+        except ValueError:
+            continue
+        return True
+    return not levels
 
 
 def _numbers(values: Array, name: str) -> Array:

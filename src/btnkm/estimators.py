@@ -51,14 +51,15 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
     n_basis : int, default=20
         Most functions per input, for bases given by name. A column never gets more than it has
         distinct values.
-    max_rank : int, default=20
-        Components at the start; those that add nothing are dropped.
+    max_rank : int or "auto", default="auto"
+        Components at the start; those that add nothing are dropped. "auto" starts with about two
+        weights per row, with at least 10 and at most 20 components.
     n_init : int or "auto", default="auto"
         Random starts, whose posteriors are averaged. "auto" takes 8 up to 10,000 rows and fewer,
         in inverse proportion to the rows but at least 2, above.
-    max_iter : int, default=100
+    max_iter : int, default=200
         Most sweeps of the exact phase.
-    tol : float, default=1e-5
+    tol : float, default=1e-4
         A start has converged when its bound gained less than this per row in two sweeps in a row.
     warm_sweeps : int, default=10
         Sweeps of the warm phase, without covariances, that come first.
@@ -68,11 +69,11 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         Prior of each component's precision; None is Gamma(1e-5, 1e-6).
     basis_prior : Gamma, "off" or None, default=None
         Prior of each function's precision; None is Gamma(1, 1), "off" holds them all at 1.
-    smoothness : float, default=1.0
+    smoothness : float, default=1.25
         The rate of ``basis_prior`` falls like (1 + m)^(-2 smoothness) with the function's degree m.
     prune : bool, default=True
         Drop components and functions that are negligible and whose loss raises the bound.
-    memory_limit : float, default=2.0
+    memory_limit : float, default=1.0
         Most memory, in GiB, that the fit may use beyond its input. Less memory means more
         recomputation and the same result.
     n_jobs : int or None, default=None
@@ -126,17 +127,17 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         basis: Any = "auto",
         *,
         n_basis: int = 20,
-        max_rank: int = 20,
+        max_rank: int | str = "auto",
         n_init: int | str = "auto",
-        max_iter: int = 100,
-        tol: float = 1e-5,
+        max_iter: int = 200,
+        tol: float = 1e-4,
         warm_sweeps: int = 10,
         noise_prior: Gamma | None = None,
         rank_prior: Gamma | None = None,
         basis_prior: Gamma | str | None = None,
-        smoothness: float = 1.0,
+        smoothness: float = 1.25,
         prune: bool = True,
-        memory_limit: float = 2.0,
+        memory_limit: float = 1.0,
         n_jobs: int | None = None,
         random_state: Any = None,
         callback: Callable[[dict[str, Any]], bool | None] | None = None,
@@ -167,6 +168,9 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         tags.input_tags.categorical = True
         return tags
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "posterior_")
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the posterior to a table X (n, inputs) and numbers y (n,).
 
@@ -177,6 +181,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         sample_weight : array of shape (n,) or None
             A weight of k counts a row k times; rows of weight 0 are left out.
         """
+        self.__dict__.pop("posterior_", None)  # a fit that fails leaves no half of an older one
         settings = self._settings()
         raw, names = split_columns(X)
         validate_data(self, X, skip_check_array=True)
@@ -188,23 +193,28 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         weight = None if weight is None else weight[used]
         ones = np.ones(len(y)) if weight is None else weight
 
-        self.columns_, codes = fit_columns(raw, names, ones, self.basis, self.n_basis)
-        self._y_mean = float(np.average(y, weights=ones))
-        scale = float(np.sqrt(np.average((y - self._y_mean) ** 2, weights=ones)))
-        self._y_scale = scale if scale > 0 else 1.0
+        columns, codes = fit_columns(raw, names, ones, self.basis, self.n_basis)
+        mean, scale = _mean_and_scale(y, ones)
         # an input with one function only scales the others: the network does without it
-        self._active = [j for j, c in enumerate(self.columns_) if c.basis.n_functions_ > 1] or [0]
+        active = [j for j, c in enumerate(columns) if c.basis.n_functions_ > 1] or [0]
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
 
         problem = fitting.Problem(
-            bases=[self.columns_[j].basis for j in self._active],
-            codes=[codes[j] for j in self._active],
-            y=(y - self._y_mean) / self._y_scale,
+            bases=[columns[j].basis for j in active],
+            codes=[codes[j] for j in active],
+            y=(y - mean) / scale,
             weight=weight,
         )
+        history: list[dict[str, Any]] = []
         result = fitting.fit(
-            problem, settings, seed=[int(s) for s in seeds], observe=self._observer()
+            problem,
+            settings,
+            seed=[int(s) for s in seeds],
+            observe=self._observer(history, scale),
         )
+        self.columns_, self._active = columns, active
+        self._y_mean, self._y_scale = mean, scale
+        self.history_ = history
         self._set_results(result, seeds)
         return self
 
@@ -267,6 +277,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         -------
         ndarray of shape (n, n_samples)
         """
+        fitting.check_integer("n_samples", n_samples, 1)
         columns = self._columns_of(X)
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
         n = len(columns[0])
@@ -288,10 +299,11 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
 
     def _settings(self) -> fitting.Settings:
         """Return the parameters, checked, as the fit wants them."""
-        for name, low in [("n_basis", 1), ("max_rank", 1), ("max_iter", 1), ("warm_sweeps", 0)]:
+        for name, low in [("n_basis", 1), ("max_iter", 1), ("warm_sweeps", 0)]:
             fitting.check_integer(name, getattr(self, name), low)
-        if self.n_init != "auto":
-            fitting.check_integer("n_init", self.n_init, 1)
+        for name in ("n_init", "max_rank"):
+            if not (isinstance(getattr(self, name), str) and getattr(self, name) == "auto"):
+                fitting.check_integer(name, getattr(self, name), 1)
         for name in ("tol", "smoothness", "memory_limit"):
             fitting.check_number(name, getattr(self, name))
         basis = None
@@ -313,7 +325,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
             priors=priors,
             schedule=schedule,
             smoothness=float(self.smoothness),
-            max_rank=int(self.max_rank),
+            max_rank=self.max_rank,
             n_init=self.n_init,
             memory_limit=float(self.memory_limit),
             n_jobs=self.n_jobs,
@@ -325,6 +337,13 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
         y = column_or_1d(y, warn=True)
+        if y.dtype.kind in "OUS":
+            try:
+                y = y.astype(float)
+            except (TypeError, ValueError) as error:
+                raise ValueError(
+                    f"y must hold numbers, got something else ({error}); convert it to floats."
+                ) from None
         return check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
 
     def _check_weight(self, sample_weight: Any, n: int) -> Array | None:
@@ -339,9 +358,10 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
             )
         return None if np.all(weight == 1.0) else weight
 
-    def _observer(self) -> Callable[[int, Any], bool | None]:
+    def _observer(
+        self, history: list[dict[str, Any]], scale: float
+    ) -> Callable[[int, Any], bool | None]:
         """Return what to do after each sweep: keep the history, print, ask the callback."""
-        self.history_: list[dict[str, Any]] = []
 
         def observe(start: int, progress: Any) -> bool | None:
             entry = {
@@ -351,11 +371,11 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
                 "bound": progress.bound,
                 "terms": progress.terms,
                 "rank": progress.rank,
-                "noise_std": progress.noise_std * self._y_scale,
+                "noise_std": progress.noise_std * scale,
                 "seconds": progress.seconds,
                 "jitter": progress.jitter,
             }
-            self.history_.append(entry)
+            history.append(entry)
             if self.verbose and (self.verbose > 1 or progress.sweep % 10 == 0):
                 print(
                     f"start {start:2d}  sweep {progress.sweep:4d}  {progress.phase:5s}  "
@@ -369,7 +389,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
     def _set_results(self, result: fitting.Result, seeds: Array) -> None:
         best = result.starts[result.best]
         exact = [p for p in best.sweeps if p.phase == "exact"]
-        self.posterior_ = tuple(s.sweeps[-1].state for s in result.starts)
+        states = tuple(s.sweeps[-1].state for s in result.starts)
         self.ranks_ = np.array([s.sweeps[-1].rank for s in result.starts])
         self.rank_ = int(self.ranks_[result.best])
         self.n_basis_ = np.ones(len(self.columns_), dtype=int)
@@ -379,14 +399,15 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         self.n_iter_ = len(best.sweeps)
         self.converged_ = result.converged
         self.stop_reason_ = result.stop_reason
-        noise = [noise_variance(s.noise.shape, s.noise.rate) for s in self.posterior_]
+        noise = [noise_variance(s.noise.shape, s.noise.rate) for s in states]
         self.noise_std_ = float(self._y_scale * np.sqrt(np.mean(noise)))
         shares = fitting.relevance(
-            self.posterior_, result.averages, _DRAWS, np.random.default_rng(seeds.tolist())
+            states, result.averages, _DRAWS, np.random.default_rng(seeds.tolist())
         )
         self.feature_relevance_, self.feature_relevance_std_ = np.zeros((2, len(self.columns_)))
         self.feature_relevance_[self._active] = shares.mean(axis=0)
         self.feature_relevance_std_[self._active] = shares.std(axis=0)
+        self.posterior_ = states
         if result.interrupted:
             warnings.warn(self.stop_reason_, ConvergenceWarning, stacklevel=3)
 
@@ -403,3 +424,11 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
             self.columns_[j].basis.features(codes[rows])
             for j, codes in zip(self._active, columns, strict=True)
         ]
+
+
+def _mean_and_scale(y: Array, weight: Array) -> tuple[float, float]:
+    """Return the weighted mean and standard deviation of y; the latter is 1 if y is constant."""
+    if np.all(y == y[0]):
+        return float(y[0]), 1.0
+    mean = float(np.average(y, weights=weight))
+    return mean, float(np.sqrt(np.average((y - mean) ** 2, weights=weight))) or 1.0

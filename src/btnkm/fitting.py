@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
 from .core import posterior, schedule
 from .core.cavi import Data
@@ -31,7 +31,7 @@ class Settings:
     priors: Priors
     schedule: Schedule
     smoothness: float
-    max_rank: int
+    max_rank: int | str
     n_init: int | str
     memory_limit: float
     n_jobs: int | None
@@ -67,6 +67,13 @@ def n_starts(n_init: int | str, n: int) -> int:
     return int(np.clip(80_000 // n, 2, 8)) if isinstance(n_init, str) else int(n_init)
 
 
+def initial_rank(max_rank: int | str, n: int, n_functions: int) -> int:
+    """Return the components to start with: "auto" has about two weights per row, from 10 to 20."""
+    if not isinstance(max_rank, str):
+        return int(max_rank)
+    return int(np.clip(-(-2 * n // n_functions), 10, 20))
+
+
 def fit(
     problem: Problem,
     settings: Settings,
@@ -78,7 +85,8 @@ def fit(
     count = n_starts(settings.n_init, n)
     threads = n_threads(settings.n_jobs)
     sizes = [(b.n_functions_, b.n_products_) for b in problem.bases]
-    plan = local.make_plan(n, sizes, settings.max_rank, min(count, threads), settings.memory_limit)
+    rank = initial_rank(settings.max_rank, n, sum(m for m, _ in sizes))
+    plan = local.make_plan(n, sizes, rank, min(count, threads), settings.memory_limit)
     modes = tuple(make_mode(basis, settings.smoothness) for basis in problem.bases)
     features = local.FeatureMap(problem.bases, problem.codes)
     chunks = local.make_chunks(plan, features, problem.y, problem.weight)
@@ -94,7 +102,7 @@ def fit(
     across_rows = threads > 1 and plan.n_parallel == 1 and len(chunks) > 1
     controller = ThreadpoolController()
     with (
-        controller.limit(limits=1, user_api="blas") if threads > 1 else nullcontext(),
+        controller.limit(limits=1, user_api="blas"),
         ThreadPoolExecutor(threads) if across_rows else nullcontext() as pool,
     ):
 
@@ -103,7 +111,7 @@ def fit(
             state = schedule.initial_state(
                 modes,
                 tuple(gram for _, gram in averages),
-                settings.max_rank,
+                rank,
                 settings.priors,
                 settings.schedule,
                 np.random.default_rng(seeds[k]),
@@ -114,7 +122,12 @@ def fit(
         starts, interrupted = run_starts(make_run, count, plan.n_parallel, observe)
     usable = [start for start in starts if start.usable]
     if not usable:
-        raise KeyboardInterrupt("stopped before any start reached its exact phase: nothing to keep")
+        if interrupted:
+            raise KeyboardInterrupt("no start had reached its exact phase: nothing to keep")
+        raise RuntimeError(
+            "the callback must not stop in the warm phase, where there is nothing to keep yet; "
+            "stop where entry['phase'] == 'exact'."
+        )
     return _result(usable, averages, count, interrupted, settings.schedule)
 
 
@@ -182,10 +195,12 @@ def n_threads(n_jobs: int | None) -> int:
     if n_jobs is None:
         info = ThreadpoolController().select(user_api="blas").info()
         return max(1, min([cores, *(lib["num_threads"] for lib in info)]))
-    check_integer("n_jobs", n_jobs, -cores)
-    if n_jobs == 0:
-        raise ValueError("n_jobs must not be 0; use 1 for one thread or None for the usual number.")
-    return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, numbers.Integral) or n_jobs == 0:
+        raise ValueError(
+            f"n_jobs must be an integer other than 0, got {n_jobs!r}; use 1 for one thread, -1 for "
+            "every core or None for the usual number."
+        )
+    return int(n_jobs) if n_jobs > 0 else max(1, cores + 1 + int(n_jobs))
 
 
 def check_integer(name: str, value: Any, low: int) -> None:
@@ -196,7 +211,8 @@ def check_integer(name: str, value: Any, low: int) -> None:
 
 def check_number(name: str, value: Any) -> None:
     """Raise a ValueError unless ``value`` is a finite number of at least 0."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < np.inf:
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not 0 <= float(value) < np.inf:
         raise ValueError(f"{name} must be a finite number >= 0, got {value!r}.")
 
 
@@ -208,6 +224,6 @@ def check_gamma(name: str, value: Any, default: Gamma) -> Gamma:
         raise ValueError(f"{name} must be a Gamma or None, got {value!r}; try Gamma(1.0, 1.0).")
     for part in ("shape", "rate"):
         number = getattr(value, part)
-        if not isinstance(number, numbers.Real) or not 0 < number < np.inf:
+        if not isinstance(number, numbers.Real) or not 0 < float(number) < np.inf:
             raise ValueError(f"{name} must have a positive finite {part}, got {number!r}.")
     return value

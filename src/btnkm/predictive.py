@@ -70,20 +70,26 @@ class PredictiveDistribution:
         return columns[0] if levels.ndim == 0 else np.stack(columns, axis=1)
 
     def _quantile(self, level: float) -> Array:
-        """Invert the mixture's distribution function: Newton's steps, kept inside a bracket."""
+        """Invert the mixture's distribution function: Newton's steps where they close in fast.
+
+        Elsewhere the bracket is halved, so that narrow components far apart are found as well.
+        """
         parts = self._loc + self._scale * stdtrit(self._dof, level)
         low, high = parts.min(axis=0), parts.max(axis=0)
         x = parts.mean(axis=0)
-        for _ in range(100):
+        last = high - low
+        narrowest = self._scale.min(axis=0)
+        for _ in range(200):
             excess = self.cdf(x) - level
             low, high = np.where(excess < 0, x, low), np.where(excess < 0, high, x)
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 newton = x - excess / self.pdf(x)
-            inside = (newton > low) & (newton < high)
-            step = np.where(inside, newton, 0.5 * (low + high))
-            if np.all(np.abs(step - x) <= 1e-12 * (self.std + np.abs(x))):
-                return np.asarray(step)
+            fast = (newton > low) & (newton < high) & (np.abs(newton - x) < 0.5 * last)
+            step = np.where(fast, newton, low + 0.5 * (high - low))
+            last = np.abs(step - x)
             x = step
+            if np.all(last <= 1e-10 * narrowest + 4.0 * np.finfo(float).eps * np.abs(x)):
+                break
         return np.asarray(x)
 
     def interval(self, level: float = 0.95) -> Array:

@@ -2,35 +2,57 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, timedelta
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_array
 
 Array = np.ndarray
+_NUMBER = (int, float, np.integer, np.floating, np.bool_)
 
 
-def split_columns(X: Any) -> tuple[list[Array], list[str]]:
+def split_columns(X: Any) -> tuple[list[Array], list[Any]]:
     """Return the columns of a table and their names (x0, x1, … where it has none).
 
-    Numbers, booleans and dates become floats, everything else objects. pandas and polars frames are
-    known by their methods, so neither library is imported.
+    Numbers, booleans, dates and durations become floats, text and categories objects. pandas and
+    polars frames are known by their methods, so neither library is imported.
     """
     if hasattr(X, "get_columns") and hasattr(X, "schema"):  # polars
-        frame = X.collect() if hasattr(X, "collect") else X
-        return [_from_polars(column) for column in frame.get_columns()], list(frame.columns)
+        _check_frame(X)
+        return [_from_polars(column) for column in X.get_columns()], list(X.columns)
     if hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas
-        columns = [_from_pandas(X.iloc[:, j]) for j in range(X.shape[1])]
-        return columns, [str(name) for name in X.columns]
+        _check_frame(X)
+        return [_from_pandas(X.iloc[:, j]) for j in range(X.shape[1])], list(X.columns)
+    if hasattr(X, "collect") and hasattr(X, "lazy"):
+        raise TypeError("X must be a table in memory, got a lazy one; call its collect() first.")
     if not hasattr(X, "dtype"):
         X = _nested_list(X)
-    if isinstance(X, np.ndarray) and X.dtype.kind in "OUSM":
+    if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
+        table = check_array(X, dtype=None, ensure_all_finite=False)
+        columns = [_dates(table[:, j]) for j in range(table.shape[1])]
+    elif isinstance(X, np.ndarray) and X.dtype.kind in "OUS":
         table = check_array(X.astype(object), dtype=None, ensure_all_finite=False)
         columns = [_from_objects(table[:, j]) for j in range(table.shape[1])]
     else:
         table = check_array(X, dtype=np.float64, ensure_all_finite="allow-nan")
         columns = list(table.T)
     return columns, [f"x{j}" for j in range(len(columns))]
+
+
+def _check_frame(frame: Any) -> None:
+    if 0 in frame.shape:
+        raise ValueError(
+            f"X must have at least one row and one column, got {frame.shape[0]} sample(s) and "
+            f"{frame.shape[1]} feature(s); look at how the table was selected."
+        )
+    names = list(frame.columns)
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(
+            f"the columns of X must have different names, got {twice!r} "
+            f"{names.count(twice)} times; rename them, or pass an array."
+        )
 
 
 def _nested_list(X: Any) -> Any:
@@ -44,16 +66,20 @@ def _nested_list(X: Any) -> Any:
 
 def _from_pandas(column: Any) -> Array:
     kind = getattr(column.dtype, "kind", "O")
-    if column.dtype.name != "category" and kind in "biufmM":
-        if kind in "mM":
-            return _dates(column.to_numpy())
+    if column.dtype.name == "category":
+        return _from_levels(column.astype(object).to_numpy())
+    if kind in "mM":
+        return _dates(column.to_numpy(dtype=f"{kind}8[us]"))
+    if kind in "biuf":
         return _finite(column.to_numpy(dtype=float, na_value=np.nan), column.name)
     return _from_objects(column.astype(object).to_numpy(), column.name)
 
 
 def _from_polars(column: Any) -> Array:
-    if column.dtype.is_temporal():
-        column = column.to_physical()
+    if column.dtype.is_temporal() and str(column.dtype) != "Time":
+        kind = "m" if str(column.dtype).startswith("Duration") else "M"
+        return _dates(column.to_numpy().astype(f"{kind}8[us]"))
+    column = column.to_physical() if column.dtype.is_temporal() else column
     if column.dtype.is_numeric() or str(column.dtype) == "Boolean":
         values = column.to_list()
         return _finite(np.array([np.nan if v is None else v for v in values], float), column.name)
@@ -66,19 +92,41 @@ def _from_objects(values: Array, name: Any = None) -> Array:
     """Return floats if every value is a number or missing, else objects with None for missing."""
     items = [None if _is_missing(v) else v for v in values.tolist()]
     seen = [v for v in items if v is not None]
-    if all(isinstance(v, int | float | np.number | np.bool_) for v in seen):
+    if seen and all(isinstance(v, timedelta | np.timedelta64) for v in seen):
+        return _dates(np.array(items, dtype="m8[us]"))
+    if all(isinstance(v, _NUMBER) for v in seen):
         return _finite(np.array([np.nan if v is None else v for v in items], dtype=float), name)
-    if all(hasattr(v, "isoformat") for v in seen):
-        return _dates(np.array([np.datetime64("NaT") if v is None else v for v in items], "M8[us]"))
-    odd = next((v for v in seen if not isinstance(v, str | bytes | bool | int | float)), None)
-    if odd is not None:
-        raise TypeError(
-            f"each value must be a string or a number, argument must be a string or a number, "
-            f"got {type(odd).__name__} {odd!r}; convert the column before fitting."
-        )
-    out = np.empty(len(items), dtype=object)
-    out[:] = [v if isinstance(v, str) or v is None else str(v) for v in items]
+    if all(isinstance(v, date | np.datetime64) for v in seen):
+        return _dates(np.array([_without_zone(v) for v in items], dtype="M8[us]"))
+    return _from_levels(values)
+
+
+def _from_levels(values: Array) -> Array:
+    """Return text: numbers as they are written, 1.0 and True as "1", and None for missing."""
+    out = np.empty(len(values), dtype=object)
+    out[:] = [None if _is_missing(v) else level_name(v) for v in values.tolist()]
     return out
+
+
+def level_name(value: Any) -> str:
+    """Return the text of a level, the same for equal numbers of any type."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, _NUMBER):
+        whole = isinstance(value, int) or float(value).is_integer()
+        return str(int(value)) if whole else repr(float(value))
+    if isinstance(value, bytes | date | np.datetime64 | timedelta):
+        return str(value)
+    raise TypeError(
+        f"a column's argument must be a string, a number or a date, got {type(value).__name__} "
+        f"{value!r}; convert the column before fitting."
+    )
+
+
+def _without_zone(value: Any) -> Any:
+    """Return a date in universal time, which is how NumPy keeps it."""
+    aware = getattr(value, "tzinfo", None) is not None
+    return value.astimezone(UTC).replace(tzinfo=None) if aware else value
 
 
 def _is_missing(value: Any) -> bool:

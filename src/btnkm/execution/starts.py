@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from ..core.schedule import Progress
@@ -62,8 +62,9 @@ def run_starts(
             interrupted = True
         return starts, interrupted
     with ThreadPoolExecutor(n_threads, thread_name_prefix="btnkm") as pool:
-        futures = [pool.submit(drive, k) for k in range(n_starts)]
-        try:
+        futures: list[Future[None]] = []
+        try:  # from the first start on: the pool waits for its threads, and only stop ends those
+            futures.extend(pool.submit(drive, k) for k in range(n_starts))
             while wait(futures, timeout=0.2).not_done:
                 failed = next((f for f in futures if f.done() and f.exception()), None)
                 if failed is not None:
@@ -71,10 +72,9 @@ def run_starts(
         except KeyboardInterrupt:
             interrupted = True
         finally:
-            if interrupted or any(f.done() and f.exception() for f in futures):
-                stop.set()
-                for future in futures:
-                    future.cancel()
+            stop.set()
+            for future in futures:
+                future.cancel()
     for future in futures:
         if not future.cancelled():
             future.result()
