@@ -1,0 +1,68 @@
+"""Imports run one way: bases, core <- execution <- the rest."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+import btnkm
+
+ROOT = Path(btnkm.__file__).parent
+ALLOWED = {
+    "core": {"numpy", "scipy", "array_api_compat", "btnkm.core"},
+    "bases": {"numpy", "scipy", "array_api_compat", "sklearn.base", "btnkm.bases"},
+    "execution": {"numpy", "btnkm.core", "btnkm.execution"},
+}
+FILES = [
+    pytest.param(room, path, id=f"{room}/{path.name}")
+    for room in ALLOWED
+    for path in sorted((ROOT / room).rglob("*.py"))
+]
+
+
+def imported(source, package):
+    """Return the absolute names of everything a module imports, wherever in it."""
+    names = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")[: len(package.split(".")) - node.level + 1]
+            parent = ".".join(base) if node.level else ""
+            full = ".".join(part for part in (parent, node.module) if part)
+            names += [f"{full}.{alias.name}" for alias in node.names]
+    return names
+
+
+def is_allowed(name, allowed):
+    if name.split(".")[0] in sys.stdlib_module_names:
+        return True
+    return any(name == a or name.startswith(a + ".") for a in allowed)
+
+
+@pytest.mark.parametrize(("room", "path"), FILES)
+def test_a_room_imports_only_what_it_may(room, path):
+    package = ".".join(("btnkm", *path.relative_to(ROOT).parent.parts))
+    names = imported(path.read_text(encoding="utf-8"), package)
+    assert [name for name in names if not is_allowed(name, ALLOWED[room])] == []
+
+
+def test_every_room_has_modules():
+    assert {p.values[0] for p in FILES} == set(ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("line", "package", "expected"),
+    [
+        ("from ..estimators import BTNRegressor", "btnkm.core", "btnkm.estimators.BTNRegressor"),
+        ("from .. import fitting", "btnkm.bases", "btnkm.fitting"),
+        ("from . import cp", "btnkm.core", "btnkm.core.cp"),
+        ("import pandas as pd", "btnkm.core", "pandas"),
+    ],
+)
+def test_the_reader_of_imports_resolves_relative_names(line, package, expected):
+    assert imported(line, package) == [expected]
+    assert is_allowed(expected, ALLOWED["core"]) == (expected == "btnkm.core.cp")

@@ -1,0 +1,201 @@
+"""Moments of f: the library's short products against the full weight tensor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import array_api_strict
+import numpy as np
+import pytest
+
+from btnkm.core import cp
+from btnkm.core.state import Factor
+from tests import oracle, problems
+from tests.problems import MIXES
+
+mixes = pytest.mark.parametrize("kinds", MIXES, ids="-".join)
+dropped = pytest.mark.parametrize("dropped", [False, True], ids=["whole", "dropped"])
+ranks = pytest.mark.parametrize("rank", [1, 3])
+
+
+def dense_moments(small):
+    q = problems.dense(small.state, small.priors)
+    return oracle.f_moments(problems.phis(small), q.means, q.covs)
+
+
+@mixes
+@dropped
+@ranks
+def test_moments_of_f_equal_the_full_tensor(kinds, rank, dropped):
+    small = problems.make(kinds, rank, dropped=dropped)
+    mean, second = cp.contract(problems.product(problems.mode_moments(small)))
+    expected_mean, expected_second = dense_moments(small)
+    np.testing.assert_allclose(mean, expected_mean, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(second, expected_second, rtol=1e-10, atol=1e-12)
+
+
+@mixes
+@dropped
+def test_without_spread_only_the_means_count(kinds, dropped):
+    small = problems.make(kinds, 2, dropped=dropped)
+    parts = problems.mode_moments(small, spread=False)
+    assert all(part.second is None for part in parts)
+    mean, second = cp.contract(problems.product(parts))
+    assert second is None
+    weights = [f.mean for f in small.state.factors]
+    np.testing.assert_allclose(mean, oracle.f_values(problems.phis(small), weights), rtol=1e-10)
+
+
+@mixes
+def test_a_factor_known_exactly_has_the_square_of_its_mean(kinds):
+    small = problems.make(kinds, 2)
+    factors = tuple(Factor.point(f.mean) for f in small.state.factors)
+    small = small.with_state(replace(small.state, factors=factors))
+    mean, second = cp.contract(problems.product(problems.mode_moments(small)))
+    np.testing.assert_allclose(second, mean**2, rtol=1e-10, atol=1e-12)
+
+
+@mixes
+@dropped
+def test_moments_of_each_mode(kinds, dropped):
+    small = problems.make(kinds, 3, dropped=dropped)
+    r, s, _ = cp.pairs(3)
+    for d, part in enumerate(problems.mode_moments(small)):
+        phi, factor = problems.phis(small)[d], small.state.factors[d]
+        m = phi.shape[1]
+        e = oracle.second_moment(factor.mean, factor.cov.reshape(3 * m, 3 * m))
+        expected = np.einsum("ni,irjs,nj->nrs", phi, e, phi)
+        np.testing.assert_allclose(part.mean, phi @ factor.mean, rtol=1e-11, atol=1e-13)
+        np.testing.assert_allclose(part.second, expected[:, r, s], rtol=1e-10, atol=1e-12)
+
+
+def test_scaled_terms_are_the_terms_of_the_scaled_factor():
+    small = problems.make(("chebyshev", "bspline"), 3)
+    factors = np.array([0.5, 2.0, 3.0])
+    mode, factor = small.state.modes[1], small.state.factors[1]
+    scaled = cp.terms(mode, factor, spread=True).scale(factors)
+    expected = cp.terms(mode, factor.scale(factors), spread=True)
+    np.testing.assert_allclose(scaled.mean, expected.mean)
+    np.testing.assert_allclose(scaled.second, expected.second, rtol=1e-12, atol=1e-14)
+    assert cp.terms(mode, factor, spread=False).scale(factors).second is None
+
+
+def test_terms_do_not_change_the_factor():
+    small = problems.make(("chebyshev",), 3)
+    factor = small.state.factors[0]
+    before = factor.mean.copy(), factor.cov.copy()
+    cp.terms(small.state.modes[0], factor, spread=True)
+    np.testing.assert_array_equal(factor.mean, before[0])
+    np.testing.assert_array_equal(factor.cov, before[1])
+
+
+def test_the_oracle_agrees_with_monte_carlo():
+    small = problems.make(("gapped", "packed", "categorical"), 2)
+    q = problems.dense(small.state, small.priors)
+    rng = np.random.default_rng(0)
+    f = np.array(
+        [
+            oracle.f_values(problems.phis(small), oracle.draw_weights(q.means, q.covs, rng))
+            for _ in range(4000)
+        ]
+    )
+    mean, second = dense_moments(small)
+    error = f.std(axis=0) / np.sqrt(len(f))
+    assert np.all(np.abs(f.mean(axis=0) - mean) < 5 * error)
+    error = (f**2).std(axis=0) / np.sqrt(len(f))
+    assert np.all(np.abs((f**2).mean(axis=0) - second) < 5 * error)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_environments_in_any_order_equal_the_direct_product(keep):
+    small = problems.make(("chebyshev", "categorical", "packed", "gapped", "powers"), 2)
+    parts = problems.mode_moments(small)
+    environments = cp.Environments(len(parts), keep=keep)
+    rng = np.random.default_rng(1)
+    for d in [0, 1, 2, 3, 4, 3, 2, 1, 0, 4, 0, *rng.integers(5, size=20)]:
+        found = environments.outside(d, parts.__getitem__)
+        expected = problems.product(p for k, p in enumerate(parts) if k != d)
+        np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12)
+        np.testing.assert_allclose(found.second, expected.second, rtol=1e-12)
+        parts[d] = cp.Moments(parts[d].mean * 1.1 + 0.1, parts[d].second * 1.3 + 0.2, None)
+        environments.changed(d)
+
+
+def test_kept_environments_extend_by_one_mode_per_step():
+    small = problems.make(("chebyshev",) * 6, 2)
+    parts = problems.mode_moments(small)
+    environments = cp.Environments(6, keep=True)
+    asked = []
+
+    def moments_of(k):
+        asked.append(k)
+        return parts[k]
+
+    environments.outside(0, moments_of)
+    assert sorted(asked) == [1, 2, 3, 4, 5]
+    for d in range(1, 6):
+        asked.clear()
+        environments.changed(d - 1)
+        environments.outside(d, moments_of)
+        assert asked == [d - 1]
+
+
+def test_environments_forget_after_reset():
+    small = problems.make(("chebyshev", "powers"), 2)
+    parts = problems.mode_moments(small)
+    environments = cp.Environments(2, keep=True)
+    environments.outside(0, parts.__getitem__)
+    parts[1] = parts[0]
+    environments.reset()
+    np.testing.assert_array_equal(environments.outside(0, parts.__getitem__).mean, parts[0].mean)
+
+
+def test_one_mode_has_nothing_outside():
+    environments = cp.Environments(1, keep=True)
+    assert environments.outside(0, lambda k: pytest.fail("no other mode")) is None
+
+
+def strict(part):
+    """Return moments, features or an array in the strict namespace."""
+    if part is None:
+        return None
+    if isinstance(part, cp.Moments):
+        return cp.Moments(*(strict(p) for p in part))
+    if isinstance(part, tuple):
+        return tuple(strict(p) for p in part)
+    return array_api_strict.asarray(np.ascontiguousarray(part))
+
+
+def assert_strict_equal(found, expected):
+    for a, b in zip(found, expected, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            assert isinstance(a, type(array_api_strict.ones(1)))
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("spread", [True, False])
+@pytest.mark.parametrize("kinds", [("chebyshev",), ("bspline", "gapped", "packed")], ids="-".join)
+def test_strict_arrays_agree_with_numpy(kinds, spread):
+    small = problems.make(kinds, 3, weighted=True)
+    state = small.state
+    features = [strict(f) for f in small.features]
+    terms = [cp.terms(m, f, spread=spread) for m, f in zip(state.modes, state.factors, strict=True)]
+    expected = problems.mode_moments(small, spread)
+    found = [cp.moments(f, t) for f, t in zip(features, terms, strict=True)]
+    for a, b in zip(found, expected, strict=True):
+        assert_strict_equal(a, b)
+        assert_strict_equal(cp.rescale(a), cp.rescale(b))
+        assert_strict_equal(cp.expand(cp.rescale(a)), b)
+    full, full_np = cp.rescale(problems.product(found)), cp.rescale(problems.product(expected))
+    assert_strict_equal(cp.multiply(full, full), cp.multiply(full_np, full_np))
+    assert_strict_equal(cp.contract(full), cp.contract(full_np))
+    environments = cp.Environments(len(kinds), keep=True)
+    for d, mode in enumerate(state.modes):
+        around = environments.outside(d, found.__getitem__)
+        y, weight = strict(small.y), strict(small.weight)
+        for w, w_np in ((weight, small.weight), (None, None)):
+            sums = cp.block_sums(features[d], around, y, w, mode, 3)
+            around_np = problems.outside(small, d, spread)
+            numpy_sums = cp.block_sums(small.features[d], around_np, small.y, w_np, mode, 3)
+            assert_strict_equal(sums, numpy_sums)

@@ -1,0 +1,286 @@
+"""Whole fits: the bound never falls, and neither blocks nor memory change the result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+from btnkm import fitting
+from btnkm.bases import Chebyshev, Gapped
+from btnkm.core import cavi
+from btnkm.core.gamma import Gamma
+from btnkm.core.schedule import Schedule
+from btnkm.core.state import Priors
+from btnkm.execution import local
+from tests import problems
+
+NUMERIC = ["chebyshev", "polynomial", "fourier", "bspline", "packed", "gapped"]
+AGGRESSIVE = Schedule(
+    warm_sweeps=4, max_iter=10, tol=0.0, negligible=1.0, first_reduction=1, reduce_every=1
+)
+MILD = Schedule(warm_sweeps=4, max_iter=10, tol=0.0, first_reduction=1, rebalance_every=2)
+PRIORS = Priors(Gamma(1e-3, 1e-3), Gamma(1e-5, 1e-6), Gamma(1.0, 1.0))
+
+
+def make_problem(kinds, n, seed, *, weighted=False, gaps=0.0, noise=0.3):
+    """Return rows of a smooth function of the first two inputs, standardised."""
+    rng = np.random.default_rng(seed)
+    codes, signal = [], np.zeros(n)
+    for d, kind in enumerate(kinds):
+        x = problems.column(kind, n, rng)
+        if d < 2:
+            signal = signal * np.nan_to_num(x) + np.sin(2.0 * np.nan_to_num(x) + d)
+        codes.append(np.where(rng.uniform(size=n) < gaps, np.nan, x))
+    bases = []
+    for kind, code in zip(kinds, codes, strict=True):
+        basis = clone(problems.KINDS[kind])
+        if np.any(np.isnan(code)) and kind != "gapped":
+            basis = Gapped(basis)
+        bases.append(basis.fit(code))
+    y = signal + noise * rng.standard_normal(n)
+    weight = rng.uniform(0.3, 3.0, n) if weighted else None
+    return fitting.Problem(bases, codes, (y - y.mean()) / y.std(), weight)
+
+
+def make_settings(schedule, rank=3, priors=PRIORS, memory_limit=1.0, n_init=1):
+    return fitting.Settings(
+        priors=priors,
+        schedule=schedule,
+        smoothness=1.0,
+        max_rank=rank,
+        n_init=n_init,
+        memory_limit=memory_limit,
+        n_jobs=1,
+    )
+
+
+def run(problem, how, seed=0):
+    return fitting.fit(problem, how, [seed], lambda k, progress: None)
+
+
+def exact_sweeps(result):
+    return [p for p in result.starts[0].sweeps if p.phase == "exact"]
+
+
+def assert_monotone(sweeps):
+    bounds = np.array([p.bound for p in sweeps])
+    assert np.all(np.isfinite(bounds))
+    falls = bounds[:-1] - bounds[1:]
+    assert np.all(falls <= 1e-8 * (1.0 + np.abs(bounds[1:]))), bounds
+
+
+def as_small(problem, priors, state):
+    """Return the oracle's view of a fitted state."""
+    weight = np.ones(len(problem.y)) if problem.weight is None else problem.weight
+    data = cavi.Data(float(weight.sum()), float(weight @ problem.y**2))
+    features = [b.features(c) for b, c in zip(problem.bases, problem.codes, strict=True)]
+    return problems.Small(
+        list(problem.bases),
+        list(problem.codes),
+        features,
+        problem.y,
+        problem.weight,
+        data,
+        priors,
+        state,
+    )
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    kinds=st.lists(st.sampled_from([*NUMERIC, "categorical"]), min_size=1, max_size=4),
+    rank=st.integers(1, 5),
+    n=st.integers(8, 30),
+    seed=st.integers(0, 2**32 - 1),
+    weighted=st.booleans(),
+    gaps=st.sampled_from([0.0, 0.2]),
+    noise=st.sampled_from([0.01, 0.3, 10.0]),
+    prior=st.booleans(),
+    aggressive=st.booleans(),
+)
+def test_the_bound_never_falls(kinds, rank, n, seed, weighted, gaps, noise, prior, aggressive):
+    problem = make_problem(kinds, n, seed, weighted=weighted, gaps=gaps, noise=noise)
+    priors = PRIORS if prior else replace(PRIORS, basis=None)
+    schedule = AGGRESSIVE if aggressive else MILD
+    assert_monotone(exact_sweeps(run(problem, make_settings(schedule, rank, priors))))
+
+
+@pytest.mark.parametrize("schedule", [AGGRESSIVE, MILD], ids=["aggressive", "mild"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_the_bound_of_a_fit_is_the_oracles(schedule, weighted):
+    problem = make_problem(("chebyshev", "gapped", "categorical"), 25, 3, weighted=weighted)
+    sweeps = exact_sweeps(run(problem, make_settings(schedule)))
+    for progress in sweeps:
+        small = as_small(problem, PRIORS, progress.state)
+        assert progress.bound == pytest.approx(problems.oracle_elbo(small), rel=1e-8)
+        assert progress.state.error == pytest.approx(problems.oracle_error(small), rel=1e-7)
+        assert progress.rank == progress.state.n_components
+
+
+def test_forced_reductions_really_drop_and_raise_the_bound():
+    problem = make_problem(("chebyshev", "bspline", "packed"), 30, 1, noise=1.0)
+    sweeps = exact_sweeps(run(problem, make_settings(AGGRESSIVE, rank=5)))
+    assert_monotone(sweeps)
+    sizes = [[len(m.keep) for m in p.state.modes] for p in sweeps]
+    assert sweeps[0].rank == 5
+    assert sweeps[-1].rank < 5
+    assert sum(sizes[-1]) < sum(sizes[0])
+    ranks = [p.rank for p in sweeps]
+    assert ranks == sorted(ranks, reverse=True)
+
+
+def test_reductions_can_be_switched_off():
+    problem = make_problem(("chebyshev", "bspline"), 30, 1, noise=1.0)
+    off = replace(AGGRESSIVE, drop_components=False, drop_functions=False)
+    last = exact_sweeps(run(problem, make_settings(off, rank=5)))[-1]
+    assert last.rank == 5
+    assert [len(m.keep) for m in last.state.modes] == [b.n_functions_ for b in problem.bases]
+    only = replace(AGGRESSIVE, drop_components=False)
+    last = exact_sweeps(run(problem, make_settings(only, rank=5)))[-1]
+    assert last.rank == 5
+
+
+def test_warm_sweeps_have_no_bound_and_come_first():
+    problem = make_problem(("chebyshev", "packed"), 20, 0)
+    sweeps = run(problem, make_settings(MILD)).starts[0].sweeps
+    assert [p.phase for p in sweeps] == ["warm"] * 4 + ["exact"] * 10
+    assert all(np.isnan(p.bound) and not p.terms for p in sweeps[:4])
+    assert [p.sweep for p in sweeps] == list(range(1, 15))
+
+
+@pytest.mark.parametrize("warm", [0, 1, 2, 3])
+def test_few_warm_sweeps(warm):
+    """Every mode has a covariance once the first exact sweep is over, however short the start."""
+    problem = make_problem(("chebyshev", "packed", "categorical"), 30, 0)
+    how = make_settings(replace(MILD, warm_sweeps=warm, max_iter=5))
+    sweeps = exact_sweeps(run(problem, how))
+    assert len(sweeps) == 5
+    assert_monotone(sweeps)
+
+
+def test_stops_when_the_bound_is_calm():
+    problem = make_problem(("chebyshev",), 40, 0)
+    result = run(problem, make_settings(replace(MILD, tol=1e-5, max_iter=200), rank=1))
+    assert result.converged
+    assert len(exact_sweeps(result)) < 200
+    assert exact_sweeps(result)[-1].converged
+
+
+def test_converged_posterior_is_a_fixed_point_of_every_update():
+    problem = make_problem(("chebyshev", "packed"), 40, 0)
+    how = replace(MILD, max_iter=400, drop_components=False, drop_functions=False)
+    state = exact_sweeps(run(problem, make_settings(how, rank=2)))[-1].state
+    small = as_small(problem, PRIORS, state)
+    bound = problems.oracle_elbo(small)
+    for d in range(2):
+        after, _ = problems.solved(small, d)
+        assert problems.oracle_elbo(after) == pytest.approx(bound, abs=1e-3)
+
+
+# Blocks of rows and memory.
+
+
+def assert_same(a, b, **tolerance):
+    """Compare two fits: bounds of every sweep and the last posterior."""
+    for x, y in zip(exact_sweeps(a), exact_sweeps(b), strict=True):
+        np.testing.assert_allclose(x.bound, y.bound, **tolerance)
+    x, y = exact_sweeps(a)[-1].state, exact_sweeps(b)[-1].state
+    for f, g in zip(x.factors, y.factors, strict=True):
+        scale = np.max(np.abs(g.mean))
+        np.testing.assert_allclose(f.mean / scale, g.mean / scale, atol=1e-10, **tolerance)
+        scale = np.max(np.abs(g.cov))
+        np.testing.assert_allclose(f.cov / scale, g.cov / scale, atol=1e-10, **tolerance)
+    np.testing.assert_allclose(x.noise.rate, y.noise.rate, **tolerance)
+
+
+@pytest.fixture(scope="module")
+def blocky():
+    problem = make_problem(("chebyshev", "gapped", "categorical"), 150, 2, weighted=True)
+    how = make_settings(replace(MILD, max_iter=5))
+    return problem, how, run(problem, how)
+
+
+@pytest.mark.parametrize("block_rows", [7, 64, 149, 1000])
+@pytest.mark.parametrize("keep_features", [True, False])
+@pytest.mark.parametrize("keep_environments", [True, False])
+def test_blocks_do_not_change_the_result(
+    blocky, monkeypatch, block_rows, keep_features, keep_environments
+):
+    problem, how, expected = blocky
+    plan = local.Plan(block_rows, keep_features, keep_environments, 1, 0)
+    monkeypatch.setattr(local, "make_plan", lambda *args: plan)
+    assert_same(run(problem, how), expected, rtol=1e-10)
+
+
+def all_plans(problem, rank):
+    """Return every plan that ever lower memory limits lead to, with its limit in GiB."""
+    sizes = [(b.n_functions_, b.n_products_) for b in problem.bases]
+    found, limit = [], 1.0
+    while True:
+        try:
+            plan = local.make_plan(len(problem.y), sizes, rank, 1, limit)
+        except MemoryError:
+            return found
+        found.append((limit, plan))
+        limit = (plan.bytes - 1) / local.GIB
+
+
+def test_memory_limits_do_not_change_the_result():
+    problem = make_problem(("chebyshev", "bspline", "packed"), 1200, 2)
+    how = make_settings(Schedule(warm_sweeps=2, max_iter=2))
+    plans = all_plans(problem, how.max_rank)
+    assert len({(p.keep_features, p.keep_environments) for _, p in plans}) >= 3
+    assert len({p.block_rows for _, p in plans}) >= 2
+    expected = run(problem, how)
+    for limit, plan in plans:
+        assert plan.bytes <= limit * local.GIB
+        found = run(problem, replace(how, memory_limit=limit))
+        assert_same(found, expected, rtol=1e-10)
+        if plan.block_rows == plans[0][1].block_rows:  # then it is the same to the last bit
+            assert exact_sweeps(found)[-1].bound == exact_sweeps(expected)[-1].bound
+    with pytest.raises(MemoryError, match="memory_limit must be at least"):
+        run(problem, replace(how, memory_limit=1e-9))
+
+
+def test_rows_across_threads_give_the_same_bits(blocky, monkeypatch):
+    problem, how, _ = blocky
+    plan = local.Plan(32, True, True, 1, 0)
+    monkeypatch.setattr(local, "make_plan", lambda *args: plan)
+    one, two = run(problem, how), run(problem, replace(how, n_jobs=2))
+    np.testing.assert_array_equal(
+        [p.bound for p in exact_sweeps(one)], [p.bound for p in exact_sweeps(two)]
+    )
+
+
+def test_a_weight_of_two_is_a_row_twice():
+    problem = make_problem(("chebyshev", "categorical"), 30, 4)
+    times = 1 + np.arange(30) % 2
+    counted = replace(problem, weight=times.astype(float))
+    index = np.repeat(np.arange(30), times)
+    repeated = replace(problem, codes=[c[index] for c in problem.codes], y=problem.y[index])
+    how = make_settings(replace(MILD, max_iter=4))
+    assert_same(run(counted, how), run(repeated, how), rtol=1e-8)
+
+
+def test_several_starts_differ_and_the_best_is_named():
+    problem = make_problem(("chebyshev", "packed"), 30, 4)
+    result = run(problem, make_settings(MILD, n_init=3))
+    bounds = [s.sweeps[-1].bound for s in result.starts]
+    assert len(set(bounds)) == 3
+    assert result.best == int(np.argmax(bounds))
+
+
+def test_many_inputs_fit_without_overflow():
+    """Hundreds of modes from a random start: no warning, no NaN, a bound that never falls."""
+    rng = np.random.default_rng(0)
+    codes = [rng.uniform(-1.0, 1.0, 20) for _ in range(500)]
+    bases = [Chebyshev(n_basis=2).fit(c) for c in codes]
+    y = codes[0] + 0.1 * rng.standard_normal(20)
+    problem = fitting.Problem(bases, codes, (y - y.mean()) / y.std(), None)
+    how = make_settings(Schedule(warm_sweeps=3, max_iter=3, rebalance_every=1), rank=2)
+    assert_monotone(exact_sweeps(run(problem, how)))

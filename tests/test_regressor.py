@@ -1,0 +1,515 @@
+"""BTNRegressor from outside: odd data, equivalences, attributes, parameters, progress."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import DataConversionWarning, NotFittedError
+
+from btnkm import BTNRegressor, Gamma
+from btnkm.bases import Chebyshev
+from btnkm.execution.local import make_plan
+
+SMALL = {"n_init": 1, "max_iter": 10, "max_rank": 5, "n_basis": 8, "random_state": 0}
+
+
+def model(**changes):
+    return BTNRegressor(**{**SMALL, **changes})
+
+
+def draw(n=80, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 3))
+    return X, np.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(n)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return draw()
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    return model(n_init=2, max_iter=30).fit(*data)
+
+
+# odd inputs
+
+
+@pytest.mark.parametrize("scale", [1e12, 1e-12, 1e300, 1e-300, -1e5])
+def test_the_scale_of_inputs_does_not_matter(data, scale):
+    X, y = data
+    expected, spread = model().fit(X, y).predict(X, return_std=True)
+    if scale < 0:  # a mirrored input is another start, so only the fit is alike
+        assert model().fit(X * scale, y).score(X * scale, y) > 0.9
+        return
+    mean, std = model().fit(X * scale, y).predict(X * scale, return_std=True)
+    np.testing.assert_allclose(mean, expected, atol=1e-6)
+    np.testing.assert_allclose(std, spread, rtol=1e-6)
+
+
+def test_inputs_of_very_different_scales(data):
+    X, y = data
+    expected = model().fit(X, y).predict(X)
+    uneven = X * [1e300, 1e-300, 1.0] + [0.0, 0.0, 1e6]
+    np.testing.assert_allclose(model().fit(uneven, y).predict(uneven), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1e8, 0.0), (1e-8, 0.0), (1.0, 1e6), (-3.0, 5.0)])
+def test_the_scale_of_y_carries_over(data, scale, shift):
+    X, y = data
+    plain, moved = model().fit(X, y), model().fit(X, scale * y + shift)
+    if scale < 0:
+        assert moved.score(X, scale * y + shift) > 0.9
+        return
+    mean, std = plain.predict(X, return_std=True)
+    new_mean, new_std = moved.predict(X, return_std=True)
+    np.testing.assert_allclose((new_mean - shift) / scale, mean, atol=1e-6)
+    np.testing.assert_allclose(new_std / scale, std, rtol=1e-5)
+    assert moved.noise_std_ == pytest.approx(scale * plain.noise_std_, rel=1e-5)
+    interval = (moved.predict_interval(X) - shift) / scale
+    np.testing.assert_allclose(interval, plain.predict_interval(X), atol=1e-5)
+
+
+def test_constant_and_empty_columns_change_nothing(data):
+    X, y = data
+    expected = model().fit(X, y)
+    wide = np.column_stack([np.full(80, 7.0), X[:, :2], np.full(80, np.nan), X[:, 2]])
+    wider = model().fit(wide, y)
+    np.testing.assert_array_equal(wider.predict(wide), expected.predict(X))
+    np.testing.assert_array_equal(wider.n_basis_[[0, 3]], 1)
+    np.testing.assert_array_equal(wider.feature_relevance_[[0, 3]], 0.0)
+    # whatever comes in such a column later changes nothing either
+    wide[:, 0], wide[:, 3] = np.nan, 5.0
+    np.testing.assert_array_equal(wider.predict(wide), expected.predict(X))
+
+
+@pytest.mark.parametrize("value", [3.0, np.nan], ids=["constant", "missing"])
+def test_only_constant_columns_predict_the_mean(data, value):
+    y = data[1]
+    constant = model().fit(np.full((80, 2), value), y)
+    mean, std = constant.predict([[value, value], [9.0, np.nan]], return_std=True)
+    np.testing.assert_allclose(mean, y.mean(), atol=0.02)
+    np.testing.assert_allclose(std, y.std(), rtol=0.1)
+    np.testing.assert_array_equal(constant.feature_relevance_, 0.0)
+
+
+def test_empty_columns_take_text_later(data):
+    empty = model().fit(np.full((80, 1), np.nan), data[1])
+    assert empty.predict(np.array([["a"]], dtype=object))[0] == empty.predict([[np.nan]])[0]
+
+
+def test_equal_columns(data):
+    X, y = data
+    twice = np.column_stack([X, X])
+    assert model().fit(twice, y).score(twice, y) > 0.7
+
+
+def test_one_row():
+    mean, std = model().fit([[1.0, 2.0]], [3.0]).predict([[1.0, 2.0], [5.0, -1.0]], True)
+    np.testing.assert_allclose(mean, 3.0, atol=1e-6)
+    assert np.all(np.isfinite(std))
+    assert np.all(std > 0)
+
+
+def test_two_rows():
+    mean, std = model().fit([[1.0], [2.0]], [0.0, 1.0]).predict([[1.0], [2.0], [9.0]], True)
+    assert np.all((mean >= -0.5) & (mean <= 1.5))
+    assert np.all(np.isfinite(std))
+    assert np.all(std > 0)
+
+
+def test_fewer_rows_than_inputs():
+    rng = np.random.default_rng(1)
+    X, y = rng.standard_normal((8, 30)), rng.standard_normal(8)
+    mean, std = model().fit(X, y).predict(rng.standard_normal((20, 30)), return_std=True)
+    assert np.all(np.abs(mean) < 10)
+    assert np.all((std > 0) & (std < 10))
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -1e6, 1e-12])
+def test_constant_targets(data, value):
+    X = data[0]
+    constant = model().fit(X, np.full(80, value))
+    mean, std = constant.predict(X, return_std=True)
+    np.testing.assert_allclose(mean, value, rtol=1e-6, atol=1e-6)
+    assert np.all((std > 0) & (std < 0.1))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_targets_must_be_finite(data, value):
+    X, y = data
+    bad = y.copy()
+    bad[3] = value
+    with pytest.raises(ValueError, match="Input y contains"):
+        model().fit(X, bad)
+
+
+@pytest.mark.parametrize("dtype", [str, object])
+def test_targets_must_be_numbers(data, dtype):
+    with pytest.raises(ValueError, match="y must hold numbers, got .*'a'.*convert"):
+        model().fit(data[0], np.array(["a", "b"] * 40, dtype=dtype))
+
+
+def test_numbers_of_any_type_are_targets(data):
+    X = data[0]
+    y = np.arange(80) % 5
+    expected = model().fit(X, y.astype(float)).predict(X)
+    for given in (y, y.tolist(), y.astype(object), y.astype(np.float32)):
+        np.testing.assert_array_equal(model().fit(X, given).predict(X), expected)
+
+
+def test_column_vector_of_targets_warns(data):
+    X, y = data
+    with pytest.warns(DataConversionWarning, match="column-vector y was passed"):
+        column = model().fit(X, y[:, None])
+    np.testing.assert_array_equal(column.predict(X), model().fit(X, y).predict(X))
+
+
+def test_lengths_must_agree(data):
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model().fit(data[0], data[1][:-1])
+
+
+@pytest.mark.parametrize("basis", ["auto", "bspline", "fourier", "polynomial"])
+def test_outside_the_training_range_the_edge_holds(data, basis):
+    X, y = data
+    held = model(basis=basis).fit(X, y)
+    low, high = X.min(axis=0), X.max(axis=0)
+    away = np.random.default_rng(5).uniform(-9, 9, (200, 3))
+    inside = np.clip(away, low, high)
+    np.testing.assert_allclose(held.predict(away), held.predict(inside), rtol=1e-9, atol=1e-9)
+    extreme = np.array([[1e300, -1e300, 1e300]])
+    np.testing.assert_allclose(
+        held.predict_interval(extreme), held.predict_interval(np.clip(extreme, low, high))
+    )
+
+
+# weights
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_integer_weights_are_repeated_rows(data, jobs):
+    X, y = data
+    weight = np.random.default_rng(2).integers(1, 4, 80)
+    weighted = model(n_jobs=jobs).fit(X, y, weight)
+    repeated = model(n_jobs=jobs).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    for a, b in zip(weighted.predict(X, True), repeated.predict(X, True), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
+    assert weighted.lower_bound_ == pytest.approx(repeated.lower_bound_, rel=1e-8)
+    np.testing.assert_allclose(weighted.feature_relevance_, repeated.feature_relevance_, atol=1e-6)
+
+
+def test_zero_weights_are_dropped_rows():
+    X, y = draw(100)
+    table = np.column_stack([X.astype(object), np.where(np.arange(100) < 60, "kept", "dropped")])
+    weight = (np.arange(100) < 60).astype(float)
+    weighted = model().fit(table, y, weight)
+    dropped = model().fit(table[:60], y[:60])
+    np.testing.assert_array_equal(weighted.predict(table), dropped.predict(table))
+    assert weighted.columns_[3].levels == {"kept": 0}
+
+
+def test_equal_weights_are_no_weights(data):
+    expected = model().fit(*data).predict(data[0])
+    np.testing.assert_array_equal(model().fit(*data, np.ones(80)).predict(data[0]), expected)
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (-np.ones(80), "[Nn]egative"),
+        (np.zeros(80), "non-zero|positive entry"),
+        (np.full(80, np.nan), "NaN"),
+        (np.ones(79), "shape"),
+    ],
+)
+def test_bad_weights_raise(data, weight, message):
+    with pytest.raises(ValueError, match=message):
+        model().fit(*data, weight)
+
+
+# what a fit leaves behind
+
+
+def test_fitted_attributes_have_their_documented_shapes(fitted, data):
+    n, inputs = data[0].shape
+    assert fitted.n_features_in_ == inputs
+    assert not hasattr(fitted, "feature_names_in_")
+    assert fitted.ranks_.shape == (2,)
+    assert fitted.rank_ in fitted.ranks_
+    assert isinstance(fitted.rank_, int)
+    assert 1 <= fitted.rank_ <= 5
+    for name in ("n_basis_", "feature_relevance_", "feature_relevance_std_"):
+        assert getattr(fitted, name).shape == (inputs,)
+    assert np.all((fitted.n_basis_ >= 1) & (fitted.n_basis_ <= 8))
+    assert np.all(fitted.feature_relevance_std_ >= 0)
+    assert fitted.noise_std_ == pytest.approx(0.1, rel=0.5)
+    assert isinstance(fitted.converged_, bool)
+    assert fitted.stop_reason_.endswith(".")
+    assert fitted.lower_bound_ == fitted.lower_bounds_[-1]
+    exact = [e for e in fitted.history_ if e["phase"] == "exact"]
+    last = {e["start"]: e["bound"] for e in exact}
+    best = max(last, key=last.get)
+    assert fitted.lower_bound_ == last[best]
+    assert fitted.rank_ == fitted.ranks_[best]
+    assert fitted.n_iter_ == sum(e["start"] == best for e in fitted.history_)
+
+
+def test_the_bound_never_falls():
+    X, y = draw(150, seed=3)
+    long = BTNRegressor(n_init=2, max_rank=8, n_basis=10, tol=0, max_iter=60, random_state=1)
+    long.fit(X, y)
+    assert len(long.lower_bounds_) == 60
+    for start in range(2):
+        bounds = [e["bound"] for e in long.history_ if e["start"] == start][10:]
+        assert np.min(np.diff(bounds)) >= -1e-8 * abs(bounds[-1])
+    assert not long.converged_
+    assert long.stop_reason_ == "max_iter=60 sweeps were used; 2 of 2 starts still moved."
+
+
+def test_history_has_an_entry_for_every_sweep(fitted):
+    keys = {"start", "sweep", "phase", "bound", "terms", "rank", "noise_std", "seconds", "jitter"}
+    for start in range(2):
+        entries = [e for e in fitted.history_ if e["start"] == start]
+        assert [e["sweep"] for e in entries] == list(range(1, len(entries) + 1))
+        assert [e["phase"] for e in entries[:11]] == ["warm"] * 10 + ["exact"]
+        assert all(set(e) == keys for e in entries)
+        assert all(np.isnan(e["bound"]) for e in entries[:10])
+        for e in entries[10:]:
+            assert sum(e["terms"].values()) == pytest.approx(e["bound"])
+        ranks = [e["rank"] for e in entries]
+        assert ranks == sorted(ranks, reverse=True)
+        seconds = [e["seconds"] for e in entries]
+        assert seconds == sorted(seconds)
+
+
+def test_an_easy_fit_converges():
+    X = np.linspace(-1, 1, 60)[:, None]
+    easy = model(max_iter=200, tol=1e-4).fit(X, X[:, 0])
+    assert easy.converged_
+    assert easy.n_iter_ < 210
+    assert "tol=0.0001" in easy.stop_reason_
+
+
+def test_relevance_is_the_share_of_the_variance():
+    rng = np.random.default_rng(6)
+    X = rng.uniform(-1, 1, (300, 3))
+    y = 2 * X[:, 0] + X[:, 1] + 0.01 * rng.standard_normal(300)
+    additive = model(max_iter=50).fit(X, y)
+    np.testing.assert_allclose(additive.feature_relevance_, [0.8, 0.2, 0.0], atol=0.04)
+    assert additive.feature_relevance_.sum() == pytest.approx(1.0)
+    assert additive.feature_relevance_[2] < 0.005
+    assert np.all(additive.feature_relevance_std_ < 0.05)
+
+
+def test_relevance_of_an_interaction_counts_for_both():
+    rng = np.random.default_rng(6)
+    X = rng.uniform(-1, 1, (300, 3))
+    product = model(max_iter=50).fit(X, X[:, 0] * X[:, 1] + 0.01 * rng.standard_normal(300))
+    np.testing.assert_allclose(product.feature_relevance_, [0.5, 0.5, 0.0], atol=0.04)
+
+
+def test_the_rank_of_a_separable_function_is_one():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, (300, 3))
+    y = np.sin(2 * X[:, 0]) * (1 + X[:, 1]) * np.exp(X[:, 2]) + 0.2 * rng.standard_normal(300)
+    separable = model(n_init=3, max_iter=100).fit(X, y)
+    assert separable.rank_ == 1
+    assert separable.noise_std_ == pytest.approx(0.2, rel=0.1)
+
+
+def test_the_basis_follows_the_distinct_values():
+    rng = np.random.default_rng(8)
+    X = np.column_stack([rng.integers(0, 2, 60), rng.integers(0, 4, 60), rng.uniform(size=60)])
+    few = model(n_basis=8, prune=False).fit(X, X.sum(axis=1))
+    np.testing.assert_array_equal(few.n_basis_, [2, 4, 8])
+
+
+def test_repeated_fits_agree(data):
+    X, y = data
+    once = model()
+    first = once.fit(X, y).predict(X)
+    np.testing.assert_array_equal(once.fit(X, y).predict(X), first)
+    np.testing.assert_array_equal(clone(once).fit(X, y).predict(X), first)
+    other = model(random_state=1).fit(X, y).predict(X)
+    assert np.max(np.abs(other - first)) > 1e-6
+    states = [np.random.RandomState(3) for _ in range(2)]
+    a, b = (model(random_state=s).fit(X, y).predict(X) for s in states)
+    np.testing.assert_array_equal(a, b)
+
+
+def test_refitting_forgets_the_last_fit(data):
+    X, y = data
+    reused = model().fit(np.column_stack([X, X]), -y)
+    np.testing.assert_array_equal(reused.fit(X, y).predict(X), model().fit(X, y).predict(X))
+    assert len(reused.columns_) == reused.n_features_in_ == 3
+    assert len(reused.history_) == 20
+
+
+def test_a_fit_that_fails_leaves_nothing_behind(data):
+    X, y = data
+    reused = model().fit(X, y)
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        reused.fit(X[:, :2], np.full(80, np.nan))
+    with pytest.raises(NotFittedError):
+        reused.predict(X)
+
+
+def test_fit_never_touches_a_parameter(data):
+    params = {
+        "basis": {0: Chebyshev(n_basis=3)},
+        "noise_prior": Gamma(1.0, 0.5),
+        "random_state": 3,
+        "n_init": 1,
+        "max_rank": 3,
+        "max_iter": 6,
+    }
+    stored = BTNRegressor(**params)
+    before = stored.get_params(deep=True)
+    text = repr(stored)
+    stored.fit(*data)
+    after = stored.get_params(deep=True)
+    assert before.keys() == after.keys()
+    assert all(after[name] is value for name, value in before.items())
+    assert repr(stored) == text
+    assert not hasattr(params["basis"][0], "n_functions_")
+
+
+# parameters
+
+
+def test_parameters_come_in_as_documented():
+    params = BTNRegressor().get_params()
+    assert set(params) == set(BTNRegressor.__init__.__annotations__) - {"return"}
+    for name in params:
+        assert f"    {name} : " in BTNRegressor.__doc__
+
+
+BAD = {
+    "n_basis": [0, 1.5, "20", True],
+    "max_rank": [0, -1, 2.0],
+    "n_init": [0, "some", 1.5, None],
+    "max_iter": [0, 1e3],
+    "warm_sweeps": [-1, 0.5],
+    "tol": [-1e-3, np.nan, np.inf, "small"],
+    "smoothness": [-1.0, None],
+    "memory_limit": [-1.0, "2GB", np.inf],
+    "noise_prior": [1.0, (1, 1), Gamma(0.0, 1.0), Gamma(1.0, np.inf)],
+    "rank_prior": ["off", Gamma(1.0, -1.0)],
+    "basis_prior": ["on", 0, Gamma(np.nan, 1.0)],
+    "n_jobs": [0, 1.5, "all", True],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(k, v) for k, values in BAD.items() for v in values])
+def test_a_bad_parameter_raises_and_is_named(data, name, value):
+    with pytest.raises(ValueError, match=rf"^{name} must .*got"):
+        model(**{name: value}).fit(*data)
+
+
+GOOD = {
+    "noise_prior": Gamma(2.0, 1e-2),
+    "rank_prior": Gamma(1.0, 1.0),
+    "basis_prior": Gamma(3.0, 0.5),
+    "smoothness": 0.0,
+    "warm_sweeps": 3,
+    "n_basis": np.int64(4),
+    "n_init": 2,
+    "max_rank": np.int32(2),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), GOOD.items(), ids=GOOD)
+def test_every_parameter_changes_the_fit(data, name, value):
+    X, y = data
+    plain, changed = model().fit(X, y), model(**{name: value}).fit(X, y)
+    assert changed.score(X, y) > 0.8
+    assert np.max(np.abs(plain.predict(X) - changed.predict(X))) > 1e-6
+
+
+def test_precisions_of_functions_can_be_held_at_one(data):
+    held = model(basis_prior="off").fit(*data)
+    assert held.score(*data) > 0.8
+    for state in held.posterior_:
+        for gamma in state.basis:
+            np.testing.assert_array_equal(gamma.mean, 1.0)
+
+
+def test_without_pruning_nothing_is_dropped(data):
+    kept = model(prune=False, max_iter=20).fit(*data)
+    assert kept.rank_ == 5
+    np.testing.assert_array_equal(kept.n_basis_, 8)
+    assert model(prune=True, max_iter=40).fit(*data).rank_ < 5
+
+
+def test_without_a_warm_phase_there_is_still_a_fit(data):
+    cold = model(warm_sweeps=0).fit(*data)
+    assert {e["phase"] for e in cold.history_} == {"exact"}
+    assert np.all(np.isfinite(cold.predict(data[0])))
+
+
+def test_memory_limit_changes_no_result():
+    X, y = draw(3000, seed=4)
+    high = model(max_iter=4, max_rank=4).fit(X, y)
+    sizes = [(8, 15)] * 3
+    plans = {make_plan(3000, sizes, 4, 1, limit) for limit in (2.0, 0.003, 0.002, 0.001)}
+    assert len(plans) == 4
+    for limit in (0.003, 0.002, 0.001):
+        low = model(max_iter=4, max_rank=4, memory_limit=limit).fit(X, y)
+        np.testing.assert_allclose(low.predict(X), high.predict(X), rtol=1e-10, atol=1e-12)
+        assert low.lower_bound_ == pytest.approx(high.lower_bound_, rel=1e-10)
+
+
+@pytest.mark.parametrize("limit", [0, 1e-5])
+def test_too_little_memory_raises_and_says_how_much_is_needed(data, limit):
+    with pytest.raises(MemoryError, match=r"memory_limit must be at least .* GiB.*lower"):
+        model(memory_limit=limit).fit(*data)
+
+
+# progress
+
+
+def test_silent_by_default(data, capfd):
+    model().fit(*data)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("verbose", "lines"), [(1, 2), (2, 20)])
+def test_verbose_prints_aligned_lines(data, capsys, verbose, lines):
+    loud = model(verbose=verbose).fit(*data)
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == lines
+    assert len({len(line) for line in printed}) == 1
+    assert f"{loud.lower_bound_:.3f}" in printed[-1]
+    assert "warm" in printed[0]
+    assert "exact" in printed[-1]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_callback_sees_every_sweep(data, jobs):
+    seen = []
+    watched = model(n_init=3, n_jobs=jobs, callback=seen.append).fit(*data)
+    assert seen == watched.history_
+    assert len(seen) >= 3 * 16
+    unwatched = model(n_init=3, n_jobs=jobs).fit(*data)
+    np.testing.assert_array_equal(watched.predict(data[0]), unwatched.predict(data[0]))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_callback_stops_the_fit(data, jobs):
+    stopped = model(n_init=3, n_jobs=jobs, callback=lambda e: e["sweep"] == 13).fit(*data)
+    assert max(e["sweep"] for e in stopped.history_) <= 14
+    assert len(stopped.history_) < 3 * 20
+    assert not stopped.converged_
+    assert stopped.stop_reason_.startswith("A callback asked to stop")
+    assert np.all(np.isfinite(stopped.predict(data[0])))
+
+
+def test_callback_must_not_stop_in_the_warm_phase(data):
+    early = model(callback=lambda e: True)
+    with pytest.raises(RuntimeError, match="must not stop in the warm phase.*'exact'"):
+        early.fit(*data)
+    with pytest.raises(NotFittedError):
+        early.predict(data[0])

@@ -1,0 +1,102 @@
+"""scikit-learn's own checks, and the estimator inside scikit-learn's tools."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.impute import SimpleImputer
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from btnkm import BTNRegressor, Gamma
+from btnkm.bases import Chebyshev
+
+SMALL = {"n_init": 1, "max_iter": 10, "max_rank": 5, "n_basis": 8, "random_state": 0}
+
+
+@parametrize_with_checks([BTNRegressor(**SMALL)])
+def test_sklearn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (90, 3))
+    return X, np.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(90)
+
+
+def test_pipeline_equals_its_steps(data):
+    X, y = data
+    model = make_pipeline(StandardScaler(), BTNRegressor(**SMALL)).fit(X, y)
+    scaled = StandardScaler().fit_transform(X)
+    direct = BTNRegressor(**SMALL).fit(scaled, y)
+    np.testing.assert_array_equal(model.predict(X), direct.predict(scaled))
+    mean, std = model.predict(X, return_std=True)
+    assert mean.shape == std.shape == y.shape
+
+
+def test_set_output_pandas_feeds_frames(data):
+    X, y = data
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    model = make_pipeline(SimpleImputer(), BTNRegressor(**SMALL)).set_output(transform="pandas")
+    model.fit(frame, y)
+    assert list(model[-1].feature_names_in_) == ["a", "b", "c"]
+    np.testing.assert_array_equal(model.predict(frame), model[-1].predict(frame))
+
+
+def test_grid_search_over_the_basis_inside(data):
+    X, y = data
+    search = GridSearchCV(
+        BTNRegressor(**{**SMALL, "basis": Chebyshev()}), {"basis__n_basis": [1, 2, 8]}, cv=3
+    ).fit(X, y)
+    assert search.best_params_ == {"basis__n_basis": 8}
+    assert max(search.best_estimator_.n_basis_) <= 8
+    scores = search.cv_results_["mean_test_score"]
+    assert scores[0] < scores[1] < scores[2]
+
+
+def test_cross_val_score_finds_signal(data):
+    X, y = data
+    assert np.mean(cross_val_score(BTNRegressor(**SMALL), X, y, cv=3)) > 0.8
+    noise = np.random.default_rng(1).standard_normal(90)
+    assert np.mean(cross_val_score(BTNRegressor(**SMALL), X, noise, cv=3)) < 0.2
+
+
+def test_clone_keeps_parameters_and_drops_the_fit(data):
+    model = BTNRegressor(**SMALL, basis={0: Chebyshev(n_basis=4)}, noise_prior=Gamma(1.0, 2.0))
+    model.fit(*data)
+    copy = clone(model)
+    assert copy.noise_prior == model.noise_prior
+    assert copy.basis[0].get_params() == model.basis[0].get_params()
+    with pytest.raises(NotFittedError):
+        copy.predict(data[0])
+    np.testing.assert_array_equal(copy.fit(*data).predict(data[0]), model.predict(data[0]))
+
+
+def test_pickle_round_trip_predicts_the_same(data):
+    X, y = data
+    table = np.column_stack([X.astype(object), np.where(X[:, 0] > 0, "up", "down")])
+    table[3, 3] = None
+    model = BTNRegressor(**SMALL).fit(table, y)
+    copy = pickle.loads(pickle.dumps(model))
+    for before, after in zip(
+        model.predict(table, return_std=True), copy.predict(table, return_std=True), strict=True
+    ):
+        np.testing.assert_array_equal(before, after)
+    np.testing.assert_array_equal(model.sample_y(table, 3), copy.sample_y(table, 3))
+
+
+def test_sample_weight_reaches_fit_and_score(data):
+    X, y = data
+    weight = np.random.default_rng(2).uniform(0.1, 3.0, 90)
+    model = make_pipeline(StandardScaler(), BTNRegressor(**SMALL))
+    weighted = model.fit(X, y, btnregressor__sample_weight=weight).predict(X)
+    assert np.max(np.abs(weighted - model.fit(X, y).predict(X))) > 1e-3
