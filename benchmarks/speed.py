@@ -1,0 +1,162 @@
+"""Time and memory of one coordinate sweep: ``python -m benchmarks.speed``.
+
+Three times are taken in turn inside one process, and compared as ratios of medians, because the
+machine may be shared: a sweep with the product basis, the same sweep with the packed fallback (all
+pairs of functions), and the bare matrix products and Cholesky factorisations that a sweep cannot do
+without. Peak memory is that of a whole fit, over its input, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from scipy.linalg import lapack
+from threadpoolctl import threadpool_limits
+
+from benchmarks.machine import peak_memory_probe
+from btnkm import BTNRegressor, Gamma
+from btnkm.bases import Basis, Chebyshev
+from btnkm.core.cavi import Data
+from btnkm.core.cp import pairs
+from btnkm.core.schedule import Schedule, Sweeper, initial_state
+from btnkm.core.state import Priors
+from btnkm.execution import local
+from btnkm.fitting import make_mode
+
+
+class Packed(Basis):
+    """Chebyshev polynomials by ``phi`` alone: the fallback a user's own basis gets."""
+
+    def __init__(self, n_basis: int = 20) -> None:
+        self.n_basis = n_basis
+
+    def phi(self, x: Any) -> Any:
+        """Return T_0 .. T_{M-1}: (n,) -> (n, M)."""
+        return np.polynomial.chebyshev.chebvander(x, self.n_basis - 1)
+
+
+def make_sweeper(
+    kind: type, x: np.ndarray, y: np.ndarray, m: int, rank: int, pool: ThreadPoolExecutor
+) -> Sweeper:
+    """Return a sweeper in its exact phase, features evaluated, on the given rows."""
+    bases = [kind(n_basis=m).fit(column) for column in x.T]
+    sizes = [(b.n_functions_, b.n_products_) for b in bases]
+    plan = local.make_plan(len(y), sizes, rank, 1, 64.0)
+    chunks = local.make_chunks(plan, local.FeatureMap(bases, list(x.T)), y, None)
+    modes = tuple(make_mode(basis, 1.0) for basis in bases)
+    averages = local.weighted_averages(chunks, len(modes))
+    grams = tuple(
+        mode.gram(psi[:, None])[0] for mode, (_, psi) in zip(modes, averages, strict=True)
+    )
+    priors = Priors(Gamma(1e-3, 1e-3), Gamma(1e-5, 1e-6), Gamma(1.0, 1.0))
+    schedule = Schedule()
+    state = initial_state(modes, grams, rank, priors, schedule, np.random.default_rng(0))
+    data = Data(float(len(y)), float(y @ y))
+    sweeper = Sweeper(local.LocalExecutor(chunks, pool), state, data, priors, schedule)
+    for _ in range(2):
+        sweeper.sweep()
+    sweeper.switch(spread=True)
+    sweeper.sweep()
+    return sweeper
+
+
+def bare_work(x: np.ndarray, m: int, rank: int) -> Any:
+    """Return a function that does one mode's matrix products and its Cholesky inverse."""
+    n = len(x)
+    basis = Chebyshev(n_basis=m).fit(x[:, 0])
+    phi, psi = (np.ascontiguousarray(part) for part in basis.features(x[:, 0]))
+    count = len(pairs(rank)[0])
+    rng = np.random.default_rng(0)
+    second, mean = rng.standard_normal((n, count)), rng.standard_normal((n, rank))
+    coefficients = rng.standard_normal((psi.shape[1], count))
+    factor = rng.standard_normal((m, rank))
+    root = rng.standard_normal((m * rank, m * rank))
+    block = np.asfortranarray(root @ root.T + m * rank * np.eye(m * rank))
+
+    def work() -> None:
+        psi.T @ second, phi.T @ mean
+        psi @ coefficients, phi @ factor
+        lapack.dpotri(lapack.dpotrf(block, lower=1)[0], lower=1)
+
+    return work
+
+
+def measure(n: int, m: int, rank: int, inputs: int, repeats: int, threads: int) -> dict[str, Any]:
+    """Return the medians, in seconds per mode, of the three kinds of work."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.0, 1.0, size=(n, inputs))
+    y = np.sin(3.0 * x).prod(axis=1) + 0.1 * rng.standard_normal(n)
+    y = (y - y.mean()) / y.std()
+    times: dict[str, list[float]] = {"product": [], "packed": [], "bare": []}
+    with ThreadPoolExecutor(threads) as pool:
+        with threadpool_limits(1):
+            sweepers = {
+                "product": make_sweeper(Chebyshev, x, y, m, rank, pool),
+                "packed": make_sweeper(Packed, x, y, m, rank, pool),
+            }
+        bare = bare_work(x, m, rank)
+        for _ in range(repeats):
+            for name, sweeper in sweepers.items():
+                with threadpool_limits(1):
+                    begin = time.perf_counter()
+                    sweeper.sweep()
+                    times[name].append((time.perf_counter() - begin) / (inputs - 1))
+            with threadpool_limits(threads):
+                begin = time.perf_counter()
+                bare()
+                times["bare"].append(time.perf_counter() - begin)
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    bounds = [sweepers[name].state.error for name in ("product", "packed")]
+    medians["same_error"] = bool(np.isclose(*bounds, rtol=1e-6))
+    return medians
+
+
+def _fit_memory(n: int, m: int, rank: int, inputs: int, out: Any) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.0, 1.0, size=(n, inputs))
+    y = np.sin(3.0 * x[:, 0]) * x[:, 1] + 0.1 * rng.standard_normal(n)
+    model = BTNRegressor(n_basis=m, max_rank=rank, n_init=2, max_iter=3, warm_sweeps=2)
+    probe = peak_memory_probe()
+    model.fit(x, y)
+    out.put(probe())
+
+
+def fit_memory(n: int, m: int, rank: int, inputs: int) -> float:
+    """Return the peak memory of a fit over its input, in MiB, from a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    out = context.Queue()
+    process = context.Process(target=_fit_memory, args=(n, m, rank, inputs, out))
+    process.start()
+    peak = float(out.get(timeout=600))
+    process.join()
+    return peak
+
+
+def main() -> None:
+    """Measure and print, with the ratios that matter."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=40_700)
+    parser.add_argument("--functions", type=int, default=40)
+    parser.add_argument("--rank", type=int, default=10)
+    parser.add_argument("--inputs", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--memory-inputs", type=int, default=20)
+    args = parser.parse_args()
+    shape = (args.rows, args.functions, args.rank)
+    medians = measure(*shape, args.inputs, args.repeats, args.threads)
+    medians["packed_over_product"] = medians["packed"] / medians["product"]
+    medians["product_over_bare"] = medians["product"] / medians["bare"]
+    medians["peak_mib"] = fit_memory(*shape, args.memory_inputs)
+    print(json.dumps({**vars(args), **medians}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
