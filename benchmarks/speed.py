@@ -20,7 +20,7 @@ import numpy as np
 from scipy.linalg import lapack
 from threadpoolctl import threadpool_limits
 
-from benchmarks.machine import peak_memory_probe
+from benchmarks.machine import PeakMemory
 from btnkm import BTNRegressor, Gamma
 from btnkm.bases import Basis, Chebyshev
 from btnkm.core.cavi import Data
@@ -123,9 +123,9 @@ def _fit_memory(n: int, m: int, rank: int, inputs: int, out: Any) -> None:
     x = rng.uniform(-1.0, 1.0, size=(n, inputs))
     y = np.sin(3.0 * x[:, 0]) * x[:, 1] + 0.1 * rng.standard_normal(n)
     model = BTNRegressor(n_basis=m, max_rank=rank, n_init=2, max_iter=3, warm_sweeps=2)
-    probe = peak_memory_probe()
-    model.fit(x, y)
-    out.put(probe())
+    with PeakMemory() as peak:
+        model.fit(x, y)
+    out.put(peak.mb)
 
 
 def fit_memory(n: int, m: int, rank: int, inputs: int) -> float:

@@ -51,9 +51,8 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
     n_basis : int, default=20
         Most functions per input, for bases given by name. A column never gets more than it has
         distinct values.
-    max_rank : int or "auto", default="auto"
-        Components at the start; those that add nothing are dropped. "auto" starts with about two
-        weights per row, with at least 10 and at most 20 components.
+    max_rank : int, default=20
+        Components at the start; those that add nothing are dropped.
     n_init : int or "auto", default="auto"
         Random starts, whose posteriors are averaged. "auto" takes 8 up to 10,000 rows and fewer,
         in inverse proportion to the rows but at least 2, above.
@@ -127,7 +126,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         basis: Any = "auto",
         *,
         n_basis: int = 20,
-        max_rank: int | str = "auto",
+        max_rank: int = 20,
         n_init: int | str = "auto",
         max_iter: int = 200,
         tol: float = 1e-4,
@@ -299,11 +298,10 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
 
     def _settings(self) -> fitting.Settings:
         """Return the parameters, checked, as the fit wants them."""
-        for name, low in [("n_basis", 1), ("max_iter", 1), ("warm_sweeps", 0)]:
+        for name, low in [("n_basis", 1), ("max_rank", 1), ("max_iter", 1), ("warm_sweeps", 0)]:
             fitting.check_integer(name, getattr(self, name), low)
-        for name in ("n_init", "max_rank"):
-            if not (isinstance(getattr(self, name), str) and getattr(self, name) == "auto"):
-                fitting.check_integer(name, getattr(self, name), 1)
+        if not (isinstance(self.n_init, str) and self.n_init == "auto"):
+            fitting.check_integer("n_init", self.n_init, 1)
         for name in ("tol", "smoothness", "memory_limit"):
             fitting.check_number(name, getattr(self, name))
         basis = None
@@ -389,11 +387,11 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
     def _set_results(self, result: fitting.Result, seeds: Array) -> None:
         best = result.starts[result.best]
         exact = [p for p in best.sweeps if p.phase == "exact"]
-        states = tuple(s.sweeps[-1].state for s in result.starts)
+        states = tuple(s.state for s in result.starts)
         self.ranks_ = np.array([s.sweeps[-1].rank for s in result.starts])
         self.rank_ = int(self.ranks_[result.best])
         self.n_basis_ = np.ones(len(self.columns_), dtype=int)
-        self.n_basis_[self._active] = [len(m.keep) for m in exact[-1].state.modes]
+        self.n_basis_[self._active] = [len(m.keep) for m in best.state.modes]
         self.lower_bounds_ = np.array([p.bound for p in exact])
         self.lower_bound_ = float(self.lower_bounds_[-1])
         self.n_iter_ = len(best.sweeps)

@@ -31,7 +31,7 @@ class Settings:
     priors: Priors
     schedule: Schedule
     smoothness: float
-    max_rank: int | str
+    max_rank: int
     n_init: int | str
     memory_limit: float
     n_jobs: int | None
@@ -67,13 +67,6 @@ def n_starts(n_init: int | str, n: int) -> int:
     return int(np.clip(80_000 // n, 2, 8)) if isinstance(n_init, str) else int(n_init)
 
 
-def initial_rank(max_rank: int | str, n: int, n_functions: int) -> int:
-    """Return the components to start with: "auto" has about two weights per row, from 10 to 20."""
-    if not isinstance(max_rank, str):
-        return int(max_rank)
-    return int(np.clip(-(-2 * n // n_functions), 10, 20))
-
-
 def fit(
     problem: Problem,
     settings: Settings,
@@ -85,7 +78,7 @@ def fit(
     count = n_starts(settings.n_init, n)
     threads = n_threads(settings.n_jobs)
     sizes = [(b.n_functions_, b.n_products_) for b in problem.bases]
-    rank = initial_rank(settings.max_rank, n, sum(m for m, _ in sizes))
+    rank = settings.max_rank
     plan = local.make_plan(n, sizes, rank, min(count, threads), settings.memory_limit)
     modes = tuple(make_mode(basis, settings.smoothness) for basis in problem.bases)
     features = local.FeatureMap(problem.bases, problem.codes)

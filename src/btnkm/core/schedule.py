@@ -65,7 +65,7 @@ class Schedule:
 
     warm_sweeps: int = 10
     warm_noise: float = 0.01
-    initial_power: float = 200.0
+    initial_power: float = 300.0
     initial_decay: float = 1.6
     max_iter: int = 200
     tol: float = 1e-4
@@ -79,7 +79,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Progress:
-    """One sweep, as seen from outside."""
+    """One sweep, as seen from outside; whoever stores it may drop the state."""
 
     sweep: int
     phase: str
@@ -89,7 +89,7 @@ class Progress:
     noise_std: float
     seconds: float
     jitter: float
-    state: State
+    state: State | None
     converged: bool = False
 
 

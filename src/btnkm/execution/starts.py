@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..core.schedule import Progress
+from ..core.state import State
 
 Observer = Callable[[int, Progress], bool | None]
 
@@ -18,6 +19,19 @@ class Start:
 
     sweeps: list[Progress] = field(default_factory=list)
     stop_reason: str = ""
+
+    def add(self, progress: Progress) -> None:
+        """Take in a sweep; only the last one keeps its state, which may weigh many megabytes."""
+        if self.sweeps:
+            self.sweeps[-1] = replace(self.sweeps[-1], state=None)
+        self.sweeps.append(progress)
+
+    @property
+    def state(self) -> State:
+        """The posterior of the last sweep."""
+        state = self.sweeps[-1].state
+        assert state is not None
+        return state
 
     @property
     def usable(self) -> bool:
@@ -43,7 +57,7 @@ def run_starts(
     def drive(k: int) -> None:
         run = make_run(k)
         for progress in run:
-            starts[k].sweeps.append(progress)
+            starts[k].add(progress)
             with lock:
                 if observe(k, progress):
                     stop.set()
