@@ -7,14 +7,14 @@ import subprocess
 import sys
 import textwrap
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
 from btnkm import BTNRegressor
-from btnkm.execution.starts import run_starts
+from btnkm.core.schedule import Progress
+from btnkm.execution.starts import Start, run_starts
 from btnkm.fitting import n_starts, n_threads
 
 SMALL = {"max_iter": 8, "max_rank": 4, "n_basis": 6, "random_state": 0}
@@ -85,7 +85,8 @@ def sweeps(count, log=None, fail_at=None, error=ValueError):
                 raise error(f"sweep {sweep}")
             if log is not None:
                 log.append((k, sweep))
-            yield SimpleNamespace(sweep=sweep, phase="exact" if sweep > 2 else "warm")
+            phase = "exact" if sweep > 2 else "warm"
+            yield Progress(sweep, phase, 0.0, {}, 1, 1.0, 0.0, 0.0, state=object())
 
     return make_run
 
@@ -223,3 +224,11 @@ def test_ctrl_c_in_the_warm_phase_leaves_the_estimator_unfitted(jobs):
     assert "raised no start had reached its exact phase: nothing to keep" in out
     assert "unfitted" in out
     assert "warned" not in out
+
+
+def test_only_the_last_sweep_keeps_its_state():
+    start = Start()
+    for sweep in range(3):
+        start.add(Progress(sweep, "exact", 0.0, {}, 1, 1.0, 0.0, 0.0, state=f"state {sweep}"))
+    assert [progress.state for progress in start.sweeps] == [None, None, "state 2"]
+    assert start.state == "state 2"
