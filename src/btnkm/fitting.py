@@ -22,6 +22,9 @@ from .execution import local
 from .execution.starts import Start, run_starts
 
 Array = np.ndarray
+# Rows times packed pairs below which starts run one after the other: their many short operations
+# would spend more time passing the interpreter lock to and fro than two threads save.
+WORTH_A_THREAD = 250_000
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,8 @@ def fit(
     threads = n_threads(settings.n_jobs)
     sizes = [(b.n_functions_, b.n_products_) for b in problem.bases]
     rank = settings.max_rank
-    plan = local.make_plan(n, sizes, rank, min(count, threads), settings.memory_limit)
+    side_by_side = min(count, threads) if n * rank * (rank + 1) // 2 >= WORTH_A_THREAD else 1
+    plan = local.make_plan(n, sizes, rank, side_by_side, settings.memory_limit)
     modes = tuple(make_mode(basis, settings.smoothness) for basis in problem.bases)
     features = local.FeatureMap(problem.bases, problem.codes)
     chunks = local.make_chunks(plan, features, problem.y, problem.weight)
