@@ -63,7 +63,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
     warm_sweeps : int, default=10
         Sweeps of the warm phase, without covariances, that come first.
     noise_prior : Gamma or None, default=None
-        Prior of the noise precision in units of 1 / var(y); None is Gamma(1e-3, 1e-3).
+        Prior of the noise precision in units of 1 / var(y); None is Gamma(1e-6, 1e-6).
     rank_prior : Gamma or None, default=None
         Prior of each component's precision; None is Gamma(1e-5, 1e-6).
     basis_prior : Gamma, "off" or None, default=None
@@ -308,7 +308,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         if not (isinstance(self.basis_prior, str) and self.basis_prior == "off"):
             basis = fitting.check_gamma("basis_prior", self.basis_prior, Gamma(1.0, 1.0))
         priors = Priors(
-            fitting.check_gamma("noise_prior", self.noise_prior, Gamma(1e-3, 1e-3)),
+            fitting.check_gamma("noise_prior", self.noise_prior, Gamma(1e-6, 1e-6)),
             fitting.check_gamma("rank_prior", self.rank_prior, Gamma(1e-5, 1e-6)),
             basis,
         )
