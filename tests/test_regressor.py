@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -454,12 +456,24 @@ def test_memory_limit_changes_no_result():
     X, y = draw(3000, seed=4)
     high = model(max_iter=4, max_rank=4).fit(X, y)
     sizes = [(8, 15)] * 3
-    plans = {make_plan(3000, sizes, 4, 1, limit) for limit in (2.0, 0.003, 0.002, 0.001)}
+    plans = {make_plan(3000, sizes, 4, 1, 1, limit) for limit in (2.0, 0.005, 0.003, 0.001)}
     assert len(plans) == 4
-    for limit in (0.003, 0.002, 0.001):
+    for limit in (0.005, 0.003, 0.001):
         low = model(max_iter=4, max_rank=4, memory_limit=limit).fit(X, y)
         np.testing.assert_allclose(low.predict(X), high.predict(X), rtol=1e-10, atol=1e-12)
         assert low.lower_bound_ == pytest.approx(high.lower_bound_, rel=1e-10)
+
+
+@pytest.mark.parametrize("limit", [0.2, 0.05, 0.012])
+def test_memory_stays_below_its_limit(limit):
+    X, y = draw(20_000, seed=5)
+    tracemalloc.start()
+    try:
+        model(max_iter=3, max_rank=6, n_init=2, memory_limit=limit).fit(X, y)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= limit * 2**30
 
 
 @pytest.mark.parametrize("limit", [0, 1e-5])

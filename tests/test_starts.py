@@ -154,8 +154,9 @@ SCRIPT = """
     import sys, warnings
     import numpy as np
     from sklearn.exceptions import ConvergenceWarning, NotFittedError
-    from btnkm import BTNRegressor
+    from btnkm import BTNRegressor, fitting
 
+    fitting.WORTH_A_THREAD = 0
     phase, jobs = sys.argv[1], int(sys.argv[2])
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (2000, 4))
@@ -197,11 +198,14 @@ def interrupt(phase, jobs):
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
+        timer = threading.Timer(60.0, process.kill)  # or a fit that never gets there blocks
+        timer.start()
         try:
             assert process.stdout.readline() == "now\n"
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=30)
         finally:
+            timer.cancel()
             process.kill()
     assert process.returncode == 0, err
     return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -30,7 +30,7 @@ from .tables import split_columns
 
 Array = np.ndarray
 _DRAWS = 16  # posterior draws of each start behind feature_relevance_
-_PREDICT_ROWS = 4096  # rows at a time in prediction
+_PREDICT_NUMBERS = 2**22  # features held at a time in prediction
 
 
 class BTNRegressor(RegressorMixin, BaseEstimator):
@@ -180,7 +180,8 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         sample_weight : array of shape (n,) or None
             A weight of k counts a row k times; rows of weight 0 are left out.
         """
-        self.__dict__.pop("posterior_", None)  # a fit that fails leaves no half of an older one
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # a fit that fails leaves no half of an older one
         settings = self._settings()
         raw, names = split_columns(X)
         validate_data(self, X, skip_check_array=True)
@@ -194,8 +195,9 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
 
         columns, codes = fit_columns(raw, names, ones, self.basis, self.n_basis)
         mean, scale = _mean_and_scale(y, ones)
-        # an input with one function only scales the others: the network does without it
-        active = [j for j, c in enumerate(columns) if c.basis.n_functions_ > 1] or [0]
+        # a constant input only scales the others: the network does without it
+        active = [j for j, c in enumerate(columns) if not _is_constant(c.basis, codes[j])] or [0]
+        del raw
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
 
         problem = fitting.Problem(
@@ -230,8 +232,16 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         mean : ndarray of shape (n,)
         std : ndarray of shape (n,), only if ``return_std``
         """
-        distribution = self.predict_dist(X)
-        return (distribution.mean, distribution.std) if return_std else distribution.mean
+        if return_std:
+            distribution = self.predict_dist(X)
+            return distribution.mean, distribution.std
+        columns = self._columns_of(X)
+        terms = [posterior.predict_terms(state) for state in self.posterior_]
+        mean = np.empty(len(columns[0]))
+        for rows, features in self._row_blocks(columns):
+            means = [posterior.predict_mean(term, features.__getitem__) for term in terms]
+            mean[rows] = np.mean(means, axis=0)
+        return self._y_mean + self._y_scale * mean
 
     def predict_dist(self, X: Any) -> PredictiveDistribution:
         """Return the predictive distribution of y at each row."""
@@ -239,9 +249,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         n = len(columns[0])
         means, variances = np.empty((2, len(self.posterior_), n))
         terms = [posterior.predict_terms(state) for state in self.posterior_]
-        for start in range(0, n, _PREDICT_ROWS):
-            rows = slice(start, min(start + _PREDICT_ROWS, n))
-            features = self._features(columns, rows)
+        for rows, features in self._row_blocks(columns):
             for k, term in enumerate(terms):
                 means[k, rows], variances[k, rows] = posterior.predict_moments(
                     term, features.__getitem__
@@ -286,9 +294,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
             which = np.flatnonzero(chosen == k)
             draws = posterior.draw_weights(state, len(which), rng)
             precision = rng.gamma(state.noise.shape, 1.0 / state.noise.rate, size=len(which))
-            for start in range(0, n, _PREDICT_ROWS):
-                rows = slice(start, min(start + _PREDICT_ROWS, n))
-                features = self._features(columns, rows)
+            for rows, features in self._row_blocks(columns):
                 for i, j in enumerate(which):
                     weights = [draw[i] for draw in draws]
                     f = posterior.evaluate(state, weights, features.__getitem__)
@@ -416,12 +422,17 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         validate_data(self, X, reset=False, skip_check_array=True)
         return [self.columns_[j].encode(raw[j]) for j in self._active]
 
-    def _features(self, columns: list[Array], rows: slice) -> list[tuple[Array, Array]]:
-        """Return phi and psi of the network's inputs at some rows."""
-        return [
-            self.columns_[j].basis.features(codes[rows])
-            for j, codes in zip(self._active, columns, strict=True)
-        ]
+    def _row_blocks(self, columns: list[Array]) -> Iterator[tuple[slice, list[Any]]]:
+        """Yield blocks of rows with phi and psi of the network's inputs."""
+        bases = [self.columns_[j].basis for j in self._active]
+        width = sum(basis.n_functions_ + basis.n_products_ for basis in bases)
+        size = int(np.clip(_PREDICT_NUMBERS // width, 64, 4096))
+        for start in range(0, len(columns[0]), size):
+            rows = slice(start, start + size)
+            yield (
+                rows,
+                [basis.features(codes[rows]) for basis, codes in zip(bases, columns, strict=True)],
+            )
 
 
 def _mean_and_scale(y: Array, weight: Array) -> tuple[float, float]:
@@ -430,3 +441,8 @@ def _mean_and_scale(y: Array, weight: Array) -> tuple[float, float]:
         return float(y[0]), 1.0
     mean = float(np.average(y, weights=weight))
     return mean, float(np.sqrt(np.average((y - mean) ** 2, weights=weight))) or 1.0
+
+
+def _is_constant(basis: Any, codes: Array) -> bool:
+    """Tell whether the only function of an input takes one value on the training rows."""
+    return basis.n_functions_ == 1 and float(np.ptp(basis.phi(codes))) < 1e-12

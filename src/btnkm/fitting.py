@@ -82,8 +82,9 @@ def fit(
     threads = n_threads(settings.n_jobs)
     sizes = [(b.n_functions_, b.n_products_) for b in problem.bases]
     rank = settings.max_rank
-    side_by_side = min(count, threads) if n * rank * (rank + 1) // 2 >= WORTH_A_THREAD else 1
-    plan = local.make_plan(n, sizes, rank, side_by_side, settings.memory_limit)
+    if n * rank * (rank + 1) // 2 < WORTH_A_THREAD:
+        threads = 1
+    plan = local.make_plan(n, sizes, rank, count, threads, settings.memory_limit)
     modes = tuple(make_mode(basis, settings.smoothness) for basis in problem.bases)
     features = local.FeatureMap(problem.bases, problem.codes)
     chunks = local.make_chunks(plan, features, problem.y, problem.weight)
@@ -137,9 +138,7 @@ def _result(
 ) -> Result:
     best = int(np.argmax([start.sweeps[-1].bound for start in starts]))
     ended = [start.stop_reason == "finished" for start in starts]
-    converged = all(
-        end and start.sweeps[-1].converged for end, start in zip(ended, starts, strict=True)
-    )
+    converged = all(start.sweeps[-1].converged for start in starts)
     if interrupted:
         reason = (
             f"Interrupted: the posteriors of {len(starts)} of {count} starts, as they stood, are "
@@ -170,8 +169,7 @@ def relevance(
         ]
         draws = posterior.draw_weights(state, n_draws, rng)
         for i in range(n_draws):
-            effects = posterior.total_effects([draw[i] for draw in draws], kept)
-            shares.append(effects / max(float(np.sum(effects)), np.finfo(float).tiny))
+            shares.append(posterior.effect_shares([draw[i] for draw in draws], kept))
     return np.array(shares)
 
 
@@ -203,14 +201,18 @@ def n_threads(n_jobs: int | None) -> int:
 def check_integer(name: str, value: Any, low: int) -> None:
     """Raise a ValueError unless ``value`` is an integer of at least ``low``."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < low:
-        raise ValueError(f"{name} must be an integer >= {low}, got {value!r}.")
+        raise ValueError(
+            f"{name} must be an integer >= {low}, got {value!r}; use for example {max(low, 8)}."
+        )
 
 
 def check_number(name: str, value: Any) -> None:
     """Raise a ValueError unless ``value`` is a finite number of at least 0."""
     number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not number or not 0 <= float(value) < np.inf:
-        raise ValueError(f"{name} must be a finite number >= 0, got {value!r}.")
+        raise ValueError(
+            f"{name} must be a finite number >= 0, got {value!r}; leave it out for the default."
+        )
 
 
 def check_gamma(name: str, value: Any, default: Gamma) -> Gamma:
@@ -222,5 +224,7 @@ def check_gamma(name: str, value: Any, default: Gamma) -> Gamma:
     for part in ("shape", "rate"):
         number = getattr(value, part)
         if not isinstance(number, numbers.Real) or not 0 < float(number) < np.inf:
-            raise ValueError(f"{name} must have a positive finite {part}, got {number!r}.")
+            raise ValueError(
+                f"{name} must have a positive finite {part}, got {number!r}; try Gamma(1.0, 1.0)."
+            )
     return value

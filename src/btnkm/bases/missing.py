@@ -11,6 +11,8 @@ from array_api_compat import array_namespace, device
 from sklearn.base import clone
 
 from .base import Array, Basis
+from .categorical import Categorical
+from .chebyshev import Chebyshev
 
 BLOCK = 65_536  # rows at a time while averaging, so that memory does not grow with n
 
@@ -74,6 +76,8 @@ class Gapped(Basis):
             return self._set(sp.csr_array(np.ones((1, 1))), np.zeros(1), np.ones(1))
         inner = clone(self.basis)
         observed, weight = inner.hold(x[~missing]), weight[~missing]
+        if np.ptp(observed) == 0 and not isinstance(inner, Categorical):
+            inner = Chebyshev(n_basis=1)  # whatever the basis, one value asks for one constant
         self.basis_ = inner.fit(observed)
         self.typical_ = inner.typical(observed, weight)
         if not self.saw_missing_:

@@ -43,7 +43,7 @@ class Moments(NamedTuple):
 
     mean: Array  # (n, R)
     second: Array | None  # (n, P)
-    exponent: Array | None  # (n,)
+    exponent: Array | None  # (n, R)
 
 
 @dataclass(frozen=True)

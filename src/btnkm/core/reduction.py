@@ -14,6 +14,7 @@ import numpy as np
 
 from .cavi import LOG_2PI, Block, expected_log_prior
 from .cp import pairs
+from .linalg import inverse_cholesky
 from .state import Factor, Priors, State
 
 Array = np.ndarray
@@ -21,9 +22,8 @@ Array = np.ndarray
 
 def _log_density_at_zero(mean: Array, cov: Array) -> float:
     """Return log N(0; mean, cov)."""
-    factor = np.linalg.cholesky(cov)
-    white = np.linalg.solve(factor, mean)
-    log_det = 2.0 * float(np.sum(np.log(np.diag(factor))))
+    inverse, log_det, _ = inverse_cholesky(cov)
+    white = inverse @ mean
     return -0.5 * (float(white @ white) + log_det + len(mean) * LOG_2PI)
 
 

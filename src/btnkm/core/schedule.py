@@ -13,8 +13,9 @@ exact  the coordinate ascent of the bound. Only here is the bound recorded, and 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +26,7 @@ from .gamma import Gamma
 from .state import Factor, Mode, Priors, State
 
 Array = Any
+FALL = 1e-7  # relative fall of the bound that rounding cannot explain
 
 
 class Executor(Protocol):
@@ -154,7 +156,7 @@ class Sweeper:
         self.executor.each(lambda chunk: chunk.environments.reset())
 
     def sweep(self, *, mean_only: bool = False, reduce: bool = False) -> None:
-        """Update every mode once: from the one solved last to the other end."""
+        """Update the modes once, from the one solved last, which is left out, to the other end."""
         n = len(self.state.modes)
         if self.last is None or n == 1:
             order = range(n)
@@ -222,21 +224,19 @@ def run(
     sweeper = Sweeper(executor, state, data, priors, schedule)
     begin = time.perf_counter()
 
-    def progress(sweep: int, phase: str, previous: float = np.nan) -> Progress:
+    def progress(sweep: int, phase: str) -> Progress:
         state = sweeper.state
         terms = cavi.elbo_terms(state, data, priors) if phase == "exact" else {}
-        bound = sum(terms.values()) if terms else np.nan
         return Progress(
             sweep=sweep,
             phase=phase,
-            bound=bound,
+            bound=sum(terms.values()) if terms else np.nan,
             terms=terms,
             rank=state.n_components,
             noise_std=float(1.0 / np.sqrt(state.noise.mean)),
             seconds=time.perf_counter() - begin,
             jitter=sweeper.jitter,
             state=state,
-            converged=bool(bound - previous < schedule.tol * data.n),
         )
 
     warm = schedule.warm_sweeps
@@ -246,15 +246,34 @@ def run(
         yield progress(sweep + 1, "warm")
     sweeper.switch(spread=True)
     calm = 0
-    previous = np.nan
+    previous: Progress | None = None
     for sweep in range(schedule.max_iter):
         if sweep and sweep % schedule.rebalance_every == 0:
             sweeper.rebalance()
         late = sweep >= schedule.first_reduction
         sweeper.sweep(reduce=late and sweep % schedule.reduce_every == 0)
-        step = progress(warm + sweep + 1, "exact", previous)
+        step = progress(warm + sweep + 1, "exact")
+        if previous is not None:
+            gain = step.bound - previous.bound
+            fell = gain < -FALL * (1.0 + abs(previous.bound))
+            if fell:
+                _warn_of_fall(previous, step)
+            calm = calm + 1 if gain < schedule.tol * data.n and not fell else 0
+        step = replace(step, converged=calm >= 2 and late)
         yield step
-        calm = calm + 1 if step.converged else 0
-        if calm >= 2 and late:
+        if step.converged:
             return
-        previous = step.bound
+        previous = replace(step, state=None)
+
+
+def _warn_of_fall(before: Progress, after: Progress) -> None:
+    """Say that the bound fell, which only rounding can make it do, and where."""
+    changes = {name: after.terms[name] - before.terms[name] for name in after.terms}
+    worst = min(changes, key=lambda name: changes[name])
+    warnings.warn(
+        f"the bound must never fall, but sweep {after.sweep} took it from {before.bound:.6f} to "
+        f"{after.bound:.6f}, most of it in the term {worst!r}; the noise is at the limit of "
+        "rounding: a noise_prior with a larger rate keeps it away from there",
+        RuntimeWarning,
+        stacklevel=3,
+    )

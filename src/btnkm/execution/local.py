@@ -87,13 +87,18 @@ class Plan:
     keep_features: bool
     keep_environments: bool
     n_parallel: int  # starts side by side
-    bytes: int  # estimate of the peak, beyond the input
+    n_bytes: int  # estimate of the peak, beyond the input
 
 
 def make_plan(
-    n: int, sizes: Sequence[tuple[int, int]], rank: int, n_parallel: int, limit_gib: float
+    n: int,
+    sizes: Sequence[tuple[int, int]],
+    rank: int,
+    n_starts: int,
+    n_threads: int,
+    limit_gib: float,
 ) -> Plan:
-    """Choose the fastest plan that stays below the limit.
+    """Choose what to keep in memory, as much as fits below the limit.
 
     Parameters
     ----------
@@ -103,36 +108,37 @@ def make_plan(
         Functions and product functions of each mode.
     rank : int
         Components at the start of the fit.
-    n_parallel : int
-        Starts that may run side by side.
+    n_starts, n_threads : int
+        Starts in all, and threads that may work on them, or on blocks of rows, side by side.
     limit_gib : float
     """
-    limit = limit_gib * GIB
     moments = rank * (rank + 1) // 2 + rank
     widest = max(k + m for m, k in sizes)
-    coordinates = n * (len(sizes) + 3)
+    coordinates = n * (2 * len(sizes) + 4)  # the columns as they came may be copies, too
     features = n * sum(k + m for m, k in sizes)
-    environments = n * moments * (len(sizes) + 1)
-    # of each start: all covariances, those of a copy while scales move, and the block being solved
-    solver = 2 * sum((m * rank) ** 2 for m, _ in sizes) + 8 * max((m * rank) ** 2 for m, _ in sizes)
+    environments = n * moments * (len(sizes) + 2)
+    covariances = sum((m * rank) ** 2 for m, _ in sizes)
+    block = max((m * rank) ** 2 for m, _ in sizes)
     rows = int(np.clip(2**19 // (moments + widest), 256, 4096))
 
-    def total(parallel: int, block: int, keep_features: bool, keep_environments: bool) -> int:
-        scratch = min(block, n) * (5 * moments + 2 * widest)
-        each = solver + scratch + (environments if keep_environments else 0)
-        return _BYTES * (coordinates + (features if keep_features else 0) + parallel * each)
+    def total(parallel: int, rows: int, keep_features: bool, keep_environments: bool) -> int:
+        scratch = n_threads * min(rows, n) * (5 * moments + 2 * widest)
+        # a start at work holds its covariances, a scaled copy of them, and the block it solves
+        working = 2 * covariances + 8 * block + (environments if keep_environments else 0)
+        kept = coordinates + n_starts * covariances + (features if keep_features else 0)
+        return _BYTES * (kept + scratch + parallel * working)
 
     choices = [(True, True), (False, True), (True, False), (False, False)]
-    for block in (rows, 256, 64):
+    for block_rows in (rows, 256, 64):
         for keep in choices:
-            for parallel in range(n_parallel, 0, -1):
-                size = total(parallel, block, *keep)
-                if size <= limit:
-                    return Plan(block, *keep, parallel, size)
+            for parallel in range(min(n_starts, n_threads), 0, -1):
+                size = total(parallel, block_rows, *keep)
+                if size <= limit_gib * GIB:
+                    return Plan(block_rows, *keep, parallel, size)
     need = total(1, 64, False, False) / GIB
     raise MemoryError(
         f"memory_limit must be at least {need:.3g} GiB for {n:,} rows, {len(sizes)} inputs and "
-        f"max_rank={rank}, got {limit_gib:g}; raise it, or lower max_rank or n_basis."
+        f"max_rank={rank}, got {limit_gib:g}; raise it, or lower max_rank, n_basis or n_init."
     )
 
 

@@ -22,9 +22,9 @@ class Start:
 
     def add(self, progress: Progress) -> None:
         """Take in a sweep; only the last one keeps its state, which may weigh many megabytes."""
-        if self.sweeps:
-            self.sweeps[-1] = replace(self.sweeps[-1], state=None)
         self.sweeps.append(progress)
+        if len(self.sweeps) > 1:
+            self.sweeps[-2] = replace(self.sweeps[-2], state=None)
 
     @property
     def state(self) -> State:
@@ -55,8 +55,7 @@ def run_starts(
     lock = threading.Lock()
 
     def drive(k: int) -> None:
-        run = make_run(k)
-        for progress in run:
+        for progress in () if stop.is_set() else make_run(k):
             starts[k].add(progress)
             with lock:
                 if observe(k, progress):
