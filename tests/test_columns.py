@@ -490,7 +490,7 @@ def test_a_lazy_table_raises():
 def test_values_that_are_nothing_known_raise(value):
     X = np.empty((3, 1), dtype=object)
     X[:, 0] = ["a", "b", value]
-    with pytest.raises(TypeError, match="must be a string, a number or a date, got .*convert"):
+    with pytest.raises(TypeError, match="must hold text, numbers or dates, got .*convert"):
         model().fit(X, np.arange(3.0))
 
 

@@ -45,9 +45,10 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
     ----------
     basis : "auto", str, Basis or dict, default="auto"
         Functions of each input. "auto" takes Chebyshev polynomials for numeric columns and one
-        indicator per level for text and categories. A name ("chebyshev", "polynomial", "fourier",
-        "bspline", "categorical") or a Basis serves every column; a dict from column name or
-        position to one of these overrides "auto" where it has an entry.
+        indicator per level for text and categories (beyond 100 the rarest share one). A name
+        ("chebyshev", "polynomial", "fourier", "bspline", "categorical") or a Basis serves every
+        column; a dict from column name or position to one of these overrides "auto" where it has
+        an entry.
     n_basis : int, default=20
         Most functions per input, for bases given by name. A column never gets more than it has
         distinct values.
@@ -59,7 +60,8 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
     max_iter : int, default=200
         Most sweeps of the exact phase.
     tol : float, default=1e-4
-        A start has converged when its bound gained less than this per row in two sweeps in a row.
+        A start has converged when its bound gained less than this per row (or unit of sample
+        weight) in two sweeps in a row.
     warm_sweeps : int, default=10
         Sweeps of the warm phase, without covariances, that come first.
     noise_prior : Gamma or None, default=None
@@ -70,6 +72,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         Prior of each function's precision; None is Gamma(1, 1), "off" holds them all at 1.
     smoothness : float, default=1.25
         The rate of ``basis_prior`` falls like (1 + m)^(-2 smoothness) with the function's degree m.
+        With the prior off it shapes the random starts only.
     prune : bool, default=True
         Drop components and functions that are negligible and whose loss raises the bound.
     memory_limit : float, default=1.0
@@ -79,7 +82,8 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         Threads; None takes as many as BLAS would.
     random_state : int, RandomState or None, default=None
     callback : callable or None, default=None
-        Called after every sweep with its entry of ``history_``; the fit stops if it returns True.
+        Called after every sweep, maybe from another thread, with its entry of ``history_``; the fit
+        stops if it returns True.
     verbose : int, default=0
         1 prints a line per ten sweeps, 2 a line per sweep.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from scipy.special import gammaln, logsumexp, stdtr, stdtrit
+from sklearn.utils import check_random_state
 
 Array = np.ndarray
 
@@ -44,10 +45,19 @@ class PredictiveDistribution:
     def logpdf(self, y: Any) -> Array:
         """Return the log density at y: (n,) -> (n,)."""
         nu = self._dof
-        z = (np.asarray(y, dtype=float) - self._loc) / self._scale
+        z = self._standardised(y)
         constant = gammaln(0.5 * (nu + 1.0)) - gammaln(0.5 * nu) - 0.5 * np.log(np.pi * nu)
         parts = constant - np.log(self._scale) - 0.5 * (nu + 1.0) * np.log1p(z * z / nu)
         return np.asarray(logsumexp(parts, axis=0) - np.log(len(self._loc)))
+
+    def _standardised(self, y: Any) -> Array:
+        y = np.asarray(y, dtype=float)
+        if y.ndim > 1 or (y.ndim == 1 and len(y) != len(self)):
+            raise ValueError(
+                f"y must be a number or have shape ({len(self)},), one value per point, got shape "
+                f"{y.shape}; ask for other values one call at a time."
+            )
+        return np.asarray((y - self._loc) / self._scale)
 
     def pdf(self, y: Any) -> Array:
         """Return the density at y: (n,) -> (n,)."""
@@ -55,7 +65,7 @@ class PredictiveDistribution:
 
     def cdf(self, y: Any) -> Array:
         """Return P(Y <= y): (n,) -> (n,)."""
-        z = (np.asarray(y, dtype=float) - self._loc) / self._scale
+        z = self._standardised(y)
         return np.asarray(stdtr(self._dof, z).mean(axis=0))
 
     def quantile(self, q: Any) -> Array:
@@ -102,7 +112,7 @@ class PredictiveDistribution:
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
         """Return draws of y, independent between points: (n, n_samples)."""
-        rng = np.random.default_rng(random_state)
+        rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
         n = len(self)
         start = rng.integers(len(self._loc), size=(n, n_samples))
         rows = np.arange(n)[:, None]

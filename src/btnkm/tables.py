@@ -118,7 +118,7 @@ def level_name(value: Any) -> str:
     if isinstance(value, bytes | date | np.datetime64 | timedelta):
         return str(value)
     raise TypeError(
-        f"a column's argument must be a string, a number or a date, got {type(value).__name__} "
+        f"a column must hold text, numbers or dates, got {type(value).__name__} "
         f"{value!r}; convert the column before fitting."
     )
 
@@ -130,13 +130,14 @@ def _without_zone(value: Any) -> Any:
 
 
 def _is_missing(value: Any) -> bool:
-    """Tell None, NaN, NaT and pandas.NA from values; NA answers comparisons with itself."""
+    """Tell None, NaN, NaT and pandas.NA from values."""
     if value is None:
         return True
-    try:
-        return bool(value != value)
-    except (TypeError, ValueError):
+    if type(value).__name__ == "NAType":  # pandas.NA, known by name: pandas is not imported
         return True
+    return isinstance(value, float | np.floating | np.datetime64 | np.timedelta64 | date) and bool(
+        value != value
+    )
 
 
 def _dates(values: Array) -> Array:
