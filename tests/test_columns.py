@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import warnings
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -484,6 +485,19 @@ def test_a_table_without_rows_raises():
 def test_a_lazy_table_raises():
     with pytest.raises(TypeError, match=r"must be a table in memory.*call its collect\(\)"):
         model().fit(pl.DataFrame({"a": [1.0, 2.0]}).lazy(), [1.0, 2.0])
+
+
+def test_intervals_periods_and_times_are_levels():
+    x = np.linspace(0.0, 1.0, 40)
+    X = pd.DataFrame(
+        {
+            "bin": pd.cut(x, 4),
+            "month": pd.Series(pd.period_range("2020-01", periods=4, freq="M")).repeat(10).array,
+            "price": [Decimal(i % 3) for i in range(40)],
+        }
+    )
+    fitted = model().fit(X, x)
+    assert [len(column.levels) for column in fitted.columns_] == [4, 4, 3]
 
 
 @pytest.mark.parametrize("value", [{"k": 1}, [1, 2], 1j, object()], ids=lambda v: type(v).__name__)

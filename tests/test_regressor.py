@@ -476,6 +476,29 @@ def test_memory_stays_below_its_limit(limit):
     assert peak <= limit * 2**30
 
 
+def test_many_inputs_and_few_rows_still_find_the_signal():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(350, 20))
+    y = 2 * X[:, 0] + X[:, 1] + 0.1 * rng.normal(size=350)
+    found = BTNRegressor(n_init=1, max_iter=60, random_state=0).fit(X[:150], y[:150])
+    assert found.score(X[150:], y[150:]) > 0.95
+    assert set(np.argsort(-found.feature_relevance_)[:2]) == {0, 1}
+
+
+def test_automatic_starts_give_way_to_the_memory_limit(data):
+    X, y = data
+    need = make_plan(len(y), [(8, 15)] * X.shape[1], 5, 2, 1, 1.0).n_bytes
+    limited = model(n_init="auto", memory_limit=(need + 1) / 2**30).fit(X, y)
+    assert 1 <= len(limited.posterior_) < 8
+
+
+@pytest.mark.parametrize("value", [1e200, -1e151])
+def test_targets_whose_squares_overflow_raise(data, value):
+    X, y = data
+    with pytest.raises(ValueError, match=r"y must lie within 1e150 of zero, got .*another unit"):
+        model().fit(X, np.append(y[1:], value))
+
+
 @pytest.mark.parametrize("limit", [0, 1e-5])
 def test_too_little_memory_raises_and_says_how_much_is_needed(data, limit):
     with pytest.raises(MemoryError, match=r"memory_limit must be at least .* GiB.*lower"):

@@ -56,7 +56,8 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         Components at the start; those that add nothing are dropped.
     n_init : int or "auto", default="auto"
         Random starts, whose posteriors are averaged. "auto" takes 8 up to 10,000 rows and fewer,
-        in inverse proportion to the rows but at least 2, above.
+        in inverse proportion to the rows but at least 2, above; fewer still where ``memory_limit``
+        has no room for their posteriors.
     max_iter : int, default=200
         Most sweeps of the exact phase.
     tol : float, default=1e-4
@@ -75,7 +76,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         With the prior off it shapes the random starts only.
     prune : bool, default=True
         Drop components and functions that are negligible and whose loss raises the bound.
-    memory_limit : float, default=1.0
+    memory_limit : float, default=1.4
         Most memory, in GiB, that the fit may use beyond its input. Less memory means more
         recomputation and the same result.
     n_jobs : int or None, default=None
@@ -140,7 +141,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         basis_prior: Gamma | str | None = None,
         smoothness: float = 1.25,
         prune: bool = True,
-        memory_limit: float = 1.0,
+        memory_limit: float = 1.4,
         n_jobs: int | None = None,
         random_state: Any = None,
         callback: Callable[[dict[str, Any]], bool | None] | None = None,
@@ -312,6 +313,13 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
             fitting.check_integer(name, getattr(self, name), low)
         if not (isinstance(self.n_init, str) and self.n_init == "auto"):
             fitting.check_integer("n_init", self.n_init, 1)
+        if not isinstance(self.prune, bool | np.bool_):
+            raise ValueError(f"prune must be True or False, got {self.prune!r}; leave it at True.")
+        if self.callback is not None and not callable(self.callback):
+            raise ValueError(
+                f"callback must be a function of one argument or None, got {self.callback!r}; "
+                "see history_ for what it receives."
+            )
         for name in ("tol", "smoothness", "memory_limit"):
             fitting.check_number(name, getattr(self, name))
         basis = None
@@ -352,7 +360,12 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
                 raise ValueError(
                     f"y must hold numbers, got something else ({error}); convert it to floats."
                 ) from None
-        return check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+        y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+        if np.max(np.abs(y)) > 1e150:  # squares of anything larger overflow
+            raise ValueError(
+                f"y must lie within 1e150 of zero, got {np.max(np.abs(y)):.3g}; use another unit."
+            )
+        return y
 
     def _check_weight(self, sample_weight: Any, n: int) -> Array | None:
         if sample_weight is None:

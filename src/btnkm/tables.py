@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, date, timedelta
+from datetime import time as clock
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -115,7 +117,9 @@ def level_name(value: Any) -> str:
     if isinstance(value, _NUMBER):
         whole = isinstance(value, int) or float(value).is_integer()
         return str(int(value)) if whole else repr(float(value))
-    if isinstance(value, bytes | date | np.datetime64 | timedelta):
+    if isinstance(value, bytes | date | clock | np.datetime64 | timedelta | Decimal):
+        return str(value)
+    if type(value).__name__ in ("Interval", "Period"):  # of pandas, which is not imported
         return str(value)
     raise TypeError(
         f"a column must hold text, numbers or dates, got {type(value).__name__} "

@@ -48,6 +48,8 @@ class Schedule:
     warm_sweeps : int
     warm_noise : float
         Noise variance held in the warm phase, in units of var(y).
+    warm_smoothing : float
+        The warm phase holds the basis precisions at the prior's to this power: above 1, smoother.
     initial_power : float
         Mean square of a random component over that of its constant part. It is shared out among
         the modes, so that a product of 5 modes starts as lively as one of 500.
@@ -67,6 +69,7 @@ class Schedule:
 
     warm_sweeps: int = 10
     warm_noise: float = 0.01
+    warm_smoothing: float = 1.0
     initial_power: float = 300.0
     initial_decay: float = 1.6
     max_iter: int = 200
@@ -118,7 +121,10 @@ def initial_state(
     if priors.basis is None:
         basis = tuple(Gamma(np.ones(len(m.keep)), np.ones(len(m.keep))) for m in modes)
     else:
-        basis = tuple(priors.basis_of(mode) for mode in modes)
+        basis = tuple(
+            Gamma(prior.shape, prior.rate * mode.rate_scale ** (schedule.warm_smoothing - 1.0))
+            for mode, prior in ((mode, priors.basis_of(mode)) for mode in modes)
+        )
     noise = Gamma(1.0, schedule.warm_noise)
     return State(modes, tuple(factors), basis, Gamma(np.ones(rank), np.ones(rank)), noise, np.nan)
 
