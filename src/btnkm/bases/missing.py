@@ -23,8 +23,9 @@ class Gapped(Basis):
     If ``fit`` saw missing values, a missing row has the functions of a typical value (the median,
     or the most frequent level) and a 1 in the first coordinate, which all other rows have at 0. So
     a gap means "typical" until the data say otherwise; were its other functions 0, shrinking its
-    weight would erase whole products of inputs. If ``fit`` saw none, a NaN later is the training
-    average: phi and psi take their means over the training rows, which integrates the unknown
+    weight would shrink whole products of inputs, which costs accuracy where rows are few. If
+    ``fit`` saw none, a NaN later is the training average: phi and psi take their means over the
+    training rows, which integrates the unknown
     input out of first and second moments alike. If it saw nothing else, the only function is the
     constant 1. Values outside [-1, 1] are held at the nearer end, for a basis that does not do so
     itself too.
