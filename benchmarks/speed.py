@@ -49,7 +49,7 @@ def make_sweeper(
     bases = [kind(n_basis=m).fit(column) for column in x.T]
     sizes = [(b.n_functions_, b.n_products_) for b in bases]
     plan = local.make_plan(len(y), sizes, rank, 1, 1, 64.0)
-    chunks = local.make_chunks(plan, local.FeatureMap(bases, list(x.T)), y, None)
+    chunks = local.make_chunks(plan, bases, list(x.T), y, None)
     modes = tuple(make_mode(basis, 1.0) for basis in bases)
     averages = local.weighted_averages(chunks, len(modes))
     grams = tuple(

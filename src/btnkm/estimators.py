@@ -11,15 +11,12 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_array,
     check_consistent_length,
     check_is_fitted,
-    column_or_1d,
     validate_data,
 )
 
-from . import fitting
+from . import checks, fitting
 from .columns import fit_columns
 from .core import posterior
 from .core.gamma import Gamma
@@ -190,9 +187,9 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         settings = self._settings()
         raw, names = split_columns(X)
         validate_data(self, X, skip_check_array=True)
-        y = self._check_y(y)
+        y = checks.check_target(type(self).__name__, y)
         check_consistent_length(raw[0], y)
-        weight = self._check_weight(sample_weight, len(y))
+        weight = checks.check_weight(sample_weight, len(y))
         used = slice(None) if weight is None else weight > 0
         raw, y = [column[used] for column in raw], y[used]
         weight = None if weight is None else weight[used]
@@ -289,7 +286,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         -------
         ndarray of shape (n, n_samples)
         """
-        fitting.check_integer("n_samples", n_samples, 1)
+        checks.check_integer("n_samples", n_samples, 1)
         columns = self._columns_of(X)
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
         n = len(columns[0])
@@ -310,9 +307,9 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
     def _settings(self) -> fitting.Settings:
         """Return the parameters, checked, as the fit wants them."""
         for name, low in [("n_basis", 1), ("max_rank", 1), ("max_iter", 1), ("warm_sweeps", 0)]:
-            fitting.check_integer(name, getattr(self, name), low)
+            checks.check_integer(name, getattr(self, name), low)
         if not (isinstance(self.n_init, str) and self.n_init == "auto"):
-            fitting.check_integer("n_init", self.n_init, 1)
+            checks.check_integer("n_init", self.n_init, 1)
         if not isinstance(self.prune, bool | np.bool_):
             raise ValueError(f"prune must be True or False, got {self.prune!r}; leave it at True.")
         if self.callback is not None and not callable(self.callback):
@@ -321,13 +318,13 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
                 "see history_ for what it receives."
             )
         for name in ("tol", "smoothness", "memory_limit"):
-            fitting.check_number(name, getattr(self, name))
+            checks.check_number(name, getattr(self, name))
         basis = None
         if not (isinstance(self.basis_prior, str) and self.basis_prior == "off"):
-            basis = fitting.check_gamma("basis_prior", self.basis_prior, Gamma(1.0, 1.0))
+            basis = checks.check_gamma("basis_prior", self.basis_prior, Gamma(1.0, 1.0))
         priors = Priors(
-            fitting.check_gamma("noise_prior", self.noise_prior, Gamma(1e-6, 1e-6)),
-            fitting.check_gamma("rank_prior", self.rank_prior, Gamma(1e-5, 1e-6)),
+            checks.check_gamma("noise_prior", self.noise_prior, Gamma(1e-6, 1e-6)),
+            checks.check_gamma("rank_prior", self.rank_prior, Gamma(1e-5, 1e-6)),
             basis,
         )
         schedule = Schedule(
@@ -346,38 +343,6 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
             memory_limit=float(self.memory_limit),
             n_jobs=self.n_jobs,
         )
-
-    def _check_y(self, y: Any) -> Array:
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None"
-            )
-        y = column_or_1d(y, warn=True)
-        if y.dtype.kind in "OUS":
-            try:
-                y = y.astype(float)
-            except (TypeError, ValueError) as error:
-                raise ValueError(
-                    f"y must hold numbers, got something else ({error}); convert it to floats."
-                ) from None
-        y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
-        if np.max(np.abs(y)) > 1e150:  # squares of anything larger overflow
-            raise ValueError(
-                f"y must lie within 1e150 of zero, got {np.max(np.abs(y)):.3g}; use another unit."
-            )
-        return y
-
-    def _check_weight(self, sample_weight: Any, n: int) -> Array | None:
-        if sample_weight is None:
-            return None
-        weight = _check_sample_weight(
-            sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True
-        )
-        if not np.any(weight > 0):
-            raise ValueError(
-                "sample_weight must have a positive entry, got zeros only; leave it out or mend it."
-            )
-        return None if np.all(weight == 1.0) else weight
 
     def _observer(
         self, history: list[dict[str, Any]], scale: float

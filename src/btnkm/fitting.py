@@ -15,7 +15,6 @@ from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
 from .core import posterior, schedule
 from .core.cavi import Data
-from .core.gamma import Gamma
 from .core.schedule import Progress, Schedule
 from .core.state import Mode, Priors, State
 from .execution import local
@@ -106,8 +105,7 @@ def fit(
         # finds nothing worth keeping in it: 20 inputs, 150 rows, R2 0.51; smoother, 0.99
         how = replace(how, warm_smoothing=2.0)
     modes = tuple(make_mode(basis, settings.smoothness) for basis in problem.bases)
-    features = local.FeatureMap(problem.bases, problem.codes)
-    chunks = local.make_chunks(plan, features, problem.y, problem.weight)
+    chunks = local.make_chunks(plan, problem.bases, problem.codes, problem.y, problem.weight)
     averages = [
         (phi, mode.gram(psi[:, None])[0])
         for mode, (phi, psi) in zip(modes, local.weighted_averages(chunks, len(modes)), strict=True)
@@ -216,38 +214,3 @@ def n_threads(n_jobs: int | None) -> int:
             "every core or None for the usual number."
         )
     return int(n_jobs) if n_jobs > 0 else max(1, cores + 1 + int(n_jobs))
-
-
-def check_integer(name: str, value: Any, low: int) -> None:
-    """Raise a ValueError unless ``value`` is an integer of at least ``low``."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < low:
-        raise ValueError(
-            f"{name} must be an integer >= {low}, got {value!r}; use for example {max(low, 8)}."
-        )
-
-
-def check_number(name: str, value: Any) -> None:
-    """Raise a ValueError unless ``value`` is a finite number of at least 0."""
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not number or not 0 <= float(value) < np.inf:
-        raise ValueError(
-            f"{name} must be a finite number >= 0, got {value!r}; leave it out for the default."
-        )
-
-
-def check_gamma(name: str, value: Any, default: Gamma) -> Gamma:
-    """Return ``value``, or the default for None; raise a ValueError unless it is a proper Gamma."""
-    if value is None:
-        return default
-    if not isinstance(value, Gamma):
-        raise ValueError(
-            f"{name} must be a Gamma, None or (basis_prior only) 'off', got {value!r}; "
-            "try Gamma(1.0, 1.0)."
-        )
-    for part in ("shape", "rate"):
-        number = getattr(value, part)
-        if not isinstance(number, numbers.Real) or not 0 < float(number) < np.inf:
-            raise ValueError(
-                f"{name} must have a positive finite {part}, got {number!r}; try Gamma(1.0, 1.0)."
-            )
-    return value

@@ -17,27 +17,6 @@ GIB = 2**30
 _BYTES = 8  # of a double
 
 
-class FeatureMap:
-    """Evaluates the bases of the modes on stored coordinates.
-
-    Parameters
-    ----------
-    bases : sequence of Basis
-        Fitted, one per mode.
-    codes : sequence of ndarray of shape (n,)
-        Coordinates of the rows in each mode.
-    """
-
-    def __init__(self, bases: Sequence[Any], codes: Sequence[np.ndarray]) -> None:
-        self.bases = bases
-        self.codes = codes
-
-    def __call__(self, d: int, rows: slice) -> tuple[Array, Array]:
-        """Return phi (n, M) and psi (n, K) of the given rows."""
-        features: tuple[Array, Array] = self.bases[d].features(self.codes[d][rows])
-        return features
-
-
 @dataclass
 class Chunk:
     """One block of rows: targets, weights, features on demand, and its environments."""
@@ -143,29 +122,38 @@ def make_plan(
 
 
 def make_chunks(
-    plan: Plan, features: FeatureMap, y: np.ndarray, weight: np.ndarray | None
+    plan: Plan,
+    bases: Sequence[Any],
+    codes: Sequence[np.ndarray],
+    y: np.ndarray,
+    weight: np.ndarray | None,
 ) -> list[Chunk]:
-    """Cut the rows into blocks, evaluating the features now if the plan keeps them."""
-    n_modes = len(features.bases)
+    """Cut the rows into blocks, evaluating the features now if the plan keeps them.
+
+    ``bases`` are fitted, one per mode, and ``codes`` are the coordinates of the rows in each.
+    """
     chunks = []
     for start in range(0, len(y), plan.block_rows):
-        rows = slice(start, min(start + plan.block_rows, len(y)))
-        of: Callable[[int], tuple[Array, Array]] = partial(_features_of, features, rows)
+        rows = slice(start, start + plan.block_rows)
+        of: Callable[[int], tuple[Array, Array]] = partial(_features, bases, codes, rows)
         if plan.keep_features:
-            of = [of(d) for d in range(n_modes)].__getitem__
+            of = [of(d) for d in range(len(bases))].__getitem__
         part = None if weight is None else weight[rows]
-        environments = Environments(n_modes, keep=plan.keep_environments)
+        environments = Environments(len(bases), keep=plan.keep_environments)
         chunks.append(Chunk(of, y[rows], part, environments))
     return chunks
+
+
+def _features(
+    bases: Sequence[Any], codes: Sequence[np.ndarray], rows: slice, d: int
+) -> tuple[Array, Array]:
+    features: tuple[Array, Array] = bases[d].features(codes[d][rows])
+    return features
 
 
 def share_chunks(chunks: Sequence[Chunk], n_modes: int, *, keep: bool) -> list[Chunk]:
     """Return blocks with the same rows and features, and environments of their own."""
     return [Chunk(c.features, c.y, c.weight, Environments(n_modes, keep=keep)) for c in chunks]
-
-
-def _features_of(features: FeatureMap, rows: slice, d: int) -> tuple[Array, Array]:
-    return features(d, rows)
 
 
 def weighted_averages(chunks: Sequence[Chunk], n_modes: int) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -1,0 +1,82 @@
+"""What the estimators ask of their parameters and targets: must, got, do this."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import _check_sample_weight, check_array, column_or_1d
+
+from .core.gamma import Gamma
+
+Array = np.ndarray
+
+
+def check_integer(name: str, value: Any, low: int) -> None:
+    """Raise a ValueError unless ``value`` is an integer of at least ``low``."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < low:
+        raise ValueError(
+            f"{name} must be an integer >= {low}, got {value!r}; use for example {max(low, 8)}."
+        )
+
+
+def check_number(name: str, value: Any) -> None:
+    """Raise a ValueError unless ``value`` is a finite number of at least 0."""
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not 0 <= float(value) < np.inf:
+        raise ValueError(
+            f"{name} must be a finite number >= 0, got {value!r}; leave it out for the default."
+        )
+
+
+def check_gamma(name: str, value: Any, default: Gamma) -> Gamma:
+    """Return ``value``, or the default for None; raise a ValueError unless it is a proper Gamma."""
+    if value is None:
+        return default
+    if not isinstance(value, Gamma):
+        raise ValueError(
+            f"{name} must be a Gamma, None or (basis_prior only) 'off', got {value!r}; "
+            "try Gamma(1.0, 1.0)."
+        )
+    for part in ("shape", "rate"):
+        number = getattr(value, part)
+        if not isinstance(number, numbers.Real) or not 0 < float(number) < np.inf:
+            raise ValueError(
+                f"{name} must have a positive finite {part}, got {number!r}; try Gamma(1.0, 1.0)."
+            )
+    return value
+
+
+def check_target(name: str, y: Any) -> Array:
+    """Return y as finite floats, or say what is wrong with it; ``name`` is the estimator's."""
+    if y is None:
+        raise ValueError(f"{name} requires y to be passed, but the target y is None")
+    y = column_or_1d(y, warn=True)
+    if y.dtype.kind in "OUS":
+        try:
+            y = y.astype(float)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"y must hold numbers, got something else ({error}); convert it to floats."
+            ) from None
+    y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+    if np.max(np.abs(y)) > 1e150:  # squares of anything larger overflow
+        raise ValueError(
+            f"y must lie within 1e150 of zero, got {np.max(np.abs(y)):.3g}; use another unit."
+        )
+    return y
+
+
+def check_weight(sample_weight: Any, n: int) -> Array | None:
+    """Return the weights as floats, None where they are all 1."""
+    if sample_weight is None:
+        return None
+    weight = _check_sample_weight(
+        sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True
+    )
+    if not np.any(weight > 0):
+        raise ValueError(
+            "sample_weight must have a positive entry, got zeros only; leave it out or mend it."
+        )
+    return None if np.all(weight == 1.0) else weight
