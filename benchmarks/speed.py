@@ -25,8 +25,9 @@ from btnkm.bases import Basis, Chebyshev
 from btnkm.core.cavi import Data
 from btnkm.core.cp import pairs
 from btnkm.core.linalg import inverse_cholesky
-from btnkm.core.schedule import Schedule, Sweeper, initial_state
+from btnkm.core.schedule import Schedule, initial_state
 from btnkm.core.state import Priors
+from btnkm.core.sweeper import Sweeper
 from btnkm.execution import local
 from btnkm.fitting import make_mode
 
@@ -59,7 +60,7 @@ def make_sweeper(
     schedule = Schedule()
     state = initial_state(modes, grams, rank, priors, schedule, np.random.default_rng(0))
     data = Data(float(len(y)), float(y @ y))
-    sweeper = Sweeper(local.LocalExecutor(chunks, pool), state, data, priors, schedule)
+    sweeper = Sweeper(local.LocalExecutor(chunks, pool), state, data, priors)
     for _ in range(2):
         sweeper.sweep()
     sweeper.switch(spread=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from btnkm.core.linalg import NotPositiveDefiniteError, inverse_cholesky, square_root
+from btnkm.core.linalg import NotPositiveDefiniteError, inverse_cholesky, solve, square_root
 from btnkm.core.state import Factor
 
 SIZES = [1, 5, 96, 97, 300]
@@ -35,6 +35,28 @@ def test_only_the_lower_triangle_is_read(size):
     for x, y in zip(inverse_cholesky(a), inverse_cholesky(garbage), strict=True):
         np.testing.assert_array_equal(x, y)
     np.testing.assert_array_equal(a, before)
+
+
+@pytest.mark.parametrize("size", [*SIZES, 401])
+def test_solve_against_numpy(size):
+    rng = np.random.default_rng(size)
+    a, b = spd(size, rng), rng.standard_normal(size)
+    garbage = np.tril(a) + np.triu(np.full_like(a, np.nan), 1)
+    x, jitter = solve(garbage, b)
+    assert jitter == 0.0
+    np.testing.assert_allclose(x, np.linalg.solve(a, b), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [4, 200, 300])
+def test_solve_falls_back_on_jitter_and_then_gives_up(size):
+    a = singular(size, np.random.default_rng(size))
+    a -= 1e-13 * np.diag(np.diag(a))
+    x, jitter = solve(a, a @ np.ones(size))
+    assert jitter > 0
+    assert np.all(np.isfinite(x))
+    a[size - 1, size - 1] *= -1.0
+    with pytest.raises(NotPositiveDefiniteError, match=f"size {size}"):
+        solve(a, np.ones(size))
 
 
 @pytest.mark.parametrize("size", [5, 97, 200])
@@ -99,14 +121,14 @@ def test_indefinite_in_the_second_half_raises():
         inverse_cholesky(a)
 
 
-@pytest.mark.parametrize("solve", [Factor.solve, Factor.solve_mean], ids=["full", "mean"])
-def test_a_factor_with_a_singular_precision_is_solved_with_jitter(solve):
+@pytest.mark.parametrize("method", [Factor.solve, Factor.solve_mean], ids=["full", "mean"])
+def test_a_factor_with_a_singular_precision_is_solved_with_jitter(method):
     """Two equal functions and next to no prior: the jitter is reported, nothing raises."""
     phi = np.ones((2, 1))
     gram = phi @ phi.T + 1e-18 * np.eye(2)
     precision = np.zeros((2, 2, 2, 2))
     precision[0, :, 0] = precision[1, :, 1] = gram
-    factor, jitter = solve(precision, np.ones((2, 2)))
+    factor, jitter = method(precision, np.ones((2, 2)))
     assert jitter > 0
     assert np.all(np.isfinite(factor.mean))
     np.testing.assert_allclose(phi.T @ factor.mean, 1.0, rtol=1e-2)

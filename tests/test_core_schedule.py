@@ -12,18 +12,17 @@ from sklearn.base import clone
 
 from btnkm import fitting
 from btnkm.bases import Chebyshev, Gapped
-from btnkm.core import cavi
+from btnkm.core import cavi, schedule
 from btnkm.core.gamma import Gamma
 from btnkm.core.schedule import Schedule
 from btnkm.core.state import Priors
+from btnkm.core.sweeper import Sweeper
 from btnkm.execution import local
 from tests import problems
 
 NUMERIC = ["chebyshev", "polynomial", "fourier", "bspline", "packed", "gapped"]
-AGGRESSIVE = Schedule(
-    warm_sweeps=4, max_iter=10, tol=0.0, negligible=1.0, first_reduction=1, reduce_every=1
-)
-MILD = Schedule(warm_sweeps=4, max_iter=10, tol=0.0, first_reduction=1, rebalance_every=2)
+AGGRESSIVE = Schedule(warm_sweeps=4, max_iter=14, tol=0.0, negligible=1.0, first_leap=3)
+MILD = Schedule(warm_sweeps=4, max_iter=14, tol=0.0, first_leap=3)
 PRIORS = Priors(Gamma(1e-3, 1e-3), Gamma(1e-5, 1e-6), Gamma(1.0, 1.0))
 
 
@@ -154,9 +153,9 @@ def test_reductions_can_be_switched_off():
 def test_warm_sweeps_have_no_bound_and_come_first():
     problem = make_problem(("chebyshev", "packed"), 20, 0)
     sweeps = run(problem, make_settings(MILD)).starts[0].sweeps
-    assert [p.phase for p in sweeps] == ["warm"] * 4 + ["exact"] * 10
+    assert [p.phase for p in sweeps] == ["warm"] * 4 + ["exact"] * MILD.max_iter
     assert all(np.isnan(p.bound) and not p.terms for p in sweeps[:4])
-    assert [p.sweep for p in sweeps] == list(range(1, 15))
+    assert [p.sweep for p in sweeps] == list(range(1, 5 + MILD.max_iter))
 
 
 @pytest.mark.parametrize("warm", [0, 1, 2, 3])
@@ -167,6 +166,48 @@ def test_few_warm_sweeps(warm):
     sweeps = exact_sweeps(run(problem, how))
     assert len(sweeps) == 5
     assert_monotone(sweeps)
+
+
+def test_a_leap_too_far_is_undone(monkeypatch):
+    """The sweeps that try to save it gain nothing; the rest is as if it had not happened."""
+    problem = make_problem(("chebyshev", "packed", "categorical"), 30, 0)
+    still = replace(MILD, max_iter=16, drop_components=False, drop_functions=False)
+    plain = [
+        p.bound for p in exact_sweeps(run(problem, make_settings(replace(still, first_leap=99))))
+    ]
+    monkeypatch.setattr(schedule, "FIRST_STRETCH", 1e6)
+    sweeps = exact_sweeps_with_states(problem, make_settings(still))
+    bounds = [p.bound for p in sweeps]
+    assert_monotone(sweeps)
+    # leaps follow sweeps 8 and 12; two sweeps try to make up for each
+    kept = bounds[:8] + bounds[10:12] + bounds[14:]
+    np.testing.assert_allclose(kept, plain[: len(kept)], rtol=1e-9)
+    for trial in (sweeps[8:10], sweeps[12:14]):
+        assert trial[0].bound == trial[1].bound
+        assert trial[0].state is trial[1].state
+
+
+def test_leaps_climb_faster_than_plain_sweeps():
+    gains = []
+    for seed in range(4):
+        problem = make_problem(("chebyshev", "chebyshev", "chebyshev"), 60, seed, noise=0.1)
+        ends = [
+            exact_sweeps(run(problem, make_settings(replace(MILD, max_iter=40, first_leap=k))))[-1]
+            for k in (8, 99)
+        ]
+        gains.append(ends[0].bound - ends[1].bound)
+    assert np.mean(gains) > 1.0, gains
+
+
+def test_a_leap_moves_the_means_and_nothing_else():
+    problem = make_problem(("chebyshev", "packed"), 20, 0)
+    old, now = (p.state for p in exact_sweeps_with_states(problem, make_settings(MILD))[:2])
+    sweeper = Sweeper(local.LocalExecutor([]), now, cavi.Data(20.0, 20.0), PRIORS)
+    sweeper.leap(old, 3.0)
+    for new, at, was in zip(sweeper.state.factors, now.factors, old.factors, strict=True):
+        np.testing.assert_allclose(new.mean, at.mean + 3.0 * (at.mean - was.mean))
+        assert new.cov is at.cov
+    assert sweeper.state.noise is now.noise
 
 
 def test_stops_when_the_bound_is_calm():
@@ -288,5 +329,5 @@ def test_many_inputs_fit_without_overflow():
     bases = [Chebyshev(n_basis=2).fit(c) for c in codes]
     y = codes[0] + 0.1 * rng.standard_normal(20)
     problem = fitting.Problem(bases, codes, (y - y.mean()) / y.std(), None)
-    how = make_settings(Schedule(warm_sweeps=3, max_iter=3, rebalance_every=1), rank=2)
+    how = make_settings(Schedule(warm_sweeps=3, max_iter=6, first_leap=3), rank=2)
     assert_monotone(exact_sweeps(run(problem, how)))

@@ -55,11 +55,11 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         Random starts, whose posteriors are averaged. "auto" takes 8 up to 10,000 rows and fewer,
         in inverse proportion to the rows but at least 2, above; fewer still where ``memory_limit``
         has no room for their posteriors.
-    max_iter : int, default=200
+    max_iter : int, default=60
         Most sweeps of the exact phase.
     tol : float, default=1e-4
-        A start has converged when its bound gained less than this per row (or unit of sample
-        weight) in two sweeps in a row.
+        A start has converged when four sweeps in a row raised its bound by less than this per
+        sweep and row (or unit of sample weight).
     warm_sweeps : int, default=10
         Sweeps of the warm phase, without covariances, that come first.
     noise_prior : Gamma or None, default=None
@@ -130,7 +130,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         n_basis: int = 20,
         max_rank: int = 20,
         n_init: int | str = "auto",
-        max_iter: int = 200,
+        max_iter: int = 60,
         tol: float = 1e-4,
         warm_sweeps: int = 10,
         noise_prior: Gamma | None = None,

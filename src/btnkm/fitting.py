@@ -23,7 +23,7 @@ from .execution.starts import Start, run_starts
 Array = np.ndarray
 # Rows times packed pairs below which starts run one after the other: their many short operations
 # would spend more time passing the interpreter lock to and fro than two threads save.
-WORTH_A_THREAD = 250_000
+WORTH_A_THREAD = 175_000
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def _result(
     elif not all(ended):
         reason = f"A callback asked to stop; the posteriors of {len(starts)} starts are kept."
     elif converged:
-        reason = f"In every start the bound gained less than tol={how.tol:g} per row in two sweeps."
+        reason = f"In every start the bound gained less than tol={how.tol:g} per row and sweep."
     else:
         still = sum(not start.sweeps[-1].converged for start in starts)
         reason = f"max_iter={how.max_iter} sweeps were used; {still} of {count} starts still moved."

@@ -54,8 +54,8 @@ class Block:
         """Return E||y - f||^2 = y'y - 2 y'E[f] + E[f'f], from the sums alone."""
         assert term.second is not None
         _, _, multiplicity = pairs(factor.mean.shape[1])
-        model = float(np.sum(self.second * term.second, axis=0) @ multiplicity)
-        return square - 2.0 * float(np.sum(self.linear * factor.mean)) + model
+        model = float((self.second * term.second).sum(axis=0) @ multiplicity)
+        return square - 2.0 * float((self.linear * factor.mean).sum()) + model
 
 
 def prior_precision(state: State, d: int) -> Array:
@@ -87,8 +87,8 @@ def update_basis(state: State, d: int, priors: Priors) -> State:
 
 def update_rank(state: State, priors: Priors) -> State:
     """Update q(lambda_R) (eq. 33, with the factor 1/2)."""
-    shape = priors.rank.shape + 0.5 * sum(len(mode.keep) for mode in state.modes)
-    energy = sum(b.mean @ f.second for b, f in zip(state.basis, state.factors, strict=True))
+    energy = np.concatenate([basis.mean for basis in state.basis]) @ state.stacked_second
+    shape = priors.rank.shape + 0.5 * len(state.stacked_second)
     return replace(state, rank=Gamma(shape, priors.rank.rate + 0.5 * energy))
 
 
@@ -109,22 +109,25 @@ def update_error(state: State, d: int, block: Block, data: Data) -> tuple[State,
 
 def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
     """Return the bound's terms by name, every constant included; their sum is the bound."""
-    tau = state.noise
+    tau, rank, basis, second = state.noise, state.rank, state.stacked_basis, state.stacked_second
+    size, n_components = second.shape
+    log_prior = size * float(np.sum(rank.log_mean)) - second.size * LOG_2PI
+    log_prior -= float(basis.mean @ second @ rank.mean)
+    log_det = sum(factor.log_det for factor in state.factors)
     result = {
         "likelihood": 0.5 * data.n * float(tau.log_mean - LOG_2PI)
         - 0.5 * float(tau.mean) * state.error,
-        "weights": 0.0,
-        "entropy": 0.0,
+        "weights": 0.5 * log_prior,
+        "entropy": 0.5 * (second.size * (1.0 + LOG_2PI) + log_det),
         "basis": 0.0,
-        "rank": -float(np.sum(state.rank.kl(priors.rank))),
+        "rank": -float(np.sum(rank.kl(priors.rank))),
         "noise": -float(tau.kl(priors.noise)),
     }
-    for mode, factor, basis in zip(state.modes, state.factors, state.basis, strict=True):
-        log_prior = expected_log_prior(basis, state.rank, factor.second, priors)
-        result["weights"] += float(np.sum(log_prior))
-        result["entropy"] += 0.5 * (factor.mean.size * (1.0 + LOG_2PI) + factor.log_det)
-        if priors.basis is not None:
-            result["basis"] -= float(np.sum(basis.kl(priors.basis_of(mode))))
+    if priors.basis is not None:
+        scale = np.concatenate([mode.rate_scale for mode in state.modes])
+        prior = Gamma(priors.basis.shape, priors.basis.rate * scale)
+        result["weights"] += 0.5 * n_components * float(np.sum(basis.log_mean))
+        result["basis"] = -float(np.sum(basis.kl(prior)))
     return result
 
 
@@ -162,7 +165,10 @@ def rebalance(state: State) -> tuple[State, Array]:
     u = target / len(sizes)  # log(nu + min M_d)
     for _ in range(20):
         terms = excess + np.exp(u)
-        u = u - (np.sum(np.log(terms), axis=0) - target) / np.sum(np.exp(u) / terms, axis=0)
+        step = (np.log(terms).sum(axis=0) - target) / (np.exp(u) / terms).sum(axis=0)
+        u = u - step
+        if np.abs(step).max() < 1e-9:
+            break
     log_scale = 0.5 * (np.log(excess + np.exp(u)) - np.log(energy))
     log_scale -= log_scale.mean(axis=0)
     scale = np.exp(log_scale)

@@ -86,10 +86,11 @@ def moments(features: tuple[Array, Array], term: Terms) -> Moments:
     """Return zbar and Z of every row for one mode."""
     phi, psi = features
     xp = array_namespace(phi)
-    mean = phi[:, : term.mean.shape[0]] @ xp.asarray(term.mean)
+    mean = (xp.asarray(term.mean).T @ phi[:, : term.mean.shape[0]].T).T
     if term.second is None:
         return Moments(mean, None, None)
-    return Moments(mean, psi[:, : term.second.shape[0]] @ xp.asarray(term.second), None)
+    second = (xp.asarray(term.second).T @ psi[:, : term.second.shape[0]].T).T
+    return Moments(mean, second, None)
 
 
 def multiply(a: Moments | None, b: Moments | None) -> Moments | None:
@@ -195,12 +196,12 @@ def block_sums(
     phi, psi = features
     xp = array_namespace(phi)
     phi, psi = phi[:, : mode.n_phi], psi[:, : mode.n_psi]
-    r, s, _ = pairs(rank)
     if outside is None:
-        outside = Moments(xp.ones((phi.shape[0], rank)), xp.ones((phi.shape[0], len(r))), None)
+        n_pairs = rank * (rank + 1) // 2
+        outside = Moments(xp.ones((phi.shape[0], rank)), xp.ones((phi.shape[0], n_pairs)), None)
     g, h = outside.mean, outside.second
     if h is None:
-        h = xp.take(g, xp.asarray(r), axis=1) * xp.take(g, xp.asarray(s), axis=1)
+        h = xp.concat([g[:, k : k + 1] * g[:, k:] for k in range(rank)], axis=1)
     if weight is not None:
         h = h * weight[:, None]
         y = y * weight

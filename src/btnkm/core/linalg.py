@@ -7,6 +7,8 @@ halves turns nearly all of the work into matrix products, which do neither.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from scipy.linalg import lapack
 
@@ -28,7 +30,7 @@ def _inverse_factor(a: Array) -> tuple[Array, Array]:
         if info:
             raise np.linalg.LinAlgError
         inverse, _ = lapack.dtrtri(factor, lower=1)
-        return inverse, np.diag(factor)
+        return inverse, factor.diagonal()
     h = n // 2
     top, top_diagonal = _inverse_factor(a[:h, :h])
     below = a[h:, :h] @ top.T
@@ -38,6 +40,39 @@ def _inverse_factor(a: Array) -> tuple[Array, Array]:
     inverse[h:, h:] = bottom
     np.matmul(-bottom, below @ top, out=inverse[h:, :h])
     return inverse, np.concatenate([top_diagonal, bottom_diagonal])
+
+
+def _log_det(diagonal: Array) -> float:
+    """Return log det A from diag(L); NaN or infinite where A was."""
+    return 2.0 * float(np.log(diagonal).sum())
+
+
+def solve(a: Array, b: Array) -> tuple[Array, float]:
+    """Return A^-1 b, reading only the lower triangle of A, and the jitter that was needed."""
+    try:
+        x = _solve(a, b)
+    except np.linalg.LinAlgError:
+        pass
+    else:
+        if np.isfinite(x).all():
+            return x, 0.0
+    inverse, _, jitter = inverse_cholesky(a)
+    return inverse.T @ (inverse @ b), jitter
+
+
+def _solve(a: Array, b: Array) -> Array:
+    n = a.shape[0]
+    if n <= 2 * _LEAF:
+        _, x, info = lapack.dposv(a, b, lower=1)
+        if info:
+            raise np.linalg.LinAlgError
+        return np.asarray(x)
+    h = n // 2
+    top, _ = _inverse_factor(a[:h, :h])
+    below = a[h:, :h] @ top.T
+    white = top @ b[:h]
+    bottom = _solve(a[h:, h:] - below @ below.T, b[h:] - below @ white)
+    return np.concatenate([top.T @ (white - below.T @ bottom), bottom])
 
 
 def inverse_cholesky(a: Array) -> tuple[Array, float, float]:
@@ -65,8 +100,9 @@ def inverse_cholesky(a: Array) -> tuple[Array, float, float]:
     except np.linalg.LinAlgError:
         pass
     else:
-        if np.all(np.isfinite(diagonal)):
-            return inverse, 2.0 * float(np.sum(np.log(diagonal))), 0.0
+        log_det = _log_det(diagonal)
+        if math.isfinite(log_det):
+            return inverse, log_det, 0.0
     positive = bool(np.all((np.diag(a) > 0) & np.isfinite(np.diag(a))))
     scale = np.sqrt(np.diag(a)) if positive else np.ones(len(a))
     unit = a / scale[:, None] / scale
@@ -78,9 +114,10 @@ def inverse_cholesky(a: Array) -> tuple[Array, float, float]:
         except np.linalg.LinAlgError:
             jitter *= 10.0
             continue
-        if not np.all(np.isfinite(diagonal)):
+        log_det = _log_det(diagonal * scale)
+        if not math.isfinite(log_det):
             break
-        return inverse / scale, 2.0 * float(np.sum(np.log(diagonal * scale))), jitter
+        return inverse / scale, log_det, jitter
     raise NotPositiveDefiniteError(
         f"a block of size {a.shape[0]} must be positive definite, but even a jitter of 1e-2 on its "
         "unit diagonal did not make it so; check the inputs for values beyond 1e150"

@@ -8,35 +8,33 @@ warm   plain regularised alternating least squares: covariances left out, precis
        modes swamp the data); from a fitted mean they do not.
 exact  the coordinate ascent of the bound. Only here is the bound recorded, and it never falls:
        updates, rebalancing and reductions each raise it or leave it.
+
+Coordinate ascent crawls along narrow valleys, a little in the same direction each time. So the
+exact phase goes in cycles of four sweeps: two to see where the means are going, a leap of several
+times that change, and two to come back up to the valley's floor. A leap that has not raised the
+bound by then is undone. Until it has, the state and bound reported are those from before the leap.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import partial
 
 import numpy as np
 
-from . import cavi, cp, reduction
-from .cavi import Block, Data
+from . import cavi, reduction
+from .cavi import Data
 from .gamma import Gamma
 from .state import Factor, Mode, Priors, State
+from .sweeper import Dropper, Executor, Sweeper
 
-Array = Any
+CYCLE = 4  # sweeps: two of plain ascent, a leap, two that must pay for it
+FIRST_STRETCH = 4.0  # times the change of the two sweeps before it
+GROWTH, SHRINKAGE = 1.3, 0.5  # of the next leap, after one that paid and one that did not
 FALL = 1e-7  # relative fall of the bound that rounding cannot explain
-
-
-class Executor(Protocol):
-    """What the engine asks of whoever holds the rows."""
-
-    def sum(self, fn: Callable[[Any], tuple[Array, ...]]) -> tuple[Array, ...]:
-        """Return the sum over row blocks of what ``fn`` returns for each."""
-
-    def each(self, fn: Callable[[Any], None]) -> None:
-        """Apply ``fn`` to every row block."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +54,12 @@ class Schedule:
     initial_decay : float
         The random part's spread is the prior's to this power: smoother than the prior above 1.
     max_iter, tol : int, float
-        The exact phase ends after ``max_iter`` sweeps, or when the bound gained less than ``tol``
-        per sample in each of two sweeps.
-    rebalance_every, reduce_every : int
-        Sweeps between two looks at the scales, and at components and functions to drop.
-    first_reduction : int
-        Exact sweeps before anything is dropped: a component needs some to show its worth.
+        The exact phase ends after ``max_iter`` sweeps, or when the sweeps of a cycle gained less
+        than ``tol`` per row on average.
+    first_reduction, first_leap : int
+        Exact sweeps before components and functions may be dropped, and before the first leap.
+        Until then every sweep may drop; leaping from the start finds worse places (see
+        docs/experiments.md).
     negligible : float
         A component or function is weighed for dropping if its share of the mean square is at most
         this. The bound would drop more, and predict worse for it: see docs/experiments.md.
@@ -72,11 +70,10 @@ class Schedule:
     warm_smoothing: float = 1.0
     initial_power: float = 300.0
     initial_decay: float = 1.6
-    max_iter: int = 200
+    max_iter: int = 60
     tol: float = 1e-4
-    rebalance_every: int = 3
-    reduce_every: int = 4
-    first_reduction: int = 4
+    first_reduction: int = 1
+    first_leap: int = 12
     negligible: float = 1e-6
     drop_components: bool = True
     drop_functions: bool = True
@@ -129,105 +126,11 @@ def initial_state(
     return State(modes, tuple(factors), basis, Gamma(np.ones(rank), np.ones(rank)), noise, np.nan)
 
 
-class Sweeper:
-    """Walks the modes back and forth, so that each step extends the environments by one mode."""
-
-    def __init__(
-        self, executor: Executor, state: State, data: Data, priors: Priors, schedule: Schedule
-    ) -> None:
-        self.executor = executor
-        self.state = state
-        self.data = data
-        self.priors = priors
-        self.schedule = schedule
-        self.jitter = 0.0
-        self.last: int | None = None  # the mode solved last
-        self.switch(spread=False)
-
-    def switch(self, *, spread: bool) -> None:
-        """Leave covariances out of the moments, or take them in."""
-        self.spread = spread
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Make every mode's terms anew and forget the environments."""
-        pairs = zip(self.state.modes, self.state.factors, strict=True)
-        self.terms = [cp.terms(mode, factor, spread=self.spread) for mode, factor in pairs]
-        self.executor.each(lambda chunk: chunk.environments.reset())
-
-    def rebalance(self) -> None:
-        """Move scales between modes; terms follow without a new look at covariances."""
-        self.state, scales = cavi.rebalance(self.state)
-        self.terms = [term.scale(c) for term, c in zip(self.terms, scales, strict=True)]
-        self.executor.each(lambda chunk: chunk.environments.reset())
-
-    def sweep(self, *, mean_only: bool = False, reduce: bool = False) -> None:
-        """Update the modes once, from the one solved last, which is left out, to the other end."""
-        n = len(self.state.modes)
-        if self.last is None or n == 1:
-            order = range(n)
-        else:
-            order = range(n - 2, -1, -1) if self.last == n - 1 else range(1, n)
-        for d in order:
-            self.step(d, mean_only=mean_only, reduce=reduce)
-            self.last = d
-
-    def step(self, d: int, *, mean_only: bool = False, reduce: bool = False) -> None:
-        """Update mode d and, in the exact phase, the precisions that hang on it."""
-        rank = self.state.n_components
-        block = self._sums(d)
-        self._solve(d, block, mean_only=mean_only)
-        if reduce:
-            block = self._reduce(d, block)
-        if self.spread:
-            self.state, term = cavi.update_error(self.state, d, block, self.data)
-            state = cavi.update_noise(self.state, self.data, self.priors)
-            state = cavi.update_basis(state, d, self.priors)
-            self.state = cavi.update_rank(state, self.priors)
-        else:
-            term = cp.terms(self.state.modes[d], self.state.factors[d], spread=False)
-        if self.state.n_components == rank:
-            self.terms[d] = term
-            self.executor.each(lambda chunk: chunk.environments.changed(d))
-        else:
-            self.refresh()
-
-    def _sums(self, d: int) -> Block:
-        mode, rank, terms = self.state.modes[d], self.state.n_components, self.terms
-
-        def sums(chunk: Any) -> tuple[Array, Array]:
-            outside = chunk.environments.outside(
-                d, lambda k: cp.moments(chunk.features(k), terms[k])
-            )
-            return cp.block_sums(chunk.features(d), outside, chunk.y, chunk.weight, mode, rank)
-
-        second, linear = (np.asarray(part) for part in self.executor.sum(sums))
-        return Block(mode, second, linear[mode.keep])
-
-    def _solve(self, d: int, block: Block, *, mean_only: bool = False) -> None:
-        self.state, jitter = cavi.update_factor(self.state, d, block, mean_only=mean_only)
-        self.jitter = max(self.jitter, jitter)
-
-    def _reduce(self, d: int, block: Block) -> Block:
-        """Drop what the bound can do without; each drop needs mode d solved, and solves it anew."""
-        kinds = []
-        if self.schedule.drop_components:
-            kinds.append(reduction.drop_components)
-        if self.schedule.drop_functions:
-            kinds.append(reduction.drop_functions)
-        for drop in kinds:
-            smaller = drop(self.state, d, block, self.priors, self.schedule.negligible)
-            if smaller is not None:
-                self.state, block = smaller
-                self._solve(d, block)
-        return block
-
-
 def run(
     executor: Executor, state: State, data: Data, priors: Priors, schedule: Schedule
 ) -> Iterator[Progress]:
     """Fit one start, yielding after each sweep; the last state yielded is the result."""
-    sweeper = Sweeper(executor, state, data, priors, schedule)
+    sweeper = Sweeper(executor, state, data, priors)
     begin = time.perf_counter()
 
     def progress(sweep: int, phase: str) -> Progress:
@@ -251,25 +154,55 @@ def run(
         sweeper.sweep(mean_only=sweep < warm - 2)
         yield progress(sweep + 1, "warm")
     sweeper.switch(spread=True)
-    calm = 0
+    droppers = _droppers(priors, schedule)
+    stretch = FIRST_STRETCH
+    ground: Progress | None = None  # where a leap that has not paid yet started from
+    since: State | None = None  # where the change that a leap stretches began
     previous: Progress | None = None
+    cycle_bound = -np.inf
     for sweep in range(schedule.max_iter):
-        if sweep and sweep % schedule.rebalance_every == 0:
-            sweeper.rebalance()
-        late = sweep >= schedule.first_reduction
-        sweeper.sweep(reduce=late and sweep % schedule.reduce_every == 0)
+        place = sweep % CYCLE
+        leaping = sweep >= schedule.first_leap
+        may_drop = sweep >= schedule.first_reduction and (place == 1 or not leaping)
+        if place == 2:
+            since = sweeper.state if leaping else None
+        sweeper.sweep(drop=droppers if may_drop else ())
         step = progress(warm + sweep + 1, "exact")
-        if previous is not None:
-            gain = step.bound - previous.bound
-            fell = gain < -FALL * (1.0 + abs(previous.bound))
-            if fell:
-                _warn_of_fall(previous, step)
-            calm = calm + 1 if gain < schedule.tol * data.n and not fell else 0
-        step = replace(step, converged=calm >= 2 and late)
+        if ground is not None:
+            if step.bound >= ground.bound:
+                stretch *= GROWTH
+                ground = None
+            else:
+                step = replace(ground, sweep=step.sweep, seconds=step.seconds)
+                if place == 1:
+                    assert ground.state is not None
+                    sweeper.restore(ground.state)
+                    stretch *= SHRINKAGE
+                    ground = None
+        if previous is not None and step.bound < previous.bound - FALL * (1 + abs(previous.bound)):
+            _warn_of_fall(previous, step)
+        if place == CYCLE - 1:
+            gain = step.bound - cycle_bound
+            step = replace(step, converged=gain < CYCLE * schedule.tol * data.n)
+            cycle_bound = step.bound
         yield step
         if step.converged:
             return
         previous = replace(step, state=None)
+        if place % 2 and sweep + 1 < schedule.max_iter:
+            sweeper.rebalance()
+        if place == CYCLE - 1 and since is not None:
+            ground = progress(step.sweep, "exact")
+            sweeper.leap(since, stretch)
+
+
+def _droppers(priors: Priors, schedule: Schedule) -> list[Dropper]:
+    chosen = []
+    if schedule.drop_components:
+        chosen.append(reduction.drop_components)
+    if schedule.drop_functions:
+        chosen.append(reduction.drop_functions)
+    return [partial(drop, priors=priors, share=schedule.negligible) for drop in chosen]
 
 
 def _warn_of_fall(before: Progress, after: Progress) -> None:

@@ -1,0 +1,120 @@
+"""One start at work: the modes updated in turn, from sums over rows that an executor adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from . import cavi, cp
+from .cavi import Block, Data
+from .state import Priors, State
+
+Array = Any
+# drops what the bound can do without in mode d, or returns None
+Dropper = Callable[[State, int, Block], tuple[State, Block] | None]
+
+
+class Executor(Protocol):
+    """What the engine asks of whoever holds the rows."""
+
+    def sum(self, fn: Callable[[Any], tuple[Array, ...]]) -> tuple[Array, ...]:
+        """Return the sum over row blocks of what ``fn`` returns for each."""
+
+    def each(self, fn: Callable[[Any], None]) -> None:
+        """Apply ``fn`` to every row block."""
+
+
+class Sweeper:
+    """Walks the modes back and forth, so that each step extends the environments by one mode."""
+
+    def __init__(self, executor: Executor, state: State, data: Data, priors: Priors) -> None:
+        self.executor = executor
+        self.state = state
+        self.data = data
+        self.priors = priors
+        self.jitter = 0.0
+        self.last: int | None = None  # the mode solved last
+        self.switch(spread=False)
+
+    def switch(self, *, spread: bool) -> None:
+        """Leave covariances out of the moments, or take them in."""
+        self.spread = spread
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Make every mode's terms anew and forget the environments."""
+        pairs = zip(self.state.modes, self.state.factors, strict=True)
+        self.terms = [cp.terms(mode, factor, spread=self.spread) for mode, factor in pairs]
+        self.executor.each(lambda chunk: chunk.environments.reset())
+
+    def rebalance(self) -> None:
+        """Move scales between modes; terms follow without a new look at covariances."""
+        self.state, scales = cavi.rebalance(self.state)
+        self.terms = [term.scale(c) for term, c in zip(self.terms, scales, strict=True)]
+        self.executor.each(lambda chunk: chunk.environments.reset())
+
+    def leap(self, since: State, stretch: float) -> None:
+        """Move every mean on by ``stretch`` times its change since then; nothing else moves."""
+        factors = tuple(
+            replace(now, mean=now.mean + stretch * (now.mean - before.mean))
+            for now, before in zip(self.state.factors, since.factors, strict=True)
+        )
+        self.restore(replace(self.state, factors=factors))
+
+    def restore(self, state: State) -> None:
+        """Go on from another state."""
+        self.state = state
+        self.refresh()
+
+    def sweep(self, *, mean_only: bool = False, drop: Sequence[Dropper] = ()) -> None:
+        """Update the modes once, from the one solved last, which is left out, to the other end."""
+        n = len(self.state.modes)
+        if self.last is None or n == 1:
+            order = range(n)
+        else:
+            order = range(n - 2, -1, -1) if self.last == n - 1 else range(1, n)
+        for d in order:
+            self.step(d, mean_only=mean_only, drop=drop)
+            self.last = d
+
+    def step(self, d: int, *, mean_only: bool = False, drop: Sequence[Dropper] = ()) -> None:
+        """Update mode d and, in the exact phase, the precisions that hang on it."""
+        rank = self.state.n_components
+        block = self._sums(d)
+        self._solve(d, block, mean_only=mean_only)
+        for dropper in drop:  # each needs mode d solved, and leaves it to be solved anew
+            smaller = dropper(self.state, d, block)
+            if smaller is not None:
+                self.state, block = smaller
+                self._solve(d, block)
+        if self.spread:
+            self.state, term = cavi.update_error(self.state, d, block, self.data)
+            state = cavi.update_noise(self.state, self.data, self.priors)
+            state = cavi.update_basis(state, d, self.priors)
+            self.state = cavi.update_rank(state, self.priors)
+        else:
+            term = cp.terms(self.state.modes[d], self.state.factors[d], spread=False)
+        if self.state.n_components == rank:
+            self.terms[d] = term
+            self.executor.each(lambda chunk: chunk.environments.changed(d))
+        else:
+            self.refresh()
+
+    def _sums(self, d: int) -> Block:
+        mode, rank, terms = self.state.modes[d], self.state.n_components, self.terms
+
+        def sums(chunk: Any) -> tuple[Array, Array]:
+            outside = chunk.environments.outside(
+                d, lambda k: cp.moments(chunk.features(k), terms[k])
+            )
+            return cp.block_sums(chunk.features(d), outside, chunk.y, chunk.weight, mode, rank)
+
+        second, linear = (np.asarray(part) for part in self.executor.sum(sums))
+        return Block(mode, second, linear[mode.keep])
+
+    def _solve(self, d: int, block: Block, *, mean_only: bool = False) -> None:
+        self.state, jitter = cavi.update_factor(self.state, d, block, mean_only=mean_only)
+        self.jitter = max(self.jitter, jitter)
