@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .gamma import Gamma
-from .linalg import inverse_cholesky
+from .linalg import inverse_cholesky, solve
 
 Array = np.ndarray
 DENSE_TABLE = 32_768  # entries up to which a product table is kept dense
@@ -125,9 +125,8 @@ class Factor:
     def solve_mean(cls, precision: Array, linear: Array) -> tuple[Factor, float]:
         """Return the mean alone (no covariance: zeros), for sweeps that need nothing else."""
         m, r = linear.shape
-        inverse, _, jitter = inverse_cholesky(precision.reshape(r * m, r * m))
-        mean = (inverse.T @ (inverse @ linear.T.ravel())).reshape(r, m).T
-        return cls.point(mean), jitter
+        mean, jitter = solve(precision.reshape(r * m, r * m), linear.T.ravel())
+        return cls.point(mean.reshape(r, m).T), jitter
 
     @classmethod
     def point(cls, mean: Array) -> Factor:
@@ -223,3 +222,14 @@ class State:
     def n_components(self) -> int:
         """The number of components, R."""
         return int(self.factors[0].mean.shape[1])
+
+    @cached_property
+    def stacked_basis(self) -> Gamma:
+        """q(lambda_M) of all modes, end to end: parameters of shape (sum M,)."""
+        shapes = [b.shape + np.zeros_like(b.rate) for b in self.basis]
+        return Gamma(np.concatenate(shapes), np.concatenate([b.rate for b in self.basis]))
+
+    @cached_property
+    def stacked_second(self) -> Array:
+        """E[w_mr ** 2] of all modes, one above the other: (sum M, R)."""
+        return np.concatenate([factor.second for factor in self.factors])
