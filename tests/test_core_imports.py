@@ -14,7 +14,13 @@ ROOT = Path(btnkm.__file__).parent
 ALLOWED = {
     "core": {"numpy", "scipy", "array_api_compat", "btnkm.core"},
     "bases": {"numpy", "scipy", "array_api_compat", "sklearn.base", "btnkm.bases"},
-    "execution": {"numpy", "btnkm.core", "btnkm.execution"},
+    "execution": {
+        "numpy",
+        "threadpoolctl",
+        "joblib.externals.loky",
+        "btnkm.core",
+        "btnkm.execution",
+    },
 }
 FILES = [
     pytest.param(room, path, id=f"{room}/{path.name}")

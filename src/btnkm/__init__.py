@@ -1,9 +1,34 @@
 """Bayesian tensor-network kernel machines: accurate predictions with honest intervals."""
 
-from .core.gamma import Gamma
-from .estimators import BTNRegressor
-from .predictive import PredictiveDistribution
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import bases
+    from .core.gamma import Gamma
+    from .estimators import BTNRegressor
+    from .predictive import PredictiveDistribution
 
 __version__ = "0.1.0"
 
-__all__ = ["BTNRegressor", "Gamma", "PredictiveDistribution", "__version__"]
+__all__ = ["BTNRegressor", "Gamma", "PredictiveDistribution", "__version__", "bases"]
+
+_HOME = {
+    "BTNRegressor": "btnkm.estimators",
+    "Gamma": "btnkm.core.gamma",
+    "PredictiveDistribution": "btnkm.predictive",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # names are loaded when asked for: a helper process runs starts without scikit-learn, and is
+    # ready in a third of the time
+    if name == "bases":
+        return import_module("btnkm.bases")
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'btnkm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

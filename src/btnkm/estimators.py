@@ -55,11 +55,11 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         Random starts, whose posteriors are averaged. "auto" takes 8 up to 10,000 rows and fewer,
         in inverse proportion to the rows but at least 2, above; fewer still where ``memory_limit``
         has no room for their posteriors.
-    max_iter : int, default=60
+    max_iter : int, default=80
         Most sweeps of the exact phase.
     tol : float, default=1e-4
         A start has converged when four sweeps in a row raised its bound by less than this per
-        sweep and row (or unit of sample weight).
+        sweep and row (or unit of sample weight); 0 always uses ``max_iter`` sweeps.
     warm_sweeps : int, default=10
         Sweeps of the warm phase, without covariances, that come first.
     noise_prior : Gamma or None, default=None
@@ -77,11 +77,13 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         Most memory, in GiB, that the fit may use beyond its input. Less memory means more
         recomputation and the same result.
     n_jobs : int or None, default=None
-        Threads; None takes as many as BLAS would.
+        Cores to use, None as many as BLAS would. Starts run side by side: in threads where rows are
+        many; where they are few, in processes that are started when the work left is worth it,
+        serve later fits too, and end after a minute without work.
     random_state : int, RandomState or None, default=None
     callback : callable or None, default=None
-        Called after every sweep, maybe from another thread, with its entry of ``history_``; the fit
-        stops if it returns True.
+        Called after every sweep, maybe from another thread and maybe some sweeps late, with its
+        entry of ``history_``; the fit stops if it returns True.
     verbose : int, default=0
         1 prints a line per ten sweeps, 2 a line per sweep.
 
@@ -130,7 +132,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         n_basis: int = 20,
         max_rank: int = 20,
         n_init: int | str = "auto",
-        max_iter: int = 60,
+        max_iter: int = 80,
         tol: float = 1e-4,
         warm_sweeps: int = 10,
         noise_prior: Gamma | None = None,
@@ -217,7 +219,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         )
         self.columns_, self._active = columns, active
         self._y_mean, self._y_scale = mean, scale
-        self.history_ = history
+        self.history_ = sorted(history, key=lambda entry: (entry["start"], entry["sweep"]))
         self._set_results(result, seeds)
         return self
 
@@ -361,6 +363,8 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
                 "seconds": progress.seconds,
                 "jitter": progress.jitter,
             }
+            if progress.sweep == 1:  # a start that is run anew: its helper had failed
+                history[:] = [old for old in history if old["start"] != start]
             history.append(entry)
             if self.verbose and (self.verbose > 1 or progress.sweep % 10 == 0):
                 print(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -18,12 +18,13 @@ from .core.cavi import Data
 from .core.schedule import Progress, Schedule
 from .core.state import Mode, Priors, State
 from .execution import local
-from .execution.starts import Start, run_starts
+from .execution.helpers import run_with_helpers
+from .execution.starts import Start, limit_blas, run_starts
 
 Array = np.ndarray
-# Rows times packed pairs below which starts run one after the other: their many short operations
-# would spend more time passing the interpreter lock to and fro than two threads save.
-WORTH_A_THREAD = 175_000
+# Rows times packed pairs from which starts run in threads. The many short operations of smaller
+# fits would spend their time passing the interpreter lock to and fro: those run in processes.
+WORTH_A_THREAD = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,35 @@ class Problem:
     codes: Sequence[Array]
     y: Array
     weight: Array | None
+
+
+@dataclass(frozen=True)
+class Work:
+    """All that the starts need, ready to be run in any process."""
+
+    chunks: list[local.Chunk]
+    keep_environments: bool
+    modes: tuple[Mode, ...]
+    grams: tuple[Array, ...]  # each mode's average of phi phi^T over the rows
+    data: Data
+    priors: Priors
+    schedule: Schedule
+    rank: int
+    seeds: list[np.random.SeedSequence]
+
+    def run(self, k: int, pool: ThreadPoolExecutor | None = None) -> Iterator[Progress]:
+        """Return the sweeps of start k; ``pool`` shares out its blocks of rows."""
+        chunks = local.share_chunks(self.chunks, len(self.modes), keep=self.keep_environments)
+        state = schedule.initial_state(
+            self.modes,
+            self.grams,
+            self.rank,
+            self.priors,
+            self.schedule,
+            np.random.default_rng(self.seeds[k]),
+        )
+        executor = local.LocalExecutor(chunks, pool)
+        return schedule.run(executor, state, self.data, self.priors, self.schedule)
 
 
 @dataclass(frozen=True)
@@ -96,9 +126,8 @@ def fit(
     threads = n_threads(settings.n_jobs)
     sizes = [(b.n_functions_, b.n_products_) for b in problem.bases]
     rank = settings.max_rank
-    if n * rank * (rank + 1) // 2 < WORTH_A_THREAD:
-        threads = 1
-    count, plan = plan_starts(settings, n, sizes, count, threads)
+    small = n * rank * (rank + 1) // 2 < WORTH_A_THREAD
+    count, plan = plan_starts(settings, n, sizes, count, 1 if small else threads)
     how = settings.schedule
     if n < sum(m for m, _ in sizes):
         # with fewer rows than functions a rough start interpolates, and the exact phase then
@@ -111,31 +140,30 @@ def fit(
         for mode, (phi, psi) in zip(modes, local.weighted_averages(chunks, len(modes)), strict=True)
     ]
     weight = np.ones(n) if problem.weight is None else problem.weight
-    data = Data(float(np.sum(weight)), float(weight @ problem.y**2))
-    seeds = np.random.SeedSequence(seed).spawn(count)
-
+    work = Work(
+        chunks=chunks,
+        keep_environments=plan.keep_environments,
+        modes=modes,
+        grams=tuple(gram for _, gram in averages),
+        data=Data(float(np.sum(weight)), float(weight @ problem.y**2)),
+        priors=settings.priors,
+        schedule=how,
+        rank=rank,
+        seeds=np.random.SeedSequence(seed).spawn(count),
+    )
+    # every process has rows and features of its own
+    fit_in_memory = int(settings.memory_limit * local.GIB / max(plan.n_bytes, 1))
+    helpers = min(threads, count, fit_in_memory) - 1 if plan.keep_features else 0
     # starts side by side, or else the blocks of rows of one start: either way BLAS on one thread
     across_rows = threads > 1 and plan.n_parallel == 1 and len(chunks) > 1
-    controller = ThreadpoolController()
-    with (
-        controller.limit(limits=1, user_api="blas"),
-        ThreadPoolExecutor(threads) if across_rows else nullcontext() as pool,
-    ):
-
-        def make_run(k: int) -> Any:
-            own = local.share_chunks(chunks, len(modes), keep=plan.keep_environments)
-            state = schedule.initial_state(
-                modes,
-                tuple(gram for _, gram in averages),
-                rank,
-                settings.priors,
-                how,
-                np.random.default_rng(seeds[k]),
-            )
-            executor = local.LocalExecutor(own, pool)
-            return schedule.run(executor, state, data, settings.priors, how)
-
-        starts, interrupted = run_starts(make_run, count, plan.n_parallel, observe)
+    with limit_blas():
+        if small and helpers > 0:
+            starts, interrupted = run_with_helpers(work, count, helpers, observe)
+        else:
+            with ThreadPoolExecutor(threads) if across_rows else nullcontext() as pool:
+                starts, interrupted = run_starts(
+                    lambda k: work.run(k, pool), count, plan.n_parallel, observe
+                )
     usable = [start for start in starts if start.usable]
     if not usable:
         if interrupted:

@@ -55,7 +55,7 @@ class Schedule:
         The random part's spread is the prior's to this power: smoother than the prior above 1.
     max_iter, tol : int, float
         The exact phase ends after ``max_iter`` sweeps, or when the sweeps of a cycle gained less
-        than ``tol`` per row on average.
+        than ``tol`` per row on average; 0 never ends it early.
     first_reduction, first_leap : int
         Exact sweeps before components and functions may be dropped, and before the first leap.
         Until then every sweep may drop; leaping from the start finds worse places (see
@@ -70,7 +70,7 @@ class Schedule:
     warm_smoothing: float = 1.0
     initial_power: float = 300.0
     initial_decay: float = 1.6
-    max_iter: int = 60
+    max_iter: int = 80
     tol: float = 1e-4
     first_reduction: int = 1
     first_leap: int = 12
@@ -183,7 +183,8 @@ def run(
             _warn_of_fall(previous, step)
         if place == CYCLE - 1:
             gain = step.bound - cycle_bound
-            step = replace(step, converged=gain < CYCLE * schedule.tol * data.n)
+            calm = schedule.tol > 0 and gain < CYCLE * schedule.tol * data.n
+            step = replace(step, converged=calm)
             cycle_bound = step.bound
         yield step
         if step.converged:

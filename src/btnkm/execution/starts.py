@@ -6,11 +6,19 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
 from ..core.schedule import Progress
 from ..core.state import State
 
 Observer = Callable[[int, Progress], bool | None]
+
+
+def limit_blas() -> Any:
+    """Keep BLAS on one thread: the blocks are small, and starts run side by side."""
+    return ThreadpoolController().limit(limits=1, user_api="blas")
 
 
 @dataclass
@@ -26,6 +34,11 @@ class Start:
         if len(self.sweeps) > 1:
             self.sweeps[-2] = replace(self.sweeps[-2], state=None)
 
+    def finish(self, state: State, reason: str) -> None:
+        """Take in the last sweep's state, from a process that told its sweeps without."""
+        self.sweeps[-1] = replace(self.sweeps[-1], state=state)
+        self.stop_reason = reason
+
     @property
     def state(self) -> State:
         """The posterior of the last sweep."""
@@ -36,7 +49,8 @@ class Start:
     @property
     def usable(self) -> bool:
         """Whether the exact phase was reached: only then is there a posterior."""
-        return bool(self.sweeps) and self.sweeps[-1].phase == "exact"
+        last = self.sweeps[-1] if self.sweeps else None
+        return last is not None and last.phase == "exact" and last.state is not None
 
 
 def run_starts(
