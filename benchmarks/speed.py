@@ -63,7 +63,7 @@ def make_sweeper(
     sweeper = Sweeper(local.LocalExecutor(chunks, pool), state, data, priors)
     for _ in range(2):
         sweeper.sweep()
-    sweeper.switch(spread=True)
+    sweeper.switch(spread=1.0)
     sweeper.sweep()
     return sweeper
 

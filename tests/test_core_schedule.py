@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from btnkm import fitting
 from btnkm.bases import Chebyshev, Gapped
-from btnkm.core import cavi, schedule
+from btnkm.core import cavi, cp, schedule
 from btnkm.core.gamma import Gamma
 from btnkm.core.schedule import Schedule
 from btnkm.core.state import Priors
@@ -55,6 +55,7 @@ def make_settings(schedule, rank=3, priors=PRIORS, memory_limit=1.0, n_init=1):
         n_init=n_init,
         memory_limit=memory_limit,
         n_jobs=1,
+        few_rows=0.0,  # the schedule is to be followed as it stands
     )
 
 
@@ -156,6 +157,30 @@ def test_warm_sweeps_have_no_bound_and_come_first():
     assert [p.phase for p in sweeps] == ["warm"] * 4 + ["exact"] * MILD.max_iter
     assert all(np.isnan(p.bound) and not p.terms for p in sweeps[:4])
     assert [p.sweep for p in sweeps] == list(range(1, 5 + MILD.max_iter))
+
+
+def test_thaw_comes_between_and_lets_in_the_covariances_step_by_step():
+    problem = make_problem(("chebyshev", "packed", "categorical"), 30, 0)
+    how = replace(MILD, thaw_sweeps=3)
+    sweeps = run(problem, make_settings(how)).starts[0].sweeps
+    assert [p.phase for p in sweeps] == ["warm"] * 4 + ["thaw"] * 3 + ["exact"] * how.max_iter
+    assert all(np.isnan(p.bound) and not p.terms for p in sweeps[:7])
+    assert [p.sweep for p in sweeps] == list(range(1, 8 + how.max_iter))
+    assert_monotone(sweeps[7:])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_a_share_of_the_covariance_scales_its_part_of_the_second_moments(share):
+    problem = make_problem(("chebyshev", "packed"), 20, 0)
+    state = exact_sweeps_with_states(problem, make_settings(MILD))[-1].state
+    mode, factor = state.modes[1], state.factors[1]
+    scaled = cp.terms(mode, replace(factor, cov=share * factor.cov), spread=1.0)
+    shared = cp.terms(mode, factor, spread=share)
+    np.testing.assert_allclose(shared.mean, scaled.mean)
+    if share:
+        np.testing.assert_allclose(shared.second, scaled.second)
+    else:  # the outer product of the means, which nobody needs to store
+        assert shared.second is None
 
 
 @pytest.mark.parametrize("warm", [0, 1, 2, 3])

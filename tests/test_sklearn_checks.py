@@ -21,6 +21,7 @@ from btnkm.bases import Chebyshev
 SMALL = {"n_init": 1, "max_iter": 10, "max_rank": 5, "n_basis": 8, "random_state": 0}
 
 
+@pytest.mark.filterwarnings("ignore:no input was found")  # pure noise, or few rows
 @parametrize_with_checks([BTNRegressor(**SMALL)])
 def test_sklearn_checks(estimator, check):
     check(estimator)
@@ -63,6 +64,7 @@ def test_grid_search_over_the_basis_inside(data):
     assert scores[0] < scores[1] < scores[2]
 
 
+@pytest.mark.filterwarnings("ignore:no input was found")
 def test_cross_val_score_finds_signal(data):
     X, y = data
     assert np.mean(cross_val_score(BTNRegressor(**SMALL), X, y, cv=3)) > 0.8

@@ -28,6 +28,7 @@ from .tables import split_columns
 Array = np.ndarray
 _DRAWS = 16  # posterior draws of each start behind feature_relevance_
 _PREDICT_NUMBERS = 2**22  # features held at a time in prediction
+_NOTHING = 0.02  # share of the variance of y under which few rows are said to have shown nothing
 
 
 class BTNRegressor(RegressorMixin, BaseEstimator):
@@ -105,7 +106,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
     noise_std_ : float
         Standard deviation of the noise, in units of y.
     n_iter_ : int
-        Sweeps of the start with the highest bound, warm phase included.
+        Sweeps of the start with the highest bound, those before the exact phase included.
     converged_ : bool
         Whether every start converged.
     stop_reason_ : str
@@ -367,9 +368,10 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
                 history[:] = [old for old in history if old["start"] != start]
             history.append(entry)
             if self.verbose and (self.verbose > 1 or progress.sweep % 10 == 0):
+                bound = f"{progress.bound:.3f}" if progress.phase == "exact" else "-"
                 print(
                     f"start {start:2d}  sweep {progress.sweep:4d}  {progress.phase:5s}  "
-                    f"bound {progress.bound:14.3f}  rank {progress.rank:3d}  "
+                    f"bound {bound:>14s}  rank {progress.rank:3d}  "
                     f"noise {entry['noise_std']:9.3g}  {progress.seconds:7.1f} s"
                 )
             return None if self.callback is None else self.callback(entry)
@@ -400,6 +402,15 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         self.posterior_ = states
         if result.interrupted:
             warnings.warn(self.stop_reason_, ConvergenceWarning, stacklevel=3)
+        gentle = any(p.phase == "thaw" for p in best.sweeps)
+        if gentle and self.noise_std_**2 > (1.0 - _NOTHING) * self._y_scale**2:
+            warnings.warn(
+                "no input was found to have an effect: the prediction is nearly the mean of y. If "
+                f"there should be one, the rows are too few for {len(self._active)} inputs: leave "
+                "out those that cannot matter, or give more rows.",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def _columns_of(self, X: Any) -> list[Array]:
         """Return the coordinates of new rows in the network's inputs."""

@@ -29,7 +29,10 @@ WORTH_A_THREAD = 1_000_000
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that shapes a fit, checked."""
+    """Everything that shapes a fit, checked.
+
+    Below ``few_rows`` rows per basis function, all inputs together, starts go gently.
+    """
 
     priors: Priors
     schedule: Schedule
@@ -38,6 +41,7 @@ class Settings:
     n_init: int | str
     memory_limit: float
     n_jobs: int | None
+    few_rows: float = 4.0
 
 
 @dataclass(frozen=True)
@@ -128,24 +132,25 @@ def fit(
     rank = settings.max_rank
     small = n * rank * (rank + 1) // 2 < WORTH_A_THREAD
     count, plan = plan_starts(settings, n, sizes, count, 1 if small else threads)
+    weight = np.ones(n) if problem.weight is None else problem.weight
+    data = Data(float(np.sum(weight)), float(weight @ problem.y**2))
     how = settings.schedule
-    if n < sum(m for m, _ in sizes):
-        # with fewer rows than functions a rough start interpolates, and the exact phase then
-        # finds nothing worth keeping in it: 20 inputs, 150 rows, R2 0.51; smoother, 0.99
-        how = replace(how, warm_smoothing=2.0)
+    if how.warm_sweeps and data.n < settings.few_rows * sum(m for m, _ in sizes):
+        # a rough start interpolates, and covariances all at once outweigh the data: nothing is
+        # found then where there is much to find (docs/experiments.md)
+        how = replace(how, warm_smoothing=3.0, thaw_sweeps=12)
     modes = tuple(make_mode(basis, settings.smoothness) for basis in problem.bases)
     chunks = local.make_chunks(plan, problem.bases, problem.codes, problem.y, problem.weight)
     averages = [
         (phi, mode.gram(psi[:, None])[0])
         for mode, (phi, psi) in zip(modes, local.weighted_averages(chunks, len(modes)), strict=True)
     ]
-    weight = np.ones(n) if problem.weight is None else problem.weight
     work = Work(
         chunks=chunks,
         keep_environments=plan.keep_environments,
         modes=modes,
         grams=tuple(gram for _, gram in averages),
-        data=Data(float(np.sum(weight)), float(weight @ problem.y**2)),
+        data=data,
         priors=settings.priors,
         schedule=how,
         rank=rank,
@@ -169,7 +174,7 @@ def fit(
         if interrupted:
             raise KeyboardInterrupt("no start had reached its exact phase: nothing to keep")
         raise RuntimeError(
-            "the callback must not stop in the warm phase, where there is nothing to keep yet; "
+            "the callback must not stop before the exact phase: there is nothing to keep yet; "
             "stop where entry['phase'] == 'exact'."
         )
     return _result(usable, averages, count, interrupted, settings.schedule)

@@ -98,10 +98,12 @@ def update_noise(state: State, data: Data, priors: Priors) -> State:
     return replace(state, noise=Gamma(priors.noise.shape + 0.5 * data.n, rate))
 
 
-def update_error(state: State, d: int, block: Block, data: Data) -> tuple[State, Terms]:
+def update_error(
+    state: State, d: int, block: Block, data: Data, spread: float = 1.0
+) -> tuple[State, Terms]:
     """Refresh E||y - f||^2 after mode d changed; also return the terms the rows will need."""
     factor = state.factors[d]
-    term = terms(state.modes[d], factor, spread=True)
+    term = terms(state.modes[d], factor, spread=spread)
     error = block.error(data.square, term, factor)
     # E||y - f||^2 is a sum of squares; rounding alone can take it below zero
     return replace(state, error=max(error, 0.0)), term

@@ -68,8 +68,8 @@ class Terms:
         return Terms(self.mean * factors, second)
 
 
-def terms(mode: Mode, factor: Factor, *, spread: bool) -> Terms:
-    """Return the terms of one mode; ``spread=False`` leaves the covariance out."""
+def terms(mode: Mode, factor: Factor, *, spread: float) -> Terms:
+    """Return the terms of one mode with this share of its covariance; 0 leaves it out."""
     rank = factor.mean.shape[1]
     mean = np.zeros((mode.n_phi, rank))
     mean[mode.keep] = factor.mean
@@ -78,6 +78,8 @@ def terms(mode: Mode, factor: Factor, *, spread: bool) -> Terms:
     r, s, _ = pairs(rank)
     columns = np.ascontiguousarray(factor.mean.T)
     products = factor.cov[r, :, s, :]
+    if spread != 1.0:
+        products *= spread
     products += columns[r][:, :, None] * columns[s][:, None, :]
     return Terms(mean, mode.adjoint(products))
 

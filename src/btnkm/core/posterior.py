@@ -19,7 +19,7 @@ FeaturesOf = Callable[[int], tuple[Array, Array]]  # mode -> (phi, psi) of the r
 def predict_terms(state: State) -> list[cp.Terms]:
     """Return every mode's terms, to be used for any number of row blocks."""
     return [
-        cp.terms(mode, factor, spread=True)
+        cp.terms(mode, factor, spread=1.0)
         for mode, factor in zip(state.modes, state.factors, strict=True)
     ]
 

@@ -6,6 +6,8 @@ the last step of the exact phase is a valid posterior. Phases:
 warm   plain regularised alternating least squares: covariances left out, precisions held. From
        random factors the exact updates collapse to f = 0 (the second moments of a product of D
        modes swamp the data); from a fitted mean they do not.
+thaw   where rows are few: the covariances come in little by little, precisions free. All at once
+       they outweigh the data, and the exact phase finds nothing worth keeping.
 exact  the coordinate ascent of the bound. Only here is the bound recorded, and it never falls:
        updates, rebalancing and reductions each raise it or leave it.
 
@@ -48,6 +50,8 @@ class Schedule:
         Noise variance held in the warm phase, in units of var(y).
     warm_smoothing : float
         The warm phase holds the basis precisions at the prior's to this power: above 1, smoother.
+    thaw_sweeps : int
+        Sweeps in which the share of the covariances grows from 0.01 to nearly 1.
     initial_power : float
         Mean square of a random component over that of its constant part. It is shared out among
         the modes, so that a product of 5 modes starts as lively as one of 500.
@@ -68,6 +72,7 @@ class Schedule:
     warm_sweeps: int = 10
     warm_noise: float = 0.01
     warm_smoothing: float = 1.0
+    thaw_sweeps: int = 0
     initial_power: float = 300.0
     initial_decay: float = 1.6
     max_iter: int = 80
@@ -153,7 +158,12 @@ def run(
         # the exact phase starts from every mode's covariance; a sweep leaves out its first mode
         sweeper.sweep(mean_only=sweep < warm - 2)
         yield progress(sweep + 1, "warm")
-    sweeper.switch(spread=True)
+    begun = warm + schedule.thaw_sweeps
+    for sweep, share in enumerate(np.geomspace(0.01, 0.95, schedule.thaw_sweeps), warm):
+        sweeper.switch(spread=float(share))
+        sweeper.sweep()
+        yield progress(sweep + 1, "thaw")
+    sweeper.switch(spread=1.0)
     droppers = _droppers(priors, schedule)
     stretch = FIRST_STRETCH
     ground: Progress | None = None  # where a leap that has not paid yet started from
@@ -167,7 +177,7 @@ def run(
         if place == 2:
             since = sweeper.state if leaping else None
         sweeper.sweep(drop=droppers if may_drop else ())
-        step = progress(warm + sweep + 1, "exact")
+        step = progress(begun + sweep + 1, "exact")
         if ground is not None:
             if step.bound >= ground.bound:
                 stretch *= GROWTH

@@ -37,10 +37,10 @@ class Sweeper:
         self.priors = priors
         self.jitter = 0.0
         self.last: int | None = None  # the mode solved last
-        self.switch(spread=False)
+        self.switch(spread=0.0)
 
-    def switch(self, *, spread: bool) -> None:
-        """Leave covariances out of the moments, or take them in."""
+    def switch(self, *, spread: float) -> None:
+        """Take this share of the covariances into the moments: none at 0, all at 1."""
         self.spread = spread
         self.refresh()
 
@@ -91,12 +91,12 @@ class Sweeper:
                 self.state, block = smaller
                 self._solve(d, block)
         if self.spread:
-            self.state, term = cavi.update_error(self.state, d, block, self.data)
+            self.state, term = cavi.update_error(self.state, d, block, self.data, self.spread)
             state = cavi.update_noise(self.state, self.data, self.priors)
             state = cavi.update_basis(state, d, self.priors)
             self.state = cavi.update_rank(state, self.priors)
         else:
-            term = cp.terms(self.state.modes[d], self.state.factors[d], spread=False)
+            term = cp.terms(self.state.modes[d], self.state.factors[d], spread=0.0)
         if self.state.n_components == rank:
             self.terms[d] = term
             self.executor.each(lambda chunk: chunk.environments.changed(d))
