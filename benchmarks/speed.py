@@ -31,6 +31,8 @@ from btnkm.core.sweeper import Sweeper
 from btnkm.execution import local
 from btnkm.fitting import make_mode
 
+PAUSE = 0.2  # seconds: threads of BLAS spin for a while after their work, at the next one's cost
+
 
 class Packed(Basis):
     """Chebyshev polynomials by ``phi`` alone: the fallback a user's own basis gets."""
@@ -44,7 +46,13 @@ class Packed(Basis):
 
 
 def make_sweeper(
-    kind: type, x: np.ndarray, y: np.ndarray, m: int, rank: int, pool: ThreadPoolExecutor
+    kind: type,
+    x: np.ndarray,
+    y: np.ndarray,
+    m: int,
+    rank: int,
+    pool: ThreadPoolExecutor,
+    threads: int,
 ) -> Sweeper:
     """Return a sweeper in its exact phase, features evaluated, on the given rows."""
     bases = [kind(n_basis=m).fit(column) for column in x.T]
@@ -60,7 +68,7 @@ def make_sweeper(
     schedule = Schedule()
     state = initial_state(modes, grams, rank, priors, schedule, np.random.default_rng(0))
     data = Data(float(len(y)), float(y @ y))
-    sweeper = Sweeper(local.LocalExecutor(chunks, pool), state, data, priors)
+    sweeper = Sweeper(local.LocalExecutor(chunks, pool, threads), state, data, priors)
     for _ in range(2):
         sweeper.sweep()
     sweeper.switch(spread=1.0)
@@ -72,18 +80,18 @@ def bare_work(x: np.ndarray, m: int, rank: int) -> Any:
     """Return a function that does one mode's matrix products and its Cholesky inverse."""
     n = len(x)
     basis = Chebyshev(n_basis=m).fit(x[:, 0])
-    phi, psi = (np.ascontiguousarray(part) for part in basis.features(x[:, 0]))
+    phi, psi = basis.features(x[:, 0])  # a contiguous row of memory per function
     count = len(pairs(rank)[0])
     rng = np.random.default_rng(0)
-    second, mean = rng.standard_normal((n, count)), rng.standard_normal((n, rank))
-    coefficients = rng.standard_normal((psi.shape[1], count))
-    factor = rng.standard_normal((m, rank))
+    second, mean = rng.standard_normal((count, n)).T, rng.standard_normal((rank, n)).T
+    coefficients = rng.standard_normal((count, psi.shape[1]))
+    factor = rng.standard_normal((rank, m))
     root = rng.standard_normal((m * rank, m * rank))
     block = root @ root.T + m * rank * np.eye(m * rank)
 
     def work() -> None:
-        psi.T @ second, phi.T @ mean
-        psi @ coefficients, phi @ factor
+        psi.T @ second, mean.T @ phi
+        coefficients @ psi.T, factor @ phi.T
         inverse = inverse_cholesky(block)[0]  # faster than LAPACK's potrf and potri
         inverse.T @ inverse
 
@@ -100,12 +108,13 @@ def measure(n: int, m: int, rank: int, inputs: int, repeats: int, threads: int) 
     with ThreadPoolExecutor(threads) as pool:
         with threadpool_limits(1):
             sweepers = {
-                "product": make_sweeper(Chebyshev, x, y, m, rank, pool),
-                "packed": make_sweeper(Packed, x, y, m, rank, pool),
+                "product": make_sweeper(Chebyshev, x, y, m, rank, pool, threads),
+                "packed": make_sweeper(Packed, x, y, m, rank, pool, threads),
             }
         bare = bare_work(x, m, rank)
         for _ in range(repeats):
             for name, sweeper in sweepers.items():
+                time.sleep(PAUSE)
                 with threadpool_limits(1):
                     begin = time.perf_counter()
                     sweeper.sweep()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import array_api_strict
@@ -106,6 +107,11 @@ def test_the_oracle_agrees_with_monte_carlo():
     assert np.all(np.abs((f**2).mean(axis=0) - second) < 5 * error)
 
 
+def copies(parts):
+    """Return moments that may be overwritten, as environments want them."""
+    return lambda k, into: cp.Moments(parts[k].mean.copy(), parts[k].second.copy(), None)
+
+
 @pytest.mark.parametrize("keep", [True, False])
 def test_environments_in_any_order_equal_the_direct_product(keep):
     small = problems.make(("chebyshev", "categorical", "packed", "gapped", "powers"), 2)
@@ -113,7 +119,7 @@ def test_environments_in_any_order_equal_the_direct_product(keep):
     environments = cp.Environments(len(parts), keep=keep)
     rng = np.random.default_rng(1)
     for d in [0, 1, 2, 3, 4, 3, 2, 1, 0, 4, 0, *rng.integers(5, size=20)]:
-        found = environments.outside(d, parts.__getitem__)
+        found = environments.outside(d, copies(parts))
         expected = problems.product(p for k, p in enumerate(parts) if k != d)
         np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12)
         np.testing.assert_allclose(found.second, expected.second, rtol=1e-12)
@@ -127,9 +133,9 @@ def test_kept_environments_extend_by_one_mode_per_step():
     environments = cp.Environments(6, keep=True)
     asked = []
 
-    def moments_of(k):
+    def moments_of(k, into):
         asked.append(k)
-        return parts[k]
+        return copies(parts)(k, into)
 
     environments.outside(0, moments_of)
     assert sorted(asked) == [1, 2, 3, 4, 5]
@@ -144,15 +150,50 @@ def test_environments_forget_after_reset():
     small = problems.make(("chebyshev", "powers"), 2)
     parts = problems.mode_moments(small)
     environments = cp.Environments(2, keep=True)
-    environments.outside(0, parts.__getitem__)
+    environments.outside(0, copies(parts))
     parts[1] = parts[0]
     environments.reset()
-    np.testing.assert_array_equal(environments.outside(0, parts.__getitem__).mean, parts[0].mean)
+    np.testing.assert_array_equal(environments.outside(0, copies(parts)).mean, parts[0].mean)
+
+
+def test_a_second_walk_overwrites_the_arrays_of_the_first():
+    n, rank, modes = 20_000, 6, 5
+    rng = np.random.default_rng(0)
+    features = [(rng.standard_normal((n, 3)), rng.standard_normal((n, 5))) for _ in range(modes)]
+    terms = [
+        cp.Terms(rng.standard_normal((3, rank)), rng.standard_normal((5, 21))) for _ in range(modes)
+    ]
+    environments = cp.Environments(modes, keep=True)
+
+    def walk():
+        for d in [*range(modes), *range(modes - 2, -1, -1)]:
+            environments.outside(d, lambda k, into: cp.moments(features[k], terms[k], into))
+            environments.changed(d)
+
+    walk()
+    tracemalloc.start()
+    walk()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < n * rank * 8
+
+
+def test_arrays_of_another_rank_are_not_overwritten():
+    small, other = (problems.make(("chebyshev", "packed", "powers"), rank) for rank in (2, 3))
+    environments = cp.Environments(3, keep=True)
+    environments.outside(1, copies(problems.mode_moments(small)))
+    environments.reset()
+    features, state = other.features, other.state
+    terms = [cp.terms(m, f, spread=1.0) for m, f in zip(state.modes, state.factors, strict=True)]
+    found = environments.outside(1, lambda k, into: cp.moments(features[k], terms[k], into))
+    expected = problems.outside(other, 1)
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12)
+    np.testing.assert_allclose(found.second, expected.second, rtol=1e-12)
 
 
 def test_one_mode_has_nothing_outside():
     environments = cp.Environments(1, keep=True)
-    assert environments.outside(0, lambda k: pytest.fail("no other mode")) is None
+    assert environments.outside(0, lambda k, into: pytest.fail("no other mode")) is None
 
 
 def strict(part):
@@ -192,7 +233,7 @@ def test_strict_arrays_agree_with_numpy(kinds, spread):
     assert_strict_equal(cp.contract(full), cp.contract(full_np))
     environments = cp.Environments(len(kinds), keep=True)
     for d, mode in enumerate(state.modes):
-        around = environments.outside(d, found.__getitem__)
+        around = environments.outside(d, lambda k, into: found[k])
         y, weight = strict(small.y), strict(small.weight)
         for w, w_np in ((weight, small.weight), (None, None)):
             sums = cp.block_sums(features[d], around, y, w, mode, 3)

@@ -137,8 +137,8 @@ class Long:
         phi = self.phi[d][:, None]
         return phi, phi**2
 
-    def moments(self, d):
-        return cp.moments(self.features(d), self.terms[d])
+    def moments(self, d, into=None):
+        return cp.moments(self.features(d), self.terms[d], into)
 
     def log_domain(self, without=None):
         """Return the moments of the product by sums of logarithms, signs apart."""

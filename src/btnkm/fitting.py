@@ -68,7 +68,9 @@ class Work:
     rank: int
     seeds: list[np.random.SeedSequence]
 
-    def run(self, k: int, pool: ThreadPoolExecutor | None = None) -> Iterator[Progress]:
+    def run(
+        self, k: int, pool: ThreadPoolExecutor | None = None, n_threads: int = 1
+    ) -> Iterator[Progress]:
         """Return the sweeps of start k; ``pool`` shares out its blocks of rows."""
         chunks = local.share_chunks(self.chunks, len(self.modes), keep=self.keep_environments)
         state = schedule.initial_state(
@@ -79,7 +81,7 @@ class Work:
             self.schedule,
             np.random.default_rng(self.seeds[k]),
         )
-        executor = local.LocalExecutor(chunks, pool)
+        executor = local.LocalExecutor(chunks, pool, n_threads)
         return schedule.run(executor, state, self.data, self.priors, self.schedule)
 
 
@@ -167,7 +169,7 @@ def fit(
         else:
             with ThreadPoolExecutor(threads) if across_rows else nullcontext() as pool:
                 starts, interrupted = run_starts(
-                    lambda k: work.run(k, pool), count, plan.n_parallel, observe
+                    lambda k: work.run(k, pool, threads), count, plan.n_parallel, observe
                 )
     usable = [start for start in starts if start.usable]
     if not usable:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_numpy_array
 
 from .state import Factor, Mode
 
@@ -84,24 +84,42 @@ def terms(mode: Mode, factor: Factor, *, spread: float) -> Terms:
     return Terms(mean, mode.adjoint(products))
 
 
-def moments(features: tuple[Array, Array], term: Terms) -> Moments:
-    """Return zbar and Z of every row for one mode."""
+def moments(features: tuple[Array, Array], term: Terms, into: Moments | None = None) -> Moments:
+    """Return zbar and Z of every row for one mode; ``into`` may be overwritten."""
     phi, psi = features
-    xp = array_namespace(phi)
-    mean = (xp.asarray(term.mean).T @ phi[:, : term.mean.shape[0]].T).T
+    mean = _evaluate(phi, term.mean, None if into is None else into.mean)
     if term.second is None:
         return Moments(mean, None, None)
-    second = (xp.asarray(term.second).T @ psi[:, : term.second.shape[0]].T).T
-    return Moments(mean, second, None)
+    return Moments(mean, _evaluate(psi, term.second, None if into is None else into.second), None)
 
 
-def multiply(a: Moments | None, b: Moments | None) -> Moments | None:
-    """Return the moments of a product of independent factors; None stands for the constant 1."""
+def _evaluate(features: Array, coefficients: np.ndarray, out: Array | None) -> Array:
+    """Return features times coefficients, one contiguous row per coefficient column: (n, C)."""
+    xp = array_namespace(features)
+    a, b = xp.asarray(coefficients).T, features[:, : coefficients.shape[0]].T
+    if out is None or out.shape != (b.shape[1], a.shape[0]):
+        return (a @ b).T
+    return np.matmul(a, b, out=out.T).T
+
+
+def multiply(a: Moments | None, b: Moments | None, into: Moments | None = None) -> Moments | None:
+    """Return the moments of a product of independent factors; None stands for the constant 1.
+
+    ``into`` is overwritten if its arrays have the right shape; it may be a or b.
+    """
     if a is None or b is None:
         return b if a is None else a
-    second = None if a.second is None else a.second * b.second
+    mean = _times(a.mean, b.mean, None if into is None else into.mean)
+    if a.second is None:
+        second = None
+    else:
+        second = _times(a.second, b.second, None if into is None else into.second)
     exponents = [m.exponent for m in (a, b) if m.exponent is not None]
-    return Moments(a.mean * b.mean, second, sum(exponents[1:], exponents[0]) if exponents else None)
+    return Moments(mean, second, sum(exponents[1:], exponents[0]) if exponents else None)
+
+
+def _times(a: Array, b: Array, out: Array | None) -> Array:
+    return a * b if out is None or out.shape != a.shape else np.multiply(a, b, out=out)
 
 
 def rescale(a: Moments) -> Moments:
@@ -141,41 +159,71 @@ class Environments:
     """Products of the modes left and right of each mode, for one block of rows.
 
     Moving from mode to mode extends one side by one mode and reuses the rest, whatever the order
-    of the updates. With ``keep=False`` nothing outlives a call and every product is made anew.
+    of the updates. Arrays no longer needed are kept to be overwritten: to the system, fresh memory
+    is several times the work of a multiplication. With ``keep=False`` nothing outlives a call and
+    every product is made anew.
     """
 
     def __init__(self, n_modes: int, *, keep: bool) -> None:
         self.n_modes = n_modes
         self.keep = keep
-        self.reset()
+        self._left: list[Moments | None] = [None]  # _left[d] is the product of modes 0 .. d-1
+        self._right: list[Moments | None] = [None]  # _right[j] is that of the last j modes
+        self._lent: Moments | None = None  # the last answer, if no side holds it
+        self._spare: list[Moments] = []
 
     def reset(self) -> None:
         """Forget everything: the factors changed in more than one mode."""
-        self._left: list[Moments | None] = [None]  # _left[d] is the product of modes 0 .. d-1
-        self._right: list[Moments | None] = [None]  # _right[j] is that of the last j modes
+        self._cut(self._left, 1)
+        self._cut(self._right, 1)
 
     def changed(self, d: int) -> None:
         """Forget what depends on mode ``d``."""
-        del self._left[d + 1 :]
-        del self._right[self.n_modes - d :]
+        self._cut(self._left, d + 1)
+        self._cut(self._right, self.n_modes - d)
 
-    def outside(self, d: int, moments_of: Callable[[int], Moments]) -> Moments | None:
-        """Return the product over all modes but ``d``; None if there is no other."""
+    def outside(
+        self, d: int, moments_of: Callable[[int, Moments | None], Moments]
+    ) -> Moments | None:
+        """Return the product over all modes but ``d``; None if there is no other.
+
+        ``moments_of(k, into)`` returns the moments of mode k, in arrays that are the caller's to
+        overwrite; those of ``into`` are free for it. The answer holds until the next call.
+        """
+        self._give_back(self._lent)
+        self._lent = None
         for k in range(len(self._left) - 1, d):
-            self._extend(self._left, k + 1, moments_of(k))
+            self._extend(self._left, k + 1, moments_of(k, self._take()))
         for j in range(len(self._right), self.n_modes - d):
-            self._extend(self._right, j, moments_of(self.n_modes - j))
-        both = multiply(self._left[d], self._right[self.n_modes - 1 - d])
+            self._extend(self._right, j, moments_of(self.n_modes - j, self._take()))
+        left, right = self._left[d], self._right[self.n_modes - 1 - d]
+        if left is None or right is None:
+            both = multiply(left, right)
+        else:
+            both = self._lent = multiply(left, right, self._take())
         if not self.keep:
             self.reset()
         return None if both is None else expand(both)
 
     def _extend(self, side: list[Moments | None], length: int, step: Moments) -> None:
-        product = multiply(side[-1], step)
+        product = multiply(side[-1], step, step if is_numpy_array(step.mean) else None)
         assert product is not None
         side.append(rescale(product) if length % RESCALE_EVERY == 0 else product)
         if not self.keep:
             side[:-1] = [None] * (len(side) - 1)
+
+    def _cut(self, side: list[Moments | None], length: int) -> None:
+        for product in side[length:]:
+            self._give_back(product)
+        del side[length:]
+
+    def _take(self) -> Moments | None:
+        return self._spare.pop() if self._spare else None
+
+    def _give_back(self, product: Moments | None) -> None:
+        # other libraries pool their memory themselves, and have no way to name the output
+        if self.keep and product is not None and is_numpy_array(product.mean):
+            self._spare.append(product)
 
 
 def block_sums(
@@ -207,7 +255,8 @@ def block_sums(
     if weight is not None:
         h = h * weight[:, None]
         y = y * weight
-    return psi.T @ h, phi.T @ (g * y[:, None])
+    # the narrow factor first: BLAS is a third faster so
+    return psi.T @ h, ((g * y[:, None]).T @ phi).T
 
 
 def contract(product: Moments) -> tuple[Array, Array | None]:

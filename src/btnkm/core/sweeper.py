@@ -108,7 +108,7 @@ class Sweeper:
 
         def sums(chunk: Any) -> tuple[Array, Array]:
             outside = chunk.environments.outside(
-                d, lambda k: cp.moments(chunk.features(k), terms[k])
+                d, lambda k, into: cp.moments(chunk.features(k), terms[k], into)
             )
             return cp.block_sums(chunk.features(d), outside, chunk.y, chunk.weight, mode, rank)
 

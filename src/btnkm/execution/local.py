@@ -34,19 +34,39 @@ class LocalExecutor:
     ----------
     chunks : sequence of Chunk
     pool : ThreadPoolExecutor or None
-        Blocks run side by side on it; the order of summation stays the same.
+        Blocks run side by side in its first ``n_threads``; the order of summation stays the same.
+    n_threads : int
     """
 
-    def __init__(self, chunks: Sequence[Chunk], pool: ThreadPoolExecutor | None = None) -> None:
+    def __init__(
+        self,
+        chunks: Sequence[Chunk],
+        pool: ThreadPoolExecutor | None = None,
+        n_threads: int = 1,
+    ) -> None:
         self.chunks = chunks
         self.pool = pool
+        self.n_threads = n_threads
 
     def sum(self, fn: Callable[[Any], tuple[Array, ...]]) -> tuple[Array, ...]:
         """Return the elementwise sum over blocks of the tuples ``fn`` returns."""
-        parts = map(fn, self.chunks) if self.pool is None else self.pool.map(fn, self.chunks)
+        parts = map(fn, self.chunks) if self.pool is None else self._side_by_side(fn)
         return reduce(
             lambda total, part: tuple(a + b for a, b in zip(total, part, strict=True)), parts
         )
+
+    def _side_by_side(self, fn: Callable[[Any], Any]) -> list[Any]:
+        """Return what ``fn`` returns for every block; one task a thread, not one a block."""
+        assert self.pool is not None
+        parts = [None] * len(self.chunks)
+        queue = iter(range(len(self.chunks)))  # shared: whoever is free takes the next block
+
+        def work(_: int) -> None:
+            for i in queue:
+                parts[i] = fn(self.chunks[i])
+
+        list(self.pool.map(work, range(self.n_threads)))
+        return parts
 
     def each(self, fn: Callable[[Any], None]) -> None:
         """Apply ``fn`` to every block for its effect on the block."""
