@@ -268,9 +268,22 @@ def test_bspline_agrees_with_scipy(n_basis, degree):
     inside = np.linspace(-1, 1, n_basis - degree + 1)
     knots = np.concatenate([-np.ones(degree), inside, np.ones(degree)])
     x = np.concatenate([x, inside])
-    expected = ScipyBSpline.design_matrix(x, knots, degree).toarray()
-    np.testing.assert_allclose(basis.phi(x), expected, atol=1e-14)
-    assert basis.phi(np.ones(1))[0, -1] == 1
+    expected = ScipyBSpline.design_matrix(x, knots, degree).toarray() @ basis.coefficients_
+    np.testing.assert_allclose(basis.phi(x), expected, atol=1e-13)
+
+
+@pytest.mark.parametrize(("n_basis", "degree"), [(20, 3), (9, 1), (6, 0), (4, 3)])
+def test_splines_go_from_smooth_to_rough(n_basis, degree):
+    basis = BSpline(n_basis, degree).fit(np.linspace(-1, 1, 50))
+    x = np.linspace(-1, 1, 100_001)
+    phi = basis.phi(x)
+    np.testing.assert_allclose(phi[:, 0], 1.0, atol=1e-13)
+    np.testing.assert_allclose(np.abs(phi[:, 1:]).max(axis=0), np.sqrt(2), rtol=0.02)
+    unit = phi / np.linalg.norm(phi, axis=0)
+    np.testing.assert_allclose(unit.T @ unit, np.eye(n_basis), atol=0.06)  # as fine as its grid
+    roughness = np.sum(np.diff(unit, axis=0) ** 2, axis=0)
+    assert np.all(np.diff(roughness) > -0.01 * roughness[1:])
+    np.testing.assert_array_equal(basis.degrees_, np.arange(n_basis))
 
 
 def test_categorical_unknown_codes_are_zero():

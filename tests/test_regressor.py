@@ -464,6 +464,13 @@ def test_few_rows_are_enough_where_starts_go_gently(seed):
     assert phases == ["warm"] * 10 + ["thaw"] * 12 + ["exact"]
 
 
+@pytest.mark.parametrize("basis", ["chebyshev", "bspline", "fourier", "polynomial"])
+def test_every_numeric_basis_fits(basis):
+    X, y = friedman(1600, 5, 0)
+    fit = model(basis=basis, n_basis=12, max_rank=8, max_iter=30).fit(X[:600], y[:600])
+    assert fit.score(X[600:], y[600:]) > 0.9
+
+
 def test_says_so_when_too_few_rows_show_nothing():
     X, y = friedman(100, 40, 0)
     with pytest.warns(UserWarning, match="no input was found.*too few for 40 inputs"):

@@ -1,4 +1,4 @@
-"""B-splines: functions that are local, for inputs with sharp or uneven effects."""
+"""Splines: piecewise polynomials, for inputs with sharp or uneven effects."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ from operator import add
 from typing import Self
 
 import numpy as np
-from array_api_compat import array_namespace
+import scipy.sparse as sp
+from array_api_compat import array_namespace, device
+from scipy.linalg import eigh
 
 from .base import Array, Basis, check_integer, collect, count_functions, distinct, product_table
 
+_GRID = 32  # points per function at which size and roughness are measured
+
 
 class BSpline(Basis):
-    """B-splines on equally spaced knots over [-1, 1], clamped at both ends; they sum to 1.
+    """Splines on equally spaced knots over [-1, 1], ordered from the smoothest to the roughest.
 
-    Only neighbours overlap, so phi_i phi_j is zero for |i - j| > degree and the other products
-    serve as psi themselves: K is about (degree + 1) M. Values outside [-1, 1] are held at the
-    nearer end.
+    B-splines, clamped at both ends, are local, and none is smoother than the others: a prior that
+    can switch off single functions would leave holes or nothing. So the functions are those
+    combinations of them that are orthogonal on [-1, 1] and stationary in roughness, the mean square
+    of the slope: 1, then waves of growing frequency, as cosines are among all functions.
+
+    Only neighbouring B-splines overlap, so the products of two of them serve as psi: K is about
+    (degree + 1) M. Values outside [-1, 1] are held at the nearer end.
 
     Parameters
     ----------
@@ -26,13 +34,18 @@ class BSpline(Basis):
     degree : int, default=3
         The degree of the pieces, 3 for cubic; M functions allow at most M - 1.
 
+    Attributes
+    ----------
+    coefficients_ : ndarray of shape (M, M)
+        Column m holds function m in B-splines.
+
     Examples
     --------
     >>> import numpy as np
     >>> from btnkm.bases import BSpline
     >>> basis = BSpline(n_basis=3, degree=1).fit(np.linspace(-1, 1, 9))
-    >>> basis.phi(np.array([-1.0, 0.25])).tolist()
-    [[1.0, 0.0, 0.0], [0.0, 0.75, 0.25]]
+    >>> basis.phi(np.array([-1.0, 0.25, 1.0])).round(2).tolist()
+    [[1.0, -1.41, -1.39], [1.0, 0.35, 0.71], [1.0, 1.41, -1.39]]
     """
 
     def __init__(self, n_basis: int = 20, degree: int = 3) -> None:
@@ -50,13 +63,36 @@ class BSpline(Basis):
         apart = np.abs(i[:, None] - i)
         near = apart <= self.degree_
         offsets = np.append(0, starts)[np.minimum(apart, self.degree_)]
-        table = product_table(m, int(starts[-1]), (offsets + np.minimum(i[:, None], i), near))
-        return self._set(table, np.zeros(m), np.ones(m))
+        local = product_table(m, int(starts[-1]), (offsets + np.minimum(i[:, None], i), near))
+        self.coefficients_ = c = self._smooth_to_rough(m)
+        # phi = C^T b for B-splines b, and sum_ab C_ai C_bj b_a b_b has the table (C (x) C)^T local
+        table = np.kron(c, c).T @ local
+        return self._set(sp.csr_array(table), i, i == 0)
+
+    def _smooth_to_rough(self, m: int) -> np.ndarray:
+        """Return generalised eigenvectors of roughness and size, scaled to the peaks of waves."""
+        values = self._b_splines(np.linspace(-1.0, 1.0, 1 + _GRID * m), m)
+        slopes = np.diff(values, axis=0)
+        _, vectors = eigh(slopes.T @ slopes, values.T @ values)
+        vectors[:, 0] = 1.0  # B-splines sum to 1
+        peaks = np.argmax(np.abs(values @ vectors), axis=0)
+        vectors /= np.diagonal(values[peaks] @ vectors)
+        vectors[:, 1:] *= np.sqrt(2.0)  # a wave of mean square 1; the roughest are narrow spikes
+        return np.asarray(vectors)
 
     def phi(self, x: Array) -> Array:
-        """Return the splines at x: (n,) -> (n, M)."""
+        """Return the functions at x: (n,) -> (n, M)."""
+        return self._combine(self._b_splines(x, self.n_functions_))
+
+    def _combine(self, local: Array) -> Array:
+        xp = array_namespace(local)
+        mixing = xp.asarray(self.coefficients_.T, dtype=local.dtype, device=device(local))
+        return (mixing @ local.T).T
+
+    def _b_splines(self, x: Array, m: int) -> Array:
+        """Return the clamped B-splines at x: (n,) -> (n, M)."""
         xp, p = array_namespace(x), self.degree_
-        pieces = self.n_functions_ - p
+        pieces = m - p
         # In units of the knot distance the knots are whole numbers, so the recursion is exact at
         # them. The last piece is closed: x = 1 belongs to it.
         u = (self.hold(x) + 1.0) * (0.5 * pieces)
@@ -64,21 +100,21 @@ class BSpline(Basis):
         values = _local_splines(u, piece, pieces, p)
         here = [xp.astype(piece == float(k), x.dtype) for k in range(pieces)]
         overlaps = (
-            [here[m - j] * values[j] for j in range(p + 1) if 0 <= m - j < pieces]
-            for m in range(self.n_functions_)
+            [here[i - j] * values[j] for j in range(p + 1) if 0 <= i - j < pieces] for i in range(m)
         )
-        return collect((reduce(add, terms) for terms in overlaps), self.n_functions_)
+        return collect((reduce(add, terms) for terms in overlaps), m)
 
     def psi(self, x: Array) -> Array:
-        """Return phi_i phi_{i+d}, d = 0 .. degree, all i for each d: (n,) -> (n, K)."""
+        """Return b_i b_{i+d} of B-splines, d = 0 .. degree, all i for each d: (n,) -> (n, K)."""
         return self.features(x)[1]
 
     def features(self, x: Array) -> tuple[Array, Array]:
         """Return ``phi(x)`` and ``psi(x)`` from one evaluation of the splines."""
-        phi = self.phi(x)
         m = self.n_functions_
+        local = self._b_splines(x, m)
         pairs = ((i, i + d) for d in range(self.degree_ + 1) for i in range(m - d))
-        return phi, collect((phi[:, i] * phi[:, j] for i, j in pairs), self.n_products_)
+        psi = collect((local[:, i] * local[:, j] for i, j in pairs), self.n_products_)
+        return self._combine(local), psi
 
 
 def _local_splines(u: Array, piece: Array, pieces: int, degree: int) -> list[Array]:
