@@ -137,11 +137,22 @@ def test_where_no_process_can_be_started_the_starts_run_here(monkeypatch):
     assert [start.state for start in starts] == [(k, os.getpid()) for k in range(3)]
 
 
-def test_little_work_calls_no_helper(monkeypatch):
+@pytest.mark.parametrize("waiting", [True, False])
+def test_little_work_calls_helpers_only_where_they_wait(monkeypatch, waiting):
+    calls = []
     monkeypatch.setattr(helpers, "WORTH_HELPERS", 100.0)
-    monkeypatch.setattr(helpers, "_call", lambda *args: pytest.fail("called"))
+    monkeypatch.setattr(helpers, "_waiting", lambda: waiting)
+    monkeypatch.setattr(helpers, "_call", lambda n, *rest: calls.append(n) or [])
     starts, _ = helpers.run_with_helpers(Slow(3, 0.001), 4, 2, lambda k, p: None)
     assert {start.stop_reason for start in starts} == {"finished"}
+    assert calls == [2] * waiting
+
+
+def test_helpers_wait_for_a_while_after_their_work(monkeypatch):
+    helpers.run_with_helpers(Slow(3, 0.01), 4, 1, lambda k, p: None)
+    assert helpers._waiting()
+    monkeypatch.setattr(helpers, "IDLE_SECONDS", 1e-6)
+    assert not helpers._waiting()
 
 
 def test_the_observer_stops_helpers_too():

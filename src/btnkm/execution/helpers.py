@@ -10,6 +10,7 @@ leaves undone are done here.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pickle
 import signal
@@ -28,6 +29,7 @@ from .starts import Observer, Start, limit_blas
 
 WORTH_HELPERS = 1.0  # seconds of work left, below which no process is started
 IDLE_SECONDS = 60  # after which a helper without work ends
+NEWS_SECONDS = 0.05  # between looks at what helpers tell
 _SIZE = 8  # bytes before each record that say how long it is
 
 
@@ -143,18 +145,21 @@ def run_with_helpers(
 ) -> tuple[list[Start], bool]:
     """Drive every start to its end here and in helpers; see ``starts.run_starts``.
 
-    Helpers come in as soon as the first start has taken so long that the rest is worth their while.
+    Helpers come in at once where they wait from an earlier fit, or else as soon as the first start
+    has taken so long that the rest is worth their while.
     """
     starts = [Start() for _ in range(n_starts)]
     mine: set[int] = set()
     futures: list[Future[Any]] = []
-    begin = time.perf_counter()
+    begin = heard = time.perf_counter()
     called = interrupted = False
     with tempfile.TemporaryDirectory(prefix="btnkm-", ignore_cleanup_errors=True) as folder:
         board = Board(folder, n_starts)
         follower = Follower(board)
 
         def follow() -> None:
+            nonlocal heard
+            heard = time.perf_counter()
             for k in range(n_starts):
                 if k not in mine and board.log(k).exists():
                     for progress in follower.news(k):
@@ -170,7 +175,8 @@ def run_with_helpers(
             for progress in work.run(k):
                 tell(k, progress)
                 call()
-                follow()
+                if time.perf_counter() - heard > NEWS_SECONDS:
+                    follow()
                 if board.stopped:
                     starts[k].stop_reason = "stopped"
                     return
@@ -178,8 +184,10 @@ def run_with_helpers(
 
         def call() -> None:
             nonlocal called
+            if called or len(mine) > 1:
+                return
             spent = time.perf_counter() - begin
-            if len(mine) == 1 and not called and spent * (n_starts - 1) > WORTH_HELPERS:
+            if _waiting() or spent * (n_starts - 1) > WORTH_HELPERS:
                 called = True
                 futures.extend(_call(min(n_helpers, n_starts - 1), work, board))
 
@@ -211,12 +219,19 @@ def run_with_helpers(
 
 
 _pool: tuple[int, Any] | None = None  # the process it belongs to, and the executor
+_last_called = -math.inf  # seconds of the monotonic clock
 _pool_lock = threading.Lock()
+
+
+def _waiting() -> bool:
+    """Tell whether helpers of an earlier fit are there still."""
+    mine = _pool is not None and _pool[0] == os.getpid()
+    return mine and time.monotonic() - _last_called < 0.9 * IDLE_SECONDS
 
 
 def _call(n_helpers: int, work: Work, board: Board) -> list[Future[Any]]:
     """Put helpers to work; none where no process can be started."""
-    global _pool
+    global _pool, _last_called
     # joblib comes with scikit-learn; its processes need no guard in the user's script and do not
     # inherit threads or locks, as forked ones would
     from joblib.externals.loky.process_executor import ProcessPoolExecutor
@@ -227,6 +242,7 @@ def _call(n_helpers: int, work: Work, board: Board) -> list[Future[Any]]:
             if pool is None or pool._flags.broken is not None or pool._max_workers < n_helpers:
                 pool = ProcessPoolExecutor(n_helpers, timeout=IDLE_SECONDS)
                 _pool = os.getpid(), pool
+            _last_called = time.monotonic()
             return [pool.submit(help_out, work, board) for _ in range(n_helpers)]
         except Exception:  # a daemon may not have children, a sandbox may lack semaphores
             _pool = None
