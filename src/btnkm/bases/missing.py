@@ -25,10 +25,9 @@ class Gapped(Basis):
     a gap means "typical" until the data say otherwise; were its other functions 0, shrinking its
     weight would shrink whole products of inputs, which costs accuracy where rows are few. If
     ``fit`` saw none, a NaN later is the training average: phi and psi take their means over the
-    training rows, which integrates the unknown
-    input out of first and second moments alike. If it saw nothing else, the only function is the
-    constant 1. Values outside [-1, 1] are held at the nearer end, for a basis that does not do so
-    itself too.
+    training rows, which integrates the unknown input out of first and second moments alike. If it
+    saw nothing else, the only function is the constant 1. Values outside [-1, 1] are held at the
+    nearer end, for a basis that does not do so itself too.
 
     Parameters
     ----------
@@ -45,6 +44,8 @@ class Gapped(Basis):
         The value whose functions a missing row has.
     missing_phi_, missing_psi_ : ndarray of shape (M,) and (K,)
         The rows of phi and psi that stand for a missing value.
+    values_ : ndarray
+        Training values at evenly spaced ranks, at most 1000: what ``fill`` draws from.
 
     Examples
     --------
@@ -81,6 +82,7 @@ class Gapped(Basis):
             inner = Chebyshev(n_basis=1)  # whatever the basis, one value asks for one constant
         self.basis_ = inner.fit(observed)
         self.typical_ = inner.typical(observed, weight)
+        self.values_ = _evenly_ranked(observed, weight)
         if not self.saw_missing_:
             self.missing_phi_, self.missing_psi_ = _means(inner, observed, weight)
             return self._set(inner.table_, inner.degrees_, inner.constant_)
@@ -102,6 +104,18 @@ class Gapped(Basis):
         rows = self.missing_phi_, self.missing_psi_
         phi, psi = self._evaluate(x, lambda basis, x: basis.features(x), rows)
         return phi, psi
+
+    def fill(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return x with draws from the training values in place of gaps that ``fit`` saw none of.
+
+        A draw of f at one row needs one value of the input; the average would hide its spread.
+        """
+        if self.saw_missing_:
+            return x
+        missing = np.isnan(x)
+        filled = x.copy()
+        filled[missing] = rng.choice(self.values_, size=int(missing.sum()))
+        return filled
 
     def _evaluate(
         self,
@@ -126,6 +140,14 @@ class Gapped(Basis):
             xp.where(missing[:, None], xp.asarray(row, dtype=a.dtype, device=device(a)), a)
             for a, row in zip(inner, rows, strict=True)
         )
+
+
+def _evenly_ranked(x: np.ndarray, weight: np.ndarray, most: int = 1000) -> np.ndarray:
+    """Return values of x that split its weight evenly."""
+    order = np.argsort(x, kind="stable")
+    total = np.cumsum(weight[order])
+    count = min(most, len(x))
+    return x[order[np.searchsorted(total, total[-1] * (np.arange(count) + 0.5) / count)]]
 
 
 def _means(basis: Basis, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
