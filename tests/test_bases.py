@@ -204,7 +204,7 @@ def test_names():
 @pytest.mark.parametrize(
     ("basis", "message"),
     [
-        (Chebyshev(n_basis=0), "n_basis must be an integer of at least 1, got 0"),
+        (Chebyshev(n_basis=0), "n_basis must be an integer >= 1, got 0"),
         (Chebyshev(n_basis=2.0), "n_basis must be an integer"),
         (Polynomial(n_basis=True), "n_basis must be an integer"),
         (Polynomial(offset=np.nan), "offset must be a finite number, got nan"),
@@ -212,7 +212,7 @@ def test_names():
         (Fourier(lengthscale=0.0), "lengthscale must be a finite number greater than 0"),
         (Fourier(lengthscale=np.inf), "lengthscale must be a finite number"),
         (Fourier(boundary=1.0), "boundary must be a finite number greater than 1"),
-        (BSpline(degree=-1), "degree must be an integer of at least 0"),
+        (BSpline(degree=-1), "degree must be an integer >= 0"),
         (Categorical(), "codes must be the integers"),
         (Gapped("chebyshev"), "basis must be a Basis"),
         (Flat(), r"phi must return an array of shape \(n, M\)"),

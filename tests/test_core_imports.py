@@ -1,4 +1,4 @@
-"""Imports run one way: bases, core <- execution <- the rest."""
+"""Imports run one way: checks <- bases, and core <- execution, <- the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ import btnkm
 ROOT = Path(btnkm.__file__).parent
 ALLOWED = {
     "core": {"numpy", "scipy", "array_api_compat", "btnkm.core"},
-    "bases": {"numpy", "scipy", "array_api_compat", "sklearn.base", "btnkm.bases"},
+    "bases": {
+        "numpy",
+        "scipy",
+        "array_api_compat",
+        "sklearn.base",
+        "btnkm.bases",
+        "btnkm.checks",
+    },
     "execution": {
         "numpy",
         "threadpoolctl",
@@ -54,6 +61,11 @@ def test_a_room_imports_only_what_it_may(room, path):
     package = ".".join(("btnkm", *path.relative_to(ROOT).parent.parts))
     names = imported(path.read_text(encoding="utf-8"), package)
     assert [name for name in names if not is_allowed(name, ALLOWED[room])] == []
+
+
+def test_checks_know_nothing_of_the_rest():
+    names = imported((ROOT / "checks.py").read_text(encoding="utf-8"), "btnkm")
+    assert [name for name in names if name.startswith("btnkm")] == []
 
 
 def test_every_room_has_modules():

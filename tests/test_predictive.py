@@ -188,7 +188,32 @@ def test_a_drawn_function_is_one_function(fitted):
     assert np.std(twice[0] - twice[1]) == pytest.approx(expected, rel=0.08)
 
 
-@pytest.mark.parametrize("level", [0.0, 1.0, -0.1, 1.5, np.nan])
+def test_draws_spread_over_inputs_that_are_not_known(fitted):
+    """Training saw no gap: the input is drawn anew each time, so std counts its spread, too."""
+    model, X, _ = fitted
+    rows = X[:4].copy()
+    rows[:2, 0] = np.nan
+    mean, std = model.predict(rows, return_std=True)
+    assert np.all(std[:2] > 1.5 * std[2:].max())
+    draws = model.sample_y(rows, 4000, random_state=5)
+    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.08 * std.max())
+    np.testing.assert_allclose(draws.std(axis=1), std, rtol=0.08)
+
+
+def test_no_quantiles_are_none(fitted):
+    model, X, _ = fitted
+    assert model.predict_quantiles(X, []).shape == (len(X), 0)
+
+
+def test_levels_of_odd_shapes_raise(fitted):
+    model, X, _ = fitted
+    with pytest.raises(ValueError, match=r"^q must be a number or a list.*shape \(1, 2\)"):
+        model.predict_quantiles(X, [[0.1, 0.9]])
+    with pytest.raises(ValueError, match="^level must be one number"):
+        model.predict_interval(X, [0.5, 0.9])
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -0.1, 1.5, np.nan, "high", None])
 def test_bad_levels_raise(fitted, level):
     model, X, _ = fitted
     with pytest.raises(ValueError, match=r"strictly between 0 and 1.*use for example"):
@@ -200,8 +225,9 @@ def test_bad_levels_raise(fitted, level):
 @pytest.mark.parametrize("count", [0, -1, 1.5, True])
 def test_bad_number_of_draws_raises(fitted, count):
     model, X, _ = fitted
-    with pytest.raises(ValueError, match="n_samples must be an integer >= 1"):
-        model.sample_y(X, count)
+    for draw in (model.predict_dist(X).sample, lambda n: model.sample_y(X, n)):
+        with pytest.raises(ValueError, match="n_samples must be an integer >= 1"):
+            draw(count)
 
 
 def test_noise_variance_is_the_mean_of_one_over_tau():

@@ -403,6 +403,7 @@ BAD = {
     "rank_prior": ["off", Gamma(1.0, -1.0)],
     "basis_prior": ["on", 0, Gamma(np.nan, 1.0)],
     "n_jobs": [0, 1.5, "all", True],
+    "verbose": [-1, 0.5, "much", None],
 }
 
 

@@ -1,4 +1,4 @@
-"""What the estimators ask of their parameters and targets: must, got, do this."""
+"""What bases and estimators ask of their parameters and targets: must, got, do this."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight, check_array, column_or_1d
 
-from .core.gamma import Gamma
-
 Array = np.ndarray
 
 
@@ -17,7 +15,19 @@ def check_integer(name: str, value: Any, low: int) -> None:
     """Raise a ValueError unless ``value`` is an integer of at least ``low``."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < low:
         raise ValueError(
-            f"{name} must be an integer >= {low}, got {value!r}; use for example {max(low, 8)}."
+            f"{name} must be an integer >= {low}, got {value!r}; "
+            f"pass for example {name}={max(low, 3)}."
+        )
+
+
+def check_above(name: str, value: Any, above: float, example: float) -> None:
+    """Raise a ValueError unless ``value`` is a finite number greater than ``above``."""
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not above < value < np.inf:
+        bound = f" greater than {above:g}" if np.isfinite(above) else ""
+        raise ValueError(
+            f"{name} must be a finite number{bound}, got {value!r}; "
+            f"pass for example {name}={example:g}."
         )
 
 
@@ -30,11 +40,11 @@ def check_number(name: str, value: Any) -> None:
         )
 
 
-def check_gamma(name: str, value: Any, default: Gamma) -> Gamma:
+def check_gamma(name: str, value: Any, default: Any) -> Any:
     """Return ``value``, or the default for None; raise a ValueError unless it is a proper Gamma."""
     if value is None:
         return default
-    if not isinstance(value, Gamma):
+    if not isinstance(value, type(default)):
         raise ValueError(
             f"{name} must be a Gamma, None or (basis_prior only) 'off', got {value!r}; "
             "try Gamma(1.0, 1.0)."

@@ -291,6 +291,8 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         """
         checks.check_integer("n_samples", n_samples, 1)
         columns = self._columns_of(X)
+        bases = [self.columns_[j].basis for j in self._active]
+        gaps = {d for d, codes in enumerate(columns) if np.any(np.isnan(codes))}
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
         n = len(columns[0])
         out = np.empty((n, n_samples))
@@ -302,6 +304,8 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
             for rows, features in self._row_blocks(columns):
                 for i, j in enumerate(which):
                     weights = [draw[i] for draw in draws]
+                    for d in gaps:
+                        features[d] = bases[d].features(bases[d].fill(columns[d][rows], rng))
                     f = posterior.evaluate(state, weights, features.__getitem__)
                     noise = rng.standard_normal(len(f)) / np.sqrt(precision[i])
                     out[rows, j] = self._y_mean + self._y_scale * (f + noise)
@@ -313,6 +317,8 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
             checks.check_integer(name, getattr(self, name), low)
         if not (isinstance(self.n_init, str) and self.n_init == "auto"):
             checks.check_integer("n_init", self.n_init, 1)
+        if not isinstance(self.verbose, bool):
+            checks.check_integer("verbose", self.verbose, 0)
         if not isinstance(self.prune, bool | np.bool_):
             raise ValueError(f"prune must be True or False, got {self.prune!r}; leave it at True.")
         if self.callback is not None and not callable(self.callback):

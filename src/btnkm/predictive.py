@@ -8,6 +8,8 @@ import numpy as np
 from scipy.special import gammaln, logsumexp, stdtr, stdtrit
 from sklearn.utils import check_random_state
 
+from .checks import check_integer
+
 Array = np.ndarray
 
 
@@ -70,14 +72,18 @@ class PredictiveDistribution:
 
     def quantile(self, q: Any) -> Array:
         """Return quantiles: a number gives (n,), k levels give (n, k)."""
-        levels = np.asarray(q, dtype=float)
-        if np.any(~((levels > 0) & (levels < 1))):
+        levels = _probabilities("q", q)
+        if levels.ndim > 1:
             raise ValueError(
-                f"quantile levels must lie strictly between 0 and 1, got {q!r}; "
-                "use for example 0.025 and 0.975."
+                f"q must be a number or a list of numbers, got shape {levels.shape}; "
+                "use for example [0.025, 0.975]."
             )
-        columns = [self._quantile(float(level)) for level in levels.ravel()]
-        return columns[0] if levels.ndim == 0 else np.stack(columns, axis=1)
+        if levels.ndim == 0:
+            return self._quantile(float(levels))
+        out = np.empty((len(self), len(levels)))
+        for k, level in enumerate(levels.tolist()):
+            out[:, k] = self._quantile(level)
+        return out
 
     def _quantile(self, level: float) -> Array:
         """Invert the mixture's distribution function: Newton's steps where they close in fast.
@@ -104,20 +110,33 @@ class PredictiveDistribution:
 
     def interval(self, level: float = 0.95) -> Array:
         """Return the central interval that holds y with probability ``level``: (n, 2)."""
-        if not 0 < level < 1:
-            raise ValueError(
-                f"level must lie strictly between 0 and 1, got {level!r}; use for example 0.95."
-            )
-        return self.quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
+        half = 0.5 * _probabilities("level", level)
+        if half.ndim:
+            raise ValueError(f"level must be one number, got {level!r}; use for example 0.95.")
+        return self.quantile([0.5 - half, 0.5 + half])
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
         """Return draws of y, independent between points: (n, n_samples)."""
+        check_integer("n_samples", n_samples, 1)
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
         n = len(self)
         start = rng.integers(len(self._loc), size=(n, n_samples))
         rows = np.arange(n)[:, None]
         noise = rng.standard_t(np.broadcast_to(self._dof[start, 0], (n, n_samples)))
         return np.asarray(self._loc[start, rows] + self._scale[start, rows] * noise)
+
+
+def _probabilities(name: str, value: Any) -> Array:
+    """Return numbers strictly between 0 and 1 as floats, or say what else they are."""
+    try:
+        levels = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        levels = np.array(np.nan)
+    if not np.all((levels > 0) & (levels < 1)):
+        raise ValueError(
+            f"{name} must lie strictly between 0 and 1, got {value!r}; use for example 0.95."
+        )
+    return levels
 
 
 def noise_variance(shape: float, rate: float) -> float:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 from array_api_compat import array_namespace, device, is_numpy_array
 from sklearn.base import BaseEstimator
+
+from ..checks import check_integer
 
 Array = Any  # an array of any array-API namespace
 
@@ -194,23 +195,3 @@ def closest_to_one(phi: np.ndarray) -> np.ndarray:
     # The cut-off keeps nearly dependent functions from answering with huge cancelling numbers.
     coefficients: np.ndarray = np.linalg.lstsq(phi, np.ones(len(phi)), rcond=1e-4)[0]
     return coefficients
-
-
-def check_integer(name: str, value: Any, least: int) -> None:
-    """Raise one clear sentence unless ``value`` is an integer of at least ``least``."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(
-            f"{name} must be an integer of at least {least}, got {value!r}; "
-            f"pass for example {name}={max(least, 3)}."
-        )
-
-
-def check_real(name: str, value: Any, above: float, example: float) -> None:
-    """Raise one clear sentence unless ``value`` is a finite number greater than ``above``."""
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not above < value < np.inf:
-        bound = f" greater than {above:g}" if np.isfinite(above) else ""
-        raise ValueError(
-            f"{name} must be a finite number{bound}, got {value!r}; "
-            f"pass for example {name}={example:g}."
-        )

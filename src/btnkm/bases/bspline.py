@@ -11,7 +11,8 @@ import scipy.sparse as sp
 from array_api_compat import array_namespace, device
 from scipy.linalg import eigh
 
-from .base import Array, Basis, check_integer, collect, count_functions, distinct, product_table
+from ..checks import check_integer
+from .base import Array, Basis, collect, count_functions, distinct, product_table
 
 _GRID = 32  # points per function at which size and roughness are measured
 

@@ -7,10 +7,10 @@ from typing import Self
 import numpy as np
 from array_api_compat import array_namespace
 
+from ..checks import check_above
 from .base import (
     Array,
     Basis,
-    check_real,
     closest_to_one,
     collect,
     count_functions,
@@ -61,8 +61,8 @@ class Fourier(Basis):
 
     def fit(self, x: np.ndarray) -> Self:
         """Decide M from the distinct values of ``x`` (n,) and build the product table."""
-        check_real("lengthscale", self.lengthscale, 0.0, 0.2)
-        check_real("boundary", self.boundary, 1.0, 1.2)
+        check_above("lengthscale", self.lengthscale, 0.0, 0.2)
+        check_above("boundary", self.boundary, 1.0, 1.2)
         values = distinct(self.hold(x))
         m = count_functions(self.n_basis, values)
         i = np.arange(1, m + 1)

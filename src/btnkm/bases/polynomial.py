@@ -9,10 +9,10 @@ from typing import Any, Self
 import numpy as np
 from array_api_compat import array_namespace
 
+from ..checks import check_above
 from .base import (
     Array,
     Basis,
-    check_real,
     closest_to_one,
     collect,
     count_functions,
@@ -52,7 +52,7 @@ class Polynomial(Basis):
 
     def fit(self, x: np.ndarray) -> Self:
         """Decide M from the distinct values of ``x`` (n,) and build the product table."""
-        check_real("offset", self.offset, -np.inf, 0.2)
+        check_above("offset", self.offset, -np.inf, 0.2)
         values = distinct(self.hold(x))
         m = count_functions(self.n_basis, values)
         i, c = np.arange(m), self.offset
