@@ -2,30 +2,31 @@
 
 The starts of a small fit are thousands of short operations; in threads they would spend their time
 passing the interpreter lock to and fro. Processes share a folder, the board: a start is claimed by
-creating its file, which then tells every sweep of it, and a file named "stop" ends them all.
-Whatever goes wrong with a helper (killed, no memory, work that cannot be pickled), the starts it
-leaves undone are done here.
+creating its file, which then tells every sweep of it and at last its posterior; a file named "stop"
+ends them all. Whatever goes wrong with a helper (killed, no memory, work that cannot be pickled),
+the starts it leaves undone are done here.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import pickle
+import shutil
 import signal
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from ..core.schedule import Progress
 from ..core.state import State
-from .starts import Observer, Start, limit_blas
+from .starts import Observer, Start, limit_blas, run_starts
 
 WORTH_HELPERS = 1.0  # seconds of work left, below which no process is started
 IDLE_SECONDS = 60  # after which a helper without work ends
@@ -87,6 +88,19 @@ class Board:
         return os.name == "posix" and self.home not in (os.getpid(), os.getppid())
 
 
+class Ended(NamedTuple):
+    """The last record of a start: its posterior, and how it ended."""
+
+    state: State
+    reason: str
+
+
+def write(log: BinaryIO, record: Any) -> None:
+    """Append a record; it counts once it is there whole."""
+    body = pickle.dumps(record)
+    log.write(len(body).to_bytes(_SIZE) + body)
+
+
 class Follower:
     """Reads what helpers tell of their starts."""
 
@@ -94,8 +108,8 @@ class Follower:
         self.board = board
         self.read = dict.fromkeys(range(board.n_starts), 0)
 
-    def news(self, k: int) -> Iterator[Progress]:
-        """Yield the sweeps of start k that were not seen yet."""
+    def news(self, k: int) -> Iterator[Progress | Warning | Ended]:
+        """Yield the records of start k that were not seen yet."""
         with self.board.log(k).open("rb") as file:
             file.seek(self.read[k])
             while len(head := file.read(_SIZE)) == _SIZE:
@@ -107,37 +121,26 @@ class Follower:
                 yield pickle.loads(record)
 
 
-def help_out(work: Work, board: Board) -> dict[int, tuple[State, str]]:
-    """Run starts in a helper process until none is left; return their states, how they ended."""
-    done = {}
-    with _deaf_to_ctrl_c(), limit_blas():
+def help_out(work: Work, board: Board) -> None:
+    """Run starts in a helper process until none is left, telling of them on the board."""
+    with limit_blas(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")  # whose process it is decides what becomes of them
         while (k := board.claim()) is not None:
-            reason = "finished"
             with board.log(k).open("ab", buffering=0) as log:
+                reason = "finished"
                 for progress in work.run(k):
-                    record = pickle.dumps(replace(progress, state=None))
-                    log.write(len(record).to_bytes(_SIZE) + record)
+                    write(log, replace(progress, state=None))
+                    for warning in caught:
+                        write(log, warning.message)
+                    caught.clear()
                     if board.stopped:
                         reason = "stopped"
                         break
-            assert progress.state is not None
-            done[k] = progress.state, reason
-    if board.orphaned:
-        os._exit(1)  # there is nobody left to hear of it
-    return done
-
-
-@contextlib.contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Leave Ctrl-C, which a terminal sends to helpers too, to the process that can tell them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+                assert progress.state is not None
+                write(log, Ended(progress.state, reason))
+    if board.orphaned:  # there is nobody left to hear of it, or to tidy up
+        shutil.rmtree(board.folder, ignore_errors=True)
+        os._exit(1)
 
 
 def run_with_helpers(
@@ -148,12 +151,16 @@ def run_with_helpers(
     Helpers come in at once where they wait from an earlier fit, or else as soon as the first start
     has taken so long that the rest is worth their while.
     """
+    try:
+        temporary = tempfile.TemporaryDirectory(prefix="btnkm-", ignore_cleanup_errors=True)
+    except OSError:  # nowhere to put the board
+        return run_starts(work.run, n_starts, 1, observe)
     starts = [Start() for _ in range(n_starts)]
     mine: set[int] = set()
-    futures: list[Future[Any]] = []
+    futures: list[Future[None]] = []
     begin = heard = time.perf_counter()
     called = interrupted = False
-    with tempfile.TemporaryDirectory(prefix="btnkm-", ignore_cleanup_errors=True) as folder:
+    with temporary as folder:
         board = Board(folder, n_starts)
         follower = Follower(board)
 
@@ -161,9 +168,15 @@ def run_with_helpers(
             nonlocal heard
             heard = time.perf_counter()
             for k in range(n_starts):
-                if k not in mine and board.log(k).exists():
-                    for progress in follower.news(k):
-                        tell(k, progress)
+                if k in mine or starts[k].stop_reason or not board.log(k).exists():
+                    continue
+                for record in follower.news(k):
+                    if isinstance(record, Ended):
+                        starts[k].finish(*record)
+                    elif isinstance(record, Warning):
+                        warnings.warn(record, stacklevel=2)
+                    else:
+                        tell(k, record)
 
         def tell(k: int, progress: Progress) -> None:
             starts[k].add(progress)
@@ -195,10 +208,7 @@ def run_with_helpers(
             while wait(futures, timeout=0.1).not_done:
                 follow()
             follow()
-            for future in futures:
-                if future.exception() is None:
-                    for k, (state, reason) in future.result().items():
-                        starts[k].finish(state, reason)
+            _rest()
 
         try:
             while (k := board.claim()) is not None:
@@ -218,32 +228,74 @@ def run_with_helpers(
     return starts, interrupted
 
 
-_pool: tuple[int, Any] | None = None  # the process it belongs to, and the executor
-_last_called = -math.inf  # seconds of the monotonic clock
+@dataclass
+class _Pool:
+    """The helpers of one process, whether at work or waiting for it."""
+
+    executor: Any
+    size: int
+    process: int
+    last_used: float  # of the monotonic clock
+
+    @property
+    def usable(self) -> bool:
+        """Whether helpers can be called: a fork has none of its own, and one death breaks all."""
+        return self.process == os.getpid() and self.executor._flags.broken is None
+
+
+_pool: _Pool | None = None
 _pool_lock = threading.Lock()
 
 
 def _waiting() -> bool:
     """Tell whether helpers of an earlier fit are there still."""
-    mine = _pool is not None and _pool[0] == os.getpid()
-    return mine and time.monotonic() - _last_called < 0.9 * IDLE_SECONDS
+    pool = _pool
+    if pool is None or not pool.usable:
+        return False
+    return time.monotonic() - pool.last_used < 0.9 * IDLE_SECONDS
 
 
-def _call(n_helpers: int, work: Work, board: Board) -> list[Future[Any]]:
+def _rest() -> None:
+    """Note that the helpers have nothing to do from now on."""
+    if _pool is not None:
+        _pool.last_used = time.monotonic()
+
+
+def _call(n_helpers: int, work: Work, board: Board) -> list[Future[None]]:
     """Put helpers to work; none where no process can be started."""
-    global _pool, _last_called
-    # joblib comes with scikit-learn; its processes need no guard in the user's script and do not
-    # inherit threads or locks, as forked ones would
-    from joblib.externals.loky.process_executor import ProcessPoolExecutor
-
+    global _pool
     with _pool_lock:
         try:
-            pool = _pool[1] if _pool is not None and _pool[0] == os.getpid() else None
-            if pool is None or pool._flags.broken is not None or pool._max_workers < n_helpers:
-                pool = ProcessPoolExecutor(n_helpers, timeout=IDLE_SECONDS)
-                _pool = os.getpid(), pool
-            _last_called = time.monotonic()
-            return [pool.submit(help_out, work, board) for _ in range(n_helpers)]
-        except Exception:  # a daemon may not have children, a sandbox may lack semaphores
+            if _pool is None or not _pool.usable or _pool.size < n_helpers:
+                # joblib comes with scikit-learn; its processes need no guard in the user's script
+                # and do not inherit threads or locks, as forked ones would
+                from joblib.externals.loky.process_executor import ProcessPoolExecutor
+
+                executor = ProcessPoolExecutor(
+                    n_helpers, timeout=IDLE_SECONDS, initializer=_ignore_ctrl_c
+                )
+                _pool = _Pool(executor, n_helpers, os.getpid(), 0.0)
+            _rest()
+            with _ctrl_c_held():
+                return [_pool.executor.submit(help_out, work, board) for _ in range(n_helpers)]
+        except Exception:  # no joblib of that kind, a daemon, a sandbox without semaphores
             _pool = None
             return []
+
+
+def _ignore_ctrl_c() -> None:
+    """Leave Ctrl-C, which a terminal sends to helpers too, to the process that can tell them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def _ctrl_c_held() -> Iterator[None]:
+    """Hold Ctrl-C back meanwhile: processes started now are deaf to it from their first moment."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
