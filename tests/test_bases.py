@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import array_api_strict
 import numpy as np
 import pytest
@@ -284,6 +286,15 @@ def test_splines_go_from_smooth_to_rough(n_basis, degree):
     roughness = np.sum(np.diff(unit, axis=0) ** 2, axis=0)
     assert np.all(np.diff(roughness) > -0.01 * roughness[1:])
     np.testing.assert_array_equal(basis.degrees_, np.arange(n_basis))
+    assert np.all(phi[-1] > 0)  # rounding must not choose between the ends
+
+
+def test_many_splines_need_little_memory():
+    tracemalloc.start()
+    BSpline(n_basis=60).fit(np.linspace(-1, 1, 100))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 60e6
 
 
 def test_categorical_unknown_codes_are_zero():
@@ -307,6 +318,15 @@ def test_gapped_with_missing_values_seen(inner):
         np.testing.assert_array_equal(rows[:, 0], ~seen)
     np.testing.assert_array_equal(basis.degrees_, np.append(0, alone.degrees_))
     np.testing.assert_array_equal(basis.constant_, np.append(0, alone.constant_))
+
+
+def test_gaps_are_filled_as_often_as_weights_say(rng):
+    x, weight = np.array([-1.0, 0.2, 1.0]), np.array([1.0, 2.0, 7.0])
+    basis = Gapped(Chebyshev(n_basis=2)).fit(x, weight)
+    drawn = basis.fill(np.append(np.full(20_000, np.nan), 0.5), rng)
+    assert drawn[-1] == 0.5
+    shares = [np.mean(drawn[:-1] == value) for value in x]
+    np.testing.assert_allclose(shares, weight / 10, atol=0.01)
 
 
 def test_weights_count_rows_in_what_stands_for_a_gap():

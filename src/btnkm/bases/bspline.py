@@ -46,7 +46,7 @@ class BSpline(Basis):
     >>> from btnkm.bases import BSpline
     >>> basis = BSpline(n_basis=3, degree=1).fit(np.linspace(-1, 1, 9))
     >>> basis.phi(np.array([-1.0, 0.25, 1.0])).round(2).tolist()
-    [[1.0, -1.41, -1.39], [1.0, 0.35, 0.71], [1.0, 1.41, -1.39]]
+    [[1.0, -1.41, 1.39], [1.0, 0.35, -0.71], [1.0, 1.41, 1.39]]
     """
 
     def __init__(self, n_basis: int = 20, degree: int = 3) -> None:
@@ -66,9 +66,10 @@ class BSpline(Basis):
         offsets = np.append(0, starts)[np.minimum(apart, self.degree_)]
         local = product_table(m, int(starts[-1]), (offsets + np.minimum(i[:, None], i), near))
         self.coefficients_ = c = self._smooth_to_rough(m)
-        # phi = C^T b for B-splines b, and sum_ab C_ai C_bj b_a b_b has the table (C (x) C)^T local
-        table = np.kron(c, c).T @ local
-        return self._set(sp.csr_array(table), i, i == 0)
+        # phi = C^T b for B-splines b: each index of the products of b is contracted with C
+        table = np.tensordot(c, local.toarray().reshape(m, m, -1), (0, 0))  # (i, b, K)
+        table = np.tensordot(c, table, (0, 1)).transpose(1, 0, 2)  # (j, i, K) -> (i, j, K)
+        return self._set(sp.csr_array(table.reshape(m * m, -1)), i, i == 0)
 
     def _smooth_to_rough(self, m: int) -> np.ndarray:
         """Return generalised eigenvectors of roughness and size, scaled to the peaks of waves."""
@@ -76,9 +77,9 @@ class BSpline(Basis):
         slopes = np.diff(values, axis=0)
         _, vectors = eigh(slopes.T @ slopes, values.T @ values)
         vectors[:, 0] = 1.0  # B-splines sum to 1
-        peaks = np.argmax(np.abs(values @ vectors), axis=0)
-        vectors /= np.diagonal(values[peaks] @ vectors)
-        vectors[:, 1:] *= np.sqrt(2.0)  # a wave of mean square 1; the roughest are narrow spikes
+        # peaks as of a wave of mean square 1 (the roughest are narrow spikes), positive at x = 1
+        peaks = np.max(np.abs(values @ vectors[:, 1:]), axis=0)
+        vectors[:, 1:] *= np.sqrt(2.0) * np.sign(vectors[-1, 1:]) / peaks
         return np.asarray(vectors)
 
     def phi(self, x: Array) -> Array:

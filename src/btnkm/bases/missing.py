@@ -45,7 +45,7 @@ class Gapped(Basis):
     missing_phi_, missing_psi_ : ndarray of shape (M,) and (K,)
         The rows of phi and psi that stand for a missing value.
     values_ : ndarray
-        Training values at evenly spaced ranks, at most 1000: what ``fill`` draws from.
+        A thousand training values at evenly spaced ranks: what ``fill`` draws from.
 
     Examples
     --------
@@ -106,12 +106,11 @@ class Gapped(Basis):
         return phi, psi
 
     def fill(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return x with draws from the training values in place of gaps that ``fit`` saw none of.
+        """Return x with draws from the training values in place of gaps.
 
-        A draw of f at one row needs one value of the input; the average would hide its spread.
+        For a basis that saw none in ``fit``: a draw of f at one row needs one value of the input,
+        the average would hide its spread.
         """
-        if self.saw_missing_:
-            return x
         missing = np.isnan(x)
         filled = x.copy()
         filled[missing] = rng.choice(self.values_, size=int(missing.sum()))
@@ -142,11 +141,10 @@ class Gapped(Basis):
         )
 
 
-def _evenly_ranked(x: np.ndarray, weight: np.ndarray, most: int = 1000) -> np.ndarray:
-    """Return values of x that split its weight evenly."""
+def _evenly_ranked(x: np.ndarray, weight: np.ndarray, count: int = 1000) -> np.ndarray:
+    """Return values of x, as often as their weight says."""
     order = np.argsort(x, kind="stable")
     total = np.cumsum(weight[order])
-    count = min(most, len(x))
     return x[order[np.searchsorted(total, total[-1] * (np.arange(count) + 0.5) / count)]]
 
 
