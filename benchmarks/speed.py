@@ -13,7 +13,6 @@ import json
 import multiprocessing
 import statistics
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -51,8 +50,7 @@ def make_sweeper(
     y: np.ndarray,
     m: int,
     rank: int,
-    pool: ThreadPoolExecutor,
-    threads: int,
+    pool: local.Threads,
 ) -> Sweeper:
     """Return a sweeper in its exact phase, features evaluated, on the given rows."""
     bases = [kind(n_basis=m).fit(column) for column in x.T]
@@ -68,7 +66,7 @@ def make_sweeper(
     schedule = Schedule()
     state = initial_state(modes, grams, rank, priors, schedule, np.random.default_rng(0))
     data = Data(float(len(y)), float(y @ y))
-    sweeper = Sweeper(local.LocalExecutor(chunks, pool, threads), state, data, priors)
+    sweeper = Sweeper(local.LocalExecutor(chunks, pool), state, data, priors)
     for _ in range(2):
         sweeper.sweep()
     sweeper.switch(spread=1.0)
@@ -105,11 +103,11 @@ def measure(n: int, m: int, rank: int, inputs: int, repeats: int, threads: int) 
     y = np.sin(3.0 * x).prod(axis=1) + 0.1 * rng.standard_normal(n)
     y = (y - y.mean()) / y.std()
     times: dict[str, list[float]] = {"product": [], "packed": [], "bare": []}
-    with ThreadPoolExecutor(threads) as pool:
+    with local.Threads(threads) as pool:
         with threadpool_limits(1):
             sweepers = {
-                "product": make_sweeper(Chebyshev, x, y, m, rank, pool, threads),
-                "packed": make_sweeper(Packed, x, y, m, rank, pool, threads),
+                "product": make_sweeper(Chebyshev, x, y, m, rank, pool),
+                "packed": make_sweeper(Packed, x, y, m, rank, pool),
             }
         bare = bare_work(x, m, rank)
         for _ in range(repeats):

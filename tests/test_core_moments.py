@@ -108,23 +108,47 @@ def test_the_oracle_agrees_with_monte_carlo():
 
 
 def copies(parts):
-    """Return moments that may be overwritten, as environments want them."""
-    return lambda k, into: cp.Moments(parts[k].mean.copy(), parts[k].second.copy(), None)
+    """Return moments that may be overwritten, as environments want them, in arrays given back."""
+
+    def moments_of(k, into):
+        part = parts[k]
+        if into is None or into.second.shape != part.second.shape:
+            return cp.Moments(part.mean.copy(), part.second.copy(), None)
+        into.mean[:], into.second[:] = part.mean, part.second
+        return cp.Moments(into.mean, into.second, None)
+
+    return moments_of
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_environments_in_any_order_equal_the_direct_product(keep):
-    small = problems.make(("chebyshev", "categorical", "packed", "gapped", "powers"), 2)
-    parts = problems.mode_moments(small)
-    environments = cp.Environments(len(parts), keep=keep)
+@pytest.mark.parametrize("n_modes", [2, 5, 17, 20])
+def test_environments_in_any_order_equal_the_direct_product(keep, n_modes):
+    kinds = ("chebyshev", "categorical", "packed", "gapped", "powers")
     rng = np.random.default_rng(1)
-    for d in [0, 1, 2, 3, 4, 3, 2, 1, 0, 4, 0, *rng.integers(5, size=20)]:
-        found = environments.outside(d, copies(parts))
-        expected = problems.product(p for k, p in enumerate(parts) if k != d)
-        np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12)
-        np.testing.assert_allclose(found.second, expected.second, rtol=1e-12)
-        parts[d] = cp.Moments(parts[d].mean * 1.1 + 0.1, parts[d].second * 1.3 + 0.2, None)
-        environments.changed(d)
+    environments = cp.Environments(n_modes, keep=keep)
+    for rank in (2, 1, 3):  # arrays of the rank before are at hand, and of no use
+        few = problems.mode_moments(problems.make(kinds, rank))
+        parts = [few[d % 5] for d in range(n_modes)]
+        environments.reset()
+        walk = [*range(n_modes), *range(n_modes)[::-1], *rng.integers(n_modes, size=10)]
+        for d in walk:
+            found = environments.outside(d, copies(parts))
+            expected = cp.expand(problems.product(p for k, p in enumerate(parts) if k != d))
+            np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-11)
+            np.testing.assert_allclose(found.second, expected.second, rtol=1e-11)
+            parts[d] = cp.Moments(parts[d].mean * 0.9 + 0.1, parts[d].second * 0.9 + 0.2, None)
+            environments.changed(d)
+
+
+def test_without_keeping_nothing_outlives_a_call():
+    n, rank = 20_000, 6
+    mean, second = np.ones((n, rank)), np.ones((n, 21))
+    environments = cp.Environments(5, keep=False)
+    tracemalloc.start()
+    environments.outside(2, lambda k, into: cp.Moments(mean.copy(), second.copy(), None))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 10_000
 
 
 def test_kept_environments_extend_by_one_mode_per_step():

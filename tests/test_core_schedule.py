@@ -21,8 +21,8 @@ from btnkm.execution import local
 from tests import problems
 
 NUMERIC = ["chebyshev", "polynomial", "fourier", "bspline", "packed", "gapped"]
-AGGRESSIVE = Schedule(warm_sweeps=4, max_iter=14, tol=0.0, negligible=1.0, first_leap=3)
-MILD = Schedule(warm_sweeps=4, max_iter=14, tol=0.0, first_leap=3)
+AGGRESSIVE = Schedule(warm_sweeps=4, max_iter=14, tol=0.0, negligible=1.0, plain_sweeps=3)
+MILD = Schedule(warm_sweeps=4, max_iter=14, tol=0.0, plain_sweeps=3)
 PRIORS = Priors(Gamma(1e-3, 1e-3), Gamma(1e-5, 1e-6), Gamma(1.0, 1.0))
 
 
@@ -159,10 +159,19 @@ def test_warm_sweeps_have_no_bound_and_come_first():
     assert [p.sweep for p in sweeps] == list(range(1, 5 + MILD.max_iter))
 
 
-def test_thaw_comes_between_and_lets_in_the_covariances_step_by_step():
+def test_thaw_comes_between_and_lets_in_the_covariances_step_by_step(monkeypatch):
     problem = make_problem(("chebyshev", "packed", "categorical"), 30, 0)
     how = replace(MILD, thaw_sweeps=3)
+    shares = []
+    switch = Sweeper.switch
+
+    def record(self, *, spread):
+        shares.append(spread)
+        switch(self, spread=spread)
+
+    monkeypatch.setattr(Sweeper, "switch", record)
     sweeps = run(problem, make_settings(how)).starts[0].sweeps
+    np.testing.assert_allclose(shares, [0.0, 0.01, np.sqrt(0.0095), 0.95, 1.0])
     assert [p.phase for p in sweeps] == ["warm"] * 4 + ["thaw"] * 3 + ["exact"] * how.max_iter
     assert all(np.isnan(p.bound) and not p.terms for p in sweeps[:7])
     assert [p.sweep for p in sweeps] == list(range(1, 8 + how.max_iter))
@@ -198,7 +207,7 @@ def test_a_leap_too_far_is_undone(monkeypatch):
     problem = make_problem(("chebyshev", "packed", "categorical"), 30, 0)
     still = replace(MILD, max_iter=16, drop_components=False, drop_functions=False)
     plain = [
-        p.bound for p in exact_sweeps(run(problem, make_settings(replace(still, first_leap=99))))
+        p.bound for p in exact_sweeps(run(problem, make_settings(replace(still, plain_sweeps=99))))
     ]
     monkeypatch.setattr(schedule, "FIRST_STRETCH", 1e6)
     sweeps = exact_sweeps_with_states(problem, make_settings(still))
@@ -217,7 +226,9 @@ def test_leaps_climb_faster_than_plain_sweeps():
     for seed in range(4):
         problem = make_problem(("chebyshev", "chebyshev", "chebyshev"), 60, seed, noise=0.1)
         ends = [
-            exact_sweeps(run(problem, make_settings(replace(MILD, max_iter=40, first_leap=k))))[-1]
+            exact_sweeps(run(problem, make_settings(replace(MILD, max_iter=40, plain_sweeps=k))))[
+                -1
+            ]
             for k in (8, 99)
         ]
         gains.append(ends[0].bound - ends[1].bound)
@@ -233,6 +244,30 @@ def test_a_leap_moves_the_means_and_nothing_else():
         np.testing.assert_allclose(new.mean, at.mean + 3.0 * (at.mean - was.mean))
         assert new.cov is at.cov
     assert sweeper.state.noise is now.noise
+
+
+def test_a_leap_on_trial_is_said_to_be(monkeypatch):
+    problem = make_problem(("chebyshev", "packed", "categorical"), 30, 0)
+    monkeypatch.setattr(schedule, "FIRST_STRETCH", 1e6)  # none pays
+    how = replace(MILD, max_iter=18, plain_sweeps=4, drop_components=False, drop_functions=False)
+    sweeps = exact_sweeps(run(problem, make_settings(how)))
+    assert [p.sweep - 4 for p in sweeps if p.trial] == [9, 10, 13, 14, 17, 18]
+
+
+def test_one_mode_alone_never_leaps(monkeypatch):
+    monkeypatch.setattr(Sweeper, "leap", lambda *args: pytest.fail("leapt"))
+    problem = make_problem(("chebyshev",), 30, 0)
+    run(problem, make_settings(replace(MILD, max_iter=20, plain_sweeps=0), rank=2))
+
+
+def test_no_leap_without_two_sweeps_to_pay_for_it(monkeypatch):
+    leaps = []
+    monkeypatch.setattr(Sweeper, "leap", lambda *args: leaps.append(args))
+    problem = make_problem(("chebyshev", "packed"), 30, 0)
+    for sweeps, count in [(8, 1), (9, 1), (10, 2)]:
+        leaps.clear()
+        run(problem, make_settings(replace(MILD, max_iter=sweeps, plain_sweeps=0)))
+        assert len(leaps) == count
 
 
 def test_stops_when_the_bound_is_calm():
@@ -354,5 +389,7 @@ def test_many_inputs_fit_without_overflow():
     bases = [Chebyshev(n_basis=2).fit(c) for c in codes]
     y = codes[0] + 0.1 * rng.standard_normal(20)
     problem = fitting.Problem(bases, codes, (y - y.mean()) / y.std(), None)
-    how = make_settings(Schedule(warm_sweeps=3, max_iter=6, first_leap=3), rank=2)
-    assert_monotone(exact_sweeps(run(problem, how)))
+    how = make_settings(Schedule(warm_sweeps=3, thaw_sweeps=2, max_iter=12, plain_sweeps=0), rank=2)
+    sweeps = exact_sweeps(run(problem, how))
+    assert_monotone(sweeps)
+    assert len({p.bound for p in sweeps}) > 6  # sweeps after a leap, too

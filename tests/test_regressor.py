@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tracemalloc
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.exceptions import DataConversionWarning, NotFittedError
 
 from btnkm import BTNRegressor, Gamma
 from btnkm.bases import Chebyshev
+from btnkm.core.sweeper import Sweeper
 from btnkm.execution.local import make_plan
 
 SMALL = {"n_init": 1, "max_iter": 10, "max_rank": 5, "n_basis": 8, "random_state": 0}
@@ -273,7 +275,18 @@ def test_the_bound_never_falls():
 
 
 def test_history_has_an_entry_for_every_sweep(fitted):
-    keys = {"start", "sweep", "phase", "bound", "terms", "rank", "noise_std", "seconds", "jitter"}
+    keys = {
+        "start",
+        "sweep",
+        "phase",
+        "bound",
+        "terms",
+        "rank",
+        "noise_std",
+        "seconds",
+        "jitter",
+        "trial",
+    }
     for start in range(2):
         entries = [e for e in fitted.history_ if e["start"] == start]
         assert [e["sweep"] for e in entries] == list(range(1, len(entries) + 1))
@@ -472,6 +485,13 @@ def test_every_numeric_basis_fits(basis):
     assert fit.score(X[600:], y[600:]) > 0.9
 
 
+@pytest.mark.parametrize(("weight", "phases"), [(1.0, 3), (5.0, 2)])
+def test_weights_are_rows_where_few_are_counted(data, weight, phases):
+    X, y = data
+    fit = model(n_basis=12).fit(X, y, np.full(len(y), weight))
+    assert len({e["phase"] for e in fit.history_}) == phases
+
+
 def test_says_so_when_too_few_rows_show_nothing():
     X, y = friedman(100, 40, 0)
     with pytest.warns(UserWarning, match="no input was found.*too few for 40 inputs"):
@@ -508,6 +528,41 @@ def test_memory_stays_below_its_limit(limit):
     assert peak <= limit * 2**30
 
 
+def test_memory_of_leaps_and_many_blocks_stays_below_the_limit(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1, 1, (6000, 12)), rng.standard_normal(6000)
+    assert not make_plan(6000, [(20, 39)] * 12, 12, 1, 1, 0.05).keep_environments
+    leaps, leap = [], Sweeper.leap
+    monkeypatch.setattr(Sweeper, "leap", lambda *args: (leaps.append(1), leap(*args)))
+    hungry = model(n_jobs=1, n_basis=20, max_rank=12, max_iter=22, memory_limit=0.05, prune=False)
+    tracemalloc.start()
+    try:
+        hungry.fit(X, y)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert leaps
+    assert peak <= 0.05 * 2**30
+
+
+@pytest.mark.parametrize("inputs", [3, 20])
+def test_memory_limit_changes_no_bit(inputs):
+    """Environments that are kept, in arrays used before, and those made anew."""
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1, 1, (900, inputs)), rng.standard_normal(900)
+    limits = {}
+    for limit in np.geomspace(1.0, 0.001, 400):
+        with contextlib.suppress(MemoryError):
+            plan = make_plan(900, [(6, 11)] * inputs, 6, 1, 1, limit)
+            limits[plan.keep_environments, plan.block_rows] = limit
+    rows = max(rows for _, rows in limits)
+    kept, anew = (
+        model(n_basis=6, max_rank=6, memory_limit=limits[keep, rows]).fit(X, y)
+        for keep in (True, False)
+    )
+    np.testing.assert_array_equal(kept.predict(X), anew.predict(X))
+
+
 def test_many_inputs_and_few_rows_still_find_the_signal():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(350, 20))
@@ -520,7 +575,8 @@ def test_many_inputs_and_few_rows_still_find_the_signal():
 def test_automatic_starts_give_way_to_the_memory_limit(data):
     X, y = data
     need = make_plan(len(y), [(8, 15)] * X.shape[1], 5, 2, 1, 1.0).n_bytes
-    limited = model(n_init="auto", memory_limit=(need + 1) / 2**30).fit(X, y)
+    with pytest.warns(UserWarning, match=r"memory_limit=.* has room for \d of 8 starts"):
+        limited = model(n_init="auto", memory_limit=(need + 1) / 2**30).fit(X, y)
     assert 1 <= len(limited.posterior_) < 8
 
 
@@ -574,6 +630,15 @@ def test_callback_stops_the_fit(data, jobs):
     assert not stopped.converged_
     assert stopped.stop_reason_.startswith("A callback asked to stop")
     assert np.all(np.isfinite(stopped.predict(data[0])))
+
+
+def test_a_stop_before_the_exact_phase_of_a_later_start_is_no_convergence(data):
+    stopped = model(
+        n_init=3, n_jobs=1, tol=1e3, callback=lambda e: (e["start"], e["sweep"]) == (1, 2)
+    ).fit(*data)
+    assert len(stopped.posterior_) == 1
+    assert not stopped.converged_
+    assert stopped.stop_reason_.startswith("A callback asked to stop: the posteriors of 1 of 3")
 
 
 def test_callback_must_not_stop_before_the_exact_phase(data):

@@ -15,8 +15,7 @@ def check_integer(name: str, value: Any, low: int) -> None:
     """Raise a ValueError unless ``value`` is an integer of at least ``low``."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < low:
         raise ValueError(
-            f"{name} must be an integer >= {low}, got {value!r}; "
-            f"pass for example {name}={max(low, 3)}."
+            f"{name} must be an integer >= {low}, got {value!r}; leave it out for the default."
         )
 
 

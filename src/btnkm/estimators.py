@@ -292,7 +292,11 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         checks.check_integer("n_samples", n_samples, 1)
         columns = self._columns_of(X)
         bases = [self.columns_[j].basis for j in self._active]
-        gaps = {d for d, codes in enumerate(columns) if np.any(np.isnan(codes))}
+        gaps = [
+            d
+            for d, (basis, codes) in enumerate(zip(bases, columns, strict=True))
+            if not basis.saw_missing_ and np.any(np.isnan(codes))
+        ]
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
         n = len(columns[0])
         out = np.empty((n, n_samples))
@@ -347,8 +351,8 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
             priors=priors,
             schedule=schedule,
             smoothness=float(self.smoothness),
-            max_rank=self.max_rank,
-            n_init=self.n_init,
+            max_rank=int(self.max_rank),
+            n_init=self.n_init if isinstance(self.n_init, str) else int(self.n_init),
             memory_limit=float(self.memory_limit),
             n_jobs=self.n_jobs,
         )
@@ -369,6 +373,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
                 "noise_std": progress.noise_std * scale,
                 "seconds": progress.seconds,
                 "jitter": progress.jitter,
+                "trial": progress.trial,
             }
             if progress.sweep == 1:  # a start that is run anew: its helper had failed
                 history[:] = [old for old in history if old["start"] != start]

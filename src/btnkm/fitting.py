@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numbers
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +25,7 @@ Array = np.ndarray
 # Rows times packed pairs from which starts run in threads. The many short operations of smaller
 # fits would spend their time passing the interpreter lock to and fro: those run in processes.
 WORTH_A_THREAD = 1_000_000
+_INTERPRETER = 50 * 2**20  # bytes of a helper before it has any work
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,8 @@ class Work:
     rank: int
     seeds: list[np.random.SeedSequence]
 
-    def run(
-        self, k: int, pool: ThreadPoolExecutor | None = None, n_threads: int = 1
-    ) -> Iterator[Progress]:
-        """Return the sweeps of start k; ``pool`` shares out its blocks of rows."""
+    def run(self, k: int, threads: local.Threads | None = None) -> Iterator[Progress]:
+        """Return the sweeps of start k; ``threads`` share its blocks of rows."""
         chunks = local.share_chunks(self.chunks, len(self.modes), keep=self.keep_environments)
         state = schedule.initial_state(
             self.modes,
@@ -81,7 +80,7 @@ class Work:
             self.schedule,
             np.random.default_rng(self.seeds[k]),
         )
-        executor = local.LocalExecutor(chunks, pool, n_threads)
+        executor = local.LocalExecutor(chunks, threads)
         return schedule.run(executor, state, self.data, self.priors, self.schedule)
 
 
@@ -133,7 +132,15 @@ def fit(
     sizes = [(b.n_functions_, b.n_products_) for b in problem.bases]
     rank = settings.max_rank
     small = n * rank * (rank + 1) // 2 < WORTH_A_THREAD
+    wanted = count
     count, plan = plan_starts(settings, n, sizes, count, 1 if small else threads)
+    if count < wanted:
+        warnings.warn(
+            f"memory_limit={settings.memory_limit:g} has room for {count} of {wanted} starts, and "
+            "fewer predict a little worse; raise it, or lower max_rank or n_basis.",
+            UserWarning,
+            stacklevel=3,
+        )
     weight = np.ones(n) if problem.weight is None else problem.weight
     data = Data(float(np.sum(weight)), float(weight @ problem.y**2))
     how = settings.schedule
@@ -158,47 +165,43 @@ def fit(
         rank=rank,
         seeds=np.random.SeedSequence(seed).spawn(count),
     )
-    # every process has rows and features of its own
-    fit_in_memory = int(settings.memory_limit * local.GIB / max(plan.n_bytes, 1))
-    helpers = min(threads, count, fit_in_memory) - 1 if plan.keep_features else 0
+    # a helper has an interpreter, rows and features of its own, and gets them as a parcel
+    room = settings.memory_limit * local.GIB - plan.n_bytes
+    fit_in_memory = int(max(room, 0.0) // (_INTERPRETER + 2 * plan.n_bytes))
+    helpers = min(threads - 1, count - 1, fit_in_memory) if plan.keep_features else 0
     # starts side by side, or else the blocks of rows of one start: either way BLAS on one thread
     across_rows = threads > 1 and plan.n_parallel == 1 and len(chunks) > 1
     with limit_blas():
         if small and helpers > 0:
             starts, interrupted = run_with_helpers(work, count, helpers, observe)
         else:
-            with ThreadPoolExecutor(threads) if across_rows else nullcontext() as pool:
+            with local.Threads(threads) if across_rows else nullcontext() as pool:
                 starts, interrupted = run_starts(
-                    lambda k: work.run(k, pool, threads), count, plan.n_parallel, observe
+                    lambda k: work.run(k, pool), count, plan.n_parallel, observe
                 )
-    usable = [start for start in starts if start.usable]
-    if not usable:
+    if not any(start.usable for start in starts):
         if interrupted:
             raise KeyboardInterrupt("no start had reached its exact phase: nothing to keep")
         raise RuntimeError(
             "the callback must not stop before the exact phase: there is nothing to keep yet; "
             "stop where entry['phase'] == 'exact'."
         )
-    return _result(usable, averages, count, interrupted, settings.schedule)
+    return _result(starts, averages, interrupted, settings.schedule)
 
 
 def _result(
-    starts: list[Start],
-    averages: list[tuple[Array, Array]],
-    count: int,
-    interrupted: bool,
-    how: Schedule,
+    starts: list[Start], averages: list[tuple[Array, Array]], interrupted: bool, how: Schedule
 ) -> Result:
+    count = len(starts)
+    ended = all(start.stop_reason == "finished" for start in starts)
+    starts = [start for start in starts if start.usable]
     best = int(np.argmax([start.sweeps[-1].bound for start in starts]))
-    ended = [start.stop_reason == "finished" for start in starts]
-    converged = all(start.sweeps[-1].converged for start in starts)
+    converged = ended and all(start.sweeps[-1].converged for start in starts)
+    kept = f"the posteriors of {len(starts)} of {count} starts, as they stood, are kept."
     if interrupted:
-        reason = (
-            f"Interrupted: the posteriors of {len(starts)} of {count} starts, as they stood, are "
-            "kept."
-        )
-    elif not all(ended):
-        reason = f"A callback asked to stop; the posteriors of {len(starts)} starts are kept."
+        reason = f"Interrupted: {kept}"
+    elif not ended:
+        reason = f"A callback asked to stop: {kept}"
     elif converged:
         reason = f"In every start the bound gained less than tol={how.tol:g} per row and sweep."
     else:

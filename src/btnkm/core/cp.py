@@ -97,7 +97,9 @@ def _evaluate(features: Array, coefficients: np.ndarray, out: Array | None) -> A
     """Return features times coefficients, one contiguous row per coefficient column: (n, C)."""
     xp = array_namespace(features)
     a, b = xp.asarray(coefficients).T, features[:, : coefficients.shape[0]].T
-    if out is None or out.shape != (b.shape[1], a.shape[0]):
+    # into memory of another order BLAS goes another way, with other rounding
+    shape = (b.shape[1], a.shape[0])
+    if out is None or out.shape != shape or not out.flags.f_contiguous:
         return (a @ b).T
     return np.matmul(a, b, out=out.T).T
 
@@ -200,7 +202,8 @@ class Environments:
         if left is None or right is None:
             both = multiply(left, right)
         else:
-            both = self._lent = multiply(left, right, self._take())
+            both = multiply(left, right, self._take())
+            self._lent = both if self.keep else None
         if not self.keep:
             self.reset()
         return None if both is None else expand(both)

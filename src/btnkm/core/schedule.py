@@ -60,10 +60,10 @@ class Schedule:
     max_iter, tol : int, float
         The exact phase ends after ``max_iter`` sweeps, or when the sweeps of a cycle gained less
         than ``tol`` per row on average; 0 never ends it early.
-    first_reduction, first_leap : int
-        Exact sweeps before components and functions may be dropped, and before the first leap.
-        Until then every sweep may drop; leaping from the start finds worse places (see
-        docs/experiments.md).
+    first_reduction, plain_sweeps : int
+        Exact sweeps before components and functions may be dropped, and before the first cycle that
+        ends in a leap. Until then every sweep may drop; leaping from the start finds worse places
+        (see docs/experiments.md).
     negligible : float
         A component or function is weighed for dropping if its share of the mean square is at most
         this. The bound would drop more, and predict worse for it: see docs/experiments.md.
@@ -78,7 +78,7 @@ class Schedule:
     max_iter: int = 80
     tol: float = 1e-4
     first_reduction: int = 1
-    first_leap: int = 12
+    plain_sweeps: int = 12
     negligible: float = 1e-6
     drop_components: bool = True
     drop_functions: bool = True
@@ -86,7 +86,10 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Progress:
-    """One sweep, as seen from outside; whoever stores it may drop the state."""
+    """One sweep, as seen from outside; whoever stores it may drop the state.
+
+    While a leap is on ``trial``, all but sweep and seconds is as it was before the leap.
+    """
 
     sweep: int
     phase: str
@@ -97,6 +100,7 @@ class Progress:
     seconds: float
     jitter: float
     state: State | None
+    trial: bool = False
     converged: bool = False
 
 
@@ -172,7 +176,7 @@ def run(
     cycle_bound = -np.inf
     for sweep in range(schedule.max_iter):
         place = sweep % CYCLE
-        leaping = sweep >= schedule.first_leap
+        leaping = sweep >= schedule.plain_sweeps and len(state.modes) > 1
         may_drop = sweep >= schedule.first_reduction and (place == 1 or not leaping)
         if place == 2:
             since = sweeper.state if leaping else None
@@ -183,7 +187,7 @@ def run(
                 stretch *= GROWTH
                 ground = None
             else:
-                step = replace(ground, sweep=step.sweep, seconds=step.seconds)
+                step = replace(ground, sweep=step.sweep, seconds=step.seconds, trial=True)
                 if place == 1:
                     assert ground.state is not None
                     sweeper.restore(ground.state)
@@ -202,9 +206,10 @@ def run(
         previous = replace(step, state=None)
         if place % 2 and sweep + 1 < schedule.max_iter:
             sweeper.rebalance()
-        if place == CYCLE - 1 and since is not None:
+        if place == CYCLE - 1 and since is not None and sweep + 2 < schedule.max_iter:
             ground = progress(step.sweep, "exact")
             sweeper.leap(since, stretch)
+            since = None
 
 
 def _droppers(priors: Priors, schedule: Schedule) -> list[Dropper]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,45 +28,50 @@ class Chunk:
     environments: Environments
 
 
+class Threads(ThreadPoolExecutor):
+    """A pool of threads that says how many it has."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.count = count
+
+
 class LocalExecutor:
     """Applies a function to every block of rows and adds up what it returns, in row order.
 
     Parameters
     ----------
     chunks : sequence of Chunk
-    pool : ThreadPoolExecutor or None
-        Blocks run side by side in its first ``n_threads``; the order of summation stays the same.
-    n_threads : int
+    threads : Threads or None
+        Blocks run side by side in them; the order of summation stays the same.
     """
 
-    def __init__(
-        self,
-        chunks: Sequence[Chunk],
-        pool: ThreadPoolExecutor | None = None,
-        n_threads: int = 1,
-    ) -> None:
+    def __init__(self, chunks: Sequence[Chunk], threads: Threads | None = None) -> None:
         self.chunks = chunks
-        self.pool = pool
-        self.n_threads = n_threads
+        self.threads = threads
 
     def sum(self, fn: Callable[[Any], tuple[Array, ...]]) -> tuple[Array, ...]:
         """Return the elementwise sum over blocks of the tuples ``fn`` returns."""
-        parts = map(fn, self.chunks) if self.pool is None else self._side_by_side(fn)
+        parts = map(fn, self.chunks) if self.threads is None else self._side_by_side(fn)
         return reduce(
             lambda total, part: tuple(a + b for a, b in zip(total, part, strict=True)), parts
         )
 
     def _side_by_side(self, fn: Callable[[Any], Any]) -> list[Any]:
         """Return what ``fn`` returns for every block; one task a thread, not one a block."""
-        assert self.pool is not None
+        assert self.threads is not None
         parts = [None] * len(self.chunks)
-        queue = iter(range(len(self.chunks)))  # shared: whoever is free takes the next block
+        waiting = deque(range(len(self.chunks)))  # whoever is free takes the next block
 
         def work(_: int) -> None:
-            for i in queue:
+            while waiting:
+                try:
+                    i = waiting.popleft()
+                except IndexError:  # another thread was quicker
+                    return
                 parts[i] = fn(self.chunks[i])
 
-        list(self.pool.map(work, range(self.n_threads)))
+        list(self.threads.map(work, range(self.threads.count)))
         return parts
 
     def each(self, fn: Callable[[Any], None]) -> None:
@@ -122,8 +128,9 @@ def make_plan(
 
     def total(parallel: int, rows: int, keep_features: bool, keep_environments: bool) -> int:
         scratch = n_threads * min(rows, n) * (5 * moments + 2 * widest)
-        # a start at work holds its covariances, a scaled copy of them, and the block it solves
-        working = 2 * covariances + 8 * block + (environments if keep_environments else 0)
+        # a start at work holds its covariances, those before a leap, a scaled copy of them, and
+        # the block it solves
+        working = 3 * covariances + 8 * block + (environments if keep_environments else 0)
         kept = coordinates + n_starts * covariances + (features if keep_features else 0)
         return _BYTES * (kept + scratch + parallel * working)
 
