@@ -130,7 +130,7 @@ def rescale(a: Moments) -> Moments:
     size = xp.abs(a.mean)
     r, s, _ = pairs(a.mean.shape[1])
     if a.second is not None:
-        squares = xp.take(a.second, xp.asarray(np.flatnonzero(r == s)), axis=1)
+        squares = _columns(a.second, np.flatnonzero(r == s))
         size = xp.maximum(size, xp.sqrt(xp.abs(squares)))
     tiny = xp.finfo(size.dtype).smallest_normal
     shift = xp.round(xp.log2(xp.where(size > tiny, size, xp.ones_like(size))))
@@ -144,9 +144,14 @@ def _scaled(a: Moments, shift: Array, exponent: Array | None) -> Moments:
     second = a.second
     if second is not None:
         r, s, _ = pairs(a.mean.shape[1])
-        second = second * xp.take(factor, xp.asarray(r), axis=1)
-        second = second * xp.take(factor, xp.asarray(s), axis=1)
+        second = second * _columns(factor, r) * _columns(factor, s)
     return Moments(a.mean * factor, second, exponent)
+
+
+def _columns(a: Array, which: np.ndarray) -> Array:
+    """Return some columns, each contiguous in memory as they are in all moments."""
+    xp = array_namespace(a)
+    return xp.take(a.T, xp.asarray(which), axis=0).T
 
 
 def expand(a: Moments) -> Moments:
