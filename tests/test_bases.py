@@ -196,6 +196,43 @@ def test_clone_and_parameters(basis):
     np.testing.assert_array_equal(clone(fit).fit(x).phi(x), fit.phi(x))
 
 
+class Spoiled(Basis):
+    """A user's basis with a mistake."""
+
+    def __init__(self, mistake="none"):
+        self.mistake = mistake
+
+    def phi(self, x):
+        """Return 1 and x, or something else."""
+        phi = np.stack([np.ones_like(x), x], axis=1)
+        if self.mistake == "writes":
+            x *= 2.0
+        return {
+            "list": phi.tolist(),
+            "rows": phi[: len(x) // 2],
+            "nan": np.log(phi - 1.0),
+            "columns": np.resize(phi, (len(x), len(x))),
+        }.get(self.mistake, phi)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ("list", "phi must return an array of shape .n, M., here n = 60, got list"),
+        ("rows", "phi must return an array of shape"),
+        ("nan", "phi must return finite numbers"),
+        ("columns", "as many columns for one row as for many"),
+        ("writes", "read-only"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:(divide by zero|invalid value)")
+def test_mistakes_in_a_basis_of_ones_own_are_named(mistake, message):
+    x = np.linspace(-1, 1, 60)
+    Spoiled().fit(x)
+    with pytest.raises(ValueError, match=message):
+        Spoiled(mistake).fit(x)
+
+
 def test_names():
     assert set(BASES) == {"chebyshev", "polynomial", "fourier", "bspline", "categorical"}
     assert all(issubclass(basis, Basis) for basis in BASES.values())

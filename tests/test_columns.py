@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import warnings
 from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -429,15 +430,39 @@ def test_thousands_of_levels():
     np.testing.assert_allclose(often, [3.0, 0.0, 0.0], atol=0.3)
 
 
-def test_rare_levels_share_a_code_and_frequent_ones_do_not():
-    values = np.array([f"v{k}" for k in range(150) for _ in range(1 + (k < 60))], dtype=object)
+@pytest.mark.parametrize("rows", [1, 5])
+def test_rare_levels_share_a_code_and_frequent_ones_do_not(rows):
+    """210 rows or so are enough for 26 levels, five times as many for 100."""
+    often = [1 + (k < 60) + 2 * (k < 20) for k in range(150)]
+    values = np.array([f"v{k}" for k in range(150) for _ in range(rows * often[k])], dtype=object)
     columns, codes = fit_columns([values], ["a"], np.ones(len(values)), "auto", 20)
     levels = columns[0].levels
-    assert len(set(levels.values())) == MAX_LEVELS
-    frequent = [levels[f"v{k}"] for k in range(60)]
-    assert len(set(frequent)) == 60
-    assert MAX_LEVELS - 1 not in frequent
-    assert codes[0].max() == MAX_LEVELS - 1
+    most = min(MAX_LEVELS, len(values) // 8)
+    assert len(set(levels.values())) == most
+    count = 20 if rows == 1 else 60
+    frequent = [levels[f"v{k}"] for k in range(count)]
+    assert len(set(frequent)) == count
+    assert most - 1 not in frequent
+    assert codes[0].max() == most - 1
+
+
+def test_a_level_of_its_own_for_every_row_is_none():
+    values = np.array([f"id{k}" for k in range(120)], dtype=object)
+    columns, codes = fit_columns([values], ["id"], np.ones(120), "auto", 20)
+    assert columns[0].basis.n_functions_ == 1
+    assert np.all(codes[0] == 0)
+
+
+def test_few_levels_are_kept_however_few_the_rows():
+    values = np.array(list("aabbccddeeffgghhii") + ["j"], dtype=object)
+    columns, _ = fit_columns([values], ["a"], np.ones(19), "auto", 20)
+    assert columns[0].basis.n_functions_ == 10
+
+
+def test_a_column_named_twice_raises():
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [1.0, 5.0, 2.0]})
+    with pytest.raises(ValueError, match="name every column once, got 'b' twice"):
+        model(basis={"b": "fourier", -1: "bspline"}).fit(frame, [1.0, 2.0, 3.0])
 
 
 def test_weights_decide_which_levels_are_frequent():
@@ -487,17 +512,25 @@ def test_a_lazy_table_raises():
         model().fit(pl.DataFrame({"a": [1.0, 2.0]}).lazy(), [1.0, 2.0])
 
 
-def test_intervals_periods_and_times_are_levels():
+def test_intervals_are_levels_periods_dates_and_decimals_numbers():
     x = np.linspace(0.0, 1.0, 40)
     X = pd.DataFrame(
         {
             "bin": pd.cut(x, 4),
             "month": pd.Series(pd.period_range("2020-01", periods=4, freq="M")).repeat(10).array,
-            "price": [Decimal(i % 3) for i in range(40)],
+            "price": [None, *(Decimal(i) / 7 for i in range(39))],
+            "part": [Fraction(i, 7) for i in range(40)],
         }
     )
     fitted = model().fit(X, x)
-    assert [len(column.levels) for column in fitted.columns_] == [4, 4, 3]
+    assert len(fitted.columns_[0].levels) == 4
+    assert [column.levels for column in fitted.columns_[1:]] == [None] * 3
+    assert [len(column.knots) for column in fitted.columns_[1:]] == [4, 39, 40]
+
+
+def test_numbers_beyond_floats_raise_and_name_the_column():
+    with pytest.raises(ValueError, match="column 'big' must hold numbers below 1e308"):
+        model().fit(pd.DataFrame({"big": [10**400, 1, 2]}), [1.0, 2.0, 3.0])
 
 
 @pytest.mark.parametrize("value", [{"k": 1}, [1, 2], 1j, object()], ids=lambda v: type(v).__name__)
@@ -519,6 +552,7 @@ def test_ragged_rows_raise():
         model().fit([[1, 2], [3]], [1.0, 2.0])
 
 
+@pytest.mark.filterwarnings("ignore:no input was found")
 def test_tables_are_left_as_they_were():
     frame = pandas_table("category")
     before = frame.copy(deep=True)

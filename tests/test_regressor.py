@@ -89,6 +89,7 @@ def test_constant_and_empty_columns_change_nothing(data):
     np.testing.assert_array_equal(wider.predict(wide), expected.predict(X))
 
 
+@pytest.mark.filterwarnings("ignore:no input was found")
 @pytest.mark.parametrize("value", [3.0, np.nan], ids=["constant", "missing"])
 def test_only_constant_columns_predict_the_mean(data, value):
     y = data[1]
@@ -99,6 +100,7 @@ def test_only_constant_columns_predict_the_mean(data, value):
     np.testing.assert_array_equal(constant.feature_relevance_, 0.0)
 
 
+@pytest.mark.filterwarnings("ignore:no input was found")
 def test_empty_columns_take_text_later(data):
     empty = model().fit(np.full((100, 1), np.nan), data[1])
     assert empty.predict(np.array([["a"]], dtype=object))[0] == empty.predict([[np.nan]])[0]
@@ -110,11 +112,12 @@ def test_equal_columns(data):
     assert model().fit(twice, y).score(twice, y) > 0.7
 
 
-def test_one_row():
-    mean, std = model().fit([[1.0, 2.0]], [3.0]).predict([[1.0, 2.0], [5.0, -1.0]], True)
-    np.testing.assert_allclose(mean, 3.0, atol=1e-6)
-    assert np.all(np.isfinite(std))
-    assert np.all(std > 0)
+def test_one_row_raises(data):
+    X, y = data
+    with pytest.raises(ValueError, match="at least 2 rows, got 1 sample"):
+        model().fit(X[:1], y[:1])
+    with pytest.raises(ValueError, match="at least 2 rows, got 1 sample"):
+        model().fit(X[:2], y[:2], [1.0, 0.0])
 
 
 def test_two_rows():
@@ -157,6 +160,7 @@ def test_targets_must_be_numbers(data, dtype):
         model().fit(data[0], np.array(["a", "b"] * 50, dtype=dtype))
 
 
+@pytest.mark.filterwarnings("ignore:no input was found")
 def test_numbers_of_any_type_are_targets(data):
     X = data[0]
     y = np.arange(100) % 5
@@ -410,7 +414,7 @@ BAD = {
     "max_iter": [0, 1e3],
     "warm_sweeps": [-1, 0.5],
     "tol": [-1e-3, np.nan, np.inf, "small"],
-    "smoothness": [-1.0, None],
+    "smoothness": [-1.0, None, 100.0],
     "memory_limit": [-1.0, "2GB", np.inf],
     "noise_prior": [1.0, (1, 1), Gamma(0.0, 1.0), Gamma(1.0, np.inf)],
     "rank_prior": ["off", Gamma(1.0, -1.0)],
@@ -494,7 +498,7 @@ def test_weights_are_rows_where_few_are_counted(data, weight, phases):
 
 def test_says_so_when_too_few_rows_show_nothing():
     X, y = friedman(100, 40, 0)
-    with pytest.warns(UserWarning, match="no input was found.*too few for 40 inputs"):
+    with pytest.warns(UserWarning, match="no input was found.*too few for 40 input"):
         model(n_basis=5, max_iter=30).fit(X, y)
 
 
@@ -530,7 +534,8 @@ def test_memory_stays_below_its_limit(limit):
 
 def test_memory_of_leaps_and_many_blocks_stays_below_the_limit(monkeypatch):
     rng = np.random.default_rng(0)
-    X, y = rng.uniform(-1, 1, (6000, 12)), rng.standard_normal(6000)
+    X = rng.uniform(-1, 1, (6000, 12))
+    y = np.sin(3 * X[:, 0]) * X[:, 1] + 0.3 * rng.standard_normal(6000)
     assert not make_plan(6000, [(20, 39)] * 12, 12, 1, 1, 0.05).keep_environments
     leaps, leap = [], Sweeper.leap
     monkeypatch.setattr(Sweeper, "leap", lambda *args: (leaps.append(1), leap(*args)))
@@ -549,7 +554,8 @@ def test_memory_of_leaps_and_many_blocks_stays_below_the_limit(monkeypatch):
 def test_memory_limit_changes_no_bit(inputs):
     """Environments that are kept, in arrays used before, and those made anew."""
     rng = np.random.default_rng(0)
-    X, y = rng.uniform(-1, 1, (900, inputs)), rng.standard_normal(900)
+    X = rng.uniform(-1, 1, (900, inputs))
+    y = X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(900)
     limits = {}
     for limit in np.geomspace(1.0, 0.001, 400):
         with contextlib.suppress(MemoryError):
@@ -557,7 +563,7 @@ def test_memory_limit_changes_no_bit(inputs):
             limits[plan.keep_environments, plan.block_rows] = limit
     rows = max(rows for _, rows in limits)
     kept, anew = (
-        model(n_basis=6, max_rank=6, memory_limit=limits[keep, rows]).fit(X, y)
+        model(n_jobs=1, n_basis=6, max_rank=6, memory_limit=limits[keep, rows]).fit(X, y)
         for keep in (True, False)
     )
     np.testing.assert_array_equal(kept.predict(X), anew.predict(X))
@@ -578,6 +584,17 @@ def test_automatic_starts_give_way_to_the_memory_limit(data):
     with pytest.warns(UserWarning, match=r"memory_limit=.* has room for \d of 8 starts"):
         limited = model(n_init="auto", memory_limit=(need + 1) / 2**30).fit(X, y)
     assert 1 <= len(limited.posterior_) < 8
+
+
+def test_dates_are_no_targets(data):
+    dates = np.datetime64("2020-01-01") + np.arange(len(data[1]))
+    with pytest.raises(ValueError, match="y must hold numbers, got dates"):
+        model().fit(data[0], dates)
+
+
+def test_a_callback_cannot_spoil_the_history(data):
+    spoilt = model(callback=lambda entry: entry.clear()).fit(*data)
+    assert spoilt.history_[0]["sweep"] == 1
 
 
 @pytest.mark.parametrize("value", [1e200, -1e151])

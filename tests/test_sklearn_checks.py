@@ -53,6 +53,7 @@ def test_set_output_pandas_feeds_frames(data):
     np.testing.assert_array_equal(model.predict(frame), model[-1].predict(frame))
 
 
+@pytest.mark.filterwarnings("ignore:no input was found")
 def test_grid_search_over_the_basis_inside(data):
     X, y = data
     search = GridSearchCV(

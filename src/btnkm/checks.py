@@ -44,9 +44,10 @@ def check_gamma(name: str, value: Any, default: Any) -> Any:
     if value is None:
         return default
     if not isinstance(value, type(default)):
+        extra = " or 'off'" if name == "basis_prior" else ""
         raise ValueError(
-            f"{name} must be a Gamma, None or (basis_prior only) 'off', got {value!r}; "
-            "try Gamma(1.0, 1.0)."
+            f"{name} must be a Gamma{extra}, got {value!r}; "
+            "leave it out for the default, or try Gamma(1.0, 1.0)."
         )
     for part in ("shape", "rate"):
         number = getattr(value, part)
@@ -62,6 +63,8 @@ def check_target(name: str, y: Any) -> Array:
     if y is None:
         raise ValueError(f"{name} requires y to be passed, but the target y is None")
     y = column_or_1d(y, warn=True)
+    if y.dtype.kind in "mM":
+        raise ValueError("y must hold numbers, got dates or durations; convert it to floats.")
     if y.dtype.kind in "OUS":
         try:
             y = y.astype(float)

@@ -22,7 +22,9 @@ Array = np.ndarray
 
 RANK_SHARE = 0.5  # of the warp; the rest is by value
 MAX_KNOTS = 1000  # of the warp: enough to follow any distribution, small enough to store
-MAX_LEVELS = 100  # the rarest levels of a categorical column beyond these are taken as one
+# The rarest levels of a categorical column are taken as one beyond this many, and beyond one for so
+# many rows (if not very few): an effect of its own for every row is found in none.
+MAX_LEVELS, MIN_LEVELS, ROWS_PER_LEVEL = 100, 10, 8
 
 
 @dataclass(frozen=True)
@@ -101,18 +103,24 @@ def _choose(basis: Any, names: list[Any], n_basis: int) -> list[Basis | None]:
     """Return each column's basis, None where its kind decides."""
     if not isinstance(basis, Mapping):
         return [_named(basis, n_basis)] * len(names)
-    chosen: list[Basis | None] = [None] * len(names)
+    chosen: dict[int, Basis | None] = {}
     for key, value in basis.items():
         if key in names:
-            chosen[names.index(key)] = _named(value, n_basis)
+            position = names.index(key)
         elif isinstance(key, int | np.integer) and -len(names) <= key < len(names):
-            chosen[int(key)] = _named(value, n_basis)
+            position = int(key) % len(names)
         else:
             raise ValueError(
                 f"every key of basis must be a column's name or position, got {key!r}; "
                 f"the columns are {names[:10]}{' …' if len(names) > 10 else ''}."
             )
-    return chosen
+        if position in chosen:
+            raise ValueError(
+                f"basis must name every column once, got {names[position]!r} twice, by name or by "
+                "position; leave one of them out."
+            )
+        chosen[position] = _named(value, n_basis)
+    return [chosen.get(j) for j in range(len(names))]
 
 
 def _named(basis: Any, n_basis: int) -> Basis | None:
@@ -156,12 +164,13 @@ def _levels(values: Array, weight: Array) -> dict[str, int]:
         if level is not None:
             total[level] = total.get(level, 0.0) + w
     levels = sorted(total)
-    if len(levels) <= MAX_LEVELS:
+    most = int(np.clip(sum(total.values()) / ROWS_PER_LEVEL, MIN_LEVELS, MAX_LEVELS))
+    if len(levels) <= most:
         return {level: code for code, level in enumerate(levels)}
-    frequent = set(sorted(levels, key=lambda v: -total[v])[: MAX_LEVELS - 1])
+    frequent = {v for v in sorted(levels, key=lambda v: -total[v])[: most - 1] if total[v] >= 2}
     kept = [level for level in levels if level in frequent]
     codes = {level: code for code, level in enumerate(kept)}
-    return {level: codes.get(level, MAX_LEVELS - 1) for level in levels}
+    return {level: codes.get(level, len(kept)) for level in levels}
 
 
 def _level_names(values: Array) -> list[Any]:

@@ -28,7 +28,8 @@ from .tables import split_columns
 Array = np.ndarray
 _DRAWS = 16  # posterior draws of each start behind feature_relevance_
 _PREDICT_NUMBERS = 2**22  # features held at a time in prediction
-_NOTHING = 0.02  # share of the variance of y under which few rows are said to have shown nothing
+_NOTHING = 0.02  # share of the variance of y under which nothing is said to be found
+_MAX_SMOOTHNESS = 20.0  # (1 + m)^(-2 smoothness) is still far from underflow for m in the hundreds
 
 
 class BTNRegressor(RegressorMixin, BaseEstimator):
@@ -59,10 +60,13 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
     max_iter : int, default=80
         Most sweeps of the exact phase.
     tol : float, default=1e-4
-        A start has converged when four sweeps in a row raised its bound by less than this per
-        sweep and row (or unit of sample weight); 0 always uses ``max_iter`` sweeps.
+        A start has converged when the last four sweeps, looked at after every fourth, raised its
+        bound by less than this per sweep and row (or unit of sample weight) on average; 0 always
+        uses ``max_iter`` sweeps. Most starts use all of them; ``stop_reason_`` tells.
     warm_sweeps : int, default=10
-        Sweeps of the warm phase, without covariances, that come first.
+        Sweeps of the warm phase, without covariances, that come first. With fewer than four rows
+        (or units of weight) per basis function a thaw of 12 sweeps follows, in which the
+        covariances come in little by little. 0 leaves out both.
     noise_prior : Gamma or None, default=None
         Prior of the noise precision in units of 1 / var(y); None is Gamma(1e-6, 1e-6).
     rank_prior : Gamma or None, default=None
@@ -76,7 +80,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         Drop components and functions that are negligible and whose loss raises the bound.
     memory_limit : float, default=1.4
         Most memory, in GiB, that the fit may use beyond its input. Less memory means more
-        recomputation and the same result.
+        recomputation and the same result, if there is room for as many starts.
     n_jobs : int or None, default=None
         Cores to use, None as many as BLAS would. Starts run side by side: in threads where rows are
         many; where they are few, in processes that are started when the work left is worth it,
@@ -84,7 +88,8 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
     random_state : int, RandomState or None, default=None
     callback : callable or None, default=None
         Called after every sweep, maybe from another thread and maybe some sweeps late, with its
-        entry of ``history_``; the fit stops if it returns True.
+        entry of ``history_``; the fit stops if it returns True, which it may from the exact phase
+        of a start on. A start whose helper process was killed is run, and seen, again.
     verbose : int, default=0
         1 prints a line per ten sweeps, 2 a line per sweep.
 
@@ -99,10 +104,12 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         standard deviation. Inputs are taken as independent of each other.
     lower_bound_, lower_bounds_ : float, ndarray
         Bound on the log evidence of the standardised targets, in the start where it is highest: at
-        the end, and after each sweep of the exact phase. It never falls.
+        the end, and after each sweep of the exact phase. It never falls, and stands still for up to
+        two sweeps while a leap is on trial.
     history_ : list of dict
-        One entry per sweep and start: start, sweep, phase, bound, terms, rank, noise_std, seconds,
-        jitter.
+        One entry per sweep and start: start, sweep, phase ("warm", "thaw" where rows are few, or
+        "exact"), bound (NaN before the exact phase), terms, rank, noise_std, seconds, jitter and
+        trial: whether a leap is on trial, when all else is as it was before the leap.
     noise_std_ : float
         Standard deviation of the noise, in units of y.
     n_iter_ : int
@@ -195,6 +202,11 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         weight = checks.check_weight(sample_weight, len(y))
         used = slice(None) if weight is None else weight > 0
         raw, y = [column[used] for column in raw], y[used]
+        if len(y) < 2:
+            raise ValueError(
+                "X must have at least 2 rows, got 1 sample: one says nothing about a spread; "
+                "give more rows."
+            )
         weight = None if weight is None else weight[used]
         ones = np.ones(len(y)) if weight is None else weight
 
@@ -319,7 +331,11 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         """Return the parameters, checked, as the fit wants them."""
         for name, low in [("n_basis", 1), ("max_rank", 1), ("max_iter", 1), ("warm_sweeps", 0)]:
             checks.check_integer(name, getattr(self, name), low)
-        if not (isinstance(self.n_init, str) and self.n_init == "auto"):
+        if isinstance(self.n_init, str) and self.n_init != "auto":
+            raise ValueError(
+                f"n_init must be an integer >= 1 or 'auto', got {self.n_init!r}; use 'auto'."
+            )
+        if not isinstance(self.n_init, str):
             checks.check_integer("n_init", self.n_init, 1)
         if not isinstance(self.verbose, bool):
             checks.check_integer("verbose", self.verbose, 0)
@@ -332,6 +348,11 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
             )
         for name in ("tol", "smoothness", "memory_limit"):
             checks.check_number(name, getattr(self, name))
+        if self.smoothness > _MAX_SMOOTHNESS:
+            raise ValueError(
+                f"smoothness must be at most {_MAX_SMOOTHNESS:g}, got {self.smoothness!r}: no "
+                "function but the constant is left beyond; leave it out for the default."
+            )
         basis = None
         if not (isinstance(self.basis_prior, str) and self.basis_prior == "off"):
             basis = checks.check_gamma("basis_prior", self.basis_prior, Gamma(1.0, 1.0))
@@ -385,7 +406,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
                     f"bound {bound:>14s}  rank {progress.rank:3d}  "
                     f"noise {entry['noise_std']:9.3g}  {progress.seconds:7.1f} s"
                 )
-            return None if self.callback is None else self.callback(entry)
+            return None if self.callback is None else self.callback(dict(entry))
 
         return observe
 
@@ -413,12 +434,11 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         self.posterior_ = states
         if result.interrupted:
             warnings.warn(self.stop_reason_, ConvergenceWarning, stacklevel=3)
-        gentle = any(p.phase == "thaw" for p in best.sweeps)
-        if gentle and self.noise_std_**2 > (1.0 - _NOTHING) * self._y_scale**2:
+        if self.noise_std_**2 > (1.0 - _NOTHING) * self._y_scale**2:
             warnings.warn(
                 "no input was found to have an effect: the prediction is nearly the mean of y. If "
-                f"there should be one, the rows are too few for {len(self._active)} inputs: leave "
-                "out those that cannot matter, or give more rows.",
+                f"there should be one, the rows may be too few for {len(self._active)} input(s), "
+                "or the basis unable to follow it: leave out inputs, give rows, change the basis.",
                 UserWarning,
                 stacklevel=3,
             )

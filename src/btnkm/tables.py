@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import UTC, date, timedelta
 from datetime import time as clock
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_array
 
 Array = np.ndarray
-_NUMBER = (int, float, np.integer, np.floating, np.bool_)
+_NUMBER = (int, float, np.integer, np.floating, np.bool_, Decimal, Fraction)
 
 
 def split_columns(X: Any) -> tuple[list[Array], list[Any]]:
@@ -97,7 +98,10 @@ def _from_objects(values: Array, name: Any = None) -> Array:
     if seen and all(isinstance(v, timedelta | np.timedelta64) for v in seen):
         return _dates(np.array(items, dtype="m8[us]"))
     if all(isinstance(v, _NUMBER) for v in seen):
-        return _finite(np.array([np.nan if v is None else v for v in items], dtype=float), name)
+        return _floats(items, name)
+    if all(type(v).__name__ == "Period" for v in seen):  # of pandas, which is not imported
+        items = [None if v is None else v.start_time for v in items]
+        seen = [v for v in items if v is not None]
     if all(isinstance(v, date | np.datetime64) for v in seen):
         return _dates(np.array([_without_zone(v) for v in items], dtype="M8[us]"))
     return _from_levels(values)
@@ -117,7 +121,7 @@ def level_name(value: Any) -> str:
     if isinstance(value, _NUMBER):
         whole = isinstance(value, int) or float(value).is_integer()
         return str(int(value)) if whole else repr(float(value))
-    if isinstance(value, bytes | date | clock | np.datetime64 | timedelta | Decimal):
+    if isinstance(value, bytes | date | clock | np.datetime64 | timedelta):
         return str(value)
     if type(value).__name__ in ("Interval", "Period"):  # of pandas, which is not imported
         return str(value)
@@ -148,6 +152,17 @@ def _dates(values: Array) -> Array:
     """Return dates or durations as microseconds, NaN where missing."""
     out = values.astype("M8[us]" if values.dtype.kind == "M" else "m8[us]").astype(np.int64)
     return np.where(np.isnat(values), np.nan, out.astype(float))
+
+
+def _floats(items: list[Any], name: Any) -> Array:
+    """Return numbers of any type as floats, NaN for None."""
+    try:
+        return _finite(np.array([np.nan if v is None else float(v) for v in items]), name)
+    except OverflowError:
+        raise ValueError(
+            f"column {name!r} must hold numbers below 1e308 in size, got larger ones; "
+            "use another unit."
+        ) from None
 
 
 def _finite(values: Array, name: Any) -> Array:

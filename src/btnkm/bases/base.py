@@ -66,14 +66,30 @@ class Basis(BaseEstimator):
 
     def fit(self, x: np.ndarray) -> Self:
         """Take M from ``phi`` on the distinct values of ``x`` (n,), and the packed products."""
-        phi = np.asarray(self.phi(thin(distinct(self.hold(x)))))
-        if phi.ndim != 2:
-            raise ValueError(
-                f"phi must return an array of shape (n, M), got shape {phi.shape}; "
-                "return one column per function."
-            )
+        values = thin(distinct(self.hold(x)))
+        phi = self._checked_phi(values)
         m = phi.shape[1]
+        if self._checked_phi(values[:1]).shape[1] != m:
+            raise ValueError(
+                f"phi must return as many columns for one row as for many ({m}), got another "
+                "number; the functions must not depend on the rows asked about."
+            )
         return self._set(packed_table(m), np.arange(m), closest_to_one(phi))
+
+    def _checked_phi(self, x: np.ndarray) -> np.ndarray:
+        """Return ``phi(x)``, or say what is wrong with it."""
+        x.flags.writeable = False  # a phi that writes into its argument would change the data
+        phi = self.phi(x)
+        shape = getattr(phi, "shape", None)
+        if shape is None or len(shape) != 2 or shape[0] != len(x):
+            raise ValueError(
+                f"phi must return an array of shape (n, M), here n = {len(x)}, got "
+                f"{type(phi).__name__ if shape is None else shape}; return one column per function."
+            )
+        phi = np.asarray(phi, dtype=float)
+        if not np.all(np.isfinite(phi)):
+            raise ValueError("phi must return finite numbers, got NaN or infinity; mend it.")
+        return phi
 
     def hold(self, x: Array) -> Array:
         """Return ``x`` with values outside [-1, 1], infinite ones too, moved to the nearer end."""

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace, device, is_numpy_array
 from sklearn.base import clone
 
 from .base import Array, Basis
@@ -128,7 +128,10 @@ class Gapped(Basis):
             return tuple(xp.ones_like(x)[:, None] for _ in rows)
         missing = xp.isnan(x)
         filled = xp.where(missing, xp.full_like(x, self.typical_), x)
-        inner = evaluate(self.basis_, self.basis_.hold(filled))
+        held = self.basis_.hold(filled)
+        if is_numpy_array(held):
+            held.flags.writeable = False  # a phi of the user's must not write into it
+        inner = evaluate(self.basis_, held)
         if self.saw_missing_:  # the typical value filled in has given all other coordinates
             return tuple(
                 xp.concat([xp.astype(missing, a.dtype)[:, None], a], axis=1) for a in inner
