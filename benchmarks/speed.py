@@ -23,6 +23,7 @@ from btnkm import BTNRegressor, Gamma
 from btnkm.bases import Basis, Chebyshev
 from btnkm.core.cavi import Data
 from btnkm.core.cp import pairs
+from btnkm.core.likelihoods import Gaussian
 from btnkm.core.linalg import inverse_cholesky
 from btnkm.core.schedule import Schedule, initial_state
 from btnkm.core.state import Priors
@@ -64,7 +65,10 @@ def make_sweeper(
     )
     priors = Priors(Gamma(1e-3, 1e-3), Gamma(1e-5, 1e-6), Gamma(1.0, 1.0))
     schedule = Schedule()
-    state = initial_state(modes, grams, rank, priors, schedule, np.random.default_rng(0))
+    likelihood = Gaussian(Gamma(1.0, 0.01))
+    state = initial_state(
+        modes, grams, rank, priors, likelihood, schedule, np.random.default_rng(0)
+    )
     data = Data(float(len(y)), float(y @ y))
     sweeper = Sweeper(local.LocalExecutor(chunks, pool), state, data, priors)
     for _ in range(2):
@@ -123,7 +127,9 @@ def measure(n: int, m: int, rank: int, inputs: int, repeats: int, threads: int) 
                 times["bare"].append(time.perf_counter() - begin)
     medians = {name: statistics.median(values) for name, values in times.items()}
     np.testing.assert_allclose(
-        sweepers["product"].state.error, sweepers["packed"].state.error, 1e-6
+        sweepers["product"].state.likelihood.error,
+        sweepers["packed"].state.likelihood.error,
+        1e-6,
     )
     return medians
 

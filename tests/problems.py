@@ -11,6 +11,7 @@ from btnkm import fitting
 from btnkm.bases import Basis, BSpline, Categorical, Chebyshev, Fourier, Gapped, Polynomial
 from btnkm.core import cavi, cp
 from btnkm.core.gamma import Gamma
+from btnkm.core.likelihoods import Gaussian
 from btnkm.core.state import Factor, Priors, State
 from tests import oracle
 
@@ -116,12 +117,16 @@ def make(kinds, rank=2, n=15, seed=0, weighted=False, basis_prior=True, dropped=
         tuple(random_factor(m, rank, rng) for m in sizes),
         tuple(basis),
         random_gamma(rank, rng),
-        Gamma(6.0, 2.0),
-        np.nan,
+        Gaussian(Gamma(6.0, 2.0)),
     )
     data = cavi.Data(float(s.sum()), float(s @ y**2))
     small = Small(bases, codes, features, y, weight, data, priors, state)
-    return small.with_state(replace(state, error=oracle_error(small)))
+    return small.with_state(with_error(state, oracle_error(small)))
+
+
+def with_error(state, error):
+    """Return the state of a Gaussian model with another error, and nothing else changed."""
+    return replace(state, likelihood=replace(state.likelihood, error=error))
 
 
 def phis(small):
@@ -150,7 +155,7 @@ def dense(state, priors):
             for g, (m, _) in zip(state.basis, sizes, strict=True)
         ),
         rank=pair(state.rank, sizes[0][1]),
-        noise=(float(state.noise.shape), float(state.noise.rate)),
+        noise=(float(state.likelihood.noise.shape), float(state.likelihood.noise.rate)),
     )
 
 
@@ -205,8 +210,8 @@ def block(small, d, spread=True):
     second, linear = cp.block_sums(
         small.features[d],
         outside(small, d, spread),
-        small.y,
         small.weight,
+        small.y if small.weight is None else small.weight * small.y,
         mode,
         small.state.n_components,
     )
@@ -217,8 +222,13 @@ def solved(small, d):
     """Return the problem with q(W^(d)) at its optimum (library's update), and its block."""
     b = block(small, d)
     state, _ = cavi.update_factor(small.state, d, b)
-    state, _ = cavi.update_error(state, d, b, small.data)
-    return small.with_state(state), b
+    return small.with_state(with_error(state, error(state, d, b, small.data))), b
+
+
+def error(state, d, b, data):
+    """Return the library's E||y - f||^2, from the block of mode d."""
+    factor = state.factors[d]
+    return b.error(data.square, cp.terms(state.modes[d], factor, spread=1.0), factor)
 
 
 def f_moments(small):

@@ -260,7 +260,7 @@ def test_strict_arrays_agree_with_numpy(kinds, spread):
         around = environments.outside(d, lambda k, into: found[k])
         y, weight = strict(small.y), strict(small.weight)
         for w, w_np in ((weight, small.weight), (None, None)):
-            sums = cp.block_sums(features[d], around, y, w, mode, 3)
+            sums = cp.block_sums(features[d], around, w, y, mode, 3)
             around_np = problems.outside(small, d, spread)
-            numpy_sums = cp.block_sums(small.features[d], around_np, small.y, w_np, mode, 3)
+            numpy_sums = cp.block_sums(small.features[d], around_np, w_np, small.y, mode, 3)
             assert_strict_equal(sums, numpy_sums)

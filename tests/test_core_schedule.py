@@ -14,6 +14,7 @@ from btnkm import fitting
 from btnkm.bases import Chebyshev, Gapped
 from btnkm.core import cavi, cp, schedule
 from btnkm.core.gamma import Gamma
+from btnkm.core.likelihoods import Gaussian
 from btnkm.core.schedule import Schedule
 from btnkm.core.state import Priors
 from btnkm.core.sweeper import Sweeper
@@ -49,6 +50,7 @@ def make_problem(kinds, n, seed, *, weighted=False, gaps=0.0, noise=0.3):
 def make_settings(schedule, rank=3, priors=PRIORS, memory_limit=1.0, n_init=1):
     return fitting.Settings(
         priors=priors,
+        likelihood=Gaussian(Gamma(1.0, 0.01)),
         schedule=schedule,
         smoothness=1.0,
         max_rank=rank,
@@ -124,7 +126,9 @@ def test_the_bound_of_a_fit_is_the_oracles(schedule, weighted):
     for progress in exact_sweeps_with_states(problem, make_settings(schedule)):
         small = as_small(problem, PRIORS, progress.state)
         assert progress.bound == pytest.approx(problems.oracle_elbo(small), rel=1e-8)
-        assert progress.state.error == pytest.approx(problems.oracle_error(small), rel=1e-7)
+        assert progress.state.likelihood.error == pytest.approx(
+            problems.oracle_error(small), rel=1e-7
+        )
         assert progress.rank == progress.state.n_components
 
 
@@ -243,7 +247,7 @@ def test_a_leap_moves_the_means_and_nothing_else():
     for new, at, was in zip(sweeper.state.factors, now.factors, old.factors, strict=True):
         np.testing.assert_allclose(new.mean, at.mean + 3.0 * (at.mean - was.mean))
         assert new.cov is at.cov
-    assert sweeper.state.noise is now.noise
+    assert sweeper.state.likelihood is now.likelihood
 
 
 def test_a_leap_on_trial_is_said_to_be(monkeypatch):
@@ -302,7 +306,7 @@ def assert_same(a, b, **tolerance):
         np.testing.assert_allclose(f.mean / scale, g.mean / scale, atol=1e-10, **tolerance)
         scale = np.max(np.abs(g.cov))
         np.testing.assert_allclose(f.cov / scale, g.cov / scale, atol=1e-10, **tolerance)
-    np.testing.assert_allclose(x.noise.rate, y.noise.rate, **tolerance)
+    np.testing.assert_allclose(x.likelihood.noise.rate, y.likelihood.noise.rate, **tolerance)
 
 
 @pytest.fixture(scope="module")

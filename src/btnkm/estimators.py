@@ -20,14 +20,16 @@ from . import checks, fitting
 from .columns import fit_columns
 from .core import posterior
 from .core.gamma import Gamma
+from .core.likelihoods import Gaussian
 from .core.schedule import Schedule
-from .core.state import Priors
+from .core.state import Priors, State
 from .predictive import PredictiveDistribution, noise_variance
 from .tables import split_columns
 
 Array = np.ndarray
 _DRAWS = 16  # posterior draws of each start behind feature_relevance_
 _PREDICT_NUMBERS = 2**22  # features held at a time in prediction
+_WARM_NOISE = 0.01  # noise variance held in the warm phase, in units of var(y)
 _NOTHING = 0.02  # share of the variance of y under which nothing is said to be found
 _MAX_SMOOTHNESS = 20.0  # (1 + m)^(-2 smoothness) is still far from underflow for m in the hundreds
 
@@ -271,7 +273,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
                 means[k, rows], variances[k, rows] = posterior.predict_moments(
                     term, features.__getitem__
                 )
-        gammas = [(state.noise.shape, state.noise.rate) for state in self.posterior_]
+        gammas = [(tau.shape, tau.rate) for tau in map(_precision, self.posterior_)]
         noise = np.array([noise_variance(a, b) for a, b in gammas])
         return PredictiveDistribution(
             self._y_mean + self._y_scale * means,
@@ -316,7 +318,8 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         for k, state in enumerate(self.posterior_):
             which = np.flatnonzero(chosen == k)
             draws = posterior.draw_weights(state, len(which), rng)
-            precision = rng.gamma(state.noise.shape, 1.0 / state.noise.rate, size=len(which))
+            tau = _precision(state)
+            precision = rng.gamma(tau.shape, 1.0 / tau.rate, size=len(which))
             for rows, features in self._row_blocks(columns):
                 for i, j in enumerate(which):
                     weights = [draw[i] for draw in draws]
@@ -370,6 +373,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         )
         return fitting.Settings(
             priors=priors,
+            likelihood=Gaussian(Gamma(1.0, _WARM_NOISE)),
             schedule=schedule,
             smoothness=float(self.smoothness),
             max_rank=int(self.max_rank),
@@ -423,7 +427,7 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
         self.n_iter_ = len(best.sweeps)
         self.converged_ = result.converged
         self.stop_reason_ = result.stop_reason
-        noise = [noise_variance(s.noise.shape, s.noise.rate) for s in states]
+        noise = [noise_variance(tau.shape, tau.rate) for tau in map(_precision, states)]
         self.noise_std_ = float(self._y_scale * np.sqrt(np.mean(noise)))
         shares = fitting.relevance(
             states, result.averages, _DRAWS, np.random.default_rng(seeds.tolist())
@@ -461,6 +465,12 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
                 rows,
                 [basis.features(codes[rows]) for basis, codes in zip(bases, columns, strict=True)],
             )
+
+
+def _precision(state: State) -> Gamma:
+    """Return q(tau), the precision of the noise."""
+    assert isinstance(state.likelihood, Gaussian)
+    return state.likelihood.noise
 
 
 def _mean_and_scale(y: Array, weight: Array) -> tuple[float, float]:

@@ -15,6 +15,7 @@ from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
 from .core import posterior, schedule
 from .core.cavi import Data
+from .core.likelihoods import Likelihood
 from .core.schedule import Progress, Schedule
 from .core.state import Mode, Priors, State
 from .execution import local
@@ -36,6 +37,7 @@ class Settings:
     """
 
     priors: Priors
+    likelihood: Likelihood  # as the warm phase has it
     schedule: Schedule
     smoothness: float
     max_rank: int
@@ -65,6 +67,7 @@ class Work:
     grams: tuple[Array, ...]  # each mode's average of phi phi^T over the rows
     data: Data
     priors: Priors
+    likelihood: Likelihood
     schedule: Schedule
     rank: int
     seeds: list[np.random.SeedSequence]
@@ -77,6 +80,7 @@ class Work:
             self.grams,
             self.rank,
             self.priors,
+            self.likelihood,
             self.schedule,
             np.random.default_rng(self.seeds[k]),
         )
@@ -161,6 +165,7 @@ def fit(
         grams=tuple(gram for _, gram in averages),
         data=data,
         priors=settings.priors,
+        likelihood=settings.likelihood,
         schedule=how,
         rank=rank,
         seeds=np.random.SeedSequence(seed).spawn(count),

@@ -7,10 +7,11 @@ falls. The sums over rows arrive ready made; nothing here knows rows.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from .cp import Terms, pairs, terms
+from .cp import Terms, pairs
 from .gamma import Gamma
 from .state import Factor, Mode, Priors, State
 
@@ -20,7 +21,7 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 
 @dataclass(frozen=True)
 class Data:
-    """What the bound knows of the targets: sum s_n and sum s_n y_n^2."""
+    """What the engine knows of the targets: sum s_n and sum s_n y_n^2."""
 
     n: float
     square: float
@@ -67,7 +68,7 @@ def update_factor(
     state: State, d: int, block: Block, *, mean_only: bool = False
 ) -> tuple[State, float]:
     """Update q(W^(d)) (eq. 22), without its effect on the error; also return the jitter used."""
-    tau = state.noise.mean
+    tau = state.likelihood.scale
     solve = Factor.solve_mean if mean_only else Factor.solve
     factor, jitter = solve(block.precision(tau, prior_precision(state, d)), tau * block.linear)
     factors = state.factors[:d] + (factor,) + state.factors[d + 1 :]
@@ -92,38 +93,25 @@ def update_rank(state: State, priors: Priors) -> State:
     return replace(state, rank=Gamma(shape, priors.rank.rate + 0.5 * energy))
 
 
-def update_noise(state: State, data: Data, priors: Priors) -> State:
-    """Update q(tau) (eq. 35, with the factor 1/2)."""
-    rate = priors.noise.rate + 0.5 * state.error
-    return replace(state, noise=Gamma(priors.noise.shape + 0.5 * data.n, rate))
-
-
-def update_error(
-    state: State, d: int, block: Block, data: Data, spread: float = 1.0
-) -> tuple[State, Terms]:
-    """Refresh E||y - f||^2 after mode d changed; also return the terms the rows will need."""
-    factor = state.factors[d]
-    term = terms(state.modes[d], factor, spread=spread)
-    error = block.error(data.square, term, factor)
-    # E||y - f||^2 is a sum of squares; rounding alone can take it below zero
-    return replace(state, error=max(error, 0.0)), term
+def update_likelihood(state: State, sums: tuple[Any, ...], data: Data, priors: Priors) -> State:
+    """Update the likelihood's own parameters from what its rows add up to."""
+    likelihood = state.likelihood.learn(sums, data.n, priors.noise)
+    return replace(state, likelihood=likelihood)
 
 
 def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
     """Return the bound's terms by name, every constant included; their sum is the bound."""
-    tau, rank, basis, second = state.noise, state.rank, state.stacked_basis, state.stacked_second
+    rank, basis, second = state.rank, state.stacked_basis, state.stacked_second
     size, n_components = second.shape
     log_prior = size * float(np.sum(rank.log_mean)) - second.size * LOG_2PI
     log_prior -= float(basis.mean @ second @ rank.mean)
     log_det = sum(factor.log_det for factor in state.factors)
     result = {
-        "likelihood": 0.5 * data.n * float(tau.log_mean - LOG_2PI)
-        - 0.5 * float(tau.mean) * state.error,
+        **state.likelihood.terms(data.n, priors.noise),
         "weights": 0.5 * log_prior,
         "entropy": 0.5 * (second.size * (1.0 + LOG_2PI) + log_det),
         "basis": 0.0,
         "rank": -float(np.sum(rank.kl(priors.rank))),
-        "noise": -float(tau.kl(priors.noise)),
     }
     if priors.basis is not None:
         scale = np.concatenate([mode.rate_scale for mode in state.modes])

@@ -237,8 +237,8 @@ class Environments:
 def block_sums(
     features: tuple[Array, Array],
     outside: Moments | None,
-    y: Array,
     weight: Array | None,
+    pull: Array,
     mode: Mode,
     rank: int,
 ) -> tuple[Array, Array]:
@@ -247,9 +247,9 @@ def block_sums(
     Returns
     -------
     second : array of shape (K, P)
-        sum_n s_n psi_k H_p, with H the second moments of the other modes' product.
+        sum_n weight_n psi_k H_p, with H the second moments of the other modes' product.
     linear : array of shape (n_phi, R)
-        sum_n s_n y_n phi_m g_r, with g the means of the other modes' product.
+        sum_n pull_n phi_m g_r, with g the means of the other modes' product.
     """
     phi, psi = features
     xp = array_namespace(phi)
@@ -262,9 +262,8 @@ def block_sums(
         h = xp.concat([g[:, k : k + 1] * g[:, k:] for k in range(rank)], axis=1)
     if weight is not None:
         h = h * weight[:, None]
-        y = y * weight
     # the narrow factor first: BLAS is a third faster so
-    return psi.T @ h, ((g * y[:, None]).T @ phi).T
+    return psi.T @ h, ((g * pull[:, None]).T @ phi).T
 
 
 def contract(product: Moments) -> tuple[Array, Array | None]:

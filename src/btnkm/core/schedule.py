@@ -30,6 +30,7 @@ import numpy as np
 from . import cavi, reduction
 from .cavi import Data
 from .gamma import Gamma
+from .likelihoods import Likelihood
 from .state import Factor, Mode, Priors, State
 from .sweeper import Dropper, Executor, Sweeper
 
@@ -46,8 +47,6 @@ class Schedule:
     Attributes
     ----------
     warm_sweeps : int
-    warm_noise : float
-        Noise variance held in the warm phase, in units of var(y).
     warm_smoothing : float
         The warm phase holds the basis precisions at the prior's to this power: above 1, smoother.
     thaw_sweeps : int
@@ -70,7 +69,6 @@ class Schedule:
     """
 
     warm_sweeps: int = 10
-    warm_noise: float = 0.01
     warm_smoothing: float = 1.0
     thaw_sweeps: int = 0
     initial_power: float = 300.0
@@ -109,6 +107,7 @@ def initial_state(
     grams: tuple[np.ndarray, ...],
     rank: int,
     priors: Priors,
+    likelihood: Likelihood,
     schedule: Schedule,
     rng: np.random.Generator,
 ) -> State:
@@ -131,8 +130,7 @@ def initial_state(
             Gamma(prior.shape, prior.rate * mode.rate_scale ** (schedule.warm_smoothing - 1.0))
             for mode, prior in ((mode, priors.basis_of(mode)) for mode in modes)
         )
-    noise = Gamma(1.0, schedule.warm_noise)
-    return State(modes, tuple(factors), basis, Gamma(np.ones(rank), np.ones(rank)), noise, np.nan)
+    return State(modes, tuple(factors), basis, Gamma(np.ones(rank), np.ones(rank)), likelihood)
 
 
 def run(
@@ -151,7 +149,7 @@ def run(
             bound=sum(terms.values()) if terms else np.nan,
             terms=terms,
             rank=state.n_components,
-            noise_std=float(1.0 / np.sqrt(state.noise.mean)),
+            noise_std=state.likelihood.noise_std,
             seconds=time.perf_counter() - begin,
             jitter=sweeper.jitter,
             state=state,

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .gamma import Gamma
+from .likelihoods import Likelihood
 from .linalg import inverse_cholesky, solve
 
 Array = np.ndarray
@@ -195,7 +196,7 @@ class Priors:
 
 @dataclass(frozen=True)
 class State:
-    """The posterior q(W^(1)) ... q(W^(D)) q(lambda_M) q(lambda_R) q(tau) and its model.
+    """The posterior q(W^(1)) ... q(W^(D)) q(lambda_M) q(lambda_R), its likelihood and its model.
 
     Attributes
     ----------
@@ -205,18 +206,15 @@ class State:
         q(lambda_M) of each mode, parameters of shape (M,).
     rank : Gamma
         q(lambda_R), parameters of shape (R,).
-    noise : Gamma
-        q(tau).
-    error : float
-        E||y - f||^2 under q, with sample weights.
+    likelihood : Likelihood
+        With what is known of its own parameters, such as q(tau).
     """
 
     modes: tuple[Mode, ...]
     factors: tuple[Factor, ...]
     basis: tuple[Gamma, ...]
     rank: Gamma
-    noise: Gamma
-    error: float
+    likelihood: Likelihood
 
     @property
     def n_components(self) -> int:

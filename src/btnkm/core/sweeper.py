@@ -38,6 +38,7 @@ class Sweeper:
         self.jitter = 0.0
         self.last: int | None = None  # the mode solved last
         self.switch(spread=0.0)
+        self.listen()
 
     def switch(self, *, spread: float) -> None:
         """Take this share of the covariances into the moments: none at 0, all at 1."""
@@ -68,6 +69,7 @@ class Sweeper:
         """Go on from another state."""
         self.state = state
         self.refresh()
+        self.listen()
 
     def sweep(self, *, mean_only: bool = False, drop: Sequence[Dropper] = ()) -> None:
         """Update the modes once, from the one solved last, which is left out, to the other end."""
@@ -79,6 +81,7 @@ class Sweeper:
         for d in order:
             self.step(d, mean_only=mean_only, drop=drop)
             self.last = d
+        self.listen()
 
     def step(self, d: int, *, mean_only: bool = False, drop: Sequence[Dropper] = ()) -> None:
         """Update mode d and, in the exact phase, the precisions that hang on it."""
@@ -90,27 +93,53 @@ class Sweeper:
             if smaller is not None:
                 self.state, block = smaller
                 self._solve(d, block)
+        factor = self.state.factors[d]
+        term = cp.terms(self.state.modes[d], factor, spread=self.spread)
         if self.spread:
-            self.state, term = cavi.update_error(self.state, d, block, self.data, self.spread)
-            state = cavi.update_noise(self.state, self.data, self.priors)
+            state = self.state
+            if state.likelihood.fixed:  # the sums at hand have the error in them
+                error = block.error(self.data.square, term, factor)
+                state = cavi.update_likelihood(state, (error,), self.data, self.priors)
             state = cavi.update_basis(state, d, self.priors)
             self.state = cavi.update_rank(state, self.priors)
-        else:
-            term = cp.terms(self.state.modes[d], self.state.factors[d], spread=0.0)
         if self.state.n_components == rank:
             self.terms[d] = term
             self.executor.each(lambda chunk: chunk.environments.changed(d))
         else:
             self.refresh()
 
+    def listen(self) -> None:
+        """Let the rows say what they ask of f as it is now, where that depends on f."""
+        likelihood, d = self.state.likelihood, self.last or 0
+        if likelihood.fixed:
+            return
+
+        def hear(chunk: Any) -> tuple[Array, ...]:
+            here = cp.moments(chunk.features(d), self.terms[d])
+            product = cp.multiply(self._outside(chunk, d), here)
+            assert product is not None
+            mean, square = cp.contract(product)
+            square = mean * mean if square is None else square
+            rows = likelihood.rows(chunk.y, chunk.weight, mean, square)
+            chunk.asks = rows.weight, rows.pull
+            return rows.sums
+
+        sums = self.executor.sum(hear)
+        self.state = cavi.update_likelihood(self.state, sums, self.data, self.priors)
+
+    def _outside(self, chunk: Any, d: int) -> cp.Moments | None:
+        environments: cp.Environments = chunk.environments
+        return environments.outside(
+            d, lambda k, into: cp.moments(chunk.features(k), self.terms[k], into)
+        )
+
     def _sums(self, d: int) -> Block:
-        mode, rank, terms = self.state.modes[d], self.state.n_components, self.terms
+        mode, rank = self.state.modes[d], self.state.n_components
 
         def sums(chunk: Any) -> tuple[Array, Array]:
-            outside = chunk.environments.outside(
-                d, lambda k, into: cp.moments(chunk.features(k), terms[k], into)
-            )
-            return cp.block_sums(chunk.features(d), outside, chunk.y, chunk.weight, mode, rank)
+            outside = self._outside(chunk, d)
+            weight, pull = chunk.asks
+            return cp.block_sums(chunk.features(d), outside, weight, pull, mode, rank)
 
         second, linear = (np.asarray(part) for part in self.executor.sum(sums))
         return Block(mode, second, linear[mode.keep])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any
 
@@ -20,12 +20,20 @@ _BYTES = 8  # of a double
 
 @dataclass
 class Chunk:
-    """One block of rows: targets, weights, features on demand, and its environments."""
+    """One block of rows: targets, sample weights, features on demand, and its environments.
+
+    ``asks`` are the weights and pulls of the likelihood (see core/likelihoods.py).
+    """
 
     features: Callable[[int], tuple[Array, Array]]
     y: Array
     weight: Array | None
     environments: Environments
+    asks: tuple[Array | None, Array] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Ask what least squares would, which is right wherever f does not matter."""
+        self.asks = self.weight, self.y if self.weight is None else self.weight * self.y
 
 
 class Threads(ThreadPoolExecutor):

@@ -1,0 +1,170 @@
+"""Likelihoods: bounds below the truth and tight where they should be, in any model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+from scipy.special import expit
+
+from btnkm import fitting
+from btnkm.bases import Categorical, Chebyshev
+from btnkm.core import posterior
+from btnkm.core.gamma import Gamma
+from btnkm.core.likelihoods import Bernoulli, Gaussian, polya_gamma
+from btnkm.core.schedule import Schedule
+from btnkm.core.state import Priors
+from btnkm.execution import local
+
+PRIORS = Priors(Gamma(1e-3, 1e-3), Gamma(1e-3, 1e-3), Gamma(1.0, 1.0))
+
+
+def expected_log_density(log_density, mean, std):
+    """Return E log p(y | f) for f ~ N(mean, std^2), by quadrature."""
+
+    def integrand(f):
+        return stats.norm.pdf(f, mean, std) * log_density(f)
+
+    return integrate.quad(integrand, mean - 12 * std, mean + 12 * std, epsabs=1e-11)[0]
+
+
+def bernoulli_log(y, f):
+    return np.log(expit(f if y else -f))
+
+
+@pytest.mark.parametrize("offset", [0.0, -2.0, 7.0])
+@pytest.mark.parametrize("y", [0.0, 1.0])
+@pytest.mark.parametrize(("mean", "std"), [(0.0, 1.0), (2.0, 0.3), (-5.0, 2.0), (0.0, 1e-3)])
+def test_bernoulli_bounds_the_expected_log_density(offset, y, mean, std):
+    likelihood = Bernoulli(offset)
+    rows = likelihood.rows(np.array([y]), None, np.array([mean]), np.array([mean**2 + std**2]))
+    truth = expected_log_density(lambda f: bernoulli_log(y, offset + f), mean, std)
+    assert rows.sums[0] <= truth + 1e-10
+    assert rows.sums[0] == pytest.approx(truth, abs=std**2 / 8)  # the curvature is at most 1/4
+
+
+def test_bernoulli_is_exact_where_f_is_known():
+    rng = np.random.default_rng(0)
+    f, y = 3.0 * rng.standard_normal(50), (rng.random(50) < 0.5).astype(float)
+    rows = Bernoulli(0.7).rows(y, None, f, f**2)
+    expected = sum(bernoulli_log(t, 0.7 + v) for t, v in zip(y, f, strict=True))
+    assert rows.sums[0] == pytest.approx(expected)
+
+
+def quadratic(likelihood, rows, f):
+    return likelihood.scale * (rows.pull * f - 0.5 * rows.weight * f**2)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("likelihood", [Bernoulli(-1.3), Gaussian(Gamma(3.0, 2.0))], ids=repr)
+def test_weights_and_pulls_are_slope_and_curvature_of_the_bound(likelihood, weighted):
+    """Where f is known the quadratic touches log p(y | f): same slope; and it stays below."""
+    rng = np.random.default_rng(1)
+    f, y = rng.standard_normal(40), (rng.random(40) < 0.4).astype(float)
+    s = rng.uniform(0.5, 3.0, 40) if weighted else np.ones(40)
+    rows = likelihood.rows(y, s if weighted else None, f, f**2)
+
+    def log_density(f):
+        if isinstance(likelihood, Gaussian):
+            return -0.5 * s * likelihood.scale * (y - f) ** 2
+        return s * np.log(expit((2 * y - 1) * (f - 1.3)))
+
+    step = 1e-5
+    slope = (log_density(f + step) - log_density(f - step)) / (2 * step)
+    found = likelihood.scale * (rows.pull - rows.weight * f)
+    np.testing.assert_allclose(found, slope, atol=1e-7)
+    for away in (-4.0, -0.5, 0.1, 3.0):
+        gain = quadratic(likelihood, rows, f + away) - quadratic(likelihood, rows, f)
+        assert np.all(gain <= log_density(f + away) - log_density(f) + 1e-9)
+
+
+def test_integer_weights_are_repeated_rows():
+    rng = np.random.default_rng(2)
+    mean, y = rng.standard_normal(20), (rng.random(20) < 0.5).astype(float)
+    s = rng.integers(1, 4, 20)
+    for likelihood in (Bernoulli(0.4), Gaussian(Gamma(3.0, 2.0))):
+        weighted = likelihood.rows(y, s.astype(float), mean, mean**2 + 0.3)
+        again = np.repeat(mean, s)
+        repeated = likelihood.rows(np.repeat(y, s), None, again, again**2 + 0.3)
+        np.testing.assert_allclose(weighted.sums, repeated.sums)
+        assert weighted.weight.sum() == pytest.approx(repeated.weight.sum())
+        assert weighted.pull.sum() == pytest.approx(repeated.pull.sum())
+
+
+@pytest.mark.parametrize("c", [0.0, 1e-9, 1e-5, 9.9e-5, 1.01e-4, 0.3, 40.0, 1e4])
+def test_polya_gamma_moments(c):
+    weight, log_cosh = (float(v[0]) for v in polya_gamma(np.array([c])))
+    expected = 0.25 if c == 0 else np.tanh(c / 2) / (2 * c)
+    assert weight == pytest.approx(expected, rel=1e-9)
+    exact = c / 2 - np.log(2) if c > 100 else np.log(np.cosh(c / 2))
+    assert log_cosh == pytest.approx(exact, abs=1e-12 * (1 + c))
+
+
+def classify(n=200, seed=0, weight=None, memory_limit=1.0, **changes):
+    """Fit a Bernoulli model of two numbers and a level; return problem, true log odds, result."""
+    rng = np.random.default_rng(seed)
+    codes = [rng.uniform(-1, 1, n), rng.uniform(-1, 1, n), rng.integers(0, 3, n).astype(float)]
+    f = 4 * codes[0] * codes[1] + codes[2] - 1
+    y = (rng.random(n) < expit(f)).astype(float)
+    bases = [Chebyshev(6).fit(codes[0]), Chebyshev(6).fit(codes[1]), Categorical().fit(codes[2])]
+    settings = fitting.Settings(
+        priors=PRIORS,
+        likelihood=Bernoulli(0.3),
+        schedule=Schedule(**{"warm_sweeps": 4, "max_iter": 30, "plain_sweeps": 4, **changes}),
+        smoothness=1.0,
+        max_rank=4,
+        n_init=2,
+        memory_limit=memory_limit,
+        n_jobs=1,
+        few_rows=0.0,
+    )
+    problem = fitting.Problem(bases, codes, y, weight)
+    return problem, f, fitting.fit(problem, settings, [seed], lambda k, p: None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_bound_never_falls(seed, weighted):
+    weight = np.random.default_rng(seed).uniform(0.2, 3.0, 200) if weighted else None
+    _, _, result = classify(seed=seed, weight=weight, tol=0.0)
+    for start in result.starts:
+        bounds = np.array([p.bound for p in start.sweeps if p.phase == "exact"])
+        assert len(bounds) == 30
+        assert np.all(np.diff(bounds) >= -1e-8 * np.abs(bounds[1:]))
+        assert bounds[-1] > bounds[0]
+
+
+def test_the_blocks_of_rows_change_nothing():
+    sizes = [(6, 11), (6, 11), (3, 3)]
+    with pytest.raises(MemoryError, match="at least") as error:
+        local.make_plan(700, sizes, 4, 2, 1, 0.0)
+    least = 1.01 * float(str(error.value).split("at least ")[1].split()[0])
+    assert local.make_plan(700, sizes, 4, 2, 1, least).block_rows == 64
+    _, _, whole = classify(n=700)
+    _, _, blocks = classify(n=700, memory_limit=least)
+    for a, b in zip(whole.starts, blocks.starts, strict=True):
+        assert a.sweeps[-1].bound == pytest.approx(b.sweeps[-1].bound, rel=1e-10)
+        assert a.sweeps[-1].bound != b.sweeps[-1].bound  # other blocks, other rounding
+
+
+def test_the_bound_of_the_rows_is_that_of_the_posterior():
+    problem, _, result = classify()
+    features = [b.features(c) for b, c in zip(problem.bases, problem.codes, strict=True)]
+    for start in result.starts:
+        terms = posterior.predict_terms(start.state)
+        mean, variance = posterior.predict_moments(terms, features.__getitem__)
+        expected = Bernoulli(0.3).rows(problem.y, None, mean, mean**2 + variance).sums[0]
+        last = start.sweeps[-1]
+        assert last.terms["likelihood"] == pytest.approx(expected, rel=1e-9)
+        assert sum(last.terms.values()) == pytest.approx(last.bound)
+
+
+def test_log_odds_are_recovered():
+    problem, truth, result = classify(n=4000)
+    features = [b.features(c) for b, c in zip(problem.bases, problem.codes, strict=True)]
+    terms = posterior.predict_terms(result.starts[result.best].state)
+    mean, variance = posterior.predict_moments(terms, features.__getitem__)
+    error = 0.3 + mean - truth
+    assert np.corrcoef(mean, truth)[0, 1] > 0.97
+    assert np.sqrt(np.mean(error**2)) < 0.5
+    assert np.mean(np.abs(error) < 2 * np.sqrt(variance)) > 0.8
