@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from scipy.interpolate import BSpline as ScipyBSpline
 from sklearn.base import clone
 
-from btnkm.bases import BASES, Basis, BSpline, Categorical, Chebyshev, Fourier, Gapped, Polynomial
+from btnkm.bases import (
+    BASES,
+    Basis,
+    BSpline,
+    Categorical,
+    Chebyshev,
+    Fourier,
+    Gapped,
+    Polynomial,
+    Spiked,
+)
 from btnkm.bases import missing as missing_module
 
 
@@ -47,7 +57,9 @@ NUMERIC = [
     BSpline(n_basis=1),
 ]
 GAPPED = [Gapped(Chebyshev(n_basis=5)), Gapped(BSpline(n_basis=6)), Gapped(Hinges())]
-EVERY = [*NUMERIC, Categorical(), Hinges(), *GAPPED, Gapped(Categorical())]
+SPIKED = [Spiked(Chebyshev(n_basis=4)), Spiked(BSpline(n_basis=5)), Spiked(Polynomial(n_basis=3))]
+GAPPED_SPIKED = Gapped(Spiked(Chebyshev(n_basis=4)))
+EVERY = [*NUMERIC, Categorical(), Hinges(), *GAPPED, Gapped(Categorical()), *SPIKED, GAPPED_SPIKED]
 numeric = pytest.mark.parametrize("basis", NUMERIC, ids=repr)
 every = pytest.mark.parametrize("basis", EVERY, ids=repr)
 
@@ -64,6 +76,8 @@ def column(basis, n=60):
     x = rng.integers(0, 5, n).astype(float)
     if not isinstance(inner, Categorical):
         x = np.append(rng.uniform(-1, 1, n - 3), [-1.0, 0.0, 1.0])
+    if isinstance(inner, Spiked):
+        x = np.concatenate([x, np.full(90, -1.0), np.full(50, 0.3)])
     if isinstance(basis, Gapped):
         x[::9] = np.nan
     return x
@@ -332,6 +346,41 @@ def test_many_splines_need_little_memory():
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 60e6
+
+
+def test_values_of_many_rows_get_a_function_of_their_own():
+    basis, _ = fitted(Spiked(Chebyshev(n_basis=4)))
+    np.testing.assert_array_equal(basis.spikes_, [-1.0, 0.3])
+    assert (basis.n_functions_, basis.n_products_) == (4 + 2, 7 + 2)
+    phi = basis.phi(np.array([-1.0, 0.3, 0.31, -2.0]))
+    np.testing.assert_array_equal(phi[:, 4:], [[1, 0], [0, 1], [0, 0], [1, 0]])
+
+
+def test_values_as_frequent_as_their_neighbours_are_no_spikes():
+    steady = np.repeat(np.linspace(-1, 1, 30), 60)
+    assert len(Spiked(Chebyshev(n_basis=4)).fit(steady).spikes_) == 0
+    assert len(Spiked(Chebyshev(n_basis=30)).fit(np.append(steady, np.ones(999))).spikes_) == 0
+    rare = np.append(np.linspace(-1, 1, 100), np.ones(20))  # 21 rows say too little
+    assert len(Spiked(Chebyshev(n_basis=4)).fit(rare).spikes_) == 0
+
+
+def test_weights_count_rows_of_spikes():
+    x = np.linspace(-1, 1, 100)
+    weight = np.where(x == x[30], 50.0, 1.0)
+    by_weight = Spiked(Chebyshev(n_basis=4)).fit(x, weight)
+    np.testing.assert_array_equal(by_weight.spikes_, x[30:31])
+    again = Spiked(Chebyshev(n_basis=4)).fit(np.repeat(x, weight.astype(int)))
+    np.testing.assert_array_equal(by_weight.spikes_, again.spikes_)
+    inside = Gapped(Spiked(Chebyshev(n_basis=4))).fit(np.append(x, np.nan), np.append(weight, 1.0))
+    np.testing.assert_array_equal(inside.basis_.spikes_, x[30:31])
+
+
+def test_the_heaviest_spikes_are_kept():
+    x = np.concatenate([np.linspace(-1, 1, 1999), np.repeat(np.linspace(-1, 1, 1999)[::20], 60)])
+    x = np.append(x, np.full(500, x[20]))
+    spikes = Spiked(Chebyshev(n_basis=4)).fit(x).spikes_
+    assert len(spikes) == 50
+    assert x[20] in spikes
 
 
 def test_categorical_unknown_codes_are_zero():

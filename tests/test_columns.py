@@ -306,7 +306,7 @@ def test_integer_column_names_are_names_before_positions():
     fitted = model(basis={1: "bspline", 7: "fourier"}).fit(frame, X[:, 0])
     assert [type(c.basis.basis_).__name__ for c in fitted.columns_] == [
         "BSpline",
-        "Chebyshev",
+        "Spiked",
         "Fourier",
     ]
     assert not hasattr(fitted, "feature_names_in_")
@@ -396,7 +396,7 @@ def test_the_basis_asked_for_is_the_one_used():
     X = np.random.default_rng(1).uniform(size=(50, 3))
     fitted = model(basis={"x0": Hinges(), 2: "fourier"}, n_basis=7).fit(X, X[:, 0])
     kinds = [type(c.basis.basis_).__name__ for c in fitted.columns_]
-    assert kinds == ["Hinges", "Chebyshev", "Fourier"]
+    assert kinds == ["Hinges", "Spiked", "Fourier"]
     assert [c.basis.n_functions_ for c in fitted.columns_] == [3, 7, 7]
 
 
@@ -580,3 +580,16 @@ def test_nothing_warns():
         warnings.simplefilter("error")
         for make, kind in TABLES.values():
             split_columns(make(kind))
+
+
+def test_a_value_that_stands_out_has_an_effect_of_its_own():
+    """Pay is often exactly 0 and means something else than a little pay."""
+    rng = np.random.default_rng(0)
+    pay = np.where(rng.random(800) < 0.3, 0.5, rng.uniform(0, 1, 800).round(3))
+    y = np.where(pay == 0.5, 3.0, 0.0) + pay + 0.1 * rng.standard_normal(800)
+    fitted = model(max_iter=20).fit(pay[:, None], y)
+    near, at = fitted.predict([[0.49], [0.5]])
+    assert at - near > 2.5
+    smooth = model(max_iter=20, basis="chebyshev").fit(pay[:, None], y)
+    near, at = smooth.predict([[0.49], [0.5]])
+    assert at - near < 2.5

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from .bases import BASES, Basis, Categorical, Chebyshev, Gapped
+from .bases import BASES, Basis, Categorical, Chebyshev, Gapped, Spiked
 from .tables import level_name
 
 Array = np.ndarray
@@ -85,7 +85,8 @@ def fit_columns(
     columns, codes = [], []
     for values, name, choice in zip(raw, names, chosen, strict=True):
         if choice is None:
-            choice = Categorical() if values.dtype == object else Chebyshev(n_basis=n_basis)
+            smooth = Spiked(Chebyshev(n_basis=n_basis))
+            choice = Categorical() if values.dtype == object else smooth
         categorical = isinstance(choice, Categorical)
         if values.dtype == object and not categorical:
             values = _numbers(values, name)

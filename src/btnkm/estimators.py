@@ -45,14 +45,15 @@ class BTNRegressor(RegressorMixin, BaseEstimator):
     Parameters
     ----------
     basis : "auto", str, Basis or dict, default="auto"
-        Functions of each input. "auto" takes Chebyshev polynomials for numeric columns and one
-        indicator per level for text and categories (beyond 100 the rarest share one). A name
+        Functions of each input. "auto" takes Chebyshev polynomials for numeric columns, with an
+        indicator for each value that stands out (``bases.Spiked``), and one indicator per level for
+        text and categories (the rarest may share one). A name
         ("chebyshev", "polynomial", "fourier", "bspline", "categorical") or a Basis serves every
         column; a dict from column name or position to one of these overrides "auto" where it has
         an entry.
     n_basis : int, default=20
-        Most functions per input, for bases given by name. A column never gets more than it has
-        distinct values.
+        Most smooth functions per input, for bases given by name. A column never gets more than it
+        has distinct values.
     max_rank : int, default=20
         Components at the start; those that add nothing are dropped.
     n_init : int or "auto", default="auto"

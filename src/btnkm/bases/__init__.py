@@ -7,6 +7,7 @@ from .chebyshev import Chebyshev
 from .fourier import Fourier
 from .missing import Gapped
 from .polynomial import Polynomial
+from .spiked import Spiked
 
 BASES: dict[str, type[Basis]] = {
     "chebyshev": Chebyshev,
@@ -25,4 +26,5 @@ __all__ = [
     "Fourier",
     "Gapped",
     "Polynomial",
+    "Spiked",
 ]

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from .base import Array, Basis
 from .categorical import Categorical
 from .chebyshev import Chebyshev
+from .spiked import Spiked
 
 BLOCK = 65_536  # rows at a time while averaging, so that memory does not grow with n
 
@@ -80,7 +81,10 @@ class Gapped(Basis):
         observed, weight = inner.hold(x[~missing]), weight[~missing]
         if np.ptp(observed) == 0 and not isinstance(inner, Categorical):
             inner = Chebyshev(n_basis=1)  # whatever the basis, one value asks for one constant
-        self.basis_ = inner.fit(observed)
+        if isinstance(inner, Spiked):
+            self.basis_ = inner.fit(observed, weight)
+        else:
+            self.basis_ = inner.fit(observed)
         self.typical_ = inner.typical(observed, weight)
         self.values_ = _evenly_ranked(observed, weight)
         if not self.saw_missing_:
