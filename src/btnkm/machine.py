@@ -1,0 +1,320 @@
+"""What the estimators share: parameters, tables, the fit, moments of f. No mathematics here."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
+
+from . import checks, fitting
+from .columns import fit_columns
+from .core import posterior
+from .core.gamma import Gamma
+from .core.likelihoods import Likelihood
+from .core.schedule import Schedule
+from .core.state import Priors
+from .tables import split_columns
+
+Array = np.ndarray
+_DRAWS = 16  # posterior draws of each start behind feature_relevance_
+_PREDICT_NUMBERS = 2**22  # features held at a time in prediction
+_MAX_SMOOTHNESS = 20.0  # (1 + m)^(-2 smoothness) is still far from underflow for m in the hundreds
+
+
+class Target(NamedTuple):
+    """What an estimator makes of y for the engine."""
+
+    y: Array
+    weight: Array | None
+    likelihood: Likelihood  # as the warm phase has it
+    scale: float  # units of y per unit of the engine's
+    attributes: dict[str, Any]  # to be set once the fit has succeeded
+
+
+class Machine(BaseEstimator):
+    """Base of the estimators; see BTNRegressor for the parameters.
+
+    A subclass says what y may be (``_check_y``), what the engine gets for it (``_target``) and what
+    to add to the results (``_finish``).
+    """
+
+    noise_prior: Gamma | None = None
+
+    def __init__(
+        self,
+        basis: Any = "auto",
+        *,
+        n_basis: int = 20,
+        max_rank: int = 20,
+        n_init: int | str = "auto",
+        max_iter: int = 80,
+        tol: float = 1e-4,
+        warm_sweeps: int = 10,
+        rank_prior: Gamma | None = None,
+        basis_prior: Gamma | str | None = None,
+        smoothness: float = 1.25,
+        prune: bool = True,
+        memory_limit: float = 1.4,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        callback: Callable[[dict[str, Any]], bool | None] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.basis = basis
+        self.n_basis = n_basis
+        self.max_rank = max_rank
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_sweeps = warm_sweeps
+        self.rank_prior = rank_prior
+        self.basis_prior = basis_prior
+        self.smoothness = smoothness
+        self.prune = prune
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callback = callback
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "posterior_")
+
+    def _check_y(self, y: Any) -> Array:
+        """Return y as an array (n,), or say what is wrong with it."""
+        raise NotImplementedError
+
+    def _target(self, y: Array, weight: Array | None) -> Target:
+        """Return what the engine gets for y; rows without weight are left out already."""
+        raise NotImplementedError
+
+    def _finish(self) -> None:
+        """Add to the fitted attributes what only this estimator has."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the posterior to a table X (n, inputs) and targets y (n,).
+
+        Parameters
+        ----------
+        X : array or DataFrame of shape (n, inputs)
+        y : array of shape (n,)
+        sample_weight : array of shape (n,) or None
+            A weight of k counts a row k times; rows of weight 0 are left out.
+        """
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # a fit that fails leaves no half of an older one
+        self._check_parameters()
+        raw, names = split_columns(X)
+        validate_data(self, X, skip_check_array=True)
+        y = self._check_y(y)
+        check_consistent_length(raw[0], y)
+        weight = checks.check_weight(sample_weight, len(y))
+        used = slice(None) if weight is None else weight > 0
+        raw, y = [column[used] for column in raw], y[used]
+        if len(y) < 2:
+            raise ValueError(
+                "X must have at least 2 rows, got 1 sample: one says nothing about a spread; "
+                "give more rows."
+            )
+        target = self._target(y, None if weight is None else weight[used])
+        ones = np.ones(len(y)) if target.weight is None else target.weight
+
+        columns, codes = fit_columns(raw, names, ones, self.basis, self.n_basis)
+        # a constant input only scales the others: the network does without it
+        active = [j for j, c in enumerate(columns) if not _is_constant(c.basis, codes[j])] or [0]
+        del raw
+        seeds = check_random_state(self.random_state).randint(2**31, size=4)
+
+        problem = fitting.Problem(
+            bases=[columns[j].basis for j in active],
+            codes=[codes[j] for j in active],
+            y=target.y,
+            weight=target.weight,
+        )
+        history: list[dict[str, Any]] = []
+        result = fitting.fit(
+            problem,
+            self._settings(target.likelihood),
+            seed=[int(s) for s in seeds],
+            observe=self._observer(history, target.scale),
+        )
+        self.columns_, self._active = columns, active
+        self.history_ = sorted(history, key=lambda entry: (entry["start"], entry["sweep"]))
+        for name, value in target.attributes.items():
+            setattr(self, name, value)
+        self._set_results(result, seeds)
+        self._finish()
+        return self
+
+    def _check_parameters(self) -> None:
+        """Raise one clear sentence for a parameter that cannot be."""
+        for name, low in [("n_basis", 1), ("max_rank", 1), ("max_iter", 1), ("warm_sweeps", 0)]:
+            checks.check_integer(name, getattr(self, name), low)
+        if isinstance(self.n_init, str) and self.n_init != "auto":
+            raise ValueError(
+                f"n_init must be an integer >= 1 or 'auto', got {self.n_init!r}; use 'auto'."
+            )
+        if not isinstance(self.n_init, str):
+            checks.check_integer("n_init", self.n_init, 1)
+        if not isinstance(self.verbose, bool):
+            checks.check_integer("verbose", self.verbose, 0)
+        if not isinstance(self.prune, bool | np.bool_):
+            raise ValueError(f"prune must be True or False, got {self.prune!r}; leave it at True.")
+        if self.callback is not None and not callable(self.callback):
+            raise ValueError(
+                f"callback must be a function of one argument or None, got {self.callback!r}; "
+                "see history_ for what it receives."
+            )
+        for name in ("tol", "smoothness", "memory_limit"):
+            checks.check_number(name, getattr(self, name))
+        if self.smoothness > _MAX_SMOOTHNESS:
+            raise ValueError(
+                f"smoothness must be at most {_MAX_SMOOTHNESS:g}, got {self.smoothness!r}: no "
+                "function but the constant is left beyond; leave it out for the default."
+            )
+
+    def _settings(self, likelihood: Likelihood) -> fitting.Settings:
+        """Return the parameters as the fit wants them."""
+        basis = None
+        if not (isinstance(self.basis_prior, str) and self.basis_prior == "off"):
+            basis = checks.check_gamma("basis_prior", self.basis_prior, Gamma(1.0, 1.0))
+        priors = Priors(
+            checks.check_gamma("noise_prior", self.noise_prior, Gamma(1e-6, 1e-6)),
+            checks.check_gamma("rank_prior", self.rank_prior, Gamma(1e-5, 1e-6)),
+            basis,
+        )
+        schedule = Schedule(
+            warm_sweeps=int(self.warm_sweeps),
+            max_iter=int(self.max_iter),
+            tol=float(self.tol),
+            drop_components=bool(self.prune),
+            drop_functions=bool(self.prune),
+        )
+        return fitting.Settings(
+            priors=priors,
+            likelihood=likelihood,
+            schedule=schedule,
+            smoothness=float(self.smoothness),
+            max_rank=int(self.max_rank),
+            n_init=self.n_init if isinstance(self.n_init, str) else int(self.n_init),
+            memory_limit=float(self.memory_limit),
+            n_jobs=self.n_jobs,
+        )
+
+    def _observer(
+        self, history: list[dict[str, Any]], scale: float
+    ) -> Callable[[int, Any], bool | None]:
+        """Return what to do after each sweep: keep the history, print, ask the callback."""
+
+        def observe(start: int, progress: Any) -> bool | None:
+            entry = {
+                "start": start,
+                "sweep": progress.sweep,
+                "phase": progress.phase,
+                "bound": progress.bound,
+                "terms": progress.terms,
+                "rank": progress.rank,
+                "noise_std": progress.noise_std * scale,
+                "seconds": progress.seconds,
+                "jitter": progress.jitter,
+                "trial": progress.trial,
+            }
+            if progress.sweep == 1:  # a start that is run anew: its helper had failed
+                history[:] = [old for old in history if old["start"] != start]
+            history.append(entry)
+            if self.verbose and (self.verbose > 1 or progress.sweep % 10 == 0):
+                bound = f"{progress.bound:.3f}" if progress.phase == "exact" else "-"
+                print(
+                    f"start {start:2d}  sweep {progress.sweep:4d}  {progress.phase:5s}  "
+                    f"bound {bound:>14s}  rank {progress.rank:3d}  "
+                    f"noise {entry['noise_std']:9.3g}  {progress.seconds:7.1f} s"
+                )
+            return None if self.callback is None else self.callback(dict(entry))
+
+        return observe
+
+    def _set_results(self, result: fitting.Result, seeds: Array) -> None:
+        best = result.starts[result.best]
+        exact = [p for p in best.sweeps if p.phase == "exact"]
+        states = tuple(s.state for s in result.starts)
+        self.ranks_ = np.array([s.sweeps[-1].rank for s in result.starts])
+        self.rank_ = int(self.ranks_[result.best])
+        self.n_basis_ = np.ones(len(self.columns_), dtype=int)
+        self.n_basis_[self._active] = [len(m.keep) for m in best.state.modes]
+        self.lower_bounds_ = np.array([p.bound for p in exact])
+        self.lower_bound_ = float(self.lower_bounds_[-1])
+        self.n_iter_ = len(best.sweeps)
+        self.converged_ = result.converged
+        self.stop_reason_ = result.stop_reason
+        shares = fitting.relevance(
+            states, result.averages, _DRAWS, np.random.default_rng(seeds.tolist())
+        )
+        self.feature_relevance_, self.feature_relevance_std_ = np.zeros((2, len(self.columns_)))
+        self.feature_relevance_[self._active] = shares.mean(axis=0)
+        self.feature_relevance_std_[self._active] = shares.std(axis=0)
+        self.posterior_ = states
+        if result.interrupted:
+            warnings.warn(self.stop_reason_, ConvergenceWarning, stacklevel=3)
+
+    def _columns_of(self, X: Any) -> list[Array]:
+        """Return the coordinates of new rows in the network's inputs."""
+        check_is_fitted(self)
+        raw, _ = split_columns(X)
+        validate_data(self, X, reset=False, skip_check_array=True)
+        return [self.columns_[j].encode(raw[j]) for j in self._active]
+
+    def _row_blocks(self, columns: list[Array]) -> Iterator[tuple[slice, list[Any]]]:
+        """Yield blocks of rows with phi and psi of the network's inputs."""
+        bases = [self.columns_[j].basis for j in self._active]
+        width = sum(basis.n_functions_ + basis.n_products_ for basis in bases)
+        size = int(np.clip(_PREDICT_NUMBERS // width, 64, 4096))
+        for start in range(0, len(columns[0]), size):
+            rows = slice(start, start + size)
+            yield (
+                rows,
+                [basis.features(codes[rows]) for basis, codes in zip(bases, columns, strict=True)],
+            )
+
+    def _means(self, X: Any) -> Array:
+        """Return E[f] of every start and row: (S, n)."""
+        columns = self._columns_of(X)
+        terms = [posterior.predict_terms(state) for state in self.posterior_]
+        means = np.empty((len(terms), len(columns[0])))
+        for rows, features in self._row_blocks(columns):
+            for k, term in enumerate(terms):
+                means[k, rows] = posterior.predict_mean(term, features.__getitem__)
+        return means
+
+    def _moments(self, X: Any) -> tuple[Array, Array]:
+        """Return E[f] and Var[f] of every start and row: (S, n) each."""
+        columns = self._columns_of(X)
+        terms = [posterior.predict_terms(state) for state in self.posterior_]
+        means, variances = np.empty((2, len(terms), len(columns[0])))
+        for rows, features in self._row_blocks(columns):
+            for k, term in enumerate(terms):
+                means[k, rows], variances[k, rows] = posterior.predict_moments(
+                    term, features.__getitem__
+                )
+        return means, variances
+
+
+def _is_constant(basis: Any, codes: Array) -> bool:
+    """Tell whether the only function of an input takes one value on the training rows."""
+    return basis.n_functions_ == 1 and float(np.ptp(basis.phi(codes))) < 1e-12
