@@ -15,14 +15,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from btnkm import BTNRegressor, Gamma
+from btnkm import BTNClassifier, BTNRegressor, Gamma
 from btnkm.bases import Chebyshev
 
 SMALL = {"n_init": 1, "max_iter": 10, "max_rank": 5, "n_basis": 8, "random_state": 0}
 
 
 @pytest.mark.filterwarnings("ignore:no input was found")  # pure noise, or few rows
-@parametrize_with_checks([BTNRegressor(**SMALL)])
+@parametrize_with_checks([BTNRegressor(**SMALL), BTNClassifier(**SMALL)])
 def test_sklearn_checks(estimator, check):
     check(estimator)
 

@@ -6,14 +6,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import bases
     from .core.gamma import Gamma
-    from .estimators import BTNRegressor
+    from .estimators import BTNClassifier, BTNRegressor
     from .predictive import PredictiveDistribution
 
 __version__ = "0.1.0"
 
-__all__ = ["BTNRegressor", "Gamma", "PredictiveDistribution", "__version__", "bases"]
+__all__ = [
+    "BTNClassifier",
+    "BTNRegressor",
+    "Gamma",
+    "PredictiveDistribution",
+    "__version__",
+    "bases",
+]
 
 _HOME = {
+    "BTNClassifier": "btnkm.estimators",
     "BTNRegressor": "btnkm.estimators",
     "Gamma": "btnkm.core.gamma",
     "PredictiveDistribution": "btnkm.predictive",

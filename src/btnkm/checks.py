@@ -6,6 +6,7 @@ import numbers
 from typing import Any
 
 import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_array, column_or_1d
 
 Array = np.ndarray
@@ -77,6 +78,19 @@ def check_target(name: str, y: Any) -> Array:
         raise ValueError(
             f"y must lie within 1e150 of zero, got {np.max(np.abs(y)):.3g}; use another unit."
         )
+    return y
+
+
+def check_labels(name: str, y: Any) -> Array:
+    """Return y as an array of labels, or say what is wrong with it; ``name`` is the estimator's."""
+    if y is None:
+        raise ValueError(f"{name} requires y to be passed, but the target y is None")
+    y = np.asarray(column_or_1d(y, warn=True))
+    if y.dtype.kind == "O" and any(v is None or v != v for v in y.tolist()):
+        raise ValueError("y must have a label in every row, got missing ones; leave them out.")
+    if y.dtype.kind not in "OUSmM":
+        y = check_array(y, dtype=None, ensure_2d=False, input_name="y")
+    check_classification_targets(y)
     return y
 
 
