@@ -51,6 +51,46 @@ def test_bernoulli_is_exact_where_f_is_known():
     assert rows.sums[0] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("spread", [0.0, 2.0])
+def test_slope_and_curvature_of_the_offset(spread):
+    rng = np.random.default_rng(4)
+    f, y = rng.standard_normal(30), (rng.random(30) < 0.2).astype(float)
+    s, square = rng.uniform(0.5, 2.0, 30), f**2 + spread
+
+    def sums(offset):
+        return np.array(Bernoulli(offset).rows(y, s, f, square).sums)
+
+    step = 1e-4
+    below, here, above = sums(0.4 - step), sums(0.4), sums(0.4 + step)
+    assert (above[0] - below[0]) / (2 * step) == pytest.approx(here[1], rel=1e-6)
+    assert -(above[1] - below[1]) / (2 * step) == pytest.approx(here[2], rel=1e-6)
+
+
+@pytest.mark.parametrize("offset", [0.0, -8.0])
+@pytest.mark.parametrize("scale", [0.1, 6.0])
+def test_newton_converges_from_anywhere(offset, scale):
+    """A linear model fitted by its weights and pulls ends where the likelihood is highest."""
+    rng = np.random.default_rng(6)
+    x = np.stack([np.ones(4000), rng.standard_normal(4000)], axis=1)
+    y = (rng.random(4000) < expit(x @ [offset + 1.0, 1.5])).astype(float)
+    w = scale * rng.standard_normal(2)
+    for _ in range(25):
+        weight, pull = Bernoulli(offset).newton(y, None, x @ w)
+        w = np.linalg.solve(x.T @ (weight[:, None] * x), x.T @ pull)
+    slope = x.T @ (y - expit(x @ w + offset))
+    np.testing.assert_allclose(slope, 0.0, atol=1e-3)
+
+
+def test_proposals_find_the_best_offset():
+    rng = np.random.default_rng(5)
+    f, y = rng.standard_normal(500), (rng.random(500) < 0.01).astype(float)
+    likelihood = Bernoulli(0.0)
+    for _ in range(12):
+        sums = likelihood.rows(y, None, f, f**2).sums
+        likelihood = likelihood.learn(sums, 500.0, Gamma(1.0, 1.0)).propose(sums)
+    assert expit(f + likelihood.offset).sum() == pytest.approx(y.sum(), rel=1e-6)
+
+
 def quadratic(likelihood, rows, f):
     return likelihood.scale * (rows.pull * f - 0.5 * rows.weight * f**2)
 
@@ -144,7 +184,7 @@ def test_the_blocks_of_rows_change_nothing():
     _, _, blocks = classify(n=700, memory_limit=least)
     for a, b in zip(whole.starts, blocks.starts, strict=True):
         assert a.sweeps[-1].bound == pytest.approx(b.sweeps[-1].bound, rel=1e-10)
-        assert a.sweeps[-1].bound != b.sweeps[-1].bound  # other blocks, other rounding
+        assert a.state.likelihood != b.state.likelihood  # other blocks, other rounding
 
 
 def test_the_bound_of_the_rows_is_that_of_the_posterior():
@@ -153,7 +193,8 @@ def test_the_bound_of_the_rows_is_that_of_the_posterior():
     for start in result.starts:
         terms = posterior.predict_terms(start.state)
         mean, variance = posterior.predict_moments(terms, features.__getitem__)
-        expected = Bernoulli(0.3).rows(problem.y, None, mean, mean**2 + variance).sums[0]
+        likelihood = start.state.likelihood
+        expected = likelihood.rows(problem.y, None, mean, mean**2 + variance).sums[0]
         last = start.sweeps[-1]
         assert last.terms["likelihood"] == pytest.approx(expected, rel=1e-9)
         assert sum(last.terms.values()) == pytest.approx(last.bound)
@@ -164,7 +205,7 @@ def test_log_odds_are_recovered():
     features = [b.features(c) for b, c in zip(problem.bases, problem.codes, strict=True)]
     terms = posterior.predict_terms(result.starts[result.best].state)
     mean, variance = posterior.predict_moments(terms, features.__getitem__)
-    error = 0.3 + mean - truth
+    error = result.starts[result.best].state.likelihood.offset + mean - truth
     assert np.corrcoef(mean, truth)[0, 1] > 0.97
     assert np.sqrt(np.mean(error**2)) < 0.5
     assert np.mean(np.abs(error) < 2 * np.sqrt(variance)) > 0.8

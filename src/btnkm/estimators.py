@@ -377,7 +377,7 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
             weight = by_class if weight is None else weight * by_class
         share = float(np.average(codes, weights=weight))
         offset = float(np.log(share) - np.log1p(-share))
-        attributes = {"classes_": classes, "_offset": offset}
+        attributes = {"classes_": classes}
         return Target(codes.astype(float), weight, Bernoulli(offset), np.nan, attributes)
 
     def decision_function(self, X: Any, return_std: bool = False) -> Any:
@@ -399,7 +399,8 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         first, second = self._probabilities(means, variances)
         log_odds = np.log(second) - np.log(first)
         if return_std:
-            return log_odds, np.sqrt(variances.mean(axis=0) + means.var(axis=0))
+            spread = (means + self._offsets).var(axis=0)
+            return log_odds, np.sqrt(variances.mean(axis=0) + spread)
         return log_odds
 
     def predict_proba(self, X: Any) -> Array:
@@ -410,9 +411,14 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         """Return the logarithms of ``predict_proba``: (n, 2)."""
         return np.log(self.predict_proba(X))
 
+    @property
+    def _offsets(self) -> Array:
+        """What f departs from in every start: (S, 1)."""
+        return np.array([[_offset(state)] for state in self.posterior_])
+
     def _probabilities(self, means: Array, variances: Array) -> Array:
         """Return the probabilities of both classes, each to its last digits: (2, n)."""
-        log_odds = self._offset + means
+        log_odds = means + self._offsets
         both = [expected_sigmoid(sign * log_odds, variances).mean(axis=0) for sign in (-1, 1)]
         return np.maximum(both, np.finfo(float).tiny)
 
@@ -429,7 +435,7 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         means, variances = self._moments(X)
         normal = np.full(len(means), 1e9)  # degrees of freedom: a normal distribution
         log_odds = PredictiveDistribution(
-            self._offset + means, np.maximum(variances, 1e-300), np.zeros(len(means)), normal
+            means + self._offsets, np.maximum(variances, 1e-300), np.zeros(len(means)), normal
         )
         return np.asarray(expit(log_odds.interval(level)))
 
@@ -438,6 +444,12 @@ def _precision(state: State) -> Gamma:
     """Return q(tau), the precision of the noise."""
     assert isinstance(state.likelihood, Gaussian)
     return state.likelihood.noise
+
+
+def _offset(state: State) -> float:
+    """Return what f departs from."""
+    assert isinstance(state.likelihood, Bernoulli)
+    return state.likelihood.offset
 
 
 def _mean_and_scale(y: Array, weight: Array) -> tuple[float, float]:

@@ -33,7 +33,8 @@ _INTERPRETER = 50 * 2**20  # bytes of a helper before it has any work
 class Settings:
     """Everything that shapes a fit, checked.
 
-    Below ``few_rows`` rows per basis function, all inputs together, starts go gently.
+    Below ``few_rows`` rows per basis function, all inputs together, starts go gently; a row counts
+    for what its likelihood is worth.
     """
 
     priors: Priors
@@ -148,10 +149,11 @@ def fit(
     weight = np.ones(n) if problem.weight is None else problem.weight
     data = Data(float(np.sum(weight)), float(weight @ problem.y**2))
     how = settings.schedule
-    if how.warm_sweeps and data.n < settings.few_rows * sum(m for m, _ in sizes):
+    worth = settings.likelihood.worth * data.n
+    if how.warm_sweeps and worth < settings.few_rows * sum(m for m, _ in sizes):
         # a rough start interpolates, and covariances all at once outweigh the data: nothing is
         # found then where there is much to find (docs/experiments.md)
-        how = replace(how, warm_smoothing=3.0, thaw_sweeps=12)
+        how = replace(how, warm_smoothing=settings.likelihood.gentle, thaw_sweeps=12)
     modes = tuple(make_mode(basis, settings.smoothness) for basis in problem.bases)
     chunks = local.make_chunks(plan, problem.bases, problem.codes, problem.y, problem.weight)
     averages = [

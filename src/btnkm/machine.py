@@ -240,11 +240,13 @@ class Machine(BaseEstimator):
                 history[:] = [old for old in history if old["start"] != start]
             history.append(entry)
             if self.verbose and (self.verbose > 1 or progress.sweep % 10 == 0):
+                noise = entry["noise_std"]
+                noise = "" if np.isnan(noise) else f"noise {noise:9.3g}  "
                 bound = f"{progress.bound:.3f}" if progress.phase == "exact" else "-"
                 print(
                     f"start {start:2d}  sweep {progress.sweep:4d}  {progress.phase:5s}  "
                     f"bound {bound:>14s}  rank {progress.rank:3d}  "
-                    f"noise {entry['noise_std']:9.3g}  {progress.seconds:7.1f} s"
+                    f"{noise}{progress.seconds:7.1f} s"
                 )
             return None if self.callback is None else self.callback(dict(entry))
 

@@ -7,8 +7,9 @@ quadratic in f_n,
 
 so that an update of W sees a weighted linear model whatever the likelihood. ``rows`` gives weights
 and pulls at their best for the moments of f, and what adds up over rows; ``learn`` takes the sums
-and returns the likelihood with its own parameters updated; ``terms`` are its part of the bound. A
-new likelihood is one class with these. Sample weights s_n multiply all that a row says.
+and returns the likelihood with its own parameters updated; ``propose`` may name other parameters,
+which are taken if the bound is higher with them; ``terms`` are its part of the bound. A new
+likelihood is one class with these. Sample weights s_n multiply all that a row says.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Likelihood(Protocol):
     """What the engine needs of a likelihood."""
 
     fixed: ClassVar[bool]  # whether weights and pulls are the same for every f
+    worth: ClassVar[float]  # the largest weight of a row, which tells how much it can say
+    gentle: ClassVar[float]  # power of the smoothness prior in the warm phase where rows are few
 
     @property
     def scale(self) -> float:
@@ -51,6 +54,12 @@ class Likelihood(Protocol):
 
     def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> Self:
         """Return the likelihood after the rows' sums; ``n`` adds up s, ``prior`` is the noise's."""
+
+    def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:
+        """Return weights and pulls for a warm phase, where speed counts and no bound is kept."""
+
+    def propose(self, sums: tuple[Any, ...]) -> Self | None:
+        """Return the likelihood with parameters that may be better, or None."""
 
     def terms(self, n: float, prior: Gamma) -> dict[str, float]:
         """Return its terms of the bound by name."""
@@ -69,6 +78,8 @@ class Gaussian:
     """
 
     fixed: ClassVar[bool] = True
+    worth: ClassVar[float] = 1.0
+    gentle: ClassVar[float] = 3.0
     noise: Gamma
     error: float = np.nan
 
@@ -93,6 +104,14 @@ class Gaussian:
         error = max(float(sums[0]), 0.0)  # a sum of squares; rounding alone can take it below zero
         return Gaussian(Gamma(prior.shape + 0.5 * n, prior.rate + 0.5 * error), error)
 
+    def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:
+        """Return s and s y: least squares is Newton's method."""
+        s = array_namespace(f).ones_like(f) if s is None else s
+        return s, s * y
+
+    def propose(self, sums: tuple[Any, ...]) -> None:
+        """Return nothing: q(tau) is at its best."""
+
     def terms(self, n: float, prior: Gamma) -> dict[str, float]:
         """Return E log p(y | f, tau) and -KL(q(tau) || p(tau))."""
         tau = self.noise
@@ -113,12 +132,16 @@ class Bernoulli:
     Attributes
     ----------
     offset : float
-        What f departs from: the log odds of all rows together, so that a rare class is not news.
+        What f departs from, to begin with the log odds of all rows together. It moves to where the
+        bound is highest: the bound of a row is far more curved than the truth where a class is
+        rare, and f alone would take hundreds of sweeps to find its level.
     value : float
         The bound of the rows, at the best c.
     """
 
     fixed: ClassVar[bool] = False
+    worth: ClassVar[float] = 0.25
+    gentle: ClassVar[float] = 1.5  # more would outweigh rows that say so little
     offset: float = 0.0
     value: float = np.nan
 
@@ -126,18 +149,48 @@ class Bernoulli:
     noise_std: ClassVar[float] = np.nan
 
     def rows(self, y: Array, s: Array | None, mean: Array, square: Array) -> Rows:
-        """Return weight s w, pull s (y - 1/2 - w offset) and the bound of the rows."""
+        """Return weight s w, pull s (y - 1/2 - w offset), and the bound of the rows.
+
+        Its slope and curvature in the offset, with c following, are summed as well.
+        """
         xp = array_namespace(mean)
         s = xp.ones_like(mean) if s is None else s
-        o = self.offset
-        c = xp.sqrt(xp.clip(square + 2.0 * o * mean + o * o, 0.0))
-        w, log_cosh = polya_gamma(c)
-        value = (y - 0.5) * (mean + o) - LOG_2 - log_cosh
-        return Rows(s * w, s * (y - 0.5 - w * o), (xp.sum(s * value),))
+        x = mean + self.offset
+        c2 = xp.clip(square - mean * mean, 0.0) + x * x
+        w, log_cosh = polya_gamma(xp.sqrt(c2))
+        value = (y - 0.5) * x - LOG_2 - log_cosh
+        slope = y - 0.5 - w * x
+        known = x * x / xp.where(c2 > 0.0, c2, xp.ones_like(c2))  # 1 where f has no variance
+        curvature = w * (1.0 - known) + known * (0.25 - w * w * c2)
+        sums = tuple(xp.sum(s * part) for part in (value, slope, curvature))
+        return Rows(s * w, s * (y - 0.5 - w * self.offset), sums)
 
     def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> Bernoulli:
-        """Keep the bound of the rows; there is nothing else to learn."""
+        """Keep the bound of the rows."""
         return replace(self, value=float(sums[0]))
+
+    def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:
+        """Return weights between the curvature p (1 - p) and the bound's w, and their pulls.
+
+        w is far above the curvature where the offset alone makes y likely: where a class is rare, a
+        random start would outlive the warm phase. So w counts at f, not at offset + f, and in
+        proportion to the curvature at f = 0. A surprise has little curvature and a large slope, and
+        would be overshot: it keeps all of w, in the measure it is one.
+        """
+        xp = array_namespace(f)
+        s = xp.ones_like(f) if s is None else s
+        x = f + self.offset
+        p = 0.5 * (1.0 + xp.tanh(0.5 * x))
+        at_zero = 1.0 - np.tanh(0.5 * self.offset) ** 2  # 4 p (1 - p) at f = 0
+        weight = xp.maximum(p * (1.0 - p), polya_gamma(xp.abs(x))[0] * xp.abs(y - p))
+        weight = xp.maximum(weight, at_zero * polya_gamma(xp.abs(f))[0])
+        return s * weight, s * (y - p + weight * f)
+
+    def propose(self, sums: tuple[Any, ...]) -> Bernoulli | None:
+        """Return the offset one step of Newton's method away, at most 2."""
+        _, slope, curvature = (float(part) for part in sums)
+        step = slope / max(curvature, np.finfo(float).tiny)
+        return replace(self, offset=self.offset + float(np.clip(step, -2.0, 2.0)))
 
     def terms(self, n: float, prior: Gamma) -> dict[str, float]:
         """Return the bound of the rows."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from . import cavi, cp
 from .cavi import Block, Data
+from .likelihoods import Likelihood
 from .state import Priors, State
 
 Array = Any
@@ -38,12 +39,12 @@ class Sweeper:
         self.jitter = 0.0
         self.last: int | None = None  # the mode solved last
         self.switch(spread=0.0)
-        self.listen()
 
     def switch(self, *, spread: float) -> None:
         """Take this share of the covariances into the moments: none at 0, all at 1."""
         self.spread = spread
         self.refresh()
+        self.listen()
 
     def refresh(self) -> None:
         """Make every mode's terms anew and forget the environments."""
@@ -110,22 +111,43 @@ class Sweeper:
 
     def listen(self) -> None:
         """Let the rows say what they ask of f as it is now, where that depends on f."""
-        likelihood, d = self.state.likelihood, self.last or 0
-        if likelihood.fixed:
+        d = self.last or 0
+        if self.state.likelihood.fixed:
             return
 
-        def hear(chunk: Any) -> tuple[Array, ...]:
+        def look(chunk: Any) -> tuple[Array, ...]:
             here = cp.moments(chunk.features(d), self.terms[d])
             product = cp.multiply(self._outside(chunk, d), here)
             assert product is not None
             mean, square = cp.contract(product)
-            square = mean * mean if square is None else square
-            rows = likelihood.rows(chunk.y, chunk.weight, mean, square)
-            chunk.asks = rows.weight, rows.pull
-            return rows.sums
+            chunk.f = mean, mean * mean if square is None else square
+            return self._ask(chunk, self.state.likelihood)
 
-        sums = self.executor.sum(hear)
-        self.state = cavi.update_likelihood(self.state, sums, self.data, self.priors)
+        sums = self.executor.sum(look)
+        learned = cavi.update_likelihood(self.state, sums, self.data, self.priors)
+        other = learned.likelihood.propose(sums) if self.spread else None
+        if other is not None:
+            sums = self.executor.sum(lambda chunk: self._ask(chunk, other))
+            tried = replace(learned, likelihood=other)
+            tried = cavi.update_likelihood(tried, sums, self.data, self.priors)
+            before, after = (
+                sum(s.likelihood.terms(self.data.n, self.priors.noise).values())
+                for s in (learned, tried)
+            )
+            if after >= before:
+                learned = tried
+            else:
+                self.executor.sum(lambda chunk: self._ask(chunk, learned.likelihood))
+        self.state = learned
+
+    def _ask(self, chunk: Any, likelihood: Likelihood) -> tuple[Array, ...]:
+        """Give a block of rows the weights and pulls of this likelihood; return its sums."""
+        mean, square = chunk.f
+        rows = likelihood.rows(chunk.y, chunk.weight, mean, square)
+        chunk.asks = rows.weight, rows.pull
+        if not self.spread:
+            chunk.asks = likelihood.newton(chunk.y, chunk.weight, mean)
+        return rows.sums
 
     def _outside(self, chunk: Any, d: int) -> cp.Moments | None:
         environments: cp.Environments = chunk.environments

@@ -22,7 +22,8 @@ _BYTES = 8  # of a double
 class Chunk:
     """One block of rows: targets, sample weights, features on demand, and its environments.
 
-    ``asks`` are the weights and pulls of the likelihood (see core/likelihoods.py).
+    ``asks`` are the weights and pulls of the likelihood (see core/likelihoods.py), ``f`` the
+    moments of f that they were made for.
     """
 
     features: Callable[[int], tuple[Array, Array]]
@@ -30,6 +31,7 @@ class Chunk:
     weight: Array | None
     environments: Environments
     asks: tuple[Array | None, Array] = field(init=False)
+    f: tuple[Array, Array] | None = None
 
     def __post_init__(self) -> None:
         """Ask what least squares would, which is right wherever f does not matter."""

@@ -1,0 +1,260 @@
+"""BTNClassifier from outside: probabilities that are right, labels of all kinds, odd classes."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import integrate, stats
+from scipy.special import expit
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+
+from btnkm import BTNClassifier, Gamma
+from btnkm.bases import Chebyshev
+from btnkm.predictive import expected_sigmoid
+
+SMALL = {"n_init": 1, "max_iter": 20, "max_rank": 5, "n_basis": 8, "random_state": 0}
+
+
+def model(**changes):
+    return BTNClassifier(**{**SMALL, **changes})
+
+
+def draw(n=400, seed=0):
+    """Return inputs, labels and the true probability of the label 1."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 3))
+    p = expit(4 * X[:, 0] * X[:, 1] + 2 * X[:, 2] - 0.5)
+    return X, (rng.random(n) < p).astype(int), p
+
+
+@pytest.fixture(scope="module")
+def data():
+    return draw()
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    return model(n_init=2).fit(*data[:2])
+
+
+@pytest.mark.parametrize("mean", [-30.0, -3.0, 0.0, 0.5, 6.0])
+@pytest.mark.parametrize("std", [0.0, 1e-3, 1.0, 4.0, 10.0])
+def test_expected_sigmoid_is_the_integral(mean, std):
+    found = float(expected_sigmoid(np.array([mean]), np.array([std**2]))[0])
+    if std == 0:
+        assert found == pytest.approx(expit(mean), rel=1e-12)
+        return
+
+    def integrand(z):
+        return stats.norm.pdf(z) * expit(mean + std * z)
+
+    truth = integrate.quad(integrand, -12, 12, points=[-mean / std], epsabs=1e-14, limit=200)[0]
+    assert found == pytest.approx(truth, abs=1e-8, rel=1e-3)
+
+
+def test_probabilities_are_recovered_and_calibrated():
+    X, y, p = draw(6000)
+    q = model(n_init=2, max_iter=30).fit(X[:3000], y[:3000]).predict_proba(X[3000:])[:, 1]
+    y, p = y[3000:], p[3000:]
+    assert np.mean(np.abs(q - p)) < 0.04
+    for low in np.arange(0.0, 1.0, 0.2):
+        inside = (q >= low) & (q < low + 0.2)
+        assert np.mean(y[inside]) == pytest.approx(np.mean(q[inside]), abs=0.06)
+
+
+def test_intervals_hold_the_true_probability():
+    X, y, p = draw(4000, seed=1)
+    wide = model(n_init=2, max_iter=40).fit(X[:600], y[:600])
+    low, high = wide.predict_proba_interval(X[600:], level=0.9).T
+    assert 0.75 < np.mean((low <= p[600:]) & (p[600:] <= high)) <= 1.0
+    q = wide.predict_proba(X[600:])[:, 1]
+    assert np.all((low < q) & (q < high))
+    narrow = wide.predict_proba_interval(X[600:], level=0.5)
+    assert np.all((low < narrow[:, 0]) & (narrow[:, 1] < high))
+
+
+def test_probabilities_predictions_and_log_odds_agree(fitted, data):
+    X = data[0]
+    proba = fitted.predict_proba(X)
+    assert proba.shape == (len(X), 2)
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(np.exp(fitted.predict_log_proba(X)), proba)
+    odds, std = fitted.decision_function(X, return_std=True)
+    np.testing.assert_allclose(expit(odds), proba[:, 1], rtol=1e-9)
+    np.testing.assert_array_equal(fitted.decision_function(X), odds)
+    assert np.all(std > 0)
+    np.testing.assert_array_equal(fitted.predict(X), fitted.classes_[(odds > 0).astype(int)])
+
+
+def test_one_linear_input_is_logistic_regression():
+    """Weak priors: the posterior mean is nearly where the likelihood is highest."""
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-1, 1, 3000)
+    y = (rng.random(3000) < expit(2.5 * x - 0.7)).astype(int)
+    ours = model(
+        basis=Chebyshev(n_basis=2), max_rank=1, basis_prior="off", rank_prior=Gamma(1e8, 1e12)
+    ).fit(x[:, None], y)
+    theirs = LogisticRegression(C=np.inf).fit(ours.columns_[0].encode(x)[:, None], y)
+    grid = np.linspace(-0.9, 0.9, 20)
+    expected = theirs.predict_proba(ours.columns_[0].encode(grid)[:, None])[:, 1]
+    np.testing.assert_allclose(ours.predict_proba(grid[:, None])[:, 1], expected, atol=0.002)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ("no", "yes"),
+        (False, True),
+        (-1, 1),
+        (2.0, 7.0),
+        (np.str_("x"), np.str_("y")),
+    ],
+    ids=repr,
+)
+def test_labels_of_any_kind(data, labels):
+    X, y, _ = data
+    named = np.array(labels)[y]
+    fit = model().fit(X, named)
+    assert fit.classes_.tolist() == sorted(np.array(labels).tolist())
+    assert fit.predict(X).dtype == named.dtype
+    assert fit.score(X, named) > 0.75
+    expected = model().fit(X, y).predict_proba(X)
+    np.testing.assert_array_equal(fit.predict_proba(X), expected)
+
+
+def test_many_inputs_are_found_from_few_rows():
+    """A row says a quarter as much as one of a regression: starts go gently for longer."""
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((2500, 12))
+    y = (rng.random(2500) < expit(3 * X[:, 0] - 2 * X[:, 1] * X[:, 2])).astype(int)
+    fit = model(n_basis=12, max_rank=8, max_iter=40).fit(X[:1500], y[:1500])
+    assert {e["phase"] for e in fit.history_} == {"warm", "thaw", "exact"}
+    assert fit.score(X[1500:], y[1500:]) > 0.7
+    assert np.argmax(fit.feature_relevance_) == 0
+
+
+def test_labels_from_pandas(data):
+    X, y, _ = data
+    series = pd.Series(np.array(["no", "yes"])[y])
+    expected = model().fit(X, series.to_numpy()).predict_proba(X)
+    for labels in (series, series.astype("category"), series.astype("string")):
+        fit = model().fit(X, labels)
+        assert list(fit.classes_) == ["no", "yes"]
+        np.testing.assert_array_equal(fit.predict_proba(X), expected)
+
+
+def test_separable_classes_stay_finite_and_sure():
+    x = np.linspace(-1, 1, 200)
+    fit = model(n_init=2, max_iter=60).fit(x[:, None], x > 0)
+    q = fit.predict_proba([[-0.9], [-0.3], [0.3], [0.9]])[:, 1]
+    assert np.all((q > 0) & (q < 1))
+    assert np.all(q[:2] < 0.05)
+    assert np.all(q[2:] > 0.95)
+    assert np.all(np.isfinite(fit.decision_function(x[:, None])))
+
+
+def test_a_class_of_one_in_ten_thousand():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (20_000, 2))
+    y = np.zeros(20_000, dtype=int)
+    y[np.argsort(-X[:, 0])[:2]] = 1  # two rows, at the upper end of the first input
+    q = model(max_iter=10).fit(X, y).predict_proba(X)[:, 1]
+    assert 0.5e-4 < q.mean() < 2e-4
+    assert np.all(q < 0.5)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        ([1] * 6, "two classes, got 1 class"),
+        ([1, 2, 3] * 2, "two classes, got 3 classes"),
+        ([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], "Unknown label type"),
+        (["a", None, "b", "a", "b", "a"], "a label in every row, got missing"),
+        ([0.0, np.nan, 1.0, 0.0, 1.0, 0.0], "NaN"),
+        (None, "requires y to be passed"),
+    ],
+)
+def test_targets_that_are_no_two_classes_raise(y, message):
+    with pytest.raises(ValueError, match=message):
+        model().fit(np.arange(6.0)[:, None], y)
+
+
+def test_labels_of_mixed_types_raise():
+    y = np.array([1, "a", 1, "a", 1, "a"], dtype=object)
+    with pytest.raises((ValueError, TypeError), match="(?i)type|mix"):
+        model().fit(np.arange(6.0)[:, None], y)
+
+
+def test_integer_weights_are_repeated_rows(data):
+    X, y, _ = data
+    weight = np.random.default_rng(2).integers(1, 4, len(y))
+    weighted = model().fit(X, y, weight)
+    repeated = model().fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-7)
+    assert weighted.lower_bound_ == pytest.approx(repeated.lower_bound_, rel=1e-8)
+
+
+def test_class_weights_multiply_sample_weights(data):
+    X, y, _ = data
+    weight = np.random.default_rng(3).uniform(0.5, 2.0, len(y))
+    by_class = model(class_weight={0: 3.0, 1: 0.5}).fit(X, y, weight)
+    by_row = model().fit(X, y, weight * np.where(y == 0, 3.0, 0.5))
+    np.testing.assert_array_equal(by_class.predict_proba(X), by_row.predict_proba(X))
+    rare = np.append(np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:15])
+    balanced = model(class_weight="balanced").fit(X[rare], y[rare])
+    plain = model().fit(X[rare], y[rare])
+    assert plain.predict_proba(X).mean(axis=0)[1] < 0.2
+    assert balanced.predict_proba(X).mean(axis=0)[1] > plain.predict_proba(X).mean(axis=0)[1] + 0.1
+
+
+def test_text_and_gaps():
+    X, y, _ = draw(500)
+    rng = np.random.default_rng(4)
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "sign": np.where(X[:, 2] > 0, "up", "down")})
+    frame.loc[rng.random(500) < 0.1, "a"] = np.nan
+    frame.loc[rng.random(500) < 0.1, "sign"] = None
+    fit = model().fit(frame, y)
+    assert fit.score(frame, y) > 0.7
+    assert list(fit.feature_names_in_) == ["a", "b", "sign"]
+    assert fit.feature_relevance_.sum() == pytest.approx(1.0)
+
+
+def test_the_bound_never_falls(fitted):
+    for start in range(2):
+        bounds = [
+            e["bound"] for e in fitted.history_ if e["start"] == start and e["phase"] == "exact"
+        ]
+        assert np.all(np.diff(bounds) >= -1e-8 * abs(bounds[-1]))
+    assert np.isnan(fitted.history_[-1]["noise_std"])
+    assert not hasattr(fitted, "noise_std_")
+
+
+def test_threads_and_helpers_change_no_result(data, monkeypatch):
+    from btnkm import fitting
+    from btnkm.execution import helpers
+
+    X, y, _ = data
+    one = model(n_init=3, n_jobs=1).fit(X, y).predict_proba(X)
+    np.testing.assert_array_equal(model(n_init=3, n_jobs=2).fit(X, y).predict_proba(X), one)
+    monkeypatch.setattr(fitting, "WORTH_A_THREAD", 10**12)
+    monkeypatch.setattr(helpers, "WORTH_HELPERS", 0.0)
+    np.testing.assert_array_equal(model(n_init=3, n_jobs=2).fit(X, y).predict_proba(X), one)
+
+
+def test_pickle_and_clone(fitted, data):
+    X = data[0]
+    copy = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(copy.predict_proba(X), fitted.predict_proba(X))
+    fresh = clone(fitted)
+    assert not hasattr(fresh, "classes_")
+    assert fresh.get_params().keys() == fitted.get_params().keys()
+    assert "noise_prior" not in fresh.get_params()
+
+
+def test_verbose_says_no_noise(data, capsys):
+    model(verbose=1).fit(*data[:2])
+    assert "nan" not in capsys.readouterr().out
