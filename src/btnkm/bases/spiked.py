@@ -24,8 +24,9 @@ class Spiked(Basis):
     Money is often 0, a working week 40 hours: what such a value means need not be near what its
     neighbours mean, and no smooth function can tell. A value stands out if it has several times the
     rows of its neighbours. The product of an indicator and any function is a multiple of the
-    indicator, so each adds one function to psi as well. Bases that have a function for every
-    distinct value anyway get none.
+    indicator, so each adds one function to psi as well. The indicators take the place of the
+    roughest smooth functions, up to half of them. Bases that have a function for every distinct
+    value anyway get none.
 
     Parameters
     ----------
@@ -57,6 +58,9 @@ class Spiked(Basis):
         count = len(self.spikes_)
         if count == 0:
             return self._set(inner.table_, inner.degrees_, inner.constant_)
+        size = inner.get_params().get("n_basis")
+        if size is not None:
+            self.basis_ = inner = inner.set_params(n_basis=max(size - count, size // 2, 1)).fit(x)
         degrees = np.append(inner.degrees_, np.full(count, DEGREE))
         constant = np.append(inner.constant_, np.zeros(count))
         return self._set(_with_spikes(inner.table_, inner.phi(self.spikes_)), degrees, constant)
