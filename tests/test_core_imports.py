@@ -75,7 +75,7 @@ def test_every_room_has_modules():
 @pytest.mark.parametrize(
     ("line", "package", "expected"),
     [
-        ("from ..estimators import BTNRegressor", "btnkm.core", "btnkm.estimators.BTNRegressor"),
+        ("from ..regressor import BTNRegressor", "btnkm.core", "btnkm.regressor.BTNRegressor"),
         ("from .. import fitting", "btnkm.bases", "btnkm.fitting"),
         ("from . import cp", "btnkm.core", "btnkm.core.cp"),
         ("import pandas as pd", "btnkm.core", "pandas"),

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import bases
+    from .classifier import BTNClassifier
     from .core.gamma import Gamma
-    from .estimators import BTNClassifier, BTNRegressor
     from .predictive import PredictiveDistribution
+    from .regressor import BTNRegressor
 
 __version__ = "0.1.0"
 
@@ -21,8 +22,8 @@ __all__ = [
 ]
 
 _HOME = {
-    "BTNClassifier": "btnkm.estimators",
-    "BTNRegressor": "btnkm.estimators",
+    "BTNClassifier": "btnkm.classifier",
+    "BTNRegressor": "btnkm.regressor",
     "Gamma": "btnkm.core.gamma",
     "PredictiveDistribution": "btnkm.predictive",
 }

@@ -61,9 +61,7 @@ def check_gamma(name: str, value: Any, default: Any) -> Any:
 
 def check_target(name: str, y: Any) -> Array:
     """Return y as finite floats, or say what is wrong with it; ``name`` is the estimator's."""
-    if y is None:
-        raise ValueError(f"{name} requires y to be passed, but the target y is None")
-    y = column_or_1d(y, warn=True)
+    y = _column(name, y)
     if y.dtype.kind in "mM":
         raise ValueError("y must hold numbers, got dates or durations; convert it to floats.")
     if y.dtype.kind in "OUS":
@@ -81,11 +79,16 @@ def check_target(name: str, y: Any) -> Array:
     return y
 
 
-def check_labels(name: str, y: Any) -> Array:
-    """Return y as an array of labels, or say what is wrong with it; ``name`` is the estimator's."""
+def _column(name: str, y: Any) -> Array:
+    """Return y as an array (n,); ``name`` is the estimator's."""
     if y is None:
         raise ValueError(f"{name} requires y to be passed, but the target y is None")
-    y = np.asarray(column_or_1d(y, warn=True))
+    return np.asarray(column_or_1d(y, warn=True))
+
+
+def check_labels(name: str, y: Any) -> Array:
+    """Return y as an array of labels, or say what is wrong with it; ``name`` is the estimator's."""
+    y = _column(name, y)
     if y.dtype.kind == "O" and any(v is None or v != v for v in y.tolist()):
         raise ValueError("y must have a label in every row, got missing ones; leave them out.")
     if y.dtype.kind not in "OUSmM":

@@ -296,25 +296,22 @@ class Machine(BaseEstimator):
 
     def _means(self, X: Any) -> Array:
         """Return E[f] of every start and row: (S, n)."""
-        columns = self._columns_of(X)
-        terms = [posterior.predict_terms(state) for state in self.posterior_]
-        means = np.empty((len(terms), len(columns[0])))
-        for rows, features in self._row_blocks(columns):
-            for k, term in enumerate(terms):
-                means[k, rows] = posterior.predict_mean(term, features.__getitem__)
+        (means,) = self._predict(X, lambda *args: (posterior.predict_mean(*args),), 1)
         return means
 
-    def _moments(self, X: Any) -> tuple[Array, Array]:
-        """Return E[f] and Var[f] of every start and row: (S, n) each."""
+    def _moments(self, X: Any) -> Array:
+        """Return E[f] and Var[f] of every start and row: (2, S, n)."""
+        return self._predict(X, posterior.predict_moments, 2)
+
+    def _predict(self, X: Any, function: Callable[..., tuple[Array, ...]], count: int) -> Array:
+        """Return what ``function(terms, features)`` says of every start and row: (count, S, n)."""
         columns = self._columns_of(X)
         terms = [posterior.predict_terms(state) for state in self.posterior_]
-        means, variances = np.empty((2, len(terms), len(columns[0])))
+        out = np.empty((count, len(terms), len(columns[0])))
         for rows, features in self._row_blocks(columns):
             for k, term in enumerate(terms):
-                means[k, rows], variances[k, rows] = posterior.predict_moments(
-                    term, features.__getitem__
-                )
-        return means, variances
+                out[:, k, rows] = function(term, features.__getitem__)
+        return out
 
 
 def _is_constant(basis: Any, codes: Array) -> bool:

@@ -13,10 +13,10 @@ import numpy as np
 
 from .cp import Terms, pairs
 from .gamma import Gamma
+from .likelihoods import LOG_2PI
 from .state import Factor, Mode, Priors, State
 
 Array = np.ndarray
-LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 @dataclass(frozen=True)

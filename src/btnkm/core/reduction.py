@@ -12,8 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from .cavi import LOG_2PI, Block, expected_log_prior
+from .cavi import Block, expected_log_prior
 from .cp import pairs
+from .likelihoods import LOG_2PI
 from .linalg import inverse_cholesky
 from .state import Factor, Priors, State
 

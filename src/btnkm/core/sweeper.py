@@ -43,8 +43,7 @@ class Sweeper:
     def switch(self, *, spread: float) -> None:
         """Take this share of the covariances into the moments: none at 0, all at 1."""
         self.spread = spread
-        self.refresh()
-        self.listen()
+        self.restore(self.state)
 
     def refresh(self) -> None:
         """Make every mode's terms anew and forget the environments."""
@@ -59,7 +58,7 @@ class Sweeper:
         self.executor.each(lambda chunk: chunk.environments.reset())
 
     def leap(self, since: State, stretch: float) -> None:
-        """Move every mean on by ``stretch`` times its change since then; nothing else moves."""
+        """Move every mean on by ``stretch`` times its change since then; covariances stay."""
         factors = tuple(
             replace(now, mean=now.mean + stretch * (now.mean - before.mean))
             for now, before in zip(self.state.factors, since.factors, strict=True)
