@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from btnkm import BTNClassifier, Gamma
 from btnkm.bases import Chebyshev
-from btnkm.predictive import expected_sigmoid
+from btnkm.core.densities import expected_sigmoid
 
 SMALL = {"n_init": 1, "max_iter": 20, "max_rank": 5, "n_basis": 8, "random_state": 0}
 

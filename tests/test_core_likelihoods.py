@@ -36,7 +36,7 @@ def bernoulli_log(y, f):
 @pytest.mark.parametrize("y", [0.0, 1.0])
 @pytest.mark.parametrize(("mean", "std"), [(0.0, 1.0), (2.0, 0.3), (-5.0, 2.0), (0.0, 1e-3)])
 def test_bernoulli_bounds_the_expected_log_density(offset, y, mean, std):
-    likelihood = Bernoulli(offset)
+    likelihood = Bernoulli(offset=offset)
     rows = likelihood.rows(np.array([y]), None, np.array([mean]), np.array([mean**2 + std**2]))
     truth = expected_log_density(lambda f: bernoulli_log(y, offset + f), mean, std)
     assert rows.sums[0] <= truth + 1e-10
@@ -46,7 +46,7 @@ def test_bernoulli_bounds_the_expected_log_density(offset, y, mean, std):
 def test_bernoulli_is_exact_where_f_is_known():
     rng = np.random.default_rng(0)
     f, y = 3.0 * rng.standard_normal(50), (rng.random(50) < 0.5).astype(float)
-    rows = Bernoulli(0.7).rows(y, None, f, f**2)
+    rows = Bernoulli(offset=0.7).rows(y, None, f, f**2)
     expected = sum(bernoulli_log(t, 0.7 + v) for t, v in zip(y, f, strict=True))
     assert rows.sums[0] == pytest.approx(expected)
 
@@ -58,7 +58,7 @@ def test_slope_and_curvature_of_the_offset(spread):
     s, square = rng.uniform(0.5, 2.0, 30), f**2 + spread
 
     def sums(offset):
-        return np.array(Bernoulli(offset).rows(y, s, f, square).sums)
+        return np.array(Bernoulli(offset=offset).rows(y, s, f, square).sums)
 
     step = 1e-4
     below, here, above = sums(0.4 - step), sums(0.4), sums(0.4 + step)
@@ -75,7 +75,7 @@ def test_newton_converges_from_anywhere(offset, scale):
     y = (rng.random(4000) < expit(x @ [offset + 1.0, 1.5])).astype(float)
     w = scale * rng.standard_normal(2)
     for _ in range(25):
-        weight, pull = Bernoulli(offset).newton(y, None, x @ w)
+        weight, pull = Bernoulli(offset=offset).newton(y, None, x @ w)
         w = np.linalg.solve(x.T @ (weight[:, None] * x), x.T @ pull)
     slope = x.T @ (y - expit(x @ w + offset))
     np.testing.assert_allclose(slope, 0.0, atol=1e-3)
@@ -84,7 +84,7 @@ def test_newton_converges_from_anywhere(offset, scale):
 def test_proposals_find_the_best_offset():
     rng = np.random.default_rng(5)
     f, y = rng.standard_normal(500), (rng.random(500) < 0.01).astype(float)
-    likelihood = Bernoulli(0.0)
+    likelihood = Bernoulli(offset=0.0)
     for _ in range(12):
         sums = likelihood.rows(y, None, f, f**2).sums
         likelihood = likelihood.learn(sums, 500.0, Gamma(1.0, 1.0)).propose(sums)
@@ -96,7 +96,9 @@ def quadratic(likelihood, rows, f):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("likelihood", [Bernoulli(-1.3), Gaussian(Gamma(3.0, 2.0))], ids=repr)
+@pytest.mark.parametrize(
+    "likelihood", [Bernoulli(offset=-1.3), Gaussian(Gamma(3.0, 2.0))], ids=repr
+)
 def test_weights_and_pulls_are_slope_and_curvature_of_the_bound(likelihood, weighted):
     """Where f is known the quadratic touches log p(y | f): same slope; and it stays below."""
     rng = np.random.default_rng(1)
@@ -122,7 +124,7 @@ def test_integer_weights_are_repeated_rows():
     rng = np.random.default_rng(2)
     mean, y = rng.standard_normal(20), (rng.random(20) < 0.5).astype(float)
     s = rng.integers(1, 4, 20)
-    for likelihood in (Bernoulli(0.4), Gaussian(Gamma(3.0, 2.0))):
+    for likelihood in (Bernoulli(offset=0.4), Gaussian(Gamma(3.0, 2.0))):
         weighted = likelihood.rows(y, s.astype(float), mean, mean**2 + 0.3)
         again = np.repeat(mean, s)
         repeated = likelihood.rows(np.repeat(y, s), None, again, again**2 + 0.3)
@@ -149,7 +151,7 @@ def classify(n=200, seed=0, weight=None, memory_limit=1.0, **changes):
     bases = [Chebyshev(6).fit(codes[0]), Chebyshev(6).fit(codes[1]), Categorical().fit(codes[2])]
     settings = fitting.Settings(
         priors=PRIORS,
-        likelihood=Bernoulli(0.3),
+        likelihood=Bernoulli(offset=0.3),
         schedule=Schedule(**{"warm_sweeps": 4, "max_iter": 30, "plain_sweeps": 4, **changes}),
         smoothness=1.0,
         max_rank=4,

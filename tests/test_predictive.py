@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.integrate import quad
 
 from btnkm import BTNRegressor, PredictiveDistribution
-from btnkm.predictive import noise_variance
+from btnkm.core.densities import Student, noise_variance
 
 LEVELS = [1e-6, 0.001, 0.025, 0.25, 0.5, 0.7, 0.975, 0.999, 1 - 1e-6]
 
@@ -17,8 +17,9 @@ def mixture(means, scales, dof):
     """Return a distribution at one point whose starts have the given Student-t parts."""
     scales, dof = np.asarray(scales, float), np.asarray(dof, float)
     total = scales**2 * dof / np.maximum(dof - 2.0, 0.5 * dof)
+    parts = zip(np.asarray(means, float), total, dof, strict=True)
     return PredictiveDistribution(
-        np.asarray(means, float)[:, None], 0.25 * total[:, None], 0.75 * total, dof
+        [Student(np.array([m]), np.array([0.25 * t]), 0.75 * t, nu) for m, t, nu in parts]
     )
 
 
@@ -142,7 +143,10 @@ def test_variances_add_up(fitted):
 
 def test_model_std_counts_spread_within_and_between_starts():
     d = PredictiveDistribution(
-        np.array([[1.0], [3.0]]), np.array([[4.0], [2.0]]), np.array([1.0, 3.0]), np.full(2, 50.0)
+        [
+            Student(np.array([1.0]), np.array([4.0]), 1.0, 50.0),
+            Student(np.array([3.0]), np.array([2.0]), 3.0, 50.0),
+        ]
     )
     assert d.mean[0] == 2.0
     assert d.model_std[0] ** 2 == pytest.approx(3.0 + 1.0)

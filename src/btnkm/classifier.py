@@ -12,11 +12,12 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import type_of_target
 
 from . import checks
+from .core.densities import Student
 from .core.gamma import Gamma
 from .core.likelihoods import Bernoulli
 from .core.state import State
 from .machine import Machine, Target
-from .predictive import PredictiveDistribution, expected_sigmoid
+from .predictive import PredictiveDistribution
 
 Array = np.ndarray
 
@@ -122,10 +123,8 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         if self.class_weight is not None:
             by_class = compute_sample_weight(self.class_weight, y)
             weight = by_class if weight is None else weight * by_class
-        share = float(np.average(codes, weights=weight))
-        offset = float(np.log(share) - np.log1p(-share))
-        attributes = {"classes_": classes}
-        return Target(codes.astype(float), weight, Bernoulli(offset), np.nan, attributes)
+        target, likelihood, _, _ = Bernoulli().begin(codes.astype(float), weight)
+        return Target(target, weight, likelihood, np.nan, {"classes_": classes})
 
     def decision_function(self, X: Any, return_std: bool = False) -> Any:
         """Return the log odds of ``classes_[1]`` and, if asked, how uncertain they are.
@@ -165,9 +164,11 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
 
     def _probabilities(self, means: Array, variances: Array) -> Array:
         """Return the probabilities of both classes, each to its last digits: (2, n)."""
-        log_odds = means + self._offsets
-        both = [expected_sigmoid(sign * log_odds, variances).mean(axis=0) for sign in (-1, 1)]
-        return np.maximum(both, np.finfo(float).tiny)
+        parts = [
+            state.likelihood.predictive(mean, variance).probabilities
+            for state, mean, variance in zip(self.posterior_, means, variances, strict=True)
+        ]
+        return np.asarray(np.mean(parts, axis=0))
 
     def predict(self, X: Any) -> Array:
         """Return the more probable class of each row: (n,)."""
@@ -180,11 +181,11 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         It tells how sure the model is about the probability, with this posterior probability.
         """
         means, variances = self._moments(X)
-        normal = np.full(len(means), 1e9)  # degrees of freedom: a normal distribution
-        log_odds = PredictiveDistribution(
-            means + self._offsets, np.maximum(variances, 1e-300), np.zeros(len(means)), normal
-        )
-        return np.asarray(expit(log_odds.interval(level)))
+        parts = [  # so many degrees of freedom make a normal distribution
+            Student(mean, np.maximum(variance, 1e-300), 0.0, 1e9)
+            for mean, variance in zip(means + self._offsets, variances, strict=True)
+        ]
+        return np.asarray(expit(PredictiveDistribution(parts).interval(level)))
 
 
 def _offset(state: State) -> float:

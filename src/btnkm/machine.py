@@ -263,6 +263,7 @@ class Machine(BaseEstimator):
         self.lower_bounds_ = np.array([p.bound for p in exact])
         self.lower_bound_ = float(self.lower_bounds_[-1])
         self.n_iter_ = len(best.sweeps)
+        self.likelihood_ = best.state.likelihood
         self.converged_ = result.converged
         self.stop_reason_ = result.stop_reason
         shares = fitting.relevance(

@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from . import checks
 from .core import posterior
 from .core.gamma import Gamma
-from .core.likelihoods import Gaussian
-from .core.state import State
+from .core.likelihoods import LIKELIHOODS, Gaussian, Likelihood
 from .machine import Machine, Target
-from .predictive import PredictiveDistribution, noise_variance
+from .predictive import PredictiveDistribution
 
 Array = np.ndarray
-_WARM_NOISE = 0.01  # noise variance held in the warm phase, in units of var(y)
 _NOTHING = 0.02  # share of the variance of y under which nothing is said to be found
 
 
@@ -40,6 +39,11 @@ class BTNRegressor(RegressorMixin, Machine):
         ("chebyshev", "polynomial", "fourier", "bspline", "categorical") or a Basis serves every
         column; a dict from column name or position to one of these overrides "auto" where it has
         an entry.
+    likelihood : "gaussian", "student_t", "negative_binomial" or Likelihood, default="gaussian"
+        What y is around f. "student_t" shrugs off outliers (degrees of freedom are learned).
+        "negative_binomial" is for counts, with f the logarithm of the rate up to a constant and the
+        scatter learned. ``likelihoods.StudentT(dof, learn_dof=False)`` and
+        ``likelihoods.NegativeBinomial(size)`` hold what they are given.
     n_basis : int, default=20
         Most smooth functions per input, for bases given by name. A column never gets more than it
         has distinct values.
@@ -103,7 +107,9 @@ class BTNRegressor(RegressorMixin, Machine):
         "exact"), bound (NaN before the exact phase), terms, rank, noise_std, seconds, jitter and
         trial: whether a leap is on trial, when all else is as it was before the leap.
     noise_std_ : float
-        Standard deviation of the noise, in units of y.
+        Standard deviation of the noise, in units of y; NaN for counts.
+    likelihood_ : Likelihood
+        With its own parameters as learned (``dof``, ``size``), in the start with the highest bound.
     n_iter_ : int
         Sweeps of the start with the highest bound, those before the exact phase included.
     converged_ : bool
@@ -129,6 +135,7 @@ class BTNRegressor(RegressorMixin, Machine):
         self,
         basis: Any = "auto",
         *,
+        likelihood: Any = "gaussian",
         n_basis: int = 20,
         max_rank: int = 20,
         n_init: int | str = "auto",
@@ -164,25 +171,33 @@ class BTNRegressor(RegressorMixin, Machine):
             callback=callback,
             verbose=verbose,
         )
+        self.likelihood = likelihood
         self.noise_prior = noise_prior
 
     def _check_y(self, y: Any) -> Array:
         return checks.check_target(type(self).__name__, y)
 
     def _target(self, y: Array, weight: Array | None) -> Target:
-        mean, scale = _mean_and_scale(y, np.ones(len(y)) if weight is None else weight)
-        return Target(
-            (y - mean) / scale,
-            weight,
-            Gaussian(Gamma(1.0, _WARM_NOISE)),
-            scale,
-            {"_y_mean": mean, "_y_scale": scale},
-        )
+        y, likelihood, shift, scale = self._likelihood().begin(y, weight)
+        attributes = {"_y_shift": shift, "_y_scale": scale}
+        return Target(y, weight, likelihood, scale, attributes)
+
+    def _likelihood(self) -> Likelihood:
+        """Return the likelihood that the parameter names or is."""
+        if isinstance(self.likelihood, str) and self.likelihood in LIKELIHOODS:
+            return LIKELIHOODS[self.likelihood]()
+        if isinstance(self.likelihood, str | type) or not hasattr(self.likelihood, "begin"):
+            raise ValueError(
+                f"likelihood must be one of {sorted(LIKELIHOODS)} or an object such as "
+                f"StudentT(dof=5.0), got {self.likelihood!r}; leave it out for 'gaussian'."
+            )
+        return self.likelihood
 
     def _finish(self) -> None:
-        noise = [noise_variance(tau.shape, tau.rate) for tau in map(_precision, self.posterior_)]
+        noise = [state.likelihood.noise_std**2 for state in self.posterior_]
         self.noise_std_ = float(self._y_scale * np.sqrt(np.mean(noise)))
-        if self.noise_std_**2 > (1.0 - _NOTHING) * self._y_scale**2:
+        found = 1.0 - (self.noise_std_ / self._y_scale) ** 2
+        if isinstance(self.likelihood_, Gaussian) and found < _NOTHING:
             warnings.warn(
                 "no input was found to have an effect: the prediction is nearly the mean of y. If "
                 f"there should be one, the rows may be too few for {len(self._active)} input(s), "
@@ -204,23 +219,19 @@ class BTNRegressor(RegressorMixin, Machine):
         mean : ndarray of shape (n,)
         std : ndarray of shape (n,), only if ``return_std``
         """
-        if return_std:
+        check_is_fitted(self)
+        if return_std or not self.likelihood_.additive:
             distribution = self.predict_dist(X)
-            return distribution.mean, distribution.std
-        mean = self._means(X).mean(axis=0)
-        return self._y_mean + self._y_scale * mean
+            return (distribution.mean, distribution.std) if return_std else distribution.mean
+        return self._y_shift + self._y_scale * self._means(X).mean(axis=0)
 
     def predict_dist(self, X: Any) -> PredictiveDistribution:
         """Return the predictive distribution of y at each row."""
-        means, variances = self._moments(X)
-        gammas = [(tau.shape, tau.rate) for tau in map(_precision, self.posterior_)]
-        noise = np.array([noise_variance(a, b) for a, b in gammas])
-        return PredictiveDistribution(
-            self._y_mean + self._y_scale * means,
-            self._y_scale**2 * variances,
-            self._y_scale**2 * noise,
-            np.array([2.0 * a for a, _ in gammas]),
-        )
+        parts = [
+            state.likelihood.predictive(mean, variance)
+            for state, mean, variance in zip(self.posterior_, *self._moments(X), strict=True)
+        ]
+        return PredictiveDistribution(parts, self._y_shift, self._y_scale)
 
     def predict_interval(self, X: Any, level: float = 0.95) -> Array:
         """Return the central interval that holds y with probability ``level``: (n, 2)."""
@@ -258,28 +269,14 @@ class BTNRegressor(RegressorMixin, Machine):
         for k, state in enumerate(self.posterior_):
             which = np.flatnonzero(chosen == k)
             draws = posterior.draw_weights(state, len(which), rng)
-            tau = _precision(state)
-            precision = rng.gamma(tau.shape, 1.0 / tau.rate, size=len(which))
+            f = np.empty((n, len(which)))
             for rows, features in self._row_blocks(columns):
-                for i, j in enumerate(which):
-                    weights = [draw[i] for draw in draws]
+                for i in range(len(which)):
                     for d in gaps:
                         features[d] = bases[d].features(bases[d].fill(columns[d][rows], rng))
-                    f = posterior.evaluate(state, weights, features.__getitem__)
-                    noise = rng.standard_normal(len(f)) / np.sqrt(precision[i])
-                    out[rows, j] = self._y_mean + self._y_scale * (f + noise)
-        return out
-
-
-def _precision(state: State) -> Gamma:
-    """Return q(tau), the precision of the noise."""
-    assert isinstance(state.likelihood, Gaussian)
-    return state.likelihood.noise
-
-
-def _mean_and_scale(y: Array, weight: Array) -> tuple[float, float]:
-    """Return the weighted mean and standard deviation of y; the latter is 1 if y is constant."""
-    if np.all(y == y[0]):
-        return float(y[0]), 1.0
-    mean = float(np.average(y, weights=weight))
-    return mean, float(np.sqrt(np.average((y - mean) ** 2, weights=weight))) or 1.0
+                    f[rows, i] = posterior.evaluate(
+                        state, [draw[i] for draw in draws], features.__getitem__
+                    )
+            for i, j in enumerate(which):
+                out[:, j] = state.likelihood.draw(f[:, i], rng)
+        return self._y_shift + self._y_scale * out

@@ -14,16 +14,31 @@ likelihood is one class with these. Sample weights s_n multiply all that a row s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import numbers
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from array_api_compat import array_namespace
+from scipy.optimize import brentq
+from scipy.special import digamma, expit, gammaincinv, gammaln
 
+from .densities import (
+    Counts,
+    Labels,
+    NormalMixture,
+    Student,
+    draw_counts,
+    expected_sigmoid,
+    noise_variance,
+)
 from .gamma import Gamma
 
 Array = Any
 LOG_2, LOG_2PI = float(np.log(2.0)), float(np.log(2.0 * np.pi))
+WARM_NOISE = 0.01  # noise variance held in the warm phase, in units of var(y)
+_DOF_RANGE = 2.1, 1000.0  # where degrees of freedom are learned
+LOG_STEP = 0.1  # to either side of the logarithm of a parameter: for slope and curvature in it
 
 
 class Rows(NamedTuple):
@@ -34,10 +49,20 @@ class Rows(NamedTuple):
     sums: tuple[Array, ...]
 
 
+class Begin(NamedTuple):
+    """How a fit begins: targets as the engine gets them, y = shift + scale * target."""
+
+    target: np.ndarray
+    likelihood: Likelihood
+    shift: float
+    scale: float
+
+
 class Likelihood(Protocol):
-    """What the engine needs of a likelihood."""
+    """What the engine needs of a likelihood, and estimators of one for numbers."""
 
     fixed: ClassVar[bool]  # whether weights and pulls are the same for every f
+    additive: ClassVar[bool]  # whether the mean of y is f
     worth: ClassVar[float]  # the largest weight of a row, which tells how much it can say
     gentle: ClassVar[float]  # power of the smoothness prior in the warm phase where rows are few
 
@@ -64,6 +89,15 @@ class Likelihood(Protocol):
     def terms(self, n: float, prior: Gamma) -> dict[str, float]:
         """Return its terms of the bound by name."""
 
+    def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
+        """Return targets and likelihood as the warm phase wants them; check y (n,)."""
+
+    def predictive(self, mean: np.ndarray, variance: np.ndarray) -> Any:
+        """Return the distribution of y (see densities.py) for f ~ N(mean, variance), each (n,)."""
+
+    def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return a draw of y at every row, for one draw of f: (n,)."""
+
 
 @dataclass(frozen=True)
 class Gaussian:
@@ -78,9 +112,10 @@ class Gaussian:
     """
 
     fixed: ClassVar[bool] = True
+    additive: ClassVar[bool] = True
     worth: ClassVar[float] = 1.0
     gentle: ClassVar[float] = 3.0
-    noise: Gamma
+    noise: Gamma = Gamma(1.0, WARM_NOISE)
     error: float = np.nan
 
     @property
@@ -90,8 +125,8 @@ class Gaussian:
 
     @property
     def noise_std(self) -> float:
-        """1 / sqrt(E[tau])."""
-        return float(1.0 / np.sqrt(self.noise.mean))
+        """Square root of E[1 / tau]."""
+        return float(np.sqrt(noise_variance(self.noise.shape, self.noise.rate)))
 
     def rows(self, y: Array, s: Array | None, mean: Array, square: Array) -> Rows:
         """Return weight s, pull s y and the sum of s E[(y - f)^2]."""
@@ -102,7 +137,13 @@ class Gaussian:
     def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> Gaussian:
         """Update q(tau) (eq. 35, with the factor 1/2)."""
         error = max(float(sums[0]), 0.0)  # a sum of squares; rounding alone can take it below zero
-        return Gaussian(Gamma(prior.shape + 0.5 * n, prior.rate + 0.5 * error), error)
+        noise = Gamma(prior.shape + 0.5 * n, prior.rate + 0.5 * error)
+        return replace(self, noise=noise, error=error)
+
+    def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
+        """Standardise y; the warm phase holds the noise at a hundredth of its variance."""
+        mean, scale = mean_and_scale(y, np.ones(len(y)) if weight is None else weight)
+        return Begin((y - mean) / scale, replace(self, noise=Gamma(1.0, WARM_NOISE)), mean, scale)
 
     def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:
         """Return s and s y: least squares is Newton's method."""
@@ -121,80 +162,341 @@ class Gaussian:
             "noise": -float(tau.kl(prior)),
         }
 
+    def predictive(self, mean: np.ndarray, variance: np.ndarray) -> Student:
+        """Return the distribution of y for f ~ N(mean, variance)."""
+        return Student(mean, variance, self.noise_std**2, 2.0 * self.noise.shape)
+
+    def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return a draw of y for one draw of f at every row."""
+        precision = rng.gamma(self.noise.shape, 1.0 / self.noise.rate)
+        return np.asarray(f + rng.standard_normal(len(f)) / np.sqrt(precision))
+
 
 @dataclass(frozen=True)
-class Bernoulli:
-    """y is 1 with probability sigma(offset + f), else 0, with a Polya-Gamma variable per row.
+class StudentT:
+    """y = f + e, e ~ Student-t with dof degrees of freedom and scale 1 / sqrt(tau): robust.
 
-    log p(y | x) = (y - 1/2) x - log 2 - log cosh(x / 2), and log cosh(x / 2) is at most
-    log cosh(c / 2) + w (x^2 - c^2) / 2 with w = tanh(c / 2) / (2 c); c^2 = E[x^2] is best.
+    A variable u per row makes it Gaussian: e ~ N(0, 1 / (tau u)), u ~ Gamma(dof / 2, dof / 2), and
+    q(u) is Gamma((dof + 1) / 2, (dof + E[tau] E[(y - f)^2]) / 2): a row far off counts for little.
+
+    Parameters
+    ----------
+    dof : float, default=4.0
+        Degrees of freedom, to begin with if they are learned.
+    learn_dof : bool, default=True
+        Whether they move to where the bound is highest, between 2.1 and 1000: below 2 there is no
+        standard deviation.
+
+    Attributes
+    ----------
+    noise : Gamma
+        q(tau).
+    sums : tuple of float
+        Sums over rows of E[u] E[(y - f)^2], E[log u], E[u] and the entropy of q(u).
+    """
+
+    fixed: ClassVar[bool] = False
+    additive: ClassVar[bool] = True
+    worth: ClassVar[float] = 1.0
+    gentle: ClassVar[float] = 3.0
+    dof: float = 4.0
+    learn_dof: bool = True
+    noise: Gamma = field(default=Gamma(1.0, 1.0), kw_only=True)
+    sums: tuple[float, ...] = field(default=(np.nan,) * 4, kw_only=True)
+
+    @property
+    def scale(self) -> float:
+        """E[tau]."""
+        return float(self.noise.mean)
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of e; infinite where dof are 2 or fewer."""
+        if self.dof <= 2.0:
+            return np.inf
+        return float(np.sqrt(self.dof / (self.dof - 2.0) / self.noise.mean))
+
+    def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
+        """Centre y on its median; three in four rows are within 1.15 units of it."""
+        check_positive("dof", self.dof)
+        weight = np.ones(len(y)) if weight is None else weight
+        centre = weighted_quantile(y, weight, 0.5)
+        scale = weighted_quantile(np.abs(y - centre), weight, 0.75) / 1.15 or float(np.std(y))
+        return Begin((y - centre) / (scale or 1.0), replace(self), centre, scale or 1.0)
+
+    def rows(self, y: Array, s: Array | None, mean: Array, square: Array) -> Rows:
+        """Return weight s E[u], pull s E[u] y, and the sums."""
+        xp = array_namespace(mean)
+        s = xp.ones_like(mean) if s is None else s
+        error = xp.clip(y * y - 2.0 * y * mean + square, 0.0)
+        shape = 0.5 * (self.dof + 1.0)
+        rate = 0.5 * (self.dof + self.scale * error)
+        u, log_rate = shape / rate, xp.log(rate)
+        entropy = shape + float(gammaln(shape)) + (1.0 - shape) * float(digamma(shape)) - log_rate
+        parts = [u * error, float(digamma(shape)) - log_rate, u, entropy]
+        for dof in self._beside():  # what the bound would be there, with the best q(u)
+            rate = 0.5 * (dof + self.scale * error)
+            half, shape = 0.5 * dof, 0.5 * (dof + 1.0)
+            constant = half * np.log(half) - gammaln(half) + gammaln(shape)
+            parts.append(float(constant) - shape * xp.log(rate))
+        return Rows(s * u, s * u * y, tuple(xp.sum(s * part) for part in parts))
+
+    def _beside(self) -> tuple[float, ...]:
+        """Return degrees of freedom here and to either side, from which ``propose`` steps."""
+        if not self.learn_dof:
+            return ()
+        return self.dof * np.exp(-LOG_STEP), self.dof, self.dof * np.exp(LOG_STEP)
+
+    def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> StudentT:
+        """Update q(tau), and the degrees of freedom if they are learned."""
+        error, log_u, u, entropy = (float(part) for part in sums[:4])
+        noise = Gamma(prior.shape + 0.5 * n, prior.rate + 0.5 * error)
+        dof = self.dof
+        if self.learn_dof:
+            # the bound has one maximum in dof, where its slope crosses zero
+            excess = (u - log_u) / n - 1.0
+            low, high = (np.log(0.5 * v) - digamma(0.5 * v) - excess for v in _DOF_RANGE)
+            if low <= 0.0 or high >= 0.0:
+                dof = _DOF_RANGE[0] if low <= 0.0 else _DOF_RANGE[1]
+            else:
+                dof = brentq(lambda v: np.log(0.5 * v) - digamma(0.5 * v) - excess, *_DOF_RANGE)
+        return replace(self, dof=float(dof), noise=noise, sums=(error, log_u, u, entropy))
+
+    def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:
+        """Return what ``rows`` would, for noise that is held as low as in a Gaussian warm phase."""
+        weight, pull, _ = self.rows(y, s, f, f * f)
+        factor = max(1.0, 1.0 / (WARM_NOISE * self.scale))
+        return factor * weight, factor * pull
+
+    def propose(self, sums: tuple[Any, ...]) -> StudentT:
+        """Return longer steps: for tau as if the u had to average 1, for dof Newton's."""
+        n = 2.0 * self.noise.shape
+        rate = self.noise.rate * n / max(float(sums[2]), np.finfo(float).tiny)
+        dof = self.dof
+        if self.learn_dof:
+            dof = float(np.clip(dof * np.exp(newton_step(*sums[4:])), *_DOF_RANGE))
+        return replace(self, dof=dof, noise=Gamma(self.noise.shape, rate))
+
+    def terms(self, n: float, prior: Gamma) -> dict[str, float]:
+        """Return E log p(y | f, u, tau) - KL(q(u) || p(u)) over rows, and -KL(q(tau) || p(tau))."""
+        error, log_u, u, entropy = self.sums
+        tau, half = self.noise, 0.5 * self.dof
+        likelihood = 0.5 * (n * float(tau.log_mean - LOG_2PI) + log_u - float(tau.mean) * error)
+        local = n * float(half * np.log(half) - gammaln(half)) + (half - 1.0) * log_u - half * u
+        return {"likelihood": likelihood + local + entropy, "noise": -float(tau.kl(prior))}
+
+    def predictive(self, mean: np.ndarray, variance: np.ndarray) -> NormalMixture:
+        """Return the distribution of y for f ~ N(mean, variance): normals over a grid of u."""
+        half = 0.5 * self.dof
+        ends = np.log(gammaincinv(half, [1e-12, 1.0 - 1e-12]) / half)
+        log_u = np.linspace(float(ends[0]), float(ends[1]), 49)
+        density = np.exp(half * (log_u - ends[0]) - half * (np.exp(log_u) - np.exp(ends[0])))
+        noise = np.exp(-log_u) * self.noise.rate / self.noise.shape
+        return NormalMixture(mean, variance, noise, density / density.sum(), self.noise_std**2)
+
+    def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return a draw of y for one draw of f at every row."""
+        precision = rng.gamma(self.noise.shape, 1.0 / self.noise.rate)
+        return np.asarray(f + rng.standard_t(self.dof, len(f)) / np.sqrt(precision))
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """What Bernoulli and negative binomial have in common: exp(y x) / (1 + exp(x))^b.
+
+    x is offset + f.
+
+    Its logarithm is (y - b/2) x - b log 2 - b log cosh(x / 2), and log cosh(x / 2) is at most
+    log cosh(c / 2) + w (x^2 - c^2) / 2 with w = tanh(c / 2) / (2 c); c^2 = E[x^2] is best. The
+    weight b w is the mean of a Polya-Gamma(b, c) variable.
 
     Attributes
     ----------
     offset : float
-        What f departs from, to begin with the log odds of all rows together. It moves to where the
-        bound is highest: the bound of a row is far more curved than the truth where a class is
-        rare, and f alone would take hundreds of sweeps to find its level.
+        What f departs from. It moves to where the bound is highest: the bound of a row is far more
+        curved than the truth where x is far from zero (a rare class, say), and f alone would take
+        hundreds of sweeps to find its level.
     value : float
         The bound of the rows, at the best c.
     """
 
     fixed: ClassVar[bool] = False
+    additive: ClassVar[bool] = False
     worth: ClassVar[float] = 0.25
     gentle: ClassVar[float] = 1.5  # more would outweigh rows that say so little
-    offset: float = 0.0
-    value: float = np.nan
-
     scale: ClassVar[float] = 1.0
     noise_std: ClassVar[float] = np.nan
+    offset: float = field(default=0.0, kw_only=True)
+    value: float = field(default=np.nan, kw_only=True)
+
+    def trials(self, y: Array) -> Array:
+        """Return b of each row."""
+        return array_namespace(y).ones_like(y)
 
     def rows(self, y: Array, s: Array | None, mean: Array, square: Array) -> Rows:
-        """Return weight s w, pull s (y - 1/2 - w offset), and the bound of the rows.
+        """Return weight s b w, pull s (y - b/2 - b w offset), and the bound of the rows.
 
         Its slope and curvature in the offset, with c following, are summed as well.
         """
         xp = array_namespace(mean)
         s = xp.ones_like(mean) if s is None else s
-        x = mean + self.offset
+        b, x = self.trials(y), mean + self.offset
         c2 = xp.clip(square - mean * mean, 0.0) + x * x
         w, log_cosh = polya_gamma(xp.sqrt(c2))
-        value = (y - 0.5) * x - LOG_2 - log_cosh
-        slope = y - 0.5 - w * x
+        value = (y - 0.5 * b) * x - b * (LOG_2 + log_cosh)
+        slope = y - 0.5 * b - b * w * x
         known = x * x / xp.where(c2 > 0.0, c2, xp.ones_like(c2))  # 1 where f has no variance
-        curvature = w * (1.0 - known) + known * (0.25 - w * w * c2)
+        curvature = b * (w * (1.0 - known) + known * (0.25 - w * w * c2))
         sums = tuple(xp.sum(s * part) for part in (value, slope, curvature))
-        return Rows(s * w, s * (y - 0.5 - w * self.offset), sums)
+        return Rows(s * b * w, s * (y - 0.5 * b - b * w * self.offset), sums)
 
-    def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> Bernoulli:
+    def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> Self:
         """Keep the bound of the rows."""
         return replace(self, value=float(sums[0]))
 
     def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:
-        """Return weights between the curvature p (1 - p) and the bound's w, and their pulls.
+        """Return weights between the curvature b p (1 - p) and the bound's b w, and their pulls.
 
-        w is far above the curvature where the offset alone makes y likely: where a class is rare, a
-        random start would outlive the warm phase. So w counts at f, not at offset + f, and in
+        b w is far above the curvature where the offset alone makes y likely: where a class is rare,
+        a random start would outlive the warm phase. So w counts at f, not at offset + f, and in
         proportion to the curvature at f = 0. A surprise has little curvature and a large slope, and
         would be overshot: it keeps all of w, in the measure it is one.
         """
         xp = array_namespace(f)
         s = xp.ones_like(f) if s is None else s
-        x = f + self.offset
+        b, x = self.trials(y), f + self.offset
         p = 0.5 * (1.0 + xp.tanh(0.5 * x))
         at_zero = 1.0 - np.tanh(0.5 * self.offset) ** 2  # 4 p (1 - p) at f = 0
-        weight = xp.maximum(p * (1.0 - p), polya_gamma(xp.abs(x))[0] * xp.abs(y - p))
-        weight = xp.maximum(weight, at_zero * polya_gamma(xp.abs(f))[0])
-        return s * weight, s * (y - p + weight * f)
+        weight = xp.maximum(b * p * (1.0 - p), polya_gamma(xp.abs(x))[0] * xp.abs(y - b * p))
+        weight = xp.maximum(weight, at_zero * b * polya_gamma(xp.abs(f))[0])
+        return s * weight, s * (y - b * p + weight * f)
 
-    def propose(self, sums: tuple[Any, ...]) -> Bernoulli | None:
+    def propose(self, sums: tuple[Any, ...]) -> Self:
         """Return the offset one step of Newton's method away, at most 2."""
-        _, slope, curvature = (float(part) for part in sums)
+        slope, curvature = float(sums[1]), float(sums[2])
         step = slope / max(curvature, np.finfo(float).tiny)
         return replace(self, offset=self.offset + float(np.clip(step, -2.0, 2.0)))
 
     def terms(self, n: float, prior: Gamma) -> dict[str, float]:
         """Return the bound of the rows."""
         return {"likelihood": self.value}
+
+
+@dataclass(frozen=True)
+class Bernoulli(Logistic):
+    """y is 1 with probability sigma(offset + f), else 0; b = 1."""
+
+    def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
+        """Take y as it is, and the log odds of all rows together as offset."""
+        share = float(np.average(y, weights=weight))
+        return Begin(y, replace(self, offset=float(np.log(share) - np.log1p(-share))), 0.0, 1.0)
+
+    def predictive(self, mean: np.ndarray, variance: np.ndarray) -> Labels:
+        """Return the probabilities of 0 and 1, each to its last digits."""
+        x = mean + self.offset
+        return Labels(np.array([expected_sigmoid(sign * x, variance) for sign in (-1.0, 1.0)]))
+
+    def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return a draw of y for one draw of f at every row."""
+        return np.asarray(rng.random(len(f)) < expit(f + self.offset), dtype=float)
+
+
+@dataclass(frozen=True)
+class NegativeBinomial(Logistic):
+    """y = 0, 1, 2, ... with mean size exp(offset + f) and variance mean + mean^2 / size.
+
+    p(y | x) = Gamma(y + size) / (Gamma(size) y!) exp(y x) / (1 + exp(x))^b with b = y + size.
+
+    Parameters
+    ----------
+    size : float or None, default=None
+        The smaller, the more the counts scatter. None learns it, from half of what the variance of
+        all counts together asks for to ten times their mean, where the variance is a tenth above a
+        Poisson distribution's.
+
+    Notes
+    -----
+    The bound of a row is more curved than the truth where mean and size are far apart, by
+    (mean + size) / (2 size |log(mean / size)|) for large means. f then seems better known than it
+    is; the scatter of y around it, which is most of a prediction's, is not touched by that.
+    """
+
+    size: float | None = None
+    learn_size: bool = field(default=True, kw_only=True)
+    limits: tuple[float, float] = field(default=(0.0, np.inf), kw_only=True)  # of a learned size
+
+    def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
+        """Take y as it is, and as offset what gives the mean count at f = 0."""
+        if np.any(y < 0) or np.any(y != np.floor(y)):
+            wrong = y[(y < 0) | (y != np.floor(y))][0]
+            raise ValueError(
+                f"y must hold counts (0, 1, 2, ...) for the negative binomial likelihood, got "
+                f"{wrong:g}; use another likelihood."
+            )
+        if not np.any(y > 0):
+            raise ValueError("y must hold a count above 0, got zeros only; there is no rate in it.")
+        if self.size is not None:
+            check_positive("size", self.size)
+        mean = float(np.average(y, weights=weight))
+        excess = float(np.average((y - mean) ** 2, weights=weight)) - mean
+        most = 10.0 * max(mean, 1.0)
+        overall = min(mean**2 / excess, most) if excess > 0 else most
+        size = overall if self.size is None else float(self.size)
+        begun = replace(
+            self,
+            size=size,
+            learn_size=self.size is None,
+            limits=(0.5 * overall, most),
+            offset=float(np.log(mean) - np.log(size)),
+        )
+        return Begin(y, begun, 0.0, 1.0)
+
+    def trials(self, y: Array) -> Array:
+        """Return y + size."""
+        assert self.size is not None
+        return y + self.size
+
+    def rows(self, y: Array, s: Array | None, mean: Array, square: Array) -> Rows:
+        """Return what Logistic does, with the constants, and the bound at sizes left and right."""
+        here = super().rows(y, s, mean, square)
+        xp = array_namespace(mean)
+        s = xp.ones_like(mean) if s is None else s
+
+        def constants(size: float) -> Array:
+            return xp.sum(s * (log_gamma(y + size) - log_gamma(y + 1.0) - float(gammaln(size))))
+
+        assert self.size is not None
+        value = here.sums[0] + constants(self.size)
+        beside = []
+        if self.learn_size:
+            for other in (self.resized(-LOG_STEP), self.resized(LOG_STEP)):
+                assert other.size is not None
+                bound = super(NegativeBinomial, other).rows(y, s, mean, square).sums[0]
+                beside.append(bound + constants(other.size))
+        return Rows(here.weight, here.pull, (value, *here.sums[1:], *beside))
+
+    def resized(self, step: float) -> NegativeBinomial:
+        """Return the likelihood with exp(step) times the size, and the same mean at every f."""
+        assert self.size is not None
+        size = float(np.clip(self.size * np.exp(step), *self.limits))
+        return replace(self, size=size, offset=self.offset + float(np.log(self.size / size)))
+
+    def propose(self, sums: tuple[Any, ...]) -> NegativeBinomial:
+        """Return offset and size one step of Newton's method away."""
+        other = super().propose(sums)
+        if not self.learn_size:
+            return other
+        return other.resized(newton_step(sums[3], sums[0], sums[4]))
+
+    def predictive(self, mean: np.ndarray, variance: np.ndarray) -> Counts:
+        """Return the distribution of y for f ~ N(mean, variance)."""
+        assert self.size is not None
+        return Counts(mean + self.offset, variance, self.size)
+
+    def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return a draw of y for one draw of f at every row."""
+        assert self.size is not None
+        return draw_counts(f + self.offset, self.size, rng)
 
 
 def polya_gamma(c: Array) -> tuple[Array, Array]:
@@ -204,3 +506,56 @@ def polya_gamma(c: Array) -> tuple[Array, Array]:
     safe = xp.where(small, xp.ones_like(c), c)
     weight = xp.where(small, 0.25 - c * c / 48.0, xp.tanh(0.5 * safe) / (2.0 * safe))
     return weight, 0.5 * c + xp.log1p(xp.exp(-c)) - LOG_2
+
+
+def newton_step(below: Any, here: Any, above: Any) -> float:
+    """Return Newton's step to the maximum of a function known at -LOG_STEP, 0 and LOG_STEP."""
+    below, here, above = float(below), float(here), float(above)
+    slope = 0.5 * (above - below) / LOG_STEP
+    curvature = (2.0 * here - above - below) / LOG_STEP**2
+    step = slope / curvature if curvature > 0 else np.sign(slope)
+    return float(np.clip(step, -1.0, 1.0))
+
+
+def log_gamma(z: Array) -> Array:
+    """Return log Gamma(z) for z > 0 with array operations only, to about 1e-14 of its size."""
+    xp = array_namespace(z)
+    product = z
+    for k in range(1, 8):  # Stirling's series from z + 8 on
+        product = product * (z + k)
+    x = z + 8.0
+    t = 1.0 / (x * x)
+    series = (1 / 12 - t * (1 / 360 - t * (1 / 1260 - t * (1 / 1680 - t / 1188)))) / x
+    return (x - 0.5) * xp.log(x) - x + 0.5 * LOG_2PI + series - xp.log(product)
+
+
+def weighted_quantile(values: np.ndarray, weight: np.ndarray, level: float) -> float:
+    """Return the smallest value with at least this share of the weight at or below it."""
+    order = np.argsort(values, kind="stable")
+    total = np.cumsum(weight[order])
+    return float(values[order[np.searchsorted(total, level * total[-1])]])
+
+
+def mean_and_scale(y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    """Return the weighted mean and standard deviation of y; the latter is 1 if y is constant."""
+    if np.all(y == y[0]):
+        return float(y[0]), 1.0
+    mean = float(np.average(y, weights=weight))
+    return mean, float(np.sqrt(np.average((y - mean) ** 2, weights=weight))) or 1.0
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Raise a ValueError unless ``value`` is a positive finite number."""
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not 0.0 < float(value) < np.inf:
+        raise ValueError(
+            f"{name} must be a positive finite number, got {value!r}; leave it out to learn it."
+        )
+
+
+#: Likelihoods of numbers by name.
+LIKELIHOODS: dict[str, Any] = {
+    "gaussian": Gaussian,
+    "student_t": StudentT,
+    "negative_binomial": NegativeBinomial,
+}

@@ -1,0 +1,241 @@
+"""Distributions of y at n points that one posterior gives, each point with f ~ N(mean, variance).
+
+Each says its mean, its variance in two parts (what is not known about f, and the noise), its log
+density (log probability for counts), its distribution function, a bracket of each quantile and
+draws; ``discrete`` tells whether y is an integer. A mixture over starts is in predictive.py.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol
+
+import numpy as np
+from scipy.special import betainc, expit, gammaln, log_expit, logsumexp, ndtr, ndtri, stdtr, stdtrit
+
+Array = np.ndarray
+
+
+class Density(Protocol):
+    """What a mixture asks of its parts; arrays have shape (n,)."""
+
+    discrete: ClassVar[bool]
+    mean: Array
+    model_variance: Array
+    noise_variance: Array
+
+    def logpdf(self, y: Array) -> Array:
+        """Return the log density, or log probability, at y."""
+
+    def cdf(self, y: Array) -> Array:
+        """Return P(Y <= y)."""
+
+    def bracket(self, level: float) -> tuple[Array, Array]:
+        """Return two numbers between which the quantile lies."""
+
+    def width(self) -> Array:
+        """Return the scale on which the density changes."""
+
+    def draw(self, rng: np.random.Generator, size: int) -> Array:
+        """Return draws, independent between points: (n, size)."""
+
+
+def noise_variance(shape: float, rate: float) -> float:
+    """Return E[1 / tau] of a Gamma posterior, held finite where its shape is near one."""
+    return rate / max(shape - 1.0, 0.5 * shape)
+
+
+class Student:
+    """Student-t: a normal f, and normal noise whose precision has a Gamma posterior."""
+
+    discrete: ClassVar[bool] = False
+
+    def __init__(self, mean: Array, variance: Array, noise: float, dof: float) -> None:
+        self.mean, self.model_variance = mean, variance
+        self.noise_variance = np.full(len(mean), noise)
+        self.dof = dof
+        # the spread of f is a variance, and so is the noise's
+        self.scale = np.sqrt((variance + noise) * (max(dof - 2.0, 0.5 * dof) / dof))
+
+    def logpdf(self, y: Array) -> Array:
+        """Return the log density at y."""
+        nu, z = self.dof, (y - self.mean) / self.scale
+        constant = gammaln(0.5 * (nu + 1.0)) - gammaln(0.5 * nu) - 0.5 * np.log(np.pi * nu)
+        return np.asarray(constant - np.log(self.scale) - 0.5 * (nu + 1.0) * np.log1p(z * z / nu))
+
+    def cdf(self, y: Array) -> Array:
+        """Return P(Y <= y)."""
+        return np.asarray(stdtr(self.dof, (y - self.mean) / self.scale))
+
+    def bracket(self, level: float) -> tuple[Array, Array]:
+        """Return the quantile, twice."""
+        quantile = self.mean + self.scale * stdtrit(self.dof, level)
+        return quantile, quantile
+
+    def width(self) -> Array:
+        """Return the scale."""
+        return self.scale
+
+    def draw(self, rng: np.random.Generator, size: int) -> Array:
+        """Return draws: (n, size)."""
+        noise = rng.standard_t(self.dof, (len(self.mean), size))
+        return np.asarray(self.mean[:, None] + self.scale[:, None] * noise)
+
+
+class NormalMixture:
+    """Normals around the same mean: f's variance plus each of some noise variances (Q,)."""
+
+    discrete: ClassVar[bool] = False
+
+    def __init__(
+        self, mean: Array, variance: Array, noise: Array, weights: Array, noise_total: float
+    ) -> None:
+        self.mean, self.model_variance = mean, variance
+        self.noise_variance = np.full(len(mean), noise_total)
+        self.weights = weights
+        self.noise = noise
+
+    def _scales(self) -> list[tuple[float, Array]]:
+        """Return weight and standard deviation of each normal, one at a time to save memory."""
+        return [
+            (weight, np.sqrt(self.model_variance + noise))
+            for weight, noise in zip(self.weights.tolist(), self.noise.tolist(), strict=True)
+        ]
+
+    def logpdf(self, y: Array) -> Array:
+        """Return the log density at y."""
+        square = (y - self.mean) ** 2
+        parts = [
+            np.log(weight) - np.log(scale) - 0.5 * square / scale**2
+            for weight, scale in self._scales()
+            if weight > 0.0
+        ]
+        return np.asarray(logsumexp(parts, axis=0) - 0.5 * np.log(2.0 * np.pi))
+
+    def cdf(self, y: Array) -> Array:
+        """Return P(Y <= y)."""
+        parts = [weight * ndtr((y - self.mean) / scale) for weight, scale in self._scales()]
+        return np.asarray(np.sum(parts, axis=0))
+
+    def bracket(self, level: float) -> tuple[Array, Array]:
+        """Return the ends of the parts' quantiles."""
+        scales = (
+            np.sqrt([self.model_variance + np.min(self.noise)]),
+            np.sqrt([self.model_variance + np.max(self.noise)]),
+        )
+        ends = np.concatenate([self.mean + ndtri(level) * scale for scale in scales])
+        return ends.min(axis=0), ends.max(axis=0)
+
+    def width(self) -> Array:
+        """Return the standard deviation of the narrowest normal."""
+        return np.asarray(np.sqrt(self.model_variance + np.min(self.noise)))
+
+    def draw(self, rng: np.random.Generator, size: int) -> Array:
+        """Return draws: (n, size)."""
+        shape = len(self.mean), size
+        noise = self.noise[rng.choice(len(self.noise), size=shape, p=self.weights)]
+        scale = np.sqrt(self.model_variance[:, None] + noise)
+        return np.asarray(self.mean[:, None] + scale * rng.standard_normal(shape))
+
+
+class Counts:
+    """Negative binomial with mean size exp(x), x ~ N(location, variance)."""
+
+    discrete: ClassVar[bool] = True
+
+    def __init__(self, location: Array, variance: Array, size: float) -> None:
+        self.location, self.std, self.size = location, np.sqrt(variance), size
+        with np.errstate(over="ignore"):
+            self.mean = size * np.exp(location + 0.5 * variance)
+            self.model_variance = self.mean**2 * np.expm1(variance)
+            self.noise_variance = self.mean + self.mean**2 * np.exp(variance) / size
+
+    def logpdf(self, y: Array) -> Array:
+        """Return the log probability of y; -inf unless it is 0, 1, 2, ..."""
+        possible = (y >= 0) & (y == np.floor(y))
+        k = np.where(possible, y, 0.0)
+        parts = []
+        for z, weight in zip(*_COARSE_GRID, strict=True):
+            x = self.location + self.std * z
+            # exp(k x) / (1 + exp(x))^(k + size), without overflow
+            parts.append(np.log(weight) + k * log_expit(x) + self.size * log_expit(-x))
+        constant = gammaln(k + self.size) - gammaln(self.size) - gammaln(k + 1.0)
+        return np.where(possible, constant + logsumexp(parts, axis=0), -np.inf)
+
+    def cdf(self, y: Array) -> Array:
+        """Return P(Y <= y)."""
+        k = np.maximum(np.floor(y), 0.0)
+        total = np.zeros_like(self.location)
+        for z, weight in zip(*_COARSE_GRID, strict=True):
+            failure = expit(-self.location - self.std * z)
+            total += weight * betainc(self.size, k + 1.0, failure)
+        return np.where(y < 0, 0.0, np.minimum(total, 1.0))
+
+    def bracket(self, level: float) -> tuple[Array, Array]:
+        """Return -1 and a count whose distribution function reaches the level."""
+        high = np.ceil(np.minimum(self.mean, 1e15)) + 1.0
+        for _ in range(60):
+            low = self.cdf(high) < level
+            if not np.any(low):
+                break
+            high = np.where(low, 2.0 * high, high)
+        return np.full_like(high, -1.0), high
+
+    def width(self) -> Array:
+        """Return 1: counts are no closer."""
+        return np.ones_like(self.mean)
+
+    def draw(self, rng: np.random.Generator, size: int) -> Array:
+        """Return draws: (n, size)."""
+        x = self.location[:, None] + self.std[:, None] * rng.standard_normal(
+            (len(self.location), size)
+        )
+        return draw_counts(x, self.size, rng)
+
+
+class Labels:
+    """Classes 0, 1, .. K - 1 with these probabilities: (K, n)."""
+
+    discrete: ClassVar[bool] = True
+
+    def __init__(self, probabilities: Array) -> None:
+        self.probabilities = np.maximum(probabilities, np.finfo(float).tiny)
+
+    def logpdf(self, y: Array) -> Array:
+        """Return the log probability of each label."""
+        k = np.asarray(y).astype(int)
+        return np.asarray(np.log(self.probabilities[k, np.arange(self.probabilities.shape[1])]))
+
+    def cdf(self, y: Array) -> Array:
+        """Return the probability of a label up to y."""
+        labels = np.arange(len(self.probabilities))[:, None]
+        return np.asarray(np.sum(np.where(labels <= y, self.probabilities, 0.0), axis=0))
+
+
+def draw_counts(x: Array, size: float, rng: np.random.Generator) -> Array:
+    """Return negative binomial draws with mean size exp(x): a Poisson whose rate is Gamma."""
+    rate = rng.gamma(size, np.exp(np.minimum(x, 40.0)))
+    return np.asarray(rng.poisson(np.minimum(rate, 1e18)), dtype=float)
+
+
+def _normal_grid(end: float, step: float) -> tuple[list[float], list[float]]:
+    """Return nodes and weights of the trapezoid rule for a standard normal variable."""
+    nodes = np.arange(-end, end + 0.5 * step, step)
+    density = np.exp(-0.5 * nodes**2)
+    return nodes.tolist(), (density / density.sum()).tolist()
+
+
+_FINE_GRID = _normal_grid(8.5, 0.1)
+_COARSE_GRID = _normal_grid(6.3, 0.35)  # probabilities of counts are smooth in x
+
+
+def expected_sigmoid(mean: Array, variance: Array) -> Array:
+    """Return E[1 / (1 + exp(-f))] for f ~ N(mean, variance), elementwise.
+
+    The trapezoid rule is exact to 1e-8 up to a standard deviation of 10: its error falls like
+    exp(-2 pi^2 / (std step)), the nearest pole of the integrand being at pi / std.
+    """
+    std = np.sqrt(variance)
+    total = np.zeros_like(mean)
+    for z, weight in zip(*_FINE_GRID, strict=True):
+        total += weight * expit(mean + std * z)
+    return total

@@ -1,0 +1,172 @@
+"""A check that proves a likelihood of one's own: for its tests, not for use in a fit."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from .core.gamma import Gamma
+from .core.likelihoods import Likelihood
+
+Array = np.ndarray
+_PRIOR = Gamma(1e-3, 1e-3)
+
+
+def check_likelihood(likelihood: Likelihood, y: Any, *, seed: int = 0) -> None:
+    """Raise an AssertionError that names what is wrong, if a likelihood breaks its contract.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        As a user would pass it to BTNRegressor.
+    y : array of shape (n,)
+        Some hundred targets such as the likelihood is for.
+    seed : int, default=0
+
+    Notes
+    -----
+    Given moments of f, the bound of the rows at its best must not exceed E log p(y | f), by
+    quadrature, and must reach it where f is known; weights and pulls must be its derivatives;
+    learning and proposals must not lower it; weights must count as repeated rows; draws must have
+    the predictive distribution; and a fit must have a bound that never falls. p(y | f) is
+    ``predictive(f, 0)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from btnkm.likelihoods import StudentT
+    >>> from btnkm.testing import check_likelihood
+    >>> check_likelihood(StudentT(), np.random.default_rng(0).standard_t(3, 300))
+    """
+    rng = np.random.default_rng(seed)
+    target, begun, shift, scale = likelihood.begin(np.asarray(y, dtype=float), None)
+    _must(len(target) == len(y), "begin must return one target per row")
+    _must(scale > 0 and np.isfinite(shift), "begin must return a finite shift and scale > 0")
+    mean = 0.5 * rng.standard_normal(len(target))
+    for std in (1e-4, 0.5):
+        variance = np.full(len(target), std**2)
+        _check_bound(begun, target, mean, variance, known=std < 0.01)
+        _check_slopes(begun, target, mean, variance, rng)
+    _check_weights(begun, target, mean, rng)
+    _check_draws(best(begun, target, mean, mean**2 + 0.1)[0], mean, rng)
+    if hasattr(begun.predictive(mean, mean**2), "mean"):  # labels are BTNClassifier's
+        _check_fit(likelihood, y, rng)
+
+
+def _must(true: Any, sentence: str) -> None:
+    if not np.all(true):
+        raise AssertionError(sentence)
+
+
+def best(
+    likelihood: Likelihood, y: Array, mean: Array, square: Array, rounds: int = 400
+) -> tuple[Likelihood, float]:
+    """Return the likelihood with its own parameters at their best for these moments of f.
+
+    Also return the sum of its terms; each round must raise it.
+    """
+    n, bound = float(len(y)), -np.inf
+    for _ in range(rounds):
+        before = bound
+        sums = likelihood.rows(y, None, mean, square).sums
+        likelihood = likelihood.learn(sums, n, _PRIOR)
+        bound = sum(likelihood.terms(n, _PRIOR).values())
+        _must(bound >= before - 1e-9 * (1 + abs(before)), "learn must not lower the bound")
+        other = likelihood.propose(sums)
+        if other is not None:
+            other = other.learn(other.rows(y, None, mean, square).sums, n, _PRIOR)
+            if sum(other.terms(n, _PRIOR).values()) >= bound:
+                likelihood, bound = other, sum(other.terms(n, _PRIOR).values())
+        if bound - before < 1e-13 * abs(bound):
+            break
+    return likelihood, bound
+
+
+def _check_bound(
+    likelihood: Likelihood, y: Array, mean: Array, variance: Array, known: bool
+) -> None:
+    found, _ = best(likelihood, y, mean, mean**2 + variance)
+    reached = found.terms(float(len(y)), _PRIOR)["likelihood"]
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    truth = sum(
+        w * np.sum(found.predictive(mean + np.sqrt(variance) * z, np.zeros(len(y))).logpdf(y))
+        for z, w in zip(nodes, weights / weights.sum(), strict=True)
+    )
+    _must(
+        reached <= truth + 1e-6 * (1 + abs(truth)),
+        f"the bound of the rows must not exceed E log p(y | f) = {truth:.6f}, got {reached:.6f}",
+    )
+    # parameters with a posterior of their own cost a little: about half a nat each
+    _must(
+        not known or reached >= truth - 2.0 - 1e-3 * len(y),
+        f"where f is known the bound must be log p(y | f) = {truth:.6f}, got {reached:.6f}",
+    )
+
+
+def _check_slopes(
+    likelihood: Likelihood, y: Array, mean: Array, variance: Array, rng: np.random.Generator
+) -> None:
+    found, _ = best(likelihood, y, mean, mean**2 + variance)
+    rows = found.rows(y, None, mean, mean**2 + variance)
+    _must(rows.weight > 0, "weights must be positive")
+    step = 1e-4
+    shift, widening = rng.standard_normal(len(y)), 0.5 * variance * rng.random(len(y))
+    directions: list[tuple[str, tuple[Any, Any], float]] = [
+        ("pull", (shift, 0.0), found.scale * (rows.pull - rows.weight * mean) @ shift),
+        ("weight", (0.0, widening), -0.5 * found.scale * rows.weight @ widening),
+    ]
+    for name, there, slope in directions:
+        ends = []
+        for sign in (-step, step):
+            m, v = mean + sign * there[0], variance + sign * there[1]
+            ends.append(best(found, y, m, m**2 + v)[1])
+        numerical = (ends[1] - ends[0]) / (2 * step)
+        # rounding of the bound, over the step
+        slack = 1e-3 * (1 + abs(slope)) + 1e-11 * abs(ends[0]) / step
+        _must(
+            abs(numerical - slope) <= slack,
+            f"{name}s must be the slope of the bound, {numerical:.6g}, got {slope:.6g}",
+        )
+
+
+def _check_weights(likelihood: Likelihood, y: Array, mean: Array, rng: np.random.Generator) -> None:
+    times = rng.integers(1, 4, len(y))
+    once = likelihood.rows(y, times.astype(float), mean, mean**2 + 0.1)
+    again = np.repeat(mean, times)
+    often = likelihood.rows(np.repeat(y, times), None, again, again**2 + 0.1)
+    for a, b in zip(once.sums, often.sums, strict=True):
+        _must(np.isclose(a, b, rtol=1e-9), "a weight of k must count as k rows in every sum")
+    for a, b in ((once.weight, often.weight), (once.pull, often.pull)):
+        _must(np.isclose(a.sum(), b.sum(), rtol=1e-9), "a weight of k must count as k rows")
+
+
+def _check_draws(likelihood: Likelihood, mean: Array, rng: np.random.Generator) -> None:
+    f = np.repeat(mean[:5], 4000)
+    drawn = likelihood.draw(f, rng)
+    below = likelihood.predictive(f, np.zeros(len(f))).cdf(drawn).reshape(5, -1)
+    strictly = likelihood.predictive(f, np.zeros(len(f))).cdf(drawn - 1e-9).reshape(5, -1)
+    for level in (
+        0.1,
+        0.5,
+        0.9,
+    ):  # P(cdf(Y) <= level) is at most level, P(cdf(Y-) < level) at least
+        _must(np.mean(below <= level, axis=1) <= level + 0.05, "draws must follow predictive")
+        _must(np.mean(strictly < level, axis=1) >= level - 0.05, "draws must follow predictive")
+
+
+def _check_fit(likelihood: Likelihood, y: Any, rng: np.random.Generator) -> None:
+    from .regressor import BTNRegressor  # which imports what this module checks
+
+    x = rng.uniform(-1, 1, (len(y), 2))
+    model = BTNRegressor(
+        likelihood=likelihood, n_basis=5, max_rank=3, n_init=1, max_iter=15, random_state=0
+    )
+    with warnings.catch_warnings():  # there is nothing to find in x
+        warnings.simplefilter("ignore")
+        bounds = model.fit(x, y).lower_bounds_
+    _must(
+        np.diff(bounds) >= -1e-8 * np.abs(bounds[1:]), "the bound of a fit must never fall, it did"
+    )
+    _must(np.isfinite(model.predict(x)), "predictions must be finite")
