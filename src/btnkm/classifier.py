@@ -114,15 +114,23 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
             raise ValueError(
                 f"y must have labels of one type, got {' and '.join(kinds)}; make them all text."
             ) from None
-        if len(classes) != 2:
-            many = "1 class" if len(classes) == 1 else f"{len(classes)} classes"
+        if len(classes) < 2:
             raise ValueError(
-                "Only binary classification is supported: y must have two classes, got "
-                f"{many}; the type of the target is {type_of_target(y)}."
+                f"y must have at least two classes, got 1 class, {classes[0]!r}; give rows of others."
             )
         if self.class_weight is not None:
             by_class = compute_sample_weight(self.class_weight, y)
             weight = by_class if weight is None else weight * by_class
+        if len(classes) > 2:
+            import btnkm.core.likelihoods as L
+            share = np.bincount(codes, weights=weight) / (len(codes) if weight is None else weight.sum())
+            lik = getattr(L, self.multi)
+            if lik is L.Sticks:
+                rest = 1 - np.cumsum(share)
+                off = np.log(share[:-1] / rest[:-1])
+                return Target(codes.astype(float), weight, lik(tuple(off.tolist())), np.nan, {"classes_": classes}, len(classes) - 1)
+            off = np.log(share / (1 - share)) if lik is L.OneVsRest else np.log(share) - (np.log(share.max()) if lik is L.LogisticSoftmax else 0)
+            return Target(codes.astype(float), weight, lik(tuple(off.tolist())), np.nan, {"classes_": classes}, len(classes))
         target, likelihood, _, _ = Bernoulli().begin(codes.astype(float), weight)
         return Target(target, weight, likelihood, np.nan, {"classes_": classes})
 
@@ -173,7 +181,7 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
     def predict(self, X: Any) -> Array:
         """Return the more probable class of each row: (n,)."""
         probability = self.predict_proba(X)
-        return self.classes_[(probability[:, 1] > 0.5).astype(int)]
+        return self.classes_[np.argmax(probability, axis=1)]
 
     def predict_proba_interval(self, X: Any, level: float = 0.95) -> Array:
         """Return the central interval that holds the probability of ``classes_[1]``: (n, 2).

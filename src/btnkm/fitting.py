@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
 from .core import posterior, schedule
@@ -56,6 +57,7 @@ class Problem:
     codes: Sequence[Array]
     y: Array
     weight: Array | None
+    n_outputs: int | None = None  # how many values f has in each row, None for one
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Work:
     schedule: Schedule
     rank: int
     seeds: list[np.random.SeedSequence]
+    output: int | None
 
     def run(self, k: int, threads: local.Threads | None = None) -> Iterator[Progress]:
         """Return the sweeps of start k; ``threads`` share its blocks of rows."""
@@ -84,6 +87,7 @@ class Work:
             self.likelihood,
             self.schedule,
             np.random.default_rng(self.seeds[k]),
+            self.output,
         )
         executor = local.LocalExecutor(chunks, threads)
         return schedule.run(executor, state, self.data, self.priors, self.schedule)
@@ -110,13 +114,18 @@ def n_starts(n_init: int | str, n: int) -> int:
 
 
 def plan_starts(
-    settings: Settings, n: int, sizes: Sequence[tuple[int, int]], count: int, threads: int
+    settings: Settings,
+    n: int,
+    sizes: Sequence[tuple[int, int]],
+    count: int,
+    threads: int,
+    per_row: int = 0,
 ) -> tuple[int, local.Plan]:
     """Return the number of starts, fewer where "auto" and memory say so, and the memory plan."""
     while True:
         try:
             return count, local.make_plan(
-                n, sizes, settings.max_rank, count, threads, settings.memory_limit
+                n, sizes, settings.max_rank, count, threads, settings.memory_limit, per_row
             )
         except MemoryError:
             if count == 1 or not isinstance(settings.n_init, str):
@@ -138,7 +147,9 @@ def fit(
     rank = settings.max_rank
     small = n * rank * (rank + 1) // 2 < WORTH_A_THREAD
     wanted = count
-    count, plan = plan_starts(settings, n, sizes, count, 1 if small else threads)
+    # weights, pulls and two moments of f, of every output
+    per_row = 0 if settings.likelihood.fixed else 4 * (problem.n_outputs or 1)
+    count, plan = plan_starts(settings, n, sizes, count, 1 if small else threads, per_row)
     if count < wanted:
         warnings.warn(
             f"memory_limit={settings.memory_limit:g} has room for {count} of {wanted} starts, and "
@@ -160,6 +171,11 @@ def fit(
         (phi, mode.gram(psi[:, None])[0])
         for mode, (phi, psi) in zip(modes, local.weighted_averages(chunks, len(modes)), strict=True)
     ]
+    output = None
+    if problem.n_outputs is not None:
+        output, k = len(modes), problem.n_outputs
+        modes += (output_mode(k),)
+        averages.append((np.full(k, 1.0 / k), np.eye(k) / k))
     work = Work(
         chunks=chunks,
         keep_environments=plan.keep_environments,
@@ -171,6 +187,7 @@ def fit(
         schedule=how,
         rank=rank,
         seeds=np.random.SeedSequence(seed).spawn(count),
+        output=output,
     )
     # a helper has an interpreter, rows and features of its own, and gets them as a parcel
     room = settings.memory_limit * local.GIB - plan.n_bytes
@@ -244,6 +261,13 @@ def make_mode(basis: Any, smoothness: float) -> Mode:
         rate_scale=(1.0 + np.asarray(basis.degrees_, dtype=float)) ** (-2.0 * smoothness),
         constant=np.asarray(basis.constant_, dtype=float),
     )
+
+
+def output_mode(n_outputs: int) -> Mode:
+    """Return the mode of the outputs: one function each, no two ever at once."""
+    k = np.arange(n_outputs)
+    table = sp.csr_array((np.ones(n_outputs), (k * (n_outputs + 1), k)), (n_outputs**2, n_outputs))
+    return Mode(keep=k, full_table=table, rate_scale=np.ones(n_outputs), constant=np.ones(n_outputs))
 
 
 def n_threads(n_jobs: int | None) -> int:

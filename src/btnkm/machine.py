@@ -39,6 +39,7 @@ class Target(NamedTuple):
     likelihood: Likelihood  # as the warm phase has it
     scale: float  # units of y per unit of the engine's
     attributes: dict[str, Any]  # to be set once the fit has succeeded
+    n_outputs: int | None = None  # values of f in each row, None for one
 
 
 class Machine(BaseEstimator):
@@ -147,6 +148,7 @@ class Machine(BaseEstimator):
             codes=[codes[j] for j in active],
             y=target.y,
             weight=target.weight,
+            n_outputs=target.n_outputs,
         )
         history: list[dict[str, Any]] = []
         result = fitting.fit(
@@ -259,7 +261,9 @@ class Machine(BaseEstimator):
         self.ranks_ = np.array([s.sweeps[-1].rank for s in result.starts])
         self.rank_ = int(self.ranks_[result.best])
         self.n_basis_ = np.ones(len(self.columns_), dtype=int)
-        self.n_basis_[self._active] = [len(m.keep) for m in best.state.modes]
+        self.n_basis_[self._active] = [
+            len(mode.keep) for mode in best.state.modes[: len(self._active)]
+        ]
         self.lower_bounds_ = np.array([p.bound for p in exact])
         self.lower_bound_ = float(self.lower_bounds_[-1])
         self.n_iter_ = len(best.sweeps)
@@ -268,7 +272,8 @@ class Machine(BaseEstimator):
         self.stop_reason_ = result.stop_reason
         shares = fitting.relevance(
             states, result.averages, _DRAWS, np.random.default_rng(seeds.tolist())
-        )
+        )[:, : len(self._active)]  # without the outputs
+        shares /= np.maximum(shares.sum(axis=1, keepdims=True), np.finfo(float).tiny)
         self.feature_relevance_, self.feature_relevance_std_ = np.zeros((2, len(self.columns_)))
         self.feature_relevance_[self._active] = shares.mean(axis=0)
         self.feature_relevance_std_[self._active] = shares.std(axis=0)
@@ -305,13 +310,18 @@ class Machine(BaseEstimator):
         return self._predict(X, posterior.predict_moments, 2)
 
     def _predict(self, X: Any, function: Callable[..., tuple[Array, ...]], count: int) -> Array:
-        """Return what ``function(terms, features)`` says of every start and row: (count, S, n)."""
+        """Return what ``function(terms, features, output)`` says of every start and row.
+
+        An array of shape (count, S, n), or (count, S, n, K) with K outputs.
+        """
         columns = self._columns_of(X)
         terms = [posterior.predict_terms(state) for state in self.posterior_]
-        out = np.empty((count, len(terms), len(columns[0])))
+        output = self.posterior_[0].output
+        outputs = () if output is None else (len(self.posterior_[0].modes[output].keep),)
+        out = np.empty((count, len(terms), len(columns[0]), *outputs))
         for rows, features in self._row_blocks(columns):
             for k, term in enumerate(terms):
-                out[:, k, rows] = function(term, features.__getitem__)
+                out[:, k, rows] = function(term, features.__getitem__, output)
         return out
 
 

@@ -190,12 +190,13 @@ class Environments:
         self._cut(self._right, self.n_modes - d)
 
     def outside(
-        self, d: int, moments_of: Callable[[int, Moments | None], Moments]
+        self, d: int, moments_of: Callable[[int, Moments | None], Moments | None]
     ) -> Moments | None:
         """Return the product over all modes but ``d``; None if there is no other.
 
         ``moments_of(k, into)`` returns the moments of mode k, in arrays that are the caller's to
-        overwrite; those of ``into`` are free for it. The answer holds until the next call.
+        overwrite, or None for the constant 1; those of ``into`` are free for it. The answer holds
+        until the next call.
         """
         self._give_back(self._lent)
         self._lent = None
@@ -213,10 +214,12 @@ class Environments:
             self.reset()
         return None if both is None else expand(both)
 
-    def _extend(self, side: list[Moments | None], length: int, step: Moments) -> None:
-        product = multiply(side[-1], step, step if is_numpy_array(step.mean) else None)
-        assert product is not None
-        side.append(rescale(product) if length % RESCALE_EVERY == 0 else product)
+    def _extend(self, side: list[Moments | None], length: int, step: Moments | None) -> None:
+        free = step if step is not None and is_numpy_array(step.mean) else None
+        product = multiply(side[-1], step, free)
+        if product is not None and length % RESCALE_EVERY == 0:
+            product = rescale(product)
+        side.append(product)
         if not self.keep:
             side[:-1] = [None] * (len(side) - 1)
 
@@ -244,6 +247,9 @@ def block_sums(
 ) -> tuple[Array, Array]:
     """Return what one mode's update needs from one block of rows; it adds up over blocks.
 
+    Weights and pulls are (n, 1), or one per pair and component, (n, P) and (n, R), where f has many
+    outputs (see ``output_asks``).
+
     Returns
     -------
     second : array of shape (K, P)
@@ -261,17 +267,48 @@ def block_sums(
     if h is None:
         h = xp.concat([g[:, k : k + 1] * g[:, k:] for k in range(rank)], axis=1)
     if weight is not None:
-        h = h * weight[:, None]
+        h = h * weight
     # the narrow factor first: BLAS is a third faster so
-    return psi.T @ h, ((g * pull[:, None]).T @ phi).T
+    return psi.T @ h, ((g * pull).T @ phi).T
 
 
-def contract(product: Moments) -> tuple[Array, Array | None]:
-    """Return E[f] and E[f^2] of every row from the moments of the product over all modes."""
+def contract(product: Moments, output: Terms | None = None) -> tuple[Array, Array | None]:
+    """Return E[f] and E[f^2] of every row from the moments of the product over all inputs.
+
+    With an output mode f has as many values as that has functions: (n, K) instead of (n,).
+    """
     xp = array_namespace(product.mean)
     full = expand(product)
-    mean = xp.sum(full.mean, axis=1)
+    mean = xp.sum(full.mean, axis=1) if output is None else full.mean @ xp.asarray(output.mean.T)
     if full.second is None:
         return mean, None
     _, _, multiplicity = pairs(product.mean.shape[1])
-    return mean, full.second @ xp.asarray(multiplicity)
+    if output is None:
+        return mean, full.second @ xp.asarray(multiplicity)
+    assert output.second is not None
+    return mean, full.second @ xp.asarray((output.second * multiplicity).T)
+
+
+def output_asks(weight: Array, pull: Array, output: Terms) -> tuple[Array, Array]:
+    """Return the weights of each pair (n, P) and pulls of each component (n, R) for an input.
+
+    ``weight`` and ``pull`` are those of every output, (n, K).
+    """
+    xp = array_namespace(weight)
+    second = output.second
+    if second is None:
+        r, s, _ = pairs(output.mean.shape[1])
+        second = output.mean[:, r] * output.mean[:, s]
+    return weight @ xp.asarray(second), pull @ xp.asarray(output.mean)
+
+
+def output_sums(
+    product: Moments, weight: Array, pull: Array
+) -> tuple[Array, Array]:
+    """Return what the output mode's update needs from one block of rows: (K, P) and (K, R)."""
+    g, h = product.mean, product.second
+    if h is None:
+        xp = array_namespace(g)
+        r, s, _ = pairs(g.shape[1])
+        h = xp.take(g, xp.asarray(r), axis=1) * xp.take(g, xp.asarray(s), axis=1)
+    return weight.T @ h, pull.T @ g

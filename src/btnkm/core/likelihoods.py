@@ -402,6 +402,178 @@ class Bernoulli(Logistic):
 
 
 @dataclass(frozen=True)
+class Multiclass:
+    """Experimental: base of likelihoods of K classes."""
+
+    fixed: ClassVar[bool] = False
+    additive: ClassVar[bool] = False
+    worth: ClassVar[float] = 0.25
+    gentle: ClassVar[float] = 1.5
+    scale: ClassVar[float] = 1.0
+    noise_std: ClassVar[float] = np.nan
+    offsets: tuple[float, ...] = ()
+    value: float = np.nan
+
+    def learn(self, sums, n, prior):
+        return replace(self, value=float(sums[0]))
+
+    def terms(self, n, prior):
+        return {"likelihood": self.value}
+
+    def propose(self, sums):
+        slope, curvature = sums[1:]
+        step = np.clip(slope / np.maximum(curvature, 1e-12), -2, 2)
+        return replace(self, offsets=tuple((np.array(self.offsets) + step).tolist()))
+
+    def newton(self, y, s, f):
+        rows = self.rows(y, s, f, f * f)
+        return rows.weight, rows.pull
+
+    def onehot(self, y):
+        return (y[:, None] == np.arange(len(self.offsets))).astype(float)
+
+
+@dataclass(frozen=True)
+class OneVsRest(Multiclass):
+    def rows(self, y, s, mean, square):
+        y = self.onehot(y)
+        s = np.ones(len(y)) if s is None else s
+        s = s[:, None]
+        b = np.array(self.offsets)
+        x = mean + b
+        c2 = np.clip(square - mean * mean, 0.0, None) + x * x
+        w, log_cosh = polya_gamma(np.sqrt(c2))
+        value = (y - 0.5) * x - LOG_2 - log_cosh
+        slope = y - 0.5 - w * x
+        known = x * x / np.where(c2 > 0.0, c2, np.ones_like(c2))
+        curvature = w * (1.0 - known) + known * (0.25 - w * w * c2)
+        return Rows(s * w, s * (y - 0.5 - w * b), (np.sum(s * value), np.sum(s * slope, axis=0), np.sum(s * curvature, axis=0)))
+
+    def predictive(self, mean, variance):
+        p = expected_sigmoid(mean + np.array(self.offsets), variance)
+        return Labels((p / p.sum(axis=1, keepdims=True)).T)
+
+
+@dataclass(frozen=True)
+class Sticks(OneVsRest):
+    def rows(self, y, s, mean, square):
+        k = np.arange(len(self.offsets))
+        there = (y[:, None] >= k).astype(float)
+        y = self.onehot(y)
+        s = np.ones(len(y)) if s is None else s
+        s = s[:, None] * there
+        b = np.array(self.offsets)
+        x = mean + b
+        c2 = np.clip(square - mean * mean, 0.0, None) + x * x
+        w, log_cosh = polya_gamma(np.sqrt(c2))
+        value = (y - 0.5) * x - LOG_2 - log_cosh
+        slope = y - 0.5 - w * x
+        known = x * x / np.where(c2 > 0.0, c2, np.ones_like(c2))
+        curvature = w * (1.0 - known) + known * (0.25 - w * w * c2)
+        return Rows(s * w, s * (y - 0.5 - w * b), (np.sum(s * value), np.sum(s * slope, axis=0), np.sum(s * curvature, axis=0)))
+
+    def predictive(self, mean, variance):
+        x = mean + np.array(self.offsets)
+        p, q = expected_sigmoid(x, variance), expected_sigmoid(-x, variance)
+        left = np.cumprod(np.concatenate([np.ones((len(x), 1)), q], axis=1), axis=1)
+        p = np.concatenate([p * left[:, :-1], left[:, -1:]], axis=1)
+        return Labels(p.T)
+
+
+@dataclass(frozen=True)
+class Bouchard(Multiclass):
+    def rows(self, y, s, mean, square):
+        y = self.onehot(y)
+        s = np.ones(len(y)) if s is None else s
+        s = s[:, None]
+        b = np.array(self.offsets)
+        K = len(b)
+        x = mean + b
+        var = np.clip(square - mean * mean, 0.0, None)
+        top = x.max(axis=1, keepdims=True)
+        a = top + np.log(np.exp(x - top).sum(axis=1, keepdims=True))
+        for _ in range(12):
+            t = x - a
+            c2 = var + t * t
+            w, log_cosh = polya_gamma(np.sqrt(c2))
+            known = t * t / np.where(c2 > 0, c2, 1.0)
+            curv = w * (1.0 - known) + known * (0.25 - w * w * c2)
+            slope = -1.0 + np.sum(0.5 + w * t, axis=1, keepdims=True)
+            step = slope / np.maximum(np.sum(curv, axis=1, keepdims=True), 1e-12)
+            a = a + np.clip(step, -3, 3)
+            if np.abs(step).max() < 1e-10: break
+        t = x - a
+        c2 = var + t * t
+        w, log_cosh = polya_gamma(np.sqrt(c2))
+        value = np.sum(y * x, axis=1, keepdims=True) - a - np.sum(0.5 * t + LOG_2 + log_cosh, axis=1, keepdims=True)
+        slope = y - 0.5 - w * t
+        known = t * t / np.where(c2 > 0.0, c2, np.ones_like(c2))
+        curvature = w * (1.0 - known) + known * (0.25 - w * w * c2)
+        return Rows(s * w, s * (y - 0.5 + w * (a - b)), (np.sum(s * value), np.sum(s * slope, axis=0), np.sum(s * curvature, axis=0)))
+
+    def predictive(self, mean, variance):
+        rng = np.random.default_rng(0)
+        x = mean + np.array(self.offsets)
+        p = 0
+        for _ in range(64):
+            z = rng.standard_normal(len(self.offsets))
+            for sign in (-1, 1):
+                e = x + sign * z * np.sqrt(variance)
+                e = np.exp(e - e.max(axis=1, keepdims=True))
+                p = p + e / e.sum(axis=1, keepdims=True)
+        return Labels((p / 128).T)
+
+
+@dataclass(frozen=True)
+class LogisticSoftmax(Multiclass):
+    """sigma(x_y) / sum_k sigma(x_k)."""
+
+    def rows(self, y, s, mean, square):
+        y = self.onehot(y)
+        s = np.ones(len(y)) if s is None else s
+        s = s[:, None]
+        b = np.array(self.offsets)
+        K = len(b)
+        x = mean + b
+        c2 = np.clip(square - mean * mean, 0.0, None) + x * x
+        w, log_cosh = polya_gamma(np.sqrt(c2))
+        # log of E-like sigma(-x): exp(-x/2)/(2 cosh(c/2))
+        ls = -0.5 * x - LOG_2 - log_cosh
+        # q(lambda) Gamma(alpha, K): alpha = 1 + sum gamma; gamma_k = exp(E log lambda) exp(ls)
+        # collapse: E log lambda = digamma(alpha) - log K
+        alpha = np.full((len(y), 1), 1.0 + 0.0 * K)
+        S = np.exp(ls).sum(axis=1, keepdims=True) / K
+        for _ in range(60):
+            new = 1.0 + np.exp(digamma(alpha)) * S
+            if np.abs(new - alpha).max() < 1e-12: break
+            alpha = new
+        gamma = np.exp(digamma(alpha) - np.log(K) + ls)
+        # bound: log p = y-part + sum_k gamma terms ; E[log lambda] etc.
+        el = digamma(alpha) - np.log(K)
+        lam = alpha / K
+        # E log p(n|lambda) = n el - lam - E log n! ; minus E log q(n): q(n)=Poisson(gamma) -> n log gamma - gamma - log n!
+        val = np.sum(y * (0.5 * x - LOG_2 - log_cosh), axis=1, keepdims=True)
+        val = val + np.sum(gamma * (el + ls - np.log(np.maximum(gamma, 1e-300))) + gamma, axis=1, keepdims=True) - K * lam
+        # entropy of q(lambda), prior improper 1 on lambda
+        val = val + alpha - np.log(K) + gammaln(alpha) + (1 - alpha) * digamma(alpha)
+        n = y + gamma
+        slope = 0.5 * (y - gamma) - n * w * x
+        curvature = n * w
+        return Rows(s * n * w, s * (0.5 * (y - gamma) - n * w * b), (np.sum(s * val), np.sum(s * slope, axis=0), np.sum(s * curvature, axis=0)))
+
+    def predictive(self, mean, variance):
+        rng = np.random.default_rng(0)
+        x = mean + np.array(self.offsets)
+        p = 0
+        for _ in range(64):
+            z = rng.standard_normal(len(self.offsets))
+            for sign in (-1, 1):
+                e = expit(x + sign * z * np.sqrt(variance))
+                p = p + e / e.sum(axis=1, keepdims=True)
+        return Labels((p / 128).T)
+
+
+@dataclass(frozen=True)
 class NegativeBinomial(Logistic):
     """y = 0, 1, 2, ... with mean size exp(offset + f) and variance mean + mean^2 / size.
 

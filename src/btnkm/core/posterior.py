@@ -24,18 +24,29 @@ def predict_terms(state: State) -> list[cp.Terms]:
     ]
 
 
-def predict_moments(terms: list[cp.Terms], features_of: FeaturesOf) -> tuple[Array, Array]:
-    """Return E[f] and Var[f] of every row, exact under q."""
-    mean, second = cp.contract(_product(terms, features_of))
+def predict_moments(
+    terms: list[cp.Terms], features_of: FeaturesOf, output: int | None = None
+) -> tuple[Array, Array]:
+    """Return E[f] and Var[f] of every row (n,), and output (n, K), exact under q."""
+    mean, second = _contract(terms, features_of, output)
     assert second is not None
     variance = second - mean**2
     return mean, variance * (variance > 0)  # rounding can take a zero variance below zero
 
 
-def predict_mean(terms: list[cp.Terms], features_of: FeaturesOf) -> Array:
+def predict_mean(
+    terms: list[cp.Terms], features_of: FeaturesOf, output: int | None = None
+) -> Array:
     """Return E[f] of every row, at a fraction of the cost of both moments."""
-    means = [cp.Terms(term.mean, None) for term in terms]
-    return cp.contract(_product(means, features_of))[0]
+    return _contract([cp.Terms(term.mean, None) for term in terms], features_of, output)[0]
+
+
+def _contract(
+    terms: list[cp.Terms], features_of: FeaturesOf, output: int | None
+) -> tuple[Array, Array | None]:
+    if output is None:
+        return cp.contract(_product(terms, features_of))
+    return cp.contract(_product(terms[:output], features_of), terms[output])
 
 
 def _product(terms: list[cp.Terms], features_of: FeaturesOf) -> cp.Moments:
@@ -66,7 +77,7 @@ def evaluate(state: State, weights: list[np.ndarray], features_of: FeaturesOf) -
         full = np.zeros((mode.n_phi, w.shape[1]))
         full[mode.keep] = w
         terms.append(cp.Terms(full, None))
-    return predict_mean(terms, features_of)
+    return predict_mean(terms, features_of, state.output)
 
 
 def effect_shares(

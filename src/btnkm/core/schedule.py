@@ -110,18 +110,21 @@ def initial_state(
     likelihood: Likelihood,
     schedule: Schedule,
     rng: np.random.Generator,
+    output: int | None = None,
 ) -> State:
     """Return random factors: the constant 1 plus a perturbation in every mode, f of size one.
 
-    ``grams`` holds each mode's average of phi phi^T over the rows, (M, M).
+    ``grams`` holds each mode's average of phi phi^T over the rows, (M, M). Outputs have no constant
+    in common: what all of them share says nothing of their differences.
     """
     size = np.sqrt(schedule.initial_power ** (1.0 / len(modes)) - 1.0)
     factors = []
-    for mode, gram in zip(modes, grams, strict=True):
+    for d, (mode, gram) in enumerate(zip(modes, grams, strict=True)):
         spread = mode.rate_scale ** (0.5 * schedule.initial_decay)
         w = rng.standard_normal((len(mode.keep), rank)) * spread[:, None]
         rms = np.sqrt(np.maximum(np.sum(w * (gram @ w), axis=0), 1e-12))
-        w = (mode.constant[:, None] + size * w / rms) * rank ** (-1.0 / len(modes))
+        w = w / rms if d == output else mode.constant[:, None] + size * w / rms
+        w = w * rank ** (-1.0 / len(modes))
         factors.append(Factor.point(w))
     if priors.basis is None:
         basis = tuple(Gamma(np.ones(len(m.keep)), np.ones(len(m.keep))) for m in modes)
@@ -130,7 +133,8 @@ def initial_state(
             Gamma(prior.shape, prior.rate * mode.rate_scale ** (schedule.warm_smoothing - 1.0))
             for mode, prior in ((mode, priors.basis_of(mode)) for mode in modes)
         )
-    return State(modes, tuple(factors), basis, Gamma(np.ones(rank), np.ones(rank)), likelihood)
+    unit = Gamma(np.ones(rank), np.ones(rank))
+    return State(modes, tuple(factors), basis, unit, likelihood, output)
 
 
 def run(

@@ -208,6 +208,8 @@ class State:
         q(lambda_R), parameters of shape (R,).
     likelihood : Likelihood
         With what is known of its own parameters, such as q(tau).
+    output : int or None
+        The mode that stands for the outputs where f has many, one function each; the last.
     """
 
     modes: tuple[Mode, ...]
@@ -215,6 +217,7 @@ class State:
     basis: tuple[Gamma, ...]
     rank: Gamma
     likelihood: Likelihood
+    output: int | None = None
 
     @property
     def n_components(self) -> int:

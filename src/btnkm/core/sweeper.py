@@ -110,15 +110,15 @@ class Sweeper:
 
     def listen(self) -> None:
         """Let the rows say what they ask of f as it is now, where that depends on f."""
-        d = self.last or 0
+        d, output = self.last or 0, self.state.output
         if self.state.likelihood.fixed:
             return
 
         def look(chunk: Any) -> tuple[Array, ...]:
-            here = cp.moments(chunk.features(d), self.terms[d])
+            here = None if d == output else cp.moments(chunk.features(d), self.terms[d])
             product = cp.multiply(self._outside(chunk, d), here)
             assert product is not None
-            mean, square = cp.contract(product)
+            mean, square = cp.contract(product, None if output is None else self.terms[output])
             chunk.f = mean, mean * mean if square is None else square
             return self._ask(chunk, self.state.likelihood)
 
@@ -150,16 +150,27 @@ class Sweeper:
 
     def _outside(self, chunk: Any, d: int) -> cp.Moments | None:
         environments: cp.Environments = chunk.environments
-        return environments.outside(
-            d, lambda k, into: cp.moments(chunk.features(k), self.terms[k], into)
-        )
+
+        def moments_of(k: int, into: cp.Moments | None) -> cp.Moments | None:
+            if k == self.state.output:
+                return None
+            return cp.moments(chunk.features(k), self.terms[k], into)
+
+        return environments.outside(d, moments_of)
 
     def _sums(self, d: int) -> Block:
-        mode, rank = self.state.modes[d], self.state.n_components
+        mode, rank, output = self.state.modes[d], self.state.n_components, self.state.output
 
         def sums(chunk: Any) -> tuple[Array, Array]:
             outside = self._outside(chunk, d)
             weight, pull = chunk.asks
+            if output is None:
+                weight, pull = None if weight is None else weight[:, None], pull[:, None]
+            elif d == output:
+                assert outside is not None
+                return cp.output_sums(outside, weight, pull)
+            else:
+                weight, pull = cp.output_asks(weight, pull, self.terms[output])
             return cp.block_sums(chunk.features(d), outside, weight, pull, mode, rank)
 
         second, linear = (np.asarray(part) for part in self.executor.sum(sums))

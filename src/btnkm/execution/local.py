@@ -112,6 +112,7 @@ def make_plan(
     n_starts: int,
     n_threads: int,
     limit_gib: float,
+    per_row: int = 0,
 ) -> Plan:
     """Choose what to keep in memory, as much as fits below the limit.
 
@@ -126,6 +127,8 @@ def make_plan(
     n_starts, n_threads : int
         Starts in all, and threads that may work on them, or on blocks of rows, side by side.
     limit_gib : float
+    per_row : int
+        Numbers that a likelihood keeps for every row.
     """
     moments = rank * (rank + 1) // 2 + rank
     widest = max(k + m for m, k in sizes)
@@ -140,7 +143,8 @@ def make_plan(
         scratch = n_threads * min(rows, n) * (5 * moments + 2 * widest)
         # a start at work holds its covariances, those before a leap, a scaled copy of them, and
         # the block it solves
-        working = 3 * covariances + 8 * block + (environments if keep_environments else 0)
+        working = 3 * covariances + 8 * block + n * per_row
+        working += environments if keep_environments else 0
         kept = coordinates + n_starts * covariances + (features if keep_features else 0)
         return _BYTES * (kept + scratch + parallel * working)
 
