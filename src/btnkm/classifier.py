@@ -30,8 +30,8 @@ class BTNClassifier(ClassifierMixin, Machine):
     Parameters
     ----------
     basis, n_basis, max_rank, n_init, max_iter, tol, warm_sweeps, rank_prior, basis_prior, \
-smoothness, prune, memory_limit, n_jobs, random_state, callback, verbose
-        As in BTNRegressor.
+smoothness, anchored, prune, memory_limit, n_jobs, random_state, callback, verbose
+        As in BTNRegressor, but for the default of ``anchored``.
     class_weight : "balanced", dict or None, default=None
         Weight of each class, multiplied with the sample weights; "balanced" makes all classes weigh
         the same. Probabilities are then those of such a population.
@@ -69,6 +69,7 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         rank_prior: Gamma | None = None,
         basis_prior: Gamma | str | None = None,
         smoothness: float = 1.25,
+        anchored: bool = True,
         class_weight: Any = None,
         prune: bool = True,
         memory_limit: float = 1.4,
@@ -88,6 +89,7 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
             rank_prior=rank_prior,
             basis_prior=basis_prior,
             smoothness=smoothness,
+            anchored=anchored,
             prune=prune,
             memory_limit=memory_limit,
             n_jobs=n_jobs,

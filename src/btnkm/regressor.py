@@ -139,6 +139,7 @@ class BTNRegressor(RegressorMixin, Machine):
         rank_prior: Gamma | None = None,
         basis_prior: Gamma | str | None = None,
         smoothness: float = 1.25,
+        anchored: bool = False,
         prune: bool = True,
         memory_limit: float = 1.4,
         n_jobs: int | None = None,
@@ -157,6 +158,7 @@ class BTNRegressor(RegressorMixin, Machine):
             rank_prior=rank_prior,
             basis_prior=basis_prior,
             smoothness=smoothness,
+            anchored=anchored,
             prune=prune,
             memory_limit=memory_limit,
             n_jobs=n_jobs,
@@ -245,11 +247,11 @@ class BTNRegressor(RegressorMixin, Machine):
         """
         checks.check_integer("n_samples", n_samples, 1)
         columns = self._columns_of(X)
-        bases = [self.columns_[j].basis for j in self._active]
+        inputs = {d: self.columns_[j].basis for d, j in enumerate(self._active, self._first_input)}
         gaps = [
             d
-            for d, (basis, codes) in enumerate(zip(bases, columns, strict=True))
-            if not basis.saw_missing_ and np.any(np.isnan(codes))
+            for d, basis in inputs.items()
+            if not basis.saw_missing_ and np.any(np.isnan(columns[d]))
         ]
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
         n = len(columns[0])
@@ -264,7 +266,8 @@ class BTNRegressor(RegressorMixin, Machine):
                 for i, j in enumerate(which):
                     weights = [draw[i] for draw in draws]
                     for d in gaps:
-                        features[d] = bases[d].features(bases[d].fill(columns[d][rows], rng))
+                        filled = inputs[d].fill(columns[d][rows], rng)
+                        features[d] = self._bases[d].features(filled)
                     f = posterior.evaluate(state, weights, features.__getitem__)
                     noise = rng.standard_normal(len(f)) / np.sqrt(precision[i])
                     out[rows, j] = self._y_mean + self._y_scale * (f + noise)
