@@ -210,8 +210,8 @@ def block(small, d, spread=True):
     second, linear = cp.block_sums(
         small.features[d],
         outside(small, d, spread),
-        small.weight,
-        small.y if small.weight is None else small.weight * small.y,
+        None if small.weight is None else small.weight[:, None],
+        (small.y if small.weight is None else small.weight * small.y)[:, None],
         mode,
         small.state.n_components,
     )

@@ -179,9 +179,9 @@ def test_the_bound_never_falls(seed, weighted):
 def test_the_blocks_of_rows_change_nothing():
     sizes = [(6, 11), (6, 11), (3, 3)]
     with pytest.raises(MemoryError, match="at least") as error:
-        local.make_plan(700, sizes, 4, 2, 1, 0.0)
+        local.make_plan(700, sizes, 4, 2, 1, 0.0, per_row=4)
     least = 1.01 * float(str(error.value).split("at least ")[1].split()[0])
-    assert local.make_plan(700, sizes, 4, 2, 1, least).block_rows == 64
+    assert local.make_plan(700, sizes, 4, 2, 1, least, per_row=4).block_rows == 64
     _, _, whole = classify(n=700)
     _, _, blocks = classify(n=700, memory_limit=least)
     for a, b in zip(whole.starts, blocks.starts, strict=True):

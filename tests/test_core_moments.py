@@ -258,9 +258,10 @@ def test_strict_arrays_agree_with_numpy(kinds, spread):
     environments = cp.Environments(len(kinds), keep=True)
     for d, mode in enumerate(state.modes):
         around = environments.outside(d, lambda k, into: found[k])
-        y, weight = strict(small.y), strict(small.weight)
-        for w, w_np in ((weight, small.weight), (None, None)):
+        y_np, weight_np = small.y[:, None], small.weight[:, None]
+        y, weight = strict(y_np), strict(weight_np)
+        for w, w_np in ((weight, weight_np), (None, None)):
             sums = cp.block_sums(features[d], around, w, y, mode, 3)
             around_np = problems.outside(small, d, spread)
-            numpy_sums = cp.block_sums(small.features[d], around_np, w_np, small.y, mode, 3)
+            numpy_sums = cp.block_sums(small.features[d], around_np, w_np, y_np, mode, 3)
             assert_strict_equal(sums, numpy_sums)

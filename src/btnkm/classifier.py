@@ -1,4 +1,4 @@
-"""BTNClassifier: two classes as targets, and their probabilities as predictions."""
+"""BTNClassifier: labels as targets, and their probabilities as predictions."""
 
 from __future__ import annotations
 
@@ -6,40 +6,46 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, ndtr
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import type_of_target
 
 from . import checks
 from .core.densities import Student
 from .core.gamma import Gamma
-from .core.likelihoods import Bernoulli
-from .core.state import State
+from .core.likelihoods import Bernoulli, Gaussian, Softmax
 from .machine import Machine, Target
-from .predictive import PredictiveDistribution
+from .predictive import PredictiveDistribution, check_level
 
 Array = np.ndarray
+LIKELIHOODS = ("logistic", "least_squares")
+_INTERVAL_ROWS = 256  # whose probabilities are held at a time, at every point of every start
 
 
 class BTNClassifier(ClassifierMixin, Machine):
-    """Bayesian kernel machine for two classes, with probabilities integrated over the posterior.
+    """Bayesian kernel machine for classes, with probabilities integrated over the posterior.
 
-    The log odds of the second class are offset + f(x), with f as in BTNRegressor and as offset the
-    log odds of all rows together. A Polya-Gamma variable per row keeps every update in closed form.
+    With two classes the log odds of the second are offset + f(x), with f as in BTNRegressor and an
+    offset that starts at the log odds of all rows together; a Polya-Gamma variable per row keeps
+    every update in closed form. With more classes the probabilities are a softmax of f_k(x), and
+    f_k(x) = sum_r c_kr prod_d w_r^(d) . phi^(d)(x_d): all classes share the components, each with
+    weights of its own, so that a class costs no more than a basis function.
 
     Parameters
     ----------
     basis, n_basis, max_rank, n_init, max_iter, tol, warm_sweeps, rank_prior, basis_prior, \
-smoothness, prune, memory_limit, n_jobs, random_state, callback, verbose
-        As in BTNRegressor.
+smoothness, anchored, prune, memory_limit, n_jobs, random_state, callback, verbose
+        As in BTNRegressor, but for the default of ``anchored``.
+    likelihood : "logistic" or "least_squares", default="logistic"
+        "least_squares" regresses the signs of two classes and takes as probability that of a
+        positive sign: the classifier of the paper, for comparison. Its probabilities are poor.
     class_weight : "balanced", dict or None, default=None
         Weight of each class, multiplied with the sample weights; "balanced" makes all classes weigh
         the same. Probabilities are then those of such a population.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (2,)
+    classes_ : ndarray of shape (n_classes,)
         The labels, sorted.
     rank_, n_basis_, feature_relevance_, feature_relevance_std_, lower_bound_, lower_bounds_, \
 history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
@@ -61,6 +67,7 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         self,
         basis: Any = "auto",
         *,
+        likelihood: str = "logistic",
         n_basis: int = 20,
         max_rank: int = 20,
         n_init: int | str = "auto",
@@ -70,6 +77,7 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         rank_prior: Gamma | None = None,
         basis_prior: Gamma | str | None = None,
         smoothness: float = 1.25,
+        anchored: bool = True,
         class_weight: Any = None,
         prune: bool = True,
         memory_limit: float = 1.4,
@@ -89,6 +97,7 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
             rank_prior=rank_prior,
             basis_prior=basis_prior,
             smoothness=smoothness,
+            anchored=anchored,
             prune=prune,
             memory_limit=memory_limit,
             n_jobs=n_jobs,
@@ -96,12 +105,16 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
             callback=callback,
             verbose=verbose,
         )
+        self.likelihood = likelihood
         self.class_weight = class_weight
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not isinstance(self.likelihood, str) or self.likelihood not in LIKELIHOODS:
+            raise ValueError(
+                f"likelihood must be one of {', '.join(map(repr, LIKELIHOODS))}, got "
+                f"{self.likelihood!r}; leave it out for 'logistic'."
+            )
 
     def _check_y(self, y: Any) -> Array:
         return checks.check_labels(type(self).__name__, y)
@@ -116,26 +129,28 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
             ) from None
         if len(classes) < 2:
             raise ValueError(
-                f"y must have at least two classes, got 1 class, {classes[0]!r}; give rows of others."
+                f"y must have at least two classes, got 1 class, {classes[0]!r}; give more rows."
             )
         if self.class_weight is not None:
             by_class = compute_sample_weight(self.class_weight, y)
             weight = by_class if weight is None else weight * by_class
-        if len(classes) > 2:
-            import btnkm.core.likelihoods as L
-            share = np.bincount(codes, weights=weight) / (len(codes) if weight is None else weight.sum())
-            lik = getattr(L, self.multi)
-            if lik is L.Sticks:
-                rest = 1 - np.cumsum(share)
-                off = np.log(share[:-1] / rest[:-1])
-                return Target(codes.astype(float), weight, lik(tuple(off.tolist())), np.nan, {"classes_": classes}, len(classes) - 1)
-            off = np.log(share / (1 - share)) if lik is L.OneVsRest else np.log(share) - (np.log(share.max()) if lik is L.LogisticSoftmax else 0)
-            return Target(codes.astype(float), weight, lik(tuple(off.tolist())), np.nan, {"classes_": classes}, len(classes))
-        target, likelihood, _, _ = Bernoulli().begin(codes.astype(float), weight)
-        return Target(target, weight, likelihood, np.nan, {"classes_": classes})
+        if self.likelihood == "least_squares":
+            if len(classes) > 2:
+                raise ValueError(
+                    f"likelihood='least_squares' must have two classes, got {len(classes)}; "
+                    "leave it out for any number."
+                )
+            signs, likelihood, shift, scale = Gaussian().begin(2.0 * codes - 1.0, weight)
+            attributes = {"classes_": classes, "_threshold": -shift / scale}
+            return Target(signs, weight, likelihood, scale, attributes)
+        many = len(classes) if len(classes) > 2 else None
+        labels = (Bernoulli() if many is None else Softmax()).begin(codes.astype(float), weight)
+        return Target(labels.target, weight, labels.likelihood, 1.0, {"classes_": classes}, many)
 
     def decision_function(self, X: Any, return_std: bool = False) -> Any:
         """Return the log odds of ``classes_[1]`` and, if asked, how uncertain they are.
+
+        With more than two classes, log probabilities less their mean over the classes.
 
         Parameters
         ----------
@@ -144,59 +159,91 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
 
         Returns
         -------
-        log_odds : ndarray of shape (n,)
-            Those of ``predict_proba``: positive where ``predict`` says ``classes_[1]``.
-        std : ndarray of shape (n,), only if ``return_std``
-            Standard deviation of the log odds over the posterior.
+        decision : ndarray of shape (n,) or (n, n_classes)
+            Made from ``predict_proba``: positive where ``predict`` says ``classes_[1]``, or highest
+            for the class that it says.
+        std : ndarray of the same shape, only if ``return_std``
+            Standard deviation of offset + f over the posterior, the log odds before they are
+            averaged.
         """
         means, variances = self._moments(X)
-        first, second = self._probabilities(means, variances)
-        log_odds = np.log(second) - np.log(first)
-        if return_std:
-            spread = (means + self._offsets).var(axis=0)
-            return log_odds, np.sqrt(variances.mean(axis=0) + spread)
-        return log_odds
+        log_p = np.log(self._probabilities(means, variances))
+        decision = log_p[1] - log_p[0] if len(log_p) == 2 else (log_p - log_p.mean(axis=0)).T
+        if not return_std:
+            return decision
+        spread = (means + self._offsets()).var(axis=0)
+        return decision, np.sqrt(variances.mean(axis=0) + spread)
 
     def predict_proba(self, X: Any) -> Array:
-        """Return the probability of each class, averaged over the posterior: (n, 2)."""
+        """Return the probability of each class, averaged over the posterior: (n, n_classes)."""
         return self._probabilities(*self._moments(X)).T
 
     def predict_log_proba(self, X: Any) -> Array:
-        """Return the logarithms of ``predict_proba``: (n, 2)."""
+        """Return the logarithms of ``predict_proba``: (n, n_classes)."""
         return np.log(self.predict_proba(X))
 
-    @property
-    def _offsets(self) -> Array:
-        """What f departs from in every start: (S, 1)."""
-        return np.array([[_offset(state)] for state in self.posterior_])
-
-    def _probabilities(self, means: Array, variances: Array) -> Array:
-        """Return the probabilities of both classes, each to its last digits: (2, n)."""
-        parts = [
-            state.likelihood.predictive(mean, variance).probabilities
-            for state, mean, variance in zip(self.posterior_, means, variances, strict=True)
-        ]
-        return np.asarray(np.mean(parts, axis=0))
-
     def predict(self, X: Any) -> Array:
-        """Return the more probable class of each row: (n,)."""
-        probability = self.predict_proba(X)
-        return self.classes_[np.argmax(probability, axis=1)]
+        """Return the most probable class of each row: (n,)."""
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
     def predict_proba_interval(self, X: Any, level: float = 0.95) -> Array:
-        """Return the central interval that holds the probability of ``classes_[1]``: (n, 2).
+        """Return the central interval that holds the probability of a class, by the posterior.
 
-        It tells how sure the model is about the probability, with this posterior probability.
+        It tells how sure the model is about the probability itself.
+
+        Returns
+        -------
+        ndarray of shape (n, 2), for ``classes_[1]``; of shape (n, n_classes, 2) for more than two
         """
+        low, high = check_level(level)
         means, variances = self._moments(X)
+        if means.ndim == 3:
+            return self._intervals(means, variances, [low, high])
         parts = [  # so many degrees of freedom make a normal distribution
             Student(mean, np.maximum(variance, 1e-300), 0.0, 1e9)
-            for mean, variance in zip(means + self._offsets, variances, strict=True)
+            for mean, variance in zip(means + self._offsets(), variances, strict=True)
         ]
-        return np.asarray(expit(PredictiveDistribution(parts).interval(level)))
+        ends = PredictiveDistribution(parts).quantile([low, high])
+        if self.likelihood == "least_squares":  # the probability that noise leaves the sign alone
+            noise = self.likelihood_.noise_std
+            return np.asarray(ndtr((ends - self._threshold) / noise))
+        return np.asarray(expit(ends))
 
+    def _intervals(self, means: Array, variances: Array, levels: list[float]) -> Array:
+        """Return quantiles of the probabilities, (n, K, 2), a few rows at a time."""
+        likelihoods: list[Any] = [state.likelihood for state in self.posterior_]
+        out = np.empty((*means.shape[1:], 2))
+        for start in range(0, means.shape[1], _INTERVAL_ROWS):
+            rows = slice(start, start + _INTERVAL_ROWS)
+            drawn = [
+                p
+                for likelihood, mean, variance in zip(likelihoods, means, variances, strict=True)
+                for p in likelihood.probabilities(mean[rows], variance[rows])
+            ]
+            out[rows] = np.moveaxis(np.quantile(drawn, levels, axis=0), 0, -1)
+        return out
 
-def _offset(state: State) -> float:
-    """Return what f departs from."""
-    assert isinstance(state.likelihood, Bernoulli)
-    return state.likelihood.offset
+    def _offsets(self) -> Any:
+        """Return what f departs from in every start: (S, 1), or (S, 1, K) with K classes."""
+        likelihoods: list[Any] = [state.likelihood for state in self.posterior_]
+        if isinstance(likelihoods[0], Gaussian):
+            return 0.0
+        if isinstance(likelihoods[0], Softmax):
+            return np.array([[likelihood.offsets] for likelihood in likelihoods])
+        return np.array([[likelihood.offset] for likelihood in likelihoods])
+
+    def _probabilities(self, means: Array, variances: Array) -> Array:
+        """Return the probability of every class, each to its last digits: (K, n)."""
+        parts = []
+        for state, mean, variance in zip(self.posterior_, means, variances, strict=True):
+            if isinstance(state.likelihood, Gaussian):
+                signs = [(1.0, self._threshold), (-1.0, -self._threshold)]
+                parts.append(
+                    [
+                        state.likelihood.predictive(sign * mean, variance).cdf(threshold)
+                        for sign, threshold in signs
+                    ]
+                )
+            else:
+                parts.append(state.likelihood.predictive(mean, variance).probabilities)
+        return np.maximum(np.mean(parts, axis=0), np.finfo(float).tiny)

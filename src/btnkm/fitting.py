@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
+from .bases import Anchored
 from .core import posterior, schedule
 from .core.cavi import Data
 from .core.likelihoods import Likelihood
@@ -27,6 +28,7 @@ Array = np.ndarray
 # Rows times packed pairs from which starts run in threads. The many short operations of smaller
 # fits would spend their time passing the interpreter lock to and fro: those run in processes.
 WORTH_A_THREAD = 1_000_000
+ANCHORED_THAW = 10  # sweeps; without them most interactions are lost (docs/experiments.md)
 _INTERPRETER = 50 * 2**20  # bytes of a helper before it has any work
 
 
@@ -161,11 +163,13 @@ def fit(
     data = Data(float(np.sum(weight)), float(weight @ problem.y**2))
     how = settings.schedule
     worth = settings.likelihood.worth * data.n
-    if how.warm_sweeps and worth < settings.few_rows * sum(m for m, _ in sizes):
+    modes = tuple(make_mode(basis, settings.smoothness) for basis in problem.bases)
+    if how.warm_sweeps and any(mode.anchored for mode in modes):
+        how = replace(how, thaw_sweeps=ANCHORED_THAW)
+    elif how.warm_sweeps and worth < settings.few_rows * sum(m for m, _ in sizes):
         # a rough start interpolates, and covariances all at once outweigh the data: nothing is
         # found then where there is much to find (docs/experiments.md)
         how = replace(how, warm_smoothing=settings.likelihood.gentle, thaw_sweeps=12)
-    modes = tuple(make_mode(basis, settings.smoothness) for basis in problem.bases)
     chunks = local.make_chunks(plan, problem.bases, problem.codes, problem.y, problem.weight)
     averages = [
         (phi, mode.gram(psi[:, None])[0])
@@ -180,7 +184,10 @@ def fit(
         chunks=chunks,
         keep_environments=plan.keep_environments,
         modes=modes,
-        grams=tuple(gram for _, gram in averages),
+        grams=tuple(
+            gram[np.ix_(mode.keep, mode.keep)]
+            for mode, (_, gram) in zip(modes, averages, strict=True)
+        ),
         data=data,
         priors=settings.priors,
         likelihood=settings.likelihood,
@@ -244,7 +251,7 @@ def relevance(
     shares = []
     for state in states:
         kept = [
-            (phi[mode.keep], gram[np.ix_(mode.keep, mode.keep)])
+            (phi[mode.present], gram[np.ix_(mode.present, mode.present)])
             for mode, (phi, gram) in zip(state.modes, averages, strict=True)
         ]
         draws = posterior.draw_weights(state, n_draws, rng)
@@ -255,11 +262,14 @@ def relevance(
 
 def make_mode(basis: Any, smoothness: float) -> Mode:
     """Return the engine's view of a fitted basis."""
+    anchored = isinstance(basis, Anchored)
+    keep = np.arange(int(anchored), basis.n_functions_)
     return Mode(
-        keep=np.arange(basis.n_functions_),
+        keep=keep,
         full_table=basis.table_,
-        rate_scale=(1.0 + np.asarray(basis.degrees_, dtype=float)) ** (-2.0 * smoothness),
-        constant=np.asarray(basis.constant_, dtype=float),
+        rate_scale=(1.0 + np.asarray(basis.degrees_, dtype=float)[keep]) ** (-2.0 * smoothness),
+        constant=np.asarray(basis.constant_, dtype=float)[keep],
+        anchored=anchored,
     )
 
 
@@ -267,7 +277,9 @@ def output_mode(n_outputs: int) -> Mode:
     """Return the mode of the outputs: one function each, no two ever at once."""
     k = np.arange(n_outputs)
     table = sp.csr_array((np.ones(n_outputs), (k * (n_outputs + 1), k)), (n_outputs**2, n_outputs))
-    return Mode(keep=k, full_table=table, rate_scale=np.ones(n_outputs), constant=np.ones(n_outputs))
+    return Mode(
+        keep=k, full_table=table, rate_scale=np.ones(n_outputs), constant=np.ones(n_outputs)
+    )
 
 
 def n_threads(n_jobs: int | None) -> int:

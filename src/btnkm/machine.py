@@ -17,6 +17,7 @@ from sklearn.utils.validation import (
 )
 
 from . import checks, fitting
+from .bases import Anchored, Chebyshev
 from .columns import fit_columns
 from .core import posterior
 from .core.gamma import Gamma
@@ -64,6 +65,7 @@ class Machine(BaseEstimator):
         rank_prior: Gamma | None = None,
         basis_prior: Gamma | str | None = None,
         smoothness: float = 1.25,
+        anchored: bool = False,
         prune: bool = True,
         memory_limit: float = 1.4,
         n_jobs: int | None = None,
@@ -81,6 +83,7 @@ class Machine(BaseEstimator):
         self.rank_prior = rank_prior
         self.basis_prior = basis_prior
         self.smoothness = smoothness
+        self.anchored = anchored
         self.prune = prune
         self.memory_limit = memory_limit
         self.n_jobs = n_jobs
@@ -143,13 +146,15 @@ class Machine(BaseEstimator):
         del raw
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
 
-        problem = fitting.Problem(
-            bases=[columns[j].basis for j in active],
-            codes=[codes[j] for j in active],
-            y=target.y,
-            weight=target.weight,
-            n_outputs=target.n_outputs,
-        )
+        bases, codes = [columns[j].basis for j in active], [codes[j] for j in active]
+        if self.anchored and any(basis.n_functions_ > 1 for basis in bases):
+            bases = [Anchored(b).fit(c, ones) for b, c in zip(bases, codes, strict=True)]
+            if target.n_outputs is None:
+                # the amplitudes of the components are the weights of one more input, which never
+                # varies; with many outputs these have them
+                bases = [Chebyshev(n_basis=1).fit(np.zeros(1)), *bases]
+                codes = [np.zeros(len(y)), *codes]
+        problem = fitting.Problem(bases, codes, target.y, target.weight, target.n_outputs)
         history: list[dict[str, Any]] = []
         result = fitting.fit(
             problem,
@@ -157,7 +162,7 @@ class Machine(BaseEstimator):
             seed=[int(s) for s in seeds],
             observe=self._observer(history, target.scale),
         )
-        self.columns_, self._active = columns, active
+        self.columns_, self._active, self._bases = columns, active, bases
         self.history_ = sorted(history, key=lambda entry: (entry["start"], entry["sweep"]))
         for name, value in target.attributes.items():
             setattr(self, name, value)
@@ -177,8 +182,12 @@ class Machine(BaseEstimator):
             checks.check_integer("n_init", self.n_init, 1)
         if not isinstance(self.verbose, bool):
             checks.check_integer("verbose", self.verbose, 0)
-        if not isinstance(self.prune, bool | np.bool_):
-            raise ValueError(f"prune must be True or False, got {self.prune!r}; leave it at True.")
+        for name in ("prune", "anchored"):
+            value = getattr(self, name)
+            if not isinstance(value, bool | np.bool_):
+                raise ValueError(
+                    f"{name} must be True or False, got {value!r}; leave it out for the default."
+                )
         if self.callback is not None and not callable(self.callback):
             raise ValueError(
                 f"callback must be a function of one argument or None, got {self.callback!r}; "
@@ -261,9 +270,8 @@ class Machine(BaseEstimator):
         self.ranks_ = np.array([s.sweeps[-1].rank for s in result.starts])
         self.rank_ = int(self.ranks_[result.best])
         self.n_basis_ = np.ones(len(self.columns_), dtype=int)
-        self.n_basis_[self._active] = [
-            len(mode.keep) for mode in best.state.modes[: len(self._active)]
-        ]
+        inputs = slice(self._first_input, len(self._bases))  # without amplitudes and outputs
+        self.n_basis_[self._active] = [len(mode.present) for mode in best.state.modes[inputs]]
         self.lower_bounds_ = np.array([p.bound for p in exact])
         self.lower_bound_ = float(self.lower_bounds_[-1])
         self.n_iter_ = len(best.sweeps)
@@ -272,8 +280,8 @@ class Machine(BaseEstimator):
         self.stop_reason_ = result.stop_reason
         shares = fitting.relevance(
             states, result.averages, _DRAWS, np.random.default_rng(seeds.tolist())
-        )[:, : len(self._active)]  # without the outputs
-        shares /= np.maximum(shares.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+        )[:, inputs]
+        shares = shares / np.maximum(shares.sum(axis=1, keepdims=True), np.finfo(float).tiny)
         self.feature_relevance_, self.feature_relevance_std_ = np.zeros((2, len(self.columns_)))
         self.feature_relevance_[self._active] = shares.mean(axis=0)
         self.feature_relevance_std_[self._active] = shares.std(axis=0)
@@ -286,11 +294,17 @@ class Machine(BaseEstimator):
         check_is_fitted(self)
         raw, _ = split_columns(X)
         validate_data(self, X, reset=False, skip_check_array=True)
-        return [self.columns_[j].encode(raw[j]) for j in self._active]
+        columns = [self.columns_[j].encode(raw[j]) for j in self._active]
+        return [np.zeros(len(raw[0]))] * self._first_input + columns
+
+    @property
+    def _first_input(self) -> int:
+        """Which of the network's inputs is the first of the table's: 1 behind the amplitudes."""
+        return len(self._bases) - len(self._active)
 
     def _row_blocks(self, columns: list[Array]) -> Iterator[tuple[slice, list[Any]]]:
         """Yield blocks of rows with phi and psi of the network's inputs."""
-        bases = [self.columns_[j].basis for j in self._active]
+        bases = self._bases
         width = sum(basis.n_functions_ + basis.n_products_ for basis in bases)
         size = int(np.clip(_PREDICT_NUMBERS // width, 64, 4096))
         for start in range(0, len(columns[0]), size):

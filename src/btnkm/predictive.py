@@ -130,10 +130,7 @@ class PredictiveDistribution:
 
     def interval(self, level: float = 0.95) -> Array:
         """Return the central interval that holds y with probability ``level``: (n, 2)."""
-        half = 0.5 * _probabilities("level", level)
-        if half.ndim:
-            raise ValueError(f"level must be one number, got {level!r}; use for example 0.95.")
-        return self.quantile([0.5 - half, 0.5 + half])
+        return self.quantile(check_level(level))
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
         """Return draws of y, independent between points: (n, n_samples)."""
@@ -145,6 +142,14 @@ class PredictiveDistribution:
             chosen = start == k
             out[chosen] = part.draw(rng, n_samples)[chosen]
         return self._shift + self._scale * out
+
+
+def check_level(level: Any) -> list[float]:
+    """Return the ends of the central interval with this probability, or say what is wrong."""
+    half = 0.5 * _probabilities("level", level)
+    if half.ndim:
+        raise ValueError(f"level must be one number, got {level!r}; use for example 0.95.")
+    return [0.5 - float(half), 0.5 + float(half)]
 
 
 def _probabilities(name: str, value: Any) -> Array:

@@ -146,6 +146,7 @@ class BTNRegressor(RegressorMixin, Machine):
         rank_prior: Gamma | None = None,
         basis_prior: Gamma | str | None = None,
         smoothness: float = 1.25,
+        anchored: bool = False,
         prune: bool = True,
         memory_limit: float = 1.4,
         n_jobs: int | None = None,
@@ -164,6 +165,7 @@ class BTNRegressor(RegressorMixin, Machine):
             rank_prior=rank_prior,
             basis_prior=basis_prior,
             smoothness=smoothness,
+            anchored=anchored,
             prune=prune,
             memory_limit=memory_limit,
             n_jobs=n_jobs,
@@ -256,11 +258,11 @@ class BTNRegressor(RegressorMixin, Machine):
         """
         checks.check_integer("n_samples", n_samples, 1)
         columns = self._columns_of(X)
-        bases = [self.columns_[j].basis for j in self._active]
+        inputs = {d: self.columns_[j].basis for d, j in enumerate(self._active, self._first_input)}
         gaps = [
             d
-            for d, (basis, codes) in enumerate(zip(bases, columns, strict=True))
-            if not basis.saw_missing_ and np.any(np.isnan(codes))
+            for d, basis in inputs.items()
+            if not basis.saw_missing_ and np.any(np.isnan(columns[d]))
         ]
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
         n = len(columns[0])
@@ -273,7 +275,8 @@ class BTNRegressor(RegressorMixin, Machine):
             for rows, features in self._row_blocks(columns):
                 for i in range(len(which)):
                     for d in gaps:
-                        features[d] = bases[d].features(bases[d].fill(columns[d][rows], rng))
+                        filled = inputs[d].fill(columns[d][rows], rng)
+                        features[d] = self._bases[d].features(filled)
                     f[rows, i] = posterior.evaluate(
                         state, [draw[i] for draw in draws], features.__getitem__
                     )

@@ -1,5 +1,6 @@
 """Bases: the functions one input is expanded in, and the short span of their products."""
 
+from .anchored import Anchored
 from .base import Basis
 from .bspline import BSpline
 from .categorical import Categorical
@@ -19,6 +20,7 @@ BASES: dict[str, type[Basis]] = {
 
 __all__ = [
     "BASES",
+    "Anchored",
     "BSpline",
     "Basis",
     "Categorical",

@@ -88,7 +88,7 @@ class Gapped(Basis):
         self.typical_ = inner.typical(observed, weight)
         self.values_ = _evenly_ranked(observed, weight)
         if not self.saw_missing_:
-            self.missing_phi_, self.missing_psi_ = _means(inner, observed, weight)
+            self.missing_phi_, self.missing_psi_ = average_features(inner, observed, weight)
             return self._set(inner.table_, inner.degrees_, inner.constant_)
         phi, psi = (part[0] for part in inner.features(np.array([self.typical_])))
         self.missing_phi_, self.missing_psi_ = np.append(1.0, phi), np.append(1.0, psi)
@@ -155,7 +155,9 @@ def _evenly_ranked(x: np.ndarray, weight: np.ndarray, count: int = 1000) -> np.n
     return x[order[np.searchsorted(total, total[-1] * (np.arange(count) + 0.5) / count)]]
 
 
-def _means(basis: Basis, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def average_features(
+    basis: Basis, x: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the weighted averages over x of phi (M,) and psi (K,)."""
     phi, psi = np.zeros(basis.n_functions_), np.zeros(basis.n_products_)
     for start in range(0, len(x), BLOCK):

@@ -35,33 +35,45 @@ class Block:
     ----------
     second : ndarray of shape (K, P)
     linear : ndarray of shape (M, R)
-        The sums over rows of ``cp.block_sums``, restricted to the kept functions.
+        The sums over rows of ``cp.block_sums``, restricted to the functions present.
     """
 
     mode: Mode
     second: Array
     linear: Array
 
-    def precision(self, tau: float, prior: Array) -> Array:
-        """Return A = tau * sum_n H_n (x) phi phi^T + Lambda, lower block triangle: (R, M, R, M)."""
-        m, rank = self.linear.shape
+    def system(self, tau: float, prior: Array) -> tuple[Array, Array]:
+        """Return A and b of q(W) = N(A^-1 b, A^-1), for the functions whose weights are unknown.
+
+        A = tau * sum_n H_n (x) phi phi^T + Lambda, lower block triangle: (R, M, R, M). What an
+        anchor explains of the targets is taken from b, (M, R).
+        """
+        m, rank = prior.shape
         r, s, _ = pairs(rank)
+        grams = self.mode.gram(tau * self.second)
         a = np.zeros((rank, m, rank, m))
-        a[s, :, r, :] = self.mode.gram(tau * self.second)
+        a[s, :, r, :] = grams[:, -m:, -m:]
         a.reshape(-1)[:: rank * m + 1] += prior.T.ravel()
-        return a
+        b = tau * self.linear[-m:]
+        if self.mode.anchored:
+            known = grams[:, 0, -m:]
+            both = np.zeros((rank, rank, m))
+            both[r, s] = both[s, r] = known
+            b = b - both.sum(axis=1).T
+        return a, b
 
     def error(self, square: float, term: Terms, factor: Factor) -> float:
         """Return E||y - f||^2 = y'y - 2 y'E[f] + E[f'f], from the sums alone."""
         assert term.second is not None
         _, _, multiplicity = pairs(factor.mean.shape[1])
         model = float((self.second * term.second).sum(axis=0) @ multiplicity)
-        return square - 2.0 * float((self.linear * factor.mean).sum()) + model
+        mean = self.mode.whole(factor.mean)
+        return square - 2.0 * float((self.linear * mean).sum()) + model
 
 
 def prior_precision(state: State, d: int) -> Array:
     """Return E[lambda_m] E[lambda_r] of mode d: (M, R)."""
-    return np.asarray(np.multiply.outer(state.basis[d].mean, state.rank.mean))
+    return np.asarray(np.multiply.outer(state.basis[d].mean, state.rank_of(d).mean))
 
 
 def update_factor(
@@ -70,7 +82,7 @@ def update_factor(
     """Update q(W^(d)) (eq. 22), without its effect on the error; also return the jitter used."""
     tau = state.likelihood.scale
     solve = Factor.solve_mean if mean_only else Factor.solve
-    factor, jitter = solve(block.precision(tau, prior_precision(state, d)), tau * block.linear)
+    factor, jitter = solve(*block.system(tau, prior_precision(state, d)))
     factors = state.factors[:d] + (factor,) + state.factors[d + 1 :]
     return replace(state, factors=factors), jitter
 
@@ -81,13 +93,19 @@ def update_basis(state: State, d: int, priors: Priors) -> State:
         return state
     prior = priors.basis_of(state.modes[d])
     shape = prior.shape + 0.5 * state.n_components
-    rate = prior.rate + 0.5 * state.factors[d].second @ state.rank.mean
+    rate = prior.rate + 0.5 * state.factors[d].second @ state.rank_of(d).mean
     basis = state.basis[:d] + (Gamma(shape, rate),) + state.basis[d + 1 :]
     return replace(state, basis=basis)
 
 
-def update_rank(state: State, priors: Priors) -> State:
-    """Update q(lambda_R) (eq. 33, with the factor 1/2)."""
+def update_rank(state: State, d: int, priors: Priors) -> State:
+    """Update q(lambda_R) (eq. 33, with the factor 1/2): what mode d has of its own, or all."""
+    if np.ndim(state.rank.rate) == 2:
+        second = state.factors[d].second
+        shape, rate = state.rank.shape.copy(), state.rank.rate.copy()
+        shape[d] = priors.rank.shape + 0.5 * len(second)
+        rate[d] = priors.rank.rate + 0.5 * state.basis[d].mean @ second
+        return replace(state, rank=Gamma(shape, rate))
     energy = np.concatenate([basis.mean for basis in state.basis]) @ state.stacked_second
     shape = priors.rank.shape + 0.5 * len(state.stacked_second)
     return replace(state, rank=Gamma(shape, priors.rank.rate + 0.5 * energy))
@@ -102,9 +120,11 @@ def update_likelihood(state: State, sums: tuple[Any, ...], data: Data, priors: P
 def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
     """Return the bound's terms by name, every constant included; their sum is the bound."""
     rank, basis, second = state.rank, state.stacked_basis, state.stacked_second
-    size, n_components = second.shape
-    log_prior = size * float(np.sum(rank.log_mean)) - second.size * LOG_2PI
-    log_prior -= float(basis.mean @ second @ rank.mean)
+    n_components = second.shape[1]
+    sizes = [len(mode.keep) for mode in state.modes]
+    rows = np.broadcast_to(rank.mean, (len(sizes), n_components)).repeat(sizes, axis=0)
+    log_prior = float(np.sum(sizes @ np.broadcast_to(rank.log_mean, (len(sizes), n_components))))
+    log_prior -= second.size * LOG_2PI + float(basis.mean @ np.sum(second * rows, axis=1))
     log_det = sum(factor.log_det for factor in state.factors)
     result = {
         **state.likelihood.terms(data.n, priors.noise),

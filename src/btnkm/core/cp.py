@@ -25,6 +25,7 @@ Array = Any
 # Products over modes are brought back to size one every so many modes, so that hundreds of inputs
 # neither overflow nor underflow; a handful of modes cannot leave the range of a double.
 RESCALE_EVERY = 16
+FAR_ENOUGH = 2.0**64
 
 
 @lru_cache(maxsize=256)
@@ -53,7 +54,7 @@ class Terms:
     Attributes
     ----------
     mean : ndarray of shape (n_phi, R)
-        E[W], zero in rows of functions that were dropped.
+        E[W], an anchor included, zero in rows of functions that were dropped.
     second : ndarray of shape (K, P) or None
         Coefficients of Z in psi; None leaves the covariance out (warm phase).
     """
@@ -72,15 +73,17 @@ def terms(mode: Mode, factor: Factor, *, spread: float) -> Terms:
     """Return the terms of one mode with this share of its covariance; 0 leaves it out."""
     rank = factor.mean.shape[1]
     mean = np.zeros((mode.n_phi, rank))
-    mean[mode.keep] = factor.mean
+    mean[mode.present] = whole = mode.whole(factor.mean)
     if not spread:
         return Terms(mean, None)
     r, s, _ = pairs(rank)
-    columns = np.ascontiguousarray(factor.mean.T)
-    products = factor.cov[r, :, s, :]
+    columns = np.ascontiguousarray(whole.T)
+    products = columns[r][:, :, None] * columns[s][:, None, :]
+    covariance = factor.cov[r, :, s, :]
     if spread != 1.0:
-        products *= spread
-    products += columns[r][:, :, None] * columns[s][:, None, :]
+        covariance *= spread
+    free = slice(len(whole) - len(factor.mean), None)
+    products[:, free, free] += covariance
     return Terms(mean, mode.adjoint(products))
 
 
@@ -125,7 +128,10 @@ def _times(a: Array, b: Array, out: Array | None) -> Array:
 
 
 def rescale(a: Moments) -> Moments:
-    """Divide each component of each row by the power of two nearest its size; exact."""
+    """Divide each component of each row by the power of two nearest its size; exact.
+
+    Sizes that are all far from the limits of a double are left as they are.
+    """
     xp = array_namespace(a.mean)
     size = xp.abs(a.mean)
     r, s, _ = pairs(a.mean.shape[1])
@@ -133,7 +139,10 @@ def rescale(a: Moments) -> Moments:
         squares = _columns(a.second, np.flatnonzero(r == s))
         size = xp.maximum(size, xp.sqrt(xp.abs(squares)))
     tiny = xp.finfo(size.dtype).smallest_normal
-    shift = xp.round(xp.log2(xp.where(size > tiny, size, xp.ones_like(size))))
+    size = xp.where(size > tiny, size, xp.ones_like(size))
+    if float(xp.max(size)) < FAR_ENOUGH and float(xp.min(size)) > 1.0 / FAR_ENOUGH:
+        return a
+    shift = xp.round(xp.log2(size))
     exponent = shift if a.exponent is None else a.exponent + shift
     return _scaled(a, -shift, exponent)
 
@@ -302,9 +311,7 @@ def output_asks(weight: Array, pull: Array, output: Terms) -> tuple[Array, Array
     return weight @ xp.asarray(second), pull @ xp.asarray(output.mean)
 
 
-def output_sums(
-    product: Moments, weight: Array, pull: Array
-) -> tuple[Array, Array]:
+def output_sums(product: Moments, weight: Array, pull: Array) -> tuple[Array, Array]:
     """Return what the output mode's update needs from one block of rows: (K, P) and (K, R)."""
     g, h = product.mean, product.second
     if h is None:

@@ -15,13 +15,16 @@ likelihood is one class with these. Sample weights s_n multiply all that a row s
 from __future__ import annotations
 
 import numbers
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from array_api_compat import array_namespace
 from scipy.optimize import brentq
-from scipy.special import digamma, expit, gammaincinv, gammaln
+from scipy.special import digamma, expit, gammaincinv, gammaln, ndtri
+from scipy.stats import qmc
 
 from .densities import (
     Counts,
@@ -38,6 +41,7 @@ Array = Any
 LOG_2, LOG_2PI = float(np.log(2.0)), float(np.log(2.0 * np.pi))
 WARM_NOISE = 0.01  # noise variance held in the warm phase, in units of var(y)
 _DOF_RANGE = 2.1, 1000.0  # where degrees of freedom are learned
+_POINTS = 128  # at which the probabilities of many classes are averaged
 LOG_STEP = 0.1  # to either side of the logarithm of a parameter: for slope and curvature in it
 
 
@@ -345,8 +349,7 @@ class Logistic:
         w, log_cosh = polya_gamma(xp.sqrt(c2))
         value = (y - 0.5 * b) * x - b * (LOG_2 + log_cosh)
         slope = y - 0.5 * b - b * w * x
-        known = x * x / xp.where(c2 > 0.0, c2, xp.ones_like(c2))  # 1 where f has no variance
-        curvature = b * (w * (1.0 - known) + known * (0.25 - w * w * c2))
+        curvature = b * bent(x, c2, w)
         sums = tuple(xp.sum(s * part) for part in (value, slope, curvature))
         return Rows(s * b * w, s * (y - 0.5 * b - b * w * self.offset), sums)
 
@@ -402,8 +405,21 @@ class Bernoulli(Logistic):
 
 
 @dataclass(frozen=True)
-class Multiclass:
-    """Experimental: base of likelihoods of K classes."""
+class Softmax:
+    """y is k with probability exp(x_k) / sum_j exp(x_j), x = offsets + f, for K outputs of f.
+
+    A row takes the higher of two quadratic bounds of -log sum_k exp(x_k). The first (Bouchard) is
+    -a - sum_k log(1 + exp(x_k - a)), each term bounded as in Logistic, with a at its best: curved
+    about as little as the truth, but low where many classes are likely. The second (Boehning) is
+    the expansion at E[x] with a curvature of 1/2, more than any: close where f is well known.
+
+    Attributes
+    ----------
+    offsets : tuple of float
+        What f departs from, to begin with the logarithms of the classes' shares.
+    value : float
+        The bound of the rows.
+    """
 
     fixed: ClassVar[bool] = False
     additive: ClassVar[bool] = False
@@ -412,165 +428,81 @@ class Multiclass:
     scale: ClassVar[float] = 1.0
     noise_std: ClassVar[float] = np.nan
     offsets: tuple[float, ...] = ()
-    value: float = np.nan
+    value: float = field(default=np.nan, kw_only=True)
 
-    def learn(self, sums, n, prior):
+    def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
+        """Take classes 0, 1, .. as they are, and the logarithms of their shares as offsets."""
+        counts = np.bincount(y.astype(int), weights=weight)
+        offsets = np.log(counts / counts.sum())
+        return Begin(y, replace(self, offsets=tuple(offsets.tolist())), 0.0, 1.0)
+
+    def rows(self, y: Array, s: Array | None, mean: Array, square: Array) -> Rows:
+        """Return weights and pulls of every output, (n, K), and the bound of the rows.
+
+        Its slope and curvature in the offsets are summed as well.
+        """
+        xp = array_namespace(mean)
+        label, offsets, s = self._of_rows(y, s, mean)
+        x, variance = mean + offsets, xp.clip(square - mean * mean, 0.0)
+        level = log_sum_exp(x)
+        p = xp.exp(x - level)
+        a, w, log_cosh = pivot(x, variance, level)
+        first = -a - xp.sum(0.5 * (x - a) + LOG_2 + log_cosh, axis=1)[:, None]
+        second = -level - 0.25 * xp.sum(variance, axis=1)[:, None]
+        higher = second > first
+        weight = xp.where(higher, 0.5 * xp.ones_like(w), w)
+        slope = label - xp.where(higher, p, 0.5 + w * (x - a))
+        curvature = xp.where(higher, p, w)  # p - p^2 in truth, but steps are taken side by side
+        value = xp.sum(label * x, axis=1)[:, None] + xp.maximum(first, second)
+        sums = tuple(xp.sum(s * part, axis=0) for part in (value, slope, curvature))
+        return Rows(s * weight, s * (slope + weight * mean), (xp.sum(sums[0]), *sums[1:]))
+
+    def _of_rows(self, y: Array, s: Array | None, mean: Array) -> tuple[Array, Array, Array]:
+        """Return labels as zeros and ones (n, K), the offsets (K,) and sample weights (n, 1)."""
+        xp = array_namespace(mean)
+        labels = xp.astype(y[:, None] == xp.arange(mean.shape[1])[None, :], mean.dtype)
+        s = xp.ones_like(mean[:, 0]) if s is None else s
+        return labels, xp.asarray(self.offsets, dtype=mean.dtype), s[:, None]
+
+    def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> Softmax:
+        """Keep the bound of the rows."""
         return replace(self, value=float(sums[0]))
 
-    def terms(self, n, prior):
-        return {"likelihood": self.value}
+    def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:
+        """Return weights and pulls of the first bound, whose curvature is nearer the truth's."""
+        label, offsets, s = self._of_rows(y, s, f)
+        x = f + offsets
+        a, w, _ = pivot(x, 0.0 * x, log_sum_exp(x))
+        return s * w, s * (label - 0.5 - w * (x - a) + w * f)
 
-    def propose(self, sums):
-        slope, curvature = sums[1:]
-        step = np.clip(slope / np.maximum(curvature, 1e-12), -2, 2)
+    def propose(self, sums: tuple[Any, ...]) -> Softmax:
+        """Return the offsets a step of Newton's method away, each alone, at most 2."""
+        slope, curvature = (np.asarray(part) for part in sums[1:])
+        step = np.clip(slope / np.maximum(curvature, np.finfo(float).tiny), -2.0, 2.0)
         return replace(self, offsets=tuple((np.array(self.offsets) + step).tolist()))
 
-    def newton(self, y, s, f):
-        rows = self.rows(y, s, f, f * f)
-        return rows.weight, rows.pull
+    def terms(self, n: float, prior: Gamma) -> dict[str, float]:
+        """Return the bound of the rows."""
+        return {"likelihood": self.value}
 
-    def onehot(self, y):
-        return (y[:, None] == np.arange(len(self.offsets))).astype(float)
+    def predictive(self, mean: np.ndarray, variance: np.ndarray) -> Labels:
+        """Return the probabilities of the classes for f ~ N(mean, variance), each (n, K)."""
+        total = np.zeros_like(mean)
+        for p in self.probabilities(mean, variance):
+            total += p
+        return Labels(total.T / _POINTS)
 
+    def probabilities(self, mean: np.ndarray, variance: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield the probabilities at points spread over f, outputs taken as independent: (n, K)."""
+        x, std = mean + np.array(self.offsets), np.sqrt(variance)
+        for z in normal_points(mean.shape[1]):
+            there = x + std * z
+            yield np.exp(there - log_sum_exp(there))
 
-@dataclass(frozen=True)
-class OneVsRest(Multiclass):
-    def rows(self, y, s, mean, square):
-        y = self.onehot(y)
-        s = np.ones(len(y)) if s is None else s
-        s = s[:, None]
-        b = np.array(self.offsets)
-        x = mean + b
-        c2 = np.clip(square - mean * mean, 0.0, None) + x * x
-        w, log_cosh = polya_gamma(np.sqrt(c2))
-        value = (y - 0.5) * x - LOG_2 - log_cosh
-        slope = y - 0.5 - w * x
-        known = x * x / np.where(c2 > 0.0, c2, np.ones_like(c2))
-        curvature = w * (1.0 - known) + known * (0.25 - w * w * c2)
-        return Rows(s * w, s * (y - 0.5 - w * b), (np.sum(s * value), np.sum(s * slope, axis=0), np.sum(s * curvature, axis=0)))
-
-    def predictive(self, mean, variance):
-        p = expected_sigmoid(mean + np.array(self.offsets), variance)
-        return Labels((p / p.sum(axis=1, keepdims=True)).T)
-
-
-@dataclass(frozen=True)
-class Sticks(OneVsRest):
-    def rows(self, y, s, mean, square):
-        k = np.arange(len(self.offsets))
-        there = (y[:, None] >= k).astype(float)
-        y = self.onehot(y)
-        s = np.ones(len(y)) if s is None else s
-        s = s[:, None] * there
-        b = np.array(self.offsets)
-        x = mean + b
-        c2 = np.clip(square - mean * mean, 0.0, None) + x * x
-        w, log_cosh = polya_gamma(np.sqrt(c2))
-        value = (y - 0.5) * x - LOG_2 - log_cosh
-        slope = y - 0.5 - w * x
-        known = x * x / np.where(c2 > 0.0, c2, np.ones_like(c2))
-        curvature = w * (1.0 - known) + known * (0.25 - w * w * c2)
-        return Rows(s * w, s * (y - 0.5 - w * b), (np.sum(s * value), np.sum(s * slope, axis=0), np.sum(s * curvature, axis=0)))
-
-    def predictive(self, mean, variance):
-        x = mean + np.array(self.offsets)
-        p, q = expected_sigmoid(x, variance), expected_sigmoid(-x, variance)
-        left = np.cumprod(np.concatenate([np.ones((len(x), 1)), q], axis=1), axis=1)
-        p = np.concatenate([p * left[:, :-1], left[:, -1:]], axis=1)
-        return Labels(p.T)
-
-
-@dataclass(frozen=True)
-class Bouchard(Multiclass):
-    def rows(self, y, s, mean, square):
-        y = self.onehot(y)
-        s = np.ones(len(y)) if s is None else s
-        s = s[:, None]
-        b = np.array(self.offsets)
-        K = len(b)
-        x = mean + b
-        var = np.clip(square - mean * mean, 0.0, None)
-        top = x.max(axis=1, keepdims=True)
-        a = top + np.log(np.exp(x - top).sum(axis=1, keepdims=True))
-        for _ in range(12):
-            t = x - a
-            c2 = var + t * t
-            w, log_cosh = polya_gamma(np.sqrt(c2))
-            known = t * t / np.where(c2 > 0, c2, 1.0)
-            curv = w * (1.0 - known) + known * (0.25 - w * w * c2)
-            slope = -1.0 + np.sum(0.5 + w * t, axis=1, keepdims=True)
-            step = slope / np.maximum(np.sum(curv, axis=1, keepdims=True), 1e-12)
-            a = a + np.clip(step, -3, 3)
-            if np.abs(step).max() < 1e-10: break
-        t = x - a
-        c2 = var + t * t
-        w, log_cosh = polya_gamma(np.sqrt(c2))
-        value = np.sum(y * x, axis=1, keepdims=True) - a - np.sum(0.5 * t + LOG_2 + log_cosh, axis=1, keepdims=True)
-        slope = y - 0.5 - w * t
-        known = t * t / np.where(c2 > 0.0, c2, np.ones_like(c2))
-        curvature = w * (1.0 - known) + known * (0.25 - w * w * c2)
-        return Rows(s * w, s * (y - 0.5 + w * (a - b)), (np.sum(s * value), np.sum(s * slope, axis=0), np.sum(s * curvature, axis=0)))
-
-    def predictive(self, mean, variance):
-        rng = np.random.default_rng(0)
-        x = mean + np.array(self.offsets)
-        p = 0
-        for _ in range(64):
-            z = rng.standard_normal(len(self.offsets))
-            for sign in (-1, 1):
-                e = x + sign * z * np.sqrt(variance)
-                e = np.exp(e - e.max(axis=1, keepdims=True))
-                p = p + e / e.sum(axis=1, keepdims=True)
-        return Labels((p / 128).T)
-
-
-@dataclass(frozen=True)
-class LogisticSoftmax(Multiclass):
-    """sigma(x_y) / sum_k sigma(x_k)."""
-
-    def rows(self, y, s, mean, square):
-        y = self.onehot(y)
-        s = np.ones(len(y)) if s is None else s
-        s = s[:, None]
-        b = np.array(self.offsets)
-        K = len(b)
-        x = mean + b
-        c2 = np.clip(square - mean * mean, 0.0, None) + x * x
-        w, log_cosh = polya_gamma(np.sqrt(c2))
-        # log of E-like sigma(-x): exp(-x/2)/(2 cosh(c/2))
-        ls = -0.5 * x - LOG_2 - log_cosh
-        # q(lambda) Gamma(alpha, K): alpha = 1 + sum gamma; gamma_k = exp(E log lambda) exp(ls)
-        # collapse: E log lambda = digamma(alpha) - log K
-        alpha = np.full((len(y), 1), 1.0 + 0.0 * K)
-        S = np.exp(ls).sum(axis=1, keepdims=True) / K
-        for _ in range(60):
-            new = 1.0 + np.exp(digamma(alpha)) * S
-            if np.abs(new - alpha).max() < 1e-12: break
-            alpha = new
-        gamma = np.exp(digamma(alpha) - np.log(K) + ls)
-        # bound: log p = y-part + sum_k gamma terms ; E[log lambda] etc.
-        el = digamma(alpha) - np.log(K)
-        lam = alpha / K
-        # E log p(n|lambda) = n el - lam - E log n! ; minus E log q(n): q(n)=Poisson(gamma) -> n log gamma - gamma - log n!
-        val = np.sum(y * (0.5 * x - LOG_2 - log_cosh), axis=1, keepdims=True)
-        val = val + np.sum(gamma * (el + ls - np.log(np.maximum(gamma, 1e-300))) + gamma, axis=1, keepdims=True) - K * lam
-        # entropy of q(lambda), prior improper 1 on lambda
-        val = val + alpha - np.log(K) + gammaln(alpha) + (1 - alpha) * digamma(alpha)
-        n = y + gamma
-        slope = 0.5 * (y - gamma) - n * w * x
-        curvature = n * w
-        return Rows(s * n * w, s * (0.5 * (y - gamma) - n * w * b), (np.sum(s * val), np.sum(s * slope, axis=0), np.sum(s * curvature, axis=0)))
-
-    def predictive(self, mean, variance):
-        rng = np.random.default_rng(0)
-        x = mean + np.array(self.offsets)
-        p = 0
-        for _ in range(64):
-            z = rng.standard_normal(len(self.offsets))
-            for sign in (-1, 1):
-                e = expit(x + sign * z * np.sqrt(variance))
-                p = p + e / e.sum(axis=1, keepdims=True)
-        return Labels((p / 128).T)
+    def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return a draw of y for one draw of f at every row."""
+        x = f + np.array(self.offsets)
+        return np.asarray(np.argmax(x + rng.gumbel(size=x.shape), axis=1), dtype=float)
 
 
 @dataclass(frozen=True)
@@ -687,6 +619,45 @@ def newton_step(below: Any, here: Any, above: Any) -> float:
     curvature = (2.0 * here - above - below) / LOG_STEP**2
     step = slope / curvature if curvature > 0 else np.sign(slope)
     return float(np.clip(step, -1.0, 1.0))
+
+
+def log_sum_exp(x: Array) -> Array:
+    """Return log sum_k exp(x_k) of every row: (n, K) -> (n, 1)."""
+    xp = array_namespace(x)
+    top = xp.max(x, axis=1)[:, None]
+    return top + xp.log(xp.sum(xp.exp(x - top), axis=1))[:, None]
+
+
+def pivot(x: Array, variance: Array, a: Array) -> tuple[Array, Array, Array]:
+    """Return a (n, 1) with the lowest a + sum_k log(1 + exp(x_k - a)), bounded as in Logistic.
+
+    x (n, K) has this variance; also return E[w] and log cosh(c / 2) of every term, (n, K).
+    """
+    xp = array_namespace(x)
+    for _ in range(30):  # Newton's method, from an a that is never far
+        t = x - a
+        c2 = variance + t * t
+        w, log_cosh = polya_gamma(xp.sqrt(c2))
+        slope = xp.sum(0.5 + w * t, axis=1)[:, None] - 1.0
+        step = slope / xp.sum(bent(t, c2, w), axis=1)[:, None]
+        if float(xp.max(xp.abs(step))) < 1e-9:
+            break
+        a = a + xp.clip(step, -3.0, 3.0)
+    return a, w, log_cosh
+
+
+def bent(x: Array, c2: Array, w: Array) -> Array:
+    """Return the curvature of log cosh(c / 2) in E[x], where c^2 = E[x^2] and w = E[w]."""
+    xp = array_namespace(x)
+    known = x * x / xp.where(c2 > 0.0, c2, xp.ones_like(c2))  # 1 where x has no variance
+    return w * (1.0 - known) + known * (0.25 - w * w * c2)
+
+
+@lru_cache(maxsize=8)
+def normal_points(n_outputs: int) -> np.ndarray:
+    """Return points spread like standard normal variables, more evenly than draws: (points, K)."""
+    even = qmc.Sobol(n_outputs, rng=np.random.default_rng(0)).random(_POINTS)
+    return np.asarray(ndtri(np.clip(even, 1e-9, 1.0 - 1e-9)))
 
 
 def log_gamma(z: Array) -> Array:

@@ -60,13 +60,16 @@ def _product(terms: list[cp.Terms], features_of: FeaturesOf) -> cp.Moments:
 
 
 def draw_weights(state: State, n_draws: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return draws of every W^(d) from q: arrays of shape (n_draws, M, R)."""
+    """Return draws of every W^(d) from q, anchors included: arrays of shape (n_draws, M, R)."""
     draws = []
-    for factor in state.factors:
+    for mode, factor in zip(state.modes, state.factors, strict=True):
         m, r = factor.mean.shape
         root = square_root(factor.cov.reshape(r * m, r * m))
         noise = (rng.standard_normal((n_draws, r * m)) @ root.T).reshape(n_draws, r, m)
-        draws.append(factor.mean + np.swapaxes(noise, 1, 2))
+        draw = factor.mean + np.swapaxes(noise, 1, 2)
+        if mode.anchored:
+            draw = np.concatenate([np.ones((n_draws, 1, r)), draw], axis=1)
+        draws.append(draw)
     return draws
 
 
@@ -75,7 +78,7 @@ def evaluate(state: State, weights: list[np.ndarray], features_of: FeaturesOf) -
     terms = []
     for mode, w in zip(state.modes, weights, strict=True):
         full = np.zeros((mode.n_phi, w.shape[1]))
-        full[mode.keep] = w
+        full[mode.present] = w
         terms.append(cp.Terms(full, None))
     return predict_mean(terms, features_of, state.output)
 

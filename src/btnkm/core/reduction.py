@@ -34,12 +34,11 @@ def function_gain(state: State, d: int, which: Array, priors: Priors) -> float:
     Exact if q(W^(d)) is at its optimum given the rest of q.
     """
     factor, basis = state.factors[d], state.basis[d].take(which)
-    rank = state.n_components
-    size = rank * len(which)
+    size = state.n_components * len(which)
     mean = factor.mean[which].T.ravel()
     cov = factor.cov[:, which][:, :, :, which].reshape(size, size)
     gain = _log_density_at_zero(mean, cov)
-    gain -= float(np.sum(expected_log_prior(basis, state.rank, 0.0, priors)))
+    gain -= float(np.sum(expected_log_prior(basis, state.rank_of(d), 0.0, priors)))
     if priors.basis is not None:
         gain += float(np.sum(basis.kl(priors.basis_of(state.modes[d].take(which)))))
     return gain
@@ -50,14 +49,14 @@ def component_gains(state: State, d: int, priors: Priors) -> Array:
 
     Exact if q(W^(d)) is at its optimum; in the other modes the component is integrated out.
     """
-    gains = np.asarray(state.rank.kl(priors.rank)).copy()
+    gains: Array = np.sum(np.atleast_2d(state.rank.kl(priors.rank)), axis=0)
     for k, (factor, basis) in enumerate(zip(state.factors, state.basis, strict=True)):
         if k == d:
-            log_prior = expected_log_prior(basis, state.rank, 0.0, priors)
+            log_prior = expected_log_prior(basis, state.rank_of(k), 0.0, priors)
             for r in range(state.n_components):
                 gains[r] += _log_density_at_zero(factor.mean[:, r], factor.cov[r, :, r, :])
         else:
-            log_prior = expected_log_prior(basis, state.rank, factor.second, priors)
+            log_prior = expected_log_prior(basis, state.rank_of(k), factor.second, priors)
             size = factor.mean.shape[0]
             gains -= 0.5 * (size * (1.0 + LOG_2PI) - factor.component_log_dets)
         gains -= np.sum(log_prior, axis=0)
@@ -68,7 +67,7 @@ def function_shares(state: State, d: int, block: Block) -> Array:
     """Return each function's share of the summed mean squares of all functions of mode d: (M,)."""
     r, s, multiplicity = pairs(state.n_components)
     mean = state.factors[d].mean
-    squares = np.diagonal(state.modes[d].gram(block.second), axis1=1, axis2=2).T  # (M, P)
+    squares = np.diagonal(state.modes[d].gram(block.second), axis1=1, axis2=2).T[-len(mean) :]
     sizes = np.sum(squares * (mean[:, r] * mean[:, s] * multiplicity), axis=1)
     return np.asarray(sizes / max(float(np.sum(sizes)), np.finfo(float).tiny))
 
@@ -103,14 +102,14 @@ def drop_functions(
     basis = state.basis[:d] + (state.basis[d].take(keep),) + state.basis[d + 1 :]
     return (
         replace(state, modes=modes, basis=basis),
-        Block(mode, block.second[: mode.n_psi], block.linear[keep]),
+        Block(mode, block.second[: mode.n_psi], block.linear[state.modes[d].places(keep)]),
     )
 
 
 def component_shares(state: State, d: int, block: Block) -> Array:
     """Return each component's share of the summed mean squares of all components: (R,)."""
     r, s, _ = pairs(state.n_components)
-    mean = state.factors[d].mean
+    mean = state.modes[d].whole(state.factors[d].mean)
     squares = state.modes[d].adjoint(mean.T[:, :, None] * mean.T[:, None, :])
     sizes = np.sum(squares * block.second[:, r == s], axis=0)
     return np.asarray(sizes / max(float(np.sum(sizes)), np.finfo(float).tiny))
@@ -122,8 +121,11 @@ def drop_components(
     """Drop those components whose loss raises the bound, decided in mode d; one always stays.
 
     Only components with at most the given ``share`` of f are weighed: first each alone, then the
-    lot together; a lot that would not pay is halved. q(W^(d)) is left to be solved anew.
+    lot together; a lot that would not pay is halved. q(W^(d)) is left to be solved anew. In an
+    anchored mode no component can be zero, and none is dropped.
     """
+    if state.modes[d].anchored:
+        return None
     rank = state.n_components
     small = component_shares(state, d, block) <= share
     if not np.any(small):
@@ -148,7 +150,7 @@ def drop_components(
     )
     factors = tuple(others[k] for k in range(len(state.factors)))
     return (
-        replace(state, factors=factors, rank=state.rank.take(kept)),
+        replace(state, factors=factors, rank=state.rank.take((..., kept))),
         Block(block.mode, block.second[:, kept_pairs], block.linear[:, kept]),
     )
 
@@ -157,8 +159,7 @@ def _joint_gain(
     state: State, d: int, lost: Array, others: dict[int, Factor], priors: Priors
 ) -> float:
     """Return the bound's gain by the loss of several components; ``others`` holds what is left."""
-    rank = state.rank.take(lost)
-    gain = float(np.sum(rank.kl(priors.rank.take(lost))))
+    gain = float(np.sum(state.rank.take((..., lost)).kl(priors.rank)))
     for k, (factor, basis) in enumerate(zip(state.factors, state.basis, strict=True)):
         m = factor.mean.shape[0]
         if k == d:
@@ -170,5 +171,6 @@ def _joint_gain(
             second = factor.second[:, lost]
             entropy = m * len(lost) * (1.0 + LOG_2PI) + factor.log_det - others[k].log_det
             gain -= 0.5 * entropy
+        rank = state.rank_of(k).take(lost)
         gain -= float(np.sum(expected_log_prior(basis, rank, second, priors)))
     return gain

@@ -54,6 +54,9 @@ class Schedule:
     initial_power : float
         Mean square of a random component over that of its constant part. It is shared out among
         the modes, so that a product of 5 modes starts as lively as one of 500.
+    anchored_power, anchored_precision : float
+        Where modes are anchored: the mean square of all that a random component adds to its
+        anchors, and the rank precision that the warm phase holds.
     initial_decay : float
         The random part's spread is the prior's to this power: smoother than the prior above 1.
     max_iter, tol : int, float
@@ -72,6 +75,8 @@ class Schedule:
     warm_smoothing: float = 1.0
     thaw_sweeps: int = 0
     initial_power: float = 300.0
+    anchored_power: float = 1.0
+    anchored_precision: float = 5.0
     initial_decay: float = 1.6
     max_iter: int = 80
     tol: float = 1e-4
@@ -114,18 +119,28 @@ def initial_state(
 ) -> State:
     """Return random factors: the constant 1 plus a perturbation in every mode, f of size one.
 
-    ``grams`` holds each mode's average of phi phi^T over the rows, (M, M). Outputs have no constant
-    in common: what all of them share says nothing of their differences.
+    ``grams`` holds each mode's average of phi phi^T over the rows, (M, M), for the kept functions.
+    Outputs have no constant in common: what they share says nothing of their differences.
     """
-    size = np.sqrt(schedule.initial_power ** (1.0 / len(modes)) - 1.0)
+    anchored = any(mode.anchored for mode in modes)
+    if anchored:
+        size, scale = np.sqrt(schedule.anchored_power / len(modes)), 1.0
+    else:
+        size = np.sqrt(schedule.initial_power ** (1.0 / len(modes)) - 1.0)
+        scale = rank ** (-1.0 / len(modes))
     factors = []
     for d, (mode, gram) in enumerate(zip(modes, grams, strict=True)):
+        m = len(mode.keep)
+        if d == output:
+            factors.append(Factor.point(rng.standard_normal((m, rank)) * scale / np.sqrt(rank)))
+            continue
+        if anchored and not mode.anchored:  # the amplitudes: of either sign, f of size one
+            factors.append(Factor.point(rng.choice([-1.0, 1.0], (m, rank)) / np.sqrt(rank)))
+            continue
         spread = mode.rate_scale ** (0.5 * schedule.initial_decay)
-        w = rng.standard_normal((len(mode.keep), rank)) * spread[:, None]
+        w = rng.standard_normal((m, rank)) * spread[:, None]
         rms = np.sqrt(np.maximum(np.sum(w * (gram @ w), axis=0), 1e-12))
-        w = w / rms if d == output else mode.constant[:, None] + size * w / rms
-        w = w * rank ** (-1.0 / len(modes))
-        factors.append(Factor.point(w))
+        factors.append(Factor.point((mode.constant[:, None] + size * w / rms) * scale))
     if priors.basis is None:
         basis = tuple(Gamma(np.ones(len(m.keep)), np.ones(len(m.keep))) for m in modes)
     else:
@@ -133,8 +148,12 @@ def initial_state(
             Gamma(prior.shape, prior.rate * mode.rate_scale ** (schedule.warm_smoothing - 1.0))
             for mode, prior in ((mode, priors.basis_of(mode)) for mode in modes)
         )
-    unit = Gamma(np.ones(rank), np.ones(rank))
-    return State(modes, tuple(factors), basis, unit, likelihood, output)
+    precision = np.ones(rank)
+    if anchored:
+        held = [schedule.anchored_precision if mode.anchored else 1.0 for mode in modes]
+        precision = np.multiply.outer(held, precision)
+    rank_precision = Gamma(precision, np.ones_like(precision))
+    return State(modes, tuple(factors), basis, rank_precision, likelihood, output)
 
 
 def run(
@@ -206,7 +225,7 @@ def run(
         if step.converged:
             return
         previous = replace(step, state=None)
-        if place % 2 and sweep + 1 < schedule.max_iter:
+        if place % 2 and sweep + 1 < schedule.max_iter and not state.anchored:
             sweeper.rebalance()
         if place == CYCLE - 1 and since is not None and sweep + 2 < schedule.max_iter:
             ground = progress(step.sweep, "exact")

@@ -19,6 +19,7 @@ from .linalg import inverse_cholesky, solve
 
 Array = np.ndarray
 DENSE_TABLE = 32_768  # entries up to which a product table is kept dense
+FULL_ENOUGH = 4  # a larger one is dense, too, if one in so many of its entries is not zero
 
 
 @dataclass(frozen=True)
@@ -35,34 +36,43 @@ class Mode:
         Smoothness prior: the rate of lambda_m is the prior's rate times this.
     constant : ndarray of shape (M,)
         Coefficients of the function 1.
+    anchored : bool
+        Whether function 0 of the basis, never among the kept, has the weight 1 in all components.
     """
 
     keep: Array
     full_table: sp.csr_array
     rate_scale: Array
     constant: Array
+    anchored: bool = False
+
+    @cached_property
+    def present(self) -> Array:
+        """Which functions have a weight, known or not: the kept ones, behind the anchor."""
+        return np.append(0, self.keep) if self.anchored else self.keep
 
     @cached_property
     def n_phi(self) -> int:
-        """How many leading columns of phi the kept functions need."""
-        return int(self.keep[-1]) + 1
+        """How many leading columns of phi the functions need."""
+        return int(self.present[-1]) + 1
 
     @cached_property
     def table(self) -> Any:
-        """Products of the kept functions, on the leading columns of psi they need: (M*M, K).
+        """Products of the functions present, on the leading columns of psi they need: (M*M, K).
 
-        Dense where it is small: a sparse product's overhead then exceeds the work it saves.
+        Dense where it is small or full: a sparse product's overhead then exceeds what it saves.
         """
         m_full = int(round(np.sqrt(self.full_table.shape[0])))
-        rows = (self.keep[:, None] * m_full + self.keep).ravel()
+        rows = (self.present[:, None] * m_full + self.present).ravel()
         table = self.full_table[rows].tocsc()
         used = np.flatnonzero(np.diff(table.indptr))
         table = sp.csr_array(table[:, : int(used[-1]) + 1])
-        return table.toarray() if table.shape[0] * table.shape[1] <= DENSE_TABLE else table
+        size = table.shape[0] * table.shape[1]
+        return table.toarray() if size <= max(DENSE_TABLE, FULL_ENOUGH * table.nnz) else table
 
     @property
     def n_psi(self) -> int:
-        """How many leading columns of psi the products of the kept functions need, K."""
+        """How many leading columns of psi the products of the functions need, K."""
         return int(self.table.shape[1])
 
     @cached_property
@@ -71,7 +81,7 @@ class Mode:
 
     def gram(self, sums: Array) -> Array:
         """Return sum_n phi_i phi_j h_p from sum_n psi_k h_p: (K, P) -> (P, M, M)."""
-        m = len(self.keep)
+        m = len(self.present)
         if isinstance(self.table, np.ndarray):
             return np.asarray((sums.T @ self._table_t).reshape(-1, m, m))
         return np.asarray((self.table @ sums).T.reshape(-1, m, m))
@@ -82,6 +92,16 @@ class Mode:
         if isinstance(self.table, np.ndarray):
             return (flat @ self.table).T
         return np.asarray(self._table_t @ np.ascontiguousarray(flat.T))
+
+    def whole(self, weights: Array) -> Array:
+        """Return the weights of the functions present, given those of the kept ones: (M, R)."""
+        if not self.anchored:
+            return weights
+        return np.concatenate([np.ones((1, weights.shape[1])), weights])
+
+    def places(self, which: Array) -> Array:
+        """Return where functions, by position among the kept, stand among those present."""
+        return np.append(0, which + 1) if self.anchored else which
 
     def take(self, which: Array) -> Mode:
         """Return the mode with only the functions ``which`` (positions among the kept)."""
@@ -205,7 +225,7 @@ class State:
     basis : tuple of Gamma
         q(lambda_M) of each mode, parameters of shape (M,).
     rank : Gamma
-        q(lambda_R), parameters of shape (R,).
+        q(lambda_R), parameters of shape (R,); of shape (D, R) if each mode has its own.
     likelihood : Likelihood
         With what is known of its own parameters, such as q(tau).
     output : int or None
@@ -223,6 +243,15 @@ class State:
     def n_components(self) -> int:
         """The number of components, R."""
         return int(self.factors[0].mean.shape[1])
+
+    @property
+    def anchored(self) -> bool:
+        """Whether scales are fixed by anchors; every mode then has rank precisions of its own."""
+        return any(mode.anchored for mode in self.modes)
+
+    def rank_of(self, d: int) -> Gamma:
+        """Return q(lambda_R) as mode d has it: parameters of shape (R,)."""
+        return self.rank.take(d) if np.ndim(self.rank.rate) == 2 else self.rank
 
     @cached_property
     def stacked_basis(self) -> Gamma:

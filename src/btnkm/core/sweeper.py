@@ -101,7 +101,7 @@ class Sweeper:
                 error = block.error(self.data.square, term, factor)
                 state = cavi.update_likelihood(state, (error,), self.data, self.priors)
             state = cavi.update_basis(state, d, self.priors)
-            self.state = cavi.update_rank(state, self.priors)
+            self.state = cavi.update_rank(state, d, self.priors)
         if self.state.n_components == rank:
             self.terms[d] = term
             self.executor.each(lambda chunk: chunk.environments.changed(d))
@@ -174,7 +174,7 @@ class Sweeper:
             return cp.block_sums(chunk.features(d), outside, weight, pull, mode, rank)
 
         second, linear = (np.asarray(part) for part in self.executor.sum(sums))
-        return Block(mode, second, linear[mode.keep])
+        return Block(mode, second, linear[mode.present])
 
     def _solve(self, d: int, block: Block, *, mean_only: bool = False) -> None:
         self.state, jitter = cavi.update_factor(self.state, d, block, mean_only=mean_only)

@@ -138,6 +138,7 @@ def make_plan(
     covariances = sum((m * rank) ** 2 for m, _ in sizes)
     block = max((m * rank) ** 2 for m, _ in sizes)
     rows = int(np.clip(2**19 // (moments + widest), 256, 4096))
+    rows = -(-n // -(-n // rows))  # blocks of one size, for threads to share
 
     def total(parallel: int, rows: int, keep_features: bool, keep_environments: bool) -> int:
         scratch = n_threads * min(rows, n) * (5 * moments + 2 * widest)

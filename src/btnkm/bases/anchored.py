@@ -1,0 +1,79 @@
+"""Anchored: the constant in front, and every other function without its mean."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+import scipy.sparse as sp
+from array_api_compat import array_namespace, device
+
+from .base import Array, Basis
+from .missing import average_features
+
+
+class Anchored(Basis):
+    """The constant 1, then the functions of a fitted basis less their means over the training rows.
+
+    In a product over inputs, an input that plays no part is then the first function alone, and what
+    the others add to it is zero on average. The products stay those of the basis: with
+    phi' = phi C, those of phi' are combinations of the same psi. A basis without a constant has its
+    closest approximation to one in that place.
+
+    Parameters
+    ----------
+    basis : Basis
+        Fitted, and neither cloned nor changed.
+
+    Attributes
+    ----------
+    frame_ : ndarray of shape (M_basis, M)
+        The coefficients C of the functions in those of the basis.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from btnkm.bases import Anchored, Chebyshev
+    >>> x = np.array([-1.0, 0.0, 1.0, 1.0])
+    >>> basis = Anchored(Chebyshev(n_basis=2).fit(x)).fit(x)
+    >>> basis.phi(x).tolist()
+    [[1.0, -1.25], [1.0, -0.25], [1.0, 0.75], [1.0, 0.75]]
+    """
+
+    def __init__(self, basis: Basis) -> None:
+        self.basis = basis
+
+    def fit(self, x: np.ndarray, weight: np.ndarray | None = None) -> Self:
+        """Take the means of the functions over ``x`` (n,), whose rows count ``weight`` (n,)."""
+        inner = self.basis
+        constant, m = inner.constant_, inner.n_functions_
+        means, _ = average_features(inner, x, np.ones(len(x)) if weight is None else weight)
+        centred = np.eye(m) - np.outer(constant, means)
+        others = np.abs(centred).max(axis=0) > 1e-9  # what is constant already is nothing centred
+        self.frame_ = np.column_stack([constant, centred[:, others]])
+        size = self.frame_.shape[1]
+        table = inner.table_.toarray().reshape(m, m, -1)
+        table = np.tensordot(self.frame_, table, (0, 0))  # (i, M, K)
+        table = np.tensordot(self.frame_, table, (0, 1)).transpose(
+            1, 0, 2
+        )  # (j, i, K) -> (i, j, K)
+        degrees = np.append(0.0, inner.degrees_[others])
+        return self._set(sp.csr_array(table.reshape(size * size, -1)), degrees, np.eye(1, size)[0])
+
+    def phi(self, x: Array) -> Array:
+        """Return the constant, then the centred functions: (n,) -> (n, M)."""
+        return self._combine(self.basis.phi(x))
+
+    def psi(self, x: Array) -> Array:
+        """Return the product functions of the basis: (n,) -> (n, K)."""
+        return self.basis.psi(x)
+
+    def features(self, x: Array) -> tuple[Array, Array]:
+        """Return ``phi(x)`` and ``psi(x)`` from one evaluation of the basis."""
+        phi, psi = self.basis.features(x)
+        return self._combine(phi), psi
+
+    def _combine(self, phi: Array) -> Array:
+        xp = array_namespace(phi)
+        frame = xp.asarray(self.frame_, dtype=phi.dtype, device=device(phi))
+        return (frame.T @ phi.T).T

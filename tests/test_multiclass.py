@@ -1,0 +1,249 @@
+"""More than two classes: outputs of f, the softmax bound, and what a user sees of them."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax, logsumexp
+from sklearn.linear_model import LogisticRegression
+
+from btnkm import BTNClassifier
+from btnkm.bases import Chebyshev
+from btnkm.core import cp
+from btnkm.core.gamma import Gamma
+from btnkm.core.likelihoods import Softmax, log_sum_exp
+from btnkm.core.state import Factor
+from btnkm.fitting import make_mode, output_mode
+
+SMALL = {"n_basis": 8, "max_rank": 6, "n_init": 2, "max_iter": 30, "random_state": 0}
+
+
+def random_factor(rng, m, rank):
+    root = 0.3 * rng.standard_normal((m * rank, m * rank))
+    cov = (root @ root.T).reshape(rank, m, rank, m)
+    return Factor(rng.standard_normal((m, rank)), cov, 0.0, np.zeros((rank, m, m)))
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0])
+def test_outputs_are_one_more_input_of_stacked_rows(spread):
+    """All sums equal those of a table with a row per output and the output as a column."""
+    rng = np.random.default_rng(0)
+    n, k, rank = 40, 4, 3
+    codes = [rng.uniform(-1, 1, n) for _ in range(2)]
+    bases = [Chebyshev(5).fit(c) for c in codes]
+    modes = [make_mode(b, 1.0) for b in bases] + [output_mode(k)]
+    factors = [random_factor(rng, len(m.keep), rank) for m in modes]
+    terms = [cp.terms(m, f, spread=spread) for m, f in zip(modes, factors, strict=True)]
+    weight, pull = rng.uniform(0.1, 1.0, (n, k)), rng.standard_normal((n, k))
+    features = [b.features(c) for b, c in zip(bases, codes, strict=True)]
+    stacked = [tuple(np.repeat(part, k, axis=0) for part in pair) for pair in features]
+    indicator = np.tile(np.eye(k), (n, 1))
+    stacked.append((indicator, indicator))
+
+    def product(pairs, which):
+        moments = [cp.moments(pairs[d], terms[d]) for d in which]
+        return moments[0] if len(moments) == 1 else cp.multiply(*moments)
+
+    for d, other in ((0, 1), (1, 0)):
+        asks = cp.output_asks(weight, pull, terms[2])
+        found = cp.block_sums(features[d], product(features, [other]), *asks, modes[d], rank)
+        outside = product(stacked, [other, 2])
+        asks = weight.reshape(-1, 1), pull.reshape(-1, 1)
+        expected = cp.block_sums(stacked[d], outside, *asks, modes[d], rank)
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+    found = cp.output_sums(product(features, [0, 1]), weight, pull)
+    expected = cp.block_sums(stacked[2], product(stacked, [0, 1]), *asks, modes[2], rank)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+    mean, square = cp.contract(product(features, [0, 1]), terms[2])
+    whole = cp.multiply(product(stacked, [0, 1]), cp.moments(stacked[2], terms[2]))
+    expected_mean, expected_square = cp.contract(whole)
+    np.testing.assert_allclose(mean.ravel(), expected_mean)
+    if spread:
+        np.testing.assert_allclose(square.ravel(), expected_square)
+
+
+def expected_log_probability(k, mean, std, offsets, nodes=24):
+    """Return E log softmax(x)_k for independent normal x, by a product rule."""
+    z, w = np.polynomial.hermite_e.hermegauss(nodes)
+    total = 0.0
+    for index in itertools.product(range(nodes), repeat=len(mean)):
+        x = offsets + mean + std * z[list(index)]
+        total += np.prod(w[list(index)] / w.sum()) * log_softmax(x)[k]
+    return total
+
+
+@pytest.mark.parametrize("std", [1e-4, 0.3, 2.0])
+@pytest.mark.parametrize("mean", [(0.0, 0.0, 0.0), (3.0, -1.0, 0.5), (-8.0, 0.0, 6.0)])
+def test_softmax_bounds_the_expected_log_probability(mean, std):
+    mean, offsets = np.array(mean), np.array([0.2, -0.5, 0.1])
+    likelihood = Softmax(tuple(offsets))
+    square = mean**2 + std**2
+    for k in range(3):
+        value = likelihood.rows(np.array([float(k)]), None, mean[None], square[None]).sums[0]
+        truth = expected_log_probability(k, mean, std, offsets)
+        assert value <= truth + 1e-9
+        if std < 1e-3:  # where f is known the second bound is exact
+            assert value == pytest.approx(truth, abs=1e-6)
+
+
+@pytest.mark.parametrize("std", [0.1, 1.5])
+def test_weights_and_pulls_are_the_slopes_of_the_softmax_bound(std):
+    rng = np.random.default_rng(1)
+    n, k = 30, 4
+    likelihood = Softmax(tuple(rng.standard_normal(k)))
+    y, s = rng.integers(0, k, n).astype(float), rng.uniform(0.5, 2.0, n)
+    mean, variance = 2 * rng.standard_normal((n, k)), np.full((n, k), std**2)
+
+    def value(mean, variance):
+        return likelihood.rows(y, s, mean, mean**2 + variance).sums[0]
+
+    rows = likelihood.rows(y, s, mean, mean**2 + variance)
+    shift, widening = rng.standard_normal((n, k)), rng.random((n, k))
+    step = 1e-5
+    slope = (value(mean + step * shift, variance) - value(mean - step * shift, variance)) / step / 2
+    assert np.sum((rows.pull - rows.weight * mean) * shift) == pytest.approx(slope, rel=1e-5)
+    ends = [value(mean, variance + sign * step * widening) for sign in (1, -1)]
+    slope = (ends[0] - ends[1]) / step / 2
+    assert -0.5 * np.sum(rows.weight * widening) == pytest.approx(slope, rel=1e-5)
+
+
+def test_offsets_settle_where_the_shares_are():
+    rng = np.random.default_rng(2)
+    y = rng.choice(4, 3000, p=[0.7, 0.2, 0.08, 0.02]).astype(float)
+    f = np.zeros((3000, 4))
+    likelihood = Softmax((0.0,) * 4)
+    for _ in range(40):
+        sums = likelihood.rows(y, None, f, f).sums
+        likelihood = likelihood.learn(sums, 3000.0, Gamma(1.0, 1.0)).propose(sums)
+    share = np.exp(log_softmax(likelihood.offsets))
+    np.testing.assert_allclose(share, np.bincount(y.astype(int)) / 3000, rtol=1e-6)
+
+
+def test_integer_weights_are_repeated_rows():
+    rng = np.random.default_rng(3)
+    mean, y, times = rng.standard_normal((20, 3)), rng.integers(0, 3, 20), rng.integers(1, 4, 20)
+    likelihood = Softmax((0.1, 0.0, -0.3))
+    once = likelihood.rows(y, times.astype(float), mean, mean**2 + 0.2)
+    again = np.repeat(mean, times, axis=0)
+    often = likelihood.rows(np.repeat(y, times), None, again, again**2 + 0.2)
+    for a, b in zip(once.sums, often.sums, strict=True):
+        np.testing.assert_allclose(a, b)
+
+
+def test_log_sum_exp_does_not_overflow():
+    x = np.array([[1e4, 0.0], [-1e4, -1e4]])
+    np.testing.assert_allclose(log_sum_exp(x)[:, 0], logsumexp(x, axis=1))
+
+
+def test_predictive_probabilities_are_the_average_over_f():
+    rng = np.random.default_rng(4)
+    mean, variance = rng.standard_normal((3, 4)), rng.uniform(0.1, 3.0, (3, 4))
+    likelihood = Softmax((0.5, 0.0, -1.0, 0.2))
+    draws = mean + np.sqrt(variance) * rng.standard_normal((100_000, 3, 4))
+    exact = np.exp(log_softmax(draws + likelihood.offsets, axis=2)).mean(axis=0)
+    found = likelihood.predictive(mean, variance).probabilities.T
+    np.testing.assert_allclose(found, exact, atol=0.01)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    labels = likelihood.draw(np.tile(mean[0], (50_000, 1)), rng)
+    p = np.exp(log_softmax(mean[0] + likelihood.offsets))
+    np.testing.assert_allclose(np.bincount(labels.astype(int)) / 50_000, p, atol=0.01)
+
+
+def three_regions(n=600, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 3))
+    scores = np.column_stack([4 * X[:, 0] * X[:, 1], 2 * X[:, 2], np.zeros(n)])
+    scores += rng.gumbel(size=scores.shape)
+    return X, np.array(["red", "green", "blue"])[np.argmax(scores, axis=1)]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = three_regions()
+    return BTNClassifier(**SMALL).fit(X, y), X, y
+
+
+def test_what_is_predicted_fits_together(fitted):
+    model, X, y = fitted
+    assert model.classes_.tolist() == ["blue", "green", "red"]
+    p = model.predict_proba(X)
+    assert p.shape == (600, 3)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), p)
+    np.testing.assert_array_equal(model.predict(X), model.classes_[p.argmax(axis=1)])
+    decision, std = model.decision_function(X, return_std=True)
+    assert decision.shape == std.shape == (600, 3)
+    np.testing.assert_array_equal(decision.argmax(axis=1), p.argmax(axis=1))
+    np.testing.assert_array_equal(decision, model.decision_function(X))
+    assert np.all(std > 0)
+    interval = model.predict_proba_interval(X, 0.9)
+    assert interval.shape == (600, 3, 2)
+    assert np.mean((interval[..., 0] < p) & (p < interval[..., 1])) > 0.99
+    wider = model.predict_proba_interval(X, 0.99)
+    assert np.all(wider[..., 0] <= interval[..., 0])
+    assert np.all(wider[..., 1] >= interval[..., 1])
+    assert model.score(X, y) > 0.6
+    assert model.feature_relevance_.shape == (3,)
+    assert model.feature_relevance_.sum() == pytest.approx(1.0)
+    assert len(model.n_basis_) == 3
+
+
+def test_the_bound_never_falls(fitted):
+    bounds = fitted[0].lower_bounds_
+    assert np.all(np.diff(bounds) >= -1e-8 * np.abs(bounds[1:]))
+    assert bounds[-1] > bounds[0]
+
+
+def test_probabilities_are_near_the_truth():
+    X, y = three_regions(4000)
+    rng = np.random.default_rng(9)
+    Z = rng.uniform(-1, 1, (2000, 3))
+    truth = np.exp(
+        log_softmax(np.column_stack([np.zeros(2000), 2 * Z[:, 2], 4 * Z[:, 0] * Z[:, 1]]), axis=1)
+    )
+    p = BTNClassifier(**SMALL).fit(X, y).predict_proba(Z)
+    assert np.sqrt(np.mean((p - truth) ** 2)) < 0.04
+
+
+def test_one_linear_input_agrees_with_logistic_regression():
+    rng = np.random.default_rng(5)
+    x = rng.uniform(-1, 1, (3000, 1))
+    scores = np.column_stack([1.5 * x[:, 0], -x[:, 0] + 0.5, np.zeros(3000)])
+    y = np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
+    reference = LogisticRegression(C=1e6).fit(x, y).predict_proba(x)
+    model = BTNClassifier(n_basis=2, basis="chebyshev", max_iter=200, tol=0, random_state=0)
+    np.testing.assert_allclose(model.fit(x, y).predict_proba(x), reference, atol=0.02)
+
+
+def test_weights_gaps_text_and_blocks():
+    pd = pytest.importorskip("pandas")
+    X, y = three_regions(500)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    frame["kind"] = np.where(X[:, 2] > 0, "high", "low")
+    frame.loc[::9, "c"] = np.nan
+    weight = np.random.default_rng(0).integers(1, 3, 500).astype(float)
+    model = BTNClassifier(**SMALL).fit(frame, y, sample_weight=weight)
+    assert model.score(frame, y) > 0.6
+    low = BTNClassifier(**SMALL, memory_limit=0.02).fit(frame, y, sample_weight=weight)
+    np.testing.assert_allclose(low.lower_bound_, model.lower_bound_, rtol=1e-6)
+
+
+def test_balanced_classes_weigh_the_same():
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((600, 2))
+    y = rng.choice(3, 600, p=[0.8, 0.15, 0.05])
+    p = BTNClassifier(class_weight="balanced", **SMALL).fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(p.mean(axis=0), 1 / 3, atol=0.08)
+
+
+def test_a_class_with_one_row():
+    X, y = three_regions(200)
+    y = y.astype(object)
+    y[0] = "odd"
+    p = BTNClassifier(**SMALL).fit(X, y.astype(str)).predict_proba(X)
+    assert np.all(np.isfinite(p))
+    assert p[:, 2].mean() < 0.05
