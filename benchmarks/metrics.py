@@ -5,6 +5,8 @@ from scipy.special import ndtri
 
 COVERAGE_LEVELS = (0.50, 0.90, 0.95)
 CRPS_LEVELS = np.arange(1, 100) / 100
+SMALLEST_PROBABILITY = 1e-15
+CONFIDENCE_BINS = 10
 
 
 class GaussianPredictive:
@@ -28,6 +30,22 @@ class GaussianPredictive:
     def quantile(self, q):
         """Return the quantile at the single level `q`, shape (n,)."""
         return self.mean + self.std * ndtri(q)
+
+
+class ClassPredictive:
+    """A probability per row and class.
+
+    Parameters
+    ----------
+    classes : array-like of shape (K,)
+        The labels.
+    probabilities : array-like of shape (n, K)
+        In the order of `classes`.
+    """
+
+    def __init__(self, classes, probabilities):
+        self.classes = np.asarray(classes)
+        self.probabilities = np.asarray(probabilities, dtype=float)
 
 
 def crps_from_quantiles(quantile, y):
@@ -87,3 +105,72 @@ def score(predictive, y):
         metrics[f"coverage_{level * 100:.0f}"] = float(np.mean((low <= y) & (y <= high)))
     metrics["crps"] = crps_from_quantiles(predictive.quantile, y)
     return metrics
+
+
+def calibration_error(confidence, correct):
+    """Return how far confidence and accuracy lie apart, averaged over bins of the confidence.
+
+    Parameters
+    ----------
+    confidence : ndarray of shape (n,)
+        Probability of the predicted class, the most probable one.
+    correct : ndarray of bool, shape (n,)
+        Whether that class is the true one.
+
+    Returns
+    -------
+    ece : float
+        Expected calibration error: the mean of |accuracy - mean confidence| over ten bins
+        of equal width, each weighted with its share of the rows. A bin holds its lower
+        end; the last one holds 1 as well.
+    """
+    bins = np.minimum((confidence * CONFIDENCE_BINS).astype(int), CONFIDENCE_BINS - 1)
+    # The count of a bin cancels between its weight and its two means.
+    gaps = np.bincount(bins, weights=correct - confidence)
+    return float(np.sum(np.abs(gaps)) / len(confidence))
+
+
+def score_classes(predictive, y):
+    """Score class probabilities against the classes that were observed.
+
+    Parameters
+    ----------
+    predictive : object
+        Has `classes` (K,) and `probabilities` (n, K).
+    y : ndarray of shape (n,)
+        Labels, all among `classes`.
+
+    Returns
+    -------
+    metrics : dict of str to float
+        error (share of rows whose most probable class is wrong), nll (mean negative log
+        probability of the true class, with probabilities below 1e-15 taken for 1e-15),
+        brier and ece (see `calibration_error`).
+
+    Notes
+    -----
+    brier is the sum over classes of the squared difference between the probability and
+    what was observed, 0 or 1, averaged over the rows: between 0 and 2. With two classes it
+    is the usual score of the second one alone, half as large: between 0 and 1.
+    """
+    classes, probabilities = predictive.classes, predictive.probabilities
+    if probabilities.shape != (len(y), len(classes)):
+        raise ValueError(
+            f"the probabilities must have the shape (rows, classes), {(len(y), len(classes))}, "
+            f"got {probabilities.shape}; return one probability per row and class."
+        )
+    observed = y[:, np.newaxis] == classes
+    strangers = np.unique(y[~observed.any(axis=1)])
+    if len(strangers):
+        raise ValueError(
+            f"the labels of y must be among the classes of the prediction, {classes.tolist()}, "
+            f"got {strangers.tolist()}; train with rows of every class."
+        )
+    correct = observed[np.arange(len(y)), np.argmax(probabilities, axis=1)]
+    brier = np.mean(np.sum((probabilities - observed) ** 2, axis=1))
+    return {
+        "error": float(np.mean(~correct)),
+        "nll": float(-np.mean(np.log(np.maximum(probabilities[observed], SMALLEST_PROBABILITY)))),
+        "brier": float(brier / 2 if len(classes) == 2 else brier),
+        "ece": calibration_error(np.max(probabilities, axis=1), correct),
+    }

@@ -58,10 +58,11 @@ def _progress(total):
 
 
 def _line(cell, metrics):
+    shown = ("rmse", "error", "nll", "coverage_95", "ece", "fit_seconds")
     numbers = [
         f"{name} {value:.4g}"
         for name, value in metrics.items()
-        if isinstance(value, float) and name in ("rmse", "nll", "coverage_95", "fit_seconds")
+        if isinstance(value, float) and name in shown
     ]
     return f"{cell}: {', '.join(numbers)}"
 

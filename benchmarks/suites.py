@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.cells import Cell, measure_accuracy
-from benchmarks.methods import METHODS
+from benchmarks.tasks import task_of
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class Suite:
     description : str
         One line for the help text.
     datasets : tuple of str
+        All of one task, which says what methods there are.
     methods : tuple of str
         What runs unless the user asks for others.
     n_splits : int
@@ -40,11 +41,15 @@ class Suite:
         """Return the configuration a method has unless the user changes it."""
         if self.defaults is not None:
             return dict(self.defaults.get(method, {}))
-        return dict(METHODS[method][1])
+        return dict(self._methods[method][1])
 
     def known_methods(self):
         """Return the names a user may ask for."""
-        return tuple(METHODS) if self.defaults is None else tuple(self.defaults)
+        return tuple(self._methods) if self.defaults is None else tuple(self.defaults)
+
+    @property
+    def _methods(self):
+        return task_of(self.datasets[0]).methods
 
 
 SUITES = {
@@ -59,6 +64,16 @@ SUITES = {
     "sklearn": Suite(
         "sets that come with scikit-learn: diabetes and Friedman's three functions",
         ("diabetes", "friedman1", "friedman2", "friedman3"),
+    ),
+    "classify": Suite(
+        "the paper's two sets of two classes on its ten splits (needs BTNKM_DATA)",
+        ("spambase", "adult", "adult-96"),
+        ("btn", "hgb", "logistic"),
+    ),
+    "multiclass": Suite(
+        "sets of three to ten classes: digits, wine and one with known probabilities",
+        ("digits", "wine", "five"),
+        ("btn", "btn-ovr", "hgb", "logistic"),
     ),
     "smoke": Suite("one split of diabetes, to see that everything runs", ("diabetes",), n_splits=1),
 }
