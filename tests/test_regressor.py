@@ -415,6 +415,7 @@ BAD = {
     "warm_sweeps": [-1, 0.5],
     "tol": [-1e-3, np.nan, np.inf, "small"],
     "smoothness": [-1.0, None, 100.0],
+    "anchored": ["yes", None, 1],
     "memory_limit": [-1.0, "2GB", np.inf],
     "noise_prior": [1.0, (1, 1), Gamma(0.0, 1.0), Gamma(1.0, np.inf)],
     "rank_prior": ["off", Gamma(1.0, -1.0)],

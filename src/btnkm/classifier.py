@@ -31,7 +31,7 @@ class BTNClassifier(ClassifierMixin, Machine):
     ----------
     basis, n_basis, max_rank, n_init, max_iter, tol, warm_sweeps, rank_prior, basis_prior, \
 smoothness, anchored, prune, memory_limit, n_jobs, random_state, callback, verbose
-        As in BTNRegressor, but for the default of ``anchored``.
+        As in BTNRegressor.
     class_weight : "balanced", dict or None, default=None
         Weight of each class, multiplied with the sample weights; "balanced" makes all classes weigh
         the same. Probabilities are then those of such a population.
@@ -69,7 +69,7 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         rank_prior: Gamma | None = None,
         basis_prior: Gamma | str | None = None,
         smoothness: float = 1.25,
-        anchored: bool = True,
+        anchored: bool | str = "auto",
         class_weight: Any = None,
         prune: bool = True,
         memory_limit: float = 1.4,

@@ -155,7 +155,9 @@ def _evenly_ranked(x: np.ndarray, weight: np.ndarray, count: int = 1000) -> np.n
     return x[order[np.searchsorted(total, total[-1] * (np.arange(count) + 0.5) / count)]]
 
 
-def average_features(basis: Basis, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def average_features(
+    basis: Basis, x: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the weighted averages over x of phi (M,) and psi (K,)."""
     phi, psi = np.zeros(basis.n_functions_), np.zeros(basis.n_products_)
     for start in range(0, len(x), BLOCK):

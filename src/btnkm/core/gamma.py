@@ -50,6 +50,6 @@ class Gamma:
             + a * (b0 / b - 1.0)
         )
 
-    def take(self, keep: np.ndarray) -> Gamma:
-        """Return the distributions of the entries ``keep``; a scalar parameter serves them all."""
+    def take(self, keep: Any) -> Gamma:
+        """Return the distributions at the index ``keep``; a scalar parameter serves them all."""
         return Gamma(*(p if np.ndim(p) == 0 else p[keep] for p in (self.shape, self.rate)))

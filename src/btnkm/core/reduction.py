@@ -49,7 +49,7 @@ def component_gains(state: State, d: int, priors: Priors) -> Array:
 
     Exact if q(W^(d)) is at its optimum; in the other modes the component is integrated out.
     """
-    gains = np.sum(np.atleast_2d(state.rank.kl(priors.rank)), axis=0)
+    gains: Array = np.sum(np.atleast_2d(state.rank.kl(priors.rank)), axis=0)
     for k, (factor, basis) in enumerate(zip(state.factors, state.basis, strict=True)):
         if k == d:
             log_prior = expected_log_prior(basis, state.rank_of(k), 0.0, priors)
