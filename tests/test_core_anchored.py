@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from btnkm import fitting
+from btnkm import BTNClassifier, BTNRegressor, fitting
 from btnkm.bases import Anchored, Categorical, Chebyshev, Gapped
 from btnkm.core import cavi, cp, posterior, reduction
 from btnkm.core.gamma import Gamma
@@ -102,10 +102,10 @@ def dense_elbo(small):
 
 def block(small, d):
     mode = small.state.modes[d]
-    pull = small.y if small.weight is None else small.weight * small.y
-    second, linear = cp.block_sums(
-        small.features[d], problems.outside(small, d), small.weight, pull, mode, 3
-    )
+    weight = None if small.weight is None else small.weight[:, None]
+    pull = (small.y if small.weight is None else small.weight * small.y)[:, None]
+    outside = problems.outside(small, d)
+    second, linear = cp.block_sums(small.features[d], outside, weight, pull, mode, 3)
     return cavi.Block(mode, second, linear[mode.present])
 
 
@@ -218,3 +218,47 @@ def test_functions_are_dropped_for_the_gain_foretold():
     difference = problems.library_elbo(smaller) - problems.library_elbo(small)
     assert gain == pytest.approx(difference, rel=1e-8)
     assert problems.library_elbo(smaller) == pytest.approx(dense_elbo(smaller), rel=1e-10)
+
+
+def test_the_bound_never_falls_and_unused_inputs_stay_out():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (200, 20))
+    y = 2.0 * X[:, 0] * X[:, 1] + X[:, 2] + 0.1 * rng.standard_normal(200)
+    label = (y > 0).astype(int)
+    small = {"n_basis": 5, "max_rank": 4, "max_iter": 40, "n_init": 1, "random_state": 0}
+    regressor = BTNRegressor(anchored=True, **small).fit(X, y)
+    classifier = BTNClassifier(anchored=True, **small).fit(X, label)
+    for model in (regressor, classifier):
+        assert model.posterior_[0].anchored
+        bounds = model.lower_bounds_
+        assert np.all(np.diff(bounds) >= -1e-8 * abs(bounds[-1]))
+    assert set(np.argsort(-regressor.feature_relevance_)[:3]) == {0, 1, 2}
+    assert regressor.feature_relevance_[3:].sum() < 0.05
+
+
+def test_many_inputs_and_few_rows_do_not_hide_the_function():
+    """Plain components find nothing here: each pays for 40 inputs, and uses five."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(size=(1200, 40))
+    f = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2
+    y = f + 10 * X[:, 3] + 5 * X[:, 4] + rng.standard_normal(1200)
+    model = BTNRegressor(n_basis=8, max_rank=6, n_init=1, random_state=0).fit(X[:200], y[:200])
+    assert model.score(X[200:], y[200:]) > 0.9
+
+
+def test_anchored_models_draw_functions_and_bear_gaps():
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-1.0, 1.0, (150, 3))
+    y = X[:, 0] + X[:, 1] ** 2 + 0.1 * rng.standard_normal(150)
+    X[:20, 1] = np.nan
+    small = {"n_basis": 5, "max_rank": 3, "max_iter": 20, "n_init": 1, "random_state": 0}
+    model = BTNRegressor(anchored=True, **small).fit(X, y)
+    new = X[:30].copy()
+    new[0, 0] = np.nan
+    draws = model.sample_y(new, 2000)
+    distribution = model.predict_dist(new)
+    np.testing.assert_allclose(draws.mean(axis=1)[1:], distribution.mean[1:], atol=0.05)
+    np.testing.assert_allclose(draws.std(axis=1)[1:], distribution.std[1:], rtol=0.15)
+    with pytest.warns(UserWarning, match="no input was found"):
+        constant = BTNRegressor(anchored=True, **small).fit(np.ones((20, 2)), np.arange(20.0))
+    assert constant.predict(np.ones((1, 2)))[0] == pytest.approx(9.5, abs=0.5)

@@ -35,7 +35,7 @@ class BTNClassifier(ClassifierMixin, Machine):
     ----------
     basis, n_basis, max_rank, n_init, max_iter, tol, warm_sweeps, rank_prior, basis_prior, \
 smoothness, anchored, prune, memory_limit, n_jobs, random_state, callback, verbose
-        As in BTNRegressor, but for the default of ``anchored``.
+        As in BTNRegressor.
     likelihood : "logistic" or "least_squares", default="logistic"
         "least_squares" regresses the signs of two classes and takes as probability that of a
         positive sign: the classifier of the paper, for comparison. Its probabilities are poor.
@@ -77,7 +77,7 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         rank_prior: Gamma | None = None,
         basis_prior: Gamma | str | None = None,
         smoothness: float = 1.25,
-        anchored: bool = True,
+        anchored: bool | str = "auto",
         class_weight: Any = None,
         prune: bool = True,
         memory_limit: float = 1.4,
@@ -184,7 +184,8 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
 
     def predict(self, X: Any) -> Array:
         """Return the most probable class of each row: (n,)."""
-        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+        probability = self.predict_proba(X)
+        return self.classes_[np.argmax(probability, axis=1)]
 
     def predict_proba_interval(self, X: Any, level: float = 0.95) -> Array:
         """Return the central interval that holds the probability of a class, by the posterior.

@@ -29,6 +29,7 @@ from .tables import split_columns
 Array = np.ndarray
 _DRAWS = 16  # posterior draws of each start behind feature_relevance_
 _PREDICT_NUMBERS = 2**22  # features held at a time in prediction
+MANY_INPUTS = 10  # from here on components are anchored (docs/experiments.md)
 _MAX_SMOOTHNESS = 20.0  # (1 + m)^(-2 smoothness) is still far from underflow for m in the hundreds
 
 
@@ -65,7 +66,7 @@ class Machine(BaseEstimator):
         rank_prior: Gamma | None = None,
         basis_prior: Gamma | str | None = None,
         smoothness: float = 1.25,
-        anchored: bool = False,
+        anchored: bool | str = "auto",
         prune: bool = True,
         memory_limit: float = 1.4,
         n_jobs: int | None = None,
@@ -147,7 +148,8 @@ class Machine(BaseEstimator):
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
 
         bases, codes = [columns[j].basis for j in active], [codes[j] for j in active]
-        if self.anchored and any(basis.n_functions_ > 1 for basis in bases):
+        wanted = len(bases) >= MANY_INPUTS if isinstance(self.anchored, str) else self.anchored
+        if wanted and any(basis.n_functions_ > 1 for basis in bases):
             bases = [Anchored(b).fit(c, ones) for b, c in zip(bases, codes, strict=True)]
             if target.n_outputs is None:
                 # the amplitudes of the components are the weights of one more input, which never
@@ -182,12 +184,13 @@ class Machine(BaseEstimator):
             checks.check_integer("n_init", self.n_init, 1)
         if not isinstance(self.verbose, bool):
             checks.check_integer("verbose", self.verbose, 0)
-        for name in ("prune", "anchored"):
-            value = getattr(self, name)
-            if not isinstance(value, bool | np.bool_):
-                raise ValueError(
-                    f"{name} must be True or False, got {value!r}; leave it out for the default."
-                )
+        if not isinstance(self.prune, bool | np.bool_):
+            raise ValueError(f"prune must be True or False, got {self.prune!r}; leave it at True.")
+        auto = isinstance(self.anchored, str) and self.anchored == "auto"
+        if not (auto or isinstance(self.anchored, bool | np.bool_)):
+            raise ValueError(
+                f"anchored must be True, False or 'auto', got {self.anchored!r}; use 'auto'."
+            )
         if self.callback is not None and not callable(self.callback):
             raise ValueError(
                 f"callback must be a function of one argument or None, got {self.callback!r}; "

@@ -72,6 +72,11 @@ class BTNRegressor(RegressorMixin, Machine):
     smoothness : float, default=1.25
         The rate of ``basis_prior`` falls like (1 + m)^(-2 smoothness) with the function's degree m.
         With the prior off it shapes the random starts only.
+    anchored : bool or "auto", default="auto"
+        Whether every input is the constant 1 plus what it adds to it, in every component, with a
+        precision of its own: an input that a component does not use then costs it nothing. "auto"
+        is True from 10 inputs on. With fewer, scales that move freely between the inputs find
+        interactions more reliably.
     prune : bool, default=True
         Drop components and functions that are negligible and whose loss raises the bound.
     memory_limit : float, default=1.4
@@ -146,7 +151,7 @@ class BTNRegressor(RegressorMixin, Machine):
         rank_prior: Gamma | None = None,
         basis_prior: Gamma | str | None = None,
         smoothness: float = 1.25,
-        anchored: bool = False,
+        anchored: bool | str = "auto",
         prune: bool = True,
         memory_limit: float = 1.4,
         n_jobs: int | None = None,

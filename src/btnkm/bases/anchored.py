@@ -54,9 +54,7 @@ class Anchored(Basis):
         size = self.frame_.shape[1]
         table = inner.table_.toarray().reshape(m, m, -1)
         table = np.tensordot(self.frame_, table, (0, 0))  # (i, M, K)
-        table = np.tensordot(self.frame_, table, (0, 1)).transpose(
-            1, 0, 2
-        )  # (j, i, K) -> (i, j, K)
+        table = np.tensordot(self.frame_, table, (0, 1)).transpose(1, 0, 2)  # (i, j, K)
         degrees = np.append(0.0, inner.degrees_[others])
         return self._set(sp.csr_array(table.reshape(size * size, -1)), degrees, np.eye(1, size)[0])
 

@@ -51,5 +51,5 @@ class Gamma:
         )
 
     def take(self, keep: Any) -> Gamma:
-        """Return the distributions of the entries ``keep``; a scalar parameter serves them all."""
+        """Return the distributions at the index ``keep``; a scalar parameter serves them all."""
         return Gamma(*(p if np.ndim(p) == 0 else p[keep] for p in (self.shape, self.rate)))

@@ -72,12 +72,16 @@ class Sweeper:
         self.listen()
 
     def sweep(self, *, mean_only: bool = False, drop: Sequence[Dropper] = ()) -> None:
-        """Update the modes once, from the one solved last, which is left out, to the other end."""
+        """Update the modes once, from the one solved last to the other end.
+
+        That one is left out where nothing has changed since but what hangs on it. Rows that ask for
+        something else have; and amplitudes are what anchored components live or die by.
+        """
         n = len(self.state.modes)
-        if self.last is None or n == 1:
-            order = range(n)
-        else:
-            order = range(n - 2, -1, -1) if self.last == n - 1 else range(1, n)
+        again = self.state.anchored or not self.state.likelihood.fixed
+        first = 0 if self.last is None or n == 1 or again else 1
+        backward = self.last is not None and self.last == n - 1 and n > 1
+        order = range(n - 1 - first, -1, -1) if backward else range(first, n)
         for d in order:
             self.step(d, mean_only=mean_only, drop=drop)
             self.last = d
