@@ -23,7 +23,7 @@ Array = np.ndarray
 RANK_SHARE = 0.5  # of the warp; the rest is by value
 # A value counts in the ranks for at most this share of the rows: with four zeros in five rows, all
 # other values would share a fifth of the range.
-MOST_RANK = 0.02
+MOST_RANK = 0.005
 MAX_KNOTS = 1000  # of the warp: enough to follow any distribution, small enough to store
 # The rarest levels of a categorical column are taken as one beyond this many, and beyond one for so
 # many rows (if not very few): an effect of its own for every row is found in none.
