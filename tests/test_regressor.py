@@ -502,7 +502,7 @@ def test_says_so_when_too_few_rows_show_nothing():
     X, _ = friedman(100, 40, 0)
     y = np.random.default_rng(1).standard_normal(100)
     with pytest.warns(UserWarning, match="no input was found.*too few for 40 input"):
-        model(n_basis=5, max_iter=30).fit(X, y)
+        model(n_basis=5, max_iter=30, anchored=False).fit(X, y)
 
 
 def test_without_a_warm_phase_there_is_still_a_fit(data):
