@@ -14,7 +14,7 @@ from . import checks
 from .core.densities import Student
 from .core.gamma import Gamma
 from .core.likelihoods import Bernoulli, Gaussian, Softmax
-from .machine import Machine, Target
+from .machine import Auto, Machine, Target
 from .predictive import PredictiveDistribution, check_level
 
 Array = np.ndarray
@@ -35,7 +35,9 @@ class BTNClassifier(ClassifierMixin, Machine):
     ----------
     basis, n_basis, max_rank, n_init, max_iter, tol, warm_sweeps, rank_prior, basis_prior, \
 smoothness, anchored, prune, memory_limit, n_jobs, random_state, callback, verbose
-        As in BTNRegressor.
+        As in BTNRegressor, but labels say less than numbers: "auto" is a ``max_rank`` of 8, a start
+        for 10,000 rows in all (from 1 to 8 of them) and ``anchored`` from 8 inputs on, and
+        ``max_iter`` is 20.
     likelihood : "logistic" or "least_squares", default="logistic"
         "least_squares" regresses the signs of two classes and takes as probability that of a
         positive sign: the classifier of the paper, for comparison. Its probabilities are poor.
@@ -63,15 +65,17 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
     True
     """
 
+    _auto = Auto(many_inputs=8, rank=8, rows=10_000, least_starts=1)
+
     def __init__(
         self,
         basis: Any = "auto",
         *,
         likelihood: str = "logistic",
-        n_basis: int = 20,
-        max_rank: int = 20,
+        n_basis: int | str = "auto",
+        max_rank: int | str = "auto",
         n_init: int | str = "auto",
-        max_iter: int = 80,
+        max_iter: int = 20,
         tol: float = 1e-4,
         warm_sweeps: int = 10,
         rank_prior: Gamma | None = None,

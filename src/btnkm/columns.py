@@ -16,13 +16,14 @@ import numpy as np
 from sklearn.base import clone
 
 from .bases import BASES, Basis, Categorical, Chebyshev, Gapped, Spiked
+from .bases.spiked import stand_out
 from .tables import level_name
 
 Array = np.ndarray
 
 RANK_SHARE = 0.5  # of the warp; the rest is by value
-# A value counts in the ranks for at most this share of the rows: with four zeros in five rows, all
-# other values would share a fifth of the range.
+# A value that stands out counts in the ranks for at most this share of the rows: with four zeros in
+# five rows, all other values would share a fifth of the range.
 MOST_RANK = 0.005
 MAX_KNOTS = 1000  # of the warp: enough to follow any distribution, small enough to store
 # The rarest levels of a categorical column are taken as one beyond this many, and beyond one for so
@@ -150,7 +151,8 @@ def _warp(values: Array, weight: Array) -> tuple[Array, Array]:
     if len(knots) == 1:
         return knots, np.zeros(1)
     count = np.bincount(group, weights=weight[seen])
-    count = np.minimum(count, MOST_RANK * count.sum())
+    spikes = stand_out(count)
+    count[spikes] = np.minimum(count[spikes], MOST_RANK * count.sum())
     rank = np.cumsum(count) - 0.5 * count
     rank = (rank - rank[0]) / (rank[-1] - rank[0])
     if len(knots) > MAX_KNOTS:

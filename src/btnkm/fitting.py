@@ -45,10 +45,11 @@ class Settings:
     schedule: Schedule
     smoothness: float
     max_rank: int
-    n_init: int | str
+    n_init: int
     memory_limit: float
     n_jobs: int | None
     few_rows: float = 4.0
+    fewer_starts: bool = False  # whether there may be fewer, where memory is short
 
 
 @dataclass(frozen=True)
@@ -110,11 +111,6 @@ class Result:
     stop_reason: str
 
 
-def n_starts(n_init: int | str, n: int) -> int:
-    """Return the number of starts: 8 up to 10,000 rows, fewer above, at least 2."""
-    return int(np.clip(80_000 // n, 2, 8)) if isinstance(n_init, str) else int(n_init)
-
-
 def plan_starts(
     settings: Settings,
     n: int,
@@ -130,7 +126,7 @@ def plan_starts(
                 n, sizes, settings.max_rank, count, threads, settings.memory_limit, per_row
             )
         except MemoryError:
-            if count == 1 or not isinstance(settings.n_init, str):
+            if count == 1 or not settings.fewer_starts:
                 raise
             count -= 1
 
@@ -143,7 +139,7 @@ def fit(
 ) -> Result:
     """Run every start and return what they found."""
     n = len(problem.y)
-    count = n_starts(settings.n_init, n)
+    count = settings.n_init
     threads = n_threads(settings.n_jobs)
     sizes = [(b.n_functions_, b.n_products_) for b in problem.bases]
     rank = settings.max_rank

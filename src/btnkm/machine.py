@@ -27,9 +27,11 @@ from .core.state import Priors
 from .tables import split_columns
 
 Array = np.ndarray
+_FUNCTIONS, _N_BASIS = 160, (8, 20)  # "auto": functions of all inputs together, and of each
+_ANCHORED_RANK = 8  # "auto": few components die where an input costs nothing
+_MOST_STARTS = 8
 _DRAWS = 16  # posterior draws of each start behind feature_relevance_
 _PREDICT_NUMBERS = 2**22  # features held at a time in prediction
-MANY_INPUTS = 10  # from here on components are anchored (docs/experiments.md)
 _MAX_SMOOTHNESS = 20.0  # (1 + m)^(-2 smoothness) is still far from underflow for m in the hundreds
 
 
@@ -44,6 +46,15 @@ class Target(NamedTuple):
     n_outputs: int | None = None  # values of f in each row, None for one
 
 
+class Auto(NamedTuple):
+    """What "auto" means to an estimator (docs/experiments.md says why)."""
+
+    many_inputs: int  # from so many on components are anchored
+    rank: int  # of a start without anchors
+    rows: int  # of all starts together: n_init, but for its limits, is this over the rows
+    least_starts: int
+
+
 class Machine(BaseEstimator):
     """Base of the estimators; see BTNRegressor for the parameters.
 
@@ -52,13 +63,14 @@ class Machine(BaseEstimator):
     """
 
     noise_prior: Gamma | None = None
+    _auto: Auto
 
     def __init__(
         self,
         basis: Any = "auto",
         *,
-        n_basis: int = 20,
-        max_rank: int = 20,
+        n_basis: int | str = "auto",
+        max_rank: int | str = "auto",
         n_init: int | str = "auto",
         max_iter: int = 80,
         tol: float = 1e-4,
@@ -141,15 +153,17 @@ class Machine(BaseEstimator):
         target = self._target(y, None if weight is None else weight[used])
         ones = np.ones(len(y)) if target.weight is None else target.weight
 
-        columns, codes = fit_columns(raw, names, ones, self.basis, self.n_basis)
+        n_basis = self._number("n_basis", int(np.clip(_FUNCTIONS // len(raw), *_N_BASIS)))
+        columns, codes = fit_columns(raw, names, ones, self.basis, n_basis)
         # a constant input only scales the others: the network does without it
         active = [j for j, c in enumerate(columns) if not _is_constant(c.basis, codes[j])] or [0]
         del raw
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
 
         bases, codes = [columns[j].basis for j in active], [codes[j] for j in active]
-        wanted = len(bases) >= MANY_INPUTS if isinstance(self.anchored, str) else self.anchored
-        if wanted and any(basis.n_functions_ > 1 for basis in bases):
+        many = len(bases) >= self._auto.many_inputs
+        anchored = many if isinstance(self.anchored, str) else bool(self.anchored)
+        if anchored and any(basis.n_functions_ > 1 for basis in bases):
             bases = [Anchored(b).fit(c, ones) for b, c in zip(bases, codes, strict=True)]
             if target.n_outputs is None:
                 # the amplitudes of the components are the weights of one more input, which never
@@ -160,7 +174,7 @@ class Machine(BaseEstimator):
         history: list[dict[str, Any]] = []
         result = fitting.fit(
             problem,
-            self._settings(target.likelihood),
+            self._settings(target.likelihood, len(y), anchored),
             seed=[int(s) for s in seeds],
             observe=self._observer(history, target.scale),
         )
@@ -174,14 +188,16 @@ class Machine(BaseEstimator):
 
     def _check_parameters(self) -> None:
         """Raise one clear sentence for a parameter that cannot be."""
-        for name, low in [("n_basis", 1), ("max_rank", 1), ("max_iter", 1), ("warm_sweeps", 0)]:
+        for name, low in [("max_iter", 1), ("warm_sweeps", 0)]:
             checks.check_integer(name, getattr(self, name), low)
-        if isinstance(self.n_init, str) and self.n_init != "auto":
-            raise ValueError(
-                f"n_init must be an integer >= 1 or 'auto', got {self.n_init!r}; use 'auto'."
-            )
-        if not isinstance(self.n_init, str):
-            checks.check_integer("n_init", self.n_init, 1)
+        for name in ("n_basis", "max_rank", "n_init"):
+            value = getattr(self, name)
+            if isinstance(value, str) and value != "auto":
+                raise ValueError(
+                    f"{name} must be an integer >= 1 or 'auto', got {value!r}; use 'auto'."
+                )
+            if not isinstance(value, str):
+                checks.check_integer(name, value, 1)
         if not isinstance(self.verbose, bool):
             checks.check_integer("verbose", self.verbose, 0)
         if not isinstance(self.prune, bool | np.bool_):
@@ -204,7 +220,12 @@ class Machine(BaseEstimator):
                 "function but the constant is left beyond; leave it out for the default."
             )
 
-    def _settings(self, likelihood: Likelihood) -> fitting.Settings:
+    def _number(self, name: str, auto: int) -> int:
+        """Return a parameter, or what it is if it is "auto"."""
+        value = getattr(self, name)
+        return auto if isinstance(value, str) else int(value)
+
+    def _settings(self, likelihood: Likelihood, n: int, anchored: bool) -> fitting.Settings:
         """Return the parameters as the fit wants them."""
         basis = None
         if not (isinstance(self.basis_prior, str) and self.basis_prior == "off"):
@@ -221,13 +242,15 @@ class Machine(BaseEstimator):
             drop_components=bool(self.prune),
             drop_functions=bool(self.prune),
         )
+        starts = int(np.clip(self._auto.rows // n, self._auto.least_starts, _MOST_STARTS))
         return fitting.Settings(
             priors=priors,
             likelihood=likelihood,
             schedule=schedule,
             smoothness=float(self.smoothness),
-            max_rank=int(self.max_rank),
-            n_init=self.n_init if isinstance(self.n_init, str) else int(self.n_init),
+            max_rank=self._number("max_rank", _ANCHORED_RANK if anchored else self._auto.rank),
+            n_init=self._number("n_init", starts),
+            fewer_starts=isinstance(self.n_init, str),
             memory_limit=float(self.memory_limit),
             n_jobs=self.n_jobs,
         )

@@ -15,7 +15,7 @@ from . import checks
 from .core import posterior
 from .core.gamma import Gamma
 from .core.likelihoods import LIKELIHOODS, Gaussian, Likelihood
-from .machine import Machine, Target
+from .machine import Auto, Machine, Target
 from .predictive import PredictiveDistribution
 
 Array = np.ndarray
@@ -44,11 +44,12 @@ class BTNRegressor(RegressorMixin, Machine):
         "negative_binomial" is for counts, with f the logarithm of the rate up to a constant and the
         scatter learned. ``likelihoods.StudentT(dof, learn_dof=False)`` and
         ``likelihoods.NegativeBinomial(size)`` hold what they are given.
-    n_basis : int, default=20
+    n_basis : int or "auto", default="auto"
         Most smooth functions per input, for bases given by name. A column never gets more than it
-        has distinct values.
-    max_rank : int, default=20
-        Components at the start; those that add nothing are dropped.
+        has distinct values. "auto" is 20 up to 8 inputs, then 160 in all, but at least 8 each.
+    max_rank : int or "auto", default="auto"
+        Components at the start; those that add nothing are dropped. "auto" is 20, or 8 where
+        components are ``anchored``.
     n_init : int or "auto", default="auto"
         Random starts, whose posteriors are averaged. "auto" takes 8 up to 10,000 rows and fewer,
         in inverse proportion to the rows but at least 2, above; fewer still where ``memory_limit``
@@ -136,13 +137,15 @@ class BTNRegressor(RegressorMixin, Machine):
     True
     """
 
+    _auto = Auto(many_inputs=10, rank=20, rows=80_000, least_starts=2)
+
     def __init__(
         self,
         basis: Any = "auto",
         *,
         likelihood: Any = "gaussian",
-        n_basis: int = 20,
-        max_rank: int = 20,
+        n_basis: int | str = "auto",
+        max_rank: int | str = "auto",
         n_init: int | str = "auto",
         max_iter: int = 80,
         tol: float = 1e-4,

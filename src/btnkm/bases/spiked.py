@@ -54,7 +54,7 @@ class Spiked(Basis):
         self.basis_ = inner
         self.spikes_ = np.empty(0)
         if len(values) > inner.n_functions_:
-            self.spikes_ = values[_stand_out(np.bincount(group, weights=weight).astype(float))]
+            self.spikes_ = values[stand_out(np.bincount(group, weights=weight).astype(float))]
         count = len(self.spikes_)
         if count == 0:
             return self._set(inner.table_, inner.degrees_, inner.constant_)
@@ -87,7 +87,7 @@ class Spiked(Basis):
         return xp.concat([smooth.T, here]).T
 
 
-def _stand_out(counts: np.ndarray) -> np.ndarray:
+def stand_out(counts: np.ndarray) -> np.ndarray:
     """Return the positions of values with far more rows than their neighbours, ascending."""
     padded = np.pad(counts, NEIGHBOURS, constant_values=np.nan)
     windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * NEIGHBOURS + 1)
