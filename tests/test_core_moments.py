@@ -120,12 +120,12 @@ def copies(parts):
     return moments_of
 
 
-@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("stride", [0, 1, 2, 4])
 @pytest.mark.parametrize("n_modes", [2, 5, 17, 20])
-def test_environments_in_any_order_equal_the_direct_product(keep, n_modes):
+def test_environments_in_any_order_equal_the_direct_product(stride, n_modes):
     kinds = ("chebyshev", "categorical", "packed", "gapped", "powers")
     rng = np.random.default_rng(1)
-    environments = cp.Environments(n_modes, keep=keep)
+    environments = cp.Environments(n_modes, stride=stride)
     for rank in (2, 1, 3):  # arrays of the rank before are at hand, and of no use
         few = problems.mode_moments(problems.make(kinds, rank))
         parts = [few[d % 5] for d in range(n_modes)]
@@ -143,7 +143,7 @@ def test_environments_in_any_order_equal_the_direct_product(keep, n_modes):
 def test_without_keeping_nothing_outlives_a_call():
     n, rank = 20_000, 6
     mean, second = np.ones((n, rank)), np.ones((n, 21))
-    environments = cp.Environments(5, keep=False)
+    environments = cp.Environments(5, stride=0)
     tracemalloc.start()
     environments.outside(2, lambda k, into: cp.Moments(mean.copy(), second.copy(), None))
     held, _ = tracemalloc.get_traced_memory()
@@ -154,7 +154,7 @@ def test_without_keeping_nothing_outlives_a_call():
 def test_kept_environments_extend_by_one_mode_per_step():
     small = problems.make(("chebyshev",) * 6, 2)
     parts = problems.mode_moments(small)
-    environments = cp.Environments(6, keep=True)
+    environments = cp.Environments(6, stride=1)
     asked = []
 
     def moments_of(k, into):
@@ -170,10 +170,31 @@ def test_kept_environments_extend_by_one_mode_per_step():
         assert asked == [d - 1]
 
 
+def test_a_stride_costs_one_more_evaluation_and_saves_memory():
+    n_modes, stride = 100, 10
+    part = cp.Moments(np.ones((1, 1)), np.ones((1, 1)), None)
+    environments = cp.Environments(n_modes, stride=stride)
+    asked, held = [], []
+
+    def moments_of(k, into):
+        asked.append(k)
+        return cp.Moments(part.mean.copy(), part.second.copy(), None)
+
+    environments.outside(0, moments_of)
+    for order in (range(n_modes), range(n_modes)[::-1]):
+        asked.clear()
+        for d in order:
+            environments.outside(d, moments_of)
+            environments.changed(d)
+            held.append(len(environments._left) + len(environments._right))
+        assert len(asked) <= 2 * n_modes + 2 * stride
+    assert max(held) <= 4 * stride + 4
+
+
 def test_environments_forget_after_reset():
     small = problems.make(("chebyshev", "powers"), 2)
     parts = problems.mode_moments(small)
-    environments = cp.Environments(2, keep=True)
+    environments = cp.Environments(2, stride=1)
     environments.outside(0, copies(parts))
     parts[1] = parts[0]
     environments.reset()
@@ -187,7 +208,7 @@ def test_a_second_walk_overwrites_the_arrays_of_the_first():
     terms = [
         cp.Terms(rng.standard_normal((3, rank)), rng.standard_normal((5, 21))) for _ in range(modes)
     ]
-    environments = cp.Environments(modes, keep=True)
+    environments = cp.Environments(modes, stride=1)
 
     def walk():
         for d in [*range(modes), *range(modes - 2, -1, -1)]:
@@ -204,7 +225,7 @@ def test_a_second_walk_overwrites_the_arrays_of_the_first():
 
 def test_arrays_of_another_rank_are_not_overwritten():
     small, other = (problems.make(("chebyshev", "packed", "powers"), rank) for rank in (2, 3))
-    environments = cp.Environments(3, keep=True)
+    environments = cp.Environments(3, stride=1)
     environments.outside(1, copies(problems.mode_moments(small)))
     environments.reset()
     features, state = other.features, other.state
@@ -216,7 +237,7 @@ def test_arrays_of_another_rank_are_not_overwritten():
 
 
 def test_one_mode_has_nothing_outside():
-    environments = cp.Environments(1, keep=True)
+    environments = cp.Environments(1, stride=1)
     assert environments.outside(0, lambda k, into: pytest.fail("no other mode")) is None
 
 
@@ -255,7 +276,7 @@ def test_strict_arrays_agree_with_numpy(kinds, spread):
     full, full_np = cp.rescale(problems.product(found)), cp.rescale(problems.product(expected))
     assert_strict_equal(cp.multiply(full, full), cp.multiply(full_np, full_np))
     assert_strict_equal(cp.contract(full), cp.contract(full_np))
-    environments = cp.Environments(len(kinds), keep=True)
+    environments = cp.Environments(len(kinds), stride=1)
     for d, mode in enumerate(state.modes):
         around = environments.outside(d, lambda k, into: found[k])
         y_np, weight_np = small.y[:, None], small.weight[:, None]

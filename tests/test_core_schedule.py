@@ -318,12 +318,10 @@ def blocky():
 
 @pytest.mark.parametrize("block_rows", [7, 64, 149, 1000])
 @pytest.mark.parametrize("keep_features", [True, False])
-@pytest.mark.parametrize("keep_environments", [True, False])
-def test_blocks_do_not_change_the_result(
-    blocky, monkeypatch, block_rows, keep_features, keep_environments
-):
+@pytest.mark.parametrize("stride", [0, 1, 2])
+def test_blocks_do_not_change_the_result(blocky, monkeypatch, block_rows, keep_features, stride):
     problem, how, expected = blocky
-    plan = local.Plan(block_rows, keep_features, keep_environments, 1, 0)
+    plan = local.Plan(block_rows, keep_features, stride, 1, 0)
     monkeypatch.setattr(local, "make_plan", lambda *args: plan)
     assert_same(run(problem, how), expected, rtol=1e-10)
 
@@ -345,7 +343,7 @@ def test_memory_limits_do_not_change_the_result():
     problem = make_problem(("chebyshev", "bspline", "packed"), 1200, 2)
     how = make_settings(Schedule(warm_sweeps=2, max_iter=2))
     plans = all_plans(problem, how.max_rank)
-    assert len({(p.keep_features, p.keep_environments) for _, p in plans}) >= 3
+    assert len({(p.keep_features, p.stride) for _, p in plans}) >= 3
     assert len({p.block_rows for _, p in plans}) >= 2
     expected = run(problem, how)
     for limit, plan in plans:

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from btnkm import BTNRegressor
+from btnkm import BTNClassifier, BTNRegressor
+from btnkm.core.likelihoods import Bernoulli, Gaussian
 from btnkm.core.schedule import Progress
 from btnkm.execution.starts import Start, run_starts
-from btnkm.fitting import n_starts, n_threads
+from btnkm.fitting import n_threads
 
 SMALL = {"max_iter": 8, "max_rank": 4, "n_basis": 6, "random_state": 0}
 
@@ -64,8 +65,16 @@ def test_more_starts_begin_with_the_same_ones():
     ("n", "count"), [(1, 8), (10_000, 8), (10_001, 7), (20_000, 4), (40_000, 2), (10**7, 2)]
 )
 def test_number_of_starts(n, count):
-    assert n_starts("auto", n) == count
-    assert n_starts(5, n) == 5
+    settings = BTNRegressor()._settings(Gaussian(), n, anchored=False)
+    assert (settings.n_init, settings.max_rank, settings.fewer_starts) == (count, 20, True)
+    given = BTNRegressor(n_init=5, max_rank=3)._settings(Gaussian(), n, anchored=True)
+    assert (given.n_init, given.max_rank, given.fewer_starts) == (5, 3, False)
+
+
+@pytest.mark.parametrize(("n", "count", "rank"), [(800, 8, 10), (4000, 2, 10), (10**5, 1, 8)])
+def test_number_of_starts_for_labels(n, count, rank):
+    settings = BTNClassifier()._settings(Bernoulli(), n, anchored=True)
+    assert (settings.n_init, settings.max_rank) == (count, rank)
 
 
 def test_number_of_threads():

@@ -68,7 +68,7 @@ class Work:
     """All that the starts need, ready to be run in any process."""
 
     chunks: list[local.Chunk]
-    keep_environments: bool
+    stride: int  # of the environments
     modes: tuple[Mode, ...]
     grams: tuple[Array, ...]  # each mode's average of phi phi^T over the rows
     data: Data
@@ -81,7 +81,7 @@ class Work:
 
     def run(self, k: int, threads: local.Threads | None = None) -> Iterator[Progress]:
         """Return the sweeps of start k; ``threads`` share its blocks of rows."""
-        chunks = local.share_chunks(self.chunks, len(self.modes), keep=self.keep_environments)
+        chunks = local.share_chunks(self.chunks, len(self.modes), self.stride)
         state = schedule.initial_state(
             self.modes,
             self.grams,
@@ -178,7 +178,7 @@ def fit(
         averages.append((np.full(k, 1.0 / k), np.eye(k) / k))
     work = Work(
         chunks=chunks,
-        keep_environments=plan.keep_environments,
+        stride=plan.stride,
         modes=modes,
         grams=tuple(
             gram[np.ix_(mode.keep, mode.keep)]

@@ -28,7 +28,8 @@ from .tables import split_columns
 
 Array = np.ndarray
 _FUNCTIONS, _N_BASIS = 160, (8, 20)  # "auto": functions of all inputs together, and of each
-_ANCHORED_RANK = 8  # "auto": few components die where an input costs nothing
+# "auto" where components are anchored: few of them die, as an input that is not used costs nothing
+_ANCHORED_RANK, _LARGE_ANCHORED_RANK, _LARGE = 10, 8, 10_000
 _MOST_STARTS = 8
 _DRAWS = 16  # posterior draws of each start behind feature_relevance_
 _PREDICT_NUMBERS = 2**22  # features held at a time in prediction
@@ -242,13 +243,14 @@ class Machine(BaseEstimator):
             drop_components=bool(self.prune),
             drop_functions=bool(self.prune),
         )
+        rank = _ANCHORED_RANK if n <= _LARGE else _LARGE_ANCHORED_RANK
         starts = int(np.clip(self._auto.rows // n, self._auto.least_starts, _MOST_STARTS))
         return fitting.Settings(
             priors=priors,
             likelihood=likelihood,
             schedule=schedule,
             smoothness=float(self.smoothness),
-            max_rank=self._number("max_rank", _ANCHORED_RANK if anchored else self._auto.rank),
+            max_rank=self._number("max_rank", rank if anchored else self._auto.rank),
             n_init=self._number("n_init", starts),
             fewer_starts=isinstance(self.n_init, str),
             memory_limit=float(self.memory_limit),

@@ -70,7 +70,9 @@ def _nested_list(X: Any) -> Any:
 def _from_pandas(column: Any) -> Array:
     kind = getattr(column.dtype, "kind", "O")
     if column.dtype.name == "category":
-        return _from_levels(column.astype(object).to_numpy())
+        # the last name is for the code -1, a missing value
+        names = [*column.cat.categories.astype(object), None]
+        return np.asarray(_from_levels(_objects(names))[column.cat.codes.to_numpy()])
     if kind in "mM":
         return _dates(column.to_numpy(dtype=f"{kind}8[us]"))
     if kind in "biuf":
@@ -86,9 +88,7 @@ def _from_polars(column: Any) -> Array:
     if column.dtype.is_numeric() or str(column.dtype) == "Boolean":
         values = column.to_list()
         return _finite(np.array([np.nan if v is None else v for v in values], float), column.name)
-    values = np.empty(len(column), dtype=object)
-    values[:] = column.to_list()
-    return _from_objects(values, column.name)
+    return _from_objects(_objects(column.to_list()), column.name)
 
 
 def _from_objects(values: Array, name: Any = None) -> Array:
@@ -107,11 +107,16 @@ def _from_objects(values: Array, name: Any = None) -> Array:
     return _from_levels(values)
 
 
+def _objects(items: list[Any]) -> Array:
+    """Return an array of the items, whatever they are."""
+    out = np.empty(len(items), dtype=object)
+    out[:] = items
+    return out
+
+
 def _from_levels(values: Array) -> Array:
     """Return text: numbers as they are written, 1.0 and True as "1", and None for missing."""
-    out = np.empty(len(values), dtype=object)
-    out[:] = [None if _is_missing(v) else level_name(v) for v in values.tolist()]
-    return out
+    return _objects([None if _is_missing(v) else level_name(v) for v in values.tolist()])
 
 
 def level_name(value: Any) -> str:

@@ -176,27 +176,35 @@ class Environments:
 
     Moving from mode to mode extends one side by one mode and reuses the rest, whatever the order
     of the updates. Arrays no longer needed are kept to be overwritten: to the system, fresh memory
-    is several times the work of a multiplication. With ``keep=False`` nothing outlives a call and
-    every product is made anew.
+    is several times the work of a multiplication.
+
+    Parameters
+    ----------
+    n_modes : int
+    stride : int
+        1 keeps every product. A larger one keeps, of either side, every so many-th and those from
+        there to where it stands, and makes the others twice: a root of the memory for a second
+        evaluation of each mode. 0 keeps nothing, and makes every product anew for every mode.
     """
 
-    def __init__(self, n_modes: int, *, keep: bool) -> None:
+    def __init__(self, n_modes: int, *, stride: int) -> None:
         self.n_modes = n_modes
-        self.keep = keep
-        self._left: list[Moments | None] = [None]  # _left[d] is the product of modes 0 .. d-1
-        self._right: list[Moments | None] = [None]  # _right[j] is that of the last j modes
+        self.stride = stride
+        # products by the number of modes in them, from the first on and from the last on
+        self._left: dict[int, Moments | None] = {0: None}
+        self._right: dict[int, Moments | None] = {0: None}
         self._lent: Moments | None = None  # the last answer, if no side holds it
         self._spare: list[Moments] = []
 
     def reset(self) -> None:
         """Forget everything: the factors changed in more than one mode."""
-        self._cut(self._left, 1)
-        self._cut(self._right, 1)
+        for side in (self._left, self._right):
+            self._drop(side, [length for length in side if length])
 
     def changed(self, d: int) -> None:
         """Forget what depends on mode ``d``."""
-        self._cut(self._left, d + 1)
-        self._cut(self._right, self.n_modes - d)
+        self._drop(self._left, [length for length in self._left if length > d])
+        self._drop(self._right, [length for length in self._right if length >= self.n_modes - d])
 
     def outside(
         self, d: int, moments_of: Callable[[int, Moments | None], Moments | None]
@@ -209,40 +217,53 @@ class Environments:
         """
         self._give_back(self._lent)
         self._lent = None
-        for k in range(len(self._left) - 1, d):
-            self._extend(self._left, k + 1, moments_of(k, self._take()))
-        for j in range(len(self._right), self.n_modes - d):
-            self._extend(self._right, j, moments_of(self.n_modes - j, self._take()))
-        left, right = self._left[d], self._right[self.n_modes - 1 - d]
+        left = self._reach(self._left, d, moments_of)
+        right = self._reach(
+            self._right,
+            self.n_modes - 1 - d,
+            lambda k, into: moments_of(self.n_modes - 1 - k, into),
+        )
         if left is None or right is None:
             both = multiply(left, right)
         else:
             both = multiply(left, right, self._take())
-            self._lent = both if self.keep else None
-        if not self.keep:
+            self._lent = both if self.stride else None
+        if not self.stride:
             self.reset()
         return None if both is None else expand(both)
 
-    def _extend(self, side: list[Moments | None], length: int, step: Moments | None) -> None:
-        free = step if step is not None and is_numpy_array(step.mean) else None
-        product = multiply(side[-1], step, free)
-        if product is not None and length % RESCALE_EVERY == 0:
-            product = rescale(product)
-        side.append(product)
-        if not self.keep:
-            side[:-1] = [None] * (len(side) - 1)
+    def _reach(
+        self,
+        side: dict[int, Moments | None],
+        length: int,
+        moments_of: Callable[[int, Moments | None], Moments | None],
+    ) -> Moments | None:
+        """Return the product of the first modes of a side, from the longest one at hand."""
+        base = length - length % self.stride if self.stride else length
+        have = max(known for known in side if known <= length)
+        for k in range(have, length):
+            step = moments_of(k, self._take())
+            free = step if step is not None and is_numpy_array(step.mean) else None
+            product = multiply(side[k], step, free)
+            if product is not None and (k + 1) % RESCALE_EVERY == 0:
+                product = rescale(product)
+            side[k + 1] = product
+            if k and k < base and (not self.stride or k % self.stride):
+                self._drop(side, [k])
+        if self.stride > 1:
+            self._drop(side, [k for k in side if k % self.stride and not base <= k <= length])
+        return side[length]
 
-    def _cut(self, side: list[Moments | None], length: int) -> None:
-        for product in side[length:]:
-            self._give_back(product)
-        del side[length:]
+    def _drop(self, side: dict[int, Moments | None], lengths: list[int]) -> None:
+        for length in lengths:
+            self._give_back(side.pop(length))
 
     def _take(self) -> Moments | None:
         return self._spare.pop() if self._spare else None
 
     def _give_back(self, product: Moments | None) -> None:
         # other libraries pool their memory themselves, and have no way to name the output
-        if self.keep and product is not None and is_numpy_array(product.mean):
+        if self.stride and product is not None and is_numpy_array(product.mean):
             self._spare.append(product)
 
 
@@ -275,7 +296,9 @@ def block_sums(
     g, h = outside.mean, outside.second
     if h is None:
         h = xp.concat([g[:, k : k + 1] * g[:, k:] for k in range(rank)], axis=1)
-    if weight is not None:
+    if weight is not None and weight.shape[1] == 1 and psi.shape[1] < h.shape[1]:
+        psi = psi * weight
+    elif weight is not None:
         h = h * weight
     # the narrow factor first: BLAS is a third faster so
     return psi.T @ h, ((g * pull).T @ phi).T

@@ -22,9 +22,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from array_api_compat import array_namespace
-from scipy.optimize import brentq
 from scipy.special import digamma, expit, gammaincinv, gammaln, ndtri
-from scipy.stats import qmc
 
 from .densities import (
     Counts,
@@ -257,14 +255,16 @@ class StudentT:
         noise = Gamma(prior.shape + 0.5 * n, prior.rate + 0.5 * error)
         dof = self.dof
         if self.learn_dof:
-            # the bound has one maximum in dof, where its slope crosses zero
+            # the bound has one maximum in dof, where its slope crosses zero: halve the range
             excess = (u - log_u) / n - 1.0
-            low, high = (np.log(0.5 * v) - digamma(0.5 * v) - excess for v in _DOF_RANGE)
-            if low <= 0.0 or high >= 0.0:
-                dof = _DOF_RANGE[0] if low <= 0.0 else _DOF_RANGE[1]
-            else:
-                dof = brentq(lambda v: np.log(0.5 * v) - digamma(0.5 * v) - excess, *_DOF_RANGE)
-        return replace(self, dof=float(dof), noise=noise, sums=(error, log_u, u, entropy))
+            low, high = (float(np.log(v)) for v in _DOF_RANGE)
+            for _ in range(50):
+                middle = 0.5 * (low + high)
+                half = 0.5 * float(np.exp(middle))
+                rising = np.log(half) - digamma(half) > excess
+                low, high = (middle, high) if rising else (low, middle)
+            dof = float(np.exp(0.5 * (low + high)))
+        return replace(self, dof=dof, noise=noise, sums=(error, log_u, u, entropy))
 
     def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:
         """Return what ``rows`` would, for noise that is held as low as in a Gaussian warm phase."""
@@ -656,6 +656,8 @@ def bent(x: Array, c2: Array, w: Array) -> Array:
 @lru_cache(maxsize=8)
 def normal_points(n_outputs: int) -> np.ndarray:
     """Return points spread like standard normal variables, more evenly than draws: (points, K)."""
+    from scipy.stats import qmc  # slow to load, and a helper process never asks
+
     even = qmc.Sobol(n_outputs, rng=np.random.default_rng(0)).random(_POINTS)
     return np.asarray(ndtri(np.clip(even, 1e-9, 1.0 - 1e-9)))
 

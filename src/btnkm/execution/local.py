@@ -100,7 +100,7 @@ class Plan:
 
     block_rows: int
     keep_features: bool
-    keep_environments: bool
+    stride: int  # of the environments (see cp.Environments)
     n_parallel: int  # starts side by side
     n_bytes: int  # estimate of the peak, beyond the input
 
@@ -134,29 +134,36 @@ def make_plan(
     widest = max(k + m for m, k in sizes)
     coordinates = n * (2 * len(sizes) + 4)  # the columns as they came may be copies, too
     features = n * sum(k + m for m, k in sizes)
-    environments = n * moments * (len(sizes) + 2)
+    modes = len(sizes) + 1  # with one for outputs
+    root = max(2, round(modes**0.5))
+    products = {
+        1: modes + 2,
+        root: 2 * (root - (-modes // root)) + 3,
+        0: 0,
+    }  # held at a time, by stride
     covariances = sum((m * rank) ** 2 for m, _ in sizes)
     block = max((m * rank) ** 2 for m, _ in sizes)
     rows = int(np.clip(2**19 // (moments + widest), 256, 4096))
     rows = -(-n // -(-n // rows))  # blocks of one size, for threads to share
 
-    def total(parallel: int, rows: int, keep_features: bool, keep_environments: bool) -> int:
+    def total(parallel: int, rows: int, keep_features: bool, stride: int) -> int:
         scratch = n_threads * min(rows, n) * (5 * moments + 2 * widest)
         # a start at work holds its covariances, those before a leap, a scaled copy of them, and
         # the block it solves
         working = 3 * covariances + 8 * block + n * per_row
-        working += environments if keep_environments else 0
+        working += n * moments * products[stride]
         kept = coordinates + n_starts * covariances + (features if keep_features else 0)
-        return _BYTES * (kept + scratch + parallel * working)
+        return int(_BYTES * (kept + scratch + parallel * working))
 
-    choices = [(True, True), (False, True), (True, False), (False, False)]
+    strides = [1, root, 0] if products[root] < products[1] else [1, 0]
+    choices = [(features, stride) for stride in strides for features in (True, False)]
     for block_rows in (rows, 256, 64):
         for keep in choices:
             for parallel in range(min(n_starts, n_threads), 0, -1):
                 size = total(parallel, block_rows, *keep)
                 if size <= limit_gib * GIB:
                     return Plan(block_rows, *keep, parallel, size)
-    need = total(1, 64, False, False) / GIB
+    need = total(1, 64, False, 0) / GIB
     raise MemoryError(
         f"memory_limit must be at least {need:.3g} GiB for {n:,} rows, {len(sizes)} inputs and "
         f"max_rank={rank}, got {limit_gib:g}; raise it, or lower max_rank, n_basis or n_init."
@@ -181,7 +188,7 @@ def make_chunks(
         if plan.keep_features:
             of = [of(d) for d in range(len(bases))].__getitem__
         part = None if weight is None else weight[rows]
-        environments = Environments(len(bases), keep=plan.keep_environments)
+        environments = Environments(len(bases), stride=plan.stride)
         chunks.append(Chunk(of, y[rows], part, environments))
     return chunks
 
@@ -193,9 +200,9 @@ def _features(
     return features
 
 
-def share_chunks(chunks: Sequence[Chunk], n_modes: int, *, keep: bool) -> list[Chunk]:
+def share_chunks(chunks: Sequence[Chunk], n_modes: int, stride: int) -> list[Chunk]:
     """Return blocks with the same rows and features, and environments of their own."""
-    return [Chunk(c.features, c.y, c.weight, Environments(n_modes, keep=keep)) for c in chunks]
+    return [Chunk(c.features, c.y, c.weight, Environments(n_modes, stride=stride)) for c in chunks]
 
 
 def weighted_averages(chunks: Sequence[Chunk], n_modes: int) -> list[tuple[np.ndarray, np.ndarray]]:
