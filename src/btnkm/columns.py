@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from .bases import BASES, Basis, Categorical, Chebyshev, Gapped, Spiked
+from .bases import BASES, Basis, Categorical, Chebyshev, Gapped, Levels, Spiked
 from .bases.spiked import stand_out
 from .tables import level_name
 
@@ -42,7 +42,7 @@ class Column:
         The warp of a numeric column, linear between knots; empty if it held no value.
     levels : dict or None
         Code of each level of a categorical column, by its text; None for a numeric one.
-    basis : Gapped
+    basis : Gapped or, for more than ``MAX_LEVELS`` levels, Levels
         Its argument are the coordinates that ``encode`` returns.
     """
 
@@ -50,7 +50,7 @@ class Column:
     knots: Array
     positions: Array
     levels: dict[str, int] | None
-    basis: Gapped
+    basis: Gapped | Levels
 
     def encode(self, values: Array) -> Array:
         """Return the coordinates of raw values: (n,) floats, NaN where missing or never seen."""
@@ -70,7 +70,12 @@ class Column:
 
 
 def fit_columns(
-    raw: list[Array], names: list[Any], weight: Array, basis: Any, n_basis: int
+    raw: list[Array],
+    names: list[Any],
+    weight: Array,
+    basis: Any,
+    n_basis: int,
+    many_levels: bool = False,
 ) -> tuple[list[Column], list[Array]]:
     """Choose and fit one basis per column; also return the training coordinates.
 
@@ -84,6 +89,9 @@ def fit_columns(
     basis : "auto", a name, a Basis, or a mapping from column (name or position) to name or Basis
     n_basis : int
         Size of the bases that are given by name.
+    many_levels : bool
+        Whether a column may have a level for each that two rows share, however many, or the rarest
+        beyond ``MAX_LEVELS`` are one.
     """
     chosen = _choose(basis, names, n_basis)
     columns, codes = [], []
@@ -94,9 +102,11 @@ def fit_columns(
         categorical = isinstance(choice, Categorical)
         if values.dtype == object and not categorical:
             values = _numbers(values, name)
-        levels = _levels(values, weight) if categorical else None
+        levels = _levels(values, weight, many_levels) if categorical else None
         knots, positions = (np.empty(0), np.empty(0)) if categorical else _warp(values, weight)
-        column = Column(name, knots, positions, levels, Gapped(clone(choice)))
+        many = levels is not None and max(levels.values(), default=0) >= MAX_LEVELS
+        functions = Levels() if many else Gapped(clone(choice))
+        column = Column(name, knots, positions, levels, functions)
         code = column.encode(values)
         column.basis.fit(code, weight)
         columns.append(column)
@@ -164,7 +174,7 @@ def _warp(values: Array, weight: Array) -> tuple[Array, Array]:
     return knots, 2.0 * (RANK_SHARE * rank + (1.0 - RANK_SHARE) * value) - 1.0
 
 
-def _levels(values: Array, weight: Array) -> dict[str, int]:
+def _levels(values: Array, weight: Array, many: bool) -> dict[str, int]:
     """Return the code of every level, in sorted order; the rarest ones may share the last code."""
     total: dict[str, float] = {}
     for level, w in zip(_level_names(values), weight.tolist(), strict=True):
@@ -174,7 +184,11 @@ def _levels(values: Array, weight: Array) -> dict[str, int]:
     most = int(np.clip(sum(total.values()) / ROWS_PER_LEVEL, MIN_LEVELS, MAX_LEVELS))
     if len(levels) <= most:
         return {level: code for code, level in enumerate(levels)}
-    frequent = {v for v in sorted(levels, key=lambda v: -total[v])[: most - 1] if total[v] >= 2}
+    shared = {level for level in levels if total[level] >= 2}
+    frequent = {v for v in sorted(shared, key=lambda v: -total[v])[: most - 1]}
+    if many and len(shared) > MAX_LEVELS:
+        # a level of one row is told from noise by what the others show, if they are most
+        frequent = set(levels) if 2 * len(shared) >= len(levels) else shared
     kept = [level for level in levels if level in frequent]
     codes = {level: code for code, level in enumerate(kept)}
     return {level: codes.get(level, len(kept)) for level in levels}

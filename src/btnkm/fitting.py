@@ -14,9 +14,10 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
-from .bases import Anchored
+from .bases import Anchored, Levels
 from .core import posterior, schedule
 from .core.cavi import Data
+from .core.levels import LevelMode
 from .core.likelihoods import Likelihood
 from .core.schedule import Progress, Schedule
 from .core.state import Mode, Priors, State
@@ -141,7 +142,7 @@ def fit(
     n = len(problem.y)
     count = settings.n_init
     threads = n_threads(settings.n_jobs)
-    sizes = [(b.n_functions_, b.n_products_) for b in problem.bases]
+    sizes = [size_of(basis) for basis in problem.bases]
     rank = settings.max_rank
     small = n * rank * (rank + 1) // 2 < WORTH_A_THREAD
     wanted = count
@@ -168,7 +169,7 @@ def fit(
         how = replace(how, warm_smoothing=settings.likelihood.gentle, thaw_sweeps=12)
     chunks = local.make_chunks(plan, problem.bases, problem.codes, problem.y, problem.weight)
     averages = [
-        (phi, mode.gram(psi[:, None])[0])
+        (phi[: len(mode.present)] if isinstance(mode, LevelMode) else phi, mode.average_gram(psi))
         for mode, (phi, psi) in zip(modes, local.weighted_averages(chunks, len(modes)), strict=True)
     ]
     output = None
@@ -256,8 +257,18 @@ def relevance(
     return np.array(shares)
 
 
-def make_mode(basis: Any, smoothness: float) -> Mode:
+def size_of(basis: Any) -> tuple[int, int]:
+    """Return M and K of a basis, for what it takes in memory."""
+    if isinstance(basis, Levels):  # a covariance of L R^2 numbers, and sparse rows
+        return int(np.ceil(np.sqrt(len(basis.shares_)))), 4
+    return basis.n_functions_, basis.n_products_
+
+
+def make_mode(basis: Any, smoothness: float) -> Any:
     """Return the engine's view of a fitted basis."""
+    if isinstance(basis, Levels):
+        levels = np.arange(len(basis.shares_))
+        return LevelMode(levels, np.ones(len(levels)), basis.shares_)
     anchored = isinstance(basis, Anchored)
     keep = np.arange(int(anchored), basis.n_functions_)
     return Mode(

@@ -17,7 +17,7 @@ from sklearn.utils.validation import (
 )
 
 from . import checks, fitting
-from .bases import Anchored, Chebyshev
+from .bases import Anchored, Chebyshev, Levels
 from .columns import fit_columns
 from .core import posterior
 from .core.gamma import Gamma
@@ -155,7 +155,9 @@ class Machine(BaseEstimator):
         ones = np.ones(len(y)) if target.weight is None else target.weight
 
         n_basis = self._number("n_basis", int(np.clip(_FUNCTIONS // len(raw), *_N_BASIS)))
-        columns, codes = fit_columns(raw, names, ones, self.basis, n_basis)
+        # many levels are anchored; who wants no anchors gets the rarest of them as one
+        many_levels = isinstance(self.anchored, str) or bool(self.anchored)
+        columns, codes = fit_columns(raw, names, ones, self.basis, n_basis, many_levels)
         # a constant input only scales the others: the network does without it
         active = [j for j, c in enumerate(columns) if not _is_constant(c.basis, codes[j])] or [0]
         del raw
@@ -163,9 +165,13 @@ class Machine(BaseEstimator):
 
         bases, codes = [columns[j].basis for j in active], [codes[j] for j in active]
         many = len(bases) >= self._auto.many_inputs
+        many |= any(isinstance(basis, Levels) for basis in bases)
         anchored = many if isinstance(self.anchored, str) else bool(self.anchored)
         if anchored and any(basis.n_functions_ > 1 for basis in bases):
-            bases = [Anchored(b).fit(c, ones) for b, c in zip(bases, codes, strict=True)]
+            bases = [
+                b if isinstance(b, Levels) else Anchored(b).fit(c, ones)
+                for b, c in zip(bases, codes, strict=True)
+            ]
             if target.n_outputs is None:
                 # the amplitudes of the components are the weights of one more input, which never
                 # varies; with many outputs these have them
@@ -333,7 +339,7 @@ class Machine(BaseEstimator):
     def _row_blocks(self, columns: list[Array]) -> Iterator[tuple[slice, list[Any]]]:
         """Yield blocks of rows with phi and psi of the network's inputs."""
         bases = self._bases
-        width = sum(basis.n_functions_ + basis.n_products_ for basis in bases)
+        width = sum(sum(fitting.size_of(basis)) for basis in bases)
         size = int(np.clip(_PREDICT_NUMBERS // width, 64, 4096))
         for start in range(0, len(columns[0]), size):
             rows = slice(start, start + size)

@@ -6,6 +6,7 @@ from .bspline import BSpline
 from .categorical import Categorical
 from .chebyshev import Chebyshev
 from .fourier import Fourier
+from .levels import Levels
 from .missing import Gapped
 from .polynomial import Polynomial
 from .spiked import Spiked
@@ -27,6 +28,7 @@ __all__ = [
     "Chebyshev",
     "Fourier",
     "Gapped",
+    "Levels",
     "Polynomial",
     "Spiked",
 ]

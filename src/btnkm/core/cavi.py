@@ -62,6 +62,11 @@ class Block:
             b = b - both.sum(axis=1).T
         return a, b
 
+    def solve(self, tau: float, prior: Array, *, mean_only: bool) -> tuple[Any, float]:
+        """Return q(W), or its mean alone, and the jitter used."""
+        solve = Factor.solve_mean if mean_only else Factor.solve
+        return solve(*self.system(tau, prior))
+
     def error(self, square: float, term: Terms, factor: Factor) -> float:
         """Return E||y - f||^2 = y'y - 2 y'E[f] + E[f'f], from the sums alone."""
         assert term.second is not None
@@ -81,8 +86,7 @@ def update_factor(
 ) -> tuple[State, float]:
     """Update q(W^(d)) (eq. 22), without its effect on the error; also return the jitter used."""
     tau = state.likelihood.scale
-    solve = Factor.solve_mean if mean_only else Factor.solve
-    factor, jitter = solve(*block.system(tau, prior_precision(state, d)))
+    factor, jitter = block.solve(tau, prior_precision(state, d), mean_only=mean_only)
     factors = state.factors[:d] + (factor,) + state.factors[d + 1 :]
     return replace(state, factors=factors), jitter
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
+from scipy.sparse import issparse
 
 from .state import Factor, Mode
 
@@ -69,8 +70,11 @@ class Terms:
         return Terms(self.mean * factors, second)
 
 
-def terms(mode: Mode, factor: Factor, *, spread: float) -> Terms:
+def terms(mode: Any, factor: Any, *, spread: float) -> Terms:
     """Return the terms of one mode with this share of its covariance; 0 leaves it out."""
+    if not isinstance(factor, Factor):  # of very many levels, which are no dense block
+        own: Terms = mode.terms(factor, spread)
+        return own
     rank = factor.mean.shape[1]
     mean = np.zeros((mode.n_phi, rank))
     mean[mode.present] = whole = mode.whole(factor.mean)
@@ -98,6 +102,8 @@ def moments(features: tuple[Array, Array], term: Terms, into: Moments | None = N
 
 def _evaluate(features: Array, coefficients: np.ndarray, out: Array | None) -> Array:
     """Return features times coefficients, one contiguous row per coefficient column: (n, C)."""
+    if issparse(features):
+        return np.asfortranarray(features @ coefficients)
     xp = array_namespace(features)
     a, b = xp.asarray(coefficients).T, features[:, : coefficients.shape[0]].T
     # into memory of another order BLAS goes another way, with other rounding
@@ -288,14 +294,17 @@ def block_sums(
         sum_n pull_n phi_m g_r, with g the means of the other modes' product.
     """
     phi, psi = features
-    xp = array_namespace(phi)
-    phi, psi = phi[:, : mode.n_phi], psi[:, : mode.n_psi]
+    sparse = issparse(phi)
+    xp = array_namespace(pull)
     if outside is None:
         n_pairs = rank * (rank + 1) // 2
         outside = Moments(xp.ones((phi.shape[0], rank)), xp.ones((phi.shape[0], n_pairs)), None)
     g, h = outside.mean, outside.second
     if h is None:
         h = xp.concat([g[:, k : k + 1] * g[:, k:] for k in range(rank)], axis=1)
+    if sparse:
+        return psi.T @ (h if weight is None else h * weight), phi.T @ (g * pull)
+    phi, psi = phi[:, : mode.n_phi], psi[:, : mode.n_psi]
     if weight is not None and weight.shape[1] == 1 and psi.shape[1] < h.shape[1]:
         psi = psi * weight
     elif weight is not None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from . import cp
-from .linalg import square_root
 from .state import State
 
 Array = Any
@@ -63,13 +62,7 @@ def draw_weights(state: State, n_draws: int, rng: np.random.Generator) -> list[n
     """Return draws of every W^(d) from q, anchors included: arrays of shape (n_draws, M, R)."""
     draws = []
     for mode, factor in zip(state.modes, state.factors, strict=True):
-        m, r = factor.mean.shape
-        root = square_root(factor.cov.reshape(r * m, r * m))
-        noise = (rng.standard_normal((n_draws, r * m)) @ root.T).reshape(n_draws, r, m)
-        draw = factor.mean + np.swapaxes(noise, 1, 2)
-        if mode.anchored:
-            draw = np.concatenate([np.ones((n_draws, 1, r)), draw], axis=1)
-        draws.append(draw)
+        draws.append(np.stack([mode.whole(w) for w in factor.draw(n_draws, rng)]))
     return draws
 
 

@@ -80,7 +80,7 @@ def drop_functions(
     Only functions with at most the given ``share`` of the mode are weighed, as in
     ``drop_components``; q(W^(d)) is left to be solved anew.
     """
-    if d == state.output:  # every output stays
+    if d == state.output or not state.modes[d].may_lose_functions:
         return None
     size = len(state.modes[d].keep)
     small = function_shares(state, d, block) <= share

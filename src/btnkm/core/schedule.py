@@ -31,7 +31,7 @@ from . import cavi, reduction
 from .cavi import Data
 from .gamma import Gamma
 from .likelihoods import Likelihood
-from .state import Factor, Mode, Priors, State
+from .state import Mode, Priors, State
 from .sweeper import Dropper, Executor, Sweeper
 
 CYCLE = 4  # sweeps: two of plain ascent, a leap, two that must pay for it
@@ -132,15 +132,15 @@ def initial_state(
     for d, (mode, gram) in enumerate(zip(modes, grams, strict=True)):
         m = len(mode.keep)
         if d == output:
-            factors.append(Factor.point(rng.standard_normal((m, rank)) * scale / np.sqrt(rank)))
+            factors.append(mode.point(rng.standard_normal((m, rank)) * scale / np.sqrt(rank)))
             continue
         if anchored and not mode.anchored:  # the amplitudes: of either sign, f of size one
-            factors.append(Factor.point(rng.choice([-1.0, 1.0], (m, rank)) / np.sqrt(rank)))
+            factors.append(mode.point(rng.choice([-1.0, 1.0], (m, rank)) / np.sqrt(rank)))
             continue
         spread = mode.rate_scale ** (0.5 * schedule.initial_decay)
         w = rng.standard_normal((m, rank)) * spread[:, None]
         rms = np.sqrt(np.maximum(np.sum(w * (gram @ w), axis=0), 1e-12))
-        factors.append(Factor.point((mode.constant[:, None] + size * w / rms) * scale))
+        factors.append(mode.point((mode.constant[:, None] + size * w / rms) * scale))
     if priors.basis is None:
         basis = tuple(Gamma(np.ones(len(m.keep)), np.ones(len(m.keep))) for m in modes)
     else:

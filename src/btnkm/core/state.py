@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from .gamma import Gamma
 from .likelihoods import Likelihood
-from .linalg import inverse_cholesky, solve
+from .linalg import inverse_cholesky, solve, square_root
 
 Array = np.ndarray
 DENSE_TABLE = 32_768  # entries up to which a product table is kept dense
@@ -45,6 +45,7 @@ class Mode:
     rate_scale: Array
     constant: Array
     anchored: bool = False
+    may_lose_functions: ClassVar[bool] = True
 
     @cached_property
     def present(self) -> Array:
@@ -92,6 +93,14 @@ class Mode:
         if isinstance(self.table, np.ndarray):
             return (flat @ self.table).T
         return np.asarray(self._table_t @ np.ascontiguousarray(flat.T))
+
+    def average_gram(self, psi: Array) -> Array:
+        """Return the average of phi phi^T over rows from that of psi: (K,) -> (M, M)."""
+        return np.asarray(self.gram(psi[:, None])[0])
+
+    def point(self, mean: Array) -> Factor:
+        """Return weights (M, R) that are known exactly."""
+        return Factor.point(mean)
 
     def whole(self, weights: Array) -> Array:
         """Return the weights of the functions present, given those of the kept ones: (M, R)."""
@@ -179,6 +188,13 @@ class Factor:
         inverse, log_det, _ = inverse_cholesky(cov.reshape(r * m, r * m))
         precision = (inverse.T @ inverse).reshape(r, m, r, m)
         return Factor(self.mean[:, which], cov, log_det, _diagonal_blocks(precision))
+
+    def draw(self, n_draws: int, rng: np.random.Generator) -> Array:
+        """Return draws of W: (n_draws, M, R)."""
+        m, r = self.mean.shape
+        root = square_root(self.cov.reshape(r * m, r * m))
+        noise = (rng.standard_normal((n_draws, r * m)) @ root.T).reshape(n_draws, r, m)
+        return np.asarray(self.mean + np.swapaxes(noise, 1, 2))
 
     def scale(self, factors: Array) -> Factor:
         """Return q of W with component r multiplied by ``factors[r]`` > 0."""

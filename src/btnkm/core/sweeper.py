@@ -10,6 +10,7 @@ import numpy as np
 
 from . import cavi, cp
 from .cavi import Block, Data
+from .levels import LevelMode
 from .likelihoods import Likelihood
 from .state import Priors, State
 
@@ -178,6 +179,8 @@ class Sweeper:
             return cp.block_sums(chunk.features(d), outside, weight, pull, mode, rank)
 
         second, linear = (np.asarray(part) for part in self.executor.sum(sums))
+        if isinstance(mode, LevelMode):
+            return mode.block(second, linear)
         return Block(mode, second, linear[mode.present])
 
     def _solve(self, d: int, block: Block, *, mean_only: bool = False) -> None:

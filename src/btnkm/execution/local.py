@@ -213,7 +213,7 @@ def weighted_averages(chunks: Sequence[Chunk], n_modes: int) -> list[tuple[np.nd
         sums = []
         for chunk in chunks:
             weight = np.ones(len(chunk.y)) if chunk.weight is None else chunk.weight
-            sums.append(tuple(weight @ np.asarray(part) for part in chunk.features(d)))
+            sums.append(tuple(weight @ part for part in chunk.features(d)))
         phi, psi = (sum(parts[1:], parts[0]) for parts in zip(*sums, strict=True))
         averages.append((phi / total, psi / total))
     return averages

@@ -1,0 +1,52 @@
+"""Levels: the indicators of a categorical column that has too many of them for a dense block."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+import scipy.sparse as sp
+
+from .base import Basis
+
+
+class Levels(Basis):
+    """One indicator per level, as sparse rows; what ``Categorical`` is for few levels.
+
+    Codes are 0, 1, .., as ``columns.py`` gives them. A missing value is a level of its own if
+    ``fit`` saw one; else, like a level never seen, it is the average of the levels.
+
+    Attributes
+    ----------
+    shares_ : ndarray of shape (L,)
+        Of the training rows, by level.
+    saw_missing_ : bool
+        Whether ``fit`` saw a missing value; its level is then the last.
+    """
+
+    def fit(self, x: np.ndarray, weight: np.ndarray | None = None) -> Self:
+        """Count the levels of ``x`` (n,), whose rows count ``weight`` (n,)."""
+        weight = np.ones(len(x)) if weight is None else weight
+        missing = np.isnan(x)
+        self.saw_missing_ = bool(missing.any())
+        size = int(np.max(x[~missing], initial=-1)) + 1 + self.saw_missing_
+        codes = np.where(missing, size - 1, x).astype(int)
+        self.shares_ = np.bincount(codes, weights=weight, minlength=size) / np.sum(weight)
+        self.n_functions_ = self.n_products_ = size + 1
+        return self
+
+    def features(self, x: np.ndarray) -> tuple[sp.csr_array, sp.csr_array]:
+        """Return the indicators of the levels, and of what was never seen: (n, L + 1), twice."""
+        n, size = len(x), len(self.shares_)
+        last = size - 1 if self.saw_missing_ else size
+        codes = np.where(np.isnan(x), last, x).astype(np.int32)
+        rows = np.arange(n + 1, dtype=np.int32)
+        phi = sp.csr_array((np.ones(n), codes, rows), shape=(n, size + 1))
+        return phi, phi
+
+    def fill(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return x with levels drawn by their shares in place of gaps."""
+        missing = np.isnan(x)
+        filled = x.copy()
+        filled[missing] = rng.choice(len(self.shares_), size=int(missing.sum()), p=self.shares_)
+        return filled
