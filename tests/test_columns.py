@@ -14,7 +14,7 @@ import pytest
 from sklearn.base import clone
 
 from btnkm import BTNRegressor
-from btnkm.bases import Basis, BSpline, Categorical, Chebyshev
+from btnkm.bases import Basis, BSpline, Categorical, Chebyshev, Levels
 from btnkm.columns import MAX_KNOTS, MAX_LEVELS, fit_columns
 from btnkm.tables import split_columns
 
@@ -425,7 +425,9 @@ def test_thousands_of_levels():
     y = np.where(common, 3.0, 0.0) + 0.1 * rng.standard_normal(6000)
     frame = pd.DataFrame({"name": names, "z": rng.uniform(size=6000)})
     fitted = model(max_iter=4).fit(frame, y)
-    assert fitted.columns_[0].basis.n_functions_ == MAX_LEVELS
+    assert isinstance(fitted.columns_[0].basis, Levels)
+    plain = model(max_iter=4, anchored=False).fit(frame, y)
+    assert plain.columns_[0].basis.n_functions_ == MAX_LEVELS
     often = fitted.predict(pd.DataFrame({"name": ["often", "id 4999", "id 3"], "z": 0.5}))
     np.testing.assert_allclose(often, [3.0, 0.0, 0.0], atol=0.3)
 

@@ -62,7 +62,7 @@ def draw_weights(state: State, n_draws: int, rng: np.random.Generator) -> list[n
     """Return draws of every W^(d) from q, anchors included: arrays of shape (n_draws, M, R)."""
     draws = []
     for mode, factor in zip(state.modes, state.factors, strict=True):
-        draws.append(np.stack([mode.whole(w) for w in factor.draw(n_draws, rng)]))
+        draws.append(mode.whole(factor.draw(n_draws, rng)))
     return draws
 
 

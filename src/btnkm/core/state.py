@@ -103,10 +103,11 @@ class Mode:
         return Factor.point(mean)
 
     def whole(self, weights: Array) -> Array:
-        """Return the weights of the functions present, given those of the kept ones: (M, R)."""
+        """Return the weights of the functions present, given those of the kept ones: (..., M, R)."""
         if not self.anchored:
             return weights
-        return np.concatenate([np.ones((1, weights.shape[1])), weights])
+        ones = np.ones((*weights.shape[:-2], 1, weights.shape[-1]))
+        return np.concatenate([ones, weights], axis=-2)
 
     def places(self, which: Array) -> Array:
         """Return where functions, by position among the kept, stand among those present."""
