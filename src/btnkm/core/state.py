@@ -103,7 +103,7 @@ class Mode:
         return Factor.point(mean)
 
     def whole(self, weights: Array) -> Array:
-        """Return the weights of the functions present, given those of the kept ones: (..., M, R)."""
+        """Return the weights of the functions present from those of the kept ones: (..., M, R)."""
         if not self.anchored:
             return weights
         ones = np.ones((*weights.shape[:-2], 1, weights.shape[-1]))
