@@ -35,9 +35,9 @@ class BTNClassifier(ClassifierMixin, Machine):
     ----------
     basis, n_basis, max_rank, n_init, max_iter, tol, warm_sweeps, rank_prior, basis_prior, \
 smoothness, anchored, prune, memory_limit, n_jobs, random_state, callback, verbose
-        As in BTNRegressor, but labels say less than numbers: "auto" is a ``max_rank`` of 8
-        without anchors, a start for every time the rows fit into 8,000 (1 to 8) and ``anchored``
-        from 8 inputs on, and ``max_iter`` is 20.
+        As in BTNRegressor, but labels say less than numbers: "auto" is a ``max_rank`` of 8 without
+        anchors, 8,000 rows of all starts together (1 to 8 starts), a ``max_iter`` of 32, or 20
+        above 10,000 rows, and ``anchored`` from 8 inputs on.
     likelihood : "logistic" or "least_squares", default="logistic"
         "least_squares" regresses the signs of two classes and takes as probability that of a
         positive sign: the classifier of the paper, for comparison. Its probabilities are poor.
@@ -65,7 +65,7 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
     True
     """
 
-    _auto = Auto(many_inputs=8, rank=8, rows=8_000, least_starts=1)
+    _auto = Auto(many_inputs=8, rank=8, rows=8_000, least_starts=1, sweeps=32, sweeps_of_many=20)
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         n_basis: int | str = "auto",
         max_rank: int | str = "auto",
         n_init: int | str = "auto",
-        max_iter: int = 20,
+        max_iter: int | str = "auto",
         tol: float = 1e-4,
         warm_sweeps: int = 10,
         rank_prior: Gamma | None = None,

@@ -29,7 +29,8 @@ from .tables import split_columns
 Array = np.ndarray
 _FUNCTIONS, _N_BASIS = 160, (8, 20)  # "auto": functions of all inputs together, and of each
 # "auto" where components are anchored: few of them die, as an input that is not used costs nothing
-_ANCHORED_RANK, _LARGE_ANCHORED_RANK, _LARGE = 10, 8, 10_000
+_ANCHORED_RANK, _ANCHORED_RANK_OF_MANY = 10, 8
+_MANY_ROWS = 10_000
 _MOST_STARTS = 8
 _DRAWS = 16  # posterior draws of each start behind feature_relevance_
 _PREDICT_NUMBERS = 2**22  # features held at a time in prediction
@@ -54,6 +55,8 @@ class Auto(NamedTuple):
     rank: int  # of a start without anchors
     rows: int  # of all starts together: n_init, but for its limits, is this over the rows
     least_starts: int
+    sweeps: int  # max_iter up to 10,000 rows
+    sweeps_of_many: int  # and above
 
 
 class Machine(BaseEstimator):
@@ -73,7 +76,7 @@ class Machine(BaseEstimator):
         n_basis: int | str = "auto",
         max_rank: int | str = "auto",
         n_init: int | str = "auto",
-        max_iter: int = 80,
+        max_iter: int | str = "auto",
         tol: float = 1e-4,
         warm_sweeps: int = 10,
         rank_prior: Gamma | None = None,
@@ -195,9 +198,8 @@ class Machine(BaseEstimator):
 
     def _check_parameters(self) -> None:
         """Raise one clear sentence for a parameter that cannot be."""
-        for name, low in [("max_iter", 1), ("warm_sweeps", 0)]:
-            checks.check_integer(name, getattr(self, name), low)
-        for name in ("n_basis", "max_rank", "n_init"):
+        checks.check_integer("warm_sweeps", self.warm_sweeps, 0)
+        for name in ("n_basis", "max_rank", "n_init", "max_iter"):
             value = getattr(self, name)
             if isinstance(value, str) and value != "auto":
                 raise ValueError(
@@ -242,14 +244,15 @@ class Machine(BaseEstimator):
             checks.check_gamma("rank_prior", self.rank_prior, Gamma(1e-5, 1e-6)),
             basis,
         )
+        sweeps = self._auto.sweeps if n <= _MANY_ROWS else self._auto.sweeps_of_many
         schedule = Schedule(
             warm_sweeps=int(self.warm_sweeps),
-            max_iter=int(self.max_iter),
+            max_iter=self._number("max_iter", sweeps),
             tol=float(self.tol),
             drop_components=bool(self.prune),
             drop_functions=bool(self.prune),
         )
-        rank = _ANCHORED_RANK if n <= _LARGE else _LARGE_ANCHORED_RANK
+        rank = _ANCHORED_RANK if n <= _MANY_ROWS else _ANCHORED_RANK_OF_MANY
         starts = int(np.clip(self._auto.rows // n, self._auto.least_starts, _MOST_STARTS))
         return fitting.Settings(
             priors=priors,

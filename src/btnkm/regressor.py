@@ -54,8 +54,8 @@ class BTNRegressor(RegressorMixin, Machine):
         Random starts, whose posteriors are averaged. "auto" takes 8 up to 10,000 rows and fewer,
         in inverse proportion to the rows but at least 2, above; fewer still where ``memory_limit``
         has no room for their posteriors.
-    max_iter : int, default=80
-        Most sweeps of the exact phase.
+    max_iter : int or "auto", default="auto"
+        Most sweeps of the exact phase; "auto" is 80.
     tol : float, default=1e-4
         A start has converged when the last four sweeps, looked at after every fourth, raised its
         bound by less than this per sweep and row (or unit of sample weight) on average; 0 always
@@ -137,7 +137,7 @@ class BTNRegressor(RegressorMixin, Machine):
     True
     """
 
-    _auto = Auto(many_inputs=10, rank=20, rows=80_000, least_starts=2)
+    _auto = Auto(many_inputs=10, rank=20, rows=80_000, least_starts=2, sweeps=80, sweeps_of_many=80)
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class BTNRegressor(RegressorMixin, Machine):
         n_basis: int | str = "auto",
         max_rank: int | str = "auto",
         n_init: int | str = "auto",
-        max_iter: int = 80,
+        max_iter: int | str = "auto",
         tol: float = 1e-4,
         warm_sweeps: int = 10,
         noise_prior: Gamma | None = None,

@@ -246,7 +246,9 @@ class Environments:
     ) -> Moments | None:
         """Return the product of the first modes of a side, from the longest one at hand."""
         base = length - length % self.stride if self.stride else length
-        have = max(known for known in side if known <= length)
+        have = length
+        while have not in side:  # the empty product always is
+            have -= 1
         for k in range(have, length):
             step = moments_of(k, self._take())
             free = step if step is not None and is_numpy_array(step.mean) else None

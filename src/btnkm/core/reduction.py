@@ -84,6 +84,8 @@ def drop_functions(
         return None
     size = len(state.modes[d].keep)
     small = function_shares(state, d, block) <= share
+    if not np.any(small):
+        return None
     gains = np.array(
         [
             function_gain(state, d, np.array([m]), priors) if small[m] else -np.inf
