@@ -14,7 +14,8 @@ import pytest
 from sklearn.base import clone
 
 from btnkm import BTNRegressor
-from btnkm.bases import Basis, BSpline, Categorical, Chebyshev, Levels
+from btnkm.bases import Basis, BSpline, Categorical, Chebyshev
+from btnkm.bases.levels import Levels
 from btnkm.columns import MAX_KNOTS, MAX_LEVELS, fit_columns
 from btnkm.tables import split_columns
 

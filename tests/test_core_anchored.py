@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 from btnkm import BTNClassifier, BTNRegressor, fitting
-from btnkm.bases import Anchored, Categorical, Chebyshev, Gapped
+from btnkm.bases import Categorical, Chebyshev, Gapped
+from btnkm.bases.anchored import Anchored
 from btnkm.core import cavi, cp, posterior, reduction
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Gaussian

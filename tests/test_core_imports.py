@@ -23,6 +23,7 @@ ALLOWED = {
     },
     "execution": {
         "numpy",
+        "scipy.sparse",
         "threadpoolctl",
         "joblib.externals.loky",
         "btnkm.core",

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from btnkm import BTNClassifier, BTNRegressor
-from btnkm.bases import Basis, Levels
+from btnkm.bases import Basis
+from btnkm.bases.levels import Levels
 from btnkm.core import cavi, cp
 from btnkm.core.levels import LevelMode
 from btnkm.core.state import Mode
@@ -143,6 +144,15 @@ def test_missing_levels_are_a_level_if_fit_saw_them():
     model = BTNRegressor(**SMALL).fit(table, y)
     assert model.columns_[1].basis.saw_missing_
     assert np.mean(model.predict(table[::5])) > np.mean(model.predict(table)) + 2.0
+    new = table[1:200:5].copy()
+    new[:, 1] = "somebody new"  # is not missing, but the average of all
+    mean, std = model.predict(new, return_std=True)
+    gap = table[1:200:5].copy()
+    gap[:, 1] = None
+    assert np.all(mean < model.predict(gap) - 1.0)
+    assert np.all(std > 0.7)
+    draws = model.sample_y(new[:5], 400, random_state=0)
+    np.testing.assert_allclose(draws.std(axis=1), std[:5], rtol=0.3)
 
 
 def test_without_anchors_the_rarest_levels_are_one():

@@ -9,9 +9,10 @@ import pytest
 from scipy import stats
 from scipy.special import gammaln
 
-from btnkm import BTNRegressor
+from btnkm import BTNRegressor, PredictiveDistribution
 from btnkm.core.densities import Counts, NormalMixture
-from btnkm.core.likelihoods import Bernoulli, Rows, log_gamma
+from btnkm.core.gamma import Gamma
+from btnkm.core.likelihoods import Bernoulli, Softmax, log_gamma
 from btnkm.likelihoods import Gaussian, NegativeBinomial, StudentT
 from btnkm.testing import check_likelihood
 
@@ -93,16 +94,29 @@ def test_conformance_finds_what_is_wrong(wrong, name, message):
         check_likelihood(wrong, TARGETS[name][1])
 
 
-class Laplace(StudentT):
-    """Not needed: any subclass that says nothing new is a likelihood of its own."""
+class KnownNoise(Gaussian):
+    """Normal noise of standard deviation 1/10 in units of y: a likelihood with nothing to learn."""
+
+    def begin(self, y, weight):
+        begun = super().begin(y, weight)
+        known = Gamma(1e9, 1e9 * (0.1 / begun.scale) ** 2)
+        return begun._replace(likelihood=replace(begun.likelihood, noise=known))
+
+    def learn(self, sums, n, prior):
+        return replace(self, error=float(sums[0]))
+
+    def terms(self, n, prior):
+        return {"likelihood": super().terms(n, prior)["likelihood"]}
 
 
 def test_a_likelihood_of_ones_own_fits():
     rng = np.random.default_rng(3)
     X = rng.uniform(-1, 1, (200, 2))
     y = X[:, 0] + 0.1 * rng.standard_normal(200)
-    check_likelihood(Laplace(), y)
-    assert BTNRegressor(likelihood=Laplace(), **SMALL).fit(X, y).score(X, y) > 0.9
+    check_likelihood(KnownNoise(), y)
+    model = BTNRegressor(likelihood=KnownNoise(), **SMALL).fit(X, y)
+    assert model.score(X, y) > 0.9
+    assert model.noise_std_ == pytest.approx(0.1)
 
 
 def with_outliers(n=600, seed=0):
@@ -272,5 +286,55 @@ def test_log_gamma():
     np.testing.assert_allclose(log_gamma(z), gammaln(z), rtol=1e-12, atol=1e-13)
 
 
-def test_rows_are_named():
-    assert isinstance(StudentT().rows(np.ones(2), None, np.ones(2), np.ones(2)), Rows)
+@pytest.mark.parametrize(
+    ("size", "variance"), [(1e4, 0.25), (1e3, 0.01), (1e6, 0.0025), (2.0, 4.0)]
+)
+def test_large_counts_integrate_over_f(size, variance):
+    d = Counts(np.array([0.1]), np.array([variance]), size)
+    x = 0.1 + np.sqrt(variance) * np.linspace(-9, 9, 200_001)
+    weight = stats.norm.pdf(np.linspace(-9, 9, 200_001))
+    truth = stats.nbinom(size, 1.0 / (1.0 + np.exp(x)))
+    for k in np.floor(d.mean[0] * np.exp(np.sqrt(variance) * np.array([-2.0, 0.0, 1.5]))):
+        exact = weight @ truth.pmf(k) / weight.sum()
+        assert d.logpdf(np.array([k]))[0] == pytest.approx(np.log(exact), abs=1e-3)
+        exact = weight @ truth.cdf(k) / weight.sum()
+        assert d.cdf(np.array([k]))[0] == pytest.approx(exact, abs=1e-4)
+
+
+def test_quantiles_end_where_integers_do():
+    huge = PredictiveDistribution([Counts(np.array([40.0]), np.array([0.1]), 1.0)])
+    q = huge.quantile(0.5)
+    assert 0.2 < q[0] / np.exp(40.0) < 1.0
+    beyond = PredictiveDistribution([Counts(np.array([700.0]), np.array([50.0]), 1.0)])
+    assert np.isinf(beyond.std[0])
+
+
+@pytest.mark.parametrize("bad", [Bernoulli(), Softmax()])
+def test_labels_are_not_the_regressors(bad):
+    with pytest.raises(ValueError, match="likelihood must be one of"):
+        BTNRegressor(likelihood=bad).fit([[0.0], [1.0]], [0.0, 1.0])
+
+
+def test_counts_too_large_and_tails_too_heavy_are_refused():
+    with pytest.raises(ValueError, match="counts up to 1e\\+09"):
+        BTNRegressor(likelihood="negative_binomial").fit([[0.0], [1.0]], [1e12, 3.0])
+    with pytest.raises(ValueError, match="dof must be at least"):
+        BTNRegressor(likelihood=StudentT(0.05)).fit([[0.0], [1.0]], [0.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    "likelihood", [StudentT(3.0), NegativeBinomial(2.0), Bernoulli(offset=0.3)]
+)
+def test_rows_of_another_array_library(likelihood):
+    strict = pytest.importorskip("array_api_strict")
+    rng = np.random.default_rng(0)
+    y, f, s = rng.integers(0, 2, 9).astype(float), rng.standard_normal(9), rng.random(9)
+    expected = likelihood.rows(y, s, f, f**2 + 0.1)
+    found = likelihood.rows(*(strict.asarray(part) for part in (y, s, f, f**2 + 0.1)))
+    np.testing.assert_allclose(np.asarray(found.weight), expected.weight)
+    np.testing.assert_allclose(np.asarray(found.pull), expected.pull)
+    for a, b in zip(found.sums, expected.sums, strict=True):
+        assert float(a) == pytest.approx(float(b))
+    found = likelihood.newton(*(strict.asarray(part) for part in (y, s, f)))
+    for a, b in zip(found, likelihood.newton(y, s, f), strict=True):
+        np.testing.assert_allclose(np.asarray(a), b)

@@ -13,7 +13,7 @@ from btnkm import BTNClassifier
 from btnkm.bases import Chebyshev
 from btnkm.core import cp
 from btnkm.core.gamma import Gamma
-from btnkm.core.likelihoods import Softmax, log_sum_exp
+from btnkm.core.likelihoods import Softmax, log_sum_exp, pivot, polya_gamma
 from btnkm.core.state import Factor
 from btnkm.fitting import make_mode, output_mode
 
@@ -76,7 +76,7 @@ def expected_log_probability(k, mean, std, offsets, nodes=24):
     return total
 
 
-@pytest.mark.parametrize("std", [1e-4, 0.3, 2.0])
+@pytest.mark.parametrize("std", [1e-4, 0.3, 2.0, 100.0])
 @pytest.mark.parametrize("mean", [(0.0, 0.0, 0.0), (3.0, -1.0, 0.5), (-8.0, 0.0, 6.0)])
 def test_softmax_bounds_the_expected_log_probability(mean, std):
     mean, offsets = np.array(mean), np.array([0.2, -0.5, 0.1])
@@ -121,6 +121,28 @@ def test_offsets_settle_where_the_shares_are():
         likelihood = likelihood.learn(sums, 3000.0, Gamma(1.0, 1.0)).propose(sums)
     share = np.exp(log_softmax(likelihood.offsets))
     np.testing.assert_allclose(share, np.bincount(y.astype(int)) / 3000, rtol=1e-6)
+
+
+@pytest.mark.parametrize("std", [0.1, 10.0, 300.0])
+def test_the_pivot_is_the_best(std):
+    rng = np.random.default_rng(7)
+    x, variance = 20 * rng.standard_normal((50, 10)), np.full((50, 10), std**2)
+    a, w, log_cosh = pivot(x, variance, log_sum_exp(x))
+
+    def value(a):
+        c = np.sqrt(variance + (x - a) ** 2)
+        return a[:, 0] + np.sum(0.5 * (x - a) + np.log(2) + polya_gamma(c)[1], axis=1)
+
+    np.testing.assert_allclose(polya_gamma(np.sqrt(variance + (x - a) ** 2))[0], w)
+    for step in (-0.1, 0.1):
+        assert np.all(value(a) <= value(a + step) + 1e-9)
+
+
+def test_a_class_without_weight_is_refused():
+    X, y = three_regions(60)
+    weights = {"red": 1.0, "green": 0.0, "blue": 2.0}
+    with pytest.raises(ValueError, match="positive for every class, got 0 for 'green'"):
+        BTNClassifier(class_weight=weights).fit(X, y)
 
 
 def test_integer_weights_are_repeated_rows():

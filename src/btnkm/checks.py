@@ -91,6 +91,13 @@ def check_labels(name: str, y: Any) -> Array:
     y = _column(name, y)
     if y.dtype.kind == "O" and any(v is None or v != v for v in y.tolist()):
         raise ValueError("y must have a label in every row, got missing ones; leave them out.")
+    if y.dtype.kind == "O":
+        text = [isinstance(v, str | bytes) for v in y.tolist()]
+        if any(text) and not all(text):
+            other = type(y.tolist()[text.index(False)]).__name__
+            raise ValueError(
+                f"y must have labels of one type, got text and {other} mixed; make them all text."
+            )
     if y.dtype.kind not in "OUSmM":
         y = check_array(y, dtype=None, ensure_2d=False, input_name="y")
     check_classification_targets(y)

@@ -133,10 +133,17 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
             ) from None
         if len(classes) < 2:
             raise ValueError(
-                f"y must have at least two classes, got 1 class, {classes[0]!r}; give more rows."
+                f"y must have at least two classes, got 1 class, {classes.tolist()[0]!r}; give "
+                "rows of another."
             )
         if self.class_weight is not None:
             by_class = compute_sample_weight(self.class_weight, y)
+            if not np.all(by_class > 0):
+                label = y[[np.argmin(by_class)]].tolist()[0]
+                raise ValueError(
+                    f"class_weight must be positive for every class, got {by_class.min():g} for "
+                    f"{label!r}; leave out its rows instead."
+                )
             weight = by_class if weight is None else weight * by_class
         if self.likelihood == "least_squares":
             if len(classes) > 2:

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from .bases import BASES, Basis, Categorical, Chebyshev, Gapped, Levels, Spiked
+from .bases import BASES, Basis, Categorical, Chebyshev, Gapped, Spiked
+from .bases.anchored import Anchored
+from .bases.levels import Levels
 from .bases.spiked import stand_out
 from .tables import level_name
 
@@ -25,6 +27,7 @@ RANK_SHARE = 0.5  # of the warp; the rest is by value
 # A value that stands out counts in the ranks for at most this share of the rows: with four zeros in
 # five rows, all other values would share a fifth of the range.
 MOST_RANK = 0.005
+FEW_VALUES = 20  # up to which it counts in full: there is room for all of them
 MAX_KNOTS = 1000  # of the warp: enough to follow any distribution, small enough to store
 # The rarest levels of a categorical column are taken as one beyond this many, and beyond one for so
 # many rows (if not very few): an effect of its own for every row is found in none.
@@ -53,7 +56,10 @@ class Column:
     basis: Gapped | Levels
 
     def encode(self, values: Array) -> Array:
-        """Return the coordinates of raw values: (n,) floats, NaN where missing or never seen."""
+        """Return the coordinates of raw values: (n,) floats, NaN where missing.
+
+        A level never seen is what the basis has for it: missing too, or something else.
+        """
         if self.levels is not None:
             names = _level_names(values)
             if values.dtype != object and any(names) and not _hold_number(self.levels):
@@ -61,7 +67,8 @@ class Column:
                     f"column {self.name!r} must hold text, as it did in fit, got numbers or dates; "
                     "give the column the same type as in fit."
                 )
-            return np.array([self.levels.get(v, np.nan) for v in names], dtype=float)
+            codes: dict[Any, float] = {**self.levels, None: np.nan}
+            return np.array([codes.get(v, self.basis.unseen) for v in names], dtype=float)
         if len(self.knots) == 0:
             return np.full(len(values), np.nan)
         if values.dtype == object:
@@ -144,7 +151,7 @@ def _named(basis: Any, n_basis: int) -> Basis | None:
     if isinstance(basis, str) and basis in BASES:
         kind = BASES[basis]
         return kind() if kind is Categorical else kind(n_basis=n_basis)
-    if isinstance(basis, Basis):
+    if isinstance(basis, Basis) and not isinstance(basis, Anchored | Levels):  # the library's own
         return basis
     raise ValueError(
         f"basis must be 'auto', one of {sorted(BASES)}, a Basis or a dict from column to one of "
@@ -161,8 +168,9 @@ def _warp(values: Array, weight: Array) -> tuple[Array, Array]:
     if len(knots) == 1:
         return knots, np.zeros(1)
     count = np.bincount(group, weights=weight[seen])
-    spikes = stand_out(count)
-    count[spikes] = np.minimum(count[spikes], MOST_RANK * count.sum())
+    if len(knots) > FEW_VALUES:
+        spikes = stand_out(count)
+        count[spikes] = np.minimum(count[spikes], MOST_RANK * count.sum())
     rank = np.cumsum(count) - 0.5 * count
     rank = (rank - rank[0]) / (rank[-1] - rank[0])
     if len(knots) > MAX_KNOTS:

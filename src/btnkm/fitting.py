@@ -14,7 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
-from .bases import Anchored, Levels
+from .bases.anchored import Anchored
+from .bases.levels import Levels
 from .core import posterior, schedule
 from .core.cavi import Data
 from .core.levels import LevelMode
@@ -148,7 +149,8 @@ def fit(
     wanted = count
     # weights, pulls and two moments of f, of every output
     per_row = 0 if settings.likelihood.fixed else 4 * (problem.n_outputs or 1)
-    count, plan = plan_starts(settings, n, sizes, count, 1 if small else threads, per_row)
+    planned = sizes if problem.n_outputs is None else [*sizes, (problem.n_outputs, 2)]
+    count, plan = plan_starts(settings, n, planned, count, 1 if small else threads, per_row)
     if count < wanted:
         warnings.warn(
             f"memory_limit={settings.memory_limit:g} has room for {count} of {wanted} starts, and "

@@ -17,7 +17,9 @@ from sklearn.utils.validation import (
 )
 
 from . import checks, fitting
-from .bases import Anchored, Chebyshev, Levels
+from .bases import Chebyshev
+from .bases.anchored import Anchored
+from .bases.levels import Levels
 from .columns import fit_columns
 from .core import posterior
 from .core.gamma import Gamma

@@ -40,9 +40,10 @@ class PredictiveDistribution:
         self.discrete = self._parts[0].discrete
         means = np.array([part.mean for part in parts])
         self.mean = shift + scale * means.mean(axis=0)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             spread = np.mean([part.model_variance for part in parts], axis=0) + means.var(axis=0)
             noise = np.mean([part.noise_variance for part in parts], axis=0)
+            spread = np.where(np.isnan(spread), np.inf, spread)  # of means without limit
             self.model_std = scale * np.sqrt(spread)
             self.noise_std = scale * np.sqrt(noise)
             self.std = scale * np.sqrt(spread + noise)
@@ -122,8 +123,10 @@ class PredictiveDistribution:
 
     def _integer_quantile(self, level: float, low: Array, high: Array) -> Array:
         """Return the smallest count whose distribution function reaches the level, by halving."""
-        while np.any(high - low > 1.0):
+        while True:
             middle = np.floor(0.5 * (low + high))
+            if np.all((middle <= low) | (middle >= high)):  # beyond 2^53 not all integers are there
+                break
             reached = self._cdf(middle) >= level
             low, high = np.where(reached, low, middle), np.where(reached, middle, high)
         return high

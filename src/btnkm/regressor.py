@@ -196,7 +196,8 @@ class BTNRegressor(RegressorMixin, Machine):
         """Return the likelihood that the parameter names or is."""
         if isinstance(self.likelihood, str) and self.likelihood in LIKELIHOODS:
             return LIKELIHOODS[self.likelihood]()
-        if isinstance(self.likelihood, str | type) or not hasattr(self.likelihood, "begin"):
+        other = isinstance(self.likelihood, str | type) or not hasattr(self.likelihood, "begin")
+        if other or self.likelihood.of_labels:
             raise ValueError(
                 f"likelihood must be one of {sorted(LIKELIHOODS)} or an object such as "
                 f"StudentT(dof=5.0), got {self.likelihood!r}; leave it out for 'gaussian'."
@@ -267,11 +268,7 @@ class BTNRegressor(RegressorMixin, Machine):
         checks.check_integer("n_samples", n_samples, 1)
         columns = self._columns_of(X)
         inputs = {d: self.columns_[j].basis for d, j in enumerate(self._active, self._first_input)}
-        gaps = [
-            d
-            for d, basis in inputs.items()
-            if not basis.saw_missing_ and np.any(np.isnan(columns[d]))
-        ]
+        gaps = [d for d, basis in inputs.items() if np.any(basis.unknown(columns[d]))]
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
         n = len(columns[0])
         out = np.empty((n, n_samples))

@@ -1,12 +1,10 @@
 """Bases: the functions one input is expanded in, and the short span of their products."""
 
-from .anchored import Anchored
 from .base import Basis
 from .bspline import BSpline
 from .categorical import Categorical
 from .chebyshev import Chebyshev
 from .fourier import Fourier
-from .levels import Levels
 from .missing import Gapped
 from .polynomial import Polynomial
 from .spiked import Spiked
@@ -21,14 +19,12 @@ BASES: dict[str, type[Basis]] = {
 
 __all__ = [
     "BASES",
-    "Anchored",
     "BSpline",
     "Basis",
     "Categorical",
     "Chebyshev",
     "Fourier",
     "Gapped",
-    "Levels",
     "Polynomial",
     "Spiked",
 ]

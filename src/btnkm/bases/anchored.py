@@ -33,7 +33,8 @@ class Anchored(Basis):
     Examples
     --------
     >>> import numpy as np
-    >>> from btnkm.bases import Anchored, Chebyshev
+    >>> from btnkm.bases import Chebyshev
+    >>> from btnkm.bases.anchored import Anchored
     >>> x = np.array([-1.0, 0.0, 1.0, 1.0])
     >>> basis = Anchored(Chebyshev(n_basis=2).fit(x)).fit(x)
     >>> basis.phi(x).tolist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,8 +13,8 @@ from .base import Basis
 class Levels(Basis):
     """One indicator per level, as sparse rows; what ``Categorical`` is for few levels.
 
-    Codes are 0, 1, .., as ``columns.py`` gives them. A missing value is a level of its own if
-    ``fit`` saw one; else, like a level never seen, it is the average of the levels.
+    Codes are 0, 1, .., and -1 for a level never seen, as ``columns.py`` gives them; the latter is
+    the average of the levels. So is a missing value, unless ``fit`` saw one: then it is a level.
 
     Attributes
     ----------
@@ -23,6 +23,8 @@ class Levels(Basis):
     saw_missing_ : bool
         Whether ``fit`` saw a missing value; its level is then the last.
     """
+
+    unseen: ClassVar[float] = -1.0
 
     def fit(self, x: np.ndarray, weight: np.ndarray | None = None) -> Self:
         """Count the levels of ``x`` (n,), whose rows count ``weight`` (n,)."""
@@ -39,14 +41,19 @@ class Levels(Basis):
         """Return the indicators of the levels, and of what was never seen: (n, L + 1), twice."""
         n, size = len(x), len(self.shares_)
         last = size - 1 if self.saw_missing_ else size
-        codes = np.where(np.isnan(x), last, x).astype(np.int32)
+        codes = np.where(np.isnan(x), last, np.where(x < 0, size, x)).astype(np.int32)
         rows = np.arange(n + 1, dtype=np.int32)
         phi = sp.csr_array((np.ones(n), codes, rows), shape=(n, size + 1))
         return phi, phi
 
+    def unknown(self, x: np.ndarray) -> np.ndarray:
+        """Tell which values stand for the average of the levels: (n,)."""
+        missing = np.zeros(len(x), dtype=bool) if self.saw_missing_ else np.isnan(x)
+        return missing | (x < 0)
+
     def fill(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return x with levels drawn by their shares in place of gaps."""
-        missing = np.isnan(x)
+        missing = self.unknown(x)
         filled = x.copy()
         filled[missing] = rng.choice(len(self.shares_), size=int(missing.sum()), p=self.shares_)
         return filled

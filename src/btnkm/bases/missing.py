@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -57,6 +57,8 @@ class Gapped(Basis):
     [[0.0, 1.0, 0.5], [1.0, 1.0, -1.0]]
     """
 
+    unseen: ClassVar[float] = np.nan  # a level never seen is a gap
+
     def __init__(self, basis: Basis) -> None:
         self.basis = basis
 
@@ -108,6 +110,10 @@ class Gapped(Basis):
         rows = self.missing_phi_, self.missing_psi_
         phi, psi = self._evaluate(x, lambda basis, x: basis.features(x), rows)
         return phi, psi
+
+    def unknown(self, x: np.ndarray) -> np.ndarray:
+        """Tell which values stand for the training average: gaps, where ``fit`` saw none."""
+        return np.zeros(len(x), dtype=bool) if self.saw_missing_ else np.isnan(x)
 
     def fill(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return x with draws from the training values in place of gaps.

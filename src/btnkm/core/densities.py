@@ -144,6 +144,11 @@ class Counts:
 
     def __init__(self, location: Array, variance: Array, size: float) -> None:
         self.location, self.std, self.size = location, np.sqrt(variance), size
+        # in x a probability is as wide as this: the larger count and size, the narrower
+        width = np.sqrt(np.exp(-np.clip(location, -40.0, 40.0)) / size + 1.0 / size)
+        with np.errstate(divide="ignore"):
+            step = float(np.min(width / self.std, initial=1.0))
+        self._grid = _normal_grid(6.3, float(np.clip(step, 0.01, 0.35)))
         with np.errstate(over="ignore"):
             self.mean = size * np.exp(location + 0.5 * variance)
             self.model_variance = self.mean**2 * np.expm1(variance)
@@ -154,7 +159,7 @@ class Counts:
         possible = (y >= 0) & (y == np.floor(y))
         k = np.where(possible, y, 0.0)
         parts = []
-        for z, weight in zip(*_COARSE_GRID, strict=True):
+        for z, weight in zip(*self._grid, strict=True):
             x = self.location + self.std * z
             # exp(k x) / (1 + exp(x))^(k + size), without overflow
             parts.append(np.log(weight) + k * log_expit(x) + self.size * log_expit(-x))
@@ -165,7 +170,7 @@ class Counts:
         """Return P(Y <= y)."""
         k = np.maximum(np.floor(y), 0.0)
         total = np.zeros_like(self.location)
-        for z, weight in zip(*_COARSE_GRID, strict=True):
+        for z, weight in zip(*self._grid, strict=True):
             failure = expit(-self.location - self.std * z)
             total += weight * betainc(self.size, k + 1.0, failure)
         return np.where(y < 0, 0.0, np.minimum(total, 1.0))
@@ -225,7 +230,6 @@ def _normal_grid(end: float, step: float) -> tuple[list[float], list[float]]:
 
 
 _FINE_GRID = _normal_grid(8.5, 0.1)
-_COARSE_GRID = _normal_grid(6.3, 0.35)  # probabilities of counts are smooth in x
 
 
 def expected_sigmoid(mean: Array, variance: Array) -> Array:

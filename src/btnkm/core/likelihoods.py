@@ -39,6 +39,8 @@ Array = Any
 LOG_2, LOG_2PI = float(np.log(2.0)), float(np.log(2.0 * np.pi))
 WARM_NOISE = 0.01  # noise variance held in the warm phase, in units of var(y)
 _DOF_RANGE = 2.1, 1000.0  # where degrees of freedom are learned
+_LEAST_DOF = 0.2
+_MOST_COUNTS = 1e9  # beyond, the bound is lost in rounding
 _POINTS = 128  # at which the probabilities of many classes are averaged
 LOG_STEP = 0.1  # to either side of the logarithm of a parameter: for slope and curvature in it
 
@@ -46,8 +48,8 @@ LOG_STEP = 0.1  # to either side of the logarithm of a parameter: for slope and 
 class Rows(NamedTuple):
     """What a block of rows asks of f, and its share of the sums that ``learn`` wants."""
 
-    weight: Array  # (n,)
-    pull: Array  # (n,)
+    weight: Array  # (n,), or (n, K) where f has K outputs
+    pull: Array
     sums: tuple[Array, ...]
 
 
@@ -65,7 +67,8 @@ class Likelihood(Protocol):
 
     fixed: ClassVar[bool]  # whether weights and pulls are the same for every f
     additive: ClassVar[bool]  # whether the mean of y is f
-    worth: ClassVar[float]  # the largest weight of a row, which tells how much it can say
+    of_labels: ClassVar[bool]  # whether y is a class: BTNClassifier's
+    worth: ClassVar[float]  # how much a row says of f, next to a number with Gaussian noise
     gentle: ClassVar[float]  # power of the smoothness prior in the warm phase where rows are few
 
     @property
@@ -115,6 +118,7 @@ class Gaussian:
 
     fixed: ClassVar[bool] = True
     additive: ClassVar[bool] = True
+    of_labels: ClassVar[bool] = False
     worth: ClassVar[float] = 1.0
     gentle: ClassVar[float] = 3.0
     noise: Gamma = Gamma(1.0, WARM_NOISE)
@@ -199,6 +203,7 @@ class StudentT:
 
     fixed: ClassVar[bool] = False
     additive: ClassVar[bool] = True
+    of_labels: ClassVar[bool] = False
     worth: ClassVar[float] = 1.0
     gentle: ClassVar[float] = 3.0
     dof: float = 4.0
@@ -221,10 +226,16 @@ class StudentT:
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
         """Centre y on its median; three in four rows are within 1.15 units of it."""
         check_positive("dof", self.dof)
+        if self.dof < _LEAST_DOF:
+            raise ValueError(
+                f"dof must be at least {_LEAST_DOF:g}, got {self.dof!r}; no density is that heavy."
+            )
         weight = np.ones(len(y)) if weight is None else weight
         centre = weighted_quantile(y, weight, 0.5)
-        scale = weighted_quantile(np.abs(y - centre), weight, 0.75) / 1.15 or float(np.std(y))
-        return Begin((y - centre) / (scale or 1.0), replace(self), centre, scale or 1.0)
+        scale = weighted_quantile(np.abs(y - centre), weight, 0.75) / 1.15
+        scale = scale or mean_and_scale(y, weight)[1]
+        begun = replace(self, noise=Gamma(1.0, 1.0))
+        return Begin((y - centre) / scale, begun, centre, scale)
 
     def rows(self, y: Array, s: Array | None, mean: Array, square: Array) -> Rows:
         """Return weight s E[u], pull s E[u] y, and the sums."""
@@ -247,7 +258,7 @@ class StudentT:
         """Return degrees of freedom here and to either side, from which ``propose`` steps."""
         if not self.learn_dof:
             return ()
-        return self.dof * np.exp(-LOG_STEP), self.dof, self.dof * np.exp(LOG_STEP)
+        return tuple(self.dof * float(np.exp(step)) for step in (-LOG_STEP, 0.0, LOG_STEP))
 
     def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> StudentT:
         """Update q(tau), and the degrees of freedom if they are learned."""
@@ -326,6 +337,7 @@ class Logistic:
 
     fixed: ClassVar[bool] = False
     additive: ClassVar[bool] = False
+    of_labels: ClassVar[bool] = False
     worth: ClassVar[float] = 0.25
     gentle: ClassVar[float] = 1.5  # more would outweigh rows that say so little
     scale: ClassVar[float] = 1.0
@@ -369,7 +381,7 @@ class Logistic:
         s = xp.ones_like(f) if s is None else s
         b, x = self.trials(y), f + self.offset
         p = 0.5 * (1.0 + xp.tanh(0.5 * x))
-        at_zero = 1.0 - np.tanh(0.5 * self.offset) ** 2  # 4 p (1 - p) at f = 0
+        at_zero = 1.0 - float(np.tanh(0.5 * self.offset)) ** 2  # 4 p (1 - p) at f = 0
         weight = xp.maximum(b * p * (1.0 - p), polya_gamma(xp.abs(x))[0] * xp.abs(y - b * p))
         weight = xp.maximum(weight, at_zero * b * polya_gamma(xp.abs(f))[0])
         return s * weight, s * (y - b * p + weight * f)
@@ -388,6 +400,8 @@ class Logistic:
 @dataclass(frozen=True)
 class Bernoulli(Logistic):
     """y is 1 with probability sigma(offset + f), else 0; b = 1."""
+
+    of_labels: ClassVar[bool] = True
 
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
         """Take y as it is, and the log odds of all rows together as offset."""
@@ -423,6 +437,7 @@ class Softmax:
 
     fixed: ClassVar[bool] = False
     additive: ClassVar[bool] = False
+    of_labels: ClassVar[bool] = True
     worth: ClassVar[float] = 0.25
     gentle: ClassVar[float] = 1.5
     scale: ClassVar[float] = 1.0
@@ -460,7 +475,8 @@ class Softmax:
     def _of_rows(self, y: Array, s: Array | None, mean: Array) -> tuple[Array, Array, Array]:
         """Return labels as zeros and ones (n, K), the offsets (K,) and sample weights (n, 1)."""
         xp = array_namespace(mean)
-        labels = xp.astype(y[:, None] == xp.arange(mean.shape[1])[None, :], mean.dtype)
+        classes = xp.arange(mean.shape[1], dtype=mean.dtype)[None, :]
+        labels = xp.astype(xp.astype(y, mean.dtype)[:, None] == classes, mean.dtype)
         s = xp.ones_like(mean[:, 0]) if s is None else s
         return labels, xp.asarray(self.offsets, dtype=mean.dtype), s[:, None]
 
@@ -536,6 +552,11 @@ class NegativeBinomial(Logistic):
             raise ValueError(
                 f"y must hold counts (0, 1, 2, ...) for the negative binomial likelihood, got "
                 f"{wrong:g}; use another likelihood."
+            )
+        if np.max(y) > _MOST_COUNTS:
+            raise ValueError(
+                f"y must hold counts up to {_MOST_COUNTS:g}, got {np.max(y):g}; counts as large as "
+                "that are numbers: use another likelihood, for their logarithm perhaps."
             )
         if not np.any(y > 0):
             raise ValueError("y must hold a count above 0, got zeros only; there is no rate in it.")
@@ -634,15 +655,20 @@ def pivot(x: Array, variance: Array, a: Array) -> tuple[Array, Array, Array]:
     x (n, K) has this variance; also return E[w] and log cosh(c / 2) of every term, (n, K).
     """
     xp = array_namespace(x)
-    for _ in range(30):  # Newton's method, from an a that is never far
+    # for large variances the best one is near their mean plus the share (K - 2) / K of their root
+    count = x.shape[1]
+    spread = xp.sqrt(xp.mean(variance, axis=1))[:, None] * ((count - 2.0) / count)
+    a = xp.maximum(a, xp.mean(x, axis=1)[:, None] + spread)
+    limit = 3.0 + spread
+    for k in range(60):  # Newton's method
         t = x - a
         c2 = variance + t * t
         w, log_cosh = polya_gamma(xp.sqrt(c2))
         slope = xp.sum(0.5 + w * t, axis=1)[:, None] - 1.0
         step = slope / xp.sum(bent(t, c2, w), axis=1)[:, None]
-        if float(xp.max(xp.abs(step))) < 1e-9:
+        if k == 59 or float(xp.max(xp.abs(step))) < 1e-9:
             break
-        a = a + xp.clip(step, -3.0, 3.0)
+        a = a + xp.clip(step, -limit, limit)
     return a, w, log_cosh
 
 
@@ -694,7 +720,7 @@ def check_positive(name: str, value: Any) -> None:
     number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not number or not 0.0 < float(value) < np.inf:
         raise ValueError(
-            f"{name} must be a positive finite number, got {value!r}; leave it out to learn it."
+            f"{name} must be a positive finite number, got {value!r}; leave it out for the default."
         )
 
 

@@ -6,8 +6,8 @@ the last step of the exact phase is a valid posterior. Phases:
 warm   plain regularised alternating least squares: covariances left out, precisions held. From
        random factors the exact updates collapse to f = 0 (the second moments of a product of D
        modes swamp the data); from a fitted mean they do not.
-thaw   where rows are few: the covariances come in little by little, precisions free. All at once
-       they outweigh the data, and the exact phase finds nothing worth keeping.
+thaw   where rows are few or modes anchored: the covariances come in little by little, precisions
+       free. All at once they outweigh the data, and the exact phase finds nothing worth keeping.
 exact  the coordinate ascent of the bound. Only here is the bound recorded, and it never falls:
        updates, rebalancing and reductions each raise it or leave it.
 
@@ -246,10 +246,15 @@ def _warn_of_fall(before: Progress, after: Progress) -> None:
     """Say that the bound fell, which only rounding can make it do, and where."""
     changes = {name: after.terms[name] - before.terms[name] for name in after.terms}
     worst = min(changes, key=lambda name: changes[name])
+    remedy = "weights or targets are so large that digits are lost: use another unit"
+    if "noise" in after.terms:
+        remedy = (
+            "the noise is at the limit of rounding: a noise_prior with a larger rate keeps it away "
+            "from there"
+        )
     warnings.warn(
         f"the bound must never fall, but sweep {after.sweep} took it from {before.bound:.6f} to "
-        f"{after.bound:.6f}, most of it in the term {worst!r}; the noise is at the limit of "
-        "rounding: a noise_prior with a larger rate keeps it away from there",
+        f"{after.bound:.6f}, most of it in the term {worst!r}; {remedy}",
         RuntimeWarning,
         stacklevel=3,
     )

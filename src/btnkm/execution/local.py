@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial, reduce
+from threading import Lock
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from ..core.cp import Environments
 
@@ -62,32 +64,44 @@ class LocalExecutor:
 
     def sum(self, fn: Callable[[Any], tuple[Array, ...]]) -> tuple[Array, ...]:
         """Return the elementwise sum over blocks of the tuples ``fn`` returns."""
-        parts = map(fn, self.chunks) if self.threads is None else self._side_by_side(fn)
-        return reduce(
-            lambda total, part: tuple(a + b for a, b in zip(total, part, strict=True)), parts
-        )
+        if self.threads is not None:
+            return self._side_by_side(fn)
+        return reduce(_add, map(fn, self.chunks))
 
-    def _side_by_side(self, fn: Callable[[Any], Any]) -> list[Any]:
-        """Return what ``fn`` returns for every block; one task a thread, not one a block."""
+    def _side_by_side(self, fn: Callable[[Any], tuple[Array, ...]]) -> tuple[Array, ...]:
+        """Return the sum; one task a thread, not one a block, and few blocks' sums at a time."""
         assert self.threads is not None
-        parts = [None] * len(self.chunks)
         waiting = deque(range(len(self.chunks)))  # whoever is free takes the next block
+        done: dict[int, tuple[Array, ...]] = {}  # sums whose turn has not come
+        total: list[tuple[Array, ...]] = []
+        added, lock = 0, Lock()
 
         def work(_: int) -> None:
+            nonlocal added
             while waiting:
                 try:
                     i = waiting.popleft()
                 except IndexError:  # another thread was quicker
                     return
-                parts[i] = fn(self.chunks[i])
+                part = fn(self.chunks[i])
+                with lock:
+                    done[i] = part
+                    while added in done:  # in row order, for the same rounding
+                        part = done.pop(added)
+                        total[:] = [_add(total[0], part) if total else part]
+                        added += 1
 
         list(self.threads.map(work, range(self.threads.count)))
-        return parts
+        return total[0]
 
     def each(self, fn: Callable[[Any], None]) -> None:
         """Apply ``fn`` to every block for its effect on the block."""
         for chunk in self.chunks:
             fn(chunk)
+
+
+def _add(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
+    return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
 @dataclass(frozen=True)
@@ -213,7 +227,9 @@ def weighted_averages(chunks: Sequence[Chunk], n_modes: int) -> list[tuple[np.nd
         sums = []
         for chunk in chunks:
             weight = np.ones(len(chunk.y)) if chunk.weight is None else chunk.weight
-            sums.append(tuple(weight @ part for part in chunk.features(d)))
+            features = chunk.features(d)
+            dense = (part if issparse(part) else np.asarray(part) for part in features)
+            sums.append(tuple(weight @ part for part in dense))
         phi, psi = (sum(parts[1:], parts[0]) for parts in zip(*sums, strict=True))
         averages.append((phi / total, psi / total))
     return averages
