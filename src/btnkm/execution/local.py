@@ -157,7 +157,7 @@ def make_plan(
     }  # held at a time, by stride
     covariances = sum((m * rank) ** 2 for m, _ in sizes)
     block = max((m * rank) ** 2 for m, _ in sizes)
-    rows = int(np.clip(2**19 // (moments + widest), 256, 4096))
+    rows = int(np.clip(2**19 // (moments + widest), 256, 8192))
     rows = -(-n // -(-n // rows))  # blocks of one size, for threads to share
 
     def total(parallel: int, rows: int, keep_features: bool, stride: int) -> int:
