@@ -72,6 +72,13 @@ def test_levels_have_the_posterior_of_a_dense_block(mean_only, weighted):
     fewer, dense_fewer = (f.take_components(np.array([0, 2])) for f in (factor, dense))
     assert fewer.log_det == pytest.approx(dense_fewer.log_det)
     np.testing.assert_allclose(fewer.component_log_dets, dense_fewer.component_log_dets)
+    for which in ([1], [0, 2]):
+        found, expected = (f.log_density_at_zero(np.array(which)) for f in (factor, dense))
+        assert found == pytest.approx(expected)
+    scaled, dense_scaled = (f.scale(np.array([2.0, 0.5, 3.0])) for f in (factor, dense))
+    np.testing.assert_allclose(scaled.second, dense_scaled.second)
+    np.testing.assert_allclose(scaled.component_log_dets, dense_scaled.component_log_dets)
+    assert scaled.log_det == pytest.approx(dense_scaled.log_det)
     draws = factor.draw(40_000, rng)
     np.testing.assert_allclose(draws.mean(axis=0), factor.mean, atol=0.03)
     np.testing.assert_allclose(draws.var(axis=0), factor.variance, rtol=0.05)

@@ -13,6 +13,7 @@ from btnkm import BTNClassifier
 from btnkm.bases import Chebyshev
 from btnkm.core import cp
 from btnkm.core.gamma import Gamma
+from btnkm.core.levels import LevelFactor
 from btnkm.core.likelihoods import Softmax, log_sum_exp, pivot, polya_gamma
 from btnkm.core.state import Factor
 from btnkm.fitting import make_mode, output_mode
@@ -34,7 +35,10 @@ def test_outputs_are_one_more_input_of_stacked_rows(spread):
     codes = [rng.uniform(-1, 1, n) for _ in range(2)]
     bases = [Chebyshev(5).fit(c) for c in codes]
     modes = [make_mode(b, 1.0) for b in bases] + [output_mode(k)]
-    factors = [random_factor(rng, len(m.keep), rank) for m in modes]
+    factors = [random_factor(rng, len(m.keep), rank) for m in modes[:2]]
+    root = 0.3 * rng.standard_normal((k, rank, rank))
+    cov = root @ np.swapaxes(root, 1, 2)
+    factors.append(LevelFactor(rng.standard_normal((k, rank)), cov, 0.0, np.ones((k, rank))))
     terms = [cp.terms(m, f, spread=spread) for m, f in zip(modes, factors, strict=True)]
     weight, pull = rng.uniform(0.1, 1.0, (n, k)), rng.standard_normal((n, k))
     features = [b.features(c) for b, c in zip(bases, codes, strict=True)]

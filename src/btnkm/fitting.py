@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
 from .bases.anchored import Anchored
@@ -149,7 +148,7 @@ def fit(
     wanted = count
     # weights, pulls and two moments of f, of every output
     per_row = 0 if settings.likelihood.fixed else 4 * (problem.n_outputs or 1)
-    planned = sizes if problem.n_outputs is None else [*sizes, (problem.n_outputs, 2)]
+    planned = sizes if problem.n_outputs is None else [*sizes, levels_size(problem.n_outputs)]
     count, plan = plan_starts(settings, n, planned, count, 1 if small else threads, per_row)
     if count < wanted:
         warnings.warn(
@@ -178,7 +177,8 @@ def fit(
     if problem.n_outputs is not None:
         output, k = len(modes), problem.n_outputs
         modes += (output_mode(k),)
-        averages.append((np.full(k, 1.0 / k), np.eye(k) / k))
+        # what all classes have in common changes no probability
+        averages.append((np.zeros(k), (np.eye(k) - 1.0 / k) / k))
     work = Work(
         chunks=chunks,
         stride=plan.stride,
@@ -261,9 +261,14 @@ def relevance(
 
 def size_of(basis: Any) -> tuple[int, int]:
     """Return M and K of a basis, for what it takes in memory."""
-    if isinstance(basis, Levels):  # a covariance of L R^2 numbers, and sparse rows
-        return int(np.ceil(np.sqrt(len(basis.shares_)))), 4
+    if isinstance(basis, Levels):
+        return levels_size(len(basis.shares_))
     return basis.n_functions_, basis.n_products_
+
+
+def levels_size(count: int) -> tuple[int, int]:
+    """Return the M and K whose memory is that of so many levels: L R^2 numbers, sparse rows."""
+    return int(np.ceil(np.sqrt(count))), 4
 
 
 def make_mode(basis: Any, smoothness: float) -> Any:
@@ -282,13 +287,9 @@ def make_mode(basis: Any, smoothness: float) -> Any:
     )
 
 
-def output_mode(n_outputs: int) -> Mode:
+def output_mode(n_outputs: int) -> LevelMode:
     """Return the mode of the outputs: one function each, no two ever at once."""
-    k = np.arange(n_outputs)
-    table = sp.csr_array((np.ones(n_outputs), (k * (n_outputs + 1), k)), (n_outputs**2, n_outputs))
-    return Mode(
-        keep=k, full_table=table, rate_scale=np.ones(n_outputs), constant=np.ones(n_outputs)
-    )
+    return LevelMode(np.arange(n_outputs), np.ones(n_outputs), None, anchored=False)
 
 
 def n_threads(n_jobs: int | None) -> int:

@@ -1,9 +1,10 @@
-"""A categorical input with very many levels: one block of weights per level, none between levels.
+"""Modes of very many levels: one block of weights per level, none between levels.
 
-No row has two levels, so the precision of W is one (R, R) block per level: L R^2 numbers, where a
-covariance of all weights would have (L R)^2. The input is anchored: a level multiplies a component
-by 1 + u with u = 0 a priori, so that one with few rows is nearly the average one. Features are
-sparse; the last of their columns is for levels never seen.
+Where no row has two levels, the precision of W is one (R, R) block per level: L R^2 numbers, where
+a covariance of all weights would have (L R)^2. A categorical input of this kind is anchored: a
+level multiplies a component by 1 + u with u = 0 a priori, so that one with few rows is nearly the
+average one. Its features are sparse; the last of their columns is for levels never seen. The
+outputs of f are such a mode, too, with neither anchor nor features.
 """
 
 from __future__ import annotations
@@ -17,27 +18,30 @@ import scipy.sparse as sp
 
 from .cavi import Block
 from .cp import Terms, pairs
+from .likelihoods import LOG_2PI
 
 Array = np.ndarray
 
 
 @dataclass(frozen=True)
 class LevelMode:
-    """What the engine knows of such an input; see ``state.Mode`` for what it stands in for.
+    """What the engine knows of such a mode; see ``state.Mode`` for what it stands in for.
 
     Attributes
     ----------
     keep : ndarray of shape (L,)
         The levels, which all stay.
     rate_scale : ndarray of shape (L,)
-    shares : ndarray of shape (L,)
-        Of the training rows: a level never seen is the average of those that were.
+    shares : ndarray of shape (L,) or None
+        Of the training rows: a level never seen is the average of those that were. None if there
+        can be no other.
+    anchored : bool
     """
 
     keep: Array
     rate_scale: Array
-    shares: Array
-    anchored: ClassVar[bool] = True
+    shares: Array | None
+    anchored: bool = True
     may_lose_functions: ClassVar[bool] = False
 
     @property
@@ -53,7 +57,7 @@ class LevelMode:
     @property
     def n_phi(self) -> int:
         """Columns of the features: the levels, and those never seen."""
-        return len(self.keep) + 1
+        return len(self.keep) + (self.shares is not None)
 
     n_psi = n_phi
 
@@ -62,8 +66,12 @@ class LevelMode:
         return sp.csr_array(sp.diags_array(psi[: len(self.keep)]))
 
     def whole(self, weights: Array) -> Array:
-        """Return 1 + u."""
-        return 1.0 + weights
+        """Return 1 + u, or the weights themselves without an anchor."""
+        return 1.0 + weights if self.anchored else weights
+
+    def squares(self, mean: Array) -> Array:
+        """Return the coefficients of each component's square in psi: (L, R)."""
+        return np.asarray(mean**2)
 
     def point(self, mean: Array) -> LevelFactor:
         """Return weights that are known exactly."""
@@ -86,7 +94,7 @@ class LevelMode:
         return Terms(mean, self._with_unseen(second))
 
     def _with_unseen(self, table: Array) -> Array:
-        return np.concatenate([table, self.shares @ table[None]])
+        return table if self.shares is None else np.concatenate([table, self.shares @ table[None]])
 
 
 @dataclass(frozen=True)
@@ -129,6 +137,21 @@ class LevelFactor:
         precision = np.diagonal(np.linalg.inv(cov), axis1=1, axis2=2)
         return LevelFactor(self.mean[:, which], cov, _log_det(cov), precision)
 
+    def log_density_at_zero(self, which: Array) -> float:
+        """Return the log density of zero for all weights of the components ``which``."""
+        mean, cov = self.mean[:, which], self.cov[:, which][:, :, which]
+        square = np.sum(mean * np.linalg.solve(cov, mean[:, :, None])[:, :, 0])
+        return -0.5 * (float(square) + _log_det(cov) + mean.size * LOG_2PI)
+
+    def scale(self, factors: Array) -> LevelFactor:
+        """Return q of W with component r multiplied by ``factors[r]`` > 0."""
+        return LevelFactor(
+            self.mean * factors,
+            self.cov * factors[:, None] * factors,
+            self.log_det + 2.0 * len(self.mean) * float(np.sum(np.log(factors))),
+            self.precision / factors**2,
+        )
+
     def draw(self, n_draws: int, rng: np.random.Generator) -> Array:
         """Return draws of the weights: (n_draws, L, R)."""
         values, vectors = np.linalg.eigh(self.cov)
@@ -139,7 +162,7 @@ class LevelFactor:
 
 @dataclass(frozen=True)
 class LevelBlock(Block):
-    """The conjugate problem of such an input; ``second`` is (L + 1, P), ``linear`` (L, R)."""
+    """The conjugate problem of such a mode; ``second`` is (n_psi, P), ``linear`` (L, R)."""
 
     mode: LevelMode  # type: ignore[assignment]
 
@@ -149,7 +172,9 @@ class LevelBlock(Block):
         r, s, _ = pairs(rank)
         a = np.empty((size, rank, rank))
         a[:, r, s] = a[:, s, r] = tau * self.second[:size]
-        b = tau * self.linear - a.sum(axis=2)  # without what the anchor explains
+        b = tau * self.linear
+        if self.mode.anchored:
+            b = b - a.sum(axis=2)  # which the anchor explains
         diagonal = np.arange(rank)
         a[:, diagonal, diagonal] += prior
         if mean_only:

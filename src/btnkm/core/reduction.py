@@ -54,7 +54,7 @@ def component_gains(state: State, d: int, priors: Priors) -> Array:
         if k == d:
             log_prior = expected_log_prior(basis, state.rank_of(k), 0.0, priors)
             for r in range(state.n_components):
-                gains[r] += _log_density_at_zero(factor.mean[:, r], factor.cov[r, :, r, :])
+                gains[r] += factor.log_density_at_zero(np.array([r]))
         else:
             log_prior = expected_log_prior(basis, state.rank_of(k), factor.second, priors)
             size = factor.mean.shape[0]
@@ -112,8 +112,7 @@ def component_shares(state: State, d: int, block: Block) -> Array:
     """Return each component's share of the summed mean squares of all components: (R,)."""
     r, s, _ = pairs(state.n_components)
     mean = state.modes[d].whole(state.factors[d].mean)
-    squares = state.modes[d].adjoint(mean.T[:, :, None] * mean.T[:, None, :])
-    sizes = np.sum(squares * block.second[:, r == s], axis=0)
+    sizes = np.sum(state.modes[d].squares(mean) * block.second[:, r == s], axis=0)
     return np.asarray(sizes / max(float(np.sum(sizes)), np.finfo(float).tiny))
 
 
@@ -146,14 +145,11 @@ def drop_components(
         return None
     r, s, _ = pairs(rank)
     kept_pairs = np.isin(r, kept) & np.isin(s, kept)
-    here = state.factors[d]
-    others[d] = Factor(
-        here.mean[:, kept], here.cov[kept][:, :, kept], np.nan, here.precision_blocks[kept]
-    )
+    others[d] = state.factors[d].take_components(kept)
     factors = tuple(others[k] for k in range(len(state.factors)))
     return (
         replace(state, factors=factors, rank=state.rank.take((..., kept))),
-        Block(block.mode, block.second[:, kept_pairs], block.linear[:, kept]),
+        replace(block, second=block.second[:, kept_pairs], linear=block.linear[:, kept]),
     )
 
 
@@ -166,9 +162,7 @@ def _joint_gain(
         m = factor.mean.shape[0]
         if k == d:
             second: Array | float = 0.0
-            size = m * len(lost)
-            cov = factor.cov[lost][:, :, lost].reshape(size, size)
-            gain += _log_density_at_zero(factor.mean[:, lost].T.ravel(), cov)
+            gain += factor.log_density_at_zero(lost)
         else:
             second = factor.second[:, lost]
             entropy = m * len(lost) * (1.0 + LOG_2PI) + factor.log_det - others[k].log_det

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .gamma import Gamma
-from .likelihoods import Likelihood
+from .likelihoods import LOG_2PI, Likelihood
 from .linalg import inverse_cholesky, solve, square_root
 
 Array = np.ndarray
@@ -93,6 +93,10 @@ class Mode:
         if isinstance(self.table, np.ndarray):
             return (flat @ self.table).T
         return np.asarray(self._table_t @ np.ascontiguousarray(flat.T))
+
+    def squares(self, mean: Array) -> Array:
+        """Return the coefficients of each component's square in psi: (K, R)."""
+        return self.adjoint(mean.T[:, :, None] * mean.T[:, None, :])
 
     def average_gram(self, psi: Array) -> Array:
         """Return the average of phi phi^T over rows from that of psi: (K,) -> (M, M)."""
@@ -189,6 +193,13 @@ class Factor:
         inverse, log_det, _ = inverse_cholesky(cov.reshape(r * m, r * m))
         precision = (inverse.T @ inverse).reshape(r, m, r, m)
         return Factor(self.mean[:, which], cov, log_det, _diagonal_blocks(precision))
+
+    def log_density_at_zero(self, which: Array) -> float:
+        """Return the log density of zero for all weights of the components ``which``."""
+        mean = self.mean[:, which].T.ravel()
+        inverse, log_det, _ = inverse_cholesky(self.cov[which][:, :, which].reshape(mean.size, -1))
+        white = inverse @ mean
+        return -0.5 * (float(white @ white) + log_det + mean.size * LOG_2PI)
 
     def draw(self, n_draws: int, rng: np.random.Generator) -> Array:
         """Return draws of W: (n_draws, M, R)."""
