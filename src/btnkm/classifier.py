@@ -207,15 +207,15 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         -------
         ndarray of shape (n, 2), for ``classes_[1]``; of shape (n, n_classes, 2) for more than two
         """
-        low, high = check_level(level)
+        levels = check_level(level)
         means, variances = self._moments(X)
         if means.ndim == 3:
-            return self._intervals(means, variances, [low, high])
+            return self._intervals(means, variances, levels)
         parts = [  # so many degrees of freedom make a normal distribution
             Student(mean, np.maximum(variance, 1e-300), 0.0, 1e9)
             for mean, variance in zip(means + self._offsets(), variances, strict=True)
         ]
-        ends = PredictiveDistribution(parts).quantile([low, high])
+        ends = PredictiveDistribution(parts).quantile(levels)
         if self.likelihood == "least_squares":  # the probability that noise leaves the sign alone
             noise = self.likelihood_.noise_std
             return np.asarray(ndtr((ends - self._threshold) / noise))

@@ -192,11 +192,14 @@ def _levels(values: Array, weight: Array, many: bool) -> dict[str, int]:
     most = int(np.clip(sum(total.values()) / ROWS_PER_LEVEL, MIN_LEVELS, MAX_LEVELS))
     if len(levels) <= most:
         return {level: code for code, level in enumerate(levels)}
-    shared = {level for level in levels if total[level] >= 2}
-    frequent = {v for v in sorted(shared, key=lambda v: -total[v])[: most - 1]}
+    shared = [
+        level for level in levels if total[level] >= 2
+    ]  # in order: ties are the same each run
     if many and len(shared) > MAX_LEVELS:
         # a level of one row is told from noise by what the others show, if they are most
-        frequent = set(levels) if 2 * len(shared) >= len(levels) else shared
+        frequent = set(levels if 2 * len(shared) >= len(levels) else shared)
+    else:
+        frequent = set(sorted(shared, key=lambda v: -total[v])[: most - 1])
     kept = [level for level in levels if level in frequent]
     codes = {level: code for code, level in enumerate(kept)}
     return {level: codes.get(level, len(kept)) for level in levels}

@@ -170,7 +170,7 @@ def fit(
         how = replace(how, warm_smoothing=settings.likelihood.gentle, thaw_sweeps=12)
     chunks = local.make_chunks(plan, problem.bases, problem.codes, problem.y, problem.weight)
     averages = [
-        (phi[: len(mode.present)] if isinstance(mode, LevelMode) else phi, mode.average_gram(psi))
+        (phi, mode.average_gram(psi))
         for mode, (phi, psi) in zip(modes, local.weighted_averages(chunks, len(modes)), strict=True)
     ]
     output = None

@@ -145,13 +145,10 @@ def _check_weights(likelihood: Likelihood, y: Array, mean: Array, rng: np.random
 def _check_draws(likelihood: Likelihood, mean: Array, rng: np.random.Generator) -> None:
     f = np.repeat(mean[:5], 4000)
     drawn = likelihood.draw(f, rng)
-    below = likelihood.predictive(f, np.zeros(len(f))).cdf(drawn).reshape(5, -1)
-    strictly = likelihood.predictive(f, np.zeros(len(f))).cdf(drawn - 1e-9).reshape(5, -1)
-    for level in (
-        0.1,
-        0.5,
-        0.9,
-    ):  # P(cdf(Y) <= level) is at most level, P(cdf(Y-) < level) at least
+    distribution = likelihood.predictive(f, np.zeros(len(f)))
+    below, strictly = (distribution.cdf(at).reshape(5, -1) for at in (drawn, drawn - 1e-9))
+    # with F the distribution function: P(F(Y) <= q) is at most q, P(F(Y-) < q) at least
+    for level in (0.1, 0.5, 0.9):
         _must(np.mean(below <= level, axis=1) <= level + 0.05, "draws must follow predictive")
         _must(np.mean(strictly < level, axis=1) >= level - 0.05, "draws must follow predictive")
 

@@ -36,6 +36,12 @@ def pairs(rank: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return r, s, np.where(r == s, 1.0, 2.0)
 
 
+def outer(mean: Array) -> Array:
+    """Return the packed products of each row with itself: (n, R) -> (n, P)."""
+    xp = array_namespace(mean)
+    return xp.concat([mean[:, k : k + 1] * mean[:, k:] for k in range(mean.shape[1])], axis=1)
+
+
 class Moments(NamedTuple):
     """Per-sample moments of a product over some modes, to be multiplied by 2**exponent (4**…).
 
@@ -303,7 +309,7 @@ def block_sums(
         outside = Moments(xp.ones((phi.shape[0], rank)), xp.ones((phi.shape[0], n_pairs)), None)
     g, h = outside.mean, outside.second
     if h is None:
-        h = xp.concat([g[:, k : k + 1] * g[:, k:] for k in range(rank)], axis=1)
+        h = outer(g)
     if sparse:
         return psi.T @ (h if weight is None else h * weight), phi.T @ (g * pull)
     phi, psi = phi[:, : mode.n_phi], psi[:, : mode.n_psi]
@@ -338,18 +344,12 @@ def output_asks(weight: Array, pull: Array, output: Terms) -> tuple[Array, Array
     ``weight`` and ``pull`` are those of every output, (n, K).
     """
     xp = array_namespace(weight)
-    second = output.second
-    if second is None:
-        r, s, _ = pairs(output.mean.shape[1])
-        second = output.mean[:, r] * output.mean[:, s]
+    second = outer(output.mean) if output.second is None else output.second
     return weight @ xp.asarray(second), pull @ xp.asarray(output.mean)
 
 
 def output_sums(product: Moments, weight: Array, pull: Array) -> tuple[Array, Array]:
     """Return what the output mode's update needs from one block of rows: (K, P) and (K, R)."""
-    g, h = product.mean, product.second
-    if h is None:
-        xp = array_namespace(g)
-        r, s, _ = pairs(g.shape[1])
-        h = xp.take(g, xp.asarray(r), axis=1) * xp.take(g, xp.asarray(s), axis=1)
+    g = product.mean
+    h = outer(g) if product.second is None else product.second
     return weight.T @ h, pull.T @ g

@@ -15,17 +15,9 @@ import numpy as np
 from .cavi import Block, expected_log_prior
 from .cp import pairs
 from .likelihoods import LOG_2PI
-from .linalg import inverse_cholesky
-from .state import Factor, Priors, State
+from .state import Factor, Priors, State, log_density_at_zero
 
 Array = np.ndarray
-
-
-def _log_density_at_zero(mean: Array, cov: Array) -> float:
-    """Return log N(0; mean, cov)."""
-    inverse, log_det, _ = inverse_cholesky(cov)
-    white = inverse @ mean
-    return -0.5 * (float(white @ white) + log_det + len(mean) * LOG_2PI)
 
 
 def function_gain(state: State, d: int, which: Array, priors: Priors) -> float:
@@ -37,7 +29,7 @@ def function_gain(state: State, d: int, which: Array, priors: Priors) -> float:
     size = state.n_components * len(which)
     mean = factor.mean[which].T.ravel()
     cov = factor.cov[:, which][:, :, :, which].reshape(size, size)
-    gain = _log_density_at_zero(mean, cov)
+    gain = log_density_at_zero(mean, cov)
     gain -= float(np.sum(expected_log_prior(basis, state.rank_of(d), 0.0, priors)))
     if priors.basis is not None:
         gain += float(np.sum(basis.kl(priors.basis_of(state.modes[d].take(which)))))

@@ -197,9 +197,7 @@ class Factor:
     def log_density_at_zero(self, which: Array) -> float:
         """Return the log density of zero for all weights of the components ``which``."""
         mean = self.mean[:, which].T.ravel()
-        inverse, log_det, _ = inverse_cholesky(self.cov[which][:, :, which].reshape(mean.size, -1))
-        white = inverse @ mean
-        return -0.5 * (float(white @ white) + log_det + mean.size * LOG_2PI)
+        return log_density_at_zero(mean, self.cov[which][:, :, which].reshape(mean.size, -1))
 
     def draw(self, n_draws: int, rng: np.random.Generator) -> Array:
         """Return draws of W: (n_draws, M, R)."""
@@ -218,6 +216,13 @@ class Factor:
             self.log_det + 2.0 * m * float(np.sum(log_factors)),
             self.precision_blocks / (factors**2)[:, None, None],
         )
+
+
+def log_density_at_zero(mean: Array, cov: Array) -> float:
+    """Return log N(0; mean, cov)."""
+    inverse, log_det, _ = inverse_cholesky(cov)
+    white = inverse @ mean
+    return -0.5 * (float(white @ white) + log_det + len(mean) * LOG_2PI)
 
 
 def _diagonal_blocks(precision: Array) -> Array:
