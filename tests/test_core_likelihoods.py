@@ -11,8 +11,9 @@ from btnkm import fitting
 from btnkm.bases import Categorical, Chebyshev
 from btnkm.core import posterior
 from btnkm.core.gamma import Gamma
-from btnkm.core.likelihoods import Bernoulli, Gaussian, polya_gamma
+from btnkm.core.likelihoods import Bernoulli, Gaussian
 from btnkm.core.schedule import Schedule
+from btnkm.core.special import polya_gamma
 from btnkm.core.state import Priors
 from btnkm.execution import local
 

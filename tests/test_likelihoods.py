@@ -12,7 +12,9 @@ from scipy.special import gammaln
 from btnkm import BTNRegressor, PredictiveDistribution
 from btnkm.core.densities import Counts, NormalMixture
 from btnkm.core.gamma import Gamma
-from btnkm.core.likelihoods import Bernoulli, Softmax, log_gamma
+from btnkm.core.likelihoods import Bernoulli
+from btnkm.core.softmax import Softmax
+from btnkm.core.special import log_gamma
 from btnkm.likelihoods import Gaussian, NegativeBinomial, StudentT
 from btnkm.testing import check_likelihood
 

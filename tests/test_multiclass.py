@@ -14,7 +14,8 @@ from btnkm.bases import Chebyshev
 from btnkm.core import cp
 from btnkm.core.gamma import Gamma
 from btnkm.core.levels import LevelFactor
-from btnkm.core.likelihoods import Softmax, log_sum_exp, pivot, polya_gamma
+from btnkm.core.softmax import Softmax, log_sum_exp, pivot
+from btnkm.core.special import polya_gamma
 from btnkm.core.state import Factor
 from btnkm.fitting import make_mode, output_mode
 

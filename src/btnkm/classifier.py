@@ -13,7 +13,8 @@ from sklearn.utils.class_weight import compute_sample_weight
 from . import checks
 from .core.densities import Student
 from .core.gamma import Gamma
-from .core.likelihoods import Bernoulli, Gaussian, Softmax
+from .core.likelihoods import Bernoulli, Gaussian
+from .core.softmax import Softmax
 from .machine import Auto, Machine, Target
 from .predictive import PredictiveDistribution, check_level
 

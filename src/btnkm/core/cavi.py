@@ -13,7 +13,7 @@ import numpy as np
 
 from .cp import Terms, pairs
 from .gamma import Gamma
-from .likelihoods import LOG_2PI
+from .special import LOG_2PI
 from .state import Factor, Mode, Priors, State
 
 Array = np.ndarray

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from .cavi import Block
 from .cp import Terms, pairs
-from .likelihoods import LOG_2PI
+from .special import LOG_2PI
 
 Array = np.ndarray
 

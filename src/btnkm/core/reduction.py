@@ -14,7 +14,7 @@ import numpy as np
 
 from .cavi import Block, expected_log_prior
 from .cp import pairs
-from .likelihoods import LOG_2PI
+from .special import LOG_2PI
 from .state import Factor, Priors, State, log_density_at_zero
 
 Array = np.ndarray

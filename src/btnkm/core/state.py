@@ -14,8 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from .gamma import Gamma
-from .likelihoods import LOG_2PI, Likelihood
+from .likelihoods import Likelihood
 from .linalg import inverse_cholesky, solve, square_root
+from .special import LOG_2PI
 
 Array = np.ndarray
 DENSE_TABLE = 32_768  # entries up to which a product table is kept dense
