@@ -11,6 +11,7 @@ from scipy import integrate, stats
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import balanced_accuracy_score
 
 from btnkm import BTNClassifier, Gamma
 from btnkm.bases import Chebyshev
@@ -197,17 +198,51 @@ def test_integer_weights_are_repeated_rows(data):
     assert weighted.lower_bound_ == pytest.approx(repeated.lower_bound_, rel=1e-8)
 
 
-def test_class_weights_multiply_sample_weights(data):
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_class_weights_shift_the_log_odds(data, n_classes):
     X, y, _ = data
+    y = y + (n_classes == 3) * (X[:, 1] > 0.3)
     weight = np.random.default_rng(3).uniform(0.5, 2.0, len(y))
-    by_class = model(class_weight={0: 3.0, 1: 0.5}).fit(X, y, weight)
-    by_row = model().fit(X, y, weight * np.where(y == 0, 3.0, 0.5))
-    np.testing.assert_array_equal(by_class.predict_proba(X), by_row.predict_proba(X))
-    rare = np.append(np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:15])
-    balanced = model(class_weight="balanced").fit(X[rare], y[rare])
-    plain = model().fit(X[rare], y[rare])
-    assert plain.predict_proba(X).mean(axis=0)[1] < 0.2
-    assert balanced.predict_proba(X).mean(axis=0)[1] > plain.predict_proba(X).mean(axis=0)[1] + 0.1
+    plain = model().fit(X, y, weight)
+    shifted = model(class_weight={0: 3.0, 1: 0.5}).fit(X, y, weight)
+    odds = [
+        np.array([likelihood.offset]) if n_classes == 2 else np.array(likelihood.offsets)
+        for likelihood in (plain.likelihood_, shifted.likelihood_)
+    ]
+    shift = odds[1] - odds[0]
+    expected = np.log([0.5 / 3.0]) if n_classes == 2 else np.log([3.0, 0.5, 1.0])
+    np.testing.assert_allclose(np.diff(shift), np.diff(expected), atol=1e-12)
+    if n_classes == 2:
+        np.testing.assert_allclose(shift, expected)
+        _, std = plain.decision_function(X, return_std=True)
+        _, same = shifted.decision_function(X, return_std=True)
+        np.testing.assert_array_equal(std, same)
+    assert shifted.lower_bound_ == plain.lower_bound_
+    assert np.all(shifted.predict_proba(X)[:, 1] < plain.predict_proba(X)[:, 1])
+
+
+def test_balanced_classes_of_a_rare_one_are_told_apart():
+    """Rows are not counted 50 times over: 40 positives do not look like 2,000."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 8))
+    y = rng.random(4000) < expit(-5.0 + 1.5 * X[:, 0] - 1.2 * X[:, 1])
+    train, test = slice(0, 2000), slice(2000, None)
+    balanced = model(class_weight="balanced").fit(X[train], y[train])
+    linear = LogisticRegression(class_weight="balanced").fit(X[train], y[train])
+    ours, theirs = (
+        balanced_accuracy_score(y[test], m.predict(X[test])) for m in (balanced, linear)
+    )
+    assert ours > theirs - 0.03
+
+
+def test_balanced_weighs_rows_by_their_weights(data):
+    X, y, _ = data
+    weight = np.random.default_rng(2).integers(1, 4, len(y))
+    weighted = model(class_weight="balanced").fit(X, y, weight)
+    repeated = model(class_weight="balanced").fit(
+        np.repeat(X, weight, axis=0), np.repeat(y, weight)
+    )
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-7)
 
 
 def test_text_and_gaps():

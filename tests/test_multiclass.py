@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from btnkm import BTNClassifier
 from btnkm.bases import Chebyshev
-from btnkm.core import cp
+from btnkm.core import cp, posterior
 from btnkm.core.gamma import Gamma
 from btnkm.core.levels import LevelFactor
 from btnkm.core.softmax import Softmax, log_sum_exp, pivot
@@ -217,6 +218,35 @@ def test_what_is_predicted_fits_together(fitted):
     assert model.feature_relevance_.shape == (3,)
     assert model.feature_relevance_.sum() == pytest.approx(1.0)
     assert len(model.n_basis_) == 3
+
+
+def test_what_is_predicted_is_what_draws_of_the_weights_say(fitted):
+    model, X, _ = fitted
+    rows, n_draws = X[:40], 3000
+    state = model.posterior_[0]
+    one = copy.copy(model)
+    one.posterior_ = (state,)
+    rng = np.random.default_rng(0)
+    (_, features), *_ = one._row_blocks(one._columns_of(rows))
+    draws = posterior.draw_weights(state, n_draws, rng)
+    x = np.array(state.likelihood.offsets) + np.array(
+        [
+            posterior.evaluate(state, [w[i] for w in draws], features.__getitem__)
+            for i in range(n_draws)
+        ]
+    )
+    p = np.exp(log_softmax(x, axis=2))
+    np.testing.assert_allclose(one.predict_proba(rows), p.mean(axis=0), atol=0.01)
+    _, std = one.decision_function(rows, return_std=True)
+    contrasts = x - x.mean(axis=2, keepdims=True)
+    np.testing.assert_allclose(std, contrasts.std(axis=0), rtol=0.1)
+    joint = posterior.predict_joint(posterior.predict_terms(state), features.__getitem__)
+    mean, variance = one._moments(rows)[:, 0]
+    np.testing.assert_allclose(joint.mean, mean)
+    np.testing.assert_allclose(joint.own + np.sum(joint.root**2, axis=2), variance, rtol=1e-8)
+    width = np.diff(one.predict_proba_interval(rows, 0.9))[..., 0]
+    drawn = np.diff(np.quantile(p, [0.05, 0.95], axis=0), axis=0)[0]
+    assert width.mean() == pytest.approx(drawn.mean(), rel=0.07)
 
 
 def test_the_bound_never_falls(fitted):

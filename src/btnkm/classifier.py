@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy.special import expit, ndtr
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.validation import check_is_fitted
 
 from . import checks
+from .core import posterior
 from .core.densities import Student
 from .core.gamma import Gamma
 from .core.likelihoods import Bernoulli, Gaussian
-from .core.softmax import Softmax
+from .core.softmax import N_POINTS, Softmax
 from .machine import Auto, Machine, Target
 from .predictive import PredictiveDistribution, check_level
 
 Array = np.ndarray
 LIKELIHOODS = ("logistic", "least_squares")
-_INTERVAL_ROWS = 256  # whose probabilities are held at a time, at every point of every start
+_POINT_NUMBERS = 2**22  # probabilities held at a time, of every class at every point of every start
 
 
 class BTNClassifier(ClassifierMixin, Machine):
@@ -36,15 +39,19 @@ class BTNClassifier(ClassifierMixin, Machine):
     ----------
     basis, n_basis, max_rank, n_init, max_iter, tol, warm_sweeps, rank_prior, basis_prior, \
 smoothness, anchored, prune, memory_limit, n_jobs, random_state, callback, verbose
-        As in BTNRegressor, but labels say less than numbers: "auto" is a ``max_rank`` of 8 without
+        As in BTNRegressor, but labels say less than numbers: "auto" is an ``n_basis`` that leaves
+        four rows to every function of all inputs, but at least 4 each; a ``max_rank`` of 8 without
         anchors, 8,000 rows of all starts together (1 to 8 starts), a ``max_iter`` of 32, or 20
         above 10,000 rows, and ``anchored`` from 8 inputs on.
     likelihood : "logistic" or "least_squares", default="logistic"
         "least_squares" regresses the signs of two classes and takes as probability that of a
         positive sign: the classifier of the paper, for comparison. Its probabilities are poor.
     class_weight : "balanced", dict or None, default=None
-        Weight of each class, multiplied with the sample weights; "balanced" makes all classes weigh
-        the same. Probabilities are then those of such a population.
+        How many times more frequent each class shall be taken to be than it is among the rows;
+        "balanced" makes all alike. The model is fitted to the rows as they are, so that a rare
+        class does not seem better known than it is; the log odds are then shifted, and the
+        probabilities are those of such a population. With "least_squares", whose signs have no
+        odds, rows count as often as their class says.
 
     Attributes
     ----------
@@ -66,7 +73,15 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
     True
     """
 
-    _auto = Auto(many_inputs=8, rank=8, rows=8_000, least_starts=1, sweeps=32, sweeps_of_many=20)
+    _auto = Auto(
+        many_inputs=8,
+        rank=8,
+        rows=8_000,
+        least_starts=1,
+        sweeps=32,
+        sweeps_of_many=20,
+        rows_per_function=4,
+    )
 
     def __init__(
         self,
@@ -137,27 +152,48 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
                 f"y must have at least two classes, got 1 class, {classes.tolist()[0]!r}; give "
                 "rows of another."
             )
-        if self.class_weight is not None:
-            by_class = compute_sample_weight(self.class_weight, y)
-            if not np.all(by_class > 0):
-                label = y[[np.argmin(by_class)]].tolist()[0]
-                raise ValueError(
-                    f"class_weight must be positive for every class, got {by_class.min():g} for "
-                    f"{label!r}; leave out its rows instead."
-                )
-            weight = by_class if weight is None else weight * by_class
+        log_odds = np.log(self._class_weights(y, codes, weight))
+        attributes: dict[str, Any] = {"classes_": classes, "_log_odds": log_odds - log_odds.mean()}
         if self.likelihood == "least_squares":
             if len(classes) > 2:
                 raise ValueError(
                     f"likelihood='least_squares' must have two classes, got {len(classes)}; "
                     "leave it out for any number."
                 )
+            if self.class_weight is not None:  # signs have no odds to shift
+                weight = np.exp(log_odds)[codes] * (1.0 if weight is None else weight)
             signs, likelihood, shift, scale = Gaussian().begin(2.0 * codes - 1.0, weight)
-            attributes = {"classes_": classes, "_threshold": -shift / scale}
+            attributes["_threshold"] = -shift / scale
             return Target(signs, weight, likelihood, scale, attributes)
         many = len(classes) if len(classes) > 2 else None
         labels = (Bernoulli() if many is None else Softmax()).begin(codes.astype(float), weight)
-        return Target(labels.target, weight, labels.likelihood, 1.0, {"classes_": classes}, many)
+        return Target(labels.target, weight, labels.likelihood, 1.0, attributes, many)
+
+    def _class_weights(self, y: Array, codes: Array, weight: Array | None) -> Array:
+        """Return the weight of each class: (n_classes,)."""
+        rows = np.bincount(codes, weights=weight)
+        if self.class_weight is None:
+            return np.ones(len(rows))
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            return rows.sum() / (len(rows) * rows)
+        by_row = compute_sample_weight(self.class_weight, y)
+        if not (np.all(by_row > 0) and np.all(np.isfinite(by_row))):
+            wrong = np.argmin(np.where(np.isfinite(by_row), by_row, -np.inf))
+            raise ValueError(
+                f"class_weight must be positive for every class, got {by_row[wrong]:g} for "
+                f"{y[[wrong]].tolist()[0]!r}; leave out its rows instead."
+            )
+        return np.asarray(by_row[np.unique(codes, return_index=True)[1]])
+
+    def _finish(self) -> None:
+        if self.class_weight is None or isinstance(self.likelihood_, Gaussian):
+            return
+        best: Any = self.likelihood_
+        self.likelihood_ = best.shifted(self._log_odds)
+        self.posterior_ = tuple(
+            replace(state, likelihood=likelihood.shifted(self._log_odds))
+            for state, likelihood in zip(self.posterior_, self._likelihoods, strict=True)
+        )
 
     def decision_function(self, X: Any, return_std: bool = False) -> Any:
         """Return the log odds of ``classes_[1]`` and, if asked, how uncertain they are.
@@ -175,20 +211,31 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
             Made from ``predict_proba``: positive where ``predict`` says ``classes_[1]``, or highest
             for the class that it says.
         std : ndarray of the same shape, only if ``return_std``
-            Standard deviation of offset + f over the posterior, the log odds before they are
-            averaged.
+            Standard deviation over the posterior of what ``decision`` would be were f known: of
+            offset + f, less its mean over the classes if they are more than two.
         """
-        means, variances = self._moments(X)
-        log_p = np.log(self._probabilities(means, variances))
-        decision = log_p[1] - log_p[0] if len(log_p) == 2 else (log_p - log_p.mean(axis=0)).T
+        probability = self.predict_proba(X)
+        log_p = np.log(probability)
+        many = len(self.classes_) > 2
+        decision = log_p - log_p.mean(axis=1, keepdims=True) if many else log_p[:, 1] - log_p[:, 0]
         if not return_std:
             return decision
+        if many:
+            offsets = np.array([likelihood.offsets for likelihood in self._likelihoods])
+            stds = [_contrast_std(joints, offsets) for joints in self._joints(X)]
+            return decision, np.concatenate(stds)
+        means, variances = self._moments(X)
         spread = (means + self._offsets()).var(axis=0)
         return decision, np.sqrt(variances.mean(axis=0) + spread)
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class, averaged over the posterior: (n, n_classes)."""
-        return self._probabilities(*self._moments(X)).T
+        check_is_fitted(self)
+        if len(self.classes_) > 2:
+            probability = np.concatenate([p.mean(axis=0) for p in self._points(X)])
+        else:
+            probability = self._of_two(*self._moments(X)).T
+        return np.maximum(probability, np.finfo(float).tiny)
 
     def predict_log_proba(self, X: Any) -> Array:
         """Return the logarithms of ``predict_proba``: (n, n_classes)."""
@@ -208,55 +255,69 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         -------
         ndarray of shape (n, 2), for ``classes_[1]``; of shape (n, n_classes, 2) for more than two
         """
+        check_is_fitted(self)
         levels = check_level(level)
+        if len(self.classes_) > 2:
+            both = [np.quantile(p, levels, axis=0) for p in self._points(X)]
+            return np.moveaxis(np.concatenate(both, axis=1), 0, -1)
         means, variances = self._moments(X)
-        if means.ndim == 3:
-            return self._intervals(means, variances, levels)
         parts = [  # so many degrees of freedom make a normal distribution
             Student(mean, np.maximum(variance, 1e-300), 0.0, 1e9)
             for mean, variance in zip(means + self._offsets(), variances, strict=True)
         ]
         ends = PredictiveDistribution(parts).quantile(levels)
-        if self.likelihood == "least_squares":  # the probability that noise leaves the sign alone
-            noise = self.likelihood_.noise_std
+        if isinstance(self.likelihood_, Gaussian):
+            noise = self.likelihood_.noise_std  # the probability is that it leaves the sign alone
             return np.asarray(ndtr((ends - self._threshold) / noise))
         return np.asarray(expit(ends))
 
-    def _intervals(self, means: Array, variances: Array, levels: list[float]) -> Array:
-        """Return quantiles of the probabilities, (n, K, 2), a few rows at a time."""
-        likelihoods: list[Any] = [state.likelihood for state in self.posterior_]
-        out = np.empty((*means.shape[1:], 2))
-        for start in range(0, means.shape[1], _INTERVAL_ROWS):
-            rows = slice(start, start + _INTERVAL_ROWS)
-            drawn = [
-                p
-                for likelihood, mean, variance in zip(likelihoods, means, variances, strict=True)
-                for p in likelihood.probabilities(mean[rows], variance[rows])
-            ]
-            out[rows] = np.moveaxis(np.quantile(drawn, levels, axis=0), 0, -1)
-        return out
+    def _joints(self, X: Any) -> Iterator[list[posterior.Joint]]:
+        """Yield what each start says of f of all classes, for one block of rows after the other."""
+        columns = self._columns_of(X)
+        terms = [posterior.predict_terms(state) for state in self.posterior_]
+        points = N_POINTS * len(self.classes_) * len(terms)  # numbers of a row, see _points
+        for _, features in self._row_blocks(columns, max(1, _POINT_NUMBERS // points)):
+            yield [posterior.predict_joint(term, features.__getitem__) for term in terms]
+
+    def _points(self, X: Any) -> Iterator[Array]:
+        """Yield the probabilities at points spread over the posterior: (points, n, K) by block."""
+        for joints in self._joints(X):
+            parts = zip(self._likelihoods, joints, strict=True)
+            yield np.concatenate([likelihood.probabilities(*joint) for likelihood, joint in parts])
+
+    @property
+    def _likelihoods(self) -> list[Any]:
+        return [state.likelihood for state in self.posterior_]
 
     def _offsets(self) -> Any:
-        """Return what f departs from in every start: (S, 1), or (S, 1, K) with K classes."""
-        likelihoods: list[Any] = [state.likelihood for state in self.posterior_]
-        if isinstance(likelihoods[0], Gaussian):
+        """Return what f departs from in every start, with two classes: (S, 1)."""
+        if isinstance(self.likelihood_, Gaussian):
             return 0.0
-        if isinstance(likelihoods[0], Softmax):
-            return np.array([[likelihood.offsets] for likelihood in likelihoods])
-        return np.array([[likelihood.offset] for likelihood in likelihoods])
+        return np.array([[likelihood.offset] for likelihood in self._likelihoods])
 
-    def _probabilities(self, means: Array, variances: Array) -> Array:
-        """Return the probability of every class, each to its last digits: (K, n)."""
+    def _of_two(self, means: Array, variances: Array) -> Array:
+        """Return the probabilities of two classes, each to its last digits: (2, n)."""
         parts = []
-        for state, mean, variance in zip(self.posterior_, means, variances, strict=True):
-            if isinstance(state.likelihood, Gaussian):
+        for likelihood, mean, variance in zip(self._likelihoods, means, variances, strict=True):
+            if isinstance(likelihood, Gaussian):
                 signs = [(1.0, self._threshold), (-1.0, -self._threshold)]
                 parts.append(
-                    [
-                        state.likelihood.predictive(sign * mean, variance).cdf(threshold)
-                        for sign, threshold in signs
-                    ]
+                    [likelihood.predictive(sign * mean, variance).cdf(at) for sign, at in signs]
                 )
             else:
-                parts.append(state.likelihood.predictive(mean, variance).probabilities)
-        return np.maximum(np.mean(parts, axis=0), np.finfo(float).tiny)
+                parts.append(likelihood.predictive(mean, variance).probabilities)
+        return np.asarray(np.mean(parts, axis=0))
+
+
+def _contrast_std(joints: list[posterior.Joint], offsets: Array) -> Array:
+    """Return the standard deviation of offset + f less its mean over the classes: (n, K)."""
+    contrasts, variance = [], np.zeros_like(joints[0].mean)
+    for joint, offset in zip(joints, offsets, strict=True):
+        x = joint.mean + offset
+        contrasts.append(x - x.mean(axis=1, keepdims=True))
+        shared = joint.root - joint.root.mean(axis=1, keepdims=True)
+        mean_own = joint.own.mean(axis=1, keepdims=True)
+        count = x.shape[1]
+        own = joint.own * (1.0 - 2.0 / count) + mean_own / count
+        variance = variance + (np.sum(shared**2, axis=2) + own) / len(joints)
+    return np.asarray(np.sqrt(variance + np.var(contrasts, axis=0)))

@@ -30,6 +30,7 @@ from .tables import split_columns
 
 Array = np.ndarray
 _FUNCTIONS, _N_BASIS = 160, (8, 20)  # "auto": functions of all inputs together, and of each
+_FEWEST_FUNCTIONS = 4  # of each where rows are few
 # "auto" where components are anchored: few of them die, as an input that is not used costs nothing
 _ANCHORED_RANK, _ANCHORED_RANK_OF_MANY = 10, 8
 _MANY_ROWS = 10_000
@@ -59,6 +60,14 @@ class Auto(NamedTuple):
     least_starts: int
     sweeps: int  # max_iter up to 10,000 rows
     sweeps_of_many: int  # and above
+    rows_per_function: int = 0  # at least, all inputs together: n_basis is lower if need be
+
+    def n_basis(self, n: int, n_inputs: int) -> int:
+        """Return how many functions an input has."""
+        many = int(np.clip(_FUNCTIONS // n_inputs, *_N_BASIS))
+        if not self.rows_per_function:
+            return many
+        return int(np.clip(n // (self.rows_per_function * n_inputs), _FEWEST_FUNCTIONS, many))
 
 
 class Machine(BaseEstimator):
@@ -159,7 +168,7 @@ class Machine(BaseEstimator):
         target = self._target(y, None if weight is None else weight[used])
         ones = np.ones(len(y)) if target.weight is None else target.weight
 
-        n_basis = self._number("n_basis", int(np.clip(_FUNCTIONS // len(raw), *_N_BASIS)))
+        n_basis = self._number("n_basis", self._auto.n_basis(len(y), len(raw)))
         # many levels are anchored; who wants no anchors gets the rarest of them as one
         many_levels = isinstance(self.anchored, str) or bool(self.anchored)
         columns, codes = fit_columns(raw, names, ones, self.basis, n_basis, many_levels)
@@ -341,11 +350,13 @@ class Machine(BaseEstimator):
         """Which of the network's inputs is the first of the table's: 1 behind the amplitudes."""
         return len(self._bases) - len(self._active)
 
-    def _row_blocks(self, columns: list[Array]) -> Iterator[tuple[slice, list[Any]]]:
-        """Yield blocks of rows with phi and psi of the network's inputs."""
+    def _row_blocks(
+        self, columns: list[Array], most: int = 4096
+    ) -> Iterator[tuple[slice, list[Any]]]:
+        """Yield blocks of up to ``most`` rows with phi and psi of the network's inputs."""
         bases = self._bases
         width = sum(sum(fitting.size_of(basis)) for basis in bases)
-        size = int(np.clip(_PREDICT_NUMBERS // width, 64, 4096))
+        size = min(most, max(_PREDICT_NUMBERS // width, 64))
         for start in range(0, len(columns[0]), size):
             rows = slice(start, start + size)
             yield (

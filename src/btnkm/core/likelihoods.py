@@ -414,6 +414,10 @@ class Bernoulli(Logistic):
         share = float(np.average(y, weights=weight))
         return Begin(y, replace(self, offset=float(np.log(share) - np.log1p(-share))), 0.0, 1.0)
 
+    def shifted(self, log_odds: np.ndarray) -> Bernoulli:
+        """Return the likelihood where class k is exp(log_odds[k]) times as frequent."""
+        return replace(self, offset=self.offset + float(log_odds[1] - log_odds[0]))
+
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> Labels:
         """Return the probabilities of 0 and 1, each to its last digits."""
         x = mean + self.offset

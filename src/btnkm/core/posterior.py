@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,34 @@ def predict_moments(
     assert second is not None
     variance = second - mean**2
     return mean, variance * (variance > 0)  # rounding can take a zero variance below zero
+
+
+class Joint(NamedTuple):
+    """f of K outputs at n rows: Cov[f] = root root^T + diag(own) in each row.
+
+    Outputs share the components, which ``root`` is for; the weights of each are its own.
+    """
+
+    mean: Array  # (n, K)
+    own: Array  # (n, K)
+    root: Array  # (n, K, R)
+
+
+def predict_joint(terms: list[cp.Terms], features_of: FeaturesOf) -> Joint:
+    """Return E[f] and Cov[f] of every row, exact under q; the last mode is the outputs'."""
+    *inputs, output = terms
+    product = cp.expand(_product(inputs, features_of))
+    mean, second = cp.contract(product, output)
+    assert product.second is not None
+    assert second is not None
+    rank = product.mean.shape[1]
+    r, s, _ = cp.pairs(rank)
+    covariance = np.empty((len(mean), rank, rank))
+    covariance[:, r, s] = covariance[:, s, r] = product.second - cp.outer(product.mean)
+    values, vectors = np.linalg.eigh(covariance)
+    root = output.mean @ (vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :])
+    own = second - mean**2 - np.sum(root**2, axis=2)
+    return Joint(mean, np.maximum(own, 0.0), root)
 
 
 def predict_mean(

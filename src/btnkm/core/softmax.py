@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -17,7 +16,7 @@ from .likelihoods import Begin, Rows
 from .special import LOG_2, bent, polya_gamma
 
 Array = Any
-_POINTS = 128  # at which the probabilities of many classes are averaged
+N_POINTS = 128  # at which the probabilities of many classes are averaged
 
 
 @dataclass(frozen=True)
@@ -105,17 +104,29 @@ class Softmax:
 
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> Labels:
         """Return the probabilities of the classes for f ~ N(mean, variance), each (n, K)."""
-        total = np.zeros_like(mean)
-        for p in self.probabilities(mean, variance):
-            total += p
-        return Labels(total.T / _POINTS)
+        return Labels(self.probabilities(mean, variance).mean(axis=0).T)
 
-    def probabilities(self, mean: np.ndarray, variance: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield the probabilities at points spread over f, outputs taken as independent: (n, K)."""
-        x, std = mean + np.array(self.offsets), np.sqrt(variance)
-        for z in normal_points(mean.shape[1]):
-            there = x + std * z
-            yield np.exp(there - log_sum_exp(there))
+    def probabilities(
+        self, mean: np.ndarray, own: np.ndarray, root: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the probabilities at points spread over f, (points, n, K).
+
+        f has this mean and the covariance root root^T + diag(own) in each row.
+        """
+        n_outputs = mean.shape[1]
+        shared = 0 if root is None else root.shape[2]
+        z = normal_points(n_outputs + shared)
+        x: np.ndarray = mean + np.array(self.offsets) + np.sqrt(own) * z[:, None, :n_outputs]
+        if root is not None:
+            x += np.moveaxis(root @ z[:, n_outputs:].T, 2, 0)
+        x -= x.max(axis=2, keepdims=True)
+        np.exp(x, out=x)
+        x /= x.sum(axis=2, keepdims=True)
+        return x
+
+    def shifted(self, log_odds: np.ndarray) -> Softmax:
+        """Return the likelihood where class k is exp(log_odds[k]) times as frequent."""
+        return replace(self, offsets=tuple((np.array(self.offsets) + log_odds).tolist()))
 
     def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return a draw of y for one draw of f at every row."""
@@ -158,5 +169,5 @@ def normal_points(n_outputs: int) -> np.ndarray:
     """Return points spread like standard normal variables, more evenly than draws: (points, K)."""
     from scipy.stats import qmc  # slow to load, and a helper process never asks
 
-    even = qmc.Sobol(n_outputs, rng=np.random.default_rng(0)).random(_POINTS)
+    even = qmc.Sobol(n_outputs, rng=np.random.default_rng(0)).random(N_POINTS)
     return np.asarray(ndtri(np.clip(even, 1e-9, 1.0 - 1e-9)))
