@@ -421,8 +421,8 @@ def test_weights_count_rows_in_what_stands_for_a_gap():
     x, weight = np.array([-1.0, 0.2, 1.0]), np.array([1.0, 1.0, 3.0])
     weighted, repeated = Gapped(Chebyshev()).fit(x, weight), Gapped(Chebyshev())
     repeated.fit(np.repeat(x, weight.astype(int)))
-    np.testing.assert_allclose(weighted.missing_phi_, repeated.missing_phi_, rtol=1e-14)
-    np.testing.assert_allclose(weighted.missing_psi_, repeated.missing_psi_, rtol=1e-14)
+    np.testing.assert_allclose(weighted.average_phi_, repeated.average_phi_, rtol=1e-14)
+    np.testing.assert_allclose(weighted.average_psi_, repeated.average_psi_, rtol=1e-14)
     assert weighted.typical_ == repeated.typical_ == 1.0
 
 

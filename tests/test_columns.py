@@ -243,13 +243,18 @@ def words(n=60, gap=False):
     return word[:, None], y + 0.05 * rng.standard_normal(n)
 
 
-def test_unseen_level_acts_as_missing_where_missing_was_seen():
+def test_unseen_level_is_the_average_of_the_levels_where_missing_was_seen():
     X, y = words(gap=True)
     fitted = model().fit(X, y)
     new = np.array([["zzz"], [None]], dtype=object)
-    known, missing = fitted.predict(new)
-    assert known == missing
+    unseen, missing = fitted.predict(new)
     assert missing == pytest.approx(-4.0, abs=0.3)
+    observed = X[:, 0] != np.array(None)
+    assert unseen == pytest.approx(fitted.predict(X[observed]).mean(), rel=1e-9)
+    _, std = fitted.predict(new, return_std=True)
+    assert std[0] > 5 * std[1]  # any of the levels, which are far apart
+    draws = fitted.sample_y(new, 2000)
+    assert draws[0].std() == pytest.approx(std[0], rel=0.1)
 
 
 def test_unseen_level_acts_as_the_average_where_none_was_missing():

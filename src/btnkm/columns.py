@@ -58,7 +58,7 @@ class Column:
     def encode(self, values: Array) -> Array:
         """Return the coordinates of raw values: (n,) floats, NaN where missing.
 
-        A level never seen is what the basis has for it: missing too, or something else.
+        A level never seen is -1.
         """
         if self.levels is not None:
             names = _level_names(values)
@@ -68,7 +68,7 @@ class Column:
                     "give the column the same type as in fit."
                 )
             codes: dict[Any, float] = {**self.levels, None: np.nan}
-            return np.array([codes.get(v, self.basis.unseen) for v in names], dtype=float)
+            return np.array([codes.get(v, -1.0) for v in names], dtype=float)
         if len(self.knots) == 0:
             return np.full(len(values), np.nan)
         if values.dtype == object:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,8 +23,6 @@ class Levels(Basis):
     saw_missing_ : bool
         Whether ``fit`` saw a missing value; its level is then the last.
     """
-
-    unseen: ClassVar[float] = -1.0
 
     def fit(self, x: np.ndarray, weight: np.ndarray | None = None) -> Self:
         """Count the levels of ``x`` (n,), whose rows count ``weight`` (n,)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,9 +26,10 @@ class Gapped(Basis):
     a gap means "typical" until the data say otherwise; were its other functions 0, shrinking its
     weight would shrink whole products of inputs, which costs accuracy where rows are few. If
     ``fit`` saw none, a NaN later is the training average: phi and psi take their means over the
-    training rows, which integrates the unknown input out of first and second moments alike. If it
-    saw nothing else, the only function is the constant 1. Values outside [-1, 1] are held at the
-    nearer end, for a basis that does not do so itself too.
+    training rows, which integrates the unknown input out of first and second moments alike. So does
+    the code -1 of a categorical basis, a level never seen: it is no gap, and gaps may well differ
+    from it. If ``fit`` saw nothing but gaps, the only function is the constant 1. Values outside
+    [-1, 1] are held at the nearer end, for a basis that does not do so itself too.
 
     Parameters
     ----------
@@ -43,8 +44,8 @@ class Gapped(Basis):
         Whether ``fit`` saw a missing value.
     typical_ : float
         The value whose functions a missing row has.
-    missing_phi_, missing_psi_ : ndarray of shape (M,) and (K,)
-        The rows of phi and psi that stand for a missing value.
+    average_phi_, average_psi_ : ndarray of shape (M,) and (K,)
+        Averages of phi and psi over the observed training rows.
     values_ : ndarray
         A thousand training values at evenly spaced ranks: what ``fill`` draws from.
 
@@ -56,8 +57,6 @@ class Gapped(Basis):
     >>> basis.phi(np.array([0.5, np.nan])).tolist()
     [[0.0, 1.0, 0.5], [1.0, 1.0, -1.0]]
     """
-
-    unseen: ClassVar[float] = np.nan  # a level never seen is a gap
 
     def __init__(self, basis: Basis) -> None:
         self.basis = basis
@@ -77,7 +76,7 @@ class Gapped(Basis):
         self.saw_missing_ = bool(missing.any())
         self.basis_: Basis | None = None
         if missing.all():
-            self.missing_phi_ = self.missing_psi_ = np.ones(1)
+            self.average_phi_ = self.average_psi_ = np.ones(1)
             return self._set(sp.csr_array(np.ones((1, 1))), np.zeros(1), np.ones(1))
         inner = clone(self.basis)
         observed, weight = inner.hold(x[~missing]), weight[~missing]
@@ -89,39 +88,48 @@ class Gapped(Basis):
             self.basis_ = inner.fit(observed)
         self.typical_ = inner.typical(observed, weight)
         self.values_ = _evenly_ranked(observed, weight)
+        self.average_phi_, self.average_psi_ = average_features(inner, observed, weight)
         if not self.saw_missing_:
-            self.missing_phi_, self.missing_psi_ = average_features(inner, observed, weight)
             return self._set(inner.table_, inner.degrees_, inner.constant_)
-        phi, psi = (part[0] for part in inner.features(np.array([self.typical_])))
-        self.missing_phi_, self.missing_psi_ = np.append(1.0, phi), np.append(1.0, psi)
+        self.average_phi_ = np.append(0.0, self.average_phi_)
+        self.average_psi_ = np.append(0.0, self.average_psi_)
+        phi = inner.phi(np.array([self.typical_]))[0]
         degrees, constant = np.append(0, inner.degrees_), np.append(0, inner.constant_)
         return self._set(_bordered(inner.table_, phi), degrees, constant)
 
     def phi(self, x: Array) -> Array:
-        """Return the inner functions, and the missing row's for NaN: (n,) -> (n, M)."""
-        return self._evaluate(x, lambda basis, x: (basis.phi(x),), (self.missing_phi_,))[0]
+        """Return the inner functions, and what stands for a missing value: (n,) -> (n, M)."""
+        return self._evaluate(x, lambda basis, x: (basis.phi(x),), (self.average_phi_,))[0]
 
     def psi(self, x: Array) -> Array:
-        """Return the inner products, and the missing row's for NaN: (n,) -> (n, K)."""
-        return self._evaluate(x, lambda basis, x: (basis.psi(x),), (self.missing_psi_,))[0]
+        """Return the inner products, and what stands for a missing value: (n,) -> (n, K)."""
+        return self._evaluate(x, lambda basis, x: (basis.psi(x),), (self.average_psi_,))[0]
 
     def features(self, x: Array) -> tuple[Array, Array]:
         """Return ``phi(x)`` and ``psi(x)`` from one evaluation of the inner basis."""
-        rows = self.missing_phi_, self.missing_psi_
-        phi, psi = self._evaluate(x, lambda basis, x: basis.features(x), rows)
+        averages = self.average_phi_, self.average_psi_
+        phi, psi = self._evaluate(x, lambda basis, x: basis.features(x), averages)
         return phi, psi
 
     def unknown(self, x: np.ndarray) -> np.ndarray:
-        """Tell which values stand for the training average: gaps, where ``fit`` saw none."""
-        return np.zeros(len(x), dtype=bool) if self.saw_missing_ else np.isnan(x)
+        """Tell which values stand for the training average.
+
+        Levels never seen, and gaps where ``fit`` saw none.
+        """
+        if self.basis_ is None:
+            return np.zeros_like(x, dtype=bool)
+        xp = array_namespace(x)
+        never = xp.zeros_like(x, dtype=xp.bool)
+        if isinstance(self.basis_, Categorical):
+            never = x < 0.0
+        return never if self.saw_missing_ else never | xp.isnan(x)
 
     def fill(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return x with draws from the training values in place of gaps.
+        """Return x with draws from the training values in place of what is not known.
 
-        For a basis that saw none in ``fit``: a draw of f at one row needs one value of the input,
-        the average would hide its spread.
+        A draw of f at one row needs one value of the input, the average would hide its spread.
         """
-        missing = np.isnan(x)
+        missing = self.unknown(x)
         filled = x.copy()
         filled[missing] = rng.choice(self.values_, size=int(missing.sum()))
         return filled
@@ -130,12 +138,12 @@ class Gapped(Basis):
         self,
         x: Array,
         evaluate: Callable[[Basis, Array], tuple[Array, ...]],
-        rows: tuple[np.ndarray, ...],
+        averages: tuple[np.ndarray, ...],
     ) -> tuple[Array, ...]:
-        """Evaluate the inner basis at x, then put ``rows`` where x is NaN."""
+        """Evaluate the inner basis at x, then put ``averages`` where x is not known."""
         xp = array_namespace(x)
         if self.basis_ is None:
-            return tuple(xp.ones_like(x)[:, None] for _ in rows)
+            return tuple(xp.ones_like(x)[:, None] for _ in averages)
         missing = xp.isnan(x)
         filled = xp.where(missing, xp.full_like(x, self.typical_), x)
         held = self.basis_.hold(filled)
@@ -143,14 +151,15 @@ class Gapped(Basis):
             held.flags.writeable = False  # a phi of the user's must not write into it
         inner = evaluate(self.basis_, held)
         if self.saw_missing_:  # the typical value filled in has given all other coordinates
-            return tuple(
+            inner = tuple(
                 xp.concat([xp.astype(missing, a.dtype)[:, None], a], axis=1) for a in inner
             )
-        if not bool(xp.any(missing)):
+        unknown = self.unknown(x)
+        if not bool(xp.any(unknown)):
             return inner
         return tuple(
-            xp.where(missing[:, None], xp.asarray(row, dtype=a.dtype, device=device(a)), a)
-            for a, row in zip(inner, rows, strict=True)
+            xp.where(unknown[:, None], xp.asarray(row, dtype=a.dtype, device=device(a)), a)
+            for a, row in zip(inner, averages, strict=True)
         )
 
 
