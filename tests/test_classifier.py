@@ -245,6 +245,26 @@ def test_balanced_weighs_rows_by_their_weights(data):
     np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-7)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "labels"), [("Int64", [0, 1]), ("boolean", [False, True]), ("string", ["0", "1"])]
+)
+def test_labels_of_nullable_types_stay_what_they_are(data, dtype, labels):
+    X, y, _ = data
+    series = pd.Series(np.array(labels, dtype=object)[y], dtype=dtype)
+    classes = model(max_iter=5).fit(X, series).classes_.tolist()
+    assert classes == labels
+    assert [type(v) for v in classes] == [type(v) for v in labels]
+    series[3] = pd.NA
+    with pytest.raises(ValueError, match="missing|NaN"):
+        model().fit(X, series)
+
+
+def test_nothing_found_is_said():
+    rng = np.random.default_rng(0)
+    with pytest.warns(UserWarning, match="no input was found to have an effect"):
+        model().fit(rng.uniform(-1, 1, (300, 3)), rng.integers(0, 2, 300))
+
+
 def test_text_and_gaps():
     X, y, _ = draw(500)
     rng = np.random.default_rng(4)

@@ -23,7 +23,7 @@ RNG = np.random.default_rng(0)
 TARGETS = {
     "gaussian": (Gaussian(), 5 + 3 * RNG.standard_normal(300)),
     "student_t": (StudentT(), RNG.standard_t(3, 300)),
-    "student_t, held": (StudentT(5.0, learn_dof=False), RNG.standard_t(3, 300)),
+    "student_t, held": (StudentT(5.0), RNG.standard_t(3, 300)),
     "student_t, normal": (StudentT(), RNG.standard_normal(300)),
     "counts": (NegativeBinomial(), RNG.negative_binomial(2, 0.3, 300)),
     "counts, held": (NegativeBinomial(2.0), RNG.negative_binomial(2, 0.3, 300)),
@@ -36,6 +36,38 @@ TARGETS = {
 @pytest.mark.parametrize("case", TARGETS.values(), ids=TARGETS)
 def test_conformance(case):
     check_likelihood(*case)
+
+
+@pytest.mark.parametrize("wrong", ["gaussian", StudentT, 3])
+def test_conformance_wants_an_object(wrong):
+    with pytest.raises(TypeError, match="such as StudentT"):
+        check_likelihood(wrong, np.arange(100.0))
+
+
+@pytest.mark.parametrize("y", [np.arange(10.0), np.ones((100, 2)), 3.0])
+def test_conformance_wants_rows(y):
+    with pytest.raises(ValueError, match="n >= 50"):
+        check_likelihood(Gaussian(), y)
+
+
+def test_likelihoods_show_what_a_user_gives():
+    shown = [repr(v) for v in (Gaussian(), StudentT(5.0), NegativeBinomial(), StudentT())]
+    expected = ["Gaussian()", "StudentT(dof=5.0)", "NegativeBinomial(size=None)"]
+    assert shown == [*expected, "StudentT(dof=None)"]
+
+
+def test_a_fitted_likelihood_holds_what_it_found():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, (300, 1))
+    y = X[:, 0] + 0.3 * rng.standard_t(4, 300)
+    found = BTNRegressor(likelihood="student_t", **SMALL).fit(X, y).likelihood_
+    again = BTNRegressor(likelihood=found, **SMALL).fit(X, 2.0 * y).likelihood_
+    assert again.dof == found.dof
+
+
+class ForgetsTheSpread(Gaussian):
+    def predictive(self, mean, variance):
+        return super().predictive(mean, 0.0 * variance)
 
 
 class WrongPull(NegativeBinomial):
@@ -82,6 +114,7 @@ class Unlearned(StudentT):
     ("wrong", "name", "message"),
     [
         (WrongPull(), "counts", "pulls must be"),
+        (ForgetsTheSpread(), "gaussian", "draws must follow"),
         (WrongWeight(), "student_t", "must be the slope"),
         (TooHigh(), "gaussian", "must not exceed"),
         (TooLow(), "student_t", "where f is known"),
@@ -160,7 +193,7 @@ def test_degrees_of_freedom_are_learned_or_held():
     assert 3 < model.likelihood_.dof < 6
     assert 1 / np.sqrt(model.likelihood_.scale) * model._y_scale == pytest.approx(0.3, rel=0.1)
     assert model.noise_std_ == pytest.approx(0.3 * np.sqrt(2), rel=0.25)
-    held = BTNRegressor(likelihood=StudentT(7.0, learn_dof=False), **SMALL).fit(X, y)
+    held = BTNRegressor(likelihood=StudentT(7.0), **SMALL).fit(X, y)
     assert held.likelihood_.dof == 7.0
     y = X[:, 0] + 0.3 * rng.standard_normal(2000)
     assert BTNRegressor(likelihood="student_t", **SMALL).fit(X, y).likelihood_.dof > 20

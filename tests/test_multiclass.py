@@ -289,6 +289,7 @@ def test_weights_gaps_text_and_blocks():
     np.testing.assert_allclose(low.lower_bound_, model.lower_bound_, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:no input was found")  # there is nothing to find
 def test_balanced_classes_weigh_the_same():
     rng = np.random.default_rng(6)
     X = rng.standard_normal((600, 2))

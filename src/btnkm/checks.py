@@ -88,8 +88,14 @@ def _column(name: str, y: Any) -> Array:
 
 def check_labels(name: str, y: Any) -> Array:
     """Return y as an array of labels, or say what is wrong with it; ``name`` is the estimator's."""
+    gaps = False
+    if hasattr(y, "hasnans"):  # a pandas Series: nullable integers would become floats
+        gaps, y = (
+            bool(y.hasnans),
+            y.astype(object).to_numpy() if y.hasnans else np.array(y.tolist()),
+        )
     y = _column(name, y)
-    if y.dtype.kind == "O" and any(v is None or v != v for v in y.tolist()):
+    if gaps or (y.dtype.kind == "O" and any(v is None or v != v for v in y.tolist())):
         raise ValueError("y must have a label in every row, got missing ones; leave them out.")
     if y.dtype.kind == "O":
         text = [isinstance(v, str | bytes) for v in y.tolist()]

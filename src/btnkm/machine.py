@@ -35,6 +35,8 @@ _FEWEST_FUNCTIONS = 4  # of each where rows are few
 _ANCHORED_RANK, _ANCHORED_RANK_OF_MANY = 10, 8
 _MANY_ROWS = 10_000
 _MOST_STARTS = 8
+_NOTHING = 0.02  # variance of f, where that of y is one, under which nothing is said to be found
+_LOOK_AT = 1000  # training rows, about, for it
 _DRAWS = 16  # posterior draws of each start behind feature_relevance_
 _PREDICT_NUMBERS = 2**22  # features held at a time in prediction
 _MAX_SMOOTHNESS = 20.0  # (1 + m)^(-2 smoothness) is still far from underflow for m in the hundreds
@@ -205,7 +207,22 @@ class Machine(BaseEstimator):
             setattr(self, name, value)
         self._set_results(result, seeds)
         self._finish()
+        if np.ptp(target.y) > 0:
+            self._warn_of_nothing([column[:: -(-len(y) // _LOOK_AT)] for column in codes])
         return self
+
+    def _warn_of_nothing(self, columns: list[Array]) -> None:
+        """Say so if E[f] is nearly the same in all these rows."""
+        means = self._means_at(columns).mean(axis=0)
+        if np.max(np.var(means, axis=0)) < _NOTHING:
+            warnings.warn(
+                "no input was found to have an effect: the prediction is nearly the same in all "
+                f"rows. If there should be one, the rows may be too few for {len(self._active)} "
+                "input(s), or the basis unable to follow it: leave out inputs, give rows, change "
+                "the basis.",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def _check_parameters(self) -> None:
         """Raise one clear sentence for a parameter that cannot be."""
@@ -366,19 +383,23 @@ class Machine(BaseEstimator):
 
     def _means(self, X: Any) -> Array:
         """Return E[f] of every start and row: (S, n)."""
-        (means,) = self._predict(X, lambda *args: (posterior.predict_mean(*args),), 1)
+        return self._means_at(self._columns_of(X))
+
+    def _means_at(self, columns: list[Array]) -> Array:
+        (means,) = self._predict(columns, lambda *args: (posterior.predict_mean(*args),), 1)
         return means
 
     def _moments(self, X: Any) -> Array:
         """Return E[f] and Var[f] of every start and row: (2, S, n)."""
-        return self._predict(X, posterior.predict_moments, 2)
+        return self._predict(self._columns_of(X), posterior.predict_moments, 2)
 
-    def _predict(self, X: Any, function: Callable[..., tuple[Array, ...]], count: int) -> Array:
+    def _predict(
+        self, columns: list[Array], function: Callable[..., tuple[Array, ...]], count: int
+    ) -> Array:
         """Return what ``function(terms, features, output)`` says of every start and row.
 
         An array of shape (count, S, n), or (count, S, n, K) with K outputs.
         """
-        columns = self._columns_of(X)
         terms = [posterior.predict_terms(state) for state in self.posterior_]
         output = self.posterior_[0].output
         outputs = () if output is None else (len(self.posterior_[0].modes[output].keep),)

@@ -48,6 +48,11 @@ class PredictiveDistribution:
             self.noise_std = scale * np.sqrt(noise)
             self.std = scale * np.sqrt(spread + noise)
 
+    def __repr__(self) -> str:
+        """Say how many points, and of what kind."""
+        kind = "counts" if self.discrete else "numbers"
+        return f"PredictiveDistribution of {kind} at {len(self)} points, {len(self._parts)} starts"
+
     def __len__(self) -> int:
         """Return the number of points."""
         return len(self.mean)

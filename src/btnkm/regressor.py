@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 from . import checks
 from .core import posterior
 from .core.gamma import Gamma
-from .core.likelihoods import LIKELIHOODS, Gaussian, Likelihood
+from .core.likelihoods import LIKELIHOODS, Likelihood
 from .machine import Auto, Machine, Target
 from .predictive import PredictiveDistribution
 
 Array = np.ndarray
-_NOTHING = 0.02  # share of the variance of y under which nothing is said to be found
 
 
 class BTNRegressor(RegressorMixin, Machine):
@@ -42,7 +40,7 @@ class BTNRegressor(RegressorMixin, Machine):
     likelihood : "gaussian", "student_t", "negative_binomial" or Likelihood, default="gaussian"
         What y is around f. "student_t" shrugs off outliers (degrees of freedom are learned).
         "negative_binomial" is for counts, with f the logarithm of the rate up to a constant and the
-        scatter learned. ``likelihoods.StudentT(dof, learn_dof=False)`` and
+        scatter learned. ``likelihoods.StudentT(dof)`` and
         ``likelihoods.NegativeBinomial(size)`` hold what they are given.
     n_basis : int or "auto", default="auto"
         Most smooth functions per input, for bases given by name. A column never gets more than it
@@ -207,15 +205,6 @@ class BTNRegressor(RegressorMixin, Machine):
     def _finish(self) -> None:
         noise = [state.likelihood.noise_std**2 for state in self.posterior_]
         self.noise_std_ = float(self._y_scale * np.sqrt(np.mean(noise)))
-        found = 1.0 - (self.noise_std_ / self._y_scale) ** 2
-        if isinstance(self.likelihood_, Gaussian) and found < _NOTHING:
-            warnings.warn(
-                "no input was found to have an effect: the prediction is nearly the mean of y. If "
-                f"there should be one, the rows may be too few for {len(self._active)} input(s), "
-                "or the basis unable to follow it: leave out inputs, give rows, change the basis.",
-                UserWarning,
-                stacklevel=3,
-            )
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return the mean of y at each row and, if asked, its standard deviation, noise included.

@@ -12,6 +12,7 @@ from .core.likelihoods import Likelihood
 
 Array = np.ndarray
 _PRIOR = Gamma(1e-3, 1e-3)
+_LEAST_ROWS = 50
 
 
 def check_likelihood(likelihood: Likelihood, y: Any, *, seed: int = 0) -> None:
@@ -40,6 +41,14 @@ def check_likelihood(likelihood: Likelihood, y: Any, *, seed: int = 0) -> None:
     >>> from btnkm.testing import check_likelihood
     >>> check_likelihood(StudentT(), np.random.default_rng(0).standard_t(3, 300))
     """
+    if isinstance(likelihood, str | type) or not hasattr(likelihood, "begin"):
+        raise TypeError(
+            f"likelihood must be an object such as StudentT(), got {likelihood!r}; make one."
+        )
+    if np.ndim(y) != 1 or len(y) < _LEAST_ROWS:
+        raise ValueError(
+            f"y must have shape (n,) with n >= {_LEAST_ROWS}, got shape {np.shape(y)}; draw more."
+        )
     rng = np.random.default_rng(seed)
     target, begun, shift, scale = likelihood.begin(np.asarray(y, dtype=float), None)
     _must(len(target) == len(y), "begin must return one target per row")
@@ -143,9 +152,14 @@ def _check_weights(likelihood: Likelihood, y: Array, mean: Array, rng: np.random
 
 
 def _check_draws(likelihood: Likelihood, mean: Array, rng: np.random.Generator) -> None:
-    f = np.repeat(mean[:5], 4000)
-    drawn = likelihood.draw(f, rng)
-    distribution = likelihood.predictive(f, np.zeros(len(f)))
+    for variance in (0.0, 0.5):
+        centre = np.repeat(mean[:5], 4000)
+        f = centre + np.sqrt(variance) * rng.standard_normal(len(centre))
+        drawn = likelihood.draw(f, rng)
+        _check_follow(likelihood.predictive(centre, np.full(len(centre), variance)), drawn)
+
+
+def _check_follow(distribution: Any, drawn: Array) -> None:
     below, strictly = (distribution.cdf(at).reshape(5, -1) for at in (drawn, drawn - 1e-9))
     # with F the distribution function: P(F(Y) <= q) is at most q, P(F(Y-) < q) at least
     for level in (0.1, 0.5, 0.9):

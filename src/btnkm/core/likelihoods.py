@@ -46,8 +46,9 @@ from .special import (
 
 Array = Any
 WARM_NOISE = 0.01  # noise variance held in the warm phase, in units of var(y)
-_DOF_RANGE = 2.1, 1000.0  # where degrees of freedom are learned
+_FIRST_DOF, _DOF_RANGE = 4.0, (2.1, 1000.0)  # of degrees of freedom that are learned
 _LEAST_DOF = 0.2
+_WELL_KNOWN = 250.0  # shape of q(tau) from which tau is taken for known in a predictive density
 _MOST_COUNTS = 1e9  # beyond, the bound is lost in rounding
 
 
@@ -127,8 +128,8 @@ class Gaussian:
     of_labels: ClassVar[bool] = False
     worth: ClassVar[float] = 1.0
     gentle: ClassVar[float] = 3.0
-    noise: Gamma = Gamma(1.0, WARM_NOISE)
-    error: float = np.nan
+    noise: Gamma = field(default=Gamma(1.0, WARM_NOISE), repr=False)
+    error: float = field(default=np.nan, repr=False)
 
     @property
     def scale(self) -> float:
@@ -193,18 +194,20 @@ class StudentT:
 
     Parameters
     ----------
-    dof : float, default=4.0
-        Degrees of freedom, to begin with if they are learned.
-    learn_dof : bool, default=True
-        Whether they move to where the bound is highest, between 2.1 and 1000: below 2 there is no
-        standard deviation.
+    dof : float or None, default=None
+        Degrees of freedom. None learns them, from 2.1 (up to 2 there is no standard deviation) to
+        1000, beginning at 4.
 
     Attributes
     ----------
+    learn_dof : bool
+        Whether ``begin`` was given none.
     noise : Gamma
         q(tau).
     sums : tuple of float
         Sums over rows of E[u] E[(y - f)^2], E[log u], E[u] and the entropy of q(u).
+    sums_dof : float
+        The degrees of freedom of which the sums were made.
     """
 
     fixed: ClassVar[bool] = False
@@ -212,10 +215,11 @@ class StudentT:
     of_labels: ClassVar[bool] = False
     worth: ClassVar[float] = 1.0
     gentle: ClassVar[float] = 3.0
-    dof: float = 4.0
-    learn_dof: bool = True
-    noise: Gamma = field(default=Gamma(1.0, 1.0), kw_only=True)
-    sums: tuple[float, ...] = field(default=(np.nan,) * 4, kw_only=True)
+    dof: float | None = None
+    learn_dof: bool = field(default=True, kw_only=True, repr=False)
+    noise: Gamma = field(default=Gamma(1.0, 1.0), kw_only=True, repr=False)
+    sums: tuple[float, ...] = field(default=(np.nan,) * 4, kw_only=True, repr=False)
+    sums_dof: float = field(default=np.nan, kw_only=True, repr=False)
 
     @property
     def scale(self) -> float:
@@ -225,22 +229,25 @@ class StudentT:
     @property
     def noise_std(self) -> float:
         """Standard deviation of e; infinite where dof are 2 or fewer."""
+        assert self.dof is not None
         if self.dof <= 2.0:
             return np.inf
-        return float(np.sqrt(self.dof / (self.dof - 2.0) / self.noise.mean))
+        variance = noise_variance(self.noise.shape, self.noise.rate)
+        return float(np.sqrt(self.dof / (self.dof - 2.0) * variance))
 
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
         """Centre y on its median; three in four rows are within 1.15 units of it."""
-        check_positive("dof", self.dof)
-        if self.dof < _LEAST_DOF:
+        dof = _FIRST_DOF if self.dof is None else self.dof
+        check_positive("dof", dof)
+        if dof < _LEAST_DOF:
             raise ValueError(
-                f"dof must be at least {_LEAST_DOF:g}, got {self.dof!r}; no density is that heavy."
+                f"dof must be at least {_LEAST_DOF:g}, got {dof!r}; no density is that heavy."
             )
         weight = np.ones(len(y)) if weight is None else weight
         centre = weighted_quantile(y, weight, 0.5)
         scale = weighted_quantile(np.abs(y - centre), weight, 0.75) / 1.15
         scale = scale or mean_and_scale(y, weight)[1]
-        begun = replace(self, noise=Gamma(1.0, 1.0))
+        begun = replace(self, dof=float(dof), learn_dof=self.dof is None, noise=Gamma(1.0, 1.0))
         return Begin((y - centre) / scale, begun, centre, scale)
 
     def rows(self, y: Array, s: Array | None, mean: Array, square: Array) -> Rows:
@@ -248,6 +255,7 @@ class StudentT:
         xp = array_namespace(mean)
         s = xp.ones_like(mean) if s is None else s
         error = xp.clip(y * y - 2.0 * y * mean + square, 0.0)
+        assert self.dof is not None
         shape = 0.5 * (self.dof + 1.0)
         rate = 0.5 * (self.dof + self.scale * error)
         u, log_rate = shape / rate, xp.log(rate)
@@ -264,6 +272,7 @@ class StudentT:
         """Return degrees of freedom here and to either side, from which ``propose`` steps."""
         if not self.learn_dof:
             return ()
+        assert self.dof is not None
         return tuple(self.dof * float(np.exp(step)) for step in (-LOG_STEP, 0.0, LOG_STEP))
 
     def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> StudentT:
@@ -281,7 +290,9 @@ class StudentT:
                 rising = np.log(half) - digamma(half) > excess
                 low, high = (middle, high) if rising else (low, middle)
             dof = float(np.exp(0.5 * (low + high)))
-        return replace(self, dof=dof, noise=noise, sums=(error, log_u, u, entropy))
+        sums = error, log_u, u, entropy
+        assert self.dof is not None
+        return replace(self, dof=dof, noise=noise, sums=sums, sums_dof=self.dof)
 
     def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:
         """Return what ``rows`` would, for noise that is held as low as in a Gaussian warm phase."""
@@ -295,28 +306,35 @@ class StudentT:
         rate = self.noise.rate * n / max(float(sums[2]), np.finfo(float).tiny)
         dof = self.dof
         if self.learn_dof:
-            dof = float(np.clip(dof * np.exp(newton_step(*sums[4:])), *_DOF_RANGE))
+            dof = float(np.clip(self.sums_dof * np.exp(newton_step(*sums[4:])), *_DOF_RANGE))
         return replace(self, dof=dof, noise=Gamma(self.noise.shape, rate))
 
     def terms(self, n: float, prior: Gamma) -> dict[str, float]:
         """Return E log p(y | f, u, tau) - KL(q(u) || p(u)) over rows, and -KL(q(tau) || p(tau))."""
         error, log_u, u, entropy = self.sums
+        assert self.dof is not None
         tau, half = self.noise, 0.5 * self.dof
         likelihood = 0.5 * (n * float(tau.log_mean - LOG_2PI) + log_u - float(tau.mean) * error)
         local = n * float(half * np.log(half) - gammaln(half)) + (half - 1.0) * log_u - half * u
         return {"likelihood": likelihood + local + entropy, "noise": -float(tau.kl(prior))}
 
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> NormalMixture:
-        """Return the distribution of y for f ~ N(mean, variance): normals over a grid of u."""
+        """Return the distribution of y for f ~ N(mean, variance): normals over u and tau."""
+        assert self.dof is not None
         half = 0.5 * self.dof
         ends = np.log(gammaincinv(half, [1e-12, 1.0 - 1e-12]) / half)
         log_u = np.linspace(float(ends[0]), float(ends[1]), 49)
         density = np.exp(half * (log_u - ends[0]) - half * (np.exp(log_u) - np.exp(ends[0])))
-        noise = np.exp(-log_u) * self.noise.rate / self.noise.shape
-        return NormalMixture(mean, variance, noise, density / density.sum(), self.noise_std**2)
+        shape, rate = float(self.noise.shape), float(self.noise.rate)
+        count = 1 if shape > _WELL_KNOWN else 5
+        tau = gammaincinv(shape, (np.arange(count) + 0.5) / count) / rate
+        noise = (np.exp(-log_u)[:, None] / tau).ravel()
+        weights = np.repeat(density / density.sum(), count) / count
+        return NormalMixture(mean, variance, noise, weights, self.noise_std**2)
 
     def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return a draw of y for one draw of f at every row."""
+        assert self.dof is not None
         precision = rng.gamma(self.noise.shape, 1.0 / self.noise.rate)
         return np.asarray(f + rng.standard_t(self.dof, len(f)) / np.sqrt(precision))
 
@@ -348,8 +366,8 @@ class Logistic:
     gentle: ClassVar[float] = 1.5  # more would outweigh rows that say so little
     scale: ClassVar[float] = 1.0
     noise_std: ClassVar[float] = np.nan
-    offset: float = field(default=0.0, kw_only=True)
-    value: float = field(default=np.nan, kw_only=True)
+    offset: float = field(default=0.0, kw_only=True, repr=False)
+    value: float = field(default=np.nan, kw_only=True, repr=False)
 
     def trials(self, y: Array) -> Array:
         """Return b of each row."""
@@ -446,11 +464,14 @@ class NegativeBinomial(Logistic):
     The bound of a row is more curved than the truth where mean and size are far apart, by
     (mean + size) / (2 size |log(mean / size)|) for large means. f then seems better known than it
     is; the scatter of y around it, which is most of a prediction's, is not touched by that.
+
+    The variance is never below the mean: where counts scatter less than a Poisson distribution,
+    intervals are too wide, and "gaussian" may serve better.
     """
 
     size: float | None = None
-    learn_size: bool = field(default=True, kw_only=True)
-    limits: tuple[float, float] = field(default=(0.0, np.inf), kw_only=True)  # of a learned size
+    learn_size: bool = field(default=True, kw_only=True, repr=False)  # begin was given none
+    limits: tuple[float, float] = field(default=(0.0, np.inf), kw_only=True, repr=False)  # of it
 
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
         """Take y as it is, and as offset what gives the mean count at f = 0."""

@@ -44,7 +44,7 @@ class Softmax:
     scale: ClassVar[float] = 1.0
     noise_std: ClassVar[float] = np.nan
     offsets: tuple[float, ...] = ()
-    value: float = field(default=np.nan, kw_only=True)
+    value: float = field(default=np.nan, kw_only=True, repr=False)
 
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
         """Take classes 0, 1, .. as they are, and the logarithms of their shares as offsets."""
