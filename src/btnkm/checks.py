@@ -88,15 +88,15 @@ def _column(name: str, y: Any) -> Array:
 
 def check_labels(name: str, y: Any) -> Array:
     """Return y as an array of labels, or say what is wrong with it; ``name`` is the estimator's."""
-    gaps = False
-    if hasattr(y, "hasnans"):  # a pandas Series: nullable integers would become floats
-        gaps, y = (
-            bool(y.hasnans),
-            y.astype(object).to_numpy() if y.hasnans else np.array(y.tolist()),
-        )
+    missing = "y must have a label in every row, got missing ones; leave them out."
+    if hasattr(y, "hasnans"):  # a pandas Series
+        if y.hasnans:
+            raise ValueError(missing)
+        if y.dtype.kind in "biu":  # nullable ones would become floats
+            y = np.array(y.tolist())
     y = _column(name, y)
-    if gaps or (y.dtype.kind == "O" and any(v is None or v != v for v in y.tolist())):
-        raise ValueError("y must have a label in every row, got missing ones; leave them out.")
+    if y.dtype.kind == "O" and any(v is None or v != v for v in y.tolist()):
+        raise ValueError(missing)
     if y.dtype.kind == "O":
         text = [isinstance(v, str | bytes) for v in y.tolist()]
         if any(text) and not all(text):
