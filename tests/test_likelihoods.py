@@ -44,9 +44,9 @@ def test_conformance_wants_an_object(wrong):
         check_likelihood(wrong, np.arange(100.0))
 
 
-@pytest.mark.parametrize("y", [np.arange(10.0), np.ones((100, 2)), 3.0])
+@pytest.mark.parametrize("y", [np.arange(99.0), np.ones((200, 2)), 3.0])
 def test_conformance_wants_rows(y):
-    with pytest.raises(ValueError, match="n >= 50"):
+    with pytest.raises(ValueError, match="n >= 100"):
         check_likelihood(Gaussian(), y)
 
 

@@ -89,11 +89,12 @@ def _column(name: str, y: Any) -> Array:
 def check_labels(name: str, y: Any) -> Array:
     """Return y as an array of labels, or say what is wrong with it; ``name`` is the estimator's."""
     missing = "y must have a label in every row, got missing ones; leave them out."
-    if hasattr(y, "hasnans"):  # a pandas Series
-        if y.hasnans:
-            raise ValueError(missing)
-        if y.dtype.kind in "biu":  # nullable ones would become floats
-            y = np.array(y.tolist())
+    if hasattr(y, "isna") and np.any(y.isna().to_numpy() if hasattr(y, "iloc") else y.isna()):
+        raise ValueError(missing)
+    frame = y.iloc[:, 0] if getattr(y, "ndim", 1) == 2 and hasattr(y, "iloc") else y
+    plain = getattr(getattr(frame, "dtype", None), "numpy_dtype", None)
+    if plain is not None and plain.kind in "biuf" and np.size(y) == len(y):
+        y = frame.to_numpy(dtype=plain)  # a nullable type would become floats
     y = _column(name, y)
     if y.dtype.kind == "O" and any(v is None or v != v for v in y.tolist()):
         raise ValueError(missing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +17,15 @@ from .core import posterior
 from .core.densities import Student
 from .core.gamma import Gamma
 from .core.likelihoods import Bernoulli, Gaussian
-from .core.softmax import N_POINTS, Softmax
+from .core.softmax import Softmax
 from .machine import Auto, Machine, Target
 from .predictive import PredictiveDistribution, check_level
 
 Array = np.ndarray
 LIKELIHOODS = ("logistic", "least_squares")
+# points of each start at which the probabilities of many classes are averaged, or their quantiles
+# taken
+_PROBABILITY_POINTS, _INTERVAL_POINTS = 128, 1024
 _POINT_NUMBERS = 2**22  # probabilities held at a time, of every class at every point of every start
 
 
@@ -136,6 +139,14 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
                 f"{self.likelihood!r}; leave it out for 'logistic'."
             )
 
+        weight = self.class_weight
+        named = isinstance(weight, str) and weight == "balanced"
+        if not (weight is None or named or isinstance(weight, Mapping)):
+            raise ValueError(
+                f"class_weight must be None, 'balanced' or a dict from class to weight, got "
+                f"{weight!r}; leave it out for none."
+            )
+
     def _check_y(self, y: Any) -> Array:
         return checks.check_labels(type(self).__name__, y)
 
@@ -152,8 +163,11 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
                 f"y must have at least two classes, got 1 class, {classes.tolist()[0]!r}; give "
                 "rows of another."
             )
-        log_odds = np.log(self._class_weights(y, codes, weight))
-        attributes: dict[str, Any] = {"classes_": classes, "_log_odds": log_odds - log_odds.mean()}
+        log_weights = np.log(self._class_weights(y, codes, weight))
+        attributes: dict[str, Any] = {
+            "classes_": classes,
+            "_log_weights": log_weights - log_weights.mean(),
+        }
         if self.likelihood == "least_squares":
             if len(classes) > 2:
                 raise ValueError(
@@ -161,7 +175,7 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
                     "leave it out for any number."
                 )
             if self.class_weight is not None:  # signs have no odds to shift
-                weight = np.exp(log_odds)[codes] * (1.0 if weight is None else weight)
+                weight = np.exp(log_weights)[codes] * (1.0 if weight is None else weight)
             signs, likelihood, shift, scale = Gaussian().begin(2.0 * codes - 1.0, weight)
             attributes["_threshold"] = -shift / scale
             return Target(signs, weight, likelihood, scale, attributes)
@@ -189,9 +203,9 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         if self.class_weight is None or isinstance(self.likelihood_, Gaussian):
             return
         best: Any = self.likelihood_
-        self.likelihood_ = best.shifted(self._log_odds)
+        self.likelihood_ = best.shifted(self._log_weights)
         self.posterior_ = tuple(
-            replace(state, likelihood=likelihood.shifted(self._log_odds))
+            replace(state, likelihood=likelihood.shifted(self._log_weights))
             for state, likelihood in zip(self.posterior_, self._likelihoods, strict=True)
         )
 
@@ -214,28 +228,33 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
             Standard deviation over the posterior of what ``decision`` would be were f known: of
             offset + f, less its mean over the classes if they are more than two.
         """
-        probability = self.predict_proba(X)
-        log_p = np.log(probability)
-        many = len(self.classes_) > 2
-        decision = log_p - log_p.mean(axis=1, keepdims=True) if many else log_p[:, 1] - log_p[:, 0]
-        if not return_std:
-            return decision
-        if many:
-            offsets = np.array([likelihood.offsets for likelihood in self._likelihoods])
-            stds = [_contrast_std(joints, offsets) for joints in self._joints(X)]
-            return decision, np.concatenate(stds)
-        means, variances = self._moments(X)
-        spread = (means + self._offsets()).var(axis=0)
-        return decision, np.sqrt(variances.mean(axis=0) + spread)
+        check_is_fitted(self)
+        if len(self.classes_) > 2:
+            log_p = self.predict_log_proba(X)
+            decision = log_p - log_p.mean(axis=1, keepdims=True)
+            if not return_std:
+                return decision
+            columns = self._columns_of(X)
+            means, variances = self._predict(columns, posterior.predict_contrasts, 2)
+            offsets = np.array([[likelihood.offsets] for likelihood in self._likelihoods])
+            means += offsets - offsets.mean(axis=2, keepdims=True)
+        else:
+            means, variances = self._moments(X)
+            log_p = np.log(self._of_two(means, variances))
+            decision = log_p[1] - log_p[0]
+            if not return_std:
+                return decision
+            means = means + self._offsets()
+        return decision, np.sqrt(variances.mean(axis=0) + means.var(axis=0))
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class, averaged over the posterior: (n, n_classes)."""
         check_is_fitted(self)
         if len(self.classes_) > 2:
-            probability = np.concatenate([p.mean(axis=0) for p in self._points(X)])
-        else:
-            probability = self._of_two(*self._moments(X)).T
-        return np.maximum(probability, np.finfo(float).tiny)
+            points = self._points(X, _PROBABILITY_POINTS)
+            probability = np.concatenate([p.mean(axis=0) for p in points])
+            return np.maximum(probability, np.finfo(float).tiny)
+        return self._of_two(*self._moments(X)).T
 
     def predict_log_proba(self, X: Any) -> Array:
         """Return the logarithms of ``predict_proba``: (n, n_classes)."""
@@ -249,7 +268,8 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
     def predict_proba_interval(self, X: Any, level: float = 0.95) -> Array:
         """Return the central interval that holds the probability of a class, by the posterior.
 
-        It tells how sure the model is about the probability itself.
+        It tells how sure the model is about the probability itself. With more than two classes the
+        ends are quantiles of 1024 points for each start: levels beyond .99 are rough.
 
         Returns
         -------
@@ -258,7 +278,8 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         check_is_fitted(self)
         levels = check_level(level)
         if len(self.classes_) > 2:
-            both = [np.quantile(p, levels, axis=0) for p in self._points(X)]
+            points = self._points(X, _INTERVAL_POINTS)
+            both = [np.quantile(p, levels, axis=0) for p in points]
             return np.moveaxis(np.concatenate(both, axis=1), 0, -1)
         means, variances = self._moments(X)
         parts = [  # so many degrees of freedom make a normal distribution
@@ -271,19 +292,17 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
             return np.asarray(ndtr((ends - self._threshold) / noise))
         return np.asarray(expit(ends))
 
-    def _joints(self, X: Any) -> Iterator[list[posterior.Joint]]:
-        """Yield what each start says of f of all classes, for one block of rows after the other."""
+    def _points(self, X: Any, count: int) -> Iterator[Array]:
+        """Yield the probabilities at points spread over the posterior: (S count, n, K) by block."""
         columns = self._columns_of(X)
         terms = [posterior.predict_terms(state) for state in self.posterior_]
-        points = N_POINTS * len(self.classes_) * len(terms)  # numbers of a row, see _points
-        for _, features in self._row_blocks(columns, max(1, _POINT_NUMBERS // points)):
-            yield [posterior.predict_joint(term, features.__getitem__) for term in terms]
-
-    def _points(self, X: Any) -> Iterator[Array]:
-        """Yield the probabilities at points spread over the posterior: (points, n, K) by block."""
-        for joints in self._joints(X):
-            parts = zip(self._likelihoods, joints, strict=True)
-            yield np.concatenate([likelihood.probabilities(*joint) for likelihood, joint in parts])
+        numbers = count * len(self.classes_) * len(terms)  # of a row
+        for _, features in self._row_blocks(columns, max(1, _POINT_NUMBERS // numbers)):
+            parts = []
+            for term, likelihood in zip(terms, self._likelihoods, strict=True):
+                joint = posterior.predict_joint(term, features.__getitem__)
+                parts.append(likelihood.probabilities(*joint, count=count))
+            yield np.concatenate(parts)
 
     @property
     def _likelihoods(self) -> list[Any]:
@@ -306,18 +325,4 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
                 )
             else:
                 parts.append(likelihood.predictive(mean, variance).probabilities)
-        return np.asarray(np.mean(parts, axis=0))
-
-
-def _contrast_std(joints: list[posterior.Joint], offsets: Array) -> Array:
-    """Return the standard deviation of offset + f less its mean over the classes: (n, K)."""
-    contrasts, variance = [], np.zeros_like(joints[0].mean)
-    for joint, offset in zip(joints, offsets, strict=True):
-        x = joint.mean + offset
-        contrasts.append(x - x.mean(axis=1, keepdims=True))
-        shared = joint.root - joint.root.mean(axis=1, keepdims=True)
-        mean_own = joint.own.mean(axis=1, keepdims=True)
-        count = x.shape[1]
-        own = joint.own * (1.0 - 2.0 / count) + mean_own / count
-        variance = variance + (np.sum(shared**2, axis=2) + own) / len(joints)
-    return np.asarray(np.sqrt(variance + np.var(contrasts, axis=0)))
+        return np.maximum(np.mean(parts, axis=0), np.finfo(float).tiny)

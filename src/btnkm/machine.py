@@ -35,8 +35,7 @@ _FEWEST_FUNCTIONS = 4  # of each where rows are few
 _ANCHORED_RANK, _ANCHORED_RANK_OF_MANY = 10, 8
 _MANY_ROWS = 10_000
 _MOST_STARTS = 8
-_NOTHING = 0.02  # variance of f, where that of y is one, under which nothing is said to be found
-_LOOK_AT = 1000  # training rows, about, for it
+_LOOK_AT = 1000  # training rows, to see whether anything was found
 _DRAWS = 16  # posterior draws of each start behind feature_relevance_
 _PREDICT_NUMBERS = 2**22  # features held at a time in prediction
 _MAX_SMOOTHNESS = 20.0  # (1 + m)^(-2 smoothness) is still far from underflow for m in the hundreds
@@ -170,7 +169,9 @@ class Machine(BaseEstimator):
         target = self._target(y, None if weight is None else weight[used])
         ones = np.ones(len(y)) if target.weight is None else target.weight
 
-        n_basis = self._number("n_basis", self._auto.n_basis(len(y), len(raw)))
+        size = float(ones.sum())
+        counted = int(max(len(y), size))  # what a weight of k counts k times; few weigh no less
+        n_basis = self._number("n_basis", self._auto.n_basis(counted, len(raw)))
         # many levels are anchored; who wants no anchors gets the rarest of them as one
         many_levels = isinstance(self.anchored, str) or bool(self.anchored)
         columns, codes = fit_columns(raw, names, ones, self.basis, n_basis, many_levels)
@@ -197,7 +198,7 @@ class Machine(BaseEstimator):
         history: list[dict[str, Any]] = []
         result = fitting.fit(
             problem,
-            self._settings(target.likelihood, len(y), anchored),
+            self._settings(target.likelihood, counted, anchored),
             seed=[int(s) for s in seeds],
             observe=self._observer(history, target.scale),
         )
@@ -208,13 +209,16 @@ class Machine(BaseEstimator):
         self._set_results(result, seeds)
         self._finish()
         if np.ptp(target.y) > 0:
-            self._warn_of_nothing([column[:: -(-len(y) // _LOOK_AT)] for column in codes])
+            rng = np.random.default_rng(seeds.tolist())
+            some = rng.choice(len(y), min(_LOOK_AT, len(y)), replace=False, p=ones / size)
+            self._warn_of_nothing([column[some] for column in codes])
         return self
 
     def _warn_of_nothing(self, columns: list[Array]) -> None:
-        """Say so if E[f] is nearly the same in all these rows."""
-        means = self._means_at(columns).mean(axis=0)
-        if np.max(np.var(means, axis=0)) < _NOTHING:
+        """Say so if f varies less between these rows than it is uncertain in each."""
+        means, variances = self._predict(columns, posterior.predict_contrasts, 2)
+        spread = np.var(means.mean(axis=0), axis=0)
+        if np.all(spread < np.mean(variances, axis=(0, 1))):
             warnings.warn(
                 "no input was found to have an effect: the prediction is nearly the same in all "
                 f"rows. If there should be one, the rows may be too few for {len(self._active)} "
@@ -383,9 +387,7 @@ class Machine(BaseEstimator):
 
     def _means(self, X: Any) -> Array:
         """Return E[f] of every start and row: (S, n)."""
-        return self._means_at(self._columns_of(X))
-
-    def _means_at(self, columns: list[Array]) -> Array:
+        columns = self._columns_of(X)
         (means,) = self._predict(columns, lambda *args: (posterior.predict_mean(*args),), 1)
         return means
 

@@ -12,7 +12,7 @@ from .core.likelihoods import Likelihood
 
 Array = np.ndarray
 _PRIOR = Gamma(1e-3, 1e-3)
-_LEAST_ROWS = 50
+_LEAST_ROWS = 100
 
 
 def check_likelihood(likelihood: Likelihood, y: Any, *, seed: int = 0) -> None:

@@ -45,7 +45,7 @@ class Gapped(Basis):
     typical_ : float
         The value whose functions a missing row has.
     average_phi_, average_psi_ : ndarray of shape (M,) and (K,)
-        Averages of phi and psi over the observed training rows.
+        Averages of phi and psi over the observed training rows, where something may stand for them.
     values_ : ndarray
         A thousand training values at evenly spaced ranks: what ``fill`` draws from.
 
@@ -88,7 +88,9 @@ class Gapped(Basis):
             self.basis_ = inner.fit(observed)
         self.typical_ = inner.typical(observed, weight)
         self.values_ = _evenly_ranked(observed, weight)
-        self.average_phi_, self.average_psi_ = average_features(inner, observed, weight)
+        self.average_phi_, self.average_psi_ = np.zeros(0), np.zeros(0)
+        if not self.saw_missing_ or isinstance(inner, Categorical):
+            self.average_phi_, self.average_psi_ = average_features(inner, observed, weight)
         if not self.saw_missing_:
             return self._set(inner.table_, inner.degrees_, inner.constant_)
         self.average_phi_ = np.append(0.0, self.average_phi_)
@@ -111,13 +113,11 @@ class Gapped(Basis):
         phi, psi = self._evaluate(x, lambda basis, x: basis.features(x), averages)
         return phi, psi
 
-    def unknown(self, x: np.ndarray) -> np.ndarray:
-        """Tell which values stand for the training average.
+    def unknown(self, x: Array) -> Array:
+        """Tell which values stand for the training average: (n,).
 
         Levels never seen, and gaps where ``fit`` saw none.
         """
-        if self.basis_ is None:
-            return np.zeros_like(x, dtype=bool)
         xp = array_namespace(x)
         never = xp.zeros_like(x, dtype=xp.bool)
         if isinstance(self.basis_, Categorical):

@@ -7,6 +7,7 @@ draws; ``discrete`` tells whether y is an integer. A mixture over starts is in p
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -94,27 +95,27 @@ class NormalMixture:
         self.weights = weights
         self.noise = noise
 
-    def _scales(self) -> list[tuple[float, Array]]:
-        """Return weight and standard deviation of each normal, one at a time to save memory."""
-        return [
-            (weight, np.sqrt(self.model_variance + noise))
-            for weight, noise in zip(self.weights.tolist(), self.noise.tolist(), strict=True)
-        ]
+    def _scales(self) -> Iterator[tuple[float, Array]]:
+        """Yield weight and standard deviation of each normal, one at a time to save memory."""
+        for weight, noise in zip(self.weights.tolist(), self.noise.tolist(), strict=True):
+            if weight > 0.0:
+                yield weight, np.sqrt(self.model_variance + noise)
 
     def logpdf(self, y: Array) -> Array:
         """Return the log density at y."""
         square = (y - self.mean) ** 2
-        parts = [
-            np.log(weight) - np.log(scale) - 0.5 * square / scale**2
-            for weight, scale in self._scales()
-            if weight > 0.0
-        ]
-        return np.asarray(logsumexp(parts, axis=0) - 0.5 * np.log(2.0 * np.pi))
+        total = np.full(len(self.mean), -np.inf)
+        for weight, scale in self._scales():
+            part = np.log(weight) - np.log(scale) - 0.5 * square / scale**2
+            total = np.logaddexp(total, part)
+        return total - 0.5 * np.log(2.0 * np.pi)
 
     def cdf(self, y: Array) -> Array:
         """Return P(Y <= y)."""
-        parts = [weight * ndtr((y - self.mean) / scale) for weight, scale in self._scales()]
-        return np.asarray(np.sum(parts, axis=0))
+        total = np.zeros(len(self.mean))
+        for weight, scale in self._scales():
+            total += weight * ndtr((y - self.mean) / scale)
+        return total
 
     def bracket(self, level: float) -> tuple[Array, Array]:
         """Return the ends of the parts' quantiles."""

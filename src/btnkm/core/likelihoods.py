@@ -47,8 +47,7 @@ from .special import (
 Array = Any
 WARM_NOISE = 0.01  # noise variance held in the warm phase, in units of var(y)
 _FIRST_DOF, _DOF_RANGE = 4.0, (2.1, 1000.0)  # of degrees of freedom that are learned
-_LEAST_DOF = 0.2
-_WELL_KNOWN = 250.0  # shape of q(tau) from which tau is taken for known in a predictive density
+_LEAST_DOF = 1.0
 _MOST_COUNTS = 1e9  # beyond, the bound is lost in rounding
 
 
@@ -200,8 +199,6 @@ class StudentT:
 
     Attributes
     ----------
-    learn_dof : bool
-        Whether ``begin`` was given none.
     noise : Gamma
         q(tau).
     sums : tuple of float
@@ -216,7 +213,7 @@ class StudentT:
     worth: ClassVar[float] = 1.0
     gentle: ClassVar[float] = 3.0
     dof: float | None = None
-    learn_dof: bool = field(default=True, kw_only=True, repr=False)
+    _learns: bool = field(default=True, kw_only=True, repr=False)  # begin was given no dof
     noise: Gamma = field(default=Gamma(1.0, 1.0), kw_only=True, repr=False)
     sums: tuple[float, ...] = field(default=(np.nan,) * 4, kw_only=True, repr=False)
     sums_dof: float = field(default=np.nan, kw_only=True, repr=False)
@@ -229,7 +226,8 @@ class StudentT:
     @property
     def noise_std(self) -> float:
         """Standard deviation of e; infinite where dof are 2 or fewer."""
-        assert self.dof is not None
+        if self.dof is None:
+            return np.nan
         if self.dof <= 2.0:
             return np.inf
         variance = noise_variance(self.noise.shape, self.noise.rate)
@@ -247,7 +245,7 @@ class StudentT:
         centre = weighted_quantile(y, weight, 0.5)
         scale = weighted_quantile(np.abs(y - centre), weight, 0.75) / 1.15
         scale = scale or mean_and_scale(y, weight)[1]
-        begun = replace(self, dof=float(dof), learn_dof=self.dof is None, noise=Gamma(1.0, 1.0))
+        begun = replace(self, dof=float(dof), _learns=self.dof is None, noise=Gamma(1.0, 1.0))
         return Begin((y - centre) / scale, begun, centre, scale)
 
     def rows(self, y: Array, s: Array | None, mean: Array, square: Array) -> Rows:
@@ -270,7 +268,7 @@ class StudentT:
 
     def _beside(self) -> tuple[float, ...]:
         """Return degrees of freedom here and to either side, from which ``propose`` steps."""
-        if not self.learn_dof:
+        if not self._learns:
             return ()
         assert self.dof is not None
         return tuple(self.dof * float(np.exp(step)) for step in (-LOG_STEP, 0.0, LOG_STEP))
@@ -280,7 +278,7 @@ class StudentT:
         error, log_u, u, entropy = (float(part) for part in sums[:4])
         noise = Gamma(prior.shape + 0.5 * n, prior.rate + 0.5 * error)
         dof = self.dof
-        if self.learn_dof:
+        if self._learns:
             # the bound has one maximum in dof, where its slope crosses zero: halve the range
             excess = (u - log_u) / n - 1.0
             low, high = (float(np.log(v)) for v in _DOF_RANGE)
@@ -305,7 +303,7 @@ class StudentT:
         n = 2.0 * self.noise.shape
         rate = self.noise.rate * n / max(float(sums[2]), np.finfo(float).tiny)
         dof = self.dof
-        if self.learn_dof:
+        if self._learns:
             dof = float(np.clip(self.sums_dof * np.exp(newton_step(*sums[4:])), *_DOF_RANGE))
         return replace(self, dof=dof, noise=Gamma(self.noise.shape, rate))
 
@@ -319,24 +317,39 @@ class StudentT:
         return {"likelihood": likelihood + local + entropy, "noise": -float(tau.kl(prior))}
 
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> NormalMixture:
-        """Return the distribution of y for f ~ N(mean, variance): normals over u and tau."""
+        """Return the distribution of y for f ~ N(mean, variance): normals over tau u."""
         assert self.dof is not None
-        half = 0.5 * self.dof
-        ends = np.log(gammaincinv(half, [1e-12, 1.0 - 1e-12]) / half)
-        log_u = np.linspace(float(ends[0]), float(ends[1]), 49)
-        density = np.exp(half * (log_u - ends[0]) - half * (np.exp(log_u) - np.exp(ends[0])))
-        shape, rate = float(self.noise.shape), float(self.noise.rate)
-        count = 1 if shape > _WELL_KNOWN else 5
-        tau = gammaincinv(shape, (np.arange(count) + 0.5) / count) / rate
-        noise = (np.exp(-log_u)[:, None] / tau).ravel()
-        weights = np.repeat(density / density.sum(), count) / count
-        return NormalMixture(mean, variance, noise, weights, self.noise_std**2)
+        half, shape, rate = 0.5 * self.dof, float(self.noise.shape), float(self.noise.rate)
+        log_u, step = _log_grid(half, 49)
+        weights = _log_density(log_u, half)
+        spread = shape**-0.5  # of log tau, about
+        if spread < step / 1.5:  # known well enough: it enters by E[1 / tau]
+            log_v = log_u - np.log(noise_variance(shape, rate) * half)
+        else:
+            ends = np.log(gammaincinv(shape, [1e-12, 1.0 - 1e-12]))
+            log_tau = np.arange(ends[0], ends[1] + step, step)
+            weights = np.convolve(weights, _log_density(log_tau, shape))
+            log_v = log_u[0] + log_tau[0] + step * np.arange(len(weights)) - np.log(half * rate)
+        weights = weights / weights.sum()
+        return NormalMixture(mean, variance, np.exp(-log_v), weights, self.noise_std**2)
 
     def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return a draw of y for one draw of f at every row."""
         assert self.dof is not None
         precision = rng.gamma(self.noise.shape, 1.0 / self.noise.rate)
         return np.asarray(f + rng.standard_t(self.dof, len(f)) / np.sqrt(precision))
+
+
+def _log_grid(shape: float, count: int) -> tuple[np.ndarray, float]:
+    """Return even points of the logarithm of a Gamma(shape, 1) variable, and their distance."""
+    ends = np.log(gammaincinv(shape, [1e-12, 1.0 - 1e-12]))
+    return np.linspace(*ends, count, retstep=True)
+
+
+def _log_density(x: np.ndarray, shape: float) -> np.ndarray:
+    """Return the density of the logarithm of a Gamma(shape, 1) variable, up to a factor."""
+    log_density = shape * x - np.exp(x)
+    return np.asarray(np.exp(log_density - log_density.max()))
 
 
 @dataclass(frozen=True)
@@ -432,9 +445,9 @@ class Bernoulli(Logistic):
         share = float(np.average(y, weights=weight))
         return Begin(y, replace(self, offset=float(np.log(share) - np.log1p(-share))), 0.0, 1.0)
 
-    def shifted(self, log_odds: np.ndarray) -> Bernoulli:
-        """Return the likelihood where class k is exp(log_odds[k]) times as frequent."""
-        return replace(self, offset=self.offset + float(log_odds[1] - log_odds[0]))
+    def shifted(self, log_weights: np.ndarray) -> Bernoulli:
+        """Return the likelihood where class k is exp(log_weights[k]) times as frequent."""
+        return replace(self, offset=self.offset + float(log_weights[1] - log_weights[0]))
 
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> Labels:
         """Return the probabilities of 0 and 1, each to its last digits."""
@@ -470,8 +483,9 @@ class NegativeBinomial(Logistic):
     """
 
     size: float | None = None
-    learn_size: bool = field(default=True, kw_only=True, repr=False)  # begin was given none
-    limits: tuple[float, float] = field(default=(0.0, np.inf), kw_only=True, repr=False)  # of it
+    _learns: bool = field(default=True, kw_only=True, repr=False)  # begin was given no size
+    # between which a size is learned
+    limits: tuple[float, float] = field(default=(0.0, np.inf), kw_only=True, repr=False)
 
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
         """Take y as it is, and as offset what gives the mean count at f = 0."""
@@ -498,7 +512,7 @@ class NegativeBinomial(Logistic):
         begun = replace(
             self,
             size=size,
-            learn_size=self.size is None,
+            _learns=self.size is None,
             limits=(0.5 * overall, most),
             offset=float(np.log(mean) - np.log(size)),
         )
@@ -521,7 +535,7 @@ class NegativeBinomial(Logistic):
         assert self.size is not None
         value = here.sums[0] + constants(self.size)
         beside = []
-        if self.learn_size:
+        if self._learns:
             for other in (self.resized(-LOG_STEP), self.resized(LOG_STEP)):
                 assert other.size is not None
                 bound = super(NegativeBinomial, other).rows(y, s, mean, square).sums[0]
@@ -537,7 +551,7 @@ class NegativeBinomial(Logistic):
     def propose(self, sums: tuple[Any, ...]) -> NegativeBinomial:
         """Return offset and size one step of Newton's method away."""
         other = super().propose(sums)
-        if not self.learn_size:
+        if not self._learns:
             return other
         return other.resized(newton_step(sums[3], sums[0], sums[4]))
 

@@ -36,7 +36,8 @@ def predict_moments(
 class Joint(NamedTuple):
     """f of K outputs at n rows: Cov[f] = root root^T + diag(own) in each row.
 
-    Outputs share the components, which ``root`` is for; the weights of each are its own.
+    With f = C g, where g are the components and C the outputs' weights, Cov[f] is
+    E[C] Cov[g] E[C]^T plus what comes of the spread of C, which is independent between outputs.
     """
 
     mean: Array  # (n, K)
@@ -56,9 +57,25 @@ def predict_joint(terms: list[cp.Terms], features_of: FeaturesOf) -> Joint:
     covariance = np.empty((len(mean), rank, rank))
     covariance[:, r, s] = covariance[:, s, r] = product.second - cp.outer(product.mean)
     values, vectors = np.linalg.eigh(covariance)
-    root = output.mean @ (vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :])
+    # the symmetric root: another one could turn from one x to the next
+    stretched = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+    root = output.mean @ (stretched @ np.swapaxes(vectors, 1, 2))
     own = second - mean**2 - np.sum(root**2, axis=2)
     return Joint(mean, np.maximum(own, 0.0), root)
+
+
+def predict_contrasts(
+    terms: list[cp.Terms], features_of: FeaturesOf, output: int | None = None
+) -> tuple[Array, Array]:
+    """Return mean and variance of f of every row, less its mean over the outputs if it has many."""
+    if output is None:
+        return predict_moments(terms, features_of)
+    mean, own, root = predict_joint(terms, features_of)
+    count = mean.shape[1]
+    shared = np.sum((root - root.mean(axis=1, keepdims=True)) ** 2, axis=2)
+    # Var[e_k - mean(e)] for independent e
+    alone = own * (1.0 - 2.0 / count) + own.mean(axis=1, keepdims=True) / count
+    return mean - mean.mean(axis=1, keepdims=True), shared + alone
 
 
 def predict_mean(

@@ -16,7 +16,6 @@ from .likelihoods import Begin, Rows
 from .special import LOG_2, bent, polya_gamma
 
 Array = Any
-N_POINTS = 128  # at which the probabilities of many classes are averaged
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Softmax:
     gentle: ClassVar[float] = 1.5
     scale: ClassVar[float] = 1.0
     noise_std: ClassVar[float] = np.nan
-    offsets: tuple[float, ...] = ()
+    offsets: tuple[float, ...] = field(default=(), repr=False)
     value: float = field(default=np.nan, kw_only=True, repr=False)
 
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
@@ -107,15 +106,19 @@ class Softmax:
         return Labels(self.probabilities(mean, variance).mean(axis=0).T)
 
     def probabilities(
-        self, mean: np.ndarray, own: np.ndarray, root: np.ndarray | None = None
+        self,
+        mean: np.ndarray,
+        own: np.ndarray,
+        root: np.ndarray | None = None,
+        count: int = 128,
     ) -> np.ndarray:
-        """Return the probabilities at points spread over f, (points, n, K).
+        """Return the probabilities at points spread over f, (count, n, K).
 
         f has this mean and the covariance root root^T + diag(own) in each row.
         """
         n_outputs = mean.shape[1]
         shared = 0 if root is None else root.shape[2]
-        z = normal_points(n_outputs + shared)
+        z = normal_points(n_outputs + shared, count)
         x: np.ndarray = mean + np.array(self.offsets) + np.sqrt(own) * z[:, None, :n_outputs]
         if root is not None:
             x += np.moveaxis(root @ z[:, n_outputs:].T, 2, 0)
@@ -124,9 +127,9 @@ class Softmax:
         x /= x.sum(axis=2, keepdims=True)
         return x
 
-    def shifted(self, log_odds: np.ndarray) -> Softmax:
-        """Return the likelihood where class k is exp(log_odds[k]) times as frequent."""
-        return replace(self, offsets=tuple((np.array(self.offsets) + log_odds).tolist()))
+    def shifted(self, log_weights: np.ndarray) -> Softmax:
+        """Return the likelihood where class k is exp(log_weights[k]) times as frequent."""
+        return replace(self, offsets=tuple((np.array(self.offsets) + log_weights).tolist()))
 
     def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return a draw of y for one draw of f at every row."""
@@ -165,9 +168,9 @@ def pivot(x: Array, variance: Array, a: Array) -> tuple[Array, Array, Array]:
 
 
 @lru_cache(maxsize=8)
-def normal_points(n_outputs: int) -> np.ndarray:
-    """Return points spread like standard normal variables, more evenly than draws: (points, K)."""
+def normal_points(dimension: int, count: int) -> np.ndarray:
+    """Return points spread like standard normal variables, more evenly than draws."""
     from scipy.stats import qmc  # slow to load, and a helper process never asks
 
-    even = qmc.Sobol(n_outputs, rng=np.random.default_rng(0)).random(N_POINTS)
+    even = qmc.Sobol(dimension, rng=np.random.default_rng(0)).random(count)
     return np.asarray(ndtri(np.clip(even, 1e-9, 1.0 - 1e-9)))
