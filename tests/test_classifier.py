@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -133,7 +134,7 @@ def test_many_inputs_are_found_from_few_rows():
     X = rng.standard_normal((2500, 12))
     y = (rng.random(2500) < expit(3 * X[:, 0] - 2 * X[:, 1] * X[:, 2])).astype(int)
     fit = model(n_basis=12, max_rank=8, max_iter=40).fit(X[:1500], y[:1500])
-    assert {e["phase"] for e in fit.history_} == {"warm", "thaw", "exact"}
+    assert {e["phase"] for e in fit.history_} == {"warm", "thaw", "exact", "settle"}
     assert fit.score(X[1500:], y[1500:]) > 0.7
     assert np.argmax(fit.feature_relevance_) == 0
 
@@ -158,6 +159,7 @@ def test_separable_classes_stay_finite_and_sure():
     assert np.all(np.isfinite(fit.decision_function(x[:, None])))
 
 
+@pytest.mark.filterwarnings("ignore:no input was found")  # two rows are little to go by
 def test_a_class_of_one_in_ten_thousand():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (20_000, 2))
@@ -257,6 +259,39 @@ def test_labels_of_nullable_types_stay_what_they_are(data, dtype, labels):
     series[3] = pd.NA
     with pytest.raises(ValueError, match="missing|NaN"):
         model().fit(X, series)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_where_nothing_is_found_the_level_is_still_uncertain(n_classes):
+    """Of 100 rows with no inputs that matter: the interval of a share, no narrower."""
+    share = np.full(n_classes, 1 / n_classes)
+    covered, widths = [], []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        X, y = rng.uniform(-1, 1, (100, 2)), rng.choice(n_classes, 100, p=share)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            interval = model(max_iter=10).fit(X, y).predict_proba_interval(X[:1], 0.9)[0]
+        low, high = interval if n_classes == 2 else interval[0]
+        covered.append(low < share[0] < high)
+        widths.append(high - low)
+    assert np.mean(covered) >= 0.7
+    expected = 2 * 1.645 * np.sqrt(share[0] * (1 - share[0]) / 100)
+    assert np.median(widths) == pytest.approx(expected, rel=0.3)
+
+
+def test_a_rare_class_is_not_known_better_than_its_rows_say():
+    """The log odds are as uncertain as those of a logistic regression, not less."""
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-1, 1, (4000, 1))
+    y = rng.random(4000) < expit(-4.5 + 1.5 * X[:, 0])
+    fit = model(basis="chebyshev", n_basis=2).fit(X, y)
+    _, std = fit.decision_function(X, return_std=True)
+    p = fit.predict_proba(X)[:, 1]
+    design = np.column_stack([np.ones(4000), X])
+    covariance = np.linalg.inv(design.T @ (design * (p * (1 - p))[:, None]))
+    expected = np.sqrt(np.sum(design @ covariance * design, axis=1))
+    assert 0.7 < np.median(std / expected) < 1.3
 
 
 def test_nothing_found_is_said():

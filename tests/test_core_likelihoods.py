@@ -9,9 +9,9 @@ from scipy.special import expit
 
 from btnkm import fitting
 from btnkm.bases import Categorical, Chebyshev
-from btnkm.core import posterior
+from btnkm.core import cavi, cp, posterior
 from btnkm.core.gamma import Gamma
-from btnkm.core.likelihoods import Bernoulli, Gaussian
+from btnkm.core.likelihoods import Bernoulli, Gaussian, NegativeBinomial
 from btnkm.core.schedule import Schedule
 from btnkm.core.special import polya_gamma
 from btnkm.core.state import Priors
@@ -191,7 +191,7 @@ def test_the_blocks_of_rows_change_nothing():
 
 
 def test_the_bound_of_the_rows_is_that_of_the_posterior():
-    problem, _, result = classify()
+    problem, _, result = classify(settle_sweeps=0)
     features = [b.features(c) for b, c in zip(problem.bases, problem.codes, strict=True)]
     for start in result.starts:
         terms = posterior.predict_terms(start.state)
@@ -212,3 +212,50 @@ def test_log_odds_are_recovered():
     assert np.corrcoef(mean, truth)[0, 1] > 0.97
     assert np.sqrt(np.mean(error**2)) < 0.5
     assert np.mean(np.abs(error) < 2 * np.sqrt(variance)) > 0.8
+
+
+@pytest.mark.parametrize("likelihood", [Bernoulli(offset=-1.0), NegativeBinomial(2.0, offset=0.5)])
+@pytest.mark.parametrize("std", [0.1, 1.0, 3.0])
+def test_expected_slope_and_curvature_are_those_of_the_likelihood(likelihood, std):
+    mean = np.linspace(-3, 3, 7)
+    y = np.arange(7.0) % 2
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+
+    def average(f):  # E log p(y | f) for f around a mean
+        values = [likelihood.predictive(f + std * z, 0 * f).logpdf(y) for z in nodes]
+        return weights @ np.array(values) / weights.sum()
+
+    step = 1e-3
+    here, left, right = (average(mean + k * step) for k in (0, -1, 1))
+    weight, pull = likelihood.expected(y, None, mean, mean**2 + std**2)
+    trials = likelihood.trials(y)
+    np.testing.assert_allclose(pull - weight * mean, (right - left) / (2 * step), atol=0.04)
+    curvature = (2 * here - left - right) / step**2
+    np.testing.assert_allclose(weight / trials, curvature / trials, atol=0.02)
+    twice = likelihood.expected(y, np.full(7, 2.0), mean, mean**2 + std**2)
+    np.testing.assert_allclose(twice, [2 * weight, 2 * pull])
+
+
+def test_settling_ends_where_the_likelihood_itself_is_stationary():
+    """Means solve sum_n phi (y - E[p]) = Lambda m, covariances have E[p (1 - p)] for weights."""
+    problem, _, result = classify(settle_sweeps=60, max_iter=8)
+    phases = [p.phase for p in result.starts[0].sweeps]
+    assert phases[-60:] == ["settle"] * 60
+    bounds = [p.bound for p in result.starts[0].sweeps[-61:]]
+    assert len(set(bounds)) == 1
+    state = result.starts[result.best].state
+    features = [b.features(c) for b, c in zip(problem.bases, problem.codes, strict=True)]
+    terms = posterior.predict_terms(state)
+    mean, variance = posterior.predict_moments(terms, features.__getitem__)
+    weight, pull = state.likelihood.expected(problem.y, None, mean, mean**2 + variance)
+    assert state.information == pytest.approx(weight.sum(), rel=1e-3)
+    others = [cp.moments(features[k], terms[k]) for k in (0, 1)]
+    outside = cp.multiply(*others)
+    sums = cp.block_sums(
+        features[2], outside, weight[:, None], pull[:, None], state.modes[2], state.n_components
+    )
+    block = cavi.Block(state.modes[2], *sums)
+    precision = cavi.prior_precision(state, 2)
+    factor, _ = block.solve(1.0, precision, mean_only=False)
+    np.testing.assert_allclose(factor.mean, state.factors[2].mean, atol=1e-3)
+    np.testing.assert_allclose(factor.cov, state.factors[2].cov, atol=1e-4)

@@ -299,8 +299,10 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         numbers = count * len(self.classes_) * len(terms)  # of a row
         for _, features in self._row_blocks(columns, max(1, _POINT_NUMBERS // numbers)):
             parts = []
-            for term, likelihood in zip(terms, self._likelihoods, strict=True):
-                joint = posterior.predict_joint(term, features.__getitem__)
+            for term, state in zip(terms, self.posterior_, strict=True):
+                likelihood: Any = state.likelihood
+                least = posterior.least_variance(state)
+                joint = posterior.predict_joint(term, features.__getitem__, least)
                 parts.append(likelihood.probabilities(*joint, count=count))
             yield np.concatenate(parts)
 

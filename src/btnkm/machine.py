@@ -215,8 +215,10 @@ class Machine(BaseEstimator):
         return self
 
     def _warn_of_nothing(self, columns: list[Array]) -> None:
-        """Say so if f varies less between these rows than it is uncertain in each."""
-        means, variances = self._predict(columns, posterior.predict_contrasts, 2)
+        """Say so if f, its level aside, varies less between these rows than it is uncertain."""
+        means, variances = self._predict(
+            columns, lambda *args: posterior.predict_contrasts(*args[:3]), 2
+        )
         spread = np.var(means.mean(axis=0), axis=0)
         if np.all(spread < np.mean(variances, axis=(0, 1))):
             warnings.warn(
@@ -388,7 +390,7 @@ class Machine(BaseEstimator):
     def _means(self, X: Any) -> Array:
         """Return E[f] of every start and row: (S, n)."""
         columns = self._columns_of(X)
-        (means,) = self._predict(columns, lambda *args: (posterior.predict_mean(*args),), 1)
+        (means,) = self._predict(columns, lambda *args: (posterior.predict_mean(*args[:3]),), 1)
         return means
 
     def _moments(self, X: Any) -> Array:
@@ -398,17 +400,18 @@ class Machine(BaseEstimator):
     def _predict(
         self, columns: list[Array], function: Callable[..., tuple[Array, ...]], count: int
     ) -> Array:
-        """Return what ``function(terms, features, output)`` says of every start and row.
+        """Return what ``function(terms, features, output, least)`` says of every start and row.
 
         An array of shape (count, S, n), or (count, S, n, K) with K outputs.
         """
         terms = [posterior.predict_terms(state) for state in self.posterior_]
+        least = [posterior.least_variance(state) for state in self.posterior_]
         output = self.posterior_[0].output
         outputs = () if output is None else (len(self.posterior_[0].modes[output].keep),)
         out = np.empty((count, len(terms), len(columns[0]), *outputs))
         for rows, features in self._row_blocks(columns):
             for k, term in enumerate(terms):
-                out[:, k, rows] = function(term, features.__getitem__, output)
+                out[:, k, rows] = function(term, features.__getitem__, output, least[k])
         return out
 
 

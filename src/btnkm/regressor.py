@@ -265,15 +265,19 @@ class BTNRegressor(RegressorMixin, Machine):
         for k, state in enumerate(self.posterior_):
             which = np.flatnonzero(chosen == k)
             draws = posterior.draw_weights(state, len(which), rng)
+            terms, least = posterior.predict_terms(state), posterior.least_variance(state)
+            level = rng.standard_normal(len(which))
             f = np.empty((n, len(which)))
             for rows, features in self._row_blocks(columns):
+                _, variance = posterior.predict_moments(terms, features.__getitem__)
+                beyond = np.sqrt(np.maximum(least - variance, 0.0))  # which weights do not tell
                 for i in range(len(which)):
                     for d in gaps:
                         filled = inputs[d].fill(columns[d][rows], rng)
                         features[d] = self._bases[d].features(filled)
-                    f[rows, i] = posterior.evaluate(
-                        state, [draw[i] for draw in draws], features.__getitem__
-                    )
+                    drawn = [draw[i] for draw in draws]
+                    f[rows, i] = posterior.evaluate(state, drawn, features.__getitem__)
+                    f[rows, i] += beyond * level[i]
             for i, j in enumerate(which):
                 out[:, j] = state.likelihood.draw(f[:, i], rng)
         return self._y_shift + self._y_scale * out

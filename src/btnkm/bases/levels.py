@@ -19,7 +19,7 @@ class Levels(Basis):
     Attributes
     ----------
     shares_ : ndarray of shape (L,)
-        Of the training rows, by level.
+        Of the training rows without gaps, by level.
     saw_missing_ : bool
         Whether ``fit`` saw a missing value; its level is then the last.
     """
@@ -31,7 +31,10 @@ class Levels(Basis):
         self.saw_missing_ = bool(missing.any())
         size = int(np.max(x[~missing], initial=-1)) + 1 + self.saw_missing_
         codes = np.where(missing, size - 1, x).astype(int)
-        self.shares_ = np.bincount(codes, weights=weight, minlength=size) / np.sum(weight)
+        count = np.bincount(codes, weights=weight, minlength=size)
+        if self.saw_missing_:
+            count[-1] = 0.0  # a level never seen is one of the others, and no gap
+        self.shares_ = count / max(count.sum(), np.finfo(float).tiny)
         self.n_functions_ = self.n_products_ = size + 1
         return self
 

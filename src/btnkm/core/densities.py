@@ -108,7 +108,7 @@ class NormalMixture:
         for weight, scale in self._scales():
             part = np.log(weight) - np.log(scale) - 0.5 * square / scale**2
             total = np.logaddexp(total, part)
-        return total - 0.5 * np.log(2.0 * np.pi)
+        return np.asarray(total - 0.5 * np.log(2.0 * np.pi))
 
     def cdf(self, y: Array) -> Array:
         """Return P(Y <= y)."""

@@ -33,8 +33,8 @@ class LevelMode:
         The levels, which all stay.
     rate_scale : ndarray of shape (L,)
     shares : ndarray of shape (L,) or None
-        Of the training rows: a level never seen is the average of those that were. None if there
-        can be no other.
+        With which the levels stand for one never seen, which is their average. None if there can be
+        no other.
     anchored : bool
     """
 

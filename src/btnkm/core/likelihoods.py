@@ -15,7 +15,7 @@ likelihood is one class with these. Sample weights s_n multiply all that a row s
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -37,6 +37,7 @@ from .special import (
     LOG_STEP,
     bent,
     check_positive,
+    flattened_sigmoid,
     log_gamma,
     mean_and_scale,
     newton_step,
@@ -108,6 +109,16 @@ class Likelihood(Protocol):
 
     def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return a draw of y at every row, for one draw of f: (n,)."""
+
+
+@runtime_checkable
+class Curved(Protocol):
+    """A likelihood whose bound is more curved than itself."""
+
+    def expected(
+        self, y: Array, s: Array | None, mean: Array, square: Array
+    ) -> tuple[Array, Array]:
+        """Return weights E[-l''] and pulls E[l'] + weight E[f], l' = s d log p(y | f) / df."""
 
 
 @dataclass(frozen=True)
@@ -320,7 +331,8 @@ class StudentT:
         """Return the distribution of y for f ~ N(mean, variance): normals over tau u."""
         assert self.dof is not None
         half, shape, rate = 0.5 * self.dof, float(self.noise.shape), float(self.noise.rate)
-        log_u, step = _log_grid(half, 49)
+        low, high = np.log(gammaincinv(half, [1e-12, 1.0 - 1e-12])).tolist()
+        log_u, step = np.linspace(low, high, 49), (high - low) / 48
         weights = _log_density(log_u, half)
         spread = shape**-0.5  # of log tau, about
         if spread < step / 1.5:  # known well enough: it enters by E[1 / tau]
@@ -338,12 +350,6 @@ class StudentT:
         assert self.dof is not None
         precision = rng.gamma(self.noise.shape, 1.0 / self.noise.rate)
         return np.asarray(f + rng.standard_t(self.dof, len(f)) / np.sqrt(precision))
-
-
-def _log_grid(shape: float, count: int) -> tuple[np.ndarray, float]:
-    """Return even points of the logarithm of a Gamma(shape, 1) variable, and their distance."""
-    ends = np.log(gammaincinv(shape, [1e-12, 1.0 - 1e-12]))
-    return np.linspace(*ends, count, retstep=True)
 
 
 def _log_density(x: np.ndarray, shape: float) -> np.ndarray:
@@ -401,6 +407,16 @@ class Logistic:
         curvature = b * bent(x, c2, w)
         sums = tuple(xp.sum(s * part) for part in (value, slope, curvature))
         return Rows(s * b * w, s * (y - 0.5 * b - b * w * self.offset), sums)
+
+    def expected(
+        self, y: Array, s: Array | None, mean: Array, square: Array
+    ) -> tuple[Array, Array]:
+        """Return weights s b E[p (1 - p)] and pulls s (y - b E[p] + b E[p (1 - p)] E[f])."""
+        xp = array_namespace(mean)
+        s = xp.ones_like(mean) if s is None else s
+        b = self.trials(y)
+        p, slope = flattened_sigmoid(mean + self.offset, xp.clip(square - mean * mean, 0.0))
+        return s * b * slope, s * (y - b * p + b * slope * mean)
 
     def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> Self:
         """Keep the bound of the rows."""

@@ -7,6 +7,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
+from array_api_compat import array_namespace
 
 from . import cp
 from .state import State
@@ -23,14 +24,27 @@ def predict_terms(state: State) -> list[cp.Terms]:
     ]
 
 
+def least_variance(state: State) -> Array:
+    """Return the variance that f has at least, of each output: that of the level of all rows.
+
+    What all rows have in common is taken out of the targets, or is the offset of a likelihood; q
+    does not know that it is uncertain. Where priors leave nothing of f, that is all there is.
+    """
+    return 1.0 / np.asarray(state.information)
+
+
 def predict_moments(
-    terms: list[cp.Terms], features_of: FeaturesOf, output: int | None = None
+    terms: list[cp.Terms], features_of: FeaturesOf, output: int | None = None, least: Array = 0.0
 ) -> tuple[Array, Array]:
-    """Return E[f] and Var[f] of every row (n,), and output (n, K), exact under q."""
+    """Return E[f] and Var[f] of every row (n,), and output (n, K), exact under q.
+
+    The variance is never below ``least``.
+    """
     mean, second = _contract(terms, features_of, output)
     assert second is not None
-    variance = second - mean**2
-    return mean, variance * (variance > 0)  # rounding can take a zero variance below zero
+    xp = array_namespace(mean)
+    # rounding can take a zero variance below zero
+    return mean, xp.maximum(second - mean**2, xp.asarray(least) + xp.zeros_like(mean))
 
 
 class Joint(NamedTuple):
@@ -45,8 +59,11 @@ class Joint(NamedTuple):
     root: Array  # (n, K, R)
 
 
-def predict_joint(terms: list[cp.Terms], features_of: FeaturesOf) -> Joint:
-    """Return E[f] and Cov[f] of every row, exact under q; the last mode is the outputs'."""
+def predict_joint(terms: list[cp.Terms], features_of: FeaturesOf, least: Array = 0.0) -> Joint:
+    """Return E[f] and Cov[f] of every row, exact under q; the last mode is the outputs'.
+
+    No variance is below ``least``.
+    """
     *inputs, output = terms
     product = cp.expand(_product(inputs, features_of))
     mean, second = cp.contract(product, output)
@@ -60,17 +77,17 @@ def predict_joint(terms: list[cp.Terms], features_of: FeaturesOf) -> Joint:
     # the symmetric root: another one could turn from one x to the next
     stretched = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
     root = output.mean @ (stretched @ np.swapaxes(vectors, 1, 2))
-    own = second - mean**2 - np.sum(root**2, axis=2)
-    return Joint(mean, np.maximum(own, 0.0), root)
+    variance = np.maximum(second - mean**2, least)
+    return Joint(mean, np.maximum(variance - np.sum(root**2, axis=2), 0.0), root)
 
 
 def predict_contrasts(
-    terms: list[cp.Terms], features_of: FeaturesOf, output: int | None = None
+    terms: list[cp.Terms], features_of: FeaturesOf, output: int | None = None, least: Array = 0.0
 ) -> tuple[Array, Array]:
     """Return mean and variance of f of every row, less its mean over the outputs if it has many."""
     if output is None:
-        return predict_moments(terms, features_of)
-    mean, own, root = predict_joint(terms, features_of)
+        return predict_moments(terms, features_of, None, least)
+    mean, own, root = predict_joint(terms, features_of, least)
     count = mean.shape[1]
     shared = np.sum((root - root.mean(axis=1, keepdims=True)) ** 2, axis=2)
     # Var[e_k - mean(e)] for independent e

@@ -10,6 +10,8 @@ thaw   where rows are few or modes anchored: the covariances come in little by l
        free. All at once they outweigh the data, and the exact phase finds nothing worth keeping.
 exact  the coordinate ascent of the bound. Only here is the bound recorded, and it never falls:
        updates, rebalancing and reductions each raise it or leave it.
+settle where the rows' likelihood is bounded (classes, counts): two sweeps by the likelihood itself,
+       precisions held. The bound is more curved, so that q is too narrow where it is loose.
 
 Coordinate ascent crawls along narrow valleys, a little in the same direction each time. So the
 exact phase goes in cycles of four sweeps: two to see where the means are going, a leap of several
@@ -30,7 +32,7 @@ import numpy as np
 from . import cavi, reduction
 from .cavi import Data
 from .gamma import Gamma
-from .likelihoods import Likelihood
+from .likelihoods import Curved, Likelihood
 from .state import Mode, Priors, State
 from .sweeper import Dropper, Executor, Sweeper
 
@@ -66,6 +68,7 @@ class Schedule:
         Exact sweeps before components and functions may be dropped, and before the first cycle that
         ends in a leap. Until then every sweep may drop; leaping from the start finds worse places
         (see docs/experiments.md).
+    settle_sweeps : int
     negligible : float
         A component or function is weighed for dropping if its share of the mean square is at most
         this. The bound would drop more, and predict worse for it: see docs/experiments.md.
@@ -82,6 +85,7 @@ class Schedule:
     tol: float = 1e-4
     first_reduction: int = 1
     plain_sweeps: int = 12
+    settle_sweeps: int = 2
     negligible: float = 1e-6
     drop_components: bool = True
     drop_functions: bool = True
@@ -91,7 +95,8 @@ class Schedule:
 class Progress:
     """One sweep, as seen from outside; whoever stores it may drop the state.
 
-    While a leap is on ``trial``, all but sweep and seconds is as it was before the leap.
+    While a leap is on ``trial``, all but sweep and seconds is as it was before the leap. Settling
+    keeps the bound and terms of the last exact sweep.
     """
 
     sweep: int
@@ -175,7 +180,7 @@ def run(
             noise_std=state.likelihood.noise_std,
             seconds=time.perf_counter() - begin,
             jitter=sweeper.jitter,
-            state=state,
+            state=replace(state, information=sweeper.information()),
         )
 
     warm = schedule.warm_sweeps
@@ -223,7 +228,7 @@ def run(
             cycle_bound = step.bound
         yield step
         if step.converged:
-            return
+            break
         previous = replace(step, state=None)
         if place % 2 and sweep + 1 < schedule.max_iter and not state.anchored:
             sweeper.rebalance()
@@ -231,6 +236,22 @@ def run(
             ground = progress(step.sweep, "exact")
             sweeper.leap(since, stretch)
             since = None
+    if schedule.max_iter and isinstance(sweeper.state.likelihood, Curved):
+        if step.trial:
+            assert step.state is not None
+            sweeper.restore(step.state)
+        for k in range(schedule.settle_sweeps):
+            sweeper.settle()
+            settled = replace(sweeper.state, information=sweeper.information())
+            seconds = time.perf_counter() - begin
+            yield replace(
+                step,
+                sweep=step.sweep + k + 1,
+                phase="settle",
+                state=settled,
+                seconds=seconds,
+                trial=False,
+            )
 
 
 def _droppers(priors: Priors, schedule: Schedule) -> list[Dropper]:

@@ -13,7 +13,7 @@ from scipy.special import ndtri
 from .densities import Labels
 from .gamma import Gamma
 from .likelihoods import Begin, Rows
-from .special import LOG_2, bent, polya_gamma
+from .special import LOG_2, bent, flattened_sigmoid, polya_gamma
 
 Array = Any
 
@@ -79,6 +79,25 @@ class Softmax:
         labels = xp.astype(xp.astype(y, mean.dtype)[:, None] == classes, mean.dtype)
         s = xp.ones_like(mean[:, 0]) if s is None else s
         return labels, xp.asarray(self.offsets, dtype=mean.dtype), s[:, None]
+
+    def expected(
+        self, y: Array, s: Array | None, mean: Array, square: Array
+    ) -> tuple[Array, Array]:
+        """Return weights s E[p_k (1 - p_k)] and pulls s (label - E[p_k] + weight E[f_k]), (n, K).
+
+        About: x_k less the level of the others has the variance of both, as if independent, and
+        what the curvature has between outputs is left out.
+        """
+        xp = array_namespace(mean)
+        label, offsets, s = self._of_rows(y, s, mean)
+        x, variance = mean + offsets, xp.clip(square - mean * mean, 0.0)
+        p = xp.exp(x - log_sum_exp(x))
+        rest = xp.clip(1.0 - p, 1e-6, 1.0)
+        parts = p * p * variance
+        of_others = (xp.sum(parts, axis=1)[:, None] - parts) / (rest * rest)
+        p, slope = flattened_sigmoid(xp.log(p) - xp.log(rest), variance + of_others)
+        p = p / xp.sum(p, axis=1)[:, None]
+        return s * slope, s * (label - p + slope * mean)
 
     def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> Softmax:
         """Keep the bound of the rows."""

@@ -22,6 +22,17 @@ def polya_gamma(c: Array) -> tuple[Array, Array]:
     return weight, 0.5 * c + xp.log1p(xp.exp(-c)) - LOG_2
 
 
+def flattened_sigmoid(mean: Array, variance: Array) -> tuple[Array, Array]:
+    """Return E[sigma(x)] to about .01, x ~ N(mean, variance), and its slope in the mean.
+
+    sigma is much like a normal distribution function, whose average is one of less slope.
+    """
+    xp = array_namespace(mean)
+    flat = 1.0 / xp.sqrt(1.0 + (np.pi / 8.0) * variance)
+    t = xp.tanh(0.5 * flat * mean)
+    return 0.5 * (1.0 + t), 0.25 * flat * (1.0 - t * t)
+
+
 def newton_step(below: Any, here: Any, above: Any) -> float:
     """Return Newton's step to the maximum of a function known at -LOG_STEP, 0 and LOG_STEP."""
     below, here, above = float(below), float(here), float(above)

@@ -264,6 +264,9 @@ class State:
         With what is known of its own parameters, such as q(tau).
     output : int or None
         The mode that stands for the outputs where f has many, one function each; the last.
+    information : float or ndarray of shape (K,)
+        How much the rows say of the level of f, of each output: what all their weights add up to.
+        Its inverse is the least variance that f can have anywhere.
     """
 
     modes: tuple[Mode, ...]
@@ -272,6 +275,7 @@ class State:
     rank: Gamma
     likelihood: Likelihood
     output: int | None = None
+    information: Any = np.inf
 
     @property
     def n_components(self) -> int:

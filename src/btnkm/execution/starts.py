@@ -50,7 +50,7 @@ class Start:
     def usable(self) -> bool:
         """Whether the exact phase was reached: only then is there a posterior."""
         last = self.sweeps[-1] if self.sweeps else None
-        return last is not None and last.phase == "exact" and last.state is not None
+        return last is not None and last.phase in ("exact", "settle") and last.state is not None
 
 
 def run_starts(
