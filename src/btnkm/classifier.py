@@ -43,7 +43,7 @@ class BTNClassifier(ClassifierMixin, Machine):
     basis, n_basis, max_rank, n_init, max_iter, tol, warm_sweeps, rank_prior, basis_prior, \
 smoothness, anchored, prune, memory_limit, n_jobs, random_state, callback, verbose
         As in BTNRegressor, but labels say less than numbers: "auto" is an ``n_basis`` that leaves
-        four rows to every function of all inputs, but at least 4 each; a ``max_rank`` of 8 without
+        eight rows to every function of all inputs, but at least 4 each; a ``max_rank`` of 8 without
         anchors, 8,000 rows of all starts together (1 to 8 starts), a ``max_iter`` of 32, or 20
         above 10,000 rows, and ``anchored`` from 8 inputs on.
     likelihood : "logistic" or "least_squares", default="logistic"
@@ -83,7 +83,7 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         least_starts=1,
         sweeps=32,
         sweeps_of_many=20,
-        rows_per_function=4,
+        rows_per_function=8,
     )
 
     def __init__(

@@ -29,8 +29,10 @@ RANK_SHARE = 0.5  # of the warp; the rest is by value
 MOST_RANK = 0.005
 FEW_VALUES = 20  # up to which it counts in full: there is room for all of them
 MAX_KNOTS = 1000  # of the warp: enough to follow any distribution, small enough to store
-# The rarest levels of a categorical column are taken as one beyond this many, and beyond one for so
-# many rows (if not very few): an effect of its own for every row is found in none.
+# From so many levels that rows share on, each has weights that no other's depend on (Levels)
+MANY_LEVELS = 20
+# Where that is not wanted, the rarest levels are taken as one beyond this many, and beyond one for
+# so many rows (if not very few): an effect of its own for every row is found in none.
 MAX_LEVELS, MIN_LEVELS, ROWS_PER_LEVEL = 100, 10, 8
 
 
@@ -45,7 +47,7 @@ class Column:
         The warp of a numeric column, linear between knots; empty if it held no value.
     levels : dict or None
         Code of each level of a categorical column, by its text; None for a numeric one.
-    basis : Gapped or, for more than ``MAX_LEVELS`` levels, Levels
+    basis : Gapped or, from ``MANY_LEVELS`` levels on, Levels
         Its argument are the coordinates that ``encode`` returns.
     """
 
@@ -98,7 +100,7 @@ def fit_columns(
         Size of the bases that are given by name.
     many_levels : bool
         Whether a column may have a level for each that two rows share, however many, or the rarest
-        beyond ``MAX_LEVELS`` are one.
+        are one.
     """
     chosen = _choose(basis, names, n_basis)
     columns, codes = [], []
@@ -111,7 +113,7 @@ def fit_columns(
             values = _numbers(values, name)
         levels = _levels(values, weight, many_levels) if categorical else None
         knots, positions = (np.empty(0), np.empty(0)) if categorical else _warp(values, weight)
-        many = levels is not None and max(levels.values(), default=0) >= MAX_LEVELS
+        many = many_levels and levels is not None and len(set(levels.values())) >= MANY_LEVELS
         functions = Levels() if many else Gapped(clone(choice))
         column = Column(name, knots, positions, levels, functions)
         code = column.encode(values)
@@ -189,17 +191,17 @@ def _levels(values: Array, weight: Array, many: bool) -> dict[str, int]:
         if level is not None:
             total[level] = total.get(level, 0.0) + w
     levels = sorted(total)
+    shared = [level for level in levels if total[level] >= 2]
+    if many and len(shared) >= MANY_LEVELS:
+        # a level of one row is told from noise by what the others show, if they are most
+        kept = levels if 2 * len(shared) >= len(levels) else shared
+        codes = {level: code for code, level in enumerate(kept)}
+        return {level: codes.get(level, len(kept)) for level in levels}
     most = int(np.clip(sum(total.values()) / ROWS_PER_LEVEL, MIN_LEVELS, MAX_LEVELS))
     if len(levels) <= most:
         return {level: code for code, level in enumerate(levels)}
-    shared = [
-        level for level in levels if total[level] >= 2
-    ]  # in order: ties are the same each run
-    if many and len(shared) > MAX_LEVELS:
-        # a level of one row is told from noise by what the others show, if they are most
-        frequent = set(levels if 2 * len(shared) >= len(levels) else shared)
-    else:
-        frequent = set(sorted(shared, key=lambda v: -total[v])[: most - 1])
+    # of sorted levels the first, where some are as frequent: the same in every run
+    frequent = set(sorted(shared, key=lambda v: -total[v])[: most - 1])
     kept = [level for level in levels if level in frequent]
     codes = {level: code for code, level in enumerate(kept)}
     return {level: codes.get(level, len(kept)) for level in levels}

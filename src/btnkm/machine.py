@@ -35,6 +35,7 @@ _FEWEST_FUNCTIONS = 4  # of each where rows are few
 _ANCHORED_RANK, _ANCHORED_RANK_OF_MANY = 10, 8
 _MANY_ROWS = 10_000
 _MOST_STARTS = 8
+_MANY_LEVELS = 10  # of a column, from which components are anchored
 _LOOK_AT = 1000  # training rows, to see whether anything was found
 _DRAWS = 16  # posterior draws of each start behind feature_relevance_
 _PREDICT_NUMBERS = 2**22  # features held at a time in prediction
@@ -182,7 +183,7 @@ class Machine(BaseEstimator):
 
         bases, codes = [columns[j].basis for j in active], [codes[j] for j in active]
         many = len(bases) >= self._auto.many_inputs
-        many |= any(isinstance(basis, Levels) for basis in bases)
+        many |= any(c.levels is not None and c.basis.n_functions_ >= _MANY_LEVELS for c in columns)
         anchored = many if isinstance(self.anchored, str) else bool(self.anchored)
         if anchored and any(basis.n_functions_ > 1 for basis in bases):
             bases = [
