@@ -294,6 +294,51 @@ def test_a_rare_class_is_not_known_better_than_its_rows_say():
     assert 0.7 < np.median(std / expected) < 1.3
 
 
+@pytest.mark.parametrize(
+    ("n", "inputs", "expected"),
+    [(100, 2, 6), (100, 30, 4), (1000, 5, 20), (1000, 20, 6), (10**6, 57, 8), (10**6, 14, 11)],
+)
+def test_functions_of_an_input_leave_rows_to_each(n, inputs, expected):
+    assert BTNClassifier._auto.n_basis(n, inputs) == expected
+
+
+def test_automatic_sizes_count_a_weight_of_k_as_k_rows(data):
+    X, y, _ = data
+    X, y = X[:60], y[:60]
+    weighted = BTNClassifier(random_state=0).fit(X, y, np.full(60, 3.0))
+    repeated = BTNClassifier(random_state=0).fit(np.repeat(X, 3, axis=0), np.repeat(y, 3))
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "weight", ["Balanced", 3, [1, 2], {0: 0.0, 1: 1.0}, {0: "a"}, {0: np.nan}, {1: -1.0}]
+)
+def test_class_weights_that_cannot_be(data, weight):
+    X, y, _ = data
+    with pytest.raises(ValueError, match="class_weight must be"):
+        model(class_weight=weight).fit(X, y)
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [False, True], [np.int8(3), np.int8(5)]])
+def test_labels_in_an_array_of_objects(data, labels):
+    X, y, _ = data
+    given = np.array([labels[k] for k in y], dtype=object)
+    assert model(max_iter=3).fit(X, given).classes_.tolist() == labels
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "uint64"])
+def test_labels_of_a_series_keep_their_type(data, dtype):
+    X, y, _ = data
+    assert model(max_iter=3).fit(X, pd.Series(y, dtype=dtype)).classes_.dtype == dtype
+
+
+def test_effects_that_are_small_but_clear_are_not_called_nothing():
+    rng = np.random.default_rng(0)
+    hour = np.tile(np.arange(24.0), 200)  # a table with a period
+    y = rng.random(4800) < expit(0.5 * np.sin(hour / 24 * 2 * np.pi))
+    model().fit(hour[:, None], y)
+
+
 def test_nothing_found_is_said():
     rng = np.random.default_rng(0)
     with pytest.warns(UserWarning, match="no input was found to have an effect"):

@@ -329,7 +329,9 @@ def test_mixed_column_names_get_the_message_of_scikit_learn():
 def test_text_in_fit_and_numbers_in_predict(numbers):
     X, y = words()
     fitted = model().fit(X, y)
-    with pytest.raises(ValueError, match="column 'x0' must hold text.*got numbers.*give the col"):
+    with pytest.raises(
+        ValueError, match="column 'x0' must hold text.*got (numbers|dates).*give the col"
+    ):
         fitted.predict(numbers[:, None])
     # but nothing at all is a gap, whatever its type
     np.testing.assert_allclose(
@@ -578,7 +580,7 @@ def test_split_columns_knows_kinds():
     columns, names = split_columns(frame)
     assert names == list("abcdef")
     kinds = "".join(column.dtype.kind for column in columns)
-    assert kinds == "fffOfO"
+    assert kinds == "fffOMO"
     assert [int(np.isnan(c).sum()) for c in columns[:3]] == [int(gaps(j).sum()) for j in range(3)]
     assert set(columns[5]) == {"0", "1", "2"}
 
@@ -601,3 +603,26 @@ def test_a_value_that_stands_out_has_an_effect_of_its_own():
     smooth = model(max_iter=20, basis="chebyshev").fit(pay[:, None], y)
     near, at = smooth.predict([[0.49], [0.5]])
     assert at - near < 2.5
+
+
+KINDS = {
+    "numbers": np.linspace(0, 10, 60),
+    "dates": pd.to_datetime("2020-01-01") + pd.to_timedelta(np.arange(60), "D"),
+    "durations": pd.to_timedelta(np.arange(60), "D"),
+    "text": np.array(["a", "b", "c"] * 20, dtype=object),
+}
+
+
+@pytest.mark.parametrize("given", KINDS)
+@pytest.mark.parametrize("fitted", KINDS)
+def test_dates_durations_and_numbers_are_not_taken_for_one_another(fitted, given):
+    y = np.sin(np.linspace(0, 3, 60)) + (np.arange(60) % 3)
+    fit = model().fit(pd.DataFrame({"a": KINDS[fitted]}), y)
+    frame = pd.DataFrame({"a": KINDS[given][:5]})
+    if fitted == given:
+        assert np.all(np.isfinite(fit.predict(frame)))
+    else:
+        with pytest.raises(ValueError, match=f"column 'a' must hold {fitted}, as it did in fit"):
+            fit.predict(frame)
+    empty = pd.DataFrame({"a": [None, None]}, dtype=frame["a"].dtype)
+    assert np.all(np.isfinite(fit.predict(empty)))

@@ -14,7 +14,7 @@ from btnkm.core.densities import Counts, NormalMixture
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Bernoulli
 from btnkm.core.softmax import Softmax
-from btnkm.core.special import log_gamma
+from btnkm.core.special import log_gamma, newton_step
 from btnkm.likelihoods import Gaussian, NegativeBinomial, StudentT
 from btnkm.testing import check_likelihood
 
@@ -36,6 +36,38 @@ TARGETS = {
 @pytest.mark.parametrize("case", TARGETS.values(), ids=TARGETS)
 def test_conformance(case):
     check_likelihood(*case)
+
+
+@pytest.mark.parametrize("shape", [3.0, 10.0, 40.0, 200.0])
+@pytest.mark.parametrize("dof", [1.0, 3.0, 30.0])
+def test_student_t_is_averaged_over_its_scale(dof, shape):
+    likelihood = replace(StudentT(dof), noise=Gamma(shape, 2.0 * shape))
+    y = np.array([-2.0, 0.3, 4.0, 8.0])
+
+    def at(tau):
+        return stats.gamma.pdf(tau, shape, scale=0.5 / shape) * stats.t.sf(y * np.sqrt(tau), dof)
+
+    ends = stats.gamma.ppf([1e-10, 1 - 1e-10], shape, scale=0.5 / shape)
+    tau = np.linspace(*ends, 20_001)
+    tail = np.trapezoid([at(t) for t in tau], tau, axis=0)
+    found = 1.0 - likelihood.predictive(np.zeros(4), np.zeros(4)).cdf(y)
+    np.testing.assert_allclose(found, tail, rtol=0.02, atol=1e-6)
+    density = likelihood.predictive(np.zeros(4), np.zeros(4))
+    if dof > 3:  # variances of heavier tails are made by values too rare for the grid
+        assert density.weights @ density.noise == pytest.approx(likelihood.noise_std**2, rel=0.02)
+
+
+def test_degrees_of_freedom_step_from_where_the_sums_were_made():
+    rng = np.random.default_rng(0)
+    y = rng.standard_t(5, 400)
+    zeros = np.zeros(400)
+    begun = StudentT().begin(y, None)
+    one = begun.likelihood
+    learned = one.learn(one.rows(begun.target, None, zeros, zeros).sums, 400.0, Gamma(1e-3, 1e-3))
+    sums = one.rows(begun.target, None, zeros, zeros).sums
+    step = newton_step(*sums[4:])
+    assert learned.dof != one.dof
+    assert learned.propose(sums).dof == pytest.approx(one.dof * np.exp(step))
 
 
 @pytest.mark.parametrize("wrong", ["gaussian", StudentT, 3])

@@ -258,3 +258,8 @@ def test_intervals_cover():
     error = np.sqrt(np.mean((model.predict(new) - truth(new)) ** 2))
     assert error < 0.12
     assert model.noise_std_ == pytest.approx(0.3, rel=0.15)
+
+
+def test_a_distribution_says_what_it_is(fitted):
+    distribution = fitted[0].predict_dist(np.zeros((4, 2)))
+    assert repr(distribution) == "PredictiveDistribution of numbers at 4 points, 3 starts"

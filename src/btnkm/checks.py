@@ -98,6 +98,8 @@ def check_labels(name: str, y: Any) -> Array:
     y = _column(name, y)
     if y.dtype.kind == "O" and any(v is None or v != v for v in y.tolist()):
         raise ValueError(missing)
+    if y.dtype.kind == "O" and all(isinstance(v, int | np.integer | np.bool_) for v in y.tolist()):
+        y = np.array(y.tolist())  # integers, or all of them True or False
     if y.dtype.kind == "O":
         text = [isinstance(v, str | bytes) for v in y.tolist()]
         if any(text) and not all(text):

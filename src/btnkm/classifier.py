@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -146,6 +147,13 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
                 f"class_weight must be None, 'balanced' or a dict from class to weight, got "
                 f"{weight!r}; leave it out for none."
             )
+        for label, value in weight.items() if isinstance(weight, Mapping) else ():
+            number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+            if not number or not 0.0 < float(value) < np.inf:
+                raise ValueError(
+                    f"class_weight must be positive for every class, got {value!r} for {label!r}; "
+                    "leave out its rows instead."
+                )
 
     def _check_y(self, y: Any) -> Array:
         return checks.check_labels(type(self).__name__, y)
@@ -191,12 +199,6 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         if isinstance(self.class_weight, str) and self.class_weight == "balanced":
             return rows.sum() / (len(rows) * rows)
         by_row = compute_sample_weight(self.class_weight, y)
-        if not (np.all(by_row > 0) and np.all(np.isfinite(by_row))):
-            wrong = np.argmin(np.where(np.isfinite(by_row), by_row, -np.inf))
-            raise ValueError(
-                f"class_weight must be positive for every class, got {by_row[wrong]:g} for "
-                f"{y[[wrong]].tolist()[0]!r}; leave out its rows instead."
-            )
         return np.asarray(by_row[np.unique(codes, return_index=True)[1]])
 
     def _finish(self) -> None:

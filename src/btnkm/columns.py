@@ -19,7 +19,7 @@ from .bases import BASES, Basis, Categorical, Chebyshev, Gapped, Spiked
 from .bases.anchored import Anchored
 from .bases.levels import Levels
 from .bases.spiked import stand_out
-from .tables import level_name
+from .tables import as_numbers, level_name
 
 Array = np.ndarray
 
@@ -34,6 +34,7 @@ MANY_LEVELS = 20
 # Where that is not wanted, the rarest levels are taken as one beyond this many, and beyond one for
 # so many rows (if not very few): an effect of its own for every row is found in none.
 MAX_LEVELS, MIN_LEVELS, ROWS_PER_LEVEL = 100, 10, 8
+_KINDS = {"M": "dates", "m": "durations", "f": "numbers", "O": "text"}
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class Column:
         The warp of a numeric column, linear between knots; empty if it held no value.
     levels : dict or None
         Code of each level of a categorical column, by its text; None for a numeric one.
+    kind : str
+        "M" for dates, "m" for durations, "f" for numbers, "O" for text.
     basis : Gapped or, from ``MANY_LEVELS`` levels on, Levels
         Its argument are the coordinates that ``encode`` returns.
     """
@@ -55,6 +58,7 @@ class Column:
     knots: Array
     positions: Array
     levels: dict[str, int] | None
+    kind: str
     basis: Gapped | Levels
 
     def encode(self, values: Array) -> Array:
@@ -62,6 +66,12 @@ class Column:
 
         A level never seen is -1.
         """
+        kind, values = values.dtype.kind, as_numbers(values)
+        if kind != self.kind and {kind, self.kind} & {"m", "M"} and not _is_empty(values):
+            raise ValueError(
+                f"column {self.name!r} must hold {_KINDS[self.kind]}, as it did in fit, got "
+                f"{_KINDS[kind]}; give the column the same type as in fit."
+            )
         if self.levels is not None:
             names = _level_names(values)
             if values.dtype != object and any(names) and not _hold_number(self.levels):
@@ -104,7 +114,8 @@ def fit_columns(
     """
     chosen = _choose(basis, names, n_basis)
     columns, codes = [], []
-    for values, name, choice in zip(raw, names, chosen, strict=True):
+    for given, name, choice in zip(raw, names, chosen, strict=True):
+        values = as_numbers(given)
         if choice is None:
             smooth = Spiked(Chebyshev(n_basis=n_basis))
             choice = Categorical() if values.dtype == object else smooth
@@ -115,8 +126,8 @@ def fit_columns(
         knots, positions = (np.empty(0), np.empty(0)) if categorical else _warp(values, weight)
         many = many_levels and levels is not None and len(set(levels.values())) >= MANY_LEVELS
         functions = Levels() if many else Gapped(clone(choice))
-        column = Column(name, knots, positions, levels, functions)
-        code = column.encode(values)
+        column = Column(name, knots, positions, levels, given.dtype.kind, functions)
+        code = column.encode(given)
         column.basis.fit(code, weight)
         columns.append(column)
         codes.append(code)
@@ -205,6 +216,13 @@ def _levels(values: Array, weight: Array, many: bool) -> dict[str, int]:
     kept = [level for level in levels if level in frequent]
     codes = {level: code for code, level in enumerate(kept)}
     return {level: codes.get(level, len(kept)) for level in levels}
+
+
+def _is_empty(values: Array) -> bool:
+    """Tell whether every value is missing."""
+    if values.dtype == object:
+        return all(v is None for v in values.tolist())
+    return bool(np.all(np.isnan(values)))
 
 
 def _level_names(values: Array) -> list[Any]:

@@ -224,7 +224,7 @@ class Machine(BaseEstimator):
         if np.all(spread < np.mean(variances, axis=(0, 1))):
             warnings.warn(
                 "no input was found to have an effect: the prediction is nearly the same in all "
-                f"rows. If there should be one, the rows may be too few for {len(self._active)} "
+                f"rows. If there should be one, the rows may be too few for {len(self.columns_)} "
                 "input(s), or the basis unable to follow it: leave out inputs, give rows, change "
                 "the basis.",
                 UserWarning,

@@ -1,4 +1,7 @@
-"""Arrays and DataFrames -> plain columns: floats with NaN, or objects with None for missing."""
+"""Arrays and DataFrames -> plain columns.
+
+Floats with NaN, dates and durations with NaT, or objects with None for missing.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ _NUMBER = (int, float, np.integer, np.floating, np.bool_, Decimal, Fraction)
 def split_columns(X: Any) -> tuple[list[Array], list[Any]]:
     """Return the columns of a table and their names (x0, x1, … where it has none).
 
-    Numbers, booleans, dates and durations become floats, text and categories objects. pandas and
-    polars frames are known by their methods, so neither library is imported.
+    Numbers and booleans become floats, dates and durations microseconds, text and categories
+    objects. pandas and polars frames are known by their methods, so neither library is imported.
     """
     if hasattr(X, "get_columns") and hasattr(X, "schema"):  # polars
         _check_frame(X)
@@ -92,7 +95,7 @@ def _from_polars(column: Any) -> Array:
 
 
 def _from_objects(values: Array, name: Any = None) -> Array:
-    """Return floats if every value is a number or missing, else objects with None for missing."""
+    """Return floats or dates if every value is one or missing, else text, None for missing."""
     items = [None if _is_missing(v) else v for v in values.tolist()]
     seen = [v for v in items if v is not None]
     if seen and all(isinstance(v, timedelta | np.timedelta64) for v in seen):
@@ -154,9 +157,15 @@ def _is_missing(value: Any) -> bool:
 
 
 def _dates(values: Array) -> Array:
-    """Return dates or durations as microseconds, NaN where missing."""
-    out = values.astype("M8[us]" if values.dtype.kind == "M" else "m8[us]").astype(np.int64)
-    return np.where(np.isnat(values), np.nan, out.astype(float))
+    """Return dates or durations in microseconds, NaT where missing."""
+    return values.astype("M8[us]" if values.dtype.kind == "M" else "m8[us]")
+
+
+def as_numbers(values: Array) -> Array:
+    """Return dates and durations as floats, NaN where missing; other columns as they are."""
+    if values.dtype.kind not in "mM":
+        return values
+    return np.where(np.isnat(values), np.nan, values.astype(np.int64).astype(float))
 
 
 def _floats(items: list[Any], name: Any) -> Array:

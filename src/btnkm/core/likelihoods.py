@@ -332,7 +332,8 @@ class StudentT:
         assert self.dof is not None
         half, shape, rate = 0.5 * self.dof, float(self.noise.shape), float(self.noise.rate)
         low, high = np.log(gammaincinv(half, [1e-12, 1.0 - 1e-12])).tolist()
-        log_u, step = np.linspace(low, high, 49), (high - low) / 48
+        count = int(max(24, np.ceil((high - low) / 0.3)))
+        log_u, step = np.linspace(low, high, count + 1), (high - low) / count
         weights = _log_density(log_u, half)
         spread = shape**-0.5  # of log tau, about
         if spread < step / 1.5:  # known well enough: it enters by E[1 / tau]
@@ -491,8 +492,8 @@ class NegativeBinomial(Logistic):
     Notes
     -----
     The bound of a row is more curved than the truth where mean and size are far apart, by
-    (mean + size) / (2 size |log(mean / size)|) for large means. f then seems better known than it
-    is; the scatter of y around it, which is most of a prediction's, is not touched by that.
+    (mean + size) / (2 size |log(mean / size)|) for large means; the sweeps that settle make up for
+    most of it.
 
     The variance is never below the mean: where counts scatter less than a Poisson distribution,
     intervals are too wide, and "gaussian" may serve better.
