@@ -147,7 +147,7 @@ def test_the_pivot_is_the_best(std):
 def test_a_class_without_weight_is_refused():
     X, y = three_regions(60)
     weights = {"red": 1.0, "green": 0.0, "blue": 2.0}
-    with pytest.raises(ValueError, match="positive for every class, got 0 for 'green'"):
+    with pytest.raises(ValueError, match="positive for every class, got 0.0 for 'green'"):
         BTNClassifier(class_weight=weights).fit(X, y)
 
 
