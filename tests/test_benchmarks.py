@@ -7,10 +7,11 @@ from scipy.stats import norm
 from benchmarks import __main__ as command_line
 from benchmarks import machine, runner
 from benchmarks.cells import Cell, CellError, measure_accuracy, measure_here, measure_in_child
-from benchmarks.data import DATASETS, load_split, split_rows
+from benchmarks.data import DATASETS, load_split
 from benchmarks.metrics import GaussianPredictive, score
 from benchmarks.records import read_records
 from benchmarks.suites import SUITES, cells_of
+from btnkm.datasets import paper_splits
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def run_yacht(output, *more, n_splits=3):
 
 
 def test_split_is_the_papers():
-    train, test = split_rows(307, 4)
+    train, test = paper_splits(307, 4)
     np.random.seed(4)  # the protocol names the legacy generator
     order = np.random.permutation(307)
     np.testing.assert_array_equal(train, order[:276])
@@ -96,7 +97,7 @@ def test_missing_folder_is_a_sentence(value, said, monkeypatch, capsys, tmp_path
 
 
 def test_missing_table_names_the_file(folder):
-    with pytest.raises(FileNotFoundError, match=r"holds concrete\.csv"):
+    with pytest.raises(FileNotFoundError, match=r"concrete\.csv must be in"):
         DATASETS["concrete"]()
 
 
@@ -220,7 +221,7 @@ def test_child_process_agrees_with_this_one(folder):
 
 
 def test_error_in_a_child_arrives_with_its_reason(folder):
-    with pytest.raises(CellError, match=r"holds concrete\.csv"):
+    with pytest.raises(CellError, match=r"concrete\.csv must be in"):
         measure_in_child(measure_accuracy, Cell("concrete", 0, "constant"))
 
 

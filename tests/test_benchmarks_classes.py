@@ -9,17 +9,16 @@ from benchmarks import runner
 from benchmarks.cells import Cell, measure_accuracy, measure_here
 from benchmarks.classifiers import CLASSIFIERS
 from benchmarks.data import (
-    ADULT_COLUMNS,
     CLASS_DATASETS,
     DATASETS,
     five_probabilities,
     load_split,
-    split_rows,
 )
 from benchmarks.metrics import ClassPredictive, calibration_error, score_classes
 from benchmarks.records import read_records
 from benchmarks.suites import SUITES, cells_of
 from benchmarks.summary import summarise
+from btnkm.datasets import ADULT_COLUMNS, paper_splits
 
 #: Levels of each text column of adult in the rows without missing values.
 N_LEVELS = {
@@ -107,13 +106,13 @@ def test_adult_96_has_96_columns(folder):
 )
 def test_missing_file_is_named(dataset, file, folder):
     (folder / file).unlink()
-    with pytest.raises(FileNotFoundError, match=f"must name a folder that holds {file}"):
+    with pytest.raises(FileNotFoundError, match=f"{file} must be in"):
         DATASETS[dataset]()
 
 
 def test_load_split_takes_rows_of_a_table(folder):
     X_train, y_train, X_test, y_test = load_split("adult", 3)
-    train, test = split_rows(60, 3)
+    train, test = paper_splits(60, 3)
     np.testing.assert_array_equal(X_train["age"], train)
     np.testing.assert_array_equal(X_test["age"], test)
     np.testing.assert_array_equal(y_train, train % 3 == 0)

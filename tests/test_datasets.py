@@ -1,0 +1,217 @@
+"""The paper's data sets: from a folder, from OpenML (a stand-in for it), or a clear sentence."""
+
+from __future__ import annotations
+
+import os
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+from sklearn.utils import Bunch
+
+from btnkm import datasets
+
+NUMBERS = {"yacht": 7, "energy": 10, "concrete": 9, "airfoil": 6, "spambase": 58}
+LOADERS = {
+    "yacht": datasets.load_yacht,
+    "energy": datasets.load_energy,
+    "concrete": datasets.load_concrete,
+    "airfoil": datasets.load_airfoil,
+    "spambase": datasets.load_spambase,
+    "adult": datasets.load_adult,
+}
+
+
+def table_of(name, n=12):
+    table = np.random.default_rng(0).normal(size=(n, NUMBERS[name])).round(3)
+    table[:, -1] = np.arange(n) % 2
+    return table
+
+
+def write_adult(folder):
+    row = (
+        "39, {work}, 77516, Bachelors, 13, Never-married, {job}, Own-child, White, {sex}, 0, 0, "
+        "40, {land}, {income}"
+    )
+    first = [
+        row.format(work="Private", job="Sales", sex="Male", land="Peru", income="<=50K"),
+        row.format(work="?", job="?", sex="Male", land="Peru", income=">50K"),
+        row.format(work="State-gov", job="Sales", sex="Female", land="Cuba", income=">50K"),
+    ]
+    second = [row.format(work="Private", job="Tech", sex="Male", land="Peru", income=">50K.")]
+    (folder / "adult.data").write_text("\n".join(first) + "\n\n")
+    (folder / "adult.test").write_text("\n".join(["|1x3 Cross validator", *second]) + "\n\n")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    for name in NUMBERS:
+        header = [] if name == "energy" else [",".join(f"c{j}" for j in range(NUMBERS[name]))]
+        lines = [",".join(str(v) for v in row) for row in table_of(name)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(header + lines) + "\n")
+    write_adult(tmp_path)
+    monkeypatch.delenv("BTNKM_DATA", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["yacht", "concrete", "airfoil", "spambase"])
+def test_tables_with_the_target_last(folder, name):
+    table = table_of(name)
+    X, y = LOADERS[name](data_dir=folder, return_X_y=True)
+    np.testing.assert_array_equal(X, table[:, :-1])
+    np.testing.assert_array_equal(y, table[:, -1])
+    bunch = LOADERS[name](data_dir=folder, as_frame=True)
+    assert bunch.frame.shape == table.shape
+    assert list(bunch.data.columns) == bunch.feature_names == [f"c{j}" for j in range(X.shape[1])]
+    assert bunch.target.name == bunch.target_names[0]
+    assert "UCI" in bunch.DESCR
+
+
+def test_the_folder_may_be_named_by_the_environment(folder, monkeypatch):
+    monkeypatch.setenv("BTNKM_DATA", str(folder))
+    X, _ = datasets.load_yacht(return_X_y=True)
+    np.testing.assert_array_equal(X, table_of("yacht")[:, :-1])
+
+
+def test_energy_has_the_standard_task_and_the_papers(folder):
+    table = table_of("energy")
+    X, y = datasets.load_energy(data_dir=folder, return_X_y=True)
+    np.testing.assert_array_equal(X, table[:, :8])
+    np.testing.assert_array_equal(y, table[:, 8])
+    paper = datasets.load_energy(variant="paper", data_dir=folder)
+    np.testing.assert_array_equal(paper.data, table[1:, :9])
+    np.testing.assert_array_equal(paper.target, table[1:, 9])
+    assert paper.feature_names[-1] == "heating_load"
+    assert paper.target_names == ["cooling_load"]
+
+
+def test_adult_has_native_columns_and_the_papers(folder):
+    bunch = datasets.load_adult(data_dir=folder)
+    assert bunch.data.shape == (3, 14)  # one row has a gap
+    assert bunch.data["workclass"].tolist() == ["Private", "State-gov", "Private"]
+    assert bunch.data["workclass"].dtype == "category"
+    assert bunch.data["age"].dtype == float
+    assert bunch.target.tolist() == [0, 1, 1]
+    paper = datasets.load_adult(form="paper96", data_dir=folder)
+    expected = [*datasets.ADULT_NUMBERS, "workclass=State-gov", "occupation=Tech", "sex=Male"]
+    assert paper.feature_names == [*expected, "native-country=Peru"]
+    np.testing.assert_array_equal(paper.data[:, 6:], [[0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 1, 1]])
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda d: datasets.load_energy(variant="x", data_dir=d), "variant must be"),
+        (lambda d: datasets.load_adult(form="x", data_dir=d), "form must be"),
+        (lambda d: datasets.load_adult(as_frame=False, data_dir=d), "as_frame must be True"),
+    ],
+)
+def test_choices_that_are_not_there(folder, call, match):
+    with pytest.raises(ValueError, match=match):
+        call(folder)
+
+
+def test_a_file_that_is_not_there_or_not_a_table(folder):
+    (folder / "yacht.csv").write_text("a,b\n1,x\n")
+    with pytest.raises(ValueError, match=r"yacht.csv must hold numbers.*2 columns"):
+        datasets.load_yacht(data_dir=folder)
+    (folder / "airfoil.csv").unlink()
+    with pytest.raises(FileNotFoundError, match=r"airfoil.csv must be in.*has none.*put the orig"):
+        datasets.load_airfoil(data_dir=folder)
+    with pytest.raises(FileNotFoundError, match="is no folder"):
+        datasets.load_airfoil(data_dir=folder / "nowhere")
+    (folder / "adult.test").write_text("comment\n1, 2\n")
+    with pytest.raises(ValueError, match="every row of Adult must have 15 fields"):
+        datasets.load_adult(data_dir=folder)
+
+
+@pytest.fixture
+def openml(monkeypatch, folder):
+    """Answer as OpenML would with the tables of the folder; return the numbers asked for."""
+    asked = []
+
+    def fetch(*, data_id, target_column, as_frame, parser, n_retries):
+        asked.append(data_id)
+        name = next(k for k, source in datasets.SOURCES.items() if source.openml == data_id)
+        if name == "adult":
+            columns = datasets._adult_columns(folder)
+            categories, data = {}, []
+            for j, (column, values) in enumerate(columns.items()):
+                if column in datasets.ADULT_NUMBERS:
+                    data.append(values)
+                    continue
+                levels = sorted(set(values))
+                categories[f"V{j}"] = levels
+                data.append(np.array([levels.index(v) for v in values], dtype=float))
+            data[1][0] = np.nan  # a gap
+            names = [f"V{j}" for j in range(15)]
+            return Bunch(data=np.column_stack(data), feature_names=names, categories=categories)
+        names = [f"c{j}" for j in range(NUMBERS[name])]
+        return Bunch(data=table_of(name), feature_names=names, categories={})
+
+    monkeypatch.setattr(datasets, "fetch_openml", fetch)
+    return asked
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_without_a_folder_openml_is_asked(openml, monkeypatch, name, folder):
+    source = datasets.SOURCES[name]
+    with pytest.raises(ValueError, match=f"rows of {name} must be those of the paper"):
+        LOADERS[name]()
+    assert openml == [source.openml]
+    if name == "adult":
+        columns = datasets._adult_columns(folder)
+        table = np.column_stack([columns[c] for c in datasets.ADULT_NUMBERS])
+    else:
+        table = table_of(name)
+    right = source._replace(rows=len(table), fingerprint=datasets.fingerprint(table))
+    monkeypatch.setitem(datasets.SOURCES, name, right)
+    bunch = LOADERS[name]()
+    if name == "adult":
+        assert bunch.data.shape == (2, 14)  # the gap again
+        assert bunch.data["workclass"].tolist() == ["State-gov", "Private"]
+        assert bunch.target.tolist() == [1, 1]
+    else:
+        np.testing.assert_array_equal(bunch.data, LOADERS[name](data_dir=folder).data)
+
+
+def test_out_of_reach_is_one_sentence(monkeypatch):
+    def fetch(**_):
+        raise URLError("no route to host")
+
+    monkeypatch.delenv("BTNKM_DATA", raising=False)
+    monkeypatch.setattr(datasets, "fetch_openml", fetch)
+    with pytest.raises(FileNotFoundError, match=r"yacht.csv must be in.*no route.*download https"):
+        datasets.load_yacht()
+
+
+def test_a_fingerprint_knows_values_and_order():
+    table = table_of("airfoil", 200)
+    first = datasets.fingerprint(table)
+    assert not np.allclose(first, datasets.fingerprint(table[::-1]), atol=2e-3)
+    changed = table.copy()
+    changed[:100, 2] += 0.5
+    assert not np.allclose(first, datasets.fingerprint(changed), atol=2e-3)
+    assert np.allclose(first, datasets.fingerprint(table + 1e-4 * np.sin(table)), atol=2e-3)
+
+
+def test_splits_are_the_papers():
+    train, test = datasets.paper_splits(308, 3)
+    assert (len(train), len(test)) == (277, 31)
+    order = np.random.RandomState(3).permutation(308)
+    np.testing.assert_array_equal(np.concatenate([train, test]), order)
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not os.environ.get("BTNKM_DATA"), reason="BTNKM_DATA does not name a folder")
+@pytest.mark.parametrize("name", LOADERS)
+def test_real_tables_have_the_fingerprints(name):
+    source = datasets.SOURCES[name]
+    if name == "adult":
+        assert LOADERS[name]().data.shape == (45222, 14)
+        assert LOADERS[name](form="paper96").data.shape == (45222, 96)
+        return
+    names = datasets.ENERGY_COLUMNS if name == "energy" else None
+    _, table = datasets._numbers(name, None, names)
+    assert len(table) == source.rows
+    np.testing.assert_allclose(datasets.fingerprint(table), source.fingerprint, atol=1e-4)
