@@ -120,6 +120,9 @@ class Curved(Protocol):
     ) -> tuple[Array, Array]:
         """Return weights E[-l''] and pulls E[l'] + weight E[f], l' = s d log p(y | f) / df."""
 
+    def moved(self, step: Any) -> Any:
+        """Return the likelihood with its offset, of every output, moved by a step."""
+
 
 @dataclass(frozen=True)
 class Gaussian:
@@ -419,6 +422,10 @@ class Logistic:
         p, slope = flattened_sigmoid(mean + self.offset, xp.clip(square - mean * mean, 0.0))
         return s * b * slope, s * (y - b * p + b * slope * mean)
 
+    def moved(self, step: Any) -> Self:
+        """Return the likelihood with its offset moved by a step."""
+        return replace(self, offset=self.offset + float(step))
+
     def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> Self:
         """Keep the bound of the rows."""
         return replace(self, value=float(sums[0]))
@@ -444,7 +451,7 @@ class Logistic:
         """Return the offset one step of Newton's method away, at most 2."""
         slope, curvature = float(sums[1]), float(sums[2])
         step = slope / max(curvature, np.finfo(float).tiny)
-        return replace(self, offset=self.offset + float(np.clip(step, -2.0, 2.0)))
+        return self.moved(np.clip(step, -2.0, 2.0))
 
     def terms(self, n: float, prior: Gamma) -> dict[str, float]:
         """Return the bound of the rows."""
@@ -464,7 +471,7 @@ class Bernoulli(Logistic):
 
     def shifted(self, log_weights: np.ndarray) -> Bernoulli:
         """Return the likelihood where class k is exp(log_weights[k]) times as frequent."""
-        return replace(self, offset=self.offset + float(log_weights[1] - log_weights[0]))
+        return self.moved(log_weights[1] - log_weights[0])
 
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> Labels:
         """Return the probabilities of 0 and 1, each to its last digits."""

@@ -114,7 +114,7 @@ class Softmax:
         """Return the offsets a step of Newton's method away, each alone, at most 2."""
         slope, curvature = (np.asarray(part) for part in sums[1:])
         step = np.clip(slope / np.maximum(curvature, np.finfo(float).tiny), -2.0, 2.0)
-        return replace(self, offsets=tuple((np.array(self.offsets) + step).tolist()))
+        return self.moved(step)
 
     def terms(self, n: float, prior: Gamma) -> dict[str, float]:
         """Return the bound of the rows."""
@@ -146,9 +146,13 @@ class Softmax:
         x /= x.sum(axis=2, keepdims=True)
         return x
 
+    def moved(self, step: np.ndarray) -> Softmax:
+        """Return the likelihood with its offsets moved by steps (K,)."""
+        return replace(self, offsets=tuple((np.array(self.offsets) + step).tolist()))
+
     def shifted(self, log_weights: np.ndarray) -> Softmax:
         """Return the likelihood where class k is exp(log_weights[k]) times as frequent."""
-        return replace(self, offsets=tuple((np.array(self.offsets) + log_weights).tolist()))
+        return self.moved(log_weights)
 
     def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return a draw of y for one draw of f at every row."""

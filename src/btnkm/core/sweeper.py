@@ -78,15 +78,17 @@ class Sweeper:
         That one is left out where nothing has changed since but what hangs on it. Rows that ask for
         something else have; and amplitudes are what anchored components live or die by.
         """
+        for d in self._order():
+            self.step(d, mean_only=mean_only, drop=drop)
+        self.listen()
+
+    def _order(self) -> range:
+        """Return the modes from the one solved last to the other end."""
         n = len(self.state.modes)
         again = self.state.anchored or not self.state.likelihood.fixed
         first = 0 if self.last is None or n == 1 or again else 1
         backward = self.last is not None and self.last == n - 1 and n > 1
-        order = range(n - 1 - first, -1, -1) if backward else range(first, n)
-        for d in order:
-            self.step(d, mean_only=mean_only, drop=drop)
-            self.last = d
-        self.listen()
+        return range(n - 1 - first, -1, -1) if backward else range(first, n)
 
     def step(self, d: int, *, mean_only: bool = False, drop: Sequence[Dropper] = ()) -> None:
         """Update mode d and, in the exact phase, the precisions that hang on it."""
@@ -108,10 +110,14 @@ class Sweeper:
             state = cavi.update_basis(state, d, self.priors)
             self.state = cavi.update_rank(state, d, self.priors)
         if self.state.n_components == rank:
-            self.terms[d] = term
-            self.executor.each(lambda chunk: chunk.environments.changed(d))
+            self._changed(d, term)
         else:
             self.refresh()
+        self.last = d
+
+    def _changed(self, d: int, term: cp.Terms) -> None:
+        self.terms[d] = term
+        self.executor.each(lambda chunk: chunk.environments.changed(d))
 
     def listen(self) -> None:
         """Let the rows say what they ask of f as it is now, where that depends on f."""
@@ -146,18 +152,26 @@ class Sweeper:
         where it should be. The Gaussian nearest to the posterior has E[-d^2 log p(y | f) / df^2]
         for weights; with E[d log p(y | f) / df] for slope, an update is a step of Newton's method.
         """
-        likelihood = self.state.likelihood
+        likelihood: Any = self.state.likelihood
         assert isinstance(likelihood, Curved)
-        for d in range(len(self.state.modes)):
 
-            def ask(chunk: Any, d: int = d) -> None:
-                chunk.f = self._moments_of_f(chunk, d)
-                chunk.asks = likelihood.expected(chunk.y, chunk.weight, *chunk.f)
+        def slope(chunk: Any) -> tuple[Array, Array]:
+            chunk.f = mean, square = self._moments_of_f(chunk, self.last or 0)
+            weight, pull = likelihood.expected(chunk.y, chunk.weight, mean, square)
+            return (pull - weight * mean).sum(axis=0), weight.sum(axis=0)
 
-            self.executor.each(ask)
+        slopes, weights = (np.asarray(part) for part in self.executor.sum(slope))
+        moved = likelihood.moved(np.clip(slopes / weights, -1.0, 1.0))
+
+        def ask(chunk: Any) -> None:
+            chunk.asks = moved.expected(chunk.y, chunk.weight, *chunk.f)
+
+        self.executor.each(ask)
+        self.state = replace(self.state, likelihood=moved)
+        for d in self._order():
             self._solve(d, self._sums(d))
-            self.terms[d] = cp.terms(self.state.modes[d], self.state.factors[d], spread=self.spread)
-            self.executor.each(lambda chunk, d=d: chunk.environments.changed(d))  # type: ignore[misc]
+            factor = self.state.factors[d]
+            self._changed(d, cp.terms(self.state.modes[d], factor, spread=self.spread))
             self.last = d
 
     def information(self) -> Array:
