@@ -1,0 +1,117 @@
+"""What the baselines have in common: numbers in, one basis for all inputs, blocks of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .. import fitting
+from ..bases import Basis, Polynomial
+from ..columns import BASES
+from ..core import cp
+from ..core.special import mean_and_scale
+from ..execution import local
+
+Array = np.ndarray
+
+
+class Powers(Polynomial):
+    """The paper's features of standardised inputs: powers at unit norm, of any size of x."""
+
+    def hold(self, x: Any) -> Any:
+        """Return ``x`` as it is."""
+        return x
+
+
+class Baseline(RegressorMixin, BaseEstimator):
+    """Base of the baselines: the target is scaled to mean 0 and variance 1.
+
+    So are the inputs for "polynomial", as in the paper; for other bases they run from -1 to 1. A
+    subclass has the parameters ``basis``, ``n_basis``, ``max_rank`` and ``memory_limit``.
+    """
+
+    basis: Any
+    n_basis: int
+    max_rank: int
+    memory_limit: float
+
+    def _begin(self, X: Any, y: Any) -> tuple[local.LocalExecutor, list[Any], Array]:
+        """Return the rows in blocks, the modes of the inputs, and the target in units of its own.
+
+        Sets what ``_features`` needs of the training rows.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
+        basis = self._basis()
+        self._bounded = not isinstance(basis, Powers)
+        if self._bounded:
+            low, high = X.min(axis=0), X.max(axis=0)
+            self._centre, spread = 0.5 * (low + high), 0.5 * (high - low)
+        else:
+            self._centre, spread = X.mean(axis=0), X.std(axis=0)
+        self._spread = np.where(spread > 0, spread, 1.0)
+        self._y_shift, self._y_scale = mean_and_scale(y, np.ones(len(y)))
+        target = (y - self._y_shift) / self._y_scale
+        codes = list(self._scaled(X).T)
+        self.bases_ = [clone(basis).fit(column) for column in codes]
+        sizes = [fitting.size_of(basis) for basis in self.bases_]
+        plan = local.make_plan(len(y), sizes, int(self.max_rank), 1, 1, float(self.memory_limit))
+        chunks = local.make_chunks(plan, self.bases_, codes, target, None)
+        modes = [fitting.make_mode(basis, 0.0) for basis in self.bases_]
+        return local.LocalExecutor(chunks), modes, target
+
+    def _basis(self) -> Basis:
+        if isinstance(self.basis, Basis):
+            return self.basis
+        if isinstance(self.basis, str) and self.basis == "polynomial":
+            return Powers(self.n_basis)
+        if isinstance(self.basis, str) and self.basis in BASES and self.basis != "categorical":
+            basis: Basis = BASES[self.basis](n_basis=self.n_basis)
+            return basis
+        names = sorted(set(BASES) - {"categorical"})
+        raise ValueError(
+            f"basis must be one of {names} or a Basis, got {self.basis!r}; use 'polynomial'."
+        )
+
+    def _scaled(self, X: Array) -> Array:
+        """Return the inputs in units of the training rows."""
+        scaled = (X - self._centre) / self._spread
+        return np.asarray(np.clip(scaled, -1.0, 1.0) if self._bounded else scaled)
+
+    def _moments(self, X: Any, terms: list[cp.Terms]) -> cp.Moments:
+        """Return the moments of the product over all inputs, for rows X (n, D)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        product: cp.Moments | None = None
+        for d, (basis, codes) in enumerate(zip(self.bases_, self._scaled(X).T, strict=True)):
+            product = cp.multiply(product, cp.moments(basis.features(codes), terms[d]))
+            assert product is not None
+            if (d + 1) % cp.RESCALE_EVERY == 0:
+                product = cp.rescale(product)
+        assert product is not None
+        return product
+
+
+def outside(chunk: Any, d: int, terms: list[cp.Terms]) -> cp.Moments | None:
+    """Return the product over all modes but d for one block of rows."""
+    product: cp.Moments | None = chunk.environments.outside(
+        d, lambda k, into: cp.moments(chunk.features(k), terms[k], into)
+    )
+    return product
+
+
+def sums(
+    executor: local.LocalExecutor, d: int, terms: list[cp.Terms], mode: Any, rank: int
+) -> tuple[Array, Array]:
+    """Return what an update of mode d needs of all rows: see ``cp.block_sums``."""
+
+    def of(chunk: Any) -> tuple[Array, Array]:
+        weight, pull = chunk.asks
+        return cp.block_sums(
+            chunk.features(d), outside(chunk, d, terms), weight, pull[:, None], mode, rank
+        )
+
+    second, linear = executor.sum(of)
+    return np.asarray(second), np.asarray(linear)

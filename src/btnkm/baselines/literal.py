@@ -1,0 +1,178 @@
+"""The paper's algorithm to the letter: its equations from its own initial state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from .. import checks
+from ..core import cavi, cp
+from ..core.cavi import Block
+from ..core.densities import noise_variance
+from ..core.gamma import Gamma
+from ..core.likelihoods import Gaussian
+from ..core.state import Factor, Priors, State
+from .base import Baseline, sums
+
+Array = np.ndarray
+
+
+class LiteralBTN(Baseline):
+    """Algorithm 1 of the paper with its initialisation, to see what it does.
+
+    Factors start at W ~ N(0, 1) with covariances of 0.1, all precisions at 1, and every
+    distribution is updated from the first sweep on: all factors, then lambda_M, lambda_R and tau.
+    Second moments are exact (Theorem 4), and the rates of the precisions have the factor 1/2 that
+    equations 29 have and 31, 33 and 35 drop. Where functions are as large as the constant
+    (Chebyshev polynomials, say), a product over D inputs has second moments that outweigh the data,
+    and f collapses to a constant while the bound rises all the way; the paper's own features are
+    small enough to escape it. ``BTNRegressor`` is what to use.
+
+    Parameters
+    ----------
+    basis : str or Basis, default="polynomial"
+    n_basis : int, default=20
+        Functions of each input, "feature dimension".
+    max_rank : int, default=25
+    noise_prior, rank_prior, basis_prior : Gamma or None, default=None
+        The paper's: Gamma(1e-3, 1e-3), Gamma(1e-5, 1e-6), Gamma(1e-6, 1e-6).
+    max_iter : int, default=50
+    tol : float, default=1e-4
+        Relative change of the bound at which the sweeps end.
+    memory_limit : float, default=1.4
+        GiB beyond the input.
+    random_state : int, RandomState or None, default=None
+
+    Attributes
+    ----------
+    lower_bounds_ : ndarray
+        The bound after each sweep, with all its constants.
+    rank_ : int
+        Components left.
+    n_iter_ : int
+    noise_std_ : float
+    """
+
+    def __init__(
+        self,
+        basis: Any = "polynomial",
+        *,
+        n_basis: int = 20,
+        max_rank: int = 25,
+        noise_prior: Gamma | None = None,
+        rank_prior: Gamma | None = None,
+        basis_prior: Gamma | None = None,
+        max_iter: int = 50,
+        tol: float = 1e-4,
+        memory_limit: float = 1.4,
+        random_state: Any = None,
+    ) -> None:
+        self.basis = basis
+        self.n_basis = n_basis
+        self.max_rank = max_rank
+        self.noise_prior = noise_prior
+        self.rank_prior = rank_prior
+        self.basis_prior = basis_prior
+        self.max_iter = max_iter
+        self.tol = tol
+        self.memory_limit = memory_limit
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True  # it may collapse, which is what it is here to show
+        return tags
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Run Algorithm 1 on inputs X (n, D) and targets y (n,)."""
+        for name in ("n_basis", "max_rank", "max_iter"):
+            checks.check_integer(name, getattr(self, name), 1)
+        for name in ("tol", "memory_limit"):
+            checks.check_number(name, getattr(self, name))
+        priors = Priors(
+            checks.check_gamma("noise_prior", self.noise_prior, Gamma(1e-3, 1e-3)),
+            checks.check_gamma("rank_prior", self.rank_prior, Gamma(1e-5, 1e-6)),
+            checks.check_gamma("basis_prior", self.basis_prior, Gamma(1e-6, 1e-6)),
+        )
+        executor, modes, target = self._begin(X, y)
+        data = cavi.Data(float(len(target)), float(target @ target))
+        state = _initial(modes, int(self.max_rank), check_random_state(self.random_state))
+        bounds: list[float] = []
+        for sweep in range(self.max_iter):
+            state = _sweep(executor, state, data, priors)
+            bounds.append(sum(cavi.elbo_terms(state, data, priors).values()))
+            if sweep >= 3:
+                state = _truncate(state)
+                executor.each(lambda chunk: chunk.environments.reset())
+            if sweep and abs(bounds[-1] - bounds[-2]) <= self.tol * abs(bounds[-2]):
+                break
+        self._terms = [
+            cp.terms(mode, factor, spread=1.0)
+            for mode, factor in zip(state.modes, state.factors, strict=True)
+        ]
+        likelihood: Any = state.likelihood
+        self._noise = likelihood.noise
+        self.noise_std_ = self._y_scale * state.likelihood.noise_std
+        self.lower_bounds_, self.n_iter_ = np.array(bounds), len(bounds)
+        self.rank_ = state.n_components
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Return the mean of y at each row and, if asked, its standard deviation: each (n,).
+
+        Noise and model variance are added; the paper's last formula multiplies them.
+        """
+        moments = self._moments(X, getattr(self, "_terms", []))
+        mean, second = cp.contract(moments)
+        assert second is not None
+        value = self._y_shift + self._y_scale * mean
+        if not return_std:
+            return value
+        noise = noise_variance(self._noise.shape, self._noise.rate)
+        return value, self._y_scale * np.sqrt(np.maximum(second - mean**2, 0.0) + noise)
+
+
+def _initial(modes: list[Any], rank: int, rng: Any) -> State:
+    """Return W ~ N(0, 1) with covariance 0.1, and precisions of mean 1."""
+    factors = []
+    for mode in modes:
+        m = len(mode.keep)
+        cov = 0.1 * np.eye(rank * m).reshape(rank, m, rank, m)
+        blocks = np.broadcast_to(10.0 * np.eye(m), (rank, m, m))
+        log_det = rank * m * float(np.log(0.1))
+        factors.append(Factor(rng.standard_normal((m, rank)), cov, log_det, blocks))
+    basis = tuple(Gamma(np.ones(len(mode.keep)), np.ones(len(mode.keep))) for mode in modes)
+    one = Gamma(np.ones(rank), np.ones(rank))
+    return State(tuple(modes), tuple(factors), basis, one, Gaussian(Gamma(1.0, 1.0)))
+
+
+def _sweep(executor: Any, state: State, data: cavi.Data, priors: Priors) -> State:
+    """Update all factors, then lambda_M of each mode, lambda_R and tau."""
+    terms = [
+        cp.terms(mode, factor, spread=1.0)
+        for mode, factor in zip(state.modes, state.factors, strict=True)
+    ]
+    rank = state.n_components
+    for d, mode in enumerate(state.modes):
+        block = Block(mode, *sums(executor, d, terms, mode, rank))
+        state, _ = cavi.update_factor(state, d, block)
+        terms[d] = cp.terms(mode, state.factors[d], spread=1.0)
+        executor.each(lambda chunk, d=d: chunk.environments.changed(d))
+    error = block.error(data.square, terms[-1], state.factors[-1])
+    for d in range(len(state.modes)):
+        state = cavi.update_basis(state, d, priors)
+    state = cavi.update_rank(state, 0, priors)
+    return cavi.update_likelihood(state, (error,), data, priors)
+
+
+def _truncate(state: State) -> State:
+    """Drop components with less than 1e-5 of the sum of squares of all weights (section 3.2.5)."""
+    power = np.sum([np.sum(factor.mean**2, axis=0) for factor in state.factors], axis=0)
+    keep = np.flatnonzero(power >= 1e-5 * power.sum())
+    if len(keep) in (0, state.n_components):
+        return state
+    factors = tuple(factor.take_components(keep) for factor in state.factors)
+    return replace(state, factors=factors, rank=state.rank.take(keep))

@@ -1,0 +1,100 @@
+"""The paper's competitors: against brute force, in known limits, and by scikit-learn's checks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from btnkm import BTNRegressor
+from btnkm.baselines import TKRR, LiteralBTN
+from btnkm.bases import Chebyshev, Fourier, Polynomial
+
+QUICK = [
+    TKRR(n_basis=4, max_rank=2, max_iter=10, random_state=0),
+    LiteralBTN(n_basis=4, max_rank=3, max_iter=30, random_state=0),
+]
+
+
+@parametrize_with_checks(QUICK)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def smooth(n=150, d=2, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 3, (n, d))
+    return X, 3 + np.sin(X[:, 0]) * X[:, -1] + 0.1 * rng.standard_normal(n)
+
+
+@pytest.mark.parametrize(
+    "basis", [Polynomial(3), Fourier(3, lengthscale=1.0, boundary=2.0), Chebyshev(3)]
+)
+def test_tkrr_of_full_rank_is_kernel_ridge_regression(basis):
+    """Three functions of two inputs: every tensor has rank 3 or less."""
+    X, y = smooth()
+    alpha = 1e-3
+    model = TKRR(basis, max_rank=3, alpha=alpha, max_iter=2000, tol=1e-14, random_state=0)
+    model.fit(X, y)
+    new = np.random.default_rng(1).uniform(-2, 3, (40, 2))
+
+    def features(rows):
+        phi = [b.phi(c) for b, c in zip(model.bases_, model._scaled(rows).T, strict=True)]
+        return np.einsum("ni,nj->nij", *phi).reshape(len(rows), -1)
+
+    reference = KernelRidge(alpha=alpha * len(y), kernel="linear")
+    reference.fit(features(X), (y - y.mean()) / y.std())
+    expected = y.mean() + y.std() * reference.predict(features(new))
+    np.testing.assert_allclose(model.predict(new), expected, atol=2e-4 * y.std())
+
+
+def test_tkrr_lowers_its_loss_which_is_the_penalised_error():
+    X, y = smooth(200, 4)
+    model = TKRR(n_basis=6, max_rank=3, alpha=1e-4, random_state=0).fit(X, y)
+    assert np.all(np.diff(model.losses_) <= 1e-10 * model.losses_[0])
+    residual = (y - model.predict(X)) / y.std()
+    norm = np.ones((3, 3))
+    for w in model.factors_:
+        norm *= w.T @ w
+    loss = residual @ residual + 1e-4 * 200 * norm.sum()
+    assert model.losses_[-1] == pytest.approx(loss, rel=1e-8)
+
+
+def test_tkrr_is_the_same_in_blocks_of_any_size():
+    X, y = smooth(600, 3)
+    whole = TKRR(n_basis=5, max_rank=3, random_state=0).fit(X, y)
+    small = TKRR(n_basis=5, max_rank=3, memory_limit=0.0008, random_state=0).fit(X, y)
+    np.testing.assert_allclose(whole.predict(X), small.predict(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize("bad", ["wavelets", 3, "categorical"])
+def test_an_unknown_basis_is_refused(bad):
+    X, y = smooth(30)
+    with pytest.raises(ValueError, match="basis must be one of"):
+        TKRR(bad).fit(X, y)
+
+
+def test_the_literal_algorithm_collapses_where_ours_does_not():
+    """Chebyshev polynomials are as large as the constant; the paper's features are smaller."""
+    X, y = smooth(300, 6, seed=3)
+    literal = LiteralBTN("chebyshev", n_basis=20, max_rank=10, random_state=0).fit(X, y)
+    assert np.all(np.diff(literal.lower_bounds_[:4]) > 0)  # before components are cut off
+    assert literal.score(X, y) < 0.05
+    ours = BTNRegressor(basis="chebyshev", n_init=1, random_state=0).fit(X, y)
+    assert ours.score(X, y) > 0.9
+    assert LiteralBTN(n_basis=10, max_rank=10, random_state=0).fit(X, y).score(X, y) > 0.9
+    mean, std = literal.predict(X, return_std=True)
+    np.testing.assert_allclose(mean, y.mean(), atol=0.3 * y.std())
+    assert np.median(std) == pytest.approx(y.std(), rel=0.2)
+
+
+def test_the_literal_algorithm_works_with_one_input():
+    """With a single factor there is no product, and nothing collapses."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (200, 1))
+    y = np.sin(3 * X[:, 0]) + 0.1 * rng.standard_normal(200)
+    model = LiteralBTN(Chebyshev(8), max_rank=1, random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.95
+    assert np.all(np.diff(model.lower_bounds_) >= -1e-6 * np.abs(model.lower_bounds_[1:]))
+    assert model.noise_std_ == pytest.approx(0.1, rel=0.2)
