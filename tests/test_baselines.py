@@ -8,12 +8,14 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from btnkm import BTNRegressor
-from btnkm.baselines import TKRR, LiteralBTN
+from btnkm.baselines import SPBTN, TKRR, LiteralBTN
+from btnkm.baselines.spbtn import Parameters, slopes_of_bound
 from btnkm.bases import Chebyshev, Fourier, Polynomial
 
 QUICK = [
     TKRR(n_basis=4, max_rank=2, max_iter=10, random_state=0),
     LiteralBTN(n_basis=4, max_rank=3, max_iter=30, random_state=0),
+    SPBTN(n_basis=4, max_rank=3, mean_rank=3, max_iter=1500, random_state=0),
 ]
 
 
@@ -98,3 +100,55 @@ def test_the_literal_algorithm_works_with_one_input():
     assert model.score(X, y) > 0.95
     assert np.all(np.diff(model.lower_bounds_) >= -1e-6 * np.abs(model.lower_bounds_[1:]))
     assert model.noise_std_ == pytest.approx(0.1, rel=0.2)
+
+
+def test_spbtn_slopes_are_those_of_the_bound():
+    """For a draw that is held, against brute force and finite differences."""
+    rng = np.random.default_rng(0)
+    X, y = smooth(40, 3)
+    model = SPBTN(Chebyshev(4), max_rank=2, mean_rank=2, max_iter=1, random_state=0).fit(X, y)
+    target = (y - y.mean()) / y.std()
+    (batch,) = model._batches(X, target, np.random.default_rng(1))
+    sizes = [4, 4, 4]
+    parameters = Parameters(
+        *(rng.normal(0, 0.5, (n, 2)) for n in (3, 4, 2)),
+        *(rng.normal(-1, 0.3, n) for n in (3, 4, 2)),
+    )
+    noise = rng.standard_normal((3, 4, 2))
+    phi = [batch.features(d)[0] for d in range(3)]
+
+    def bound(p):
+        mean, std = p.mean(), p.std()
+        draw = mean + std * noise
+        f = np.prod([phi[d] @ draw[d] for d in range(3)], axis=0).sum(axis=1)
+        kl = np.sum((std**2 + mean**2) / (2 * 1.5**2) - np.log(std))
+        return -0.5 * 2.0 * 7.0 * np.sum((batch.y - f) ** 2) - kl
+
+    slopes, square = slopes_of_bound(parameters, noise, batch, sizes, 2.0, 7.0, 1.5)
+    for k in range(6):
+        direction = rng.standard_normal(parameters[k].shape)
+        ends = [
+            bound(parameters._replace(**{parameters._fields[k]: parameters[k] + step * direction}))
+            for step in (-1e-5, 1e-5)
+        ]
+        numerical = (ends[1] - ends[0]) / 2e-5
+        assert np.sum(slopes[k] * direction) == pytest.approx(numerical, rel=1e-5)
+    assert square > 0
+
+
+def test_spbtn_learns_and_knows_its_noise():
+    X, y = smooth(600, 3)
+    model = SPBTN(n_basis=8, max_rank=4, random_state=0).fit(X[:400], y[:400])
+    assert model.score(X[400:], y[400:]) > 0.9
+    mean, std = model.predict(X[400:], return_std=True)
+    assert 0.85 < np.mean(np.abs(y[400:] - mean) < 1.96 * std) <= 1.0
+    assert model.parameters_.mean().shape == (3, 8, 4)
+
+
+def test_spbtn_takes_rows_in_batches():
+    X, y = smooth(500, 2)
+    model = SPBTN(n_basis=5, max_rank=3, batch_size=100, max_iter=10, random_state=0).fit(X, y)
+    target = (y - y.mean()) / y.std()
+    batches = model._batches(X, target, np.random.default_rng(0))
+    assert [len(batch.y) for batch in batches] == [100] * 5
+    np.testing.assert_allclose(np.sort(np.concatenate([b.y for b in batches])), np.sort(target))

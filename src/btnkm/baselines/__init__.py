@@ -1,6 +1,7 @@
 """Competitors of the paper, as scikit-learn estimators on the contractions of this library."""
 
 from .literal import LiteralBTN
+from .spbtn import SPBTN
 from .tkrr import TKRR
 
-__all__ = ["TKRR", "LiteralBTN"]
+__all__ = ["SPBTN", "TKRR", "LiteralBTN"]
