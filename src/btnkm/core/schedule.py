@@ -10,7 +10,7 @@ thaw   where rows are few or modes anchored: the covariances come in little by l
        free. All at once they outweigh the data, and the exact phase finds nothing worth keeping.
 exact  the coordinate ascent of the bound. Only here is the bound recorded, and it never falls:
        updates, rebalancing and reductions each raise it or leave it.
-settle where the rows' likelihood is bounded (classes, counts): three sweeps by the likelihood
+settle where the rows' likelihood is bounded (classes, counts): two sweeps by the likelihood
        itself, precisions held. The bound is more curved, and q too narrow where it is loose.
 
 Coordinate ascent crawls along narrow valleys, a little in the same direction each time. So the
@@ -85,7 +85,7 @@ class Schedule:
     tol: float = 1e-4
     first_reduction: int = 1
     plain_sweeps: int = 12
-    settle_sweeps: int = 3
+    settle_sweeps: int = 2
     negligible: float = 1e-6
     drop_components: bool = True
     drop_functions: bool = True

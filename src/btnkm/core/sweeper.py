@@ -163,12 +163,14 @@ class Sweeper:
         slopes, weights = (np.asarray(part) for part in self.executor.sum(slope))
         moved = likelihood.moved(np.clip(slopes / weights, -1.0, 1.0))
 
-        def ask(chunk: Any) -> None:
-            chunk.asks = moved.expected(chunk.y, chunk.weight, *chunk.f)
-
-        self.executor.each(ask)
         self.state = replace(self.state, likelihood=moved)
-        for d in self._order():
+        for d in range(len(self.state.modes)):
+
+            def ask(chunk: Any, d: int = d) -> None:
+                chunk.f = self._moments_of_f(chunk, d)
+                chunk.asks = moved.expected(chunk.y, chunk.weight, *chunk.f)
+
+            self.executor.each(ask)  # for every mode: a bound would allow for steps, this does not
             self._solve(d, self._sums(d))
             factor = self.state.factors[d]
             self._changed(d, cp.terms(self.state.modes[d], factor, spread=self.spread))
