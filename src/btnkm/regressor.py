@@ -77,7 +77,8 @@ class BTNRegressor(RegressorMixin, Machine):
         is True from 10 inputs on. With fewer, scales that move freely between the inputs find
         interactions more reliably.
     prune : bool, default=True
-        Drop components and functions that are negligible and whose loss raises the bound.
+        Drop components and functions that are negligible and whose loss raises the bound and, where
+        at most 200 weights are left in the end, components whose work the others can do as well.
     memory_limit : float, default=1.4
         Most memory, in GiB, that the fit may use beyond its input. Less memory means more
         recomputation and the same result, if there is room for as many starts.

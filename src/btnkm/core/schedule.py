@@ -10,6 +10,8 @@ thaw   where rows are few or modes anchored: the covariances come in little by l
        free. All at once they outweigh the data, and the exact phase finds nothing worth keeping.
 exact  the coordinate ascent of the bound. Only here is the bound recorded, and it never falls:
        updates, rebalancing and reductions each raise it or leave it.
+       Where few weights are left in the end, components whose work the others can do are taken
+       away (``trimming``), with a few sweeps more than ``max_iter`` if there were any.
 settle where the rows' likelihood is bounded (classes, counts): two sweeps by the likelihood
        itself, precisions held. The bound is more curved, and q too narrow where it is loose.
 
@@ -29,12 +31,13 @@ from functools import partial
 
 import numpy as np
 
-from . import cavi, reduction
+from . import cavi, joint, reduction
 from .cavi import Data
 from .gamma import Gamma
 from .likelihoods import Curved, Likelihood
 from .state import Mode, Priors, State
 from .sweeper import Dropper, Executor, Sweeper
+from .trimming import trim
 
 CYCLE = 4  # sweeps: two of plain ascent, a leap, two that must pay for it
 FIRST_STRETCH = 4.0  # times the change of the two sweeps before it
@@ -68,6 +71,8 @@ class Schedule:
         Exact sweeps before components and functions may be dropped, and before the first cycle that
         ends in a leap. Until then every sweep may drop; leaping from the start finds worse places
         (see docs/experiments.md).
+    most_weights : int
+        Where the exact phase leaves at most so many, redundant components are trimmed; 0 never.
     settle_sweeps : int
     negligible : float
         A component or function is weighed for dropping if its share of the mean square is at most
@@ -87,6 +92,7 @@ class Schedule:
     plain_sweeps: int = 12
     settle_sweeps: int = 2
     negligible: float = 1e-6
+    most_weights: int = 200
     drop_components: bool = True
     drop_functions: bool = True
 
@@ -236,10 +242,21 @@ def run(
             ground = progress(step.sweep, "exact")
             sweeper.leap(since, stretch)
             since = None
-    if schedule.max_iter and isinstance(sweeper.state.likelihood, Curved):
-        if step.trial:
-            assert step.state is not None
-            sweeper.restore(step.state)
+    if not schedule.max_iter:
+        return
+    if step.trial:
+        assert step.state is not None
+        sweeper.restore(step.state)
+    (n_rows,) = executor.sum(lambda chunk: (len(chunk.y),))
+    if schedule.drop_components and joint.possible(sweeper.state, schedule.most_weights, n_rows):
+
+        def bound() -> float:
+            return sum(cavi.elbo_terms(sweeper.state, data, priors).values())
+
+        for _ in trim(sweeper, droppers, bound):
+            step = replace(progress(step.sweep + 1, "exact"), converged=step.converged)
+            yield step
+    if isinstance(sweeper.state.likelihood, Curved):
         for k in range(schedule.settle_sweeps):
             sweeper.settle()
             settled = replace(sweeper.state, information=sweeper.information())

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
+from array_api_compat import array_namespace
 
-from . import cavi, cp
+from . import cavi, cp, joint
 from .cavi import Block, Data
 from .levels import LevelMode
 from .likelihoods import Curved, Likelihood
@@ -65,6 +66,45 @@ class Sweeper:
             for now, before in zip(self.state.factors, since.factors, strict=True)
         )
         self.restore(replace(self.state, factors=factors))
+
+    def ascend(self, steps: int, goal: float = np.inf) -> float:
+        """Move the means of all modes together, up to so many steps, and update the noise.
+
+        Only where ``joint.possible``; the bound never falls. Steps end early once they gain next to
+        nothing. With a finite ``goal`` the noise is held, and steps end as well once the pace of
+        the last one would not bring the error down to it in those left.
+
+        Returns
+        -------
+        error : float
+            E||y - f||^2.
+        """
+        error, value = self._error_and_value()
+        damping = joint.DAMPING
+        for left in range(steps - 1, -1, -1):
+            state, last_error, last_value = self.state, error, value
+            system = self._joint_system()
+            while damping <= joint.MOST:
+                change = joint.step(*system, damping)
+                if change is not None:
+                    self.state = joint.moved(state, change)
+                    self.refresh()
+                    error, value = self._error_and_value()
+                    if value > last_value:
+                        break
+                damping *= joint.MORE
+            else:  # nowhere higher, up to rounding
+                self.state, error = state, last_error
+                self.refresh()
+                break
+            damping = max(joint.LESS * damping, joint.LEAST)
+            if value - last_value < joint.ENOUGH * max(1.0, -value):
+                break
+            if error - left * (last_error - error) > goal:
+                break
+        if goal == np.inf:
+            self.state = cavi.update_likelihood(self.state, (error,), self.data, self.priors)
+        return error
 
     def restore(self, state: State) -> None:
         """Go on from another state."""
@@ -210,6 +250,47 @@ class Sweeper:
             return cp.moments(chunk.features(k), self.terms[k], into)
 
         return environments.outside(d, moments_of)
+
+    def _error_and_value(self) -> tuple[float, float]:
+        """Return E||y - f||^2 and the part of the bound that hangs on the means.
+
+        From residuals, as the sums of the updates lose what little is left of y at little noise.
+        """
+
+        def look(chunk: Any) -> tuple[Array]:
+            mean, square = self._moments_of_f(chunk, self.last or 0)
+            error = (chunk.y - mean) ** 2 + (square - mean * mean)
+            return ((error if chunk.weight is None else chunk.weight * error).sum(),)
+
+        error = float(self.executor.sum(look)[0])
+        scale = self.state.likelihood.scale
+        return error, -0.5 * (scale * error + joint.penalty(self.state))
+
+    def _joint_system(self) -> tuple[Array, Array]:
+        """Return curvature and gradient of the bound in the means of all modes."""
+        modes, rank = self.state.modes, self.state.n_components
+
+        def sums(chunk: Any) -> tuple[Array, ...]:
+            weight, pull = chunk.asks
+            weight, pull = None if weight is None else weight[:, None], pull[:, None]
+            parts: list[Array] = []
+            blocks: list[Array] = []
+            for d, mode in enumerate(modes):
+                features, outside = chunk.features(d), self._outside(chunk, d)
+                assert outside is not None
+                blocks += cp.block_sums(features, outside, weight, pull, mode, rank)
+                parts.append(joint.derivatives(features[0], mode.keep, outside.mean))
+            xp = array_namespace(pull)
+            j = xp.concat(parts, axis=1)
+            j = j if weight is None else j * xp.sqrt(weight)
+            return (j.T @ j, *blocks)
+
+        gram, *rest = (np.asarray(part) for part in self.executor.sum(sums))
+        blocks = [
+            Block(mode, second, linear[mode.present])
+            for mode, second, linear in zip(modes, rest[::2], rest[1::2], strict=True)
+        ]
+        return joint.system(self.state, blocks, gram)
 
     def _sums(self, d: int) -> Block:
         mode, rank, output = self.state.modes[d], self.state.n_components, self.state.output
