@@ -37,6 +37,7 @@ class Baseline(RegressorMixin, BaseEstimator):
     n_basis: int
     max_rank: int
     memory_limit: float
+    noise_std_: float
 
     def _begin(self, X: Any, y: Any) -> tuple[local.LocalExecutor, list[Any], Array]:
         """Return the rows in blocks, the modes of the inputs, and the target in units of its own.
@@ -92,6 +93,16 @@ class Baseline(RegressorMixin, BaseEstimator):
                 product = cp.rescale(product)
         assert product is not None
         return product
+
+    def _predict(self, X: Any, terms: list[cp.Terms], return_std: bool) -> Any:
+        """Return the mean of y at each row and, if asked, its standard deviation: each (n,)."""
+        mean, second = cp.contract(self._moments(X, terms))
+        value = np.asarray(self._y_shift + self._y_scale * mean)
+        if not return_std:
+            return value
+        assert second is not None
+        model = self._y_scale**2 * np.maximum(second - mean**2, 0.0)
+        return value, np.sqrt(model + self.noise_std_**2)
 
 
 def outside(chunk: Any, d: int, terms: list[cp.Terms]) -> cp.Moments | None:

@@ -11,7 +11,6 @@ from sklearn.utils import check_random_state
 from .. import checks
 from ..core import cavi, cp
 from ..core.cavi import Block
-from ..core.densities import noise_variance
 from ..core.gamma import Gamma
 from ..core.likelihoods import Gaussian
 from ..core.state import Factor, Priors, State
@@ -113,8 +112,6 @@ class LiteralBTN(Baseline):
             cp.terms(mode, factor, spread=1.0)
             for mode, factor in zip(state.modes, state.factors, strict=True)
         ]
-        likelihood: Any = state.likelihood
-        self._noise = likelihood.noise
         self.noise_std_ = self._y_scale * state.likelihood.noise_std
         self.lower_bounds_, self.n_iter_ = np.array(bounds), len(bounds)
         self.rank_ = state.n_components
@@ -125,14 +122,7 @@ class LiteralBTN(Baseline):
 
         Noise and model variance are added; the paper's last formula multiplies them.
         """
-        moments = self._moments(X, getattr(self, "_terms", []))
-        mean, second = cp.contract(moments)
-        assert second is not None
-        value = self._y_shift + self._y_scale * mean
-        if not return_std:
-            return value
-        noise = noise_variance(self._noise.shape, self._noise.rate)
-        return value, self._y_scale * np.sqrt(np.maximum(second - mean**2, 0.0) + noise)
+        return self._predict(X, getattr(self, "_terms", []), return_std)
 
 
 def _initial(modes: list[Any], rank: int, rng: Any) -> State:

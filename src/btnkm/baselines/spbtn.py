@@ -161,10 +161,8 @@ class SPBTN(Baseline):
             rate_now = float(self.learning_rate) * 0.01 ** (step / self.max_iter)
             parameters = adam.step(parameters, slopes, rate_now)
         self.parameters_, self.n_iter_ = parameters, self.max_iter
-        self._noise = Gamma(prior.shape + 0.5 * n, prior.rate + 0.5 * error)
-        self.noise_std_ = self._y_scale * float(
-            np.sqrt(noise_variance(self._noise.shape, self._noise.rate))
-        )
+        variance = noise_variance(prior.shape + 0.5 * n, prior.rate + 0.5 * error)
+        self.noise_std_ = self._y_scale * float(np.sqrt(variance))
         self._terms = [
             cp.terms(mode, factor, spread=1.0)
             for mode, factor in zip(modes, _factors(parameters, sizes), strict=True)
@@ -185,13 +183,7 @@ class SPBTN(Baseline):
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return the mean of y at each row and, if asked, its standard deviation: each (n,)."""
-        mean, second = cp.contract(self._moments(X, getattr(self, "_terms", [])))
-        assert second is not None
-        value = self._y_shift + self._y_scale * mean
-        if not return_std:
-            return value
-        model = self._y_scale**2 * np.maximum(second - mean**2, 0.0)
-        return value, np.sqrt(model + self.noise_std_**2)
+        return self._predict(X, getattr(self, "_terms", []), return_std)
 
 
 def slopes_of_bound(

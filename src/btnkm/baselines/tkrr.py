@@ -120,8 +120,8 @@ class TKRR(Baseline):
 
     def predict(self, X: Any) -> Array:
         """Return f at each row: (n,)."""
-        moments = self._moments(X, [_terms(w) for w in getattr(self, "factors_", [])])
-        return np.asarray(self._y_shift + self._y_scale * cp.contract(moments)[0])
+        terms = [_terms(w) for w in getattr(self, "factors_", [])]
+        return np.asarray(self._predict(X, terms, return_std=False))
 
 
 def _terms(weights: Array) -> cp.Terms:
