@@ -108,7 +108,7 @@ def test_spbtn_slopes_are_those_of_the_bound():
     X, y = smooth(40, 3)
     model = SPBTN(Chebyshev(4), max_rank=2, mean_rank=2, max_iter=1, random_state=0).fit(X, y)
     target = (y - y.mean()) / y.std()
-    (batch,) = model._batches(X, target, np.random.default_rng(1))
+    (batch,) = model._batches(list(model._scaled(X).T), target, np.random.default_rng(1))
     sizes = [4, 4, 4]
     parameters = Parameters(
         *(rng.normal(0, 0.5, (n, 2)) for n in (3, 4, 2)),
@@ -149,6 +149,6 @@ def test_spbtn_takes_rows_in_batches():
     X, y = smooth(500, 2)
     model = SPBTN(n_basis=5, max_rank=3, batch_size=100, max_iter=10, random_state=0).fit(X, y)
     target = (y - y.mean()) / y.std()
-    batches = model._batches(X, target, np.random.default_rng(0))
+    batches = model._batches(list(model._scaled(X).T), target, np.random.default_rng(0))
     assert [len(batch.y) for batch in batches] == [100] * 5
     np.testing.assert_allclose(np.sort(np.concatenate([b.y for b in batches])), np.sort(target))

@@ -139,7 +139,6 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
                 f"likelihood must be one of {', '.join(map(repr, LIKELIHOODS))}, got "
                 f"{self.likelihood!r}; leave it out for 'logistic'."
             )
-
         weight = self.class_weight
         named = isinstance(weight, str) and weight == "balanced"
         if not (weight is None or named or isinstance(weight, Mapping)):

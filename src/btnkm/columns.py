@@ -203,17 +203,16 @@ def _levels(values: Array, weight: Array, many: bool) -> dict[str, int]:
             total[level] = total.get(level, 0.0) + w
     levels = sorted(total)
     shared = [level for level in levels if total[level] >= 2]
+    most = int(np.clip(sum(total.values()) / ROWS_PER_LEVEL, MIN_LEVELS, MAX_LEVELS))
     if many and len(shared) >= MANY_LEVELS:
         # a level of one row is told from noise by what the others show, if they are most
         kept = levels if 2 * len(shared) >= len(levels) else shared
-        codes = {level: code for code, level in enumerate(kept)}
-        return {level: codes.get(level, len(kept)) for level in levels}
-    most = int(np.clip(sum(total.values()) / ROWS_PER_LEVEL, MIN_LEVELS, MAX_LEVELS))
-    if len(levels) <= most:
-        return {level: code for code, level in enumerate(levels)}
-    # of sorted levels the first, where some are as frequent: the same in every run
-    frequent = set(sorted(shared, key=lambda v: -total[v])[: most - 1])
-    kept = [level for level in levels if level in frequent]
+    elif len(levels) <= most:
+        kept = levels
+    else:
+        # of sorted levels the first, where some are as frequent: the same in every run
+        frequent = set(sorted(shared, key=lambda v: -total[v])[: most - 1])
+        kept = [level for level in levels if level in frequent]
     codes = {level: code for code, level in enumerate(kept)}
     return {level: codes.get(level, len(kept)) for level in levels}
 

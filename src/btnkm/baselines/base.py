@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import fitting
 from ..bases import Basis, Polynomial
 from ..columns import BASES
-from ..core import cp
+from ..core import cp, posterior
 from ..core.special import mean_and_scale
 from ..execution import local
 
@@ -39,10 +40,10 @@ class Baseline(RegressorMixin, BaseEstimator):
     memory_limit: float
     noise_std_: float
 
-    def _begin(self, X: Any, y: Any) -> tuple[local.LocalExecutor, list[Any], Array]:
-        """Return the rows in blocks, the modes of the inputs, and the target in units of its own.
+    def _begin(self, X: Any, y: Any) -> tuple[list[Array], list[Any], Array]:
+        """Return the coordinates of the rows, the modes of the inputs, and the scaled target.
 
-        Sets what ``_features`` needs of the training rows.
+        Sets what a prediction needs of the training rows.
         """
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         basis = self._basis()
@@ -57,11 +58,18 @@ class Baseline(RegressorMixin, BaseEstimator):
         target = (y - self._y_shift) / self._y_scale
         codes = list(self._scaled(X).T)
         self.bases_ = [clone(basis).fit(column) for column in codes]
+        return codes, [fitting.make_mode(basis, 0.0) for basis in self.bases_], target
+
+    def _blocks(
+        self, codes: list[Array], target: Array, block_rows: int | None = None
+    ) -> list[local.Chunk]:
+        """Return the rows in blocks, of a size that memory decides unless it is given."""
         sizes = [fitting.size_of(basis) for basis in self.bases_]
-        plan = local.make_plan(len(y), sizes, int(self.max_rank), 1, 1, float(self.memory_limit))
-        chunks = local.make_chunks(plan, self.bases_, codes, target, None)
-        modes = [fitting.make_mode(basis, 0.0) for basis in self.bases_]
-        return local.LocalExecutor(chunks), modes, target
+        limit = float(self.memory_limit)
+        plan = local.make_plan(len(target), sizes, int(self.max_rank), 1, 1, limit)
+        if block_rows is not None:
+            plan = replace(plan, block_rows=block_rows)
+        return local.make_chunks(plan, self.bases_, codes, target, None)
 
     def _basis(self) -> Basis:
         if isinstance(self.basis, Basis):
@@ -81,28 +89,20 @@ class Baseline(RegressorMixin, BaseEstimator):
         scaled = (X - self._centre) / self._spread
         return np.asarray(np.clip(scaled, -1.0, 1.0) if self._bounded else scaled)
 
-    def _moments(self, X: Any, terms: list[cp.Terms]) -> cp.Moments:
-        """Return the moments of the product over all inputs, for rows X (n, D)."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        product: cp.Moments | None = None
-        for d, (basis, codes) in enumerate(zip(self.bases_, self._scaled(X).T, strict=True)):
-            product = cp.multiply(product, cp.moments(basis.features(codes), terms[d]))
-            assert product is not None
-            if (d + 1) % cp.RESCALE_EVERY == 0:
-                product = cp.rescale(product)
-        assert product is not None
-        return product
-
     def _predict(self, X: Any, terms: list[cp.Terms], return_std: bool) -> Any:
         """Return the mean of y at each row and, if asked, its standard deviation: each (n,)."""
-        mean, second = cp.contract(self._moments(X, terms))
-        value = np.asarray(self._y_shift + self._y_scale * mean)
+        check_is_fitted(self)
+        codes = self._scaled(validate_data(self, X, dtype=np.float64, reset=False)).T
+
+        def features_of(d: int) -> tuple[Any, Any]:
+            return self.bases_[d].features(codes[d])
+
         if not return_std:
-            return value
-        assert second is not None
-        model = self._y_scale**2 * np.maximum(second - mean**2, 0.0)
-        return value, np.sqrt(model + self.noise_std_**2)
+            mean = posterior.predict_mean(terms, features_of)
+            return np.asarray(self._y_shift + self._y_scale * mean)
+        mean, variance = posterior.predict_moments(terms, features_of)
+        model = self._y_scale**2 * variance
+        return self._y_shift + self._y_scale * mean, np.sqrt(model + self.noise_std_**2)
 
 
 def outside(chunk: Any, d: int, terms: list[cp.Terms]) -> cp.Moments | None:

@@ -9,11 +9,12 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .. import checks
-from ..core import cavi, cp
+from ..core import cavi, cp, posterior
 from ..core.cavi import Block
 from ..core.gamma import Gamma
 from ..core.likelihoods import Gaussian
 from ..core.state import Factor, Priors, State
+from ..execution.local import LocalExecutor
 from .base import Baseline, sums
 
 Array = np.ndarray
@@ -96,7 +97,8 @@ class LiteralBTN(Baseline):
             checks.check_gamma("rank_prior", self.rank_prior, Gamma(1e-5, 1e-6)),
             checks.check_gamma("basis_prior", self.basis_prior, Gamma(1e-6, 1e-6)),
         )
-        executor, modes, target = self._begin(X, y)
+        codes, modes, target = self._begin(X, y)
+        executor = LocalExecutor(self._blocks(codes, target))
         data = cavi.Data(float(len(target)), float(target @ target))
         state = _initial(modes, int(self.max_rank), check_random_state(self.random_state))
         bounds: list[float] = []
@@ -108,10 +110,7 @@ class LiteralBTN(Baseline):
                 executor.each(lambda chunk: chunk.environments.reset())
             if sweep and abs(bounds[-1] - bounds[-2]) <= self.tol * abs(bounds[-2]):
                 break
-        self._terms = [
-            cp.terms(mode, factor, spread=1.0)
-            for mode, factor in zip(state.modes, state.factors, strict=True)
-        ]
+        self._terms = posterior.predict_terms(state)
         self.noise_std_ = self._y_scale * state.likelihood.noise_std
         self.lower_bounds_, self.n_iter_ = np.array(bounds), len(bounds)
         self.rank_ = state.n_components
@@ -141,10 +140,7 @@ def _initial(modes: list[Any], rank: int, rng: Any) -> State:
 
 def _sweep(executor: Any, state: State, data: cavi.Data, priors: Priors) -> State:
     """Update all factors, then lambda_M of each mode, lambda_R and tau."""
-    terms = [
-        cp.terms(mode, factor, spread=1.0)
-        for mode, factor in zip(state.modes, state.factors, strict=True)
-    ]
+    terms = posterior.predict_terms(state)
     rank = state.n_components
     for d, mode in enumerate(state.modes):
         block = Block(mode, *sums(executor, d, terms, mode, rank))

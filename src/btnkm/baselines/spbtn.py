@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -138,9 +137,9 @@ class SPBTN(Baseline):
         for name in ("prior_std", "learning_rate", "memory_limit"):
             checks.check_number(name, getattr(self, name))
         prior = checks.check_gamma("noise_prior", self.noise_prior, Gamma(1e-3, 1e-3))
-        executor, modes, target = self._begin(X, y)
+        codes, modes, target = self._begin(X, y)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        batches = self._batches(X, target, rng)
+        batches = self._batches(codes, target, rng)
         sizes = [len(mode.keep) for mode in modes]
         parameters = _first(self.bases_, sizes, int(self.max_rank), int(self.mean_rank), rng)
         n, error = len(target), float(len(target))
@@ -169,17 +168,13 @@ class SPBTN(Baseline):
         ]
         return self
 
-    def _batches(self, X: Any, target: Array, rng: np.random.Generator) -> list[local.Chunk]:
+    def _batches(
+        self, codes: list[Array], target: Array, rng: np.random.Generator
+    ) -> list[local.Chunk]:
         """Return the rows in an order of chance, cut into blocks of a step each."""
         rows = rng.permutation(len(target))
-        codes = list(self._scaled(np.asarray(X, dtype=float))[rows].T)
-        sizes = [(basis.n_functions_, basis.n_products_) for basis in self.bases_]
-        limit = float(self.memory_limit)
-        plan = local.make_plan(len(rows), sizes, int(self.max_rank), 1, 1, limit)
         size = -(-len(rows) // -(-len(rows) // int(self.batch_size)))
-        return local.make_chunks(
-            replace(plan, block_rows=size), self.bases_, codes, target[rows], None
-        )
+        return self._blocks([column[rows] for column in codes], target[rows], size)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return the mean of y at each row and, if asked, its standard deviation: each (n,)."""

@@ -11,6 +11,7 @@ from .. import checks
 from ..core import cp
 from ..core.cavi import Block
 from ..core.linalg import solve
+from ..execution.local import LocalExecutor
 from .base import Baseline, sums
 
 Array = np.ndarray
@@ -91,7 +92,8 @@ class TKRR(Baseline):
             checks.check_integer(name, getattr(self, name), 1)
         for name in ("alpha", "tol", "memory_limit"):
             checks.check_number(name, getattr(self, name))
-        executor, modes, target = self._begin(X, y)
+        codes, modes, target = self._begin(X, y)
+        executor = LocalExecutor(self._blocks(codes, target))
         rng = check_random_state(self.random_state)
         rank, penalty = int(self.max_rank), float(self.alpha) * len(target)
         factors = [_unit(rng.standard_normal((len(mode.keep), rank))) for mode in modes]

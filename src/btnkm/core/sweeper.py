@@ -202,7 +202,6 @@ class Sweeper:
 
         slopes, weights = (np.asarray(part) for part in self.executor.sum(slope))
         moved = likelihood.moved(np.clip(slopes / weights, -1.0, 1.0))
-
         self.state = replace(self.state, likelihood=moved)
         for d in range(len(self.state.modes)):
 
