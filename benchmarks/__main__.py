@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 
 from benchmarks.data import FOLDER_DATASETS, data_folder
-from benchmarks.runner import run
 from benchmarks.suites import SUITES, cells_of
 from benchmarks.summary import summarise
+from btnkm.runs.machine import code_version
+from btnkm.runs.runner import run
 
-RESULTS = Path(__file__).resolve().parent / "results"
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
 
 
 def _names(text):
@@ -57,14 +59,14 @@ def _parser():
         "--output", type=Path, metavar="FILE", help="default: benchmarks/results/SUITE.jsonl"
     )
     go.add_argument(
-        "--any-commit", action="store_true", help="skip cells measured with other code too"
+        "--any-version", action="store_true", help="skip cells measured with other code too"
     )
     show = commands.add_parser("summarise", help="print the tables of one or more result files")
     show.add_argument(
         "files", type=Path, nargs="*", metavar="FILE", help="default: benchmarks/results/*.jsonl"
     )
     show.add_argument("--markdown", action="store_true", help="tables in Markdown")
-    show.add_argument("--all-commits", action="store_true", help="older code as well")
+    show.add_argument("--all-versions", action="store_true", help="older code as well")
     return parser
 
 
@@ -84,7 +86,14 @@ def _run(arguments):
         # Better one sentence now than the same failure in each child process.
         data_folder()
     output = arguments.output or RESULTS / f"{arguments.suite}.jsonl"
-    return run(arguments.suite, suite, cells, output, any_commit=arguments.any_commit)
+    return run(
+        arguments.suite,
+        suite.measure,
+        cells,
+        output,
+        code=code_version(HERE),
+        any_version=arguments.any_version,
+    )
 
 
 def main(argv=None):
@@ -104,7 +113,7 @@ def main(argv=None):
         if arguments.command == "run":
             return _run(arguments)
         files = arguments.files or sorted(RESULTS.glob("*.jsonl"))
-        text = summarise(files, markdown=arguments.markdown, all_commits=arguments.all_commits)
+        text = summarise(files, markdown=arguments.markdown, all_versions=arguments.all_versions)
     except (FileNotFoundError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

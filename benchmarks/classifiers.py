@@ -1,11 +1,11 @@
 """The methods of classification, built like those of `benchmarks.methods`.
 
-Here `predictive(X)` returns the classes and their probabilities (see `benchmarks.metrics`).
+Here `predictive(X)` returns the classes and their probabilities (see `btnkm.runs.metrics`).
 """
 
 import numpy as np
 
-from benchmarks.metrics import ClassPredictive
+from btnkm.runs.metrics import ClassPredictive
 
 
 class Constant:

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.machine import ROOT, PeakMemory, code_version, cpu_model, versions
 from btnkm import BTNRegressor, Gamma
 from btnkm.bases import Basis, Chebyshev
 from btnkm.core.cavi import Data
@@ -30,6 +29,7 @@ from btnkm.core.state import Priors
 from btnkm.core.sweeper import Sweeper
 from btnkm.execution import local
 from btnkm.fitting import make_mode
+from btnkm.runs.machine import ROOT, PeakMemory, code_version, cpu_model, versions
 
 PAUSE = 0.2  # seconds: threads of BLAS spin for a while after their work, at the next one's cost
 

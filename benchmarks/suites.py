@@ -8,8 +8,9 @@ returns a dict that JSON can hold.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.cells import Cell, measure_accuracy
+from benchmarks.accuracy import measure_accuracy
 from benchmarks.tasks import task_of
+from btnkm.runs.cells import Cell
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 import statistics
 from collections import defaultdict
 
-from benchmarks.records import read_records, record_key
 from benchmarks.tasks import CLASSIFICATION, REGRESSION, task_of
+from btnkm.runs.records import read_records, record_key
 
 #: For each score the best entry of the set's row in the paper's Table 4.
 PAPER = {
@@ -81,18 +81,17 @@ def _label(record):
 
 
 def _short(code):
-    commit, plus, sources = code.partition("+")
-    return commit[:7] + plus + sources[:4]
+    return code[:7]
 
 
-def group(records, all_commits=False):
+def group(records, all_versions=False):
     """Sort results into data sets and, within them, methods.
 
     Parameters
     ----------
     records : list of dict
         In the order in which they were written.
-    all_commits : bool
+    all_versions : bool
         Whether to keep results of older code, as rows of their own.
 
     Returns
@@ -109,7 +108,7 @@ def group(records, all_commits=False):
     for record in records:
         label = _label(record)
         if newest[(record["dataset"], label)] != record["code"]:
-            if not all_commits:
+            if not all_versions:
                 n_hidden += 1
                 continue
             label = f"{label} @{_short(record['code'])}"
@@ -244,7 +243,7 @@ PAPER_NOTE = (
 )
 
 
-def summarise(files, *, markdown=False, all_commits=False):
+def summarise(files, *, markdown=False, all_versions=False):
     """Return the tables of result files as text.
 
     Parameters
@@ -252,7 +251,7 @@ def summarise(files, *, markdown=False, all_commits=False):
     files : sequence of pathlib.Path
     markdown : bool
         Whether tables are written in Markdown.
-    all_commits : bool
+    all_versions : bool
         Whether results of older code are shown too.
 
     Returns
@@ -274,9 +273,9 @@ def summarise(files, *, markdown=False, all_commits=False):
             "a summary must have at least one result, got none; "
             "start with: python -m benchmarks run smoke"
         )
-    groups, n_hidden = group(records, all_commits)
+    groups, n_hidden = group(records, all_versions)
     if n_hidden:
-        notes.append(f"{n_hidden} result(s) of older code are hidden; --all-commits shows them.")
+        notes.append(f"{n_hidden} result(s) of older code are hidden; --all-versions shows them.")
     lines = []
     for dataset, methods in groups.items():
         lines += [f"### {dataset}", ""] if markdown else [dataset]

@@ -5,13 +5,15 @@ import pytest
 from scipy.stats import norm
 
 from benchmarks import __main__ as command_line
-from benchmarks import machine, runner
-from benchmarks.cells import Cell, CellError, measure_accuracy, measure_here, measure_in_child
+from benchmarks.accuracy import measure_accuracy
 from benchmarks.data import DATASETS, load_split
-from benchmarks.metrics import GaussianPredictive, score
-from benchmarks.records import read_records
 from benchmarks.suites import SUITES, cells_of
 from btnkm.datasets import paper_splits
+from btnkm.runs import machine, runner
+from btnkm.runs.cells import Cell, CellError, measure_here
+from btnkm.runs.metrics import GaussianPredictive, score
+from btnkm.runs.records import read_records
+from btnkm.runs.worker import measure_in_child
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ def in_process(monkeypatch):
 
     monkeypatch.setattr(command_line, "run", run)
     monkeypatch.setattr(
-        machine, "code_version", lambda: {"commit": "abc", "dirty": False, "code": "abc"}
+        command_line, "code_version", lambda *_: {"commit": "abc", "dirty": False, "code": "abc"}
     )
     return measured
 
@@ -135,7 +137,7 @@ def test_run_goes_on_where_it_stopped(folder, in_process, tmp_path, capsys):
     assert [cell.split for cell in in_process] == [0, 1]
     assert run_yacht(output, n_splits=3) == 0
     assert [cell.split for cell in in_process] == [0, 1, 2]
-    assert "2 of 3 cells are in" in capsys.readouterr().out
+    assert "2 of 3 runs are in" in capsys.readouterr().out
     records, n_broken = read_records(output)
     assert [record["split"] for record in records] == [0, 1, 2]
     assert n_broken == 0
@@ -148,9 +150,9 @@ def test_other_code_is_measured_again_unless_told(folder, in_process, tmp_path, 
     output = tmp_path / "r.jsonl"
     run_yacht(output, n_splits=1)
     monkeypatch.setattr(
-        machine, "code_version", lambda: {"commit": "def", "dirty": False, "code": "def"}
+        command_line, "code_version", lambda *_: {"commit": "def", "dirty": False, "code": "def"}
     )
-    run_yacht(output, "--any-commit", n_splits=1)
+    run_yacht(output, "--any-version", n_splits=1)
     assert len(in_process) == 1
     run_yacht(output, n_splits=1)
     assert len(in_process) == 2
@@ -171,16 +173,16 @@ def test_another_configuration_is_another_cell():
     assert Cell("a", 0, "m", {"x": 1, "y": 2}).key == Cell("a", 0, "m", {"y": 2, "x": 1}).key
 
 
-def test_half_a_line_is_ignored_and_kept_apart(folder, in_process, tmp_path, capsys):
+def test_half_a_line_is_cut_off(folder, in_process, tmp_path, capsys):
     output = tmp_path / "r.jsonl"
     run_yacht(output, n_splits=2)
     text = output.read_text()
     output.write_text(text[:-40])  # the second line loses its end, as after a kill
     assert run_yacht(output, n_splits=2) == 0
-    assert "Ignoring 1 incomplete line(s)" in capsys.readouterr().out
+    assert "Cut off a line of" in capsys.readouterr().out
     records, n_broken = read_records(output)
     assert [record["split"] for record in records] == [0, 1]
-    assert n_broken == 1
+    assert n_broken == 0
     assert [cell.split for cell in in_process] == [0, 1, 1]
 
 
@@ -193,8 +195,8 @@ def test_failure_is_reported_and_tried_again(folder, tmp_path, capsys):
         return measure_here(measure, cell)
 
     output = tmp_path / "r.jsonl"
-    assert runner.run("paper", SUITES["paper"], cells, output, execute=execute) == 1
-    assert "1 cell(s) failed: yacht split 0 constant" in capsys.readouterr().out
+    assert runner.run("paper", measure_accuracy, cells, output, execute=execute) == 1
+    assert "1 run(s) failed: yacht split 0 constant" in capsys.readouterr().out
     assert [record["split"] for record in read_records(output)[0]] == [1]
 
 
@@ -207,8 +209,8 @@ def test_interrupt_leaves_a_valid_file(folder, tmp_path, capsys):
         return measure_here(measure, cell)
 
     output = tmp_path / "r.jsonl"
-    assert runner.run("paper", SUITES["paper"], cells, output, execute=execute) == 130
-    assert "2 cell(s) are left. The same command goes on" in capsys.readouterr().out
+    assert runner.run("paper", measure_accuracy, cells, output, execute=execute) == 130
+    assert "2 run(s) are left. The same command goes on" in capsys.readouterr().out
     assert len(read_records(output)[0]) == 1
 
 
@@ -242,22 +244,38 @@ def test_wrong_choices_are_sentences(arguments, said, folder, capsys):
 # What a result depends on
 
 
-def test_an_edited_tree_is_not_taken_for_its_commit(tmp_path, monkeypatch):
+def test_an_edited_tree_is_other_code(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "PACKAGE", tmp_path / "package")
+    source = tmp_path / "package" / "a.py"
+    drawing = tmp_path / "package" / "reproduce" / "render" / "b.py"
+    extra = tmp_path / "extra" / "c.py"
+    for path in (source, drawing, extra):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("a = 1\n")
+    changes = ""
+    monkeypatch.setattr(
+        machine, "_git", lambda command, *_: {"rev-parse": "abc", "status": changes}[command]
+    )
+    before = machine.code_version(extra.parent)
+    assert before["commit"] == "abc"
+    assert before["dirty"] is False
+    drawing.write_text("a = 2\n")  # draws what was measured, and measures nothing
+    assert machine.code_version(extra.parent) == before
+    changes = " M a.py"
+    for path in (source, extra):
+        path.write_text("a = 2\n")
+        after = machine.code_version(extra.parent)
+        assert after["dirty"]
+        assert after["code"] != before["code"]
+        before = after
+
+
+def test_code_outside_a_checkout_has_an_identity_all_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "ROOT", tmp_path)
-    (tmp_path / "src").mkdir()
-    source = tmp_path / "src" / "a.py"
-    source.write_text("a = 1\n")
-    monkeypatch.setattr(
-        machine, "_git", lambda command, *_: {"rev-parse": "abc", "status": ""}[command]
-    )
-    assert machine.code_version() == {"commit": "abc", "dirty": False, "code": "abc"}
-    monkeypatch.setattr(
-        machine, "_git", lambda command, *_: {"rev-parse": "abc", "status": " M src/a.py"}[command]
-    )
-    before = machine.code_version()["code"]
-    source.write_text("a = 2\n")
-    assert before.startswith("abc+")
-    assert machine.code_version()["code"] != before
+    version = machine.code_version()
+    assert version["commit"] is None
+    assert version["dirty"] is None
+    assert len(version["code"]) == 12
 
 
 def test_peak_memory_sees_an_array():

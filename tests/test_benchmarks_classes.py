@@ -5,8 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from benchmarks import runner
-from benchmarks.cells import Cell, measure_accuracy, measure_here
+from benchmarks.accuracy import measure_accuracy
 from benchmarks.classifiers import CLASSIFIERS
 from benchmarks.data import (
     CLASS_DATASETS,
@@ -14,11 +13,13 @@ from benchmarks.data import (
     five_probabilities,
     load_split,
 )
-from benchmarks.metrics import ClassPredictive, calibration_error, score_classes
-from benchmarks.records import read_records
 from benchmarks.suites import SUITES, cells_of
 from benchmarks.summary import summarise
 from btnkm.datasets import ADULT_COLUMNS, paper_splits
+from btnkm.runs import runner
+from btnkm.runs.cells import Cell, measure_here
+from btnkm.runs.metrics import ClassPredictive, calibration_error, score_classes
+from btnkm.runs.records import read_records
 
 #: Levels of each text column of adult in the rows without missing values.
 N_LEVELS = {
@@ -249,7 +250,7 @@ def test_suites_of_classes_know_their_methods():
 def test_suite_runs_and_is_summarised(folder, tmp_path):
     output = tmp_path / "r.jsonl"
     cells = cells_of(SUITES["classify"], n_splits=2, methods=("constant",))
-    assert runner.run("classify", SUITES["classify"], cells, output, execute=measure_here) == 0
+    assert runner.run("classify", measure_accuracy, cells, output, execute=measure_here) == 0
     records, _ = read_records(output)
     assert [record["dataset"] for record in records[::2]] == ["spambase", "adult", "adult-96"]
     text = summarise([output])

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from benchmarks import runner
-from benchmarks.cells import Cell
-from benchmarks.records import append_record
 from benchmarks.summary import summarise
 from benchmarks.tasks import CLASSIFICATION, REGRESSION, task_of
+from btnkm.runs import runner
+from btnkm.runs.cells import Cell
+from btnkm.runs.records import append_record
 
 KNOWN = {
     REGRESSION: {"rmse": 0.3, "nll": 0.05, "coverage_95": 0.95},
@@ -116,7 +116,7 @@ def test_summary_hides_older_code_and_counts_a_cell_once(tmp_path):
     assert "0.500" in text
     assert "0.600" not in text
     assert "btn max_rank=3" in text
-    assert "7.000" in summarise(files, all_commits=True)
+    assert "7.000" in summarise(files, all_versions=True)
 
 
 def test_summary_takes_metrics_it_does_not_know(tmp_path):

@@ -1,21 +1,27 @@
 """What a result depends on besides the model: machine, versions, code; and peak memory."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import platform
-import resource
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any, Self
 
-ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = Path(__file__).resolve().parent.parent
+#: The checkout, where the package lies in one.
+ROOT = PACKAGE.parent.parent
 PACKAGES = ("numpy", "scipy", "scikit-learn", "btnkm")
+#: Part of the package that only draws what was measured: it may change, and results stand.
+DRAWING = "reproduce/render"
 
 
-def versions():
+def versions() -> dict[str, str | None]:
     """Return the versions of Python and of the packages that matter; None if not installed."""
-    found = {"python": platform.python_version()}
+    found: dict[str, str | None] = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
             found[name] = version(name)
@@ -24,7 +30,7 @@ def versions():
     return found
 
 
-def cpu_model():
+def cpu_model() -> str:
     """Return the name of the processor."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -35,18 +41,20 @@ def cpu_model():
     return platform.processor() or platform.machine()
 
 
-def threads():
+def threads() -> dict[str, Any]:
     """Return the number of threads per native library pool loaded now, and of cores."""
     from threadpoolctl import threadpool_info
 
-    count = {"cores": os.cpu_count()}
+    count: dict[str, Any] = {"cores": os.cpu_count()}
     for pool in threadpool_info():
         name = pool["user_api"]
         count[name] = max(count.get(name, 0), pool["num_threads"])
     return count
 
 
-def _git(*arguments):
+def _git(*arguments: str) -> str | None:
+    if not (ROOT / ".git").exists():  # installed, maybe inside somebody else's repository
+        return None
     try:
         done = subprocess.run(
             ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
@@ -56,41 +64,46 @@ def _git(*arguments):
     return done.stdout.strip()
 
 
-def code_version():
+def code_version(*folders: Path) -> dict[str, Any]:
     """Tell which code is measured.
+
+    Parameters
+    ----------
+    *folders : Path
+        Besides the package, what the results depend on.
 
     Returns
     -------
     code : dict
-        `commit` (None outside git or before the first commit), `dirty` (whether files under
-        src or benchmarks differ from it) and `code`, the identity by which results are
-        matched: the commit when clean, else the commit and a hash of the sources, so that an
-        edited tree is never taken for the one measured before.
+        ``code``, the identity by which results are matched: a hash of the sources that can make a
+        difference. For readers, ``commit`` (None outside a checkout) and ``dirty``, whether
+        sources differ from it.
     """
     commit = _git("rev-parse", "HEAD")
-    changes = _git("status", "--porcelain", "--", "src", "benchmarks")
-    dirty = commit is None or changes is None or changes != ""
-    if not dirty:
-        return {"commit": commit, "dirty": False, "code": commit}
+    paths = [str(folder) for folder in (PACKAGE, *folders)]
+    changes = _git("status", "--porcelain", "--", *paths)
     digest = hashlib.sha256()
-    for folder in ("src", "benchmarks"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
-    return {
-        "commit": commit,
-        "dirty": True,
-        "code": f"{commit or 'no-commit'}+{digest.hexdigest()[:12]}",
-    }
+    for folder in (PACKAGE, *folders):
+        for path in sorted(folder.rglob("*.py")):
+            name = path.relative_to(folder).as_posix()
+            if not name.startswith(DRAWING):
+                digest.update(name.encode() + b"\0" + path.read_bytes())
+    dirty = None if commit is None else changes != ""
+    return {"commit": commit, "dirty": dirty, "code": digest.hexdigest()[:12]}
 
 
-def _status_mb(field):
+def _status_mb(field: str) -> float:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) / 1024
     raise OSError(f"/proc/self/status must have a line {field}, got none; use ru_maxrss.")
 
 
-def _maxrss_mb():
+def _maxrss_mb() -> float:
+    if sys.platform == "win32":
+        return 0.0
+    import resource
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 1024
 
@@ -101,18 +114,21 @@ class PeakMemory:
     Attributes
     ----------
     mb : float
-        Peak inside minus use at the start, in MiB.
+        Peak inside minus use at the start, in MiB; 0 where the system does not tell (Windows).
     probe : str
         Where the figure comes from.
 
     Notes
     -----
-    On Linux `ru_maxrss` starts, in a new process, at the peak of the process that started
+    On Linux ``ru_maxrss`` starts, in a new process, at the peak of the process that started
     it, which may hide a small fit altogether. The peak in /proc/self/status does not, and can
     be reset; it is preferred where it exists.
     """
 
-    def __enter__(self):
+    mb: float
+    probe: str
+
+    def __enter__(self) -> Self:
         try:
             Path("/proc/self/clear_refs").write_text("5")
             self._start, self.probe = _status_mb("VmRSS"), "VmHWM"
@@ -121,6 +137,6 @@ class PeakMemory:
             self._start, self.probe = _maxrss_mb(), "ru_maxrss"
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         peak = _status_mb("VmHWM") if self.probe == "VmHWM" else _maxrss_mb()
         self.mb = max(0.0, peak - self._start)

@@ -1,0 +1,1 @@
+"""Many measurements: cells, worker processes, results on disk, scores."""
