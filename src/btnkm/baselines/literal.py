@@ -50,8 +50,8 @@ class LiteralBTN(Baseline):
     ----------
     lower_bounds_ : ndarray
         The bound after each sweep, with all its constants.
-    rank_ : int
-        Components left.
+    rank_, ranks_ : int, list of int
+        Components left, and in each sweep.
     n_iter_ : int
     noise_std_ : float
     """
@@ -102,9 +102,11 @@ class LiteralBTN(Baseline):
         data = cavi.Data(float(len(target)), float(target @ target))
         state = _initial(modes, int(self.max_rank), check_random_state(self.random_state))
         bounds: list[float] = []
+        ranks: list[int] = []
         for sweep in range(self.max_iter):
             state = _sweep(executor, state, data, priors)
             bounds.append(sum(cavi.elbo_terms(state, data, priors).values()))
+            ranks.append(state.n_components)
             if sweep >= 3:
                 state = _truncate(state)
                 executor.each(lambda chunk: chunk.environments.reset())
@@ -113,7 +115,7 @@ class LiteralBTN(Baseline):
         self._terms = posterior.predict_terms(state)
         self.noise_std_ = self._y_scale * state.likelihood.noise_std
         self.lower_bounds_, self.n_iter_ = np.array(bounds), len(bounds)
-        self.rank_ = state.n_components
+        self.rank_, self.ranks_ = state.n_components, ranks
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:

@@ -1,0 +1,120 @@
+"""``btnkm reproduce``: run what is missing, then write tables, figures and the page."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ..runs.runner import run
+from . import methods
+from .experiments import ALL_SETS, EXPERIMENTS, N_SPLITS, SEEDS_A_SPLIT, cells_of
+from .measures import SYNTHETIC, measure
+
+RESULTS = "results.jsonl"
+_EXAMPLES = """\
+examples:
+  btnkm reproduce fig3                        recovery of a known tensor; needs no data
+  btnkm reproduce table4 --datasets yacht     one row of the comparison
+  btnkm reproduce all --splits 2              everything, on two of ten splits
+  btnkm reproduce all --render                draw again what an earlier run measured
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to those of the program."""
+    listing = "\n".join(f"  {name:8} {e.title}" for name, e in EXPERIMENTS.items())
+    parser = commands.add_parser(
+        "reproduce",
+        help="run the experiments of the paper anew, beside what it prints",
+        description="Run the experiments of the paper's section 4 and write tables, figures and a "
+        "page with our figures beside the printed ones. What an earlier run measured with the same "
+        "code is kept: the same command goes on where it was stopped or killed.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"experiments:\n{listing}\n\n{_EXAMPLES}",
+    )
+    parser.add_argument("what", choices=[*EXPERIMENTS, "all"], metavar="EXPERIMENT")
+    parser.add_argument(
+        "--splits",
+        type=int,
+        default=N_SPLITS,
+        metavar="N",
+        help=f"the first N of {N_SPLITS} splits, and {SEEDS_A_SPLIT} N seeds in fig3",
+    )
+    parser.add_argument("--datasets", type=_names, metavar="A,B", help="these data sets only")
+    parser.add_argument("--methods", type=_names, metavar="A,B", help="these methods only")
+    parser.add_argument(
+        "--out", type=Path, default=Path("reproduction"), metavar="DIR", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--document", type=Path, metavar="FILE", help="default: reproduction.md in DIR"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="runs side by side"
+    )
+    parser.add_argument(
+        "--any-version", action="store_true", help="keep results of other code as well"
+    )
+    parser.add_argument("--render", action="store_true", help="run nothing, only draw")
+    parser.set_defaults(run=reproduce)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def reproduce(arguments: argparse.Namespace) -> int:
+    """Do what the command line asks for, and return the exit status."""
+    _check("--splits", 1 <= arguments.splits <= N_SPLITS, f"1 to {N_SPLITS}", arguments.splits)
+    _check("--jobs", arguments.jobs >= 1, "1 or more", arguments.jobs)
+    _check_names("--datasets", arguments.datasets, (SYNTHETIC, *ALL_SETS))
+    _check_names("--methods", arguments.methods, tuple(methods.METHODS))
+    if find_spec("matplotlib") is None:
+        raise ValueError(
+            "the figures must be drawn by matplotlib, which is not installed; "
+            "run: pip install 'btnkm[reproduce]'"
+        )
+    names = list(EXPERIMENTS) if arguments.what == "all" else [arguments.what]
+    output = arguments.out / RESULTS
+    status = 0
+    if not arguments.render:
+        cells = cells_of(names, arguments.splits, arguments.datasets, arguments.methods)
+        if not cells:
+            raise ValueError(
+                f"the choice of data sets and methods must leave a run of {arguments.what}, got "
+                "none; leave --datasets or --methods out."
+            )
+        for dataset in dict.fromkeys(cell.dataset for cell in cells):
+            if dataset != SYNTHETIC:
+                # better one sentence now than the same failure in every run
+                methods.load_split(dataset, 0)
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        status = run(
+            arguments.what,
+            measure,
+            cells,
+            output,
+            any_version=arguments.any_version,
+            n_jobs=arguments.jobs,
+        )
+        if status == 130:
+            return status
+    from .render import render
+
+    document = arguments.document or arguments.out / "reproduction.md"
+    for path in render(output, arguments.out, document, names):
+        print(f"Wrote {path}")
+    return status
+
+
+def _check(option: str, right: bool, expected: str, got: Any) -> None:
+    if not right:
+        raise ValueError(f"{option} must be {expected}, got {got}; leave it out for the default.")
+
+
+def _check_names(option: str, asked: Sequence[str] | None, known: Sequence[str]) -> None:
+    for name in asked or ():
+        _check(option, name in known, f"among {', '.join(known)}", name)

@@ -1,0 +1,114 @@
+"""What one run measures: on a real data set, or on a tensor that is known."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from ..core.state import State
+from ..runs.cells import Cell
+from . import methods, synthetic
+
+SYNTHETIC = "synthetic"
+#: Share of all squared weights above which a component counts (section 4.2 of the paper), and a
+#: function of an input (section 4.3).
+COMPONENT_SHARE, FUNCTION_SHARE = 1e-5, 2.5e-3
+_DIGITS = 6  # significant, of what is only drawn
+
+
+def measure(cell: Cell) -> dict[str, Any]:
+    """Return what is measured of a cell: scores, effective sizes, and the course of split 0."""
+    if cell.dataset == SYNTHETIC:
+        return _recovery(cell)
+    X, y, X_test, y_test = methods.load_split(cell.dataset, cell.split)
+    begin = time.perf_counter()
+    model = methods.fit(cell.dataset, cell.method, cell.config, X, y)
+    fit_seconds = time.perf_counter() - begin
+    found = methods.scores(cell.dataset, model, X_test, y_test)
+    found |= {"fit_seconds": fit_seconds} | _sizes(model)
+    if cell.split == 0:
+        found |= _course(model)
+    if hasattr(model, "best_params_"):
+        found["chosen"] = model.best_params_
+    return found
+
+
+def effective_rank(state: State) -> int:
+    """Return the number of components with more than 1e-5 of the sum of squares of all weights."""
+    power = np.sum([np.sum(factor.mean**2, axis=0) for factor in state.factors], axis=0)
+    return int(np.sum(power > COMPONENT_SHARE * power.sum()))
+
+
+def effective_functions(state: State) -> list[int]:
+    """Return, for each input, the functions with more than 0.25% of its sum of squares."""
+    counts = []
+    for factor in state.factors:
+        power = np.sum(factor.mean**2, axis=1)
+        counts.append(int(np.sum(power > FUNCTION_SHARE * power.sum())))
+    return counts
+
+
+def _sizes(model: Any) -> dict[str, Any]:
+    states = getattr(model, "posterior_", None)
+    if states is None:
+        return {"rank": float(model.rank_)} if hasattr(model, "rank_") else {}
+    sizes: dict[str, Any] = {"rank": float(np.mean([effective_rank(state) for state in states]))}
+    if len(states[0].modes) == model.n_features_in_:
+        counts = [effective_functions(state) for state in states]
+        sizes["functions"] = np.mean(counts, axis=0).round(3).tolist()
+    return sizes
+
+
+def _course(model: Any) -> dict[str, Any]:
+    """Return phase, bound and rank after each sweep of the start with the highest bound."""
+    if hasattr(model, "history_"):
+        entries = [e for e in model.history_ if e["start"] == _best_start(model)]
+        course = {
+            "phase": [e["phase"] for e in entries],
+            "bound": [_rounded(e["bound"]) for e in entries],
+            "rank": [e["rank"] for e in entries],
+        }
+    elif hasattr(model, "lower_bounds_"):
+        bounds = [_rounded(bound) for bound in model.lower_bounds_]
+        course = {"phase": ["exact"] * len(bounds), "bound": bounds, "rank": model.ranks_}
+    else:
+        return {}
+    return {"course": course}
+
+
+def _best_start(model: Any) -> int:
+    last = {e["start"]: e["bound"] for e in model.history_}
+    return max(last, key=lambda start: last[start])
+
+
+def _rounded(value: float) -> float | None:
+    """Return a number that JSON has, short: None for NaN."""
+    return float(f"{value:.10g}") if np.isfinite(value) else None
+
+
+def _recovery(cell: Cell) -> dict[str, Any]:
+    config = dict(cell.config)
+    truth = synthetic.make_truth(cell.split, config.pop("sigma"))
+    state = synthetic.recover(truth, cell.split, **config)
+    support = [mode.keep.tolist() for mode in state.modes]
+    true = [used.tolist() for used in truth.support]
+    found: dict[str, Any] = {
+        "rank_true": truth.rank,
+        "rank": state.n_components,
+        "support_true": true,
+        "support": support,
+        "rank_found": state.n_components == truth.rank,
+        "support_found": support == true,
+        "noise_std": float(state.likelihood.noise_std * truth.scale),
+    }
+    found["factors"] = [_digits(factor.mean) for factor in state.factors]
+    found["rank_precision"] = _digits(np.asarray(state.rank.mean))
+    found["function_precision"] = [_digits(np.asarray(gamma.mean)) for gamma in state.basis]
+    return found
+
+
+def _digits(array: Any) -> Any:
+    flat = [float(f"{value:.{_DIGITS}g}") for value in array.ravel()]
+    return np.reshape(flat, array.shape).tolist()

@@ -1,0 +1,87 @@
+"""docs/reproduction.md: everything that was found, in one text made from the result files."""
+
+from __future__ import annotations
+
+import os
+from importlib.resources import files
+from pathlib import Path
+
+from ..experiments import EXPERIMENTS
+from . import tables
+from .results import Results
+from .tables import Plain, Table
+
+#: What is shown of each experiment, in order: tables, and a figure if it has one.
+ORDER = ("fig3", "fig4", "table1", "table2", "fig5", "table3", "table4")
+TITLES = {
+    "fig3": "Figure 3",
+    "fig4": "Figure 4",
+    "table1": "Table 1",
+    "table2": "Table 2",
+    "fig5": "Figure 5",
+    "table3": "Table 3",
+    "table4": "Table 4",
+}
+ALTS = {
+    "fig3": "Weights found for one seed, and bars: in how many seeds rank and functions are found",
+    "fig4": "Components and lower bound after each sweep, from ranks 10, 25 and 50 on",
+    "fig5": "Functions of each input that count, with and without learned precisions",
+    "table4": "Errors of all methods as multiples of btnkm's, by data set",
+}
+
+
+def text(name: str) -> str:
+    """Return one of the texts that stand between the tables."""
+    return (files(__package__) / f"{name}.md").read_text(encoding="utf-8").strip()
+
+
+def tables_of(name: str, results: Results) -> list[Table | Plain]:
+    """Return what is tabled of an experiment, leaving out what was not run."""
+    made: list[Table | Plain] = []
+    if name == "fig3":
+        made.append(tables.recovery(results))
+    if name == "table4":
+        made.append(tables.glance(results))
+    if name in tables.TABLES:
+        made.append(tables.TABLES[name](results))
+    if name == "table3":
+        made.append(tables.sensitivity(results))
+    return [table for table in made if table.rows]
+
+
+def heading(name: str) -> str:
+    """Return the heading of an experiment."""
+    return f"{TITLES[name]}. {EXPERIMENTS[name].title}"
+
+
+def document(results: Results, folder: Path, place: Path, drawn: set[str]) -> str:
+    """Return the whole text; pictures are in ``folder``, and the text will be at ``place``."""
+    away = Path(os.path.relpath(folder, place.parent)).as_posix()
+    parts = ["# The paper reproduced", text("introduction")]
+    for name in ORDER:
+        found = tables_of(name, results)
+        if not found and name not in drawn:
+            continue
+        parts += [f"## {heading(name)}", text(name)]
+        if name in drawn:
+            parts.append(f"![{ALTS[name]}]({away}/{name}.png)")
+        for table in found:
+            parts.append(f"**{table.caption}.**\n\n{tables.as_markdown(table)}")
+    parts += ["## Errata", text("errata"), "## How it was run", text("protocol"), origin(results)]
+    return "\n\n".join(parts) + "\n"
+
+
+def origin(results: Results) -> str:
+    """Return which code on which machine the results are of."""
+    records = list(results.of_key.values())
+    cpus = sorted({record["cpu"] for record in records})
+    codes = sorted({f"{r['versions']['btnkm']} ({r['code']})" for r in records})
+    kinds = {
+        ", ".join(f"{k} {v}" for k, v in sorted(r["versions"].items()) if k != "btnkm")
+        for r in records
+    }
+    hours = sum(record["seconds"] for record in records) / 3600
+    return (
+        f"{len(records)} runs, {hours:.1f} hours of one core in all. Code: {', '.join(codes)}. "
+        f"Processor: {', '.join(cpus)}. With {'; or '.join(sorted(kinds))}."
+    )

@@ -1,0 +1,389 @@
+"""``btnkm reproduce``: run as a user would, killed in the middle, and what it writes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from btnkm import cli
+from btnkm.baselines.base import Powers
+from btnkm.reproduce import printed, synthetic
+from btnkm.reproduce.experiments import (
+    ALL_SETS,
+    EXPERIMENTS,
+    RANKS,
+    SETS,
+    cells_of,
+    config_of,
+    methods_of,
+    synthetic_config_of,
+)
+from btnkm.reproduce.measures import effective_functions, effective_rank, measure
+from btnkm.reproduce.methods import METHODS
+from btnkm.reproduce.render import render
+from btnkm.reproduce.render.page import prose
+from btnkm.runs.cells import Cell
+from btnkm.runs.records import append_record, read_records, repair
+
+SHAPES = {"yacht": (50, 7, True), "concrete": (60, 9, True)}
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with small tables of the shapes of two of the real ones, with an effect in them."""
+    rng = np.random.default_rng(0)
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, (n_rows, n_columns, _) in SHAPES.items():
+        table = rng.uniform(-1, 1, size=(n_rows, n_columns))
+        table[:, -1] = np.sin(3 * table[:, 0]) + table[:, 1] + 0.1 * rng.normal(size=n_rows)
+        lines = [",".join(f"c{j}" for j in range(n_columns))]
+        lines += [",".join(f"{value:.17g}" for value in row) for row in table]
+        (data / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    monkeypatch.setenv("BTNKM_DATA", str(data))
+    return data
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "btnkm", "reproduce", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process, seconds=300):
+    out, err = process.communicate(timeout=seconds)
+    return process.returncode, out, err
+
+
+def metrics_of(path):
+    """Return the results of every run, without what differs from time to time."""
+    records, n_broken = read_records(path)
+    assert n_broken == 0
+    return {
+        (r["dataset"], r["split"], r["method"]): {
+            name: value for name, value in r["metrics"].items() if name != "fit_seconds"
+        }
+        for r in records
+    }
+
+
+def test_two_splits_of_two_sets_from_end_to_end(folder, tmp_path):
+    out = tmp_path / "out"
+    chosen = ("--splits", 2, "--datasets", "yacht,concrete", "--out", out)
+    status, said, err = finish(start("table4", *chosen, "--jobs", 2))
+    assert (status, err) == (0, "")
+    assert "24 new result(s)" in said
+    assert "left]" in said  # an estimate of the time
+    records, _ = read_records(out / "results.jsonl")
+    assert {(r["dataset"], r["split"]) for r in records} == {
+        (name, split) for name in SHAPES for split in (0, 1)
+    }
+    for record in records:
+        for name in ("config", "versions", "code", "cpu", "threads", "seconds", "timestamp"):
+            assert record[name] is not None
+        assert record["threads"].get("blas", 1) == 1
+        assert np.isfinite(record["metrics"]["rmse"])
+        assert ("nll" in record["metrics"]) == (record["method"] != "tkrr")
+    with (out / "table4.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    ours = [row for row in rows if row["method"] == "btnkm" and row["score"] == "RMSE"]
+    assert [row["data set"] for row in ours] == ["Yacht", "Concrete"]
+    values = [
+        r["metrics"]["rmse"] for r in records if r["dataset"] == "yacht" and r["method"] == "btn"
+    ]
+    assert float(ours[0]["ours"]) == pytest.approx(np.mean(values), rel=1e-5)
+    assert float(ours[0]["printed"]) == 0.379
+    assert float(ours[0]["difference"]) == pytest.approx(np.mean(values) - 0.379, abs=1e-4)
+    assert ours[0]["splits"] == "2"
+    assert "random_state=0" in ours[0]["configuration"]
+    for name in ("version", "machine", "seeds"):
+        assert ours[0][name]
+    for name in ("table4.png", "table4.svg", "table4.md", "glance.md", "reproduction.md"):
+        assert (out / name).stat().st_size > 0
+    page = (out / "index.html").read_text(encoding="utf-8")
+    assert "<svg role=" in page
+    assert "0.379 ± 0.132" in page
+    assert "http-equiv" not in page
+    assert 'src="' not in page  # needs no other file
+    # again: nothing is left to do, and one process alone finds the same
+    status, said, _ = finish(start("table4", *chosen))
+    assert status == 0
+    assert "24 of 24 runs are in" in said
+    alone = tmp_path / "alone"
+    picked = ("--splits", 1, "--datasets", "yacht", "--methods", "btn,spbtn", "--out", alone)
+    assert finish(start("table4", *picked, "--jobs", 1))[0] == 0
+    both = metrics_of(out / "results.jsonl")
+    for key, found in metrics_of(alone / "results.jsonl").items():
+        assert found == both[key]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+def test_a_killed_run_goes_on_where_it_was(folder, tmp_path):
+    out = tmp_path / "out"
+    results = out / "results.jsonl"
+    chosen = ("table4", "--datasets", "yacht", "--methods", "btn", "--out", out, "--jobs", 2)
+    process = start(*chosen)
+    deadline = time.monotonic() + 120
+    while not results.exists() or results.read_bytes().count(b"\n") < 2:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    workers = children_of(process.pid)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=30)
+    while any(map(is_running, workers)):  # they do not outlive it
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    kept = results.read_bytes()
+    n_kept = kept.count(b"\n")
+    assert 2 <= n_kept < 10
+    with results.open("ab") as file:
+        file.write(kept[:50])  # killed while writing
+    status, said, err = finish(start(*chosen))
+    assert (status, err) == (0, "")
+    assert "Cut off a line" in said
+    assert f"{n_kept} of 10 runs are in" in said
+    assert results.read_bytes().startswith(kept)
+    assert sorted(split for _, split, _ in metrics_of(results)) == list(range(10))
+
+
+def children_of(pid):
+    listing = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in listing.read_text().split()] if listing.exists() else []
+
+
+def is_running(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def test_an_interrupt_leaves_what_is_finished(folder, tmp_path):
+    out = tmp_path / "out"
+    results = out / "results.jsonl"
+    process = start("table4", "--datasets", "yacht", "--methods", "btn", "--out", out, "--jobs", 1)
+    deadline = time.monotonic() + 120
+    while not results.exists() or results.read_bytes().count(b"\n") < 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    status, said, err = finish(process)
+    assert (status, err) == (130, "")
+    assert "The same command goes on from here" in said
+    assert not (out / "index.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["table4", "--splits", "11"], "--splits must be 1 to 10"),
+        (["table4", "--jobs", "0"], "--jobs must be 1 or more"),
+        (["table4", "--datasets", "iris"], "--datasets must be among"),
+        (["table4", "--methods", "magic"], "--methods must be among"),
+        (["fig3", "--datasets", "yacht"], "must leave a run of fig3"),
+        (["table4", "--datasets", "airfoil"], r"airfoil.csv must be in"),
+        (["all", "--render"], "must hold at least one result to draw"),
+    ],
+)
+def test_misuse_is_a_sentence(arguments, said, folder, tmp_path, capsys):
+    assert cli.main(["reproduce", *arguments, "--out", str(tmp_path / "out")]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("error: ")
+    assert said in message
+    assert message.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("btnkm.reproduce.command.find_spec", lambda name: None)
+    assert cli.main(["reproduce", "fig3", "--out", str(tmp_path / "out")]) == 2
+    assert "pip install 'btnkm[reproduce]'" in capsys.readouterr().err
+
+
+# What is run
+
+
+def test_every_run_is_made_once():
+    cells = cells_of(list(EXPERIMENTS))
+    assert len({cell.key for cell in cells}) == len(cells)
+    # Tables 1 to 3 and Figures 4 and 5 share their runs
+    shared = cells_of(["table1", "table3"])
+    assert len(shared) == len(SETS) * 10 * (3 + 3)
+    of_figure = [cell for cell in cells_of(["fig4"]) if cell.method == "btn"]
+    assert {cell.key for cell in of_figure} < {cell.key for cell in shared}
+    assert len(cells_of(["fig3"])) == 300
+    assert len(cells_of(["fig3"], n_splits=2)) == 60
+
+
+def test_every_printed_figure_has_its_run():
+    assert {*printed.TABLE_1} == {*printed.TABLE_2} == {*printed.TABLE_3} == {*SETS}
+    assert {*printed.TABLE_4} == {*ALL_SETS}
+    for dataset in ALL_SETS:
+        said = printed.TABLE_4[dataset]
+        for method, entry in {**said["error"], **said["nll"]}.items():
+            assert entry is None or method in methods_of(dataset)
+
+
+def test_configurations_survive_json():
+    for cell in cells_of(list(EXPERIMENTS), n_splits=1):
+        assert Cell(**json.loads(json.dumps(cell.as_dict()))) == cell
+
+
+# What is measured
+
+
+def test_ranks_of_tensors():
+    rng = np.random.default_rng(0)
+
+    def factors(*sizes):
+        out = []
+        for size in sizes:
+            w = np.zeros((5, 3))
+            w[:size] = rng.standard_normal((size, 3))
+            out.append(w)
+        return out
+
+    assert synthetic.tensor_rank(factors(1, 1, 4)) == 1
+    assert synthetic.tensor_rank(factors(1, 2, 4)) == 2
+    assert synthetic.tensor_rank(factors(1, 4, 3)) == 3  # the paper's example
+    assert synthetic.tensor_rank(factors(2, 3, 4)) == 3
+    ranks = [synthetic.tensor_rank(factors(2, 2, 2)) for _ in range(40)]
+    assert {*ranks} == {2, 3}
+
+
+def test_the_truth_is_the_papers():
+    truth = synthetic.make_truth(3, sigma=0.0)
+    assert truth.X.shape == (500, 3)
+    f = np.zeros(500)
+    bases = [Powers(n_basis=5).fit(x) for x in truth.X.T]
+    for r in range(3):
+        columns = [
+            b.phi(x) @ w[:, r] for b, x, w in zip(bases, truth.X.T, truth.factors, strict=True)
+        ]
+        f += np.prod(columns, axis=0)
+    np.testing.assert_allclose(truth.y * truth.scale, f)
+
+
+def test_a_recovery_tells_what_it_found():
+    metrics = measure(Cell("synthetic", 0, "btn", synthetic_config_of(1e-2)))
+    assert metrics["rank_found"]
+    assert metrics["support"] == metrics["support_true"]
+    assert metrics["noise_std"] == pytest.approx(1e-2, rel=0.2)
+    assert np.shape(metrics["factors"][0]) == (len(metrics["support"][0]), metrics["rank"])
+    json.dumps(metrics)
+
+
+def test_sizes_are_counted_as_the_paper_counts_them(folder):
+    from btnkm import BTNRegressor
+    from btnkm.reproduce.methods import load_split
+
+    X, y, _, _ = load_split("yacht", 0)
+    model = BTNRegressor(n_init=1, random_state=0).fit(X, y)
+    (state,) = model.posterior_
+    stacked = np.concatenate([factor.mean for factor in state.factors])
+    power = np.diag(stacked.T @ stacked)
+    assert effective_rank(state) == np.sum(power > 1e-5 * power.sum())
+    for factor, count in zip(state.factors, effective_functions(state), strict=True):
+        power = np.diag(factor.mean @ factor.mean.T)
+        assert count == np.sum(power > 0.0025 * power.sum())
+
+
+# What is written
+
+
+def fake(dataset, split, method, config, **metrics):
+    cell = Cell(dataset, split, method, config)
+    versions = {"btnkm": "0.1.0", "python": "3.12", "numpy": "2.4"}
+    more = {"config_hash": cell.config_hash, "code": "abc", "cpu": "a processor", "seconds": 3.0}
+    return cell.as_dict() | more | {"versions": versions, "metrics": metrics}
+
+
+def test_everything_is_drawn_from_results(tmp_path):
+    source = tmp_path / "results.jsonl"
+    course = {"phase": ["warm", "exact", "exact"], "bound": [None, -9e3, -5e3], "rank": [9, 8, 8]}
+    for dataset in SETS:
+        for split in (0, 1):
+            for cell in (c for c in cells_of(["table1", "table3"], 1) if c.dataset == dataset):
+                found = {"rmse": 1.0 + split, "nll": 0.5, "rank": 8.0, "functions": [3.0, 4.0]}
+                found |= {"course": course} if split == 0 else {}
+                append_record(source, fake(dataset, split, "btn", cell.config, **found))
+    worst = config_of(RANKS[0], 20)
+    append_record(source, fake("airfoil", 1, "btn", worst, rmse=3.0, nll=0.55, rank=8.0))
+    for dataset in ("airfoil", "adult-96"):
+        for method in methods_of(dataset):
+            config = METHODS[method].config(dataset)
+            found = {"rmse" if dataset == "airfoil" else "error": 0.1, "nll": 0.3}
+            append_record(source, fake(dataset, 0, method, config, **found))
+    place = tmp_path / "docs" / "text.md"
+    written = list(render(source, tmp_path / "out", place, list(EXPERIMENTS)))
+    assert place in written
+    names = {path.name for path in written}
+    assert {"fig4.png", "fig4.svg", "fig5.png", "table1.csv", "table3.md", "index.html"} <= names
+    assert "fig3.png" not in names  # was not run
+    text = place.read_text(encoding="utf-8")
+    assert "](../out/fig4.png)" in text
+    assert "| Airfoil | 10 | RMSE | 2.047 ± 0.204 | 2.000 ± 1.414 | −0.047 |" in text
+    assert (
+        "| Airfoil | RMSE | 20.4% | 33.3% | 5%: not met | rank 10, 20 functions, λ_M on |" in text
+    )
+    assert "| Concrete | NLL | 2.064 | 0.000 | 0.1: met |" in text
+    assert "| Adult | error | **0.100 ± 0.000** | – | – |" in text
+    before = {path: path.read_bytes() for path in written}
+    assert list(render(source, tmp_path / "out", place, list(EXPERIMENTS))) == written
+    assert {path: path.read_bytes() for path in written} == before
+
+
+def test_the_committed_text_is_what_the_committed_results_say(tmp_path):
+    """Numbers in docs/reproduction.md cannot drift away from the runs."""
+    source = DOCS / "reproduction" / "results.jsonl"
+    if not source.exists():
+        pytest.skip("an sdist leaves out docs/")
+    place = tmp_path / "reproduction.md"
+    out = tmp_path / "reproduction"
+    written = list(render(source, out, place, list(EXPERIMENTS)))
+    for path in written:
+        committed = DOCS / path.relative_to(tmp_path)
+        assert committed.exists()
+        if path.suffix in (".md", ".csv"):
+            assert path.read_text(encoding="utf-8") == committed.read_text(encoding="utf-8")
+
+
+def test_prose_is_escaped():
+    html = prose("a <b> & `c<d>` **e**\n\n- one\n  more\n- two [x](y.md)")
+    assert html == (
+        "<p>a &lt;b&gt; &amp; <code>c&lt;d&gt;</code> <strong>e</strong></p>"
+        '<ul><li>one more</li><li>two <a href="y.md">x</a></li></ul>'
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "left", "cut"),
+    [
+        (b'{"metrics": {}}\n', b'{"metrics": {}}\n', False),
+        (b'{"metrics": {}}\n{"met', b'{"metrics": {}}\n', True),
+        (b'{"metrics": {}}', b'{"metrics": {}}\n', False),
+        (b'{"metr', b"", True),
+        (b"", b"", False),
+    ],
+)
+def test_a_torn_last_line_is_repaired(body, left, cut, tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(body)
+    assert repair(path) is cut
+    assert path.read_bytes() == left
+    assert repair(path) is False
