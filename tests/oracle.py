@@ -22,7 +22,7 @@ class Q:
 
     means: tuple  # (M, R) each
     covs: tuple  # (M R, M R) each
-    basis: tuple  # pairs of (M,); None where lambda_m = 1
+    basis: tuple  # pairs of (M,), or (M,) values where lambda_m is known
     rank: tuple  # pair of (R,)
     noise: tuple  # pair of numbers
 
@@ -141,11 +141,11 @@ def gamma_log_mean(pair):
 
 
 def basis_mean(q, d):
-    return np.ones(len(q.means[d])) if q.basis[d] is None else gamma_mean(q.basis[d])
+    return gamma_mean(q.basis[d]) if isinstance(q.basis[d], tuple) else q.basis[d]
 
 
 def basis_log_mean(q, d):
-    return np.zeros(len(q.means[d])) if q.basis[d] is None else gamma_log_mean(q.basis[d])
+    return gamma_log_mean(q.basis[d]) if isinstance(q.basis[d], tuple) else np.log(q.basis[d])
 
 
 def factor_problem(phis, q, y, s, d):
@@ -246,7 +246,9 @@ def without_functions(phis, q, prior, d, lost):
     flat = [r * m + i for r in range(rank) for i in keep]
     phis = [p[:, keep] if k == d else p for k, p in enumerate(phis)]
     q = q.put(d, means=q.means[d][keep], covs=q.covs[d][np.ix_(flat, flat)])
-    if prior.basis is not None:
+    if prior.basis is None:
+        q = q.put(d, basis=q.basis[d][keep])
+    else:
         q = q.put(d, basis=tuple(np.broadcast_to(p, m)[keep] for p in q.basis[d]))
         shape, rate = prior.basis[d]
         new = prior.basis[:d] + ((shape, rate[keep]),) + prior.basis[d + 1 :]

@@ -111,7 +111,9 @@ def make(kinds, rank=2, n=15, seed=0, weighted=False, basis_prior=True, dropped=
     s = np.ones(n) if weight is None else weight
     priors = Priors(Gamma(1.5, 0.7), Gamma(2.0, 1.3), Gamma(2.5, 1.7) if basis_prior else None)
     sizes = [len(mode.keep) for mode in modes]
-    basis = [random_gamma(m, rng) if basis_prior else Gamma(np.ones(m), np.ones(m)) for m in sizes]
+    basis = [
+        random_gamma(len(m.keep), rng) if basis_prior else Gamma(1.0, m.rate_scale) for m in modes
+    ]
     state = State(
         tuple(modes),
         tuple(random_factor(m, rank, rng) for m in sizes),
@@ -151,8 +153,8 @@ def dense(state, priors):
             f.cov.reshape(m * r, m * r) for f, (m, r) in zip(state.factors, sizes, strict=True)
         ),
         basis=tuple(
-            None if priors.basis is None else pair(g, m)
-            for g, (m, _) in zip(state.basis, sizes, strict=True)
+            1.0 / mode.rate_scale if priors.basis is None else pair(g, len(mode.keep))
+            for g, mode in zip(state.basis, state.modes, strict=True)
         ),
         rank=pair(state.rank, sizes[0][1]),
         noise=(float(state.likelihood.noise.shape), float(state.likelihood.noise.rate)),

@@ -120,9 +120,13 @@ def test_gamma_updates_and_error(kinds, weighted, dropped):
     np.testing.assert_allclose((found.shape, found.rate), expected, rtol=1e-11)
 
 
-def test_basis_prior_off_leaves_the_basis_alone():
+def test_known_basis_precisions_stay_whatever_the_weights():
     small = problems.make(("chebyshev", "powers"), 2, basis_prior=False)
-    assert cavi.update_basis(small.state, 1, small.priors) is small.state
+    moved = replace(small.state, basis=(small.state.basis[0], Gamma(1.0, np.full(3, 9.0))))
+    for state in (small.state, moved):
+        updated = cavi.update_basis(state, 1, small.priors)
+        assert updated.basis[0] is small.state.basis[0]
+        np.testing.assert_allclose(updated.basis[1].mean, 1.0 / state.modes[1].rate_scale)
 
 
 def test_error_never_falls_below_zero():

@@ -451,12 +451,21 @@ def test_every_parameter_changes_the_fit(data, name, value):
     assert np.max(np.abs(plain.predict(X) - changed.predict(X))) > 1e-6
 
 
-def test_precisions_of_functions_can_be_held_at_one(data):
-    held = model(basis_prior="off").fit(*data)
-    assert held.score(*data) > 0.8
+@pytest.mark.parametrize("smoothness", [0.0, 1.25])
+@pytest.mark.parametrize("rows", [slice(None), slice(25)], ids=["many", "few"])
+def test_precisions_of_functions_can_be_held(data, smoothness, rows):
+    X, y = data[0][rows], data[1][rows]
+    held = model(basis_prior="off", smoothness=smoothness).fit(X, y)
     for state in held.posterior_:
-        for gamma in state.basis:
-            np.testing.assert_array_equal(gamma.mean, 1.0)
+        for gamma, mode in zip(state.basis, state.modes, strict=True):
+            np.testing.assert_allclose(gamma.mean, (1.0 + mode.keep) ** (2.0 * smoothness))
+
+
+def test_held_precisions_bear_more_functions_than_needed():
+    few, many = (model(basis_prior="off", n_basis=k).fit(*draw(300)) for k in (8, 40))
+    new = draw(300, seed=1)
+    assert few.score(*new) > 0.95
+    assert many.score(*new) > few.score(*new) - 0.02
 
 
 def test_without_pruning_nothing_is_dropped(data):

@@ -67,10 +67,10 @@ class BTNRegressor(RegressorMixin, Machine):
     rank_prior : Gamma or None, default=None
         Prior of each component's precision; None is Gamma(1e-5, 1e-6).
     basis_prior : Gamma, "off" or None, default=None
-        Prior of each function's precision; None is Gamma(1, 1), "off" holds them all at 1.
+        Prior of each function's precision; None is Gamma(1, 1). "off" learns none of them: they
+        are held at the mean of that prior, (1 + m)^(2 smoothness).
     smoothness : float, default=1.25
         The rate of ``basis_prior`` falls like (1 + m)^(-2 smoothness) with the function's degree m.
-        With the prior off it shapes the random starts only.
     anchored : bool or "auto", default="auto"
         Whether every input is the constant 1 plus what it adds to it, in every component, with a
         precision of its own: an input that a component does not use then costs it nothing. "auto"

@@ -92,13 +92,13 @@ def update_factor(
 
 
 def update_basis(state: State, d: int, priors: Priors) -> State:
-    """Update q(lambda_M^(d)) (eq. 31, with the factor 1/2 the paper drops)."""
-    if priors.basis is None:
-        return state
-    prior = priors.basis_of(state.modes[d])
-    shape = prior.shape + 0.5 * state.n_components
-    rate = prior.rate + 0.5 * state.factors[d].second @ state.rank_of(d).mean
-    basis = state.basis[:d] + (Gamma(shape, rate),) + state.basis[d + 1 :]
+    """Update q(lambda_M^(d)) (eq. 31, with the factor 1/2 the paper drops); those known stay."""
+    updated = priors.basis_of(state.modes[d])
+    if priors.basis is not None:
+        shape = updated.shape + 0.5 * state.n_components
+        rate = updated.rate + 0.5 * state.factors[d].second @ state.rank_of(d).mean
+        updated = Gamma(shape, rate)
+    basis = state.basis[:d] + (updated,) + state.basis[d + 1 :]
     return replace(state, basis=basis)
 
 
@@ -128,6 +128,7 @@ def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
     sizes = [len(mode.keep) for mode in state.modes]
     rows = np.broadcast_to(rank.mean, (len(sizes), n_components)).repeat(sizes, axis=0)
     log_prior = float(np.sum(sizes @ np.broadcast_to(rank.log_mean, (len(sizes), n_components))))
+    log_prior += n_components * float(np.sum(priors.log_basis(basis)))
     log_prior -= second.size * LOG_2PI + float(basis.mean @ np.sum(second * rows, axis=1))
     log_det = sum(factor.log_det for factor in state.factors)
     result = {
@@ -140,15 +141,13 @@ def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
     if priors.basis is not None:
         scale = np.concatenate([mode.rate_scale for mode in state.modes])
         prior = Gamma(priors.basis.shape, priors.basis.rate * scale)
-        result["weights"] += 0.5 * n_components * float(np.sum(basis.log_mean))
         result["basis"] = -float(np.sum(basis.kl(prior)))
     return result
 
 
 def expected_log_prior(basis: Gamma, rank: Gamma, second: Array | float, priors: Priors) -> Array:
     """Return E log N(w_mr; 0, 1 / (lambda_m lambda_r)) given E[w_mr^2]: (M, R)."""
-    log_basis = basis.log_mean if priors.basis is not None else np.zeros_like(basis.mean)
-    log_precision = np.add.outer(log_basis, rank.log_mean)
+    log_precision = np.add.outer(priors.log_basis(basis), rank.log_mean)
     energy = np.multiply.outer(basis.mean, rank.mean) * second
     return np.asarray(0.5 * (log_precision - LOG_2PI - energy))
 

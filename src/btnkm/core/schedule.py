@@ -152,13 +152,10 @@ def initial_state(
         w = rng.standard_normal((m, rank)) * spread[:, None]
         rms = np.sqrt(np.maximum(np.sum(w * (gram @ w), axis=0), 1e-12))
         factors.append(mode.point((mode.constant[:, None] + size * w / rms) * scale))
-    if priors.basis is None:
-        basis = tuple(Gamma(np.ones(len(m.keep)), np.ones(len(m.keep))) for m in modes)
-    else:
-        basis = tuple(
-            Gamma(prior.shape, prior.rate * mode.rate_scale ** (schedule.warm_smoothing - 1.0))
-            for mode, prior in ((mode, priors.basis_of(mode)) for mode in modes)
-        )
+    basis = tuple(
+        Gamma(prior.shape, prior.rate * mode.rate_scale ** (schedule.warm_smoothing - 1.0))
+        for mode, prior in ((mode, priors.basis_of(mode)) for mode in modes)
+    )
     precision = np.ones(rank)
     if anchored:
         held = [schedule.anchored_precision if mode.anchored else 1.0 for mode in modes]

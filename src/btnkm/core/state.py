@@ -235,7 +235,8 @@ def _diagonal_blocks(precision: Array) -> Array:
 class Priors:
     """Hyperpriors: Gamma distributions of the noise, rank and basis precisions.
 
-    ``basis=None`` switches the basis precisions off (lambda_m = 1 for every function).
+    With ``basis=None`` the basis precisions are known: as smooth as ``rate_scale`` says, and no
+    more is learned of them.
     """
 
     noise: Gamma
@@ -243,9 +244,13 @@ class Priors:
     basis: Gamma | None
 
     def basis_of(self, mode: Mode) -> Gamma:
-        """Return the prior of lambda_m of one mode; only with ``basis`` given."""
-        assert self.basis is not None
-        return Gamma(self.basis.shape, self.basis.rate * mode.rate_scale)
+        """Return the prior of lambda_m of one mode; its mean is the value of those known."""
+        basis = self.basis or Gamma(1.0, 1.0)
+        return Gamma(basis.shape, basis.rate * mode.rate_scale)
+
+    def log_basis(self, basis: Gamma) -> Array:
+        """Return E[log lambda_m] under q, or the logarithm where lambda_m is known."""
+        return np.asarray(np.log(basis.mean) if self.basis is None else basis.log_mean)
 
 
 @dataclass(frozen=True)
