@@ -60,6 +60,43 @@ def test_component_gains_are_the_change_of_the_bound(kinds, basis_prior):
 
 
 @kinds
+def test_component_losses_are_those_of_the_warm_phase(kinds):
+    small = problems.make(kinds, 3, weighted=True, seed=2)
+    for d in range(len(kinds)):
+        block = problems.block(small, d, spread=False)
+        a, b = block.system(small.state.likelihood.scale, cavi.prior_precision(small.state, d))
+        m, size = len(b), b.size
+        a, b = np.tril(a.reshape(size, size)), b.T.ravel()
+        a += np.tril(a, -1).T
+
+        def best(kept, a=a, b=b):
+            return b[kept] @ np.linalg.solve(a[np.ix_(kept, kept)], b[kept])
+
+        every = np.arange(size)
+        expected = [best(every) - best(every[every // m != r]) for r in range(3)]
+        found = reduction.component_losses(small.state, d, block)
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9 * best(every))
+
+
+@kinds
+def test_spare_components_with_the_smallest_losses_are_dropped(kinds):
+    small = problems.make(kinds, 5, seed=2)
+    for d in range(len(kinds)):
+        block = problems.block(small, d, spread=False)
+        order = np.argsort(reduction.component_losses(small.state, d, block))
+        for most, share, count in [(2, 1.0, 3), (2, 0.5, 2), (4, 0.5, 1)]:
+            state, rest = reduction.drop_spare(small.state, d, block, most=most, share=share)
+            kept = np.sort(order[count:])
+            for new, old in zip(state.factors, small.state.factors, strict=True):
+                np.testing.assert_array_equal(new.mean, old.mean[:, kept])
+            np.testing.assert_array_equal(state.rank.mean, small.state.rank.mean[kept])
+            expected = problems.block(small.with_state(state), d, spread=False)
+            np.testing.assert_allclose(rest.second, expected.second, rtol=1e-9, atol=1e-11)
+            np.testing.assert_allclose(rest.linear, expected.linear, rtol=1e-9, atol=1e-11)
+        assert reduction.drop_spare(small.state, d, block, most=5, share=1.0) is None
+
+
+@kinds
 def test_gain_of_several_components_together(kinds):
     start = problems.make(kinds, 3, seed=2)
     for d in range(len(kinds)):

@@ -182,6 +182,23 @@ def test_thaw_comes_between_and_lets_in_the_covariances_step_by_step(monkeypatch
     assert_monotone(sweeps[7:])
 
 
+@pytest.mark.parametrize("warm", [4, 5, 6, 10])
+@pytest.mark.parametrize("kinds", [("chebyshev", "packed"), ("chebyshev", "packed", "bspline")])
+def test_the_warm_phase_has_components_to_spare(warm, kinds):
+    problem = make_problem(kinds, 40, 0)
+    how = replace(make_settings(replace(MILD, warm_sweeps=warm, max_iter=5), rank=3), warm_rank=20)
+    sweeps = run(problem, how).starts[0].sweeps
+    ranks = [p.rank for p in sweeps if p.phase == "warm"]
+    if warm < fitting.FEWEST_WARM:
+        assert ranks == [3] * warm
+    else:
+        assert ranks[: warm // 2] == [6] * (warm // 2)  # twice as many, and not 20
+        assert ranks[-3:] == [3] * 3
+    exact = [p for p in sweeps if p.phase == "exact"]
+    assert max(p.rank for p in exact) <= 3
+    assert_monotone(exact)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_a_share_of_the_covariance_scales_its_part_of_the_second_moments(share):
     problem = make_problem(("chebyshev", "packed"), 20, 0)

@@ -29,6 +29,7 @@ Array = np.ndarray
 # Rows times packed pairs from which starts run in threads. The many short operations of smaller
 # fits would spend their time passing the interpreter lock to and fro: those run in processes.
 WORTH_A_THREAD = 1_000_000
+FEWEST_WARM = 5  # sweeps of the warm phase with components to spare
 ANCHORED_THAW = 10  # sweeps; without them most interactions are lost (docs/experiments.md)
 _INTERPRETER = 50 * 2**20  # bytes of a helper before it has any work
 
@@ -49,6 +50,7 @@ class Settings:
     n_init: int
     memory_limit: float
     n_jobs: int | None
+    warm_rank: int = 0  # of the warm phase, if it is above max_rank; at most twice that
     few_rows: float = 4.0
     fewer_starts: bool = False  # whether there may be fewer, where memory is short
 
@@ -86,7 +88,7 @@ class Work:
         state = schedule.initial_state(
             self.modes,
             self.grams,
-            self.rank,
+            self.rank + self.schedule.spare,
             self.priors,
             self.likelihood,
             self.schedule,
@@ -162,7 +164,12 @@ def fit(
     how = settings.schedule
     worth = settings.likelihood.worth * data.n
     modes = tuple(make_mode(basis, settings.smoothness) for basis in problem.bases)
-    if how.warm_sweeps and any(mode.anchored for mode in modes):
+    anchored = any(mode.anchored for mode in modes)
+    smooth = problem.n_outputs is None and all(mode.may_lose_functions for mode in modes)
+    if how.warm_sweeps >= FEWEST_WARM and len(modes) > 1 and smooth and not anchored:
+        # for twice as many there is room, while there are no covariances
+        how = replace(how, spare=max(min(2 * rank, settings.warm_rank) - rank, 0))
+    if how.warm_sweeps and anchored:
         how = replace(how, thaw_sweeps=ANCHORED_THAW)
     elif how.warm_sweeps and worth < settings.few_rows * sum(m for m, _ in sizes):
         # a rough start interpolates, and covariances all at once outweigh the data: nothing is

@@ -295,6 +295,7 @@ class Machine(BaseEstimator):
             schedule=schedule,
             smoothness=float(self.smoothness),
             max_rank=self._number("max_rank", rank if anchored else self._auto.rank),
+            warm_rank=self._auto.rank if n <= _MANY_ROWS else 0,
             n_init=self._number("n_init", starts),
             fewer_starts=isinstance(self.n_init, str),
             memory_limit=float(self.memory_limit),

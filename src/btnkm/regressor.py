@@ -46,8 +46,9 @@ class BTNRegressor(RegressorMixin, Machine):
         Most smooth functions per input, for bases given by name. A column never gets more than it
         has distinct values. "auto" is 20 up to 8 inputs, then 160 in all, but at least 8 each.
     max_rank : int or "auto", default="auto"
-        Components at the start; those that add nothing are dropped. "auto" is 20, or 10
-        where components are ``anchored``, 8 above 10,000 rows.
+        Most components; those that add nothing are dropped. "auto" is 20, or 10 where components
+        are ``anchored``, 8 above 10,000 rows. With fewer than "auto", up to 10,000 rows and no
+        anchors, the warm phase begins with twice as many and goes on with the largest.
     n_init : int or "auto", default="auto"
         Random starts, whose posteriors are averaged. "auto" takes 8 up to 10,000 rows and fewer,
         in inverse proportion to the rows but at least 2, above; fewer still where ``memory_limit``

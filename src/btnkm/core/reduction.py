@@ -12,8 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from .cavi import Block, expected_log_prior
+from .cavi import Block, expected_log_prior, prior_precision
 from .cp import pairs
+from .linalg import inverse_cholesky
 from .special import LOG_2PI
 from .state import Factor, Priors, State, log_density_at_zero
 
@@ -135,10 +136,49 @@ def drop_components(
         count //= 2
     else:
         return None
-    r, s, _ = pairs(rank)
-    kept_pairs = np.isin(r, kept) & np.isin(s, kept)
     others[d] = state.factors[d].take_components(kept)
-    factors = tuple(others[k] for k in range(len(state.factors)))
+    return _with_components(state, block, kept, tuple(others[k] for k in range(len(others))))
+
+
+def component_losses(state: State, d: int, block: Block) -> Array:
+    """Return what the warm phase loses with each component, decided in mode d: (R,).
+
+    That is by how much tau times the squared error, plus the penalty of the weights, goes up when
+    the others' weights in mode d are solved anew.
+    """
+    factor, _ = block.solve(state.likelihood.scale, prior_precision(state, d), mean_only=False)
+    losses = []
+    for r in range(state.n_components):
+        inverse, _, _ = inverse_cholesky(factor.cov[r, :, r])
+        white = inverse @ factor.mean[:, r]
+        losses.append(white @ white)
+    return np.array(losses)
+
+
+def drop_spare(
+    state: State, d: int, block: Block, most: int, share: float
+) -> tuple[State, Block] | None:
+    """Drop a share of the components beyond ``most``: those whose losses are smallest.
+
+    For the warm phase: the bound has no say, and of the weights only the means are kept.
+    """
+    count = int(np.ceil(share * (state.n_components - most)))
+    if count <= 0:
+        return None
+    kept = np.sort(np.argsort(component_losses(state, d, block))[count:])
+    factors = tuple(
+        mode.point(factor.mean[:, kept])
+        for mode, factor in zip(state.modes, state.factors, strict=True)
+    )
+    return _with_components(state, block, kept, factors)
+
+
+def _with_components(
+    state: State, block: Block, kept: Array, factors: tuple[Factor, ...]
+) -> tuple[State, Block]:
+    """Return state and block of the components ``kept``, whose weights are ``factors``."""
+    r, s, _ = pairs(state.n_components)
+    kept_pairs = np.isin(r, kept) & np.isin(s, kept)
     return (
         replace(state, factors=factors, rank=state.rank.take((..., kept))),
         replace(block, second=block.second[:, kept_pairs], linear=block.linear[:, kept]),

@@ -5,7 +5,8 @@ the last step of the exact phase is a valid posterior. Phases:
 
 warm   plain regularised alternating least squares: covariances left out, precisions held. From
        random factors the exact updates collapse to f = 0 (the second moments of a product of D
-       modes swamp the data); from a fitted mean they do not.
+       modes swamp the data); from a fitted mean they do not. Most random components lead nowhere:
+       so there are some to spare, until the last sweeps of this phase.
 thaw   where rows are few or modes anchored: the covariances come in little by little, precisions
        free. All at once they outweigh the data, and the exact phase finds nothing worth keeping.
 exact  the coordinate ascent of the bound. Only here is the bound recorded, and it never falls:
@@ -52,6 +53,9 @@ class Schedule:
     Attributes
     ----------
     warm_sweeps : int
+    spare : int
+        Components that the warm phase begins with beyond those of the fit. From the middle of it on
+        half of those left are dropped with every mode; needs five sweeps.
     warm_smoothing : float
         The warm phase holds the basis precisions at the prior's to this power: above 1, smoother.
     thaw_sweeps : int
@@ -80,6 +84,7 @@ class Schedule:
     """
 
     warm_sweeps: int = 10
+    spare: int = 0
     warm_smoothing: float = 1.0
     thaw_sweeps: int = 0
     initial_power: float = 300.0
@@ -187,9 +192,15 @@ def run(
         )
 
     warm = schedule.warm_sweeps
+    most = state.n_components - schedule.spare
     for sweep in range(warm):
         # the exact phase starts from every mode's covariance; a sweep leaves out its first mode
-        sweeper.sweep(mean_only=sweep < warm - 2)
+        mean_only = sweep < warm - 2
+        drop: list[Dropper] = []
+        if mean_only and sweep >= warm // 2:
+            share = 0.5 if sweep < warm - 3 else 1.0
+            drop.append(partial(reduction.drop_spare, most=most, share=share))
+        sweeper.sweep(mean_only=mean_only, drop=drop)
         yield progress(sweep + 1, "warm")
     begun = warm + schedule.thaw_sweeps
     for sweep, share in enumerate(np.geomspace(0.01, 0.95, schedule.thaw_sweeps), warm):

@@ -139,7 +139,7 @@ class Sweeper:
             smaller = dropper(self.state, d, block)
             if smaller is not None:
                 self.state, block = smaller
-                self._solve(d, block)
+                self._solve(d, block, mean_only=mean_only)
         factor = self.state.factors[d]
         term = cp.terms(self.state.modes[d], factor, spread=self.spread)
         if self.spread:
