@@ -63,6 +63,7 @@ class Auto(NamedTuple):
     sweeps: int  # max_iter up to 10,000 rows
     sweeps_of_many: int  # and above
     rows_per_function: int = 0  # at least, all inputs together: n_basis is lower if need be
+    warm_rank: int = 0  # of the warm phase without anchors, up to 10,000 rows
 
     def n_basis(self, n: int, n_inputs: int) -> int:
         """Return how many functions an input has."""
@@ -295,7 +296,7 @@ class Machine(BaseEstimator):
             schedule=schedule,
             smoothness=float(self.smoothness),
             max_rank=self._number("max_rank", rank if anchored else self._auto.rank),
-            warm_rank=self._auto.rank if n <= _MANY_ROWS else 0,
+            warm_rank=self._auto.warm_rank if n <= _MANY_ROWS else 0,
             n_init=self._number("n_init", starts),
             fewer_starts=isinstance(self.n_init, str),
             memory_limit=float(self.memory_limit),

@@ -47,8 +47,8 @@ class BTNRegressor(RegressorMixin, Machine):
         has distinct values. "auto" is 20 up to 8 inputs, then 160 in all, but at least 8 each.
     max_rank : int or "auto", default="auto"
         Most components; those that add nothing are dropped. "auto" is 20, or 10 where components
-        are ``anchored``, 8 above 10,000 rows. With fewer than "auto", up to 10,000 rows and no
-        anchors, the warm phase begins with twice as many and goes on with the largest.
+        are ``anchored``, 8 above 10,000 rows. Up to 10,000 rows and without anchors the warm phase
+        begins with 30, or twice as many if that is less, and drops those that matter least.
     n_init : int or "auto", default="auto"
         Random starts, whose posteriors are averaged. "auto" takes 8 up to 10,000 rows and fewer,
         in inverse proportion to the rows but at least 2, above; fewer still where ``memory_limit``
@@ -137,7 +137,15 @@ class BTNRegressor(RegressorMixin, Machine):
     True
     """
 
-    _auto = Auto(many_inputs=10, rank=20, rows=80_000, least_starts=2, sweeps=80, sweeps_of_many=80)
+    _auto = Auto(
+        many_inputs=10,
+        rank=20,
+        rows=80_000,
+        least_starts=2,
+        sweeps=80,
+        sweeps_of_many=80,
+        warm_rank=30,
+    )
 
     def __init__(
         self,
