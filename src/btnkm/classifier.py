@@ -41,8 +41,8 @@ class BTNClassifier(ClassifierMixin, Machine):
 
     Parameters
     ----------
-    basis, n_basis, max_rank, n_init, max_iter, tol, warm_sweeps, rank_prior, basis_prior, \
-smoothness, anchored, prune, memory_limit, n_jobs, random_state, callback, verbose
+    basis, n_basis, max_rank, initial_rank, n_init, max_iter, tol, warm_sweeps, rank_prior, \
+basis_prior, smoothness, anchored, prune, memory_limit, n_jobs, random_state, callback, verbose
         As in BTNRegressor, but labels say less than numbers: "auto" is an ``n_basis`` that leaves
         eight rows to every function of all inputs, but at least 4 each; a ``max_rank`` of 8 without
         anchors, 8,000 rows of all starts together (1 to 8 starts), a ``max_iter`` of 32, or 20
@@ -94,6 +94,7 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         likelihood: str = "logistic",
         n_basis: int | str = "auto",
         max_rank: int | str = "auto",
+        initial_rank: int | str = "auto",
         n_init: int | str = "auto",
         max_iter: int | str = "auto",
         tol: float = 1e-4,
@@ -114,6 +115,7 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
             basis,
             n_basis=n_basis,
             max_rank=max_rank,
+            initial_rank=initial_rank,
             n_init=n_init,
             max_iter=max_iter,
             tol=tol,

@@ -50,6 +50,7 @@ class Settings:
     n_init: int
     memory_limit: float
     n_jobs: int | None
+    initial_rank: int | None = None  # where the rank begins, if not at max_rank
     warm_rank: int = 0  # of the warm phase, if it is above max_rank; at most twice that
     few_rows: float = 4.0
     fewer_starts: bool = False  # whether there may be fewer, where memory is short
@@ -78,25 +79,40 @@ class Work:
     priors: Priors
     likelihood: Likelihood
     schedule: Schedule
-    rank: int
+    rank: int  # at the start
+    max_rank: int  # up to which it may grow
     seeds: list[np.random.SeedSequence]
     output: int | None
 
     def run(self, k: int, threads: local.Threads | None = None) -> Iterator[Progress]:
         """Return the sweeps of start k; ``threads`` share its blocks of rows."""
         chunks = local.share_chunks(self.chunks, len(self.modes), self.stride)
-        state = schedule.initial_state(
-            self.modes,
-            self.grams,
-            self.rank + self.schedule.spare,
+        rng = np.random.default_rng(self.seeds[k])
+
+        def begin(rank: int) -> State:
+            return schedule.initial_state(
+                self.modes,
+                self.grams,
+                rank,
+                self.priors,
+                self.likelihood,
+                self.schedule,
+                rng,
+                self.output,
+            )
+
+        def grow(state: State) -> State | None:
+            rank = min(2 * state.n_components, self.max_rank)
+            return schedule.grown(state, begin(rank)) if rank > state.n_components else None
+
+        return schedule.run(
+            local.LocalExecutor(chunks, threads),
+            begin(self.rank + self.schedule.spare),
+            self.data,
             self.priors,
-            self.likelihood,
             self.schedule,
-            np.random.default_rng(self.seeds[k]),
-            self.output,
+            grow,
         )
-        executor = local.LocalExecutor(chunks, threads)
-        return schedule.run(executor, state, self.data, self.priors, self.schedule)
 
 
 @dataclass(frozen=True)
@@ -146,6 +162,7 @@ def fit(
     threads = n_threads(settings.n_jobs)
     sizes = [size_of(basis) for basis in problem.bases]
     rank = settings.max_rank
+    begun = settings.initial_rank or rank
     small = n * rank * (rank + 1) // 2 < WORTH_A_THREAD
     wanted = count
     # weights, pulls and two moments of f, of every output
@@ -168,7 +185,7 @@ def fit(
     smooth = problem.n_outputs is None and all(mode.may_lose_functions for mode in modes)
     if how.warm_sweeps >= FEWEST_WARM and len(modes) > 1 and smooth and not anchored:
         # for twice as many there is room, while there are no covariances
-        how = replace(how, spare=max(min(2 * rank, settings.warm_rank) - rank, 0))
+        how = replace(how, spare=max(min(2 * begun, settings.warm_rank) - begun, 0))
     if how.warm_sweeps and anchored:
         how = replace(how, thaw_sweeps=ANCHORED_THAW)
     elif how.warm_sweeps and worth < settings.few_rows * sum(m for m, _ in sizes):
@@ -198,7 +215,8 @@ def fit(
         priors=settings.priors,
         likelihood=settings.likelihood,
         schedule=how,
-        rank=rank,
+        rank=begun,
+        max_rank=rank,
         seeds=np.random.SeedSequence(seed).spawn(count),
         output=output,
     )

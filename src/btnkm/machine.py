@@ -33,6 +33,7 @@ _FUNCTIONS, _N_BASIS = 160, (8, 20)  # "auto": functions of all inputs together,
 _FEWEST_FUNCTIONS = 4  # of each where rows are few
 # "auto" where components are anchored: few of them die, as an input that is not used costs nothing
 _ANCHORED_RANK, _ANCHORED_RANK_OF_MANY = 10, 8
+_BEFORE = "warm", "thaw"  # phases before the exact one
 _MANY_ROWS = 10_000
 _MOST_STARTS = 8
 _MANY_LEVELS = 10  # of a column, from which components are anchored
@@ -89,6 +90,7 @@ class Machine(BaseEstimator):
         *,
         n_basis: int | str = "auto",
         max_rank: int | str = "auto",
+        initial_rank: int | str = "auto",
         n_init: int | str = "auto",
         max_iter: int | str = "auto",
         tol: float = 1e-4,
@@ -107,6 +109,7 @@ class Machine(BaseEstimator):
         self.basis = basis
         self.n_basis = n_basis
         self.max_rank = max_rank
+        self.initial_rank = initial_rank
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
@@ -235,7 +238,7 @@ class Machine(BaseEstimator):
     def _check_parameters(self) -> None:
         """Raise one clear sentence for a parameter that cannot be."""
         checks.check_integer("warm_sweeps", self.warm_sweeps, 0)
-        for name in ("n_basis", "max_rank", "n_init", "max_iter"):
+        for name in ("n_basis", "max_rank", "initial_rank", "n_init", "max_iter"):
             value = getattr(self, name)
             if isinstance(value, str) and value != "auto":
                 raise ValueError(
@@ -289,13 +292,21 @@ class Machine(BaseEstimator):
             drop_functions=bool(self.prune),
         )
         rank = _ANCHORED_RANK if n <= _MANY_ROWS else _ANCHORED_RANK_OF_MANY
+        rank = self._number("max_rank", rank if anchored else self._auto.rank)
+        initial_rank = self._number("initial_rank", rank)
+        if initial_rank > rank:
+            raise ValueError(
+                f"initial_rank must be at most max_rank, which is {rank} here, got {initial_rank}; "
+                "raise max_rank, or leave initial_rank out to begin there."
+            )
         starts = int(np.clip(self._auto.rows // n, self._auto.least_starts, _MOST_STARTS))
         return fitting.Settings(
             priors=priors,
             likelihood=likelihood,
             schedule=schedule,
             smoothness=float(self.smoothness),
-            max_rank=self._number("max_rank", rank if anchored else self._auto.rank),
+            max_rank=rank,
+            initial_rank=initial_rank,
             warm_rank=self._auto.warm_rank if n <= _MANY_ROWS else 0,
             n_init=self._number("n_init", starts),
             fewer_starts=isinstance(self.n_init, str),
@@ -339,7 +350,9 @@ class Machine(BaseEstimator):
 
     def _set_results(self, result: fitting.Result, seeds: Array) -> None:
         best = result.starts[result.best]
-        exact = [p for p in best.sweeps if p.phase == "exact"]
+        # where the rank has grown, the bound counts from there
+        begun = max((i for i, p in enumerate(best.sweeps) if p.phase in _BEFORE), default=-1)
+        exact = [p for p in best.sweeps[begun + 1 :] if p.phase == "exact"]
         states = tuple(s.state for s in result.starts)
         self.ranks_ = np.array([s.sweeps[-1].rank for s in result.starts])
         self.rank_ = int(self.ranks_[result.best])

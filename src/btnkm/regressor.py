@@ -49,6 +49,10 @@ class BTNRegressor(RegressorMixin, Machine):
         Most components; those that add nothing are dropped. "auto" is 20, or 10 where components
         are ``anchored``, 8 above 10,000 rows. Up to 10,000 rows and without anchors the warm phase
         begins with 30, or twice as many if that is less, and drops those that matter least.
+    initial_rank : int or "auto", default="auto"
+        Components to begin with; where all are of use after the first 12 sweeps of the exact phase,
+        the fit goes on from a warm phase of twice as many, until some are not or ``max_rank`` is
+        reached. "auto" begins with ``max_rank``.
     n_init : int or "auto", default="auto"
         Random starts, whose posteriors are averaged. "auto" takes 8 up to 10,000 rows and fewer,
         in inverse proportion to the rows but at least 2, above; fewer still where ``memory_limit``
@@ -154,6 +158,7 @@ class BTNRegressor(RegressorMixin, Machine):
         likelihood: Any = "gaussian",
         n_basis: int | str = "auto",
         max_rank: int | str = "auto",
+        initial_rank: int | str = "auto",
         n_init: int | str = "auto",
         max_iter: int | str = "auto",
         tol: float = 1e-4,
@@ -174,6 +179,7 @@ class BTNRegressor(RegressorMixin, Machine):
             basis,
             n_basis=n_basis,
             max_rank=max_rank,
+            initial_rank=initial_rank,
             n_init=n_init,
             max_iter=max_iter,
             tol=tol,

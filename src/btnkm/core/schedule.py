@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -169,10 +169,54 @@ def initial_state(
     return State(modes, tuple(factors), basis, rank_precision, likelihood, output)
 
 
+def grown(state: State, fresh: State) -> State:
+    """Return ``fresh`` with the means of ``state`` in the place of its first components."""
+    count = state.n_components
+    factors = []
+    for mode, drawn, kept, factor in zip(
+        fresh.modes, fresh.factors, state.modes, state.factors, strict=True
+    ):
+        mean = drawn.mean.copy()
+        mean[:, :count] = 0.0
+        mean[np.isin(mode.keep, kept.keep), :count] = factor.mean
+        factors.append(mode.point(mean))
+    return replace(fresh, factors=tuple(factors))
+
+
 def run(
+    executor: Executor,
+    state: State,
+    data: Data,
+    priors: Priors,
+    schedule: Schedule,
+    grow: Callable[[State], State | None] | None = None,
+) -> Iterator[Progress]:
+    """Fit one start, yielding after each sweep; the last state yielded is the result.
+
+    Where the exact phase has dropped no component before its first leap, ``grow`` may return a
+    state of more, from which all begins anew.
+    """
+    begin, after = time.perf_counter(), 0
+    larger: State | None = state
+    while larger is not None:
+        full, n_exact = larger.n_components - schedule.spare, 0
+        ascent, larger = _ascend(executor, larger, data, priors, schedule), None
+        for step in ascent:
+            step = replace(step, sweep=after + step.sweep, seconds=time.perf_counter() - begin)
+            yield step
+            n_exact += step.phase == "exact"
+            if grow is None or n_exact != schedule.plain_sweeps or step.rank < full:
+                continue
+            assert step.state is not None
+            larger = grow(step.state)
+            if larger is not None:
+                after, schedule = step.sweep, replace(schedule, spare=0)
+                break
+
+
+def _ascend(
     executor: Executor, state: State, data: Data, priors: Priors, schedule: Schedule
 ) -> Iterator[Progress]:
-    """Fit one start, yielding after each sweep; the last state yielded is the result."""
     sweeper = Sweeper(executor, state, data, priors)
     begin = time.perf_counter()
 

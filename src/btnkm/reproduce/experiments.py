@@ -29,7 +29,8 @@ class Experiment(NamedTuple):
 
 def config_of(rank: int, functions: int, prior: str = "on") -> dict[str, Any]:
     """Return the configuration of ``btn`` from a given rank and number of functions on."""
-    config: dict[str, Any] = {"random_state": 0, "max_rank": rank, "n_basis": functions}
+    config: dict[str, Any] = {"random_state": 0, "initial_rank": rank, "n_basis": functions}
+    config["max_rank"] = max(RANKS)
     return config if prior == "on" else config | {"basis_prior": "off"}
 
 
