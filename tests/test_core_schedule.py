@@ -185,7 +185,7 @@ def test_thaw_comes_between_and_lets_in_the_covariances_step_by_step(monkeypatch
 @pytest.mark.parametrize("warm", [4, 5, 6, 10])
 @pytest.mark.parametrize("kinds", [("chebyshev", "packed"), ("chebyshev", "packed", "bspline")])
 def test_the_warm_phase_has_components_to_spare(warm, kinds):
-    problem = make_problem(kinds, 40, 0)
+    problem = make_problem(kinds, 140, 0)
     how = replace(make_settings(replace(MILD, warm_sweeps=warm, max_iter=5), rank=3), warm_rank=20)
     sweeps = run(problem, how).starts[0].sweeps
     ranks = [p.rank for p in sweeps if p.phase == "warm"]

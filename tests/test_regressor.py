@@ -410,6 +410,7 @@ def test_parameters_come_in_as_documented():
 BAD = {
     "n_basis": [0, 1.5, "20", True],
     "max_rank": [0, -1, 2.0],
+    "initial_rank": [0, 2.5, "few"],
     "n_init": [0, "some", 1.5, None],
     "max_iter": [0, 1e3],
     "warm_sweeps": [-1, 0.5],
@@ -440,6 +441,7 @@ GOOD = {
     "n_basis": np.int64(4),
     "n_init": 2,
     "max_rank": np.int32(2),
+    "initial_rank": 3,
 }
 
 
@@ -677,3 +679,45 @@ def test_callback_must_not_stop_before_the_exact_phase(data):
         early.fit(*data)
     with pytest.raises(NotFittedError):
         early.predict(data[0])
+
+
+def three_products(n=400):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (n, 3))
+    f = np.sin(2 * X[:, 0]) * X[:, 1] + np.cos(3 * X[:, 2]) * X[:, 0] + X[:, 1] * X[:, 2] ** 2
+    return X, f + 0.02 * rng.standard_normal(n)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_the_rank_grows_while_all_components_are_of_use(n_jobs):
+    X, y = three_products()
+    few = BTNRegressor(max_rank=1, n_init=2, random_state=0).fit(X, y)
+    model = BTNRegressor(max_rank=16, initial_rank=1, n_init=2, n_jobs=n_jobs, random_state=0)
+    model.fit(X, y)
+    assert few.score(X, y) < 0.8
+    assert model.score(X, y) > 0.98
+    assert 3 <= model.rank_ <= 8
+    phases = [entry["phase"] for entry in model.history_ if entry["start"] == 0]
+    turns = [a for a, b in zip(phases, phases[1:] + [""], strict=True) if a != b]
+    assert turns == ["warm", "exact"] * (len(turns) // 2)
+    assert len(turns) >= 6  # from one over two to four, at least
+    sweeps = [entry["sweep"] for entry in model.history_ if entry["start"] == 0]
+    assert sweeps == list(range(1, len(sweeps) + 1))
+    assert np.all(np.diff(model.lower_bounds_) > -1e-7 * np.abs(model.lower_bounds_[1:]))
+    assert len(model.lower_bounds_) < phases.count("exact")
+
+
+def test_the_rank_stays_where_components_are_too_many_or_at_the_limit():
+    X, y = three_products()
+    y = X[:, 0] * X[:, 1]
+    model = BTNRegressor(max_rank=16, initial_rank=6, n_init=1, random_state=0).fit(X, y)
+    assert max(entry["rank"] for entry in model.history_) <= 12  # those to spare
+    assert [entry["phase"] for entry in model.history_].count("warm") == 10
+    X, y = three_products()
+    model = BTNRegressor(max_rank=3, initial_rank=2, n_init=1, random_state=0).fit(X, y)
+    assert max(e["rank"] for e in model.history_ if e["phase"] == "exact") == 3
+
+
+def test_the_initial_rank_is_at_most_the_largest(data):
+    with pytest.raises(ValueError, match="initial_rank must be at most max_rank, which is 20 here"):
+        BTNRegressor(initial_rank=25).fit(*data)

@@ -30,6 +30,7 @@ Array = np.ndarray
 # fits would spend their time passing the interpreter lock to and fro: those run in processes.
 WORTH_A_THREAD = 1_000_000
 FEWEST_WARM = 5  # sweeps of the warm phase with components to spare
+ROWS_A_COMPONENT = 20  # at least, for these: with fewer they find what is not there
 ANCHORED_THAW = 10  # sweeps; without them most interactions are lost (docs/experiments.md)
 _INTERPRETER = 50 * 2**20  # bytes of a helper before it has any work
 
@@ -51,7 +52,7 @@ class Settings:
     memory_limit: float
     n_jobs: int | None
     initial_rank: int | None = None  # where the rank begins, if not at max_rank
-    warm_rank: int = 0  # of the warm phase, if it is above max_rank; at most twice that
+    warm_rank: int = 0  # of the warm phase, if it is above the initial one; at most twice that
     few_rows: float = 4.0
     fewer_starts: bool = False  # whether there may be fewer, where memory is short
 
@@ -81,6 +82,7 @@ class Work:
     schedule: Schedule
     rank: int  # at the start
     max_rank: int  # up to which it may grow
+    warm_rank: int  # see Settings
     seeds: list[np.random.SeedSequence]
     output: int | None
 
@@ -101,18 +103,26 @@ class Work:
                 self.output,
             )
 
-        def grow(state: State) -> State | None:
+        def grow(state: State) -> tuple[State, int] | None:
             rank = min(2 * state.n_components, self.max_rank)
-            return schedule.grown(state, begin(rank)) if rank > state.n_components else None
+            if rank == state.n_components:
+                return None
+            spare = self.spare(rank)
+            return schedule.grown(state, begin(rank + spare)), spare
 
         return schedule.run(
             local.LocalExecutor(chunks, threads),
-            begin(self.rank + self.schedule.spare),
+            begin(self.rank + self.spare(self.rank)),
             self.data,
             self.priors,
-            self.schedule,
+            replace(self.schedule, spare=self.spare(self.rank)),
             grow,
         )
+
+    def spare(self, rank: int) -> int:
+        """Return with how many components more than ``rank`` the warm phase begins."""
+        # for twice as many there is room, while there are no covariances
+        return max(min(2 * rank, self.warm_rank) - rank, 0)
 
 
 @dataclass(frozen=True)
@@ -183,9 +193,9 @@ def fit(
     modes = tuple(make_mode(basis, settings.smoothness) for basis in problem.bases)
     anchored = any(mode.anchored for mode in modes)
     smooth = problem.n_outputs is None and all(mode.may_lose_functions for mode in modes)
+    warm_rank = 0
     if how.warm_sweeps >= FEWEST_WARM and len(modes) > 1 and smooth and not anchored:
-        # for twice as many there is room, while there are no covariances
-        how = replace(how, spare=max(min(2 * begun, settings.warm_rank) - begun, 0))
+        warm_rank = min(settings.warm_rank, int(worth / ROWS_A_COMPONENT))
     if how.warm_sweeps and anchored:
         how = replace(how, thaw_sweeps=ANCHORED_THAW)
     elif how.warm_sweeps and worth < settings.few_rows * sum(m for m, _ in sizes):
@@ -217,6 +227,7 @@ def fit(
         schedule=how,
         rank=begun,
         max_rank=rank,
+        warm_rank=warm_rank,
         seeds=np.random.SeedSequence(seed).spawn(count),
         output=output,
     )

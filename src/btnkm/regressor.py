@@ -47,8 +47,8 @@ class BTNRegressor(RegressorMixin, Machine):
         has distinct values. "auto" is 20 up to 8 inputs, then 160 in all, but at least 8 each.
     max_rank : int or "auto", default="auto"
         Most components; those that add nothing are dropped. "auto" is 20, or 10 where components
-        are ``anchored``, 8 above 10,000 rows. Up to 10,000 rows and without anchors the warm phase
-        begins with 30, or twice as many if that is less, and drops those that matter least.
+        are ``anchored``, 8 above 10,000 rows. From 600 to 10,000 rows and without anchors the warm
+        phase begins with 30, or twice as many if that is less, and drops those that matter least.
     initial_rank : int or "auto", default="auto"
         Components to begin with; where all are of use after the first 12 sweeps of the exact phase,
         the fit goes on from a warm phase of twice as many, until some are not or ``max_rank`` is

@@ -189,29 +189,29 @@ def run(
     data: Data,
     priors: Priors,
     schedule: Schedule,
-    grow: Callable[[State], State | None] | None = None,
+    grow: Callable[[State], tuple[State, int] | None] | None = None,
 ) -> Iterator[Progress]:
     """Fit one start, yielding after each sweep; the last state yielded is the result.
 
     Where the exact phase has dropped no component before its first leap, ``grow`` may return a
-    state of more, from which all begins anew.
+    state of more, and how many of those are to spare, from which all begins anew.
     """
     begin, after = time.perf_counter(), 0
-    larger: State | None = state
+    larger: tuple[State, int] | None = state, schedule.spare
     while larger is not None:
-        full, n_exact = larger.n_components - schedule.spare, 0
-        ascent, larger = _ascend(executor, larger, data, priors, schedule), None
-        for step in ascent:
+        state, schedule = larger[0], replace(schedule, spare=larger[1])
+        larger, n_exact = None, 0
+        for step in _ascend(executor, state, data, priors, schedule):
             step = replace(step, sweep=after + step.sweep, seconds=time.perf_counter() - begin)
             yield step
             n_exact += step.phase == "exact"
-            if grow is None or n_exact != schedule.plain_sweeps or step.rank < full:
-                continue
-            assert step.state is not None
-            larger = grow(step.state)
-            if larger is not None:
-                after, schedule = step.sweep, replace(schedule, spare=0)
-                break
+            full = step.rank == state.n_components - schedule.spare
+            if grow is not None and n_exact == schedule.plain_sweeps and full:
+                assert step.state is not None
+                larger = grow(step.state)
+                if larger is not None:
+                    after = step.sweep
+                    break
 
 
 def _ascend(
