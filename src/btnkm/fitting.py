@@ -103,10 +103,10 @@ class Work:
                 self.output,
             )
 
-        def grow(state: State) -> tuple[State, int] | None:
-            rank = min(2 * state.n_components, self.max_rank)
-            if rank == state.n_components:
+        def grow(state: State, begun: int) -> tuple[State, int] | None:
+            if begun >= self.max_rank:
                 return None
+            rank = min(2 * state.n_components, self.max_rank)
             spare = self.spare(rank)
             return schedule.grown(state, begin(rank + spare)), spare
 

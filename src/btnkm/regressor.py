@@ -50,9 +50,9 @@ class BTNRegressor(RegressorMixin, Machine):
         are ``anchored``, 8 above 10,000 rows. From 600 to 10,000 rows and without anchors the warm
         phase begins with 30, or twice as many if that is less, and drops those that matter least.
     initial_rank : int or "auto", default="auto"
-        Components to begin with; where all are of use after the first 12 sweeps of the exact phase,
-        the fit goes on from a warm phase of twice as many, until some are not or ``max_rank`` is
-        reached. "auto" begins with ``max_rank``.
+        Components to begin with; a start that ends with nine tenths of them or more goes on from a
+        warm phase of twice as many as are left, until fewer are or ``max_rank`` is reached. "auto"
+        begins with ``max_rank``.
     n_init : int or "auto", default="auto"
         Random starts, whose posteriors are averaged. "auto" takes 8 up to 10,000 rows and fewer,
         in inverse proportion to the rows but at least 2, above; fewer still where ``memory_limit``

@@ -43,6 +43,7 @@ from .trimming import trim
 CYCLE = 4  # sweeps: two of plain ascent, a leap, two that must pay for it
 FIRST_STRETCH = 4.0  # times the change of the two sweeps before it
 GROWTH, SHRINKAGE = 1.3, 0.5  # of the next leap, after one that paid and one that did not
+FULL = 0.9  # share of the components left in the end, from which on they are taken for too few
 FALL = 1e-7  # relative fall of the bound that rounding cannot explain
 
 
@@ -189,29 +190,26 @@ def run(
     data: Data,
     priors: Priors,
     schedule: Schedule,
-    grow: Callable[[State], tuple[State, int] | None] | None = None,
+    grow: Callable[[State, int], tuple[State, int] | None] | None = None,
 ) -> Iterator[Progress]:
     """Fit one start, yielding after each sweep; the last state yielded is the result.
 
-    Where the exact phase has dropped no component before its first leap, ``grow`` may return a
-    state of more, and how many of those are to spare, from which all begins anew.
+    Where nearly all components are of use to the end, ``grow``, given the last state and with how
+    many components it began, may return a state of more, and how many of those are to spare, from
+    which all begins anew.
     """
     begin, after = time.perf_counter(), 0
     larger: tuple[State, int] | None = state, schedule.spare
     while larger is not None:
         state, schedule = larger[0], replace(schedule, spare=larger[1])
-        larger, n_exact = None, 0
+        larger = None
         for step in _ascend(executor, state, data, priors, schedule):
             step = replace(step, sweep=after + step.sweep, seconds=time.perf_counter() - begin)
             yield step
-            n_exact += step.phase == "exact"
-            full = step.rank == state.n_components - schedule.spare
-            if grow is not None and n_exact == schedule.plain_sweeps and full:
-                assert step.state is not None
-                larger = grow(step.state)
-                if larger is not None:
-                    after = step.sweep
-                    break
+        begun = state.n_components - schedule.spare
+        if grow is not None and step.rank >= FULL * begun:
+            assert step.state is not None
+            larger, after = grow(step.state, begun), step.sweep
 
 
 def _ascend(
