@@ -67,6 +67,8 @@ def document(results: Results, folder: Path, place: Path, drawn: set[str]) -> st
             parts.append(f"![{ALTS[name]}]({away}/{name}.png)")
         for table in found:
             parts.append(f"**{table.caption}.**\n\n{tables.as_markdown(table)}")
+            if table.name == "glance":
+                parts.append(tables.verdict(results))
     parts += ["## Errata", text("errata"), "## How it was run", text("protocol"), origin(results)]
     return "\n\n".join(parts) + "\n"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .document import ALTS, ORDER, heading, origin, tables_of, text
 from .results import Results
-from .tables import Plain, Table, as_plain
+from .tables import Plain, Table, as_plain, verdict
 
 _CSS = """
 :root { color-scheme: light dark; --ink: #23272e; --paper: #fff; --rule: #dfe2e6; --pale: #f6f7f8;
@@ -52,7 +52,10 @@ def page(results: Results, folder: Path, drawn: set[str]) -> str:
         body.append(f'<section id="{name}"><h2>{escape(heading(name))}</h2>{prose(text(name))}')
         if name in drawn:
             body.append(f"<figure>{_svg(folder / f'{name}.svg', ALTS[name], name)}</figure>")
-        body += [_table(table) for table in tables_of(name, results)]
+        for table in tables_of(name, results):
+            body.append(_table(table))
+            if table.name == "glance":
+                body.append(f"<p>{escape(verdict(results))}</p>")
         body.append("</section>")
     body.append(f'<section id="errata"><h2>Errata</h2>{prose(text("errata"))}</section>')
     body.append(
