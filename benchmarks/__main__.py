@@ -8,7 +8,6 @@ from pathlib import Path
 from benchmarks.data import FOLDER_DATASETS, data_folder
 from benchmarks.suites import SUITES, cells_of
 from benchmarks.summary import summarise
-from btnkm.runs.machine import code_version
 from btnkm.runs.runner import run
 
 HERE = Path(__file__).resolve().parent
@@ -91,7 +90,7 @@ def _run(arguments):
         suite.measure,
         cells,
         output,
-        code=code_version(HERE),
+        folders=(HERE,),
         any_version=arguments.any_version,
     )
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.kernel_ridge import KernelRidge
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from btnkm import BTNRegressor
-from btnkm.baselines import SPBTN, TKRR, LiteralBTN
+from btnkm.baselines import SPBTN, TKRR, ExactGP, LiteralBTN
 from btnkm.baselines.spbtn import Parameters, slopes_of_bound
 from btnkm.bases import Chebyshev, Fourier, Polynomial
 
@@ -16,6 +18,7 @@ QUICK = [
     TKRR(n_basis=4, max_rank=2, max_iter=10, random_state=0),
     LiteralBTN(n_basis=4, max_rank=3, max_iter=30, random_state=0),
     SPBTN(n_basis=4, max_rank=3, mean_rank=3, max_iter=1500, random_state=0),
+    ExactGP(random_state=0),
 ]
 
 
@@ -68,6 +71,42 @@ def test_tkrr_is_the_same_in_blocks_of_any_size():
     whole = TKRR(n_basis=5, max_rank=3, random_state=0).fit(X, y)
     small = TKRR(n_basis=5, max_rank=3, memory_limit=0.0008, random_state=0).fit(X, y)
     np.testing.assert_allclose(whole.predict(X), small.predict(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize("model", [TKRR(), ExactGP()], ids=["TKRR", "ExactGP"])
+def test_a_constant_target_is_predicted(model):
+    X, _ = smooth(30)
+    np.testing.assert_allclose(model.fit(X, np.full(30, 5.0)).predict(X), 5.0)
+
+
+@pytest.mark.parametrize("model", QUICK, ids=lambda model: type(model).__name__)
+def test_targets_must_be_numbers(model):
+    X, y = smooth(30)
+    with pytest.raises(ValueError, match="y must hold numbers"):
+        model.fit(X, np.where(y > 3, "high", "low"))
+
+
+def test_the_gp_is_scikit_learns_from_its_best_start():
+    X, y = smooth(120, 3)
+    model = ExactGP(ard=True, random_state=0).fit(X[:100], y[:100])
+    mean, std = model.predict(X[100:], return_std=True)
+    reference = GaussianProcessRegressor(model.kernel_, optimizer=None, normalize_y=True)
+    scaler = StandardScaler().fit(X[:100])
+    reference.fit(scaler.transform(X[:100]), y[:100])
+    expected = reference.predict(scaler.transform(X[100:]), return_std=True)
+    np.testing.assert_allclose(mean, expected[0])
+    np.testing.assert_allclose(std, expected[1])
+    assert len(model.kernel_.k1.k2.length_scale) == 3
+    for noise in (1.0, 0.01):
+        alone = ExactGP(ard=True, noise_levels=[noise]).fit(X[:100], y[:100])
+        assert alone.log_marginal_likelihood_ <= model.log_marginal_likelihood_ + 1e-9
+
+
+def test_the_gp_may_choose_its_kernel_by_some_rows_and_predicts_from_all():
+    X, y = smooth(300)
+    few = ExactGP(max_rows=60, random_state=0).fit(X, y)
+    assert few.score(X, y) > 0.95
+    assert few._model.X_train_.shape == (300, 2)
 
 
 @pytest.mark.parametrize("bad", ["wavelets", 3, "categorical"])

@@ -44,10 +44,15 @@ def in_process(monkeypatch):
         return runner.run(*arguments, **keywords, execute=execute)
 
     monkeypatch.setattr(command_line, "run", run)
-    monkeypatch.setattr(
-        command_line, "code_version", lambda *_: {"commit": "abc", "dirty": False, "code": "abc"}
-    )
+    pretend(monkeypatch, "abc")
     return measured
+
+
+def pretend(monkeypatch, code):
+    """Have the code be taken for another one."""
+    version = {"commit": code, "dirty": False, "code": code}
+    monkeypatch.setattr(machine, "code_version", lambda *_: version)
+    monkeypatch.setattr(machine, "source_hash", lambda *_: code)
 
 
 def run_yacht(output, *more, n_splits=3):
@@ -149,9 +154,7 @@ def test_run_goes_on_where_it_stopped(folder, in_process, tmp_path, capsys):
 def test_other_code_is_measured_again_unless_told(folder, in_process, tmp_path, monkeypatch):
     output = tmp_path / "r.jsonl"
     run_yacht(output, n_splits=1)
-    monkeypatch.setattr(
-        command_line, "code_version", lambda *_: {"commit": "def", "dirty": False, "code": "def"}
-    )
+    pretend(monkeypatch, "def")
     run_yacht(output, "--any-version", n_splits=1)
     assert len(in_process) == 1
     run_yacht(output, n_splits=1)

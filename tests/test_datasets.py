@@ -112,8 +112,12 @@ def test_choices_that_are_not_there(folder, call, match):
 
 
 def test_a_file_that_is_not_there_or_not_a_table(folder):
+    for body in (b"a,b\n1,x\n", b"a,b\n1,2\n3\n", b"", b"garbage", b"a,b\n", b"a,b\n\xff,2\n"):
+        (folder / "yacht.csv").write_bytes(body)
+        with pytest.raises(ValueError, match=r"yacht.csv must hold .*; put the original file"):
+            datasets.load_yacht(data_dir=folder)
     (folder / "yacht.csv").write_text("a,b\n1,x\n")
-    with pytest.raises(ValueError, match=r"yacht.csv must hold numbers.*2 columns"):
+    with pytest.raises(ValueError, match=r"yacht.csv must hold rows of numbers"):
         datasets.load_yacht(data_dir=folder)
     (folder / "airfoil.csv").unlink()
     with pytest.raises(FileNotFoundError, match=r"airfoil.csv must be in.*has none.*put the orig"):

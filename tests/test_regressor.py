@@ -290,6 +290,7 @@ def test_history_has_an_entry_for_every_sweep(fitted):
         "seconds",
         "jitter",
         "trial",
+        "stage",
     }
     for start in range(2):
         entries = [e for e in fitted.history_ if e["start"] == start]

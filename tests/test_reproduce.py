@@ -29,12 +29,18 @@ from btnkm.reproduce.experiments import (
 )
 from btnkm.reproduce.measures import effective_functions, effective_rank, measure
 from btnkm.reproduce.methods import METHODS
-from btnkm.reproduce.render import render
+from btnkm.reproduce.render import render, tables
 from btnkm.reproduce.render.page import prose
-from btnkm.runs.cells import Cell
-from btnkm.runs.records import append_record, read_records, repair
+from btnkm.reproduce.render.results import Results
+from btnkm.runs import machine, runner
+from btnkm.runs.cells import Cell, CellError
+from btnkm.runs.records import append_record, claimed, read_records, repair
+from btnkm.runs.worker import Worker
 
 SHAPES = {"yacht": (50, 7, True), "concrete": (60, 9, True)}
+WHOLE = json.dumps(
+    dict.fromkeys(("dataset", "split", "method", "config", "config_hash", "metrics", "code"))
+).encode()
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
@@ -87,6 +93,7 @@ def test_two_splits_of_two_sets_from_end_to_end(folder, tmp_path):
     status, said, err = finish(start("table4", *chosen, "--jobs", 2))
     assert (status, err) == (0, "")
     assert "16 new result(s)" in said
+    assert "Note: yacht has 50 rows here and 308 in the paper" in said
     assert "left]" in said  # an estimate of the time
     records, _ = read_records(out / "results.jsonl")
     assert {(r["dataset"], r["split"]) for r in records} == {
@@ -143,6 +150,7 @@ def test_a_killed_run_goes_on_where_it_was(folder, tmp_path):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     workers = children_of(process.pid)
+    assert len(workers) == 2 or not Path("/proc").exists()
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=30)
     while any(map(is_running, workers)):  # they do not outlive it
@@ -162,8 +170,9 @@ def test_a_killed_run_goes_on_where_it_was(folder, tmp_path):
 
 
 def children_of(pid):
-    listing = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(child) for child in listing.read_text().split()] if listing.exists() else []
+    """Return the processes that any thread of a process has started."""
+    listings = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for listing in listings for child in listing.read_text().split()]
 
 
 def is_running(pid):
@@ -174,6 +183,7 @@ def is_running(pid):
     return state != "Z"
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows sends no SIGINT")
 def test_an_interrupt_leaves_what_is_finished(folder, tmp_path):
     out = tmp_path / "out"
     results = out / "results.jsonl"
@@ -199,6 +209,7 @@ def test_an_interrupt_leaves_what_is_finished(folder, tmp_path):
         (["fig3", "--datasets", "yacht"], "must leave a run of fig3"),
         (["table4", "--datasets", "airfoil"], r"airfoil.csv must be in"),
         (["all", "--render"], "must hold at least one result to draw"),
+        (["all", "--render", "--methods", "btn"], "--render must come without"),
     ],
 )
 def test_misuse_is_a_sentence(arguments, said, folder, tmp_path, capsys):
@@ -208,6 +219,19 @@ def test_misuse_is_a_sentence(arguments, said, folder, tmp_path, capsys):
     assert said in message
     assert message.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_place_that_cannot_be_written_is_a_sentence(folder, tmp_path, capsys):
+    file = tmp_path / "file"
+    file.touch()
+    assert cli.main(["reproduce", "fig3", "--out", str(file)]) == 2
+    assert "must be a folder, got something else" in capsys.readouterr().err
+    (tmp_path / "out" / "results.jsonl").mkdir(parents=True)
+    assert cli.main(["reproduce", "fig3", "--out", str(tmp_path / "out")]) == 2
+    assert "results.jsonl must be a file" in capsys.readouterr().err
+    arguments = ["--out", str(tmp_path / "new"), "--document", str(tmp_path)]
+    assert cli.main(["reproduce", "fig3", *arguments]) == 2
+    assert "--document must be a file" in capsys.readouterr().err
 
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch, tmp_path, capsys):
@@ -331,6 +355,8 @@ def test_everything_is_drawn_from_results(tmp_path):
             found = {"rmse" if dataset == "airfoil" else "error": 0.1, "nll": 0.3}
             if (dataset, method) == ("airfoil", "btn"):
                 found["rmse"] = 0.09
+            if method == "btn-signs":
+                found["nll_of_signs"] = 0.4
             append_record(source, fake(dataset, 0, method, config, **found))
     place = tmp_path / "docs" / "text.md"
     written = list(render(source, tmp_path / "out", place, list(EXPERIMENTS)))
@@ -340,13 +366,23 @@ def test_everything_is_drawn_from_results(tmp_path):
     assert "fig3.png" not in names  # was not run
     text = place.read_text(encoding="utf-8")
     assert "](../out/fig4.png)" in text
-    assert "| Airfoil | 10 | RMSE | 2.047 ± 0.204 | 2.000 ± 1.414 | −0.047 |" in text
+    assert "| Airfoil | 10 | RMSE | 2.047 ± 0.204 | 2.000 ± 1.414 | −0.047 | 2 |" in text
     assert (
         "| Airfoil | RMSE | 20.4% | 33.3% | 5%: not met | rank 10, 20 functions, λ_M on |" in text
     )
     assert "| Concrete | NLL | 2.064 | 0.000 | 0.1: met |" in text
-    assert "on 1 of 2 sets, and the lowest NLL on 0 of 2." in text
-    assert "| Adult | error | **0.100 ± 0.000** | – | – |" in text
+    assert "printed, in 1 of 2 errors and in 1 of 3 NLLs." in text  # airfoil, signs of adult
+    assert (
+        "| Adult | error | **0.100** | – | – | **0.100** | **0.100** | **0.100** | 0.144 |" in text
+    )
+    # what the paper prints as the NLL of labels is a density of signs
+    assert "| Adult | NLL | **0.300** | – | – | **0.300** | **0.300** | **0.300** | – |" in text
+    assert "| Adult | NLL of ±1 | **0.400** | – | – | – | – | – | 0.674 |" in text
+    assert "| Airfoil | 6.2" not in text
+    with (tmp_path / "out" / "glance.csv").open(newline="") as file:
+        row = next(csv.DictReader(file))
+    assert row["machine"] == "a processor, Python 3.12"
+    assert "btn: random_state=0; gp: " in row["configuration"]
     before = {path: path.read_bytes() for path in written}
     assert list(render(source, tmp_path / "out", place, list(EXPERIMENTS))) == written
     assert {path: path.read_bytes() for path in written} == before
@@ -355,7 +391,7 @@ def test_everything_is_drawn_from_results(tmp_path):
 def test_the_committed_text_is_what_the_committed_results_say(tmp_path):
     """Numbers in docs/reproduction.md cannot drift away from the runs."""
     source = DOCS / "reproduction" / "results.jsonl"
-    if not source.exists():
+    if not DOCS.exists():
         pytest.skip("an sdist leaves out docs/")
     place = tmp_path / "reproduction.md"
     out = tmp_path / "reproduction"
@@ -365,6 +401,91 @@ def test_the_committed_text_is_what_the_committed_results_say(tmp_path):
         assert committed.exists()
         if path.suffix in (".md", ".csv"):
             assert path.read_text(encoding="utf-8") == committed.read_text(encoding="utf-8")
+
+
+def test_means_are_of_one_code(tmp_path):
+    config = METHODS["btn"].config("yacht")
+    old = [fake("yacht", split, "btn", config, rmse=2.0) | {"code": "old"} for split in (0, 1)]
+    new = fake("yacht", 0, "btn", config, rmse=1.0)
+    assert Results([*old, new]).summary("yacht", "btn", config, "rmse").mean == 1.0
+    assert Results([*old, new]).n_hidden == 2
+    assert (
+        Results([*old, new], any_version=True).summary("yacht", "btn", config, "rmse").mean == 1.5
+    )
+
+
+def test_the_best_is_the_lowest_whatever_its_sign_or_size():
+    def row(score, *values):
+        records = [
+            fake("yacht", 0, method, METHODS[method].config("yacht"), **{score: value})
+            for method, value in zip(("btn", "gp"), values, strict=True)
+        ]
+        (cells,) = tables.glance(Results(records)).rows
+        return cells[2:4]
+
+    assert row("nll", -0.9, -0.1) == ("**−0.900**", "−0.100")
+    assert row("rmse", 4.1, 10.5) == ("**4.100**", "10.50")
+
+
+def test_a_comparison_is_of_the_splits_that_both_have():
+    config, rival = (METHODS[method].config("yacht") for method in ("btn", "gp"))
+    records = [fake("yacht", s, "btn", config, rmse=rmse) for s, rmse in enumerate((0.2, 0.1, 0.1))]
+    records.append(fake("yacht", 0, "gp", rival, rmse=0.15))
+    results = Results(records)
+    assert "in 0 of 1 errors" in tables.verdict(results)
+    assert tables.glance(results).rows[0][2:4] == ("**0.133 ± 0.058**", "0.150 (1)")
+
+
+def test_one_run_at_a_time_writes_to_a_file(tmp_path):
+    pytest.importorskip("fcntl")
+    path = tmp_path / "r.jsonl"
+    with claimed(path), pytest.raises(BlockingIOError, match="one run at a time"), claimed(path):
+        pass
+    with claimed(path):
+        pass
+
+
+def test_sources_must_not_change_during_a_run(tmp_path, monkeypatch, capsys):
+    hashes = iter(["before", "before", "after"])
+    monkeypatch.setattr(machine, "source_hash", lambda *_: next(hashes))
+    cells = [Cell("yacht", split, "btn") for split in (0, 1)]
+    output = tmp_path / "r.jsonl"
+
+    def execute(measure, cell):
+        return {"metrics": {}}
+
+    assert runner.run("a", None, cells, output, execute=execute) == 1
+    assert "the sources have changed" in capsys.readouterr().out
+    assert len(read_records(output)[0]) == 1
+
+
+@pytest.mark.parametrize("name", ["code", "versions"])
+def test_other_code_or_libraries_are_measured_again(name):
+    cell = Cell("yacht", 0, "btn")
+    record = fake("yacht", 0, "btn", {})
+    context = {"code": record["code"], "versions": record["versions"]}
+    assert runner.pending([cell], [record], context, {}) == []
+    other = context | {name: "another"}
+    assert runner.pending([cell], [record], other, {}) == [cell]
+    assert runner.pending([cell], [record], other, {}, any_version=True) == []
+    # never those of other data
+    assert runner.pending([cell], [record], context, {"yacht": "changed"}, any_version=True) == [
+        cell
+    ]
+
+
+def test_a_worker_takes_no_module_from_the_working_directory(tmp_path, monkeypatch):
+    (tmp_path / "queue.py").write_text("raise RuntimeError('not this one')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    worker = Worker(threads=1)
+    try:
+        with pytest.raises(CellError, match="KeyError"):
+            worker.measure(measure, Cell("synthetic", 0, "btn"))
+        assert worker.alive
+    finally:
+        worker.stop()
+    assert not worker.alive
 
 
 def test_prose_is_escaped():
@@ -378,9 +499,9 @@ def test_prose_is_escaped():
 @pytest.mark.parametrize(
     ("body", "left", "cut"),
     [
-        (b'{"metrics": {}}\n', b'{"metrics": {}}\n', False),
-        (b'{"metrics": {}}\n{"met', b'{"metrics": {}}\n', True),
-        (b'{"metrics": {}}', b'{"metrics": {}}\n', False),
+        (WHOLE + b"\n", WHOLE + b"\n", False),
+        (WHOLE + b'\n{"met', WHOLE + b"\n", True),
+        (WHOLE, WHOLE + b"\n", False),
         (b'{"metr', b"", True),
         (b"", b"", False),
     ],

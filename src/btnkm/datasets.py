@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import csv
 import os
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.datasets import fetch_openml
 from sklearn.utils import Bunch
+
+from . import checks
 
 Array = np.ndarray
 FOLDER_VARIABLE = "BTNKM_DATA"
@@ -240,7 +243,7 @@ def load_adult(
 
 
 def paper_splits(n: int, i: int) -> tuple[Array, Array]:
-    """Return the rows of the paper's split i, 0 to 9: nine tenths to train, the rest to test.
+    """Return the rows of split i: nine tenths to train, the rest to test; the paper has 0 to 9.
 
     Parameters
     ----------
@@ -260,6 +263,8 @@ def paper_splits(n: int, i: int) -> tuple[Array, Array]:
     >>> train.tolist(), test.tolist()
     ([2, 8, 4, 9, 1, 6, 7, 3, 0], [5])
     """
+    checks.check_integer("n", n, 2)
+    checks.check_integer("i", i, 0)
     # The legacy generator is part of the protocol: the newer one permutes differently.
     order = np.random.RandomState(i).permutation(n)
     n_train = int(0.9 * n)
@@ -296,17 +301,23 @@ def _numbers(
         _check_content(name, table)
         return list(names or fetched.feature_names), table
     path = folder / SOURCES[name].files[0]
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.reader(file)
-        header = list(names) if names is not None else [v.strip() for v in next(reader)]
-        rows = [row for row in reader if row]
     try:
-        return header, np.array(rows, dtype=float)
-    except ValueError as error:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = [row for row in csv.reader(file) if row]
+        header = list(names) if names is not None else [v.strip() for v in lines.pop(0)]
+        table = np.array(lines, dtype=float)
+    except (IndexError, ValueError) as error:
         raise ValueError(
-            f"{path} must hold numbers separated by commas, in {len(header)} columns, got "
-            f"something else ({error}); put the original file there."
+            f"{path} must hold rows of numbers separated by commas, got something else "
+            f"({type(error).__name__}: {error}); put the original file there."
         ) from None
+    if table.ndim != 2 or table.shape[1] != len(header) or len(header) < 2:
+        raise ValueError(
+            f"{path} must hold at least one row, of as many numbers as there are columns, got "
+            f"{len(header)} column(s) and an array of shape {table.shape}; put the original file "
+            "there."
+        )
+    return header, table
 
 
 def _adult_columns(data_dir: Any) -> dict[str, Array]:
@@ -355,7 +366,7 @@ def _folder(name: str, data_dir: Any) -> Path | None:
     given = data_dir if data_dir is not None else os.environ.get(FOLDER_VARIABLE)
     if not given:
         return None
-    folder = Path(given)
+    folder = Path(given).expanduser()
     absent = [file for file in SOURCES[name].files if not (folder / file).is_file()]
     if absent:
         got = f"{folder} is no folder" if not folder.is_dir() else f"{folder} has none"
@@ -370,13 +381,17 @@ def _fetch(name: str) -> Any:
     """Return a data set of OpenML, or say what to download and where to put it."""
     source = SOURCES[name]
     try:
-        return fetch_openml(
-            data_id=source.openml,
-            target_column=None,  # all columns, in the order of the file
-            as_frame=False,
-            parser="liac-arff",
-            n_retries=1,
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # of tries that failed: one sentence will do
+            return fetch_openml(
+                data_id=source.openml,
+                target_column=None,  # all columns, in the order of the file
+                as_frame=False,
+                parser="liac-arff",
+                n_retries=1,
+            )
     except OSError as error:
         raise FileNotFoundError(
             f"{' and '.join(source.files)} must be in {_FOLDER_HELP}, or OpenML be within reach, "

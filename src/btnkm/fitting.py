@@ -104,7 +104,7 @@ class Work:
             )
 
         def grow(state: State, begun: int) -> tuple[State, int] | None:
-            if begun >= self.max_rank:
+            if begun >= self.max_rank or not self.schedule.drop_components:
                 return None
             rank = min(2 * state.n_components, self.max_rank)
             spare = self.spare(rank)
@@ -121,7 +121,6 @@ class Work:
 
     def spare(self, rank: int) -> int:
         """Return with how many components more than ``rank`` the warm phase begins."""
-        # for twice as many there is room, while there are no covariances
         return max(min(2 * rank, self.warm_rank) - rank, 0)
 
 
@@ -152,7 +151,14 @@ def plan_starts(
     while True:
         try:
             return count, local.make_plan(
-                n, sizes, settings.max_rank, count, threads, settings.memory_limit, per_row
+                n,
+                sizes,
+                settings.max_rank,
+                count,
+                threads,
+                settings.memory_limit,
+                per_row,
+                warm_rank=min(2 * settings.max_rank, settings.warm_rank),
             )
         except MemoryError:
             if count == 1 or not settings.fewer_starts:
@@ -261,8 +267,8 @@ def _result(
     count = len(starts)
     ended = all(start.stop_reason == "finished" for start in starts)
     starts = [start for start in starts if start.usable]
-    best = int(np.argmax([start.sweeps[-1].bound for start in starts]))
-    converged = ended and all(start.sweeps[-1].converged for start in starts)
+    best = int(np.argmax([start.last.bound for start in starts]))
+    converged = ended and all(start.last.converged for start in starts)
     kept = f"the posteriors of {len(starts)} of {count} starts, as they stood, are kept."
     if interrupted:
         reason = f"Interrupted: {kept}"
@@ -271,7 +277,7 @@ def _result(
     elif converged:
         reason = f"In every start the bound gained less than tol={how.tol:g} per row and sweep."
     else:
-        still = sum(not start.sweeps[-1].converged for start in starts)
+        still = sum(not start.last.converged for start in starts)
         reason = f"max_iter={how.max_iter} sweeps were used; {still} of {count} starts still moved."
     return Result(starts, best, averages, converged, interrupted, reason)
 

@@ -33,7 +33,6 @@ _FUNCTIONS, _N_BASIS = 160, (8, 20)  # "auto": functions of all inputs together,
 _FEWEST_FUNCTIONS = 4  # of each where rows are few
 # "auto" where components are anchored: few of them die, as an input that is not used costs nothing
 _ANCHORED_RANK, _ANCHORED_RANK_OF_MANY = 10, 8
-_BEFORE = "warm", "thaw"  # phases before the exact one
 _MANY_ROWS = 10_000
 _MOST_STARTS = 8
 _MANY_LEVELS = 10  # of a column, from which components are anchored
@@ -331,6 +330,7 @@ class Machine(BaseEstimator):
                 "seconds": progress.seconds,
                 "jitter": progress.jitter,
                 "trial": progress.trial,
+                "stage": progress.stage,
             }
             if progress.sweep == 1:  # a start that is run anew: its helper had failed
                 history[:] = [old for old in history if old["start"] != start]
@@ -350,11 +350,10 @@ class Machine(BaseEstimator):
 
     def _set_results(self, result: fitting.Result, seeds: Array) -> None:
         best = result.starts[result.best]
-        # where the rank has grown, the bound counts from there
-        begun = max((i for i, p in enumerate(best.sweeps) if p.phase in _BEFORE), default=-1)
-        exact = [p for p in best.sweeps[begun + 1 :] if p.phase == "exact"]
+        stage = best.last.stage  # where the rank has grown, the bound counts from there
+        exact = [p for p in best.sweeps if p.phase == "exact" and p.stage == stage]
         states = tuple(s.state for s in result.starts)
-        self.ranks_ = np.array([s.sweeps[-1].rank for s in result.starts])
+        self.ranks_ = np.array([s.last.rank for s in result.starts])
         self.rank_ = int(self.ranks_[result.best])
         self.n_basis_ = np.ones(len(self.columns_), dtype=int)
         inputs = slice(self._first_input, len(self._bases))  # without amplitudes and outputs

@@ -51,8 +51,8 @@ class BTNRegressor(RegressorMixin, Machine):
         phase begins with 30, or twice as many if that is less, and drops those that matter least.
     initial_rank : int or "auto", default="auto"
         Components to begin with; a start that ends with nine tenths of them or more goes on from a
-        warm phase of twice as many as are left, until fewer are or ``max_rank`` is reached. "auto"
-        begins with ``max_rank``.
+        warm phase of twice as many as are left (and ``max_iter`` sweeps more), until fewer are or
+        ``max_rank`` is reached. "auto" begins with ``max_rank``. Needs ``prune``.
     n_init : int or "auto", default="auto"
         Random starts, whose posteriors are averaged. "auto" takes 8 up to 10,000 rows and fewer,
         in inverse proportion to the rows but at least 2, above; fewer still where ``memory_limit``
@@ -115,7 +115,8 @@ class BTNRegressor(RegressorMixin, Machine):
     history_ : list of dict
         One entry per sweep and start: start, sweep, phase ("warm", "thaw" where rows are few, or
         "exact"), bound (NaN before the exact phase), terms, rank, noise_std, seconds, jitter and
-        trial: whether a leap is on trial, when all else is as it was before the leap.
+        trial: whether a leap is on trial, when all else is as it was before the leap; stage: how
+        often the rank has grown.
     noise_std_ : float
         Standard deviation of the noise, in units of y; NaN for counts.
     likelihood_ : Likelihood

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .. import fitting
+from .. import checks, fitting
 from ..bases import Basis, Polynomial
 from ..columns import BASES
 from ..core import cp, posterior
@@ -45,6 +45,7 @@ class Baseline(RegressorMixin, BaseEstimator):
 
         Sets what a prediction needs of the training rows.
         """
+        y = checks.check_target(type(self).__name__, y)
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         basis = self._basis()
         self._bounded = not isinstance(basis, Powers)

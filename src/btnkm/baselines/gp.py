@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor, kernels
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
@@ -63,6 +65,7 @@ class ExactGP(RegressorMixin, BaseEstimator):
     def fit(self, X: Any, y: Any) -> Self:
         """Choose the kernel, and condition on inputs X (n, D) and targets y (n,)."""
         checks.check_integer("max_rows", self.max_rows, 1)
+        y = checks.check_target(type(self).__name__, y)
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         self._scaler = StandardScaler().fit(X)
         X = self._scaler.transform(X)
@@ -84,7 +87,10 @@ class ExactGP(RegressorMixin, BaseEstimator):
         scale = np.full(X.shape[1] if self.ard else 1, np.sqrt(X.shape[1]))
         kernel = kernels.ConstantKernel() * kernels.RBF(scale, (1e-3, 1e5))
         kernel += kernels.WhiteKernel(noise, (1e-8, 1e5))
-        return GaussianProcessRegressor(kernel, normalize_y=True).fit(X, y)
+        with warnings.catch_warnings():
+            # of length scales at an end of their range: those of inputs that do not matter are
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return GaussianProcessRegressor(kernel, normalize_y=True).fit(X, y)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return the mean of y at each row and, if asked, its standard deviation: each (n,)."""

@@ -100,7 +100,9 @@ class TKRR(Baseline):
         terms = [_terms(w) for w in factors]
         square, previous = float(target @ target), np.inf
         losses, last = [], 0
-        for sweep in range(self.max_iter):
+        if not square:  # y is constant, and so is the prediction
+            factors, losses = [np.zeros_like(w) for w in factors], [0.0]
+        for sweep in range(self.max_iter if square else 0):
             order = range(len(modes)) if sweep % 2 == 0 else range(len(modes) - 1, -1, -1)
             for d in order:
                 # whoever was solved last holds the scale, which mode d is about to find

@@ -122,6 +122,12 @@ class Progress:
     state: State | None
     trial: bool = False
     converged: bool = False
+    stage: int = 0  # counts how often the rank has grown
+
+    @property
+    def is_posterior(self) -> bool:
+        """Whether the state is a posterior: not before the exact phase."""
+        return self.phase in ("exact", "settle")
 
 
 def initial_state(
@@ -198,18 +204,19 @@ def run(
     many components it began, may return a state of more, and how many of those are to spare, from
     which all begins anew.
     """
-    begin, after = time.perf_counter(), 0
+    begin, after, stage = time.perf_counter(), 0, 0
     larger: tuple[State, int] | None = state, schedule.spare
     while larger is not None:
         state, schedule = larger[0], replace(schedule, spare=larger[1])
         larger = None
         for step in _ascend(executor, state, data, priors, schedule):
-            step = replace(step, sweep=after + step.sweep, seconds=time.perf_counter() - begin)
+            seconds = time.perf_counter() - begin
+            step = replace(step, sweep=after + step.sweep, seconds=seconds, stage=stage)
             yield step
         begun = state.n_components - schedule.spare
         if grow is not None and step.rank >= FULL * begun:
             assert step.state is not None
-            larger, after = grow(step.state, begun), step.sweep
+            larger, after, stage = grow(step.state, begun), step.sweep, stage + 1
 
 
 def _ascend(

@@ -127,8 +127,9 @@ def help_out(work: Work, board: Board) -> None:
         warnings.simplefilter("always")  # whose process it is decides what becomes of them
         while (k := board.claim()) is not None:
             with board.log(k).open("ab", buffering=0) as log:
-                reason = "finished"
+                reason, start = "finished", Start()
                 for progress in work.run(k):
+                    start.add(progress)
                     write(log, replace(progress, state=None))
                     for warning in caught:
                         write(log, warning.message)
@@ -136,8 +137,7 @@ def help_out(work: Work, board: Board) -> None:
                     if board.stopped:
                         reason = "stopped"
                         break
-                assert progress.state is not None
-                write(log, Ended(progress.state, reason))
+                write(log, Ended(start.state, reason))
     if board.orphaned:  # there is nobody left to hear of it, or to tidy up
         shutil.rmtree(board.folder, ignore_errors=True)
         os._exit(1)

@@ -127,6 +127,7 @@ def make_plan(
     n_threads: int,
     limit_gib: float,
     per_row: int = 0,
+    warm_rank: int = 0,
 ) -> Plan:
     """Choose what to keep in memory, as much as fits below the limit.
 
@@ -137,13 +138,17 @@ def make_plan(
     sizes : sequence of (M, K)
         Functions and product functions of each mode.
     rank : int
-        Components at the start of the fit.
+        Most components of the exact phase.
     n_starts, n_threads : int
         Starts in all, and threads that may work on them, or on blocks of rows, side by side.
     limit_gib : float
     per_row : int
         Numbers that a likelihood keeps for every row.
+    warm_rank : int
+        Most components of the warm phase, if more: it keeps no covariances and no second moments.
     """
+    wide = max(rank, warm_rank)
+    most_moments = wide * (wide + 1) // 2 + wide
     moments = rank * (rank + 1) // 2 + rank
     widest = max(k + m for m, k in sizes)
     coordinates = n * (2 * len(sizes) + 4)  # the columns as they came may be copies, too
@@ -156,12 +161,12 @@ def make_plan(
         0: 0,
     }  # held at a time, by stride
     covariances = sum((m * rank) ** 2 for m, _ in sizes)
-    block = max((m * rank) ** 2 for m, _ in sizes)
+    block = max((m * wide) ** 2 for m, _ in sizes)
     rows = int(np.clip(2**19 // (moments + widest), 256, 8192))
     rows = -(-n // -(-n // rows))  # blocks of one size, for threads to share
 
     def total(parallel: int, rows: int, keep_features: bool, stride: int) -> int:
-        scratch = n_threads * min(rows, n) * (5 * moments + 2 * widest)
+        scratch = n_threads * min(rows, n) * (5 * most_moments + 2 * widest)
         # a start at work holds its covariances, those before a leap, a scaled copy of them, and
         # the block it solves
         working = 3 * covariances + 8 * block + n * per_row

@@ -27,30 +27,43 @@ class Start:
 
     sweeps: list[Progress] = field(default_factory=list)
     stop_reason: str = ""
+    before: Progress | None = None  # the end of the last stage, while the next has no posterior
 
     def add(self, progress: Progress) -> None:
         """Take in a sweep; only the last one keeps its state, which may weigh many megabytes."""
+        if self.sweeps:
+            last = self.sweeps[-1]
+            if progress.is_posterior:
+                self.before = None
+            elif last.is_posterior:
+                self.before = last
+            self.sweeps[-1] = replace(last, state=None)
         self.sweeps.append(progress)
-        if len(self.sweeps) > 1:
-            self.sweeps[-2] = replace(self.sweeps[-2], state=None)
 
     def finish(self, state: State, reason: str) -> None:
-        """Take in the last sweep's state, from a process that told its sweeps without."""
-        self.sweeps[-1] = replace(self.sweeps[-1], state=state)
+        """Take in the last state, from a process that told its sweeps without."""
+        if self.before is not None:
+            self.before = replace(self.before, state=state)
+        else:
+            self.sweeps[-1] = replace(self.sweeps[-1], state=state)
         self.stop_reason = reason
 
     @property
+    def last(self) -> Progress:
+        """The last sweep that gave a posterior, or else the last one."""
+        return self.sweeps[-1] if self.before is None else self.before
+
+    @property
     def state(self) -> State:
-        """The posterior of the last sweep."""
-        state = self.sweeps[-1].state
+        """The posterior of the last sweep that gave one."""
+        state = self.last.state
         assert state is not None
         return state
 
     @property
     def usable(self) -> bool:
         """Whether the exact phase was reached: only then is there a posterior."""
-        last = self.sweeps[-1] if self.sweeps else None
-        return last is not None and last.phase in ("exact", "settle") and last.state is not None
+        return bool(self.sweeps) and self.last.is_posterior and self.last.state is not None
 
 
 def run_starts(

@@ -9,12 +9,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ..runs.records import read_records
 from ..runs.runner import run
 from . import methods
 from .experiments import ALL_SETS, EXPERIMENTS, N_SPLITS, SEEDS_A_SPLIT, cells_of
 from .measures import SYNTHETIC, measure
 
 RESULTS = "results.jsonl"
+_KINDS = {Path.is_dir: "folder", Path.is_file: "file"}
 _EXAMPLES = """\
 examples:
   btnkm reproduce fig3                        recovery of a known tensor; needs no data
@@ -34,7 +36,9 @@ def add_parser(commands: Any) -> None:
         "page with our figures beside the printed ones. What an earlier run measured with the same "
         "code is kept: the same command goes on where it was stopped or killed.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=f"experiments:\n{listing}\n\n{_EXAMPLES}",
+        epilog=f"experiments:\n{listing}\n\ndata sets: {', '.join(ALL_SETS)}\n"
+        "  (energy-paper and adult-96 are what the paper made of Energy and Adult)\n"
+        f"methods: {', '.join(methods.METHODS)}\n\n{_EXAMPLES}",
     )
     parser.add_argument("what", choices=[*EXPERIMENTS, "all"], metavar="EXPERIMENT")
     parser.add_argument(
@@ -53,13 +57,22 @@ def add_parser(commands: Any) -> None:
         "--document", type=Path, metavar="FILE", help="default: reproduction.md in DIR"
     )
     parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="runs side by side"
+        "--jobs", type=int, default=_cores(), metavar="N", help="runs side by side (%(default)s)"
     )
     parser.add_argument(
-        "--any-version", action="store_true", help="keep results of other code as well"
+        "--any-version",
+        action="store_true",
+        help="keep, and draw, results of other code or libraries as well",
     )
-    parser.add_argument("--render", action="store_true", help="run nothing, only draw")
+    parser.add_argument(
+        "--render", action="store_true", help="run nothing, only draw all that is in DIR"
+    )
     parser.set_defaults(run=reproduce)
+
+
+def _cores() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -72,6 +85,11 @@ def reproduce(arguments: argparse.Namespace) -> int:
     _check("--jobs", arguments.jobs >= 1, "1 or more", arguments.jobs)
     _check_names("--datasets", arguments.datasets, (SYNTHETIC, *ALL_SETS))
     _check_names("--methods", arguments.methods, tuple(methods.METHODS))
+    if arguments.render and (arguments.datasets or arguments.methods):
+        raise ValueError(
+            "--render must come without --datasets and --methods, as it draws all that is there; "
+            "leave them out."
+        )
     if find_spec("matplotlib") is None:
         raise ValueError(
             "the figures must be drawn by matplotlib, which is not installed; "
@@ -79,33 +97,47 @@ def reproduce(arguments: argparse.Namespace) -> int:
         )
     names = list(EXPERIMENTS) if arguments.what == "all" else [arguments.what]
     output = arguments.out / RESULTS
+    document = arguments.document or arguments.out / "reproduction.md"
+    for path, right in ((arguments.out, Path.is_dir), (output, Path.is_file)):
+        if path.exists() and not right(path):
+            raise ValueError(f"{path} must be a {_KINDS[right]}, got something else; name another.")
+    if document.is_dir():
+        raise ValueError(
+            f"--document must be a file, got the folder {document}; name a file in it."
+        )
     status = 0
     if not arguments.render:
         cells = cells_of(names, arguments.splits, arguments.datasets, arguments.methods)
         if not cells:
+            every = cells_of(names, 1)
+            has = (sorted({getattr(c, kind) for c in every}) for kind in ("dataset", "method"))
             raise ValueError(
-                f"the choice of data sets and methods must leave a run of {arguments.what}, got "
-                "none; leave --datasets or --methods out."
+                f"the choice must leave a run of {arguments.what}, got none; it has the data sets "
+                "{} and the methods {}.".format(*map(", ".join, has))
             )
-        for dataset in dict.fromkeys(cell.dataset for cell in cells):
-            if dataset != SYNTHETIC:
-                # better one sentence now than the same failure in every run
-                methods.load_split(dataset, 0)
-        arguments.out.mkdir(parents=True, exist_ok=True)
+        # better one sentence now than the same failure in every run
+        sets = dict.fromkeys(cell.dataset for cell in cells)
+        data = {name: methods.content(name) for name in sets if name != SYNTHETIC}
+        for dataset, (n_rows, _) in data.items():
+            if n_rows != methods.N_ROWS[dataset]:
+                print(
+                    f"Note: {dataset} has {n_rows} rows here and {methods.N_ROWS[dataset]} in the "
+                    "paper: the figures do not compare."
+                )
         status = run(
             arguments.what,
             measure,
             cells,
             output,
+            data={name: identity for name, (_, identity) in data.items()},
             any_version=arguments.any_version,
             n_jobs=arguments.jobs,
         )
-        if status == 130:
+        if status == 130 or not read_records(output)[0]:
             return status
     from .render import render
 
-    document = arguments.document or arguments.out / "reproduction.md"
-    for path in render(output, arguments.out, document, names):
+    for path in render(output, arguments.out, document, names, arguments.any_version):
         print(f"Wrote {path}")
     return status
 

@@ -82,14 +82,19 @@ def code_version(*folders: Path) -> dict[str, Any]:
     commit = _git("rev-parse", "HEAD")
     paths = [str(folder) for folder in (PACKAGE, *folders)]
     changes = _git("status", "--porcelain", "--", *paths)
+    dirty = None if commit is None else changes != ""
+    return {"commit": commit, "dirty": dirty, "code": source_hash(*folders)}
+
+
+def source_hash(*folders: Path) -> str:
+    """Return a short hash of the package's sources and of those in other folders."""
     digest = hashlib.sha256()
     for folder in (PACKAGE, *folders):
         for path in sorted(folder.rglob("*.py")):
             name = path.relative_to(folder).as_posix()
             if not name.startswith(DRAWING):
                 digest.update(name.encode() + b"\0" + path.read_bytes())
-    dirty = None if commit is None else changes != ""
-    return {"commit": commit, "dirty": dirty, "code": digest.hexdigest()[:12]}
+    return digest.hexdigest()[:12]
 
 
 def _status_mb(field: str) -> float:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 Record = dict[str, Any]
+_KEYS = {"dataset", "split", "method", "config", "config_hash", "metrics", "code"}
 
 
 def read_records(path: Any) -> tuple[list[Record], int]:
@@ -43,6 +51,28 @@ def repair(path: Any) -> bool:
     return True
 
 
+@contextmanager
+def claimed(path: Any) -> Iterator[None]:
+    """Keep other runs from writing to a file meanwhile; where the system has no such locks, hope.
+
+    A lock ends with its process, however that ends.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if fcntl is None:
+        yield
+        return
+    with path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BlockingIOError(
+                f"{path} must be written by one run at a time, and another one is at it; wait for "
+                "it to end, or write elsewhere."
+            ) from None
+        yield
+
+
 def append_record(path: Any, record: Record) -> None:
     """Append one result and wait until it is on disk."""
     path = Path(path)
@@ -64,4 +94,4 @@ def _parse(line: str) -> Record | None:
         record = json.loads(line)
     except json.JSONDecodeError:
         return None
-    return record if isinstance(record, dict) and "metrics" in record else None
+    return record if isinstance(record, dict) and record.keys() >= _KEYS else None

@@ -9,25 +9,39 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from . import machine
 from .cells import Cell, CellError, Measure, measure_here
-from .records import Record, append_record, read_records, record_key, repair
+from .records import Record, append_record, claimed, read_records, record_key, repair
 from .worker import Worker, measure_in_child
 
 Execute = Callable[[Measure, Cell], dict[str, Any]]
 _SHOWN = ("rmse", "error", "nll", "coverage_95", "ece", "fit_seconds")
+_FACTS = ("rank_found", "support_found")
 __all__ = ["measure_here", "pending", "run"]
 
 
 def pending(
-    cells: Iterable[Cell], records: list[Record], code: str, any_version: bool = False
+    cells: Iterable[Cell],
+    records: list[Record],
+    context: dict[str, Any],
+    data: Mapping[str, str],
+    any_version: bool = False,
 ) -> list[Cell]:
-    """Leave out the cells that were measured before with the same code, or with any."""
-    done = {record_key(r) for r in records if any_version or r["code"] == code}
+    """Leave out the cells that were measured before on the same data, by this code or by any.
+
+    Code is the same with the same sources and libraries.
+    """
+
+    def counts(record: Record) -> bool:
+        same = all(record.get(name) == context[name] for name in ("code", "versions"))
+        return (any_version or same) and record.get("data") == data.get(record["dataset"])
+
+    done = {record_key(r) for r in records if counts(r)}
     return [cell for cell in cells if cell.key not in done]
 
 
@@ -109,6 +123,7 @@ def _line(cell: Cell, metrics: dict[str, Any]) -> str:
         for name, value in metrics.items()
         if isinstance(value, float) and name in _SHOWN
     ]
+    numbers += [name.replace("_", " ") for name in _FACTS if metrics.get(name)]
     return f"{cell}: {', '.join(numbers)}" if numbers else str(cell)
 
 
@@ -118,7 +133,8 @@ def run(
     cells: list[Cell],
     output: Any,
     *,
-    code: dict[str, Any] | None = None,
+    data: Mapping[str, str] | None = None,
+    folders: tuple[Path, ...] = (),
     any_version: bool = False,
     execute: Execute = measure_in_child,
     n_jobs: int | None = None,
@@ -132,8 +148,10 @@ def run(
     measure : callable
     cells : list of Cell
     output : path-like
-    code : dict, optional
-        See ``machine.code_version``.
+    data : mapping of str to str, optional
+        What tells the content of a data set from another one under its name.
+    folders : tuple of Path
+        Sources besides the package that results depend on, see ``machine.code_version``.
     any_version : bool
         Whether results of other code count as done.
     execute : callable
@@ -147,22 +165,36 @@ def run(
     status : int
         Exit status: 0 if every cell has a result, 1 if some failed, 130 after Ctrl-C.
     """
-    code = code or machine.code_version()
+    with claimed(output):
+        return _run(name, measure, cells, output, data or {}, folders, any_version, execute, n_jobs)
+
+
+def _run(
+    name: str,
+    measure: Measure,
+    cells: list[Cell],
+    output: Any,
+    data: Mapping[str, str],
+    folders: tuple[Path, ...],
+    any_version: bool,
+    execute: Execute,
+    n_jobs: int | None,
+) -> int:
+    context = machine.code_version(*folders) | {
+        "suite": name,
+        "versions": machine.versions(),
+        "cpu": machine.cpu_model(),
+    }
     if repair(output):
         print(f"Cut off a line of {output} that an earlier run was killed in.")
     records, n_broken = read_records(output)
     if n_broken:
         print(f"Ignoring {n_broken} line(s) in {output} that are no results.")
-    todo = pending(cells, records, code["code"], any_version)
+    todo = pending(cells, records, context, data, any_version)
     if len(todo) < len(cells):
         print(f"{len(cells) - len(todo)} of {len(cells)} runs are in {output} already.")
     if not todo:
         return 0
-    context = code | {
-        "suite": name,
-        "versions": machine.versions(),
-        "cpu": machine.cpu_model(),
-    }
     estimate = Estimate(records, n_jobs or 1)
     left = {cell.key: cell for cell in todo}
     n_written, failures = 0, []
@@ -174,11 +206,14 @@ def run(
         with _progress(len(todo)) as report:
             for cell, seconds, result in results:
                 del left[cell.key]
+                if machine.source_hash(*folders) != context["code"]:
+                    result = CellError(f"{cell}: the sources have changed since the run began.")
                 if isinstance(result, CellError):
                     failures.append(cell)
                     report(str(result), _duration(estimate.left(left.values())))
                     continue
-                record = _record(cell, result, context | {"seconds": round(seconds, 3)})
+                more = {"seconds": round(seconds, 3), "data": data.get(cell.dataset)}
+                record = _record(cell, result, context | more)
                 append_record(output, record)
                 estimate.add(cell.dataset, cell.method, cell.config_hash, record)
                 n_written += 1
@@ -186,7 +221,7 @@ def run(
     except KeyboardInterrupt:
         results.close()
         print(
-            f"\nStopped. {output} is valid and holds {n_written} new result(s); "
+            f"\nStopped, with {n_written} new result(s) in {output}; "
             f"{len(todo) - n_written} run(s) are left. The same command goes on from here."
         )
         return 130

@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
@@ -47,7 +48,8 @@ class Worker:
         environment["PYTHONPATH"] = os.pathsep.join(path or os.curdir for path in sys.path)
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
+            # nothing in the working directory may pass for a module, unless it does here
+            [sys.executable, "-P", "-m", __name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -74,7 +76,7 @@ class Worker:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         answer = b""
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(OSError):  # it has ended
             self.process.stdin.write(json.dumps(asked).encode() + b"\n")
             self.process.stdin.flush()
             answer = self.process.stdout.readline()
@@ -91,7 +93,10 @@ class Worker:
         return self.process.poll() is None
 
     def stop(self) -> None:
-        """End the process, whatever it is doing."""
+        """End the process, whatever it is doing, and those that it has started."""
+        if hasattr(os, "killpg"):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
         self.process.kill()
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout, self._errors):

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from . import tables
-from .document import document, tables_of
+from .document import TITLES, document, tables_of
 from .page import page
 from .results import Results
 
 
-def render(source: Path, folder: Path, place: Path, names: Sequence[str]) -> Iterator[Path]:
+def render(
+    source: Path, folder: Path, place: Path, names: Sequence[str], any_version: bool = False
+) -> Iterator[Path]:
     """Write what can be drawn from a file of results, and yield the paths written.
 
     Parameters
@@ -25,15 +27,21 @@ def render(source: Path, folder: Path, place: Path, names: Sequence[str]) -> Ite
     place : Path
         Of the text that holds them all.
     names : sequence of str
-        Experiments whose own files are written; page and text hold whatever the file has.
+        Experiments whose own files are written; page and text also hold what was run before.
+    any_version : bool
+        Whether results of older code are drawn together with newer ones.
     """
     from .figures import FIGURES, save
 
-    results = Results.read(source)
+    results = Results.read(source, any_version)
+    if results.n_hidden:
+        print(f"{results.n_hidden} result(s) of older code are left out; --any-version has them.")
     folder.mkdir(parents=True, exist_ok=True)
+    asked = {record.get("suite") for record in results.of_key.values()} | {*names}
+    shown = [name for name in TITLES if name in asked or "all" in asked]
     drawn = set()
-    for name, draw in FIGURES.items():
-        figure = draw(results)
+    for name in shown:
+        figure = FIGURES[name](results) if name in FIGURES else None
         if figure is None:
             continue
         drawn.add(name)
@@ -41,6 +49,8 @@ def render(source: Path, folder: Path, place: Path, names: Sequence[str]) -> Ite
         if name in names:
             yield from written
     for name in names:
+        if name not in drawn and not tables_of(name, results):
+            print(f"There are no results of {name} to show.")
         for table in tables_of(name, results):
             text = f"**{table.caption}.**\n\n{tables.as_markdown(table)}\n"
             yield _write(folder / f"{table.name}.md", text)
@@ -48,14 +58,18 @@ def render(source: Path, folder: Path, place: Path, names: Sequence[str]) -> Ite
                 yield _write(folder / f"{table.name}.csv", tables.as_csv(table))
             else:
                 yield _write(folder / f"{table.name}.csv", tables.plain_csv(table))
-    yield _write(folder / "index.html", page(results, folder, drawn))
-    yield _write(place, document(results, folder, place, drawn))
+    shown = [name for name in shown if name in drawn or tables_of(name, results)]
+    yield _write(folder / "index.html", page(results, folder, shown, drawn))
+    yield _write(place, document(results, folder, place, shown, drawn))
 
 
 def _write(path: Path, text: Any) -> Path:
     """Write a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     half = path.with_name(f".{path.name}.{os.getpid()}")
-    half.write_text(text, encoding="utf-8")
-    half.replace(path)
+    try:
+        half.write_text(text, encoding="utf-8")
+        half.replace(path)
+    finally:
+        half.unlink(missing_ok=True)
     return path

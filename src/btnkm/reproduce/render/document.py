@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from urllib.parse import quote
 
 from ..experiments import EXPERIMENTS
 from . import tables
 from .results import Results
 from .tables import Plain, Table
 
-#: What is shown of each experiment, in order: tables, and a figure if it has one.
-ORDER = ("fig3", "fig4", "table1", "table2", "fig5", "table3", "table4")
+#: The experiments in the order of the paper, and how it calls them.
 TITLES = {
     "fig3": "Figure 3",
     "fig4": "Figure 4",
@@ -54,14 +55,14 @@ def heading(name: str) -> str:
     return f"{TITLES[name]}. {EXPERIMENTS[name].title}"
 
 
-def document(results: Results, folder: Path, place: Path, drawn: set[str]) -> str:
-    """Return the whole text; pictures are in ``folder``, and the text will be at ``place``."""
-    away = Path(os.path.relpath(folder, place.parent)).as_posix()
+def document(
+    results: Results, folder: Path, place: Path, shown: Sequence[str], drawn: set[str]
+) -> str:
+    """Return the text on some experiments, for ``place``; the pictures are in ``folder``."""
+    away = quote(Path(os.path.relpath(folder, place.parent)).as_posix())
     parts = ["# The paper reproduced", text("introduction")]
-    for name in ORDER:
+    for name in shown:
         found = tables_of(name, results)
-        if not found and name not in drawn:
-            continue
         parts += [f"## {heading(name)}", text(name)]
         if name in drawn:
             parts.append(f"![{ALTS[name]}]({away}/{name}.png)")
@@ -77,13 +78,15 @@ def origin(results: Results) -> str:
     """Return which code on which machine the results are of."""
     records = list(results.of_key.values())
     cpus = sorted({record["cpu"] for record in records})
+    commits = {"" if r.get("commit") is None else f", commit {r['commit'][:9]}" for r in records}
     codes = sorted({f"{r['versions']['btnkm']} ({r['code']})" for r in records})
+    codes[-1] += "".join(sorted(commits))
     kinds = {
         ", ".join(f"{k} {v}" for k, v in sorted(r["versions"].items()) if k != "btnkm")
         for r in records
     }
     hours = sum(record["seconds"] for record in records) / 3600
     return (
-        f"{len(records)} runs, {hours:.1f} hours of one core in all. Code: {', '.join(codes)}. "
+        f"Runs: {len(records)}, {hours:.1f} hours of one core in all. Code: {', '.join(codes)}. "
         f"Processor: {', '.join(cpus)}. With {'; or '.join(sorted(kinds))}."
     )

@@ -11,7 +11,6 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from ...datasets import SOURCES
 from .. import printed
 from ..experiments import (
     ALL_SETS,
@@ -27,7 +26,7 @@ from ..experiments import (
     synthetic_config_of,
 )
 from ..measures import SYNTHETIC
-from ..methods import CLASS_DATASETS, METHODS
+from ..methods import CLASS_DATASETS, METHODS, N_ROWS
 from ..synthetic import MAX_RANK, N_FUNCTIONS
 from .results import Results
 from .tables import NAMES
@@ -107,9 +106,9 @@ def _example(records: list[Any]) -> Any:
 def _factors(area: Any, record: Any) -> None:
     metrics = record["metrics"]
     area.suptitle(
-        f"Seed {record['split']}: posterior means of the weights. "
-        f"Rank {metrics['rank']} of {MAX_RANK} is left (truth: {metrics['rank_true']}); "
-        "rows left out by the fit are hatched",
+        f"Seed {record['split']}, noise {record['config']['sigma']:g}: means of the weights. "
+        f"{metrics['rank']} of {MAX_RANK} components are left (truth: {metrics['rank_true']}); "
+        "what was dropped is hatched",
         fontsize=10,
         fontweight="bold",
     )
@@ -182,8 +181,10 @@ def figure_4(results: Results) -> Figure | None:
             column[1].set_xlabel("sweep")
         axes[0, 0].set_ylabel("components")
         axes[1, 0].set_ylabel("lower bound, nats per row")
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+        handles: list[Any] = []
+        for ax in axes[:, 0]:
+            handles += ax.get_legend_handles_labels()[0]
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(sets) + 1))
     return figure
 
 
@@ -208,7 +209,7 @@ def _draw_courses(axes: Any, results: Results, dataset: str) -> None:
             exact = np.array([phase in ("exact", "settle") for phase in course["phase"]])
             ranks = np.array(course["rank"], dtype=float)
             bound = np.array([np.nan if b is None else b for b in course["bound"]])
-            bound /= _rows(dataset)
+            bound /= int(0.9 * N_ROWS[dataset])  # training rows
             of_rank.plot(sweeps, ranks, **{**style, "linewidth": 0.8})
             of_rank.plot(sweeps, np.where(exact, ranks, np.nan), label=label, **style)
             of_bound.plot(sweeps, bound, **style)
@@ -222,24 +223,9 @@ def _draw_courses(axes: Any, results: Results, dataset: str) -> None:
     of_bound.set_ylim(low - 0.35 * (high - low), high + 0.06 * (high - low))
     of_rank.set_ylim(0, max(RANKS) * 1.06)
     for ax in axes:
-        ax.axvspan(0, first + 0.5, color=PALE, alpha=0.7, linewidth=0)
+        shade = ax.axvspan(0, first + 0.5, color=PALE, alpha=0.7, linewidth=0)
         ax.margins(x=0.01)
-    of_bound.annotate(
-        "warm phase: no bound",
-        (first / 2, 0.5),
-        xycoords=("data", "axes fraction"),
-        rotation=90,
-        ha="center",
-        va="center",
-        fontsize=7,
-        color=GREY,
-    )
-
-
-def _rows(dataset: str) -> int:
-    """Return the training rows: nine tenths, of one less in the paper's form of Energy."""
-    rows = SOURCES[dataset.removesuffix("-paper")].rows - dataset.endswith("-paper")
-    return int(0.9 * rows)
+    shade.set_label("our warm phase, without a bound")
 
 
 def figure_5(results: Results) -> Figure | None:
@@ -291,6 +277,7 @@ def figure_of_table_4(results: Results) -> Figure | None:
         "gp-ard": ("s", GREEN),
         "tkrr": ("^", ORANGE),
         "spbtn": ("D", "#8e5bb0"),
+        "literal": ("X", INK),
     }
     sets = [d for d in ALL_SETS if _error(results, d, "btn") is not None]
     if not sets:
@@ -325,7 +312,7 @@ def figure_of_table_4(results: Results) -> Figure | None:
             "btnkm", (1.0, 1.01), xycoords=("data", "axes fraction"), color=BLUE, ha="center"
         )
         ax.set_xscale("log")
-        ticks = [0.8, 1, 1.5, 2, 3, 4, 6]
+        ticks = [0.8, 1, 1.5, 2, 3, 4, 6, 9, 13]
         low, high = ax.get_xlim()
         ax.set_xticks([t for t in ticks if low <= t <= high], minor=False)
         ax.set_xticks([], minor=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from .document import ALTS, ORDER, heading, origin, tables_of, text
+from .document import ALTS, heading, origin, tables_of, text
 from .results import Results
 from .tables import Plain, Table, as_plain, verdict
 
@@ -40,9 +41,8 @@ footer { margin-top: 3rem; font-size: .88rem; }
 """
 
 
-def page(results: Results, folder: Path, drawn: set[str]) -> str:
-    """Return the page; the drawings are taken from ``folder``."""
-    shown = [name for name in ORDER if name in drawn or tables_of(name, results)]
+def page(results: Results, folder: Path, shown: Sequence[str], drawn: set[str]) -> str:
+    """Return the page of some experiments; the drawings are taken from ``folder``."""
     links = "".join(
         f'<a href="#{name}">{escape(heading(name).split(".")[0])}</a>' for name in shown
     )
