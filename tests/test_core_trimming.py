@@ -50,7 +50,7 @@ def run(problem, settings):
 
 def sweeper_at(problem, settings, state):
     sizes = [fitting.size_of(basis) for basis in problem.bases]
-    _, plan = fitting.plan_starts(settings, len(problem.y), sizes, 1, 1)
+    _, _, plan = fitting.plan_starts(settings, len(problem.y), sizes, 1, 1)
     chunks = local.make_chunks(plan, problem.bases, problem.codes, problem.y, problem.weight)
     chunks = local.share_chunks(chunks, len(sizes), plan.stride)
     weight = np.ones(len(problem.y)) if problem.weight is None else problem.weight

@@ -574,7 +574,7 @@ def test_memory_limit_changes_no_bit(inputs):
     limits = {}
     for limit in np.geomspace(1.0, 0.001, 400):
         with contextlib.suppress(MemoryError):
-            plan = make_plan(900, [(6, 11)] * inputs, 6, 1, 1, limit)
+            plan = make_plan(900, [(6, 11)] * inputs, 6, 1, 1, limit, warm_rank=12)
             limits[plan.stride, plan.block_rows] = limit
     rows = max(rows for _, rows in limits)
     assert inputs < 9 or len({stride for stride, _ in limits}) == 3
@@ -722,3 +722,43 @@ def test_the_rank_stays_where_components_are_too_many_or_at_the_limit():
 def test_the_initial_rank_is_at_most_the_largest(data):
     with pytest.raises(ValueError, match="initial_rank must be at most max_rank, which is 20 here"):
         BTNRegressor(initial_rank=25).fit(*data)
+
+
+def test_the_rank_grows_as_far_as_memory_has_room():
+    X, y = three_products(300)
+    how = {"initial_rank": 2, "n_init": 1, "n_basis": 20, "random_state": 0}
+    model = BTNRegressor(max_rank=40, memory_limit=0.005, **how).fit(X, y)
+    most = max(entry["rank"] for entry in model.history_ if entry["phase"] == "exact")
+    assert 2 < most < 40
+    with pytest.raises(MemoryError, match="memory_limit must be at least"):
+        BTNRegressor(max_rank=40, memory_limit=0.005, n_init=1, n_basis=20).fit(X, y)
+
+
+def test_a_fit_stopped_while_it_grows_keeps_what_it_had():
+    X, y = three_products(200)
+    seen = []
+
+    def stop(entry):
+        seen.append(entry["phase"])
+        return entry["stage"] == 1 and entry["phase"] == "warm"
+
+    how = {"max_rank": 8, "initial_rank": 1, "n_init": 1, "random_state": 0}
+    stopped = BTNRegressor(callback=stop, **how).fit(X, y)
+    assert seen[-1] == "warm"
+    assert stopped.rank_ == 1
+    alone = BTNRegressor(max_rank=1, n_init=1, random_state=0).fit(X, y)
+    np.testing.assert_allclose(stopped.predict(X), alone.predict(X))
+    assert np.all(np.diff(stopped.lower_bounds_) > -1e-7)
+
+
+def test_without_a_warm_phase_the_bound_counts_from_the_last_growth():
+    X, y = three_products(200)
+    how = {"max_rank": 4, "initial_rank": 1, "n_init": 1, "warm_sweeps": 0, "random_state": 0}
+    model = BTNRegressor(**how).fit(X, y)
+    assert np.all(np.diff(model.lower_bounds_) > -1e-7 * np.abs(model.lower_bounds_[1:]))
+
+
+def test_a_rank_that_cannot_fall_does_not_grow():
+    X, y = three_products(100)
+    model = BTNRegressor(max_rank=8, initial_rank=1, prune=False, n_init=1, random_state=0)
+    assert model.fit(X, y).rank_ == 1

@@ -146,24 +146,25 @@ def plan_starts(
     count: int,
     threads: int,
     per_row: int = 0,
-) -> tuple[int, local.Plan]:
-    """Return the number of starts, fewer where "auto" and memory say so, and the memory plan."""
+) -> tuple[int, int, local.Plan]:
+    """Return the number of starts, fewer where "auto" and memory say so, the rank, and the plan."""
+
+    def plan(rank: int, count: int) -> local.Plan:
+        warm_rank = min(2 * rank, settings.warm_rank)
+        limit = settings.memory_limit
+        return local.make_plan(n, sizes, rank, count, threads, limit, per_row, warm_rank)
+
+    rank, begun = settings.max_rank, settings.initial_rank or settings.max_rank
     while True:
         try:
-            return count, local.make_plan(
-                n,
-                sizes,
-                settings.max_rank,
-                count,
-                threads,
-                settings.memory_limit,
-                per_row,
-                warm_rank=min(2 * settings.max_rank, settings.warm_rank),
-            )
+            return count, rank, plan(rank, count)
         except MemoryError:
-            if count == 1 or not settings.fewer_starts:
+            if rank > begun:  # it grows as far as there is room
+                rank -= 1
+            elif count > 1 and settings.fewer_starts:
+                count -= 1
+            else:
                 raise
-            count -= 1
 
 
 def fit(
@@ -184,7 +185,7 @@ def fit(
     # weights, pulls and two moments of f, of every output
     per_row = 0 if settings.likelihood.fixed else 4 * (problem.n_outputs or 1)
     planned = sizes if problem.n_outputs is None else [*sizes, levels_size(problem.n_outputs)]
-    count, plan = plan_starts(settings, n, planned, count, 1 if small else threads, per_row)
+    count, rank, plan = plan_starts(settings, n, planned, count, 1 if small else threads, per_row)
     if count < wanted:
         warnings.warn(
             f"memory_limit={settings.memory_limit:g} has room for {count} of {wanted} starts, and "

@@ -52,7 +52,8 @@ class BTNRegressor(RegressorMixin, Machine):
     initial_rank : int or "auto", default="auto"
         Components to begin with; a start that ends with nine tenths of them or more goes on from a
         warm phase of twice as many as are left (and ``max_iter`` sweeps more), until fewer are or
-        ``max_rank`` is reached. "auto" begins with ``max_rank``. Needs ``prune``.
+        ``max_rank``, or what ``memory_limit`` has room for, is reached. "auto" begins with
+        ``max_rank``. Needs ``prune``.
     n_init : int or "auto", default="auto"
         Random starts, whose posteriors are averaged. "auto" takes 8 up to 10,000 rows and fewer,
         in inverse proportion to the rows but at least 2, above; fewer still where ``memory_limit``
