@@ -254,6 +254,8 @@ def figure_5(results: Results) -> Figure | None:
                     ax.bar(places, heights, 0.36, color=colour, label=rf"$\lambda_M$ {prior}")
                     ax.set_xticks(range(1, len(heights) + 1))
                 ax.grid(visible=False, axis="x")
+                if not ax.patches:
+                    ax.set_axis_off()
             row[0].set_ylabel(f"functions that count, of {m}")
         for ax, dataset in zip(axes[0], sets, strict=True):
             ax.set_title(NAMES[dataset])

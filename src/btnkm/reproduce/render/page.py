@@ -28,7 +28,8 @@ a { color: var(--accent); }
 nav { display: flex; flex-wrap: wrap; gap: .3rem 1.1rem; margin: 1.2rem 0; }
 figure { margin: 1.2rem 0; padding: .8rem; background: #fff; border: 1px solid var(--rule);
   border-radius: 6px; }
-figure svg { display: block; width: 100%; height: auto; }
+figure { overflow-x: auto; }
+figure svg { display: block; width: 100%; min-width: 38rem; height: auto; }
 .wide { overflow-x: auto; margin: 1rem 0 1.6rem; }
 table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding-bottom: .5rem; }

@@ -75,7 +75,7 @@ class Plain(NamedTuple):
 def number(value: float, rank: bool = False) -> str:
     """Return a number with three decimals, or fewer where it is large; a rank with one."""
     decimals = 1 if rank or abs(value) >= 100 else 3 if abs(value) < 10 else 2
-    return f"{value:.{decimals}f}".replace("-", "−")
+    return f"{round(value, decimals) + 0.0:.{decimals}f}".replace("-", "−")  # never −0
 
 
 def figure(entry: printed.Figure | Summary | None, rank: bool = False) -> str:
