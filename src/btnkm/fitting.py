@@ -6,7 +6,7 @@ import numbers
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -154,17 +154,22 @@ def plan_starts(
         limit = settings.memory_limit
         return local.make_plan(n, sizes, rank, count, threads, limit, per_row, warm_rank)
 
-    rank, begun = settings.max_rank, settings.initial_rank or settings.max_rank
+    begun = settings.initial_rank or settings.max_rank
     while True:
         try:
-            return count, rank, plan(rank, count)
+            first = plan(begun, count)
+            break
         except MemoryError:
-            if rank > begun:  # it grows as far as there is room
-                rank -= 1
-            elif count > 1 and settings.fewer_starts:
-                count -= 1
-            else:
+            if count == 1 or not settings.fewer_starts:
                 raise
+            count -= 1
+    for rank in range(settings.max_rank, begun, -1):
+        # it grows as far as there is room to keep what the smaller rank has room for
+        with suppress(MemoryError):
+            larger = plan(rank, count)
+            if (larger.keep_features, larger.stride) == (first.keep_features, first.stride):
+                return count, rank, larger
+    return count, begun, first
 
 
 def fit(
