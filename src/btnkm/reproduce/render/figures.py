@@ -33,6 +33,7 @@ from .tables import NAMES
 
 #: Told apart by people who see colours differently, and in grey.
 BLUE, ORANGE, GREEN, GREY = "#2f6db5", "#d9822b", "#3a9a6d", "#8a8f98"
+APART = 0.13  # what is measured from what is printed, in the line of a data set
 INK, PALE = "#23272e", "#e6e8eb"
 RANK_COLOURS = dict(zip(RANKS, (GREEN, BLUE, ORANGE), strict=True))
 PRIOR_COLOURS = dict(zip(PRIORS, (BLUE, ORANGE), strict=True))
@@ -295,11 +296,11 @@ def figure_of_table_4(results: Results) -> Figure | None:
                 found = _error(results, dataset, method)
                 label = METHODS[method].label if place == 0 else None
                 if found is not None:
-                    ax.plot(found / ours, place, marker, color=colour, markersize=7)
+                    ax.plot(found / ours, place + APART, marker, color=colour, markersize=7)
                 if said.get(method) is not None:
                     ax.plot(
                         said[method][0] / ours,
-                        place,
+                        place - APART,
                         marker,
                         color=colour,
                         markersize=7,
@@ -307,7 +308,8 @@ def figure_of_table_4(results: Results) -> Figure | None:
                     )
                 if label:
                     ax.plot([], [], marker, color=colour, label=label)
-            ax.plot(said["btn"][0] / ours, place, "v", color=BLUE, markersize=7, fillstyle="none")
+            printed_by = said["btn"][0] / ours
+            ax.plot(printed_by, place - APART, "v", color=BLUE, markersize=7, fillstyle="none")
         ax.plot([], [], "v", color=BLUE, fillstyle="none", label="BTN as printed")
         ax.axvline(1.0, color=BLUE, linewidth=2.2)
         ax.annotate(
@@ -320,8 +322,9 @@ def figure_of_table_4(results: Results) -> Figure | None:
         ax.set_xticks([], minor=True)
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}×")
         ax.set_yticks(range(len(sets)), [NAMES[d] for d in reversed(sets)])
+        ax.set_ylim(-0.5, len(sets) - 0.5)
         ax.set_xlabel("RMSE or share of wrong labels, as a multiple of btnkm's; hollow: as printed")
-        figure.legend(loc="outside lower center", ncols=5)
+        figure.legend(loc="outside lower center", ncols=6, fontsize=8, columnspacing=1.2)
     return figure
 
 
