@@ -512,3 +512,13 @@ def test_a_torn_last_line_is_repaired(body, left, cut, tmp_path):
     assert repair(path) is cut
     assert path.read_bytes() == left
     assert repair(path) is False
+
+
+def test_a_choice_keeps_the_distribution_of_what_was_chosen(folder):
+    from btnkm.reproduce import methods
+
+    X, y, X_test, y_test = methods.load_split("yacht", 0)
+    config = METHODS["spbtn"].config("yacht") | {"max_iter": 20, "n_basis": 4}
+    model = methods.fit("yacht", "spbtn", config, X, y)
+    assert set(model.best_params_) == {"basis"}
+    assert np.isfinite(methods.scores("yacht", model, X_test, y_test)["nll"])

@@ -181,6 +181,7 @@ def scores(dataset: str, model: Any, X: Array, y: Array) -> dict[str, Any]:
 
 
 def _predictive(model: Any, X: Array) -> Any:
+    model = getattr(model, "best_estimator_", model)
     if hasattr(model, "predict_dist"):
         return model.predict_dist(X)
     if "return_std" in signature(model.predict).parameters:
