@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from btnkm import fitting
-from btnkm.bases import Chebyshev, Gapped
+from btnkm.bases import Categorical, Chebyshev, Gapped
 from btnkm.core import cavi, cp, schedule
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Gaussian
-from btnkm.core.schedule import Schedule
+from btnkm.core.schedule import Schedule, _warm_basis
 from btnkm.core.state import Priors
 from btnkm.core.sweeper import Sweeper
 from btnkm.execution import local
@@ -412,3 +412,19 @@ def test_many_inputs_fit_without_overflow():
     sweeps = exact_sweeps(run(problem, how))
     assert_monotone(sweeps)
     assert len({p.bound for p in sweeps}) > 6  # sweeps after a leap, too
+
+
+def test_the_warm_phase_is_smoother_where_functions_are_many():
+    how = Schedule()
+    for m in (5, 20, 40):
+        mode = fitting.make_mode(Chebyshev(m).fit(np.linspace(-1, 1, 100)), 1.25)
+        prior = PRIORS.basis_of(mode)
+        warm = _warm_basis(mode, prior, how)
+        if m <= 20:
+            np.testing.assert_array_equal(warm.rate, prior.rate)
+        else:
+            assert np.all(warm.mean[1:] > prior.mean[1:])
+            assert warm.mean[0] == prior.mean[0]
+    levels = fitting.make_mode(Categorical().fit(np.arange(60.0)), 1.25)
+    prior = PRIORS.basis_of(levels)
+    np.testing.assert_array_equal(_warm_basis(levels, prior, how).rate, prior.rate)

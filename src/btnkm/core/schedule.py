@@ -43,6 +43,7 @@ from .trimming import trim
 CYCLE = 4  # sweeps: two of plain ascent, a leap, two that must pay for it
 FIRST_STRETCH = 4.0  # times the change of the two sweeps before it
 GROWTH, SHRINKAGE = 1.3, 0.5  # of the next leap, after one that paid and one that did not
+MANY_FUNCTIONS, SMOOTHER = 20, 0.65  # of a mode, and how the warm phase holds down those beyond
 FULL = 0.9  # share of the components left in the end, from which on they are taken for too few
 FALL = 1e-7  # relative fall of the bound that rounding cannot explain
 
@@ -164,16 +165,22 @@ def initial_state(
         w = rng.standard_normal((m, rank)) * spread[:, None]
         rms = np.sqrt(np.maximum(np.sum(w * (gram @ w), axis=0), 1e-12))
         factors.append(mode.point((mode.constant[:, None] + size * w / rms) * scale))
-    basis = tuple(
-        Gamma(prior.shape, prior.rate * mode.rate_scale ** (schedule.warm_smoothing - 1.0))
-        for mode, prior in ((mode, priors.basis_of(mode)) for mode in modes)
-    )
+    basis = tuple(_warm_basis(mode, priors.basis_of(mode), schedule) for mode in modes)
     precision = np.ones(rank)
     if anchored:
         held = [schedule.anchored_precision if mode.anchored else 1.0 for mode in modes]
         precision = np.multiply.outer(held, precision)
     rank_precision = Gamma(precision, np.ones_like(precision))
     return State(modes, tuple(factors), basis, rank_precision, likelihood, output)
+
+
+def _warm_basis(mode: Mode, prior: Gamma, schedule: Schedule) -> Gamma:
+    """Return the basis precisions of the warm phase: the prior's, or smoother."""
+    # least squares would make use of all functions, however many there are; spikes and levels are
+    # as smooth as each other, and no more than one here
+    many = max(np.log(len(np.unique(mode.rate_scale)) / MANY_FUNCTIONS), 0.0)
+    power = schedule.warm_smoothing - 1.0 + SMOOTHER * many
+    return Gamma(prior.shape, prior.rate * mode.rate_scale**power)
 
 
 def grown(state: State, fresh: State) -> State:
