@@ -150,7 +150,7 @@ def plan_starts(
     """Return the number of starts, fewer where "auto" and memory say so, the rank, and the plan."""
 
     def plan(rank: int, count: int) -> local.Plan:
-        warm_rank = min(2 * rank, settings.warm_rank)
+        warm_rank = min(2 * rank, settings.warm_rank, n // ROWS_A_COMPONENT)
         limit = settings.memory_limit
         return local.make_plan(n, sizes, rank, count, threads, limit, per_row, warm_rank)
 

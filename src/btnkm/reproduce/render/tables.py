@@ -240,21 +240,22 @@ def glance(results: Results) -> Plain:
     for dataset, score in _scores():
         found = {
             method: entry
-            for method in METHODS
+            for method in _SHOWN
             if (entry := _entry(results, dataset, method, score)) is not None
         }
         if not found:
             continue
         most = max(len(entry.records) for entry in found.values())
-        best = number(min(entry.mean for entry in found.values()))
+        rivals = [entry for entry in found.values() if len(entry.records) == most]
+        best = number(min(entry.mean for entry in rivals))
         cells = []
         for method in _SHOWN:
             entry = found.get(method)
             text = figure(entry)
             if entry and len(entry.records) < most:
                 text += f" ({len(entry.records)})"
-            wins = len(found) > 1 and entry is not None and number(entry.mean) == best
-            cells.append(f"**{text}**" if wins else text)
+            best_of_all = entry is not None and number(entry.mean) == best and entry in rivals
+            cells.append(f"**{text}**" if best_of_all and len(rivals) > 1 else text)
         least = _best_printed(dataset, score)
         last = "–" if least is None else number(least)
         rows.append((NAMES[dataset], SCORES[score], *cells, last))
