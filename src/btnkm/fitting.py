@@ -340,10 +340,15 @@ def output_mode(n_outputs: int) -> LevelMode:
     return LevelMode(np.arange(n_outputs), np.ones(n_outputs), None, anchored=False)
 
 
+def n_cores() -> int:
+    """Return the number of cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
 def n_threads(n_jobs: int | None) -> int:
     """Return the number of threads: ``n_jobs`` as in joblib, None for as many as BLAS would use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    cores = n_cores()
     if n_jobs is None:
         info = ThreadpoolController().select(user_api="blas").info()
         return max(1, min([cores, *(lib["num_threads"] for lib in info)]))

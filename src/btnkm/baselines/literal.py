@@ -18,6 +18,8 @@ from ..execution.local import LocalExecutor
 from .base import Baseline, sums
 
 Array = np.ndarray
+#: Of all squared weights, above which a component counts (sections 3.2.5 and 4.2).
+COMPONENT_SHARE = 1e-5
 
 
 class LiteralBTN(Baseline):
@@ -156,10 +158,15 @@ def _sweep(executor: Any, state: State, data: cavi.Data, priors: Priors) -> Stat
     return cavi.update_likelihood(state, (error,), data, priors)
 
 
+def component_shares(state: State) -> Array:
+    """Return each component's share of the sum of squares of all weights: (R,)."""
+    power = np.sum([np.sum(factor.mean**2, axis=0) for factor in state.factors], axis=0)
+    return np.asarray(power / max(float(power.sum()), np.finfo(float).tiny))
+
+
 def _truncate(state: State) -> State:
     """Drop components with less than 1e-5 of the sum of squares of all weights (section 3.2.5)."""
-    power = np.sum([np.sum(factor.mean**2, axis=0) for factor in state.factors], axis=0)
-    keep = np.flatnonzero(power >= 1e-5 * power.sum())
+    keep = np.flatnonzero(component_shares(state) >= COMPONENT_SHARE)
     if len(keep) in (0, state.n_components):
         return state
     factors = tuple(factor.take_components(keep) for factor in state.factors)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ..fitting import n_cores
 from ..runs.records import read_records
 from ..runs.runner import run
 from . import methods
@@ -57,7 +57,7 @@ def add_parser(commands: Any) -> None:
         "--document", type=Path, metavar="FILE", help="default: reproduction.md in DIR"
     )
     parser.add_argument(
-        "--jobs", type=int, default=_cores(), metavar="N", help="runs side by side (%(default)s)"
+        "--jobs", type=int, default=n_cores(), metavar="N", help="runs side by side (%(default)s)"
     )
     parser.add_argument(
         "--any-version",
@@ -68,11 +68,6 @@ def add_parser(commands: Any) -> None:
         "--render", action="store_true", help="run nothing, only draw all that is in DIR"
     )
     parser.set_defaults(run=reproduce)
-
-
-def _cores() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from ..baselines.literal import COMPONENT_SHARE, component_shares
 from ..core.state import State
 from ..runs.cells import Cell
 from . import methods, synthetic
 
 SYNTHETIC = "synthetic"
-#: Share of all squared weights above which a component counts (section 4.2 of the paper), and a
-#: function of an input (section 4.3).
-COMPONENT_SHARE, FUNCTION_SHARE = 1e-5, 2.5e-3
+#: Share of an input's squared weights above which a function counts (section 4.3 of the paper).
+FUNCTION_SHARE = 2.5e-3
 _DIGITS = 6  # significant, of what is only drawn
 
 
@@ -37,8 +37,7 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 def effective_rank(state: State) -> int:
     """Return the number of components with more than 1e-5 of the sum of squares of all weights."""
-    power = np.sum([np.sum(factor.mean**2, axis=0) for factor in state.factors], axis=0)
-    return int(np.sum(power > COMPONENT_SHARE * power.sum()))
+    return int(np.sum(component_shares(state) > COMPONENT_SHARE))
 
 
 def effective_functions(state: State) -> list[int]:

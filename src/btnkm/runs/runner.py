@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from . import machine
-from .cells import Cell, CellError, Measure, measure_here
+from .cells import Cell, CellError, Measure
 from .records import Record, append_record, claimed, read_records, record_key, repair
 from .worker import Worker, measure_in_child
 
 Execute = Callable[[Measure, Cell], dict[str, Any]]
 _SHOWN = ("rmse", "error", "nll", "coverage_95", "ece", "fit_seconds")
 _FACTS = ("rank_found", "support_found")
-__all__ = ["measure_here", "pending", "run"]
 
 
 def pending(
@@ -60,10 +59,11 @@ class Estimate:
         self.seconds: dict[tuple[Any, ...], list[float]] = defaultdict(list)
         for record in records:
             if "seconds" in record:
-                self.add(record["dataset"], record["method"], record["config_hash"], record)
+                self.add(record)
 
-    def add(self, dataset: str, method: str, config_hash: str, record: Record) -> None:
+    def add(self, record: Record) -> None:
         """Note how long a cell took."""
+        dataset, _, method, config_hash = record_key(record)
         for alike in ((dataset, method, config_hash), (dataset, method), (method,), ()):
             self.seconds[alike].append(float(record["seconds"]))
 
@@ -215,7 +215,7 @@ def _run(
                 more = {"seconds": round(seconds, 3), "data": data.get(cell.dataset)}
                 record = _record(cell, result, context | more)
                 append_record(output, record)
-                estimate.add(cell.dataset, cell.method, cell.config_hash, record)
+                estimate.add(record)
                 n_written += 1
                 report(_line(cell, result["metrics"]), _duration(estimate.left(left.values())))
     except KeyboardInterrupt:

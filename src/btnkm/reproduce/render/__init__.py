@@ -38,9 +38,9 @@ def render(
         print(f"{results.n_hidden} result(s) of older code are left out; --any-version has them.")
     folder.mkdir(parents=True, exist_ok=True)
     asked = {record.get("suite") for record in results.of_key.values()} | {*names}
-    shown = [name for name in TITLES if name in asked or "all" in asked]
+    made = {name: tables_of(name, results) for name in TITLES if name in asked or "all" in asked}
     drawn = set()
-    for name in shown:
+    for name in made:
         figure = FIGURES[name](results) if name in FIGURES else None
         if figure is None:
             continue
@@ -49,18 +49,15 @@ def render(
         if name in names:
             yield from written
     for name in names:
-        if name not in drawn and not tables_of(name, results):
+        if name not in drawn and not made[name]:
             print(f"There are no results of {name} to show.")
-        for table in tables_of(name, results):
+        for table in made[name]:
             text = f"**{table.caption}.**\n\n{tables.as_markdown(table)}\n"
             yield _write(folder / f"{table.name}.md", text)
-            if isinstance(table, tables.Table):
-                yield _write(folder / f"{table.name}.csv", tables.as_csv(table))
-            else:
-                yield _write(folder / f"{table.name}.csv", tables.plain_csv(table))
-    shown = [name for name in shown if name in drawn or tables_of(name, results)]
-    yield _write(folder / "index.html", page(results, folder, shown, drawn))
-    yield _write(place, document(results, folder, place, shown, drawn))
+            yield _write(folder / f"{table.name}.csv", tables.as_csv(table))
+    made = {name: found for name, found in made.items() if found or name in drawn}
+    yield _write(folder / "index.html", page(results, folder, made, drawn))
+    yield _write(place, document(results, folder, place, made, drawn))
 
 
 def _write(path: Path, text: Any) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from urllib.parse import quote
@@ -13,6 +13,8 @@ from . import tables
 from .results import Results
 from .tables import Plain, Table
 
+#: What is tabled of each experiment that is shown.
+Tables = Mapping[str, list[Table | Plain]]
 #: The experiments in the order of the paper, and how it calls them.
 TITLES = {
     "fig3": "Figure 3",
@@ -55,14 +57,11 @@ def heading(name: str) -> str:
     return f"{TITLES[name]}. {EXPERIMENTS[name].title}"
 
 
-def document(
-    results: Results, folder: Path, place: Path, shown: Sequence[str], drawn: set[str]
-) -> str:
+def document(results: Results, folder: Path, place: Path, made: Tables, drawn: set[str]) -> str:
     """Return the text on some experiments, for ``place``; the pictures are in ``folder``."""
     away = quote(Path(os.path.relpath(folder, place.parent)).as_posix())
     parts = ["# The paper reproduced", text("introduction")]
-    for name in shown:
-        found = tables_of(name, results)
+    for name, found in made.items():
         parts += [f"## {heading(name)}", text(name)]
         if name in drawn:
             parts.append(f"![{ALTS[name]}]({away}/{name}.png)")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from .document import ALTS, heading, origin, tables_of, text
+from .document import ALTS, Tables, heading, origin, text
 from .results import Results
 from .tables import Plain, Table, as_plain, verdict
 
@@ -42,18 +41,16 @@ footer { margin-top: 3rem; font-size: .88rem; }
 """
 
 
-def page(results: Results, folder: Path, shown: Sequence[str], drawn: set[str]) -> str:
+def page(results: Results, folder: Path, made: Tables, drawn: set[str]) -> str:
     """Return the page of some experiments; the drawings are taken from ``folder``."""
-    links = "".join(
-        f'<a href="#{name}">{escape(heading(name).split(".")[0])}</a>' for name in shown
-    )
+    links = "".join(f'<a href="#{name}">{escape(heading(name).split(".")[0])}</a>' for name in made)
     body = [f"<h1>The paper reproduced</h1>{prose(text('introduction'))}<nav>{links}"]
     body.append('<a href="#errata">Errata</a><a href="#protocol">How it was run</a></nav>')
-    for name in shown:
+    for name, found in made.items():
         body.append(f'<section id="{name}"><h2>{escape(heading(name))}</h2>{prose(text(name))}')
         if name in drawn:
             body.append(f"<figure>{_svg(folder / f'{name}.svg', ALTS[name], name)}</figure>")
-        for table in tables_of(name, results):
+        for table in found:
             body.append(_table(table))
             if table.name == "glance":
                 body.append(f"<p>{escape(verdict(results))}</p>")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -33,6 +34,9 @@ class Results:
         newest = {_configuration(record): record["code"] for record in records}
         kept = [r for r in records if any_version or newest[_configuration(r)] == r["code"]]
         self.of_key = {record_key(record): record for record in kept}
+        self._of_configuration: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
+        for record in sorted(self.of_key.values(), key=lambda record: int(record["split"])):
+            self._of_configuration[_configuration(record)].append(record)
         self.n_hidden = len(records) - len(kept)
 
     @classmethod
@@ -48,13 +52,8 @@ class Results:
 
     def runs(self, dataset: str, method: str, config: Mapping[str, Any]) -> list[Record]:
         """Return the results of one configuration, by split."""
-        wanted = Cell(dataset, 0, method, dict(config)).config_hash
-        found = [
-            record
-            for (name, _, of, config_hash), record in self.of_key.items()
-            if (name, of, config_hash) == (dataset, method, wanted)
-        ]
-        return sorted(found, key=lambda record: int(record["split"]))
+        wanted = dataset, method, Cell(dataset, 0, method, dict(config)).config_hash
+        return self._of_configuration.get(wanted, [])
 
     def summary(
         self,

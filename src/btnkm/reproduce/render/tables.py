@@ -119,8 +119,10 @@ def as_markdown(table: Table | Plain) -> str:
     return "\n".join([f"| {lines[0]} |", f"|{rule}|", *(f"| {line} |" for line in lines[1:])])
 
 
-def as_csv(table: Table) -> str:
-    """Return a table with all digits, and where each figure comes from."""
+def as_csv(table: Table | Plain) -> str:
+    """Return a table, with all digits if they are known, and where each row comes from."""
+    if isinstance(table, Plain):
+        return _plain_csv(table)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     figures = ("printed", "printed ±", "ours", "ours ±", "difference")
@@ -136,7 +138,7 @@ def as_csv(table: Table) -> str:
     return out.getvalue()
 
 
-def plain_csv(table: Plain) -> str:
+def _plain_csv(table: Plain) -> str:
     """Return a table of text as it is, and where each row comes from."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
