@@ -92,11 +92,13 @@ def _config_tkrr(dataset: str) -> dict[str, Any]:
 
 
 def _config_spbtn(dataset: str) -> dict[str, Any]:
-    # its steps may go astray, with either kind of functions on some of the sets
-    steps = 5_000 if dataset in CLASS_DATASETS else 10_000
     size = {"n_basis": FUNCTIONS.get(dataset, 20), "max_rank": 10, "mean_rank": 30}
-    bases = ["polynomial", "chebyshev"]
-    return {"basis": bases, **size, "max_iter": steps, "random_state": 0}
+    if dataset in CLASS_DATASETS:
+        # nothing is found whatever is chosen: neither functions, learning rates nor priors help
+        return {**size, "max_iter": 5_000, "learning_rate": 0.005, "random_state": 0}
+    # steps may go astray, with either kind of functions on some of the sets
+    choices = {"basis": ["polynomial", "chebyshev"], "learning_rate": [0.02, 0.005]}
+    return {**choices, **size, "max_iter": 10_000, "random_state": 0}
 
 
 def _config_literal(dataset: str) -> dict[str, Any]:
