@@ -521,5 +521,5 @@ def test_a_choice_keeps_the_distribution_of_what_was_chosen(folder):
     X, y, X_test, y_test = methods.load_split("yacht", 0)
     config = METHODS["spbtn"].config("yacht") | {"max_iter": 20, "n_basis": 4}
     model = methods.fit("yacht", "spbtn", config, X, y)
-    assert set(model.best_params_) == {"basis"}
+    assert set(model.best_params_) == {"basis", "learning_rate"}
     assert np.isfinite(methods.scores("yacht", model, X_test, y_test)["nll"])
