@@ -21,7 +21,8 @@ from threadpoolctl import threadpool_limits
 from btnkm import BTNRegressor, Gamma
 from btnkm.bases import Basis, Chebyshev
 from btnkm.core.cavi import Data
-from btnkm.core.cp import pairs
+from btnkm.core.cp import CP
+from btnkm.core.layout import pairs
 from btnkm.core.likelihoods import Gaussian
 from btnkm.core.linalg import inverse_cholesky
 from btnkm.core.schedule import Schedule, initial_state
@@ -56,7 +57,9 @@ def make_sweeper(
     """Return a sweeper in its exact phase, features evaluated, on the given rows."""
     bases = [kind(n_basis=m).fit(column) for column in x.T]
     sizes = [(b.n_functions_, b.n_products_) for b in bases]
-    plan = local.make_plan(len(y), sizes, rank, 1, 1, 64.0)
+    network = CP()
+    footprint = network.footprint(rank, len(sizes))
+    plan = local.make_plan(len(y), sizes, footprint, 1, 1, 64.0)
     chunks = local.make_chunks(plan, bases, list(x.T), y, None)
     modes = tuple(make_mode(basis, 1.0) for basis in bases)
     averages = local.weighted_averages(chunks, len(modes))
@@ -67,7 +70,7 @@ def make_sweeper(
     schedule = Schedule()
     likelihood = Gaussian(Gamma(1.0, 0.01))
     state = initial_state(
-        modes, grams, rank, priors, likelihood, schedule, np.random.default_rng(0)
+        network, modes, grams, rank, priors, likelihood, schedule, np.random.default_rng(0)
     )
     data = Data(float(len(y)), float(y @ y))
     sweeper = Sweeper(local.LocalExecutor(chunks, pool), state, data, priors)

@@ -9,8 +9,10 @@ from sklearn.base import clone
 
 from btnkm import fitting
 from btnkm.bases import Basis, BSpline, Categorical, Chebyshev, Fourier, Gapped, Polynomial
-from btnkm.core import cavi, cp
+from btnkm.core import cavi, rows
+from btnkm.core.cp import CP
 from btnkm.core.gamma import Gamma
+from btnkm.core.layout import components
 from btnkm.core.likelihoods import Gaussian
 from btnkm.core.state import Factor, Priors, State
 from tests import oracle
@@ -87,7 +89,8 @@ def dense_factor(mean, cov):
     m, rank = mean.shape
     precision = np.linalg.inv(cov).reshape(rank, m, rank, m)
     blocks = np.array([precision[r, :, r] for r in range(rank)])
-    return Factor(mean, cov.reshape(rank, m, rank, m), np.linalg.slogdet(cov)[1], blocks)
+    cov, log_det = cov.reshape(rank, m, rank, m), np.linalg.slogdet(cov)[1]
+    return Factor(mean, cov, log_det, components(rank), (blocks,))
 
 
 def random_gamma(size, rng):
@@ -118,8 +121,9 @@ def make(kinds, rank=2, n=15, seed=0, weighted=False, basis_prior=True, dropped=
         tuple(modes),
         tuple(random_factor(m, rank, rng) for m in sizes),
         tuple(basis),
-        random_gamma(rank, rng),
+        (random_gamma(rank, rng),),
         Gaussian(Gamma(6.0, 2.0)),
+        CP(),
     )
     data = cavi.Data(float(s.sum()), float(s @ y**2))
     small = Small(bases, codes, features, y, weight, data, priors, state)
@@ -147,6 +151,7 @@ def pair(gamma, size):
 def dense(state, priors):
     """Return the oracle's view of a posterior."""
     sizes = [f.mean.shape for f in state.factors]
+    (rank,) = state.rank
     return oracle.Q(
         means=tuple(f.mean for f in state.factors),
         covs=tuple(
@@ -156,7 +161,7 @@ def dense(state, priors):
             1.0 / mode.rate_scale if priors.basis is None else pair(g, len(mode.keep))
             for g, mode in zip(state.basis, state.modes, strict=True)
         ),
-        rank=pair(state.rank, sizes[0][1]),
+        rank=pair(rank, sizes[0][1]),
         noise=(float(state.likelihood.noise.shape), float(state.likelihood.noise.rate)),
     )
 
@@ -189,7 +194,7 @@ def mode_moments(small, spread=True):
     """Return the library's moments of every mode."""
     state = small.state
     return [
-        cp.moments(features, cp.terms(mode, factor, spread=spread))
+        rows.moments(features, rows.terms(mode, factor, spread=spread))
         for features, mode, factor in zip(small.features, state.modes, state.factors, strict=True)
     ]
 
@@ -197,7 +202,7 @@ def mode_moments(small, spread=True):
 def product(parts):
     total = None
     for part in parts:
-        total = cp.multiply(total, part)
+        total = rows.multiply(total, part)
     return total
 
 
@@ -209,7 +214,7 @@ def outside(small, d, spread=True):
 def block(small, d, spread=True):
     """Return the library's conjugate problem of mode d."""
     mode = small.state.modes[d]
-    second, linear = cp.block_sums(
+    second, linear = rows.block_sums(
         small.features[d],
         outside(small, d, spread),
         None if small.weight is None else small.weight[:, None],
@@ -217,7 +222,7 @@ def block(small, d, spread=True):
         mode,
         small.state.n_components,
     )
-    return cavi.Block(mode, second, linear[mode.keep])
+    return cavi.Block(mode, second, linear[mode.keep], small.state.factors[d].layout)
 
 
 def solved(small, d):
@@ -230,7 +235,7 @@ def solved(small, d):
 def error(state, d, b, data):
     """Return the library's E||y - f||^2, from the block of mode d."""
     factor = state.factors[d]
-    return b.error(data.square, cp.terms(state.modes[d], factor, spread=1.0), factor)
+    return b.error(data.square, rows.terms(state.modes[d], factor, spread=1.0), factor)
 
 
 def f_moments(small):

@@ -11,8 +11,10 @@ from scipy import stats
 from btnkm import BTNClassifier, BTNRegressor, fitting
 from btnkm.bases import Categorical, Chebyshev, Gapped
 from btnkm.bases.anchored import Anchored
-from btnkm.core import cavi, cp, posterior, reduction
+from btnkm.core import cavi, posterior, reduction, rows
+from btnkm.core.cp import CP
 from btnkm.core.gamma import Gamma
+from btnkm.core.layout import components, pairs
 from btnkm.core.likelihoods import Gaussian
 from btnkm.core.state import Priors, State
 from tests import oracle, problems
@@ -42,12 +44,16 @@ def make(kinds, rank=3, n=25, seed=0, weighted=False):
     sizes = [len(mode.keep) for mode in modes]
     y = rng.standard_normal(n)
     s = np.ones(n) if weight is None else weight
+    factors = tuple(problems.random_factor(m, rank, rng) for m in sizes)
+    basis = tuple(problems.random_gamma(m, rng) for m in sizes)
+    own = problems.random_gamma((len(modes), rank), rng)
     state = State(
         modes,
-        tuple(problems.random_factor(m, rank, rng) for m in sizes),
-        tuple(problems.random_gamma(m, rng) for m in sizes),
-        problems.random_gamma((len(modes), rank), rng),
+        factors,
+        basis,
+        tuple(Gamma(*pair) for pair in zip(own.shape, own.rate, strict=True)),
         Gaussian(Gamma(6.0, 2.0)),
+        CP(own=True),
     )
     priors = Priors(Gamma(1.5, 0.7), Gamma(2.0, 1.3), Gamma(2.5, 1.7))
     data = cavi.Data(float(s.sum()), float(s @ y**2))
@@ -71,8 +77,8 @@ def whole(state):
 
 
 def phis(small):
-    pairs = zip(small.features, small.state.modes, strict=True)
-    return [np.asarray(phi)[:, mode.present] for (phi, _), mode in pairs]
+    both = zip(small.features, small.state.modes, strict=True)
+    return [np.asarray(phi)[:, mode.present] for (phi, _), mode in both]
 
 
 def dense_elbo(small):
@@ -87,15 +93,15 @@ def dense_elbo(small):
         basis = state.basis[d]
         for i in range(m):
             for r in range(rank):
-                log_precision = basis.log_mean[i] + state.rank.log_mean[d, r]
+                log_precision = basis.log_mean[i] + state.rank[d].log_mean[r]
                 square = factor.mean[i, r] ** 2 + factor.cov[r, i, r, i]
-                energy = basis.mean[i] * state.rank.mean[d, r] * square
+                energy = basis.mean[i] * state.rank[d].mean[r] * square
                 total += 0.5 * (log_precision - np.log(2 * np.pi) - energy)
         cov = factor.cov.reshape(m * rank, m * rank)
         total += stats.multivariate_normal(np.zeros(m * rank), cov).entropy()
         q, prior = (basis.shape, basis.rate), (2.5, 1.7 * mode.rate_scale)
         total += oracle.gamma_cross(q, prior) + oracle.gamma_entropy(q)
-    for gamma, prior in ((state.rank, priors.rank), (tau, priors.noise)):
+    for gamma, prior in (*((own, priors.rank) for own in state.rank), (tau, priors.noise)):
         q = gamma.shape, gamma.rate
         total += oracle.gamma_cross(q, (prior.shape, prior.rate)) + oracle.gamma_entropy(q)
     return float(total)
@@ -106,8 +112,8 @@ def block(small, d):
     weight = None if small.weight is None else small.weight[:, None]
     pull = (small.y if small.weight is None else small.weight * small.y)[:, None]
     outside = problems.outside(small, d)
-    second, linear = cp.block_sums(small.features[d], outside, weight, pull, mode, 3)
-    return cavi.Block(mode, second, linear[mode.present])
+    second, linear = rows.block_sums(small.features[d], outside, weight, pull, mode, 3)
+    return cavi.Block(mode, second, linear[mode.present], components(3))
 
 
 def solved(small, d):
@@ -152,11 +158,8 @@ def test_precisions_are_updated_to_where_the_bound_is_highest(kinds):
             assert best > dense_elbo(small)
             for shape, rate in [(1.02, 1.0), (1.0, 1.02), (0.98, 1.0), (1.0, 0.98)]:
                 if name == "rank":
-                    scale = np.ones(state.rank.rate.shape)
-                    new_shape, new_rate = state.rank.shape * scale, state.rank.rate * scale
-                    new_shape[d] *= shape
-                    new_rate[d] *= rate
-                    other = replace(state, rank=Gamma(new_shape, new_rate))
+                    gamma = Gamma(state.rank[d].shape * shape, state.rank[d].rate * rate)
+                    other = replace(state, rank=state.rank[:d] + (gamma,) + state.rank[d + 1 :])
                 else:
                     gamma = Gamma(state.basis[d].shape * shape, state.basis[d].rate * rate)
                     gamma = Gamma(gamma.shape + 0.0 * gamma.rate, gamma.rate)
@@ -168,9 +171,7 @@ def test_precisions_are_updated_to_where_the_bound_is_highest(kinds):
 def test_moments_and_draws_know_the_anchors(kinds):
     small = make(kinds)
     mean, second = oracle.f_moments(phis(small), *whole(small.state))
-    found = posterior.predict_moments(
-        posterior.predict_terms(small.state), small.features.__getitem__
-    )
+    found = posterior.Predictor.of(small.state).moments(small.features.__getitem__)
     np.testing.assert_allclose(found[0], mean, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(found[1], second - mean**2, rtol=1e-8, atol=1e-10)
     draws = posterior.draw_weights(small.state, 1, np.random.default_rng(0))
@@ -181,24 +182,23 @@ def test_moments_and_draws_know_the_anchors(kinds):
 
 def test_a_component_is_dropped_by_its_amplitude_and_for_the_gain_foretold():
     small, b = solved(make(("categorical", "chebyshev")), 0)
-    gains = reduction.component_gains(small.state, 0, small.priors)
+    (family,) = small.state.network.families(small.state, 0)
+    gains = reduction.group_gains(small.state, 0, family, small.priors)
     lost = int(np.argmax(gains))
     kept = np.delete(np.arange(3), lost)
     state = small.state
-    factors = tuple(f.take_components(kept) for f in state.factors)
+    factors = tuple(f.take_columns(kept) for f in state.factors)
     smaller = small.with_state(
-        replace(
-            state, factors=factors, rank=Gamma(state.rank.shape[:, kept], state.rank.rate[:, kept])
-        )
+        replace(state, factors=factors, rank=tuple(own.take(kept) for own in state.rank))
     )
-    r, s, _ = cp.pairs(3)
-    pairs = np.isin(r, kept) & np.isin(s, kept)
-    rest = cavi.Block(b.mode, b.second[:, pairs], b.linear[:, kept])
+    r, s, _ = pairs(3)
+    left = np.isin(r, kept) & np.isin(s, kept)
+    rest = cavi.Block(b.mode, b.second[:, left], b.linear[:, kept], components(2))
     new, _ = cavi.update_factor(smaller.state, 0, rest)
     smaller = smaller.with_state(with_error(new, 0, rest, small.data))
     expected = problems.library_elbo(smaller) - problems.library_elbo(small)
     assert gains[lost] == pytest.approx(expected, rel=1e-8)
-    assert reduction.drop_components(state, 1, b, small.priors, share=1.0) is None
+    assert reduction.drop_groups(state, 1, b, small.priors, share=1.0) is None
 
 
 def test_functions_are_dropped_for_the_gain_foretold():
@@ -213,7 +213,8 @@ def test_functions_are_dropped_for_the_gain_foretold():
         modes=state.modes[:2] + (mode,),
         basis=state.basis[:2] + (state.basis[2].take(keep),),
     )
-    rest = cavi.Block(mode, b.second[: mode.n_psi], b.linear[state.modes[2].places(keep)])
+    linear = b.linear[state.modes[2].places(keep)]
+    rest = cavi.Block(mode, b.second[: mode.n_psi], linear, b.layout)
     smaller, _ = cavi.update_factor(smaller, 2, rest)
     smaller = small.with_state(with_error(smaller, 2, rest, small.data))
     difference = problems.library_elbo(smaller) - problems.library_elbo(small)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import integrate, stats
@@ -9,15 +11,23 @@ from scipy.special import expit
 
 from btnkm import fitting
 from btnkm.bases import Categorical, Chebyshev
-from btnkm.core import cavi, cp, posterior
+from btnkm.core import cavi
+from btnkm.core.cp import CP
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Bernoulli, Gaussian, NegativeBinomial
+from btnkm.core.posterior import Predictor
+from btnkm.core.rows import block_sums, moments, multiply
 from btnkm.core.schedule import Schedule
 from btnkm.core.special import polya_gamma
 from btnkm.core.state import Priors
 from btnkm.execution import local
 
 PRIORS = Priors(Gamma(1e-3, 1e-3), Gamma(1e-3, 1e-3), Gamma(1.0, 1.0))
+
+
+def predictor_of(state):
+    """Return what q says of f, of the level of all rows nothing."""
+    return replace(Predictor.of(state), least=0.0)
 
 
 def expected_log_density(log_density, mean, std):
@@ -155,6 +165,7 @@ def classify(n=200, seed=0, weight=None, memory_limit=1.0, **changes):
         likelihood=Bernoulli(offset=0.3),
         schedule=Schedule(**{"warm_sweeps": 4, "max_iter": 30, "plain_sweeps": 4, **changes}),
         smoothness=1.0,
+        network=CP(),
         max_rank=4,
         n_init=2,
         memory_limit=memory_limit,
@@ -179,10 +190,11 @@ def test_the_bound_never_falls(seed, weighted):
 
 def test_the_blocks_of_rows_change_nothing():
     sizes = [(6, 11), (6, 11), (3, 3)]
+    footprint = CP().footprint(4, 3)
     with pytest.raises(MemoryError, match="at least") as error:
-        local.make_plan(700, sizes, 4, 2, 1, 0.0, per_row=4)
+        local.make_plan(700, sizes, footprint, 2, 1, 0.0, per_row=4)
     least = 1.01 * float(str(error.value).split("at least ")[1].split()[0])
-    assert local.make_plan(700, sizes, 4, 2, 1, least, per_row=4).block_rows == 64
+    assert local.make_plan(700, sizes, footprint, 2, 1, least, per_row=4).block_rows == 64
     _, _, whole = classify(n=700)
     _, _, blocks = classify(n=700, memory_limit=least)
     for a, b in zip(whole.starts, blocks.starts, strict=True):
@@ -194,8 +206,7 @@ def test_the_bound_of_the_rows_is_that_of_the_posterior():
     problem, _, result = classify(settle_sweeps=0)
     features = [b.features(c) for b, c in zip(problem.bases, problem.codes, strict=True)]
     for start in result.starts:
-        terms = posterior.predict_terms(start.state)
-        mean, variance = posterior.predict_moments(terms, features.__getitem__)
+        mean, variance = predictor_of(start.state).moments(features.__getitem__)
         likelihood = start.state.likelihood
         expected = likelihood.rows(problem.y, None, mean, mean**2 + variance).sums[0]
         last = start.sweeps[-1]
@@ -206,8 +217,8 @@ def test_the_bound_of_the_rows_is_that_of_the_posterior():
 def test_log_odds_are_recovered():
     problem, truth, result = classify(n=4000)
     features = [b.features(c) for b, c in zip(problem.bases, problem.codes, strict=True)]
-    terms = posterior.predict_terms(result.starts[result.best].state)
-    mean, variance = posterior.predict_moments(terms, features.__getitem__)
+    predictor = predictor_of(result.starts[result.best].state)
+    mean, variance = predictor.moments(features.__getitem__)
     error = result.starts[result.best].state.likelihood.offset + mean - truth
     assert np.corrcoef(mean, truth)[0, 1] > 0.97
     assert np.sqrt(np.mean(error**2)) < 0.5
@@ -245,16 +256,16 @@ def test_settling_ends_where_the_likelihood_itself_is_stationary():
     assert len(set(bounds)) == 1
     state = result.starts[result.best].state
     features = [b.features(c) for b, c in zip(problem.bases, problem.codes, strict=True)]
-    terms = posterior.predict_terms(state)
-    mean, variance = posterior.predict_moments(terms, features.__getitem__)
+    predictor = predictor_of(state)
+    mean, variance = predictor.moments(features.__getitem__)
     weight, pull = state.likelihood.expected(problem.y, None, mean, mean**2 + variance)
     assert state.information == pytest.approx(weight.sum(), rel=1e-3)
-    others = [cp.moments(features[k], terms[k]) for k in (0, 1)]
-    outside = cp.multiply(*others)
-    sums = cp.block_sums(
+    others = [moments(features[k], predictor.terms[k]) for k in (0, 1)]
+    outside = multiply(*others)
+    sums = block_sums(
         features[2], outside, weight[:, None], pull[:, None], state.modes[2], state.n_components
     )
-    block = cavi.Block(state.modes[2], *sums)
+    block = cavi.Block(state.modes[2], *sums, state.factors[2].layout)
     precision = cavi.prior_precision(state, 2)
     factor, _ = block.solve(1.0, precision, mean_only=False)
     np.testing.assert_allclose(factor.mean, state.factors[2].mean, atol=1e-3)

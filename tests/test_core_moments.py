@@ -9,7 +9,8 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from btnkm.core import cp
+from btnkm.core import layout, rows
+from btnkm.core.environments import Environments
 from btnkm.core.state import Factor
 from tests import oracle, problems
 from tests.problems import MIXES
@@ -29,7 +30,8 @@ def dense_moments(small):
 @ranks
 def test_moments_of_f_equal_the_full_tensor(kinds, rank, dropped):
     small = problems.make(kinds, rank, dropped=dropped)
-    mean, second = cp.contract(problems.product(problems.mode_moments(small)))
+    product = problems.product(problems.mode_moments(small))
+    mean, second = rows.contract(product, layout.components(rank))
     expected_mean, expected_second = dense_moments(small)
     np.testing.assert_allclose(mean, expected_mean, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(second, expected_second, rtol=1e-10, atol=1e-12)
@@ -41,7 +43,7 @@ def test_without_spread_only_the_means_count(kinds, dropped):
     small = problems.make(kinds, 2, dropped=dropped)
     parts = problems.mode_moments(small, spread=False)
     assert all(part.second is None for part in parts)
-    mean, second = cp.contract(problems.product(parts))
+    mean, second = rows.contract(problems.product(parts), layout.components(2))
     assert second is None
     weights = [f.mean for f in small.state.factors]
     np.testing.assert_allclose(mean, oracle.f_values(problems.phis(small), weights), rtol=1e-10)
@@ -52,7 +54,8 @@ def test_a_factor_known_exactly_has_the_square_of_its_mean(kinds):
     small = problems.make(kinds, 2)
     factors = tuple(Factor.point(f.mean) for f in small.state.factors)
     small = small.with_state(replace(small.state, factors=factors))
-    mean, second = cp.contract(problems.product(problems.mode_moments(small)))
+    product = problems.product(problems.mode_moments(small))
+    mean, second = rows.contract(product, layout.components(2))
     np.testing.assert_allclose(second, mean**2, rtol=1e-10, atol=1e-12)
 
 
@@ -60,7 +63,7 @@ def test_a_factor_known_exactly_has_the_square_of_its_mean(kinds):
 @dropped
 def test_moments_of_each_mode(kinds, dropped):
     small = problems.make(kinds, 3, dropped=dropped)
-    r, s, _ = cp.pairs(3)
+    r, s, _ = layout.pairs(3)
     for d, part in enumerate(problems.mode_moments(small)):
         phi, factor = problems.phis(small)[d], small.state.factors[d]
         m = phi.shape[1]
@@ -74,18 +77,18 @@ def test_scaled_terms_are_the_terms_of_the_scaled_factor():
     small = problems.make(("chebyshev", "bspline"), 3)
     factors = np.array([0.5, 2.0, 3.0])
     mode, factor = small.state.modes[1], small.state.factors[1]
-    scaled = cp.terms(mode, factor, spread=True).scale(factors)
-    expected = cp.terms(mode, factor.scale(factors), spread=True)
+    scaled = rows.terms(mode, factor, spread=True).scale(factors)
+    expected = rows.terms(mode, factor.scale(factors), spread=True)
     np.testing.assert_allclose(scaled.mean, expected.mean)
     np.testing.assert_allclose(scaled.second, expected.second, rtol=1e-12, atol=1e-14)
-    assert cp.terms(mode, factor, spread=False).scale(factors).second is None
+    assert rows.terms(mode, factor, spread=False).scale(factors).second is None
 
 
 def test_terms_do_not_change_the_factor():
     small = problems.make(("chebyshev",), 3)
     factor = small.state.factors[0]
     before = factor.mean.copy(), factor.cov.copy()
-    cp.terms(small.state.modes[0], factor, spread=True)
+    rows.terms(small.state.modes[0], factor, spread=True)
     np.testing.assert_array_equal(factor.mean, before[0])
     np.testing.assert_array_equal(factor.cov, before[1])
 
@@ -113,9 +116,9 @@ def copies(parts):
     def moments_of(k, into):
         part = parts[k]
         if into is None or into.second.shape != part.second.shape:
-            return cp.Moments(part.mean.copy(), part.second.copy(), None)
+            return rows.Moments(part.mean.copy(), part.second.copy(), None)
         into.mean[:], into.second[:] = part.mean, part.second
-        return cp.Moments(into.mean, into.second, None)
+        return rows.Moments(into.mean, into.second, None)
 
     return moments_of
 
@@ -125,7 +128,7 @@ def copies(parts):
 def test_environments_in_any_order_equal_the_direct_product(stride, n_modes):
     kinds = ("chebyshev", "categorical", "packed", "gapped", "powers")
     rng = np.random.default_rng(1)
-    environments = cp.Environments(n_modes, stride=stride)
+    environments = Environments(n_modes, stride=stride)
     for rank in (2, 1, 3):  # arrays of the rank before are at hand, and of no use
         few = problems.mode_moments(problems.make(kinds, rank))
         parts = [few[d % 5] for d in range(n_modes)]
@@ -133,19 +136,19 @@ def test_environments_in_any_order_equal_the_direct_product(stride, n_modes):
         walk = [*range(n_modes), *range(n_modes)[::-1], *rng.integers(n_modes, size=10)]
         for d in walk:
             found = environments.outside(d, copies(parts))
-            expected = cp.expand(problems.product(p for k, p in enumerate(parts) if k != d))
+            expected = rows.expand(problems.product(p for k, p in enumerate(parts) if k != d))
             np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-11)
             np.testing.assert_allclose(found.second, expected.second, rtol=1e-11)
-            parts[d] = cp.Moments(parts[d].mean * 0.9 + 0.1, parts[d].second * 0.9 + 0.2, None)
+            parts[d] = rows.Moments(parts[d].mean * 0.9 + 0.1, parts[d].second * 0.9 + 0.2, None)
             environments.changed(d)
 
 
 def test_without_keeping_nothing_outlives_a_call():
     n, rank = 20_000, 6
     mean, second = np.ones((n, rank)), np.ones((n, 21))
-    environments = cp.Environments(5, stride=0)
+    environments = Environments(5, stride=0)
     tracemalloc.start()
-    environments.outside(2, lambda k, into: cp.Moments(mean.copy(), second.copy(), None))
+    environments.outside(2, lambda k, into: rows.Moments(mean.copy(), second.copy(), None))
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 10_000
@@ -154,7 +157,7 @@ def test_without_keeping_nothing_outlives_a_call():
 def test_kept_environments_extend_by_one_mode_per_step():
     small = problems.make(("chebyshev",) * 6, 2)
     parts = problems.mode_moments(small)
-    environments = cp.Environments(6, stride=1)
+    environments = Environments(6, stride=1)
     asked = []
 
     def moments_of(k, into):
@@ -172,13 +175,13 @@ def test_kept_environments_extend_by_one_mode_per_step():
 
 def test_a_stride_costs_one_more_evaluation_and_saves_memory():
     n_modes, stride = 100, 10
-    part = cp.Moments(np.ones((1, 1)), np.ones((1, 1)), None)
-    environments = cp.Environments(n_modes, stride=stride)
+    part = rows.Moments(np.ones((1, 1)), np.ones((1, 1)), None)
+    environments = Environments(n_modes, stride=stride)
     asked, held = [], []
 
     def moments_of(k, into):
         asked.append(k)
-        return cp.Moments(part.mean.copy(), part.second.copy(), None)
+        return rows.Moments(part.mean.copy(), part.second.copy(), None)
 
     environments.outside(0, moments_of)
     for order in (range(n_modes), range(n_modes)[::-1]):
@@ -194,7 +197,7 @@ def test_a_stride_costs_one_more_evaluation_and_saves_memory():
 def test_environments_forget_after_reset():
     small = problems.make(("chebyshev", "powers"), 2)
     parts = problems.mode_moments(small)
-    environments = cp.Environments(2, stride=1)
+    environments = Environments(2, stride=1)
     environments.outside(0, copies(parts))
     parts[1] = parts[0]
     environments.reset()
@@ -206,13 +209,14 @@ def test_a_second_walk_overwrites_the_arrays_of_the_first():
     rng = np.random.default_rng(0)
     features = [(rng.standard_normal((n, 3)), rng.standard_normal((n, 5))) for _ in range(modes)]
     terms = [
-        cp.Terms(rng.standard_normal((3, rank)), rng.standard_normal((5, 21))) for _ in range(modes)
+        rows.Terms(rng.standard_normal((3, rank)), rng.standard_normal((5, 21)))
+        for _ in range(modes)
     ]
-    environments = cp.Environments(modes, stride=1)
+    environments = Environments(modes, stride=1)
 
     def walk():
         for d in [*range(modes), *range(modes - 2, -1, -1)]:
-            environments.outside(d, lambda k, into: cp.moments(features[k], terms[k], into))
+            environments.outside(d, lambda k, into: rows.moments(features[k], terms[k], into))
             environments.changed(d)
 
     walk()
@@ -225,19 +229,19 @@ def test_a_second_walk_overwrites_the_arrays_of_the_first():
 
 def test_arrays_of_another_rank_are_not_overwritten():
     small, other = (problems.make(("chebyshev", "packed", "powers"), rank) for rank in (2, 3))
-    environments = cp.Environments(3, stride=1)
+    environments = Environments(3, stride=1)
     environments.outside(1, copies(problems.mode_moments(small)))
     environments.reset()
     features, state = other.features, other.state
-    terms = [cp.terms(m, f, spread=1.0) for m, f in zip(state.modes, state.factors, strict=True)]
-    found = environments.outside(1, lambda k, into: cp.moments(features[k], terms[k], into))
+    terms = [rows.terms(m, f, spread=1.0) for m, f in zip(state.modes, state.factors, strict=True)]
+    found = environments.outside(1, lambda k, into: rows.moments(features[k], terms[k], into))
     expected = problems.outside(other, 1)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12)
     np.testing.assert_allclose(found.second, expected.second, rtol=1e-12)
 
 
 def test_one_mode_has_nothing_outside():
-    environments = cp.Environments(1, stride=1)
+    environments = Environments(1, stride=1)
     assert environments.outside(0, lambda k, into: pytest.fail("no other mode")) is None
 
 
@@ -245,8 +249,8 @@ def strict(part):
     """Return moments, features or an array in the strict namespace."""
     if part is None:
         return None
-    if isinstance(part, cp.Moments):
-        return cp.Moments(*(strict(p) for p in part))
+    if isinstance(part, rows.Moments):
+        return rows.Moments(*(strict(p) for p in part))
     if isinstance(part, tuple):
         return tuple(strict(p) for p in part)
     return array_api_strict.asarray(np.ascontiguousarray(part))
@@ -266,23 +270,26 @@ def test_strict_arrays_agree_with_numpy(kinds, spread):
     small = problems.make(kinds, 3, weighted=True)
     state = small.state
     features = [strict(f) for f in small.features]
-    terms = [cp.terms(m, f, spread=spread) for m, f in zip(state.modes, state.factors, strict=True)]
+    terms = [
+        rows.terms(m, f, spread=spread) for m, f in zip(state.modes, state.factors, strict=True)
+    ]
     expected = problems.mode_moments(small, spread)
-    found = [cp.moments(f, t) for f, t in zip(features, terms, strict=True)]
+    found = [rows.moments(f, t) for f, t in zip(features, terms, strict=True)]
     for a, b in zip(found, expected, strict=True):
         assert_strict_equal(a, b)
-        assert_strict_equal(cp.rescale(a), cp.rescale(b))
-        assert_strict_equal(cp.expand(cp.rescale(a)), b)
-    full, full_np = cp.rescale(problems.product(found)), cp.rescale(problems.product(expected))
-    assert_strict_equal(cp.multiply(full, full), cp.multiply(full_np, full_np))
-    assert_strict_equal(cp.contract(full), cp.contract(full_np))
-    environments = cp.Environments(len(kinds), stride=1)
+        assert_strict_equal(rows.rescale(a), rows.rescale(b))
+        assert_strict_equal(rows.expand(rows.rescale(a)), b)
+    full, full_np = rows.rescale(problems.product(found)), rows.rescale(problems.product(expected))
+    assert_strict_equal(rows.multiply(full, full), rows.multiply(full_np, full_np))
+    columns = layout.components(3)
+    assert_strict_equal(rows.contract(full, columns), rows.contract(full_np, columns))
+    environments = Environments(len(kinds), stride=1)
     for d, mode in enumerate(state.modes):
         around = environments.outside(d, lambda k, into: found[k])
         y_np, weight_np = small.y[:, None], small.weight[:, None]
         y, weight = strict(y_np), strict(weight_np)
         for w, w_np in ((weight, weight_np), (None, None)):
-            sums = cp.block_sums(features[d], around, w, y, mode, 3)
+            sums = rows.block_sums(features[d], around, w, y, mode, 3)
             around_np = problems.outside(small, d, spread)
-            numpy_sums = cp.block_sums(small.features[d], around_np, w_np, y_np, mode, 3)
+            numpy_sums = rows.block_sums(small.features[d], around_np, w_np, y_np, mode, 3)
             assert_strict_equal(sums, numpy_sums)

@@ -7,7 +7,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from btnkm.core import cp, posterior
+from btnkm.core import layout, posterior, rows
+from btnkm.core.cp import CP
+from btnkm.core.environments import Environments
+from btnkm.core.posterior import Predictor
 from tests import oracle, problems
 from tests.problems import MIXES
 
@@ -16,8 +19,7 @@ from tests.problems import MIXES
 @pytest.mark.parametrize("dropped", [False, True], ids=["whole", "dropped"])
 def test_predicted_moments_equal_the_full_tensor(kinds, dropped):
     small = problems.make(kinds, 2, dropped=dropped)
-    terms = posterior.predict_terms(small.state)
-    mean, variance = posterior.predict_moments(terms, small.features.__getitem__)
+    mean, variance = Predictor.of(small.state).moments(small.features.__getitem__)
     expected, second = problems.f_moments(small)
     np.testing.assert_allclose(mean, expected, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(variance, second - expected**2, rtol=1e-8, atol=1e-11)
@@ -26,10 +28,11 @@ def test_predicted_moments_equal_the_full_tensor(kinds, dropped):
 def test_a_known_f_has_no_variance():
     small = problems.make(("chebyshev", "powers"), 2)
     terms = [
-        cp.terms(mode, type(factor).point(factor.mean), spread=True)
+        rows.terms(mode, type(factor).point(factor.mean), spread=True)
         for mode, factor in zip(small.state.modes, small.state.factors, strict=True)
     ]
-    _, variance = posterior.predict_moments(terms, small.features.__getitem__)
+    predictor = Predictor(CP(), terms, layout.components(2))
+    _, variance = predictor.moments(small.features.__getitem__)
     assert np.all(variance >= 0)
     np.testing.assert_allclose(variance, 0.0, atol=1e-12)
 
@@ -69,8 +72,7 @@ def test_values_of_draws_have_the_predicted_moments():
             for weights in zip(*draws, strict=True)
         ]
     )
-    terms = posterior.predict_terms(small.state)
-    mean, variance = posterior.predict_moments(terms, small.features.__getitem__)
+    mean, variance = Predictor.of(small.state).moments(small.features.__getitem__)
     assert np.all(np.abs(f.mean(axis=0) - mean) < 5 * np.sqrt(variance / len(f)))
     square = (f - mean) ** 2
     assert np.all(np.abs(square.mean(axis=0) - variance) < 5 * square.std(axis=0) / np.sqrt(len(f)))
@@ -82,10 +84,10 @@ def test_effect_shares_on_a_grid(kinds):
     small = problems.make(kinds, 2, n=5)
     phis, weights = problems.phis(small), [f.mean for f in small.state.factors]
     averages = [(p.mean(axis=0), p.T @ p / len(p)) for p in phis]
-    found = posterior.effect_shares(weights, averages)
+    found = posterior.effect_shares(CP(), weights, averages)
     grid = list(product(range(5), repeat=len(kinds)))
-    rows = [phi[[index[d] for index in grid]] for d, phi in enumerate(phis)]
-    f = oracle.f_values(rows, weights).reshape((5,) * len(kinds))
+    repeated = [phi[[index[d] for index in grid]] for d, phi in enumerate(phis)]
+    f = oracle.f_values(repeated, weights).reshape((5,) * len(kinds))
     expected = [f.var(axis=d).mean() for d in range(len(kinds))]
     np.testing.assert_allclose(found, expected / np.sum(expected), rtol=1e-9)
 
@@ -94,14 +96,14 @@ def test_effect_shares_of_hundreds_of_inputs_neither_overflow_nor_vanish():
     sizes = np.where(np.arange(500) % 2, 30.0, 1e-3)
     weights = [np.array([[size], [0.1 * size]]) for size in sizes]
     averages = [(np.array([1.0, 0.0]), np.diag([1.0, 0.5]))] * 500
-    np.testing.assert_allclose(posterior.effect_shares(weights, averages), 1 / 500, rtol=1e-9)
+    np.testing.assert_allclose(posterior.effect_shares(CP(), weights, averages), 1 / 500, rtol=1e-9)
 
 
 def test_an_input_without_effect_has_none():
     small = problems.make(("categorical", "powers"), 2)
     weights = [np.ones((3, 2)), small.state.factors[1].mean]  # the first is the constant 1
     averages = [(p.mean(axis=0), p.T @ p / len(p)) for p in problems.phis(small)]
-    effects = posterior.effect_shares(weights, averages)
+    effects = posterior.effect_shares(CP(), weights, averages)
     assert effects[0] == pytest.approx(0.0, abs=1e-12)
     assert effects[1] > 0
 
@@ -125,20 +127,23 @@ class Long:
             sizes = np.stack([half, half[::-1]], axis=1)
         self.phi = rng.choice([-1.0, 1.0], (n_modes, n)) * rng.uniform(0.9, 1.1, (n_modes, n))
         self.w = sizes * rng.choice([-1.0, 1.0], sizes.shape)
-        r, s, self.multiplicity = cp.pairs(rank)
+        r, s, self.multiplicity = layout.pairs(rank)
         spread = np.where(r == s, 1e-3, 0.0)
         self.second = self.w[:, r] * self.w[:, s] * (1.0 + spread)
-        self.n_modes = n_modes
+        self.n_modes, self.rank = n_modes, rank
         self.terms = [
-            cp.Terms(w[None], second[None]) for w, second in zip(self.w, self.second, strict=True)
+            rows.Terms(w[None], second[None]) for w, second in zip(self.w, self.second, strict=True)
         ]
+
+    def predictor(self):
+        return Predictor(CP(), self.terms, layout.components(self.rank))
 
     def features(self, d):
         phi = self.phi[d][:, None]
         return phi, phi**2
 
     def moments(self, d, into=None):
-        return cp.moments(self.features(d), self.terms[d], into)
+        return rows.moments(self.features(d), self.terms[d], into)
 
     def log_domain(self, without=None):
         """Return the moments of the product by sums of logarithms, signs apart."""
@@ -161,7 +166,7 @@ def test_long_products_neither_overflow_nor_vanish(order):
     mean, second = long.log_domain()
     expected = mean.sum(axis=1)
     assert np.all(np.abs(mean) > 1e-12)  # the test is about the way there, not the result
-    found, variance = posterior.predict_moments(long.terms, long.features)
+    found, variance = long.predictor().moments(long.features)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
     expected = second @ long.multiplicity - expected**2
     np.testing.assert_allclose(variance, expected, rtol=1e-8)
@@ -171,7 +176,7 @@ def test_long_products_neither_overflow_nor_vanish(order):
 @pytest.mark.parametrize("stride", [0, 1, 22])
 def test_long_environments_neither_overflow_nor_vanish(order, stride):
     long = Long(order)
-    environments = cp.Environments(long.n_modes, stride=stride)
+    environments = Environments(long.n_modes, stride=stride)
     for d in (0, 17, 250, 499, 251):
         found = environments.outside(d, long.moments)
         mean, second = long.log_domain(without=d)
@@ -185,18 +190,18 @@ def test_exact_zeros_stay_exact(where):
     long = Long("mixed", n_modes=64)
     long.phi[where][0] = 0.0
     w = long.w[where + 1].copy()
-    long.terms[where + 1] = cp.Terms(
+    long.terms[where + 1] = rows.Terms(
         (w * [0.0, 1.0])[None], (long.second[where + 1] * [0.0, 0.0, 1.0])[None]
     )
     mean, second = long.log_domain()
     assert not np.any(mean[:, 0])
     assert not np.any(mean[0])
-    found, variance = posterior.predict_moments(long.terms, long.features)
+    found, variance = long.predictor().moments(long.features)
     assert found[0] == 0.0
     assert variance[0] == 0.0
     np.testing.assert_allclose(found, mean[:, 1], rtol=1e-9)
     np.testing.assert_allclose(variance, second[:, 2] - mean[:, 1] ** 2, rtol=1e-8)
-    environments = cp.Environments(64, stride=1)
+    environments = Environments(64, stride=1)
     for d in (where, where + 1, 63):
         found = environments.outside(d, long.moments)
         mean, second = long.log_domain(without=d)
@@ -208,13 +213,15 @@ def test_exact_zeros_stay_exact(where):
 def test_rescaled_moments_expand_to_what_they_were(power):
     rng = np.random.default_rng(0)
     mean = np.ldexp(rng.standard_normal((4, 2)), 100)  # too far from 1 to be left alone
-    part = cp.Moments(mean, mean[:, [0, 0, 1]] * mean[:, [0, 1, 1]], None)
-    scaled = cp.rescale(part)
+    part = rows.Moments(mean, mean[:, [0, 0, 1]] * mean[:, [0, 1, 1]], None)
+    scaled = rows.rescale(part)
     assert np.all(np.max(np.abs(scaled.mean), axis=1) <= np.sqrt(2.0))
-    back = cp.expand(scaled)
+    back = rows.expand(scaled)
     np.testing.assert_array_equal(back.mean, part.mean)  # powers of two: to the last bit
     np.testing.assert_array_equal(back.second, part.second)
-    far = cp.expand(cp.Moments(scaled.mean, scaled.second, np.full_like(scaled.exponent, power)))
+    far = rows.expand(
+        rows.Moments(scaled.mean, scaled.second, np.full_like(scaled.exponent, power))
+    )
     # what underflows need not be an exact zero
     np.testing.assert_allclose(far.mean, np.ldexp(scaled.mean, power), rtol=0, atol=1e-300)
     np.testing.assert_allclose(far.second, np.ldexp(scaled.second, 2 * power), rtol=0, atol=1e-300)

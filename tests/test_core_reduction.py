@@ -23,6 +23,11 @@ def dense_of(small):
     return problems.phis(small), problems.dense(state, priors), problems.dense_prior(state, priors)
 
 
+def component_gains(state, d, priors):
+    (family,) = state.network.families(state, d)
+    return reduction.group_gains(state, d, family, priors)
+
+
 def gain_without_functions(small, d, lost):
     """Return the bound's gain by brute force: the smaller model, q(W^(d)) solved anew."""
     phis, q, prior = oracle.without_functions(*dense_of(small), d, lost)
@@ -54,7 +59,7 @@ def test_component_gains_are_the_change_of_the_bound(kinds, basis_prior):
     start = problems.make(kinds, 3, weighted=True, basis_prior=basis_prior, seed=2)
     for d in range(len(kinds)):
         small, _ = problems.solved(start, d)
-        found = reduction.component_gains(small.state, d, small.priors)
+        found = component_gains(small.state, d, small.priors)
         expected = [gain_without_components(small, d, [r]) for r in range(3)]
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
@@ -89,7 +94,7 @@ def test_spare_components_with_the_smallest_losses_are_dropped(kinds):
             kept = np.sort(order[count:])
             for new, old in zip(state.factors, small.state.factors, strict=True):
                 np.testing.assert_array_equal(new.mean, old.mean[:, kept])
-            np.testing.assert_array_equal(state.rank.mean, small.state.rank.mean[kept])
+            np.testing.assert_array_equal(state.rank[0].mean, small.state.rank[0].mean[kept])
             expected = problems.block(small.with_state(state), d, spread=False)
             np.testing.assert_allclose(rest.second, expected.second, rtol=1e-9, atol=1e-11)
             np.testing.assert_allclose(rest.linear, expected.linear, rtol=1e-9, atol=1e-11)
@@ -102,10 +107,9 @@ def test_gain_of_several_components_together(kinds):
     for d in range(len(kinds)):
         small, _ = problems.solved(start, d)
         state = small.state
+        (family,) = state.network.families(state, d)
         for lost in combinations(range(3), 2):
-            kept = np.setdiff1d(np.arange(3), lost)
-            others = {k: f.take_components(kept) for k, f in enumerate(state.factors) if k != d}
-            found = reduction._joint_gain(state, d, np.array(lost), others, small.priors)
+            _, found = reduction._marginal(state, d, family, np.array(lost), small.priors)
             assert found == pytest.approx(gain_without_components(small, d, lost), rel=1e-6)
 
 
@@ -114,12 +118,12 @@ def test_taken_components_are_the_marginal():
     kept = np.array([0, 2])
     q = oracle.without_components(problems.dense(small.state, small.priors), [1])
     for d, factor in enumerate(small.state.factors):
-        found = factor.take_components(kept)
+        found = factor.take_columns(kept)
         expected = problems.dense_factor(q.means[d], q.covs[d])
         np.testing.assert_array_equal(found.mean, expected.mean)
         np.testing.assert_allclose(found.cov, expected.cov)
         assert found.log_det == pytest.approx(expected.log_det)
-        np.testing.assert_allclose(found.component_log_dets, expected.component_log_dets)
+        np.testing.assert_allclose(found.group_log_dets(0), expected.group_log_dets(0))
 
 
 @kinds
@@ -129,6 +133,7 @@ def test_shares_are_shares_of_the_mean_squares(kinds):
         block = problems.block(small, d)
         phi, mean = problems.phis(small)[d], small.state.factors[d].mean
         q = problems.dense(small.state, small.priors)
+        (family,) = small.state.network.families(small.state, d)
         functions, components = np.zeros(len(mean)), np.zeros(3)
         for n in range(len(small.y)):
             _, h = oracle.outside_moments(problems.phis(small), q.means, q.covs, d, n)
@@ -139,7 +144,7 @@ def test_shares_are_shares_of_the_mean_squares(kinds):
             reduction.function_shares(small.state, d, block), functions / functions.sum(), rtol=1e-8
         )
         np.testing.assert_allclose(
-            reduction.component_shares(small.state, d, block),
+            reduction.group_shares(small.state, d, block, family),
             components / components.sum(),
             rtol=1e-8,
             atol=1e-14,
@@ -178,7 +183,7 @@ def test_dropped_components_raise_the_bound(kinds, rank):
     start = problems.make(kinds, rank, seed=7)
     for d in range(len(kinds)):
         small, block = problems.solved(start, d)
-        smaller = reduction.drop_components(small.state, d, block, small.priors, share=1.0)
+        smaller = reduction.drop_groups(small.state, d, block, small.priors, share=1.0)
         assert smaller is not None
         after = check_drop(small, d, smaller)
         assert 1 <= after.state.n_components < rank
@@ -187,7 +192,7 @@ def test_dropped_components_raise_the_bound(kinds, rank):
 def with_flat_priors(state):
     """Return the state with small precisions, the same for every weight."""
     basis = tuple(Gamma(2.0, np.full(len(mode.keep), 6.0)) for mode in state.modes)
-    return replace(state, basis=basis, rank=Gamma(2.0, np.full(state.n_components, 6.0)))
+    return replace(state, basis=basis, rank=(Gamma(2.0, np.full(state.n_components, 6.0)),))
 
 
 class Twins(Basis):
@@ -226,11 +231,11 @@ def test_of_two_equal_components_one_stays():
     state = with_flat_priors(replace(small.state, factors=(small.state.factors[0], twins)))
     small = replace(small, state=state, y=y, data=cavi.Data(40.0, float(y @ y)))
     small, block = problems.solved(small, 0)
-    gains = reduction.component_gains(small.state, 0, small.priors)
+    gains = component_gains(small.state, 0, small.priors)
     assert np.all(gains[:2] > 0)
     assert gains[2] < 0
     assert gain_without_components(small, 0, [0, 1]) < 0
-    smaller = reduction.drop_components(small.state, 0, block, small.priors, share=1.0)
+    smaller = reduction.drop_groups(small.state, 0, block, small.priors, share=1.0)
     after = check_drop(small, 0, smaller)
     kept = after.state.factors[1].mean
     assert np.sum(kept[0] == 1.0) == 1
@@ -238,7 +243,7 @@ def test_of_two_equal_components_one_stays():
 
 def test_nothing_is_dropped_from_the_smallest_model():
     small, block = problems.solved(problems.make(("categorical",), 1), 0)
-    assert reduction.drop_components(small.state, 0, block, small.priors, share=1.0) is None
+    assert reduction.drop_groups(small.state, 0, block, small.priors, share=1.0) is None
     smallest = small.state.modes[0].take(np.array([1]))
     factor = problems.dense_factor(np.ones((1, 1)), np.eye(1))
     basis = small.state.basis[0].take(np.array([1]))
@@ -249,6 +254,6 @@ def test_nothing_is_dropped_from_the_smallest_model():
 
 def test_what_has_a_share_is_not_weighed():
     small, block = problems.solved(problems.make(("chebyshev", "powers"), 3, seed=7), 0)
-    for drop in (reduction.drop_components, reduction.drop_functions):
+    for drop in (reduction.drop_groups, reduction.drop_functions):
         assert drop(small.state, 0, block, small.priors, share=1.0) is not None
         assert drop(small.state, 0, block, small.priors, share=0.0) is None

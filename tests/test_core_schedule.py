@@ -12,7 +12,8 @@ from sklearn.base import clone
 
 from btnkm import fitting
 from btnkm.bases import Categorical, Chebyshev, Gapped
-from btnkm.core import cavi, cp, schedule
+from btnkm.core import cavi, rows, schedule
+from btnkm.core.cp import CP
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Gaussian
 from btnkm.core.schedule import Schedule, _warm_basis
@@ -53,6 +54,7 @@ def make_settings(schedule, rank=3, priors=PRIORS, memory_limit=1.0, n_init=1):
         likelihood=Gaussian(Gamma(1.0, 0.01)),
         schedule=schedule,
         smoothness=1.0,
+        network=CP(),
         max_rank=rank,
         n_init=n_init,
         memory_limit=memory_limit,
@@ -204,8 +206,8 @@ def test_a_share_of_the_covariance_scales_its_part_of_the_second_moments(share):
     problem = make_problem(("chebyshev", "packed"), 20, 0)
     state = exact_sweeps_with_states(problem, make_settings(MILD))[-1].state
     mode, factor = state.modes[1], state.factors[1]
-    scaled = cp.terms(mode, replace(factor, cov=share * factor.cov), spread=1.0)
-    shared = cp.terms(mode, factor, spread=share)
+    scaled = rows.terms(mode, replace(factor, cov=share * factor.cov), spread=1.0)
+    shared = rows.terms(mode, factor, spread=share)
     np.testing.assert_allclose(shared.mean, scaled.mean)
     if share:
         np.testing.assert_allclose(shared.second, scaled.second)
@@ -346,10 +348,11 @@ def test_blocks_do_not_change_the_result(blocky, monkeypatch, block_rows, keep_f
 def all_plans(problem, rank):
     """Return every plan that ever lower memory limits lead to, with its limit in GiB."""
     sizes = [(b.n_functions_, b.n_products_) for b in problem.bases]
+    footprint = CP().footprint(rank, len(sizes))
     found, limit = [], 1.0
     while True:
         try:
-            plan = local.make_plan(len(problem.y), sizes, rank, 1, 1, limit)
+            plan = local.make_plan(len(problem.y), sizes, footprint, 1, 1, limit)
         except MemoryError:
             return found
         found.append((limit, plan))

@@ -10,6 +10,7 @@ import pytest
 from btnkm import fitting
 from btnkm.bases import Chebyshev
 from btnkm.core import cavi, joint
+from btnkm.core.cp import CP
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Gaussian
 from btnkm.core.schedule import Schedule
@@ -37,6 +38,7 @@ def make_settings(rank=4, **schedule):
         likelihood=Gaussian(),
         schedule=Schedule(**schedule),
         smoothness=1.0,
+        network=CP(),
         max_rank=rank,
         n_init=1,
         memory_limit=1.0,

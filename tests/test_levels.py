@@ -10,7 +10,7 @@ import pytest
 from btnkm import BTNClassifier, BTNRegressor
 from btnkm.bases import Basis
 from btnkm.bases.levels import Levels
-from btnkm.core import cavi, cp
+from btnkm.core import cavi, layout, rows
 from btnkm.core.levels import LevelMode
 from btnkm.core.state import Mode
 from btnkm.fitting import make_mode, size_of
@@ -46,20 +46,21 @@ def test_levels_have_the_posterior_of_a_dense_block(mean_only, weighted):
     (mode, features), (dense_mode, dense_features) = both_modes(rng, n)
     assert isinstance(mode, LevelMode)
     g = rng.standard_normal((n, rank))
-    r, s, _ = cp.pairs(rank)
-    outside = cp.Moments(g, g[:, r] * g[:, s] + 0.2 * (r == s), None)
+    r, s, _ = layout.pairs(rank)
+    outside = rows.Moments(g, g[:, r] * g[:, s] + 0.2 * (r == s), None)
     weight = rng.uniform(0.5, 2.0, (n, 1)) if weighted else None
     pull = rng.standard_normal((n, 1))
     prior = rng.uniform(0.5, 3.0, (5, rank))
-    second, linear = cp.block_sums(features, outside, weight, pull, mode, rank)
-    factor, _ = mode.block(second, linear).solve(2.0, prior, mean_only=mean_only)
-    second, linear = cp.block_sums(dense_features, outside, weight, pull, dense_mode, rank)
-    block = cavi.Block(dense_mode, second, linear[dense_mode.present])
+    columns = layout.components(rank)
+    second, linear = rows.block_sums(features, outside, weight, pull, mode, rank)
+    factor, _ = mode.block(second, linear, columns).solve(2.0, prior, mean_only=mean_only)
+    second, linear = rows.block_sums(dense_features, outside, weight, pull, dense_mode, rank)
+    block = cavi.Block(dense_mode, second, linear[dense_mode.present], columns)
     dense, _ = block.solve(2.0, prior, mean_only=mean_only)
     np.testing.assert_allclose(factor.mean, dense.mean, atol=1e-10)
     spread = 0.0 if mean_only else 0.7
-    found = cp.moments(features, cp.terms(mode, factor, spread=spread))
-    expected = cp.moments(dense_features, cp.terms(dense_mode, dense, spread=spread))
+    found = rows.moments(features, rows.terms(mode, factor, spread=spread))
+    expected = rows.moments(dense_features, rows.terms(dense_mode, dense, spread=spread))
     np.testing.assert_allclose(found.mean, expected.mean, atol=1e-10)
     if mean_only:
         return
@@ -68,16 +69,16 @@ def test_levels_have_the_posterior_of_a_dense_block(mean_only, weighted):
         np.testing.assert_allclose(factor.cov[level], dense.cov[:, level, :, level], atol=1e-12)
     np.testing.assert_allclose(factor.second, dense.second, atol=1e-10)
     assert factor.log_det == pytest.approx(dense.log_det)
-    np.testing.assert_allclose(factor.component_log_dets, dense.component_log_dets)
-    fewer, dense_fewer = (f.take_components(np.array([0, 2])) for f in (factor, dense))
+    np.testing.assert_allclose(factor.group_log_dets(0), dense.group_log_dets(0))
+    fewer, dense_fewer = (f.take_columns(np.array([0, 2])) for f in (factor, dense))
     assert fewer.log_det == pytest.approx(dense_fewer.log_det)
-    np.testing.assert_allclose(fewer.component_log_dets, dense_fewer.component_log_dets)
+    np.testing.assert_allclose(fewer.group_log_dets(0), dense_fewer.group_log_dets(0))
     for which in ([1], [0, 2]):
         found, expected = (f.log_density_at_zero(np.array(which)) for f in (factor, dense))
         assert found == pytest.approx(expected)
     scaled, dense_scaled = (f.scale(np.array([2.0, 0.5, 3.0])) for f in (factor, dense))
     np.testing.assert_allclose(scaled.second, dense_scaled.second)
-    np.testing.assert_allclose(scaled.component_log_dets, dense_scaled.component_log_dets)
+    np.testing.assert_allclose(scaled.group_log_dets(0), dense_scaled.group_log_dets(0))
     assert scaled.log_det == pytest.approx(dense_scaled.log_det)
     draws = factor.draw(40_000, rng)
     np.testing.assert_allclose(draws.mean(axis=0), factor.mean, atol=0.03)
@@ -87,7 +88,7 @@ def test_levels_have_the_posterior_of_a_dense_block(mean_only, weighted):
 def test_a_level_never_seen_is_the_average_of_the_others():
     rng = np.random.default_rng(1)
     (mode, _), _ = both_modes(rng)
-    term = mode.terms(mode.point(rng.standard_normal((5, 2))), 1.0)
+    term = rows.terms(mode, mode.point(rng.standard_normal((5, 2))), spread=1.0)
     np.testing.assert_allclose(term.mean[5], mode.shares @ term.mean[:5])
     np.testing.assert_allclose(term.second[5], mode.shares @ term.second[:5])
     basis = Levels().fit(np.array([0.0, 1.0, np.nan]))
@@ -119,13 +120,13 @@ def test_many_levels_are_learned_and_rare_ones_shrink(fitted):
     assert isinstance(model.columns_[1].basis, Levels)
     assert model.n_basis_[1] > 200
     mean, std = model.predict(table[5000:], return_std=True)
-    rows = np.bincount(who[:5000], minlength=400)[who[5000:]]
+    counts = np.bincount(who[:5000], minlength=400)[who[5000:]]
     error = mean - f[5000:]
-    assert np.sqrt(np.mean(error[rows >= 20] ** 2)) < 0.2
-    assert np.mean(std[rows >= 20]) < 0.8 * np.mean(std[rows <= 1])
+    assert np.sqrt(np.mean(error[counts >= 20] ** 2)) < 0.2
+    assert np.mean(std[counts >= 20]) < 0.8 * np.mean(std[counts <= 1])
     covered = np.abs(mean - y[5000:]) < 1.96 * std
     assert np.mean(covered) == pytest.approx(0.95, abs=0.03)
-    assert np.mean(covered[rows <= 2]) > 0.85
+    assert np.mean(covered[counts <= 2]) > 0.85
     bounds = model.lower_bounds_
     assert np.all(np.diff(bounds) >= -1e-8 * np.abs(bounds[1:]))
     assert model.feature_relevance_.sum() == pytest.approx(1.0)

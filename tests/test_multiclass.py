@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from sklearn.linear_model import LogisticRegression
 
 from btnkm import BTNClassifier
 from btnkm.bases import Chebyshev
-from btnkm.core import cp, posterior
+from btnkm.core import posterior, rows
 from btnkm.core.gamma import Gamma
+from btnkm.core.layout import components
 from btnkm.core.levels import LevelFactor
 from btnkm.core.softmax import Softmax, log_sum_exp, pivot
 from btnkm.core.special import polya_gamma
@@ -26,7 +28,7 @@ SMALL = {"n_basis": 8, "max_rank": 6, "n_init": 2, "max_iter": 30, "random_state
 def random_factor(rng, m, rank):
     root = 0.3 * rng.standard_normal((m * rank, m * rank))
     cov = (root @ root.T).reshape(rank, m, rank, m)
-    return Factor(rng.standard_normal((m, rank)), cov, 0.0, np.zeros((rank, m, m)))
+    return Factor(rng.standard_normal((m, rank)), cov, 0.0, components(rank))
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0])
@@ -40,8 +42,8 @@ def test_outputs_are_one_more_input_of_stacked_rows(spread):
     factors = [random_factor(rng, len(m.keep), rank) for m in modes[:2]]
     root = 0.3 * rng.standard_normal((k, rank, rank))
     cov = root @ np.swapaxes(root, 1, 2)
-    factors.append(LevelFactor(rng.standard_normal((k, rank)), cov, 0.0, np.ones((k, rank))))
-    terms = [cp.terms(m, f, spread=spread) for m, f in zip(modes, factors, strict=True)]
+    factors.append(LevelFactor(rng.standard_normal((k, rank)), cov, 0.0, components(rank)))
+    terms = [rows.terms(m, f, spread=spread) for m, f in zip(modes, factors, strict=True)]
     weight, pull = rng.uniform(0.1, 1.0, (n, k)), rng.standard_normal((n, k))
     features = [b.features(c) for b, c in zip(bases, codes, strict=True)]
     stacked = [tuple(np.repeat(part, k, axis=0) for part in pair) for pair in features]
@@ -49,24 +51,24 @@ def test_outputs_are_one_more_input_of_stacked_rows(spread):
     stacked.append((indicator, indicator))
 
     def product(pairs, which):
-        moments = [cp.moments(pairs[d], terms[d]) for d in which]
-        return moments[0] if len(moments) == 1 else cp.multiply(*moments)
+        moments = [rows.moments(pairs[d], terms[d]) for d in which]
+        return moments[0] if len(moments) == 1 else rows.multiply(*moments)
 
     for d, other in ((0, 1), (1, 0)):
-        asks = cp.output_asks(weight, pull, terms[2])
-        found = cp.block_sums(features[d], product(features, [other]), *asks, modes[d], rank)
+        asks = rows.output_asks(weight, pull, terms[2])
+        found = rows.block_sums(features[d], product(features, [other]), *asks, modes[d], rank)
         outside = product(stacked, [other, 2])
         asks = weight.reshape(-1, 1), pull.reshape(-1, 1)
-        expected = cp.block_sums(stacked[d], outside, *asks, modes[d], rank)
+        expected = rows.block_sums(stacked[d], outside, *asks, modes[d], rank)
         for a, b in zip(found, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
-    found = cp.output_sums(product(features, [0, 1]), weight, pull)
-    expected = cp.block_sums(stacked[2], product(stacked, [0, 1]), *asks, modes[2], rank)
+    found = rows.output_sums(product(features, [0, 1]), weight, pull)
+    expected = rows.block_sums(stacked[2], product(stacked, [0, 1]), *asks, modes[2], rank)
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
-    mean, square = cp.contract(product(features, [0, 1]), terms[2])
-    whole = cp.multiply(product(stacked, [0, 1]), cp.moments(stacked[2], terms[2]))
-    expected_mean, expected_square = cp.contract(whole)
+    mean, square = rows.contract(product(features, [0, 1]), components(rank), terms[2])
+    whole = rows.multiply(product(stacked, [0, 1]), rows.moments(stacked[2], terms[2]))
+    expected_mean, expected_square = rows.contract(whole, components(rank))
     np.testing.assert_allclose(mean.ravel(), expected_mean)
     if spread:
         np.testing.assert_allclose(square.ravel(), expected_square)
@@ -107,14 +109,14 @@ def test_weights_and_pulls_are_the_slopes_of_the_softmax_bound(std):
     def value(mean, variance):
         return likelihood.rows(y, s, mean, mean**2 + variance).sums[0]
 
-    rows = likelihood.rows(y, s, mean, mean**2 + variance)
+    found = likelihood.rows(y, s, mean, mean**2 + variance)
     shift, widening = rng.standard_normal((n, k)), rng.random((n, k))
     step = 1e-5
     slope = (value(mean + step * shift, variance) - value(mean - step * shift, variance)) / step / 2
-    assert np.sum((rows.pull - rows.weight * mean) * shift) == pytest.approx(slope, rel=1e-5)
+    assert np.sum((found.pull - found.weight * mean) * shift) == pytest.approx(slope, rel=1e-5)
     ends = [value(mean, variance + sign * step * widening) for sign in (1, -1)]
     slope = (ends[0] - ends[1]) / step / 2
-    assert -0.5 * np.sum(rows.weight * widening) == pytest.approx(slope, rel=1e-5)
+    assert -0.5 * np.sum(found.weight * widening) == pytest.approx(slope, rel=1e-5)
 
 
 def test_offsets_settle_where_the_shares_are():
@@ -222,12 +224,12 @@ def test_what_is_predicted_fits_together(fitted):
 
 def test_what_is_predicted_is_what_draws_of_the_weights_say(fitted):
     model, X, _ = fitted
-    rows, n_draws = X[:40], 3000
+    some, n_draws = X[:40], 3000
     state = model.posterior_[0]
     one = copy.copy(model)
     one.posterior_ = (state,)
     rng = np.random.default_rng(0)
-    (_, features), *_ = one._row_blocks(one._columns_of(rows))
+    (_, features), *_ = one._row_blocks(one._columns_of(some))
     draws = posterior.draw_weights(state, n_draws, rng)
     x = np.array(state.likelihood.offsets) + np.array(
         [
@@ -236,15 +238,15 @@ def test_what_is_predicted_is_what_draws_of_the_weights_say(fitted):
         ]
     )
     p = np.exp(log_softmax(x, axis=2))
-    np.testing.assert_allclose(one.predict_proba(rows), p.mean(axis=0), atol=0.01)
-    _, std = one.decision_function(rows, return_std=True)
+    np.testing.assert_allclose(one.predict_proba(some), p.mean(axis=0), atol=0.01)
+    _, std = one.decision_function(some, return_std=True)
     contrasts = x - x.mean(axis=2, keepdims=True)
     np.testing.assert_allclose(std, contrasts.std(axis=0), rtol=0.1)
-    joint = posterior.predict_joint(posterior.predict_terms(state), features.__getitem__)
-    mean, variance = one._moments(rows)[:, 0]
+    joint = replace(posterior.Predictor.of(state), least=0.0).joint(features.__getitem__)
+    mean, variance = one._moments(some)[:, 0]
     np.testing.assert_allclose(joint.mean, mean)
     np.testing.assert_allclose(joint.own + np.sum(joint.root**2, axis=2), variance, rtol=1e-8)
-    width = np.diff(one.predict_proba_interval(rows, 0.9))[..., 0]
+    width = np.diff(one.predict_proba_interval(some, 0.9))[..., 0]
     drawn = np.diff(np.quantile(p, [0.05, 0.95], axis=0), axis=0)[0]
     assert width.mean() == pytest.approx(drawn.mean(), rel=0.07)
 

@@ -12,6 +12,7 @@ from sklearn.exceptions import DataConversionWarning, NotFittedError
 
 from btnkm import BTNRegressor, Gamma
 from btnkm.bases import Chebyshev
+from btnkm.core.cp import CP
 from btnkm.core.sweeper import Sweeper
 from btnkm.execution.local import make_plan
 
@@ -527,7 +528,8 @@ def test_memory_limit_changes_no_result():
     X, y = draw(3000, seed=4)
     high = model(max_iter=4, max_rank=4).fit(X, y)
     sizes = [(8, 15)] * 3
-    plans = {make_plan(3000, sizes, 4, 1, 1, limit) for limit in (2.0, 0.005, 0.003, 0.001)}
+    footprint = CP().footprint(4, 3)
+    plans = {make_plan(3000, sizes, footprint, 1, 1, k) for k in (2.0, 0.005, 0.003, 0.001)}
     assert len(plans) == 4
     for limit in (0.005, 0.003, 0.001):
         low = model(max_iter=4, max_rank=4, memory_limit=limit).fit(X, y)
@@ -551,7 +553,7 @@ def test_memory_of_leaps_and_many_blocks_stays_below_the_limit(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (6000, 12))
     y = np.sin(3 * X[:, 0]) * X[:, 1] + 0.3 * rng.standard_normal(6000)
-    assert not make_plan(6000, [(20, 39)] * 12, 12, 1, 1, 0.05).stride
+    assert not make_plan(6000, [(20, 39)] * 12, CP().footprint(12, 12), 1, 1, 0.05).stride
     leaps, leap = [], Sweeper.leap
     monkeypatch.setattr(Sweeper, "leap", lambda *args: (leaps.append(1), leap(*args)))
     hungry = model(n_jobs=1, n_basis=20, max_rank=12, max_iter=22, memory_limit=0.05, prune=False)
@@ -571,10 +573,10 @@ def test_memory_limit_changes_no_bit(inputs):
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (900, inputs))
     y = X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(900)
-    limits = {}
+    limits, footprint = {}, CP().footprint(6, inputs, 12)
     for limit in np.geomspace(1.0, 0.001, 400):
         with contextlib.suppress(MemoryError):
-            plan = make_plan(900, [(6, 11)] * inputs, 6, 1, 1, limit, warm_rank=12)
+            plan = make_plan(900, [(6, 11)] * inputs, footprint, 1, 1, limit)
             limits[plan.stride, plan.block_rows] = limit
     rows = max(rows for _, rows in limits)
     assert inputs < 9 or len({stride for stride, _ in limits}) == 3
@@ -596,7 +598,8 @@ def test_many_inputs_and_few_rows_still_find_the_signal():
 
 def test_automatic_starts_give_way_to_the_memory_limit(data):
     X, y = data
-    need = make_plan(len(y), [(8, 15)] * X.shape[1], 5, 2, 1, 1.0).n_bytes
+    footprint = CP().footprint(5, X.shape[1])
+    need = make_plan(len(y), [(8, 15)] * X.shape[1], footprint, 2, 1, 1.0).n_bytes
     with pytest.warns(UserWarning, match=r"memory_limit=.* has room for \d of 8 starts"):
         limited = model(n_init="auto", memory_limit=(need + 1) / 2**30).fit(X, y)
     assert 1 <= len(limited.posterior_) < 8

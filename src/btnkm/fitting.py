@@ -19,8 +19,10 @@ from .core import posterior, schedule
 from .core.cavi import Data
 from .core.levels import LevelMode
 from .core.likelihoods import Likelihood
+from .core.network import Network
 from .core.schedule import Progress, Schedule
 from .core.state import Mode, Priors, State
+from .core.tt import TT
 from .execution import local
 from .execution.helpers import run_with_helpers
 from .execution.starts import Start, limit_blas, run_starts
@@ -32,6 +34,9 @@ WORTH_A_THREAD = 1_000_000
 FEWEST_WARM = 5  # sweeps of the warm phase with components to spare
 ROWS_A_COMPONENT = 20  # at least, for these: with fewer they find what is not there
 ANCHORED_THAW = 10  # sweeps; without them most interactions are lost (docs/experiments.md)
+# of a train: its many weights would make use of anything, and their covariances all at once
+# outweigh the data (docs/experiments.md)
+TRAIN_SMOOTHING, TRAIN_THAW = 1.5, 20
 _INTERPRETER = 50 * 2**20  # bytes of a helper before it has any work
 
 
@@ -47,11 +52,12 @@ class Settings:
     likelihood: Likelihood  # as the warm phase has it
     schedule: Schedule
     smoothness: float
-    max_rank: int
+    network: Network
+    max_rank: Any  # a number, or one for each bond of a train
     n_init: int
     memory_limit: float
     n_jobs: int | None
-    initial_rank: int | None = None  # where the rank begins, if not at max_rank
+    initial_rank: Any = None  # where the rank begins, if not at max_rank
     warm_rank: int = 0  # of the warm phase, if it is above the initial one; at most twice that
     few_rows: float = 4.0
     fewer_starts: bool = False  # whether there may be fewer, where memory is short
@@ -80,19 +86,21 @@ class Work:
     priors: Priors
     likelihood: Likelihood
     schedule: Schedule
-    rank: int  # at the start
-    max_rank: int  # up to which it may grow
+    rank: Any  # at the start
+    max_rank: Any  # up to which it may grow
     warm_rank: int  # see Settings
+    network: Network
     seeds: list[np.random.SeedSequence]
     output: int | None
 
     def run(self, k: int, threads: local.Threads | None = None) -> Iterator[Progress]:
         """Return the sweeps of start k; ``threads`` share its blocks of rows."""
-        chunks = local.share_chunks(self.chunks, len(self.modes), self.stride)
+        chunks = local.share_chunks(self.chunks, len(self.modes), self.stride, self.network)
         rng = np.random.default_rng(self.seeds[k])
 
-        def begin(rank: int) -> State:
+        def begin(rank: Any) -> State:
             return schedule.initial_state(
+                self.network,
                 self.modes,
                 self.grams,
                 rank,
@@ -103,24 +111,27 @@ class Work:
                 self.output,
             )
 
-        def grow(state: State, begun: int) -> tuple[State, int] | None:
-            if begun >= self.max_rank or not self.schedule.drop_components:
+        def grow(state: State, begun: Any) -> tuple[State, int] | None:
+            if np.all(begun >= np.asarray(self.max_rank)) or not self.schedule.drop_components:
                 return None
-            rank = min(2 * state.n_components, self.max_rank)
+            doubled = np.minimum(np.multiply(2, self.network.rank(state)), self.max_rank)
+            rank = doubled.tolist()
             spare = self.spare(rank)
-            return schedule.grown(state, begin(rank + spare)), spare
+            return schedule.grown(state, begin(np.add(rank, spare))), spare
 
         return schedule.run(
             local.LocalExecutor(chunks, threads),
-            begin(self.rank + self.spare(self.rank)),
+            begin(np.add(self.rank, self.spare(self.rank))),
             self.data,
             self.priors,
             replace(self.schedule, spare=self.spare(self.rank)),
             grow,
         )
 
-    def spare(self, rank: int) -> int:
+    def spare(self, rank: Any) -> int:
         """Return with how many components more than ``rank`` the warm phase begins."""
+        if not self.warm_rank:
+            return 0
         return max(min(2 * rank, self.warm_rank) - rank, 0)
 
 
@@ -146,13 +157,15 @@ def plan_starts(
     count: int,
     threads: int,
     per_row: int = 0,
-) -> tuple[int, int, local.Plan]:
+) -> tuple[int, Any, local.Plan]:
     """Return the number of starts, fewer where "auto" and memory say so, the rank, and the plan."""
 
-    def plan(rank: int, count: int) -> local.Plan:
-        warm_rank = min(2 * rank, settings.warm_rank, n // ROWS_A_COMPONENT)
-        limit = settings.memory_limit
-        return local.make_plan(n, sizes, rank, count, threads, limit, per_row, warm_rank)
+    def plan(rank: Any, count: int) -> local.Plan:
+        warm_rank = 0
+        if settings.warm_rank:
+            warm_rank = min(2 * rank, settings.warm_rank, n // ROWS_A_COMPONENT)
+        footprint = settings.network.footprint(rank, len(sizes), warm_rank)
+        return local.make_plan(n, sizes, footprint, count, threads, settings.memory_limit, per_row)
 
     begun = settings.initial_rank or settings.max_rank
     while True:
@@ -163,9 +176,10 @@ def plan_starts(
             if count == 1 or not settings.fewer_starts:
                 raise
             count -= 1
-    for rank in range(settings.max_rank, begun, -1):
+    for most in range(int(np.max(settings.max_rank)), int(np.max(begun)), -1):
         # it grows as far as there is room to keep what the smaller rank has room for
         with suppress(MemoryError):
+            rank = np.minimum(settings.max_rank, most).tolist()
             larger = plan(rank, count)
             if (larger.keep_features, larger.stride) == (first.keep_features, first.stride):
                 return count, rank, larger
@@ -185,7 +199,7 @@ def fit(
     sizes = [size_of(basis) for basis in problem.bases]
     rank = settings.max_rank
     begun = settings.initial_rank or rank
-    small = n * rank * (rank + 1) // 2 < WORTH_A_THREAD
+    small = n * settings.network.footprint(rank, len(sizes)).block < WORTH_A_THREAD
     wanted = count
     # weights, pulls and two moments of f, of every output
     per_row = 0 if settings.likelihood.fixed else 4 * (problem.n_outputs or 1)
@@ -208,7 +222,9 @@ def fit(
     warm_rank = 0
     if how.warm_sweeps >= FEWEST_WARM and len(modes) > 1 and smooth and not anchored:
         warm_rank = min(settings.warm_rank, int(worth / ROWS_A_COMPONENT))
-    if how.warm_sweeps and anchored:
+    if how.warm_sweeps and isinstance(settings.network, TT):
+        how = replace(how, warm_smoothing=TRAIN_SMOOTHING, thaw_sweeps=TRAIN_THAW)
+    elif how.warm_sweeps and anchored:
         how = replace(how, thaw_sweeps=ANCHORED_THAW)
     elif how.warm_sweeps and worth < settings.few_rows * sum(m for m, _ in sizes):
         # a rough start interpolates, and covariances all at once outweigh the data: nothing is
@@ -237,9 +253,10 @@ def fit(
         priors=settings.priors,
         likelihood=settings.likelihood,
         schedule=how,
-        rank=begun,
-        max_rank=rank,
+        rank=settings.network.ranks(begun, modes),
+        max_rank=settings.network.ranks(rank, modes),
         warm_rank=warm_rank,
+        network=settings.network,
         seeds=np.random.SeedSequence(seed).spawn(count),
         output=output,
     )
@@ -303,7 +320,8 @@ def relevance(
         ]
         draws = posterior.draw_weights(state, n_draws, rng)
         for i in range(n_draws):
-            shares.append(posterior.effect_shares([draw[i] for draw in draws], kept))
+            drawn = [draw[i] for draw in draws]
+            shares.append(posterior.effect_shares(state.network, drawn, kept))
     return np.array(shares)
 
 

@@ -12,7 +12,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import checks, fitting
 from ..bases import Basis, Polynomial
 from ..columns import BASES
-from ..core import cp, posterior
+from ..core.cp import CP
+from ..core.layout import components
+from ..core.posterior import Predictor
+from ..core.rows import Moments, Terms, block_sums, moments
 from ..core.special import mean_and_scale
 from ..execution import local
 
@@ -67,7 +70,8 @@ class Baseline(RegressorMixin, BaseEstimator):
         """Return the rows in blocks, of a size that memory decides unless it is given."""
         sizes = [fitting.size_of(basis) for basis in self.bases_]
         limit = float(self.memory_limit)
-        plan = local.make_plan(len(target), sizes, int(self.max_rank), 1, 1, limit)
+        footprint = CP().footprint(int(self.max_rank), len(sizes))
+        plan = local.make_plan(len(target), sizes, footprint, 1, 1, limit)
         if block_rows is not None:
             plan = replace(plan, block_rows=block_rows)
         return local.make_chunks(plan, self.bases_, codes, target, None)
@@ -90,7 +94,7 @@ class Baseline(RegressorMixin, BaseEstimator):
         scaled = (X - self._centre) / self._spread
         return np.asarray(np.clip(scaled, -1.0, 1.0) if self._bounded else scaled)
 
-    def _predict(self, X: Any, terms: list[cp.Terms], return_std: bool) -> Any:
+    def _predict(self, X: Any, terms: list[Terms], return_std: bool) -> Any:
         """Return the mean of y at each row and, if asked, its standard deviation: each (n,)."""
         check_is_fitted(self)
         codes = self._scaled(validate_data(self, X, dtype=np.float64, reset=False)).T
@@ -98,30 +102,31 @@ class Baseline(RegressorMixin, BaseEstimator):
         def features_of(d: int) -> tuple[Any, Any]:
             return self.bases_[d].features(codes[d])
 
+        predictor = Predictor(CP(), terms, components(terms[0].mean.shape[1]))
         if not return_std:
-            mean = posterior.predict_mean(terms, features_of)
+            mean = predictor.mean(features_of)
             return np.asarray(self._y_shift + self._y_scale * mean)
-        mean, variance = posterior.predict_moments(terms, features_of)
+        mean, variance = predictor.moments(features_of)
         model = self._y_scale**2 * variance
         return self._y_shift + self._y_scale * mean, np.sqrt(model + self.noise_std_**2)
 
 
-def outside(chunk: Any, d: int, terms: list[cp.Terms]) -> cp.Moments | None:
+def outside(chunk: Any, d: int, terms: list[Terms]) -> Moments | None:
     """Return the product over all modes but d for one block of rows."""
-    product: cp.Moments | None = chunk.environments.outside(
-        d, lambda k, into: cp.moments(chunk.features(k), terms[k], into)
+    product: Moments | None = chunk.environments.outside(
+        d, lambda k, into: moments(chunk.features(k), terms[k], into)
     )
     return product
 
 
 def sums(
-    executor: local.LocalExecutor, d: int, terms: list[cp.Terms], mode: Any, rank: int
+    executor: local.LocalExecutor, d: int, terms: list[Terms], mode: Any, rank: int
 ) -> tuple[Array, Array]:
-    """Return what an update of mode d needs of all rows: see ``cp.block_sums``."""
+    """Return what an update of mode d needs of all rows: see ``rows.block_sums``."""
 
     def of(chunk: Any) -> tuple[Array, Array]:
         weight, pull = chunk.asks
-        return cp.block_sums(
+        return block_sums(
             chunk.features(d), outside(chunk, d, terms), weight, pull[:, None], mode, rank
         )
 

@@ -9,10 +9,14 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .. import checks
-from ..core import cavi, cp, posterior
+from ..core import cavi
 from ..core.cavi import Block
+from ..core.cp import CP
 from ..core.gamma import Gamma
+from ..core.layout import components
 from ..core.likelihoods import Gaussian
+from ..core.posterior import Predictor
+from ..core.rows import terms as terms_of
 from ..core.state import Factor, Priors, State
 from ..execution.local import LocalExecutor
 from .base import Baseline, sums
@@ -114,7 +118,7 @@ class LiteralBTN(Baseline):
                 executor.each(lambda chunk: chunk.environments.reset())
             if sweep and abs(bounds[-1] - bounds[-2]) <= self.tol * abs(bounds[-2]):
                 break
-        self._terms = posterior.predict_terms(state)
+        self._terms = Predictor.of(state).terms
         self.noise_std_ = self._y_scale * state.likelihood.noise_std
         self.lower_bounds_, self.n_iter_ = np.array(bounds), len(bounds)
         self.rank_, self.ranks_ = state.n_components, ranks
@@ -134,22 +138,23 @@ def _initial(modes: list[Any], rank: int, rng: Any) -> State:
     for mode in modes:
         m = len(mode.keep)
         cov = 0.1 * np.eye(rank * m).reshape(rank, m, rank, m)
-        blocks = np.broadcast_to(10.0 * np.eye(m), (rank, m, m))
         log_det = rank * m * float(np.log(0.1))
-        factors.append(Factor(rng.standard_normal((m, rank)), cov, log_det, blocks))
+        mean = rng.standard_normal((m, rank))
+        factors.append(Factor(mean, cov, log_det, components(rank)))
     basis = tuple(Gamma(np.ones(len(mode.keep)), np.ones(len(mode.keep))) for mode in modes)
     one = Gamma(np.ones(rank), np.ones(rank))
-    return State(tuple(modes), tuple(factors), basis, one, Gaussian(Gamma(1.0, 1.0)))
+    likelihood = Gaussian(Gamma(1.0, 1.0))
+    return State(tuple(modes), tuple(factors), basis, (one,), likelihood, CP())
 
 
 def _sweep(executor: Any, state: State, data: cavi.Data, priors: Priors) -> State:
     """Update all factors, then lambda_M of each mode, lambda_R and tau."""
-    terms = posterior.predict_terms(state)
+    terms = Predictor.of(state).terms
     rank = state.n_components
     for d, mode in enumerate(state.modes):
-        block = Block(mode, *sums(executor, d, terms, mode, rank))
+        block = Block(mode, *sums(executor, d, terms, mode, rank), components(rank))
         state, _ = cavi.update_factor(state, d, block)
-        terms[d] = cp.terms(mode, state.factors[d], spread=1.0)
+        terms[d] = terms_of(mode, state.factors[d], spread=1.0)
         executor.each(lambda chunk, d=d: chunk.environments.changed(d))
     error = block.error(data.square, terms[-1], state.factors[-1])
     for d in range(len(state.modes)):
@@ -169,5 +174,5 @@ def _truncate(state: State) -> State:
     keep = np.flatnonzero(component_shares(state) >= COMPONENT_SHARE)
     if len(keep) in (0, state.n_components):
         return state
-    factors = tuple(factor.take_components(keep) for factor in state.factors)
-    return replace(state, factors=factors, rank=state.rank.take(keep))
+    factors = tuple(factor.take_columns(keep) for factor in state.factors)
+    return replace(state, factors=factors, rank=(state.rank[0].take(keep),))

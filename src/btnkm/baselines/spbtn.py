@@ -8,10 +8,12 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .. import checks
-from ..core import cp
 from ..core.densities import noise_variance
 from ..core.gamma import Gamma
+from ..core.layout import components
 from ..core.likelihoods import WARM_NOISE
+from ..core.rows import Terms
+from ..core.rows import terms as terms_of
 from ..core.state import Factor
 from ..execution import local
 from .base import Baseline, outside
@@ -163,7 +165,7 @@ class SPBTN(Baseline):
         variance = noise_variance(prior.shape + 0.5 * n, prior.rate + 0.5 * error)
         self.noise_std_ = self._y_scale * float(np.sqrt(variance))
         self._terms = [
-            cp.terms(mode, factor, spread=1.0)
+            terms_of(mode, factor, spread=1.0)
             for mode, factor in zip(modes, _factors(parameters, sizes), strict=True)
         ]
         return self
@@ -198,7 +200,7 @@ def slopes_of_bound(
     """
     mean, std = parameters.mean(), parameters.std()
     draw = mean + std * noise
-    terms = [cp.Terms(draw[d, :m], None) for d, m in enumerate(sizes)]
+    terms = [Terms(draw[d, :m], None) for d, m in enumerate(sizes)]
     batch.environments.reset()
     of_draw = np.zeros_like(draw)
     error: Array | None = None
@@ -244,8 +246,7 @@ def _factors(parameters: Parameters, sizes: list[int]) -> list[Factor]:
         rank = mean.shape[1]
         cov = np.diag((std[:m].T ** 2).ravel()).reshape(rank, m, rank, m)
         log_det = 2.0 * float(np.sum(np.log(std[:m])))
-        blocks = np.array([np.diag(1.0 / std[:m, r] ** 2) for r in range(rank)])
-        factors.append(Factor(mean[:m], cov, log_det, blocks))
+        factors.append(Factor(mean[:m], cov, log_det, components(rank)))
     return factors
 
 

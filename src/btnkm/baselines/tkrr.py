@@ -8,9 +8,10 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .. import checks
-from ..core import cp
 from ..core.cavi import Block
+from ..core.layout import components
 from ..core.linalg import solve
+from ..core.rows import Terms
 from ..execution.local import LocalExecutor
 from .base import Baseline, sums
 
@@ -109,7 +110,8 @@ class TKRR(Baseline):
                 factors[last] = _unit(factors[last])
                 terms[last] = _terms(factors[last])
                 _forget(executor, last)
-                block = Block(modes[d], *sums(executor, d, terms, modes[d], rank))
+                of_rows = sums(executor, d, terms, modes[d], rank)
+                block = Block(modes[d], *of_rows, components(rank))
                 factors[d], gain = _solve(block, penalty * _others(factors, d))
                 terms[d] = _terms(factors[d])
                 _forget(executor, d)
@@ -128,8 +130,8 @@ class TKRR(Baseline):
         return np.asarray(self._predict(X, terms, return_std=False))
 
 
-def _terms(weights: Array) -> cp.Terms:
-    return cp.Terms(weights, None)
+def _terms(weights: Array) -> Terms:
+    return Terms(weights, None)
 
 
 def _unit(weights: Array) -> Array:

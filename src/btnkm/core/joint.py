@@ -23,6 +23,7 @@ from scipy.linalg import lapack
 
 from . import cavi
 from .cavi import Block
+from .cp import CP
 from .likelihoods import Gaussian
 from .state import State
 
@@ -41,7 +42,8 @@ def possible(state: State, most: int, n_rows: int) -> bool:
     """
     weights = sum(factor.mean.size for factor in state.factors)
     return (
-        state.output is None
+        isinstance(state.network, CP)
+        and state.output is None
         and not state.anchored
         and isinstance(state.likelihood, Gaussian)
         and len(state.modes) > 1

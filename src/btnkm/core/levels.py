@@ -17,7 +17,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from .cavi import Block
-from .cp import Terms, pairs
+from .layout import Layout, components
+from .rows import Terms
 from .special import LOG_2PI
 
 Array = np.ndarray
@@ -65,32 +66,35 @@ class LevelMode:
         """Return the averages over rows of products of indicators: diagonal."""
         return sp.csr_array(sp.diags_array(psi[: len(self.keep)]))
 
-    def whole(self, weights: Array) -> Array:
-        """Return 1 + u, or the weights themselves without an anchor."""
-        return 1.0 + weights if self.anchored else weights
+    def whole(self, weights: Array, anchor: Array) -> Array:
+        """Return the anchor plus u, or the weights themselves without one."""
+        return anchor + weights if self.anchored else weights
 
-    def squares(self, mean: Array) -> Array:
-        """Return the coefficients of each component's square in psi: (L, R)."""
-        return np.asarray(mean**2)
+    def group_squares(self, second: Array, mean: Array, statistics: Array, groups: Array) -> Array:
+        """Return the sum over rows of the square of what each group of columns adds to f: (G,)."""
+        sums = second[: len(mean)][:, statistics]
+        w = mean[:, groups]
+        return np.asarray(np.einsum("lgc,lgcd,lgd->g", w, sums, w, optimize=True))
 
-    def point(self, mean: Array) -> LevelFactor:
-        """Return weights that are known exactly."""
-        size, rank = mean.shape
-        zeros, infinite = np.broadcast_to(0.0, (size, rank, rank)), np.full((size, rank), np.inf)
-        return LevelFactor(mean, zeros, -np.inf, infinite)
+    def point(self, mean: Array, layout: Layout | None = None) -> LevelFactor:
+        """Return weights that are known exactly; columns are components by default."""
+        size, count = mean.shape
+        zeros = np.broadcast_to(0.0, (size, count, count))
+        return LevelFactor(mean, zeros, -np.inf, layout or components(count))
 
-    def block(self, second: Array, linear: Array) -> LevelBlock:
+    def block(self, second: Array, linear: Array, layout: Layout) -> LevelBlock:
         """Return the conjugate problem, from sums over rows."""
-        return LevelBlock(self, second, linear[self.keep])
+        return LevelBlock(self, second, linear[self.keep], layout)
 
-    def terms(self, factor: LevelFactor, spread: float) -> Terms:
-        """Return what the rows need of q(W): see ``cp.Terms``."""
-        mean = self._with_unseen(self.whole(factor.mean))
-        if not spread:
+    def terms(self, factor: LevelFactor, spread: float, squares: bool) -> Terms:
+        """Return what the rows need of q(W): see ``rows.terms``."""
+        values = self.whole(factor.mean, factor.layout.anchor)
+        mean = self._with_unseen(values)
+        if not spread and not squares:
             return Terms(mean, None)
-        r, s, _ = pairs(mean.shape[1])
-        values = self.whole(factor.mean)
-        second = values[:, r] * values[:, s] + spread * factor.cov[:, r, s]
+        second = factor.layout.average(
+            lambda c, d: values[:, c] * values[:, d] + spread * factor.cov[:, c, d]
+        )
         return Terms(mean, self._with_unseen(second))
 
     def _with_unseen(self, table: Array) -> Array:
@@ -99,61 +103,75 @@ class LevelMode:
 
 @dataclass(frozen=True)
 class LevelFactor:
-    """q(W): independent between levels.
+    """q(W): independent between levels; see ``state.Factor`` for what it stands in for.
 
     Attributes
     ----------
-    mean : ndarray of shape (L, R)
-    cov : ndarray of shape (L, R, R)
+    mean : ndarray of shape (L, C)
+    cov : ndarray of shape (L, C, C)
     log_det : float
         log det of the covariance of all weights.
-    precision : ndarray of shape (L, R)
-        Diagonal of the precision.
+    layout : Layout
     """
 
     mean: Array
     cov: Array
     log_det: float
-    precision: Array
+    layout: Layout
 
     @cached_property
     def variance(self) -> Array:
-        """Var[w]: (L, R)."""
+        """Var[w]: (L, C)."""
         return np.asarray(np.diagonal(self.cov, axis1=1, axis2=2))
 
     @cached_property
     def second(self) -> Array:
-        """E[w^2]: (L, R)."""
+        """E[w^2]: (L, C)."""
         return np.asarray(self.mean**2 + self.variance)
 
-    @property
-    def component_log_dets(self) -> Array:
-        """Log det of each component's block of the precision: (R,)."""
-        return np.asarray(np.sum(np.log(self.precision), axis=0))
+    @cached_property
+    def _precision(self) -> Array:
+        return np.linalg.inv(self.cov)
 
-    def take_components(self, which: Array) -> LevelFactor:
-        """Return the marginal of the components ``which``."""
+    def group_log_dets(self, groups: int) -> Array:
+        """Return the log det of each group's block of the precision: (G,)."""
+        columns = self.layout.groups[groups]
+        blocks = self._precision[:, columns[:, :, None], columns[:, None, :]]  # (L, G, c, c)
+        return np.asarray(np.linalg.slogdet(blocks)[1].sum(axis=0))
+
+    def take_columns(self, which: Array, layout: Layout | None = None) -> LevelFactor:
+        """Return the marginal of the columns ``which``; these are components by default."""
         cov = self.cov[:, which][:, :, which]
-        precision = np.diagonal(np.linalg.inv(cov), axis1=1, axis2=2)
-        return LevelFactor(self.mean[:, which], cov, _log_det(cov), precision)
+        layout = layout or components(len(which))
+        return LevelFactor(self.mean[:, which], cov, _log_det(cov), layout)
 
     def log_density_at_zero(self, which: Array) -> float:
-        """Return the log density of zero for all weights of the components ``which``."""
+        """Return the log density of zero for all weights of the columns ``which``."""
         mean, cov = self.mean[:, which], self.cov[:, which][:, :, which]
         square = np.sum(mean * np.linalg.solve(cov, mean[:, :, None])[:, :, 0])
         return -0.5 * (float(square) + _log_det(cov) + mean.size * LOG_2PI)
 
     def scale(self, factors: Array) -> LevelFactor:
-        """Return q of W with component r multiplied by ``factors[r]`` > 0."""
+        """Return q of W with column c multiplied by ``factors[c]`` > 0."""
         return LevelFactor(
             self.mean * factors,
             self.cov * factors[:, None] * factors,
             self.log_det + 2.0 * len(self.mean) * float(np.sum(np.log(factors))),
-            self.precision / factors**2,
+            self.layout,
         )
 
+    def turn(self, by: Array) -> LevelFactor:
+        """Return q of W times a matrix (C, C)."""
+        log_det = self.log_det + 2.0 * len(self.mean) * float(np.linalg.slogdet(by)[1])
+        return LevelFactor(self.mean @ by, by.T @ self.cov @ by, log_det, self.layout)
+
+    def energies(self, weight: Array) -> Array:
+        """Return sum_l weight_l E[w_lc w_ld]: (C, C)."""
+        spread = np.einsum("lcd,l->cd", self.cov, weight)
+        return np.asarray(self.mean.T @ (weight[:, None] * self.mean) + spread)
+
     def draw(self, n_draws: int, rng: np.random.Generator) -> Array:
-        """Return draws of the weights: (n_draws, L, R)."""
+        """Return draws of the weights: (n_draws, L, C)."""
         values, vectors = np.linalg.eigh(self.cov)
         root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
         noise = rng.standard_normal((n_draws, *self.mean.shape))
@@ -162,27 +180,26 @@ class LevelFactor:
 
 @dataclass(frozen=True)
 class LevelBlock(Block):
-    """The conjugate problem of such a mode; ``second`` is (n_psi, P), ``linear`` (L, R)."""
+    """The conjugate problem of such a mode; ``second`` is (n_psi, S), ``linear`` (L, C)."""
 
     mode: LevelMode  # type: ignore[assignment]
 
     def solve(self, tau: float, prior: Array, *, mean_only: bool) -> tuple[LevelFactor, float]:
         """Return q(W) and no jitter: a prior precision is on every diagonal."""
-        size, rank = prior.shape
-        r, s, _ = pairs(rank)
-        a = np.empty((size, rank, rank))
-        a[:, r, s] = a[:, s, r] = tau * self.second[:size]
+        size, count = prior.shape
+        a = tau * self.second[:size][:, self.layout.statistic]
         b = tau * self.linear
         if self.mode.anchored:
-            b = b - a.sum(axis=2)  # which the anchor explains
-        diagonal = np.arange(rank)
+            b = b - a @ self.layout.anchor  # which the anchor explains
+        diagonal = np.arange(count)
         a[:, diagonal, diagonal] += prior
         if mean_only:
-            return self.mode.point(np.linalg.solve(a, b[:, :, None])[:, :, 0]), 0.0
+            mean = np.linalg.solve(a, b[:, :, None])[:, :, 0]
+            return self.mode.point(mean, self.layout), 0.0
         cov = np.linalg.inv(a)
         cov = 0.5 * (cov + np.swapaxes(cov, 1, 2))
         mean = np.einsum("lij,lj->li", cov, b)
-        return LevelFactor(mean, cov, -_log_det(a), np.diagonal(a, axis1=1, axis2=2)), 0.0
+        return LevelFactor(mean, cov, -_log_det(a), self.layout), 0.0
 
 
 def _log_det(matrices: Array) -> float:

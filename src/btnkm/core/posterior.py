@@ -3,48 +3,111 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from . import cp
+from . import rows
+from .layout import Layout, pairs
+from .network import Network
+from .rows import Terms
 from .state import State
 
 Array = Any
 FeaturesOf = Callable[[int], tuple[Array, Array]]  # mode -> (phi, psi) of the rows asked about
 
 
-def predict_terms(state: State) -> list[cp.Terms]:
-    """Return every mode's terms, to be used for any number of row blocks."""
-    return [
-        cp.terms(mode, factor, spread=1.0)
-        for mode, factor in zip(state.modes, state.factors, strict=True)
-    ]
+@dataclass(frozen=True)
+class Predictor:
+    """What rows need of a posterior, made once and used for any number of row blocks.
 
-
-def least_variance(state: State) -> Array:
-    """Return the variance that f has at least, of each output: that of the level of all rows.
-
-    What all rows have in common is taken out of the targets, or is the offset of a likelihood; q
-    does not know that it is uncertain. Where priors leave nothing of f, that is all there is.
+    Attributes
+    ----------
+    network : Network
+    terms : list of Terms
+        Of every mode.
+    layout : Layout
+        Of what is left to be summed once all inputs have come together.
+    output : int or None
+        The outputs' mode; it is the last.
+    least : float or ndarray of shape (K,)
+        The variance that f has at least, of each output: that of the level of all rows. What all
+        rows have in common is taken out of the targets, or is the offset of a likelihood; q does
+        not know that it is uncertain. Where priors leave nothing of f, that is all there is.
     """
-    return 1.0 / np.asarray(state.information)
 
+    network: Network
+    terms: list[Terms]
+    layout: Layout
+    output: int | None = None
+    least: Array = 0.0
 
-def predict_moments(
-    terms: list[cp.Terms], features_of: FeaturesOf, output: int | None = None, least: Array = 0.0
-) -> tuple[Array, Array]:
-    """Return E[f] and Var[f] of every row (n,), and output (n, K), exact under q.
+    @classmethod
+    def of(cls, state: State) -> Predictor:
+        """Return the predictor of a posterior."""
+        terms = [
+            rows.terms(mode, factor, spread=1.0)
+            for mode, factor in zip(state.modes, state.factors, strict=True)
+        ]
+        least = 1.0 / np.asarray(state.information)
+        return cls(state.network, terms, _last_layout(state), state.output, least)
 
-    The variance is never below ``least``.
-    """
-    mean, second = _contract(terms, features_of, output)
-    assert second is not None
-    xp = array_namespace(mean)
-    # rounding can take a zero variance below zero
-    return mean, xp.maximum(second - mean**2, xp.asarray(least) + xp.zeros_like(mean))
+    @cached_property
+    def of_means(self) -> Predictor:
+        """The predictor of E[f] alone."""
+        return replace(self, terms=[Terms(term.mean, None) for term in self.terms])
+
+    def moments(self, features_of: FeaturesOf) -> tuple[Array, Array]:
+        """Return E[f] and Var[f] of every row (n,), and output (n, K), exact under q."""
+        mean, second = self._contract(features_of)
+        assert second is not None
+        xp = array_namespace(mean)
+        # rounding can take a zero variance below zero
+        return mean, xp.maximum(second - mean**2, xp.asarray(self.least) + xp.zeros_like(mean))
+
+    def mean(self, features_of: FeaturesOf) -> Array:
+        """Return E[f] of every row, at a fraction of the cost of both moments."""
+        return self.of_means._contract(features_of)[0]
+
+    def joint(self, features_of: FeaturesOf) -> Joint:
+        """Return E[f] and Cov[f] of every row and the outputs, exact under q."""
+        assert self.output is not None
+        output = self.terms[self.output]
+        product = rows.expand(self._product(features_of))
+        mean, second = rows.contract(product, self.layout, output)
+        assert product.second is not None
+        assert second is not None
+        rank = product.mean.shape[1]
+        r, s, _ = pairs(rank)
+        covariance = np.empty((len(mean), rank, rank))
+        covariance[:, r, s] = covariance[:, s, r] = product.second - rows.outer(product.mean)
+        values, vectors = np.linalg.eigh(covariance)
+        # the symmetric root: another one could turn from one x to the next
+        stretched = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+        root = output.mean @ (stretched @ np.swapaxes(vectors, 1, 2))
+        variance = np.maximum(second - mean**2, self.least)
+        return Joint(mean, np.maximum(variance - np.sum(root**2, axis=2), 0.0), root)
+
+    def contrasts(self, features_of: FeaturesOf) -> tuple[Array, Array]:
+        """Return mean and variance of f, less its mean over the outputs if it has many."""
+        if self.output is None:
+            return self.moments(features_of)
+        mean, own, root = self.joint(features_of)
+        count = mean.shape[1]
+        shared = np.sum((root - root.mean(axis=1, keepdims=True)) ** 2, axis=2)
+        # Var[e_k - mean(e)] for independent e
+        alone = own * (1.0 - 2.0 / count) + own.mean(axis=1, keepdims=True) / count
+        return mean - mean.mean(axis=1, keepdims=True), shared + alone
+
+    def _product(self, features_of: FeaturesOf) -> rows.Moments:
+        return self.network.product(self.terms[: self.output], features_of)
+
+    def _contract(self, features_of: FeaturesOf) -> tuple[Array, Array | None]:
+        output = None if self.output is None else self.terms[self.output]
+        return rows.contract(self._product(features_of), self.layout, output)
 
 
 class Joint(NamedTuple):
@@ -59,72 +122,11 @@ class Joint(NamedTuple):
     root: Array  # (n, K, R)
 
 
-def predict_joint(terms: list[cp.Terms], features_of: FeaturesOf, least: Array = 0.0) -> Joint:
-    """Return E[f] and Cov[f] of every row, exact under q; the last mode is the outputs'.
-
-    No variance is below ``least``.
-    """
-    *inputs, output = terms
-    product = cp.expand(_product(inputs, features_of))
-    mean, second = cp.contract(product, output)
-    assert product.second is not None
-    assert second is not None
-    rank = product.mean.shape[1]
-    r, s, _ = cp.pairs(rank)
-    covariance = np.empty((len(mean), rank, rank))
-    covariance[:, r, s] = covariance[:, s, r] = product.second - cp.outer(product.mean)
-    values, vectors = np.linalg.eigh(covariance)
-    # the symmetric root: another one could turn from one x to the next
-    stretched = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
-    root = output.mean @ (stretched @ np.swapaxes(vectors, 1, 2))
-    variance = np.maximum(second - mean**2, least)
-    return Joint(mean, np.maximum(variance - np.sum(root**2, axis=2), 0.0), root)
-
-
-def predict_contrasts(
-    terms: list[cp.Terms], features_of: FeaturesOf, output: int | None = None, least: Array = 0.0
-) -> tuple[Array, Array]:
-    """Return mean and variance of f of every row, less its mean over the outputs if it has many."""
-    if output is None:
-        return predict_moments(terms, features_of, None, least)
-    mean, own, root = predict_joint(terms, features_of, least)
-    count = mean.shape[1]
-    shared = np.sum((root - root.mean(axis=1, keepdims=True)) ** 2, axis=2)
-    # Var[e_k - mean(e)] for independent e
-    alone = own * (1.0 - 2.0 / count) + own.mean(axis=1, keepdims=True) / count
-    return mean - mean.mean(axis=1, keepdims=True), shared + alone
-
-
-def predict_mean(
-    terms: list[cp.Terms], features_of: FeaturesOf, output: int | None = None
-) -> Array:
-    """Return E[f] of every row, at a fraction of the cost of both moments."""
-    return _contract([cp.Terms(term.mean, None) for term in terms], features_of, output)[0]
-
-
-def _contract(
-    terms: list[cp.Terms], features_of: FeaturesOf, output: int | None
-) -> tuple[Array, Array | None]:
-    if output is None:
-        return cp.contract(_product(terms, features_of))
-    return cp.contract(_product(terms[:output], features_of), terms[output])
-
-
-def _product(terms: list[cp.Terms], features_of: FeaturesOf) -> cp.Moments:
-    """Return the moments of the product over all modes, never holding more than two of them."""
-    product = cp.moments(features_of(0), terms[0])
-    for d in range(1, len(terms)):
-        combined = cp.multiply(product, cp.moments(features_of(d), terms[d]))
-        assert combined is not None
-        product = cp.rescale(combined) if (d + 1) % cp.RESCALE_EVERY == 0 else combined
-    return product
-
-
 def draw_weights(state: State, n_draws: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return draws of every W^(d) from q, anchors included: arrays of shape (n_draws, M, R)."""
+    """Return draws of every W^(d) from q, anchors included: arrays of shape (n_draws, M, C)."""
     draws = []
     for mode, factor in zip(state.modes, state.factors, strict=True):
-        draws.append(mode.whole(factor.draw(n_draws, rng)))
+        draws.append(mode.whole(factor.draw(n_draws, rng), factor.layout.anchor))
     return draws
 
 
@@ -134,12 +136,21 @@ def evaluate(state: State, weights: list[np.ndarray], features_of: FeaturesOf) -
     for mode, w in zip(state.modes, weights, strict=True):
         full = np.zeros((mode.n_phi, w.shape[1]))
         full[mode.present] = w
-        terms.append(cp.Terms(full, None))
-    return predict_mean(terms, features_of, state.output)
+        terms.append(Terms(full, None))
+    predictor = Predictor(state.network, terms, _last_layout(state), state.output)
+    return predictor.mean(features_of)
+
+
+def _last_layout(state: State) -> Layout:
+    """Return how the columns of a product over all inputs are summed."""
+    last: Layout = state.factors[-1].layout
+    return last if state.output is not None else state.network.product_layout(last)
 
 
 def effect_shares(
-    weights: list[np.ndarray], averages: list[tuple[np.ndarray, np.ndarray]]
+    network: Network,
+    weights: list[np.ndarray],
+    averages: list[tuple[np.ndarray, np.ndarray]],
 ) -> np.ndarray:
     """Return each mode's share of the total effects: zeros if f is constant.
 
@@ -148,7 +159,8 @@ def effect_shares(
 
     Parameters
     ----------
-    weights : list of ndarray of shape (M, R)
+    network : Network
+    weights : list of ndarray of shape (M, C)
     averages : list of (phi_mean, gram)
         Averages over the training rows of phi (M,) and phi phi^T (M, M).
 
@@ -162,9 +174,5 @@ def effect_shares(
         size = max(float(np.max(np.abs(second))), np.finfo(float).tiny)  # cancels in the shares
         seconds.append(second / size)
         spreads.append((second - np.outer(mean, mean)) / size)
-    left = list(accumulate(seconds[:-1], np.multiply, initial=np.ones_like(seconds[0])))
-    right = list(accumulate(seconds[:0:-1], np.multiply, initial=np.ones_like(seconds[0])))[::-1]
-    effects = np.array(
-        [max(float(np.sum(s * a * b)), 0.0) for s, a, b in zip(spreads, left, right, strict=True)]
-    )
-    return effects / max(float(np.sum(effects)), np.finfo(float).tiny)
+    effects = np.maximum(network.effects(seconds, spreads), 0.0)
+    return np.asarray(effects / max(float(np.sum(effects)), np.finfo(float).tiny))

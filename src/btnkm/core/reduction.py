@@ -1,4 +1,4 @@
-"""Dropping functions and components where the bound says so, exactly and before doing it.
+"""Dropping functions, components and bond indices where the bound says so, before doing it.
 
 With the other factors of q held, mode d is a conjugate linear model. Forcing some of its weights to
 zero then changes its best bound by the Savage-Dickey ratio log q(w = 0) - E log p(w = 0), and what
@@ -13,10 +13,11 @@ from dataclasses import replace
 import numpy as np
 
 from .cavi import Block, expected_log_prior, prior_precision
-from .cp import pairs
+from .gamma import Gamma
 from .linalg import inverse_cholesky
+from .network import Family
 from .special import LOG_2PI
-from .state import Factor, Priors, State, log_density_at_zero
+from .state import Priors, State, log_density_at_zero
 
 Array = np.ndarray
 
@@ -27,41 +28,44 @@ def function_gain(state: State, d: int, which: Array, priors: Priors) -> float:
     Exact if q(W^(d)) is at its optimum given the rest of q.
     """
     factor, basis = state.factors[d], state.basis[d].take(which)
-    size = state.n_components * len(which)
+    size = factor.mean.shape[1] * len(which)
     mean = factor.mean[which].T.ravel()
     cov = factor.cov[:, which][:, :, :, which].reshape(size, size)
     gain = log_density_at_zero(mean, cov)
-    gain -= float(np.sum(expected_log_prior(basis, state.rank_of(d), 0.0, priors)))
+    gain -= float(np.sum(expected_log_prior(basis, state.precisions(d), 0.0, priors)))
     if priors.basis is not None:
         gain += float(np.sum(basis.kl(priors.basis_of(state.modes[d].take(which)))))
     return gain
 
 
-def component_gains(state: State, d: int, priors: Priors) -> Array:
-    """Return what the bound gains by the loss of each component, decided in mode d: (R,).
+def group_gains(state: State, d: int, family: Family, priors: Priors) -> Array:
+    """Return what the bound gains by the loss of each group, decided in mode d: (G,).
 
-    Exact if q(W^(d)) is at its optimum; in the other modes the component is integrated out.
+    Exact if q(W^(d)) is at its optimum; in the other modes the group is integrated out.
     """
-    gains: Array = np.sum(np.atleast_2d(state.rank.kl(priors.rank)), axis=0)
-    for k, (factor, basis) in enumerate(zip(state.factors, state.basis, strict=True)):
+    gains = np.zeros(family.size)
+    for vector, entries in family.entries.items():
+        gains += np.sum(state.rank[vector].kl(priors.rank)[entries], axis=1)
+    for k, columns in family.columns.items():
+        factor, basis = state.factors[k], state.basis[k]
+        second: Array | float = factor.second
         if k == d:
-            log_prior = expected_log_prior(basis, state.rank_of(k), 0.0, priors)
-            for r in range(state.n_components):
-                gains[r] += factor.log_density_at_zero(np.array([r]))
+            second = 0.0
+            gains += [factor.log_density_at_zero(group) for group in columns]
         else:
-            log_prior = expected_log_prior(basis, state.rank_of(k), factor.second, priors)
-            size = factor.mean.shape[0]
-            gains -= 0.5 * (size * (1.0 + LOG_2PI) - factor.component_log_dets)
-        gains -= np.sum(log_prior, axis=0)
+            size = factor.mean.shape[0] * columns.shape[1]
+            gains -= 0.5 * size * (1.0 + LOG_2PI)
+            gains += 0.5 * factor.group_log_dets(family.group_set[k])
+        log_prior = expected_log_prior(basis, state.precisions(k), second, priors)
+        gains -= np.sum(np.sum(log_prior, axis=0)[columns], axis=1)
     return gains
 
 
 def function_shares(state: State, d: int, block: Block) -> Array:
     """Return each function's share of the summed mean squares of all functions of mode d: (M,)."""
-    r, s, multiplicity = pairs(state.n_components)
-    mean = state.factors[d].mean
+    mean, layout = state.factors[d].mean, block.layout
     squares = np.diagonal(state.modes[d].gram(block.second), axis1=1, axis2=2).T[-len(mean) :]
-    sizes = np.sum(squares * (mean[:, r] * mean[:, s] * multiplicity), axis=1)
+    sizes = np.sum(squares * (layout.products(mean) * layout.multiplicity), axis=1)
     return np.asarray(sizes / max(float(np.sum(sizes)), np.finfo(float).tiny))
 
 
@@ -71,7 +75,7 @@ def drop_functions(
     """Drop those functions of mode d whose loss raises the bound.
 
     Only functions with at most the given ``share`` of the mode are weighed, as in
-    ``drop_components``; q(W^(d)) is left to be solved anew.
+    ``drop_groups``; q(W^(d)) is left to be solved anew.
     """
     if d == state.output or not state.modes[d].may_lose_functions:
         return None
@@ -97,47 +101,49 @@ def drop_functions(
     basis = state.basis[:d] + (state.basis[d].take(keep),) + state.basis[d + 1 :]
     return (
         replace(state, modes=modes, basis=basis),
-        Block(mode, block.second[: mode.n_psi], block.linear[state.modes[d].places(keep)]),
+        replace(
+            block,
+            mode=mode,
+            second=block.second[: mode.n_psi],
+            linear=block.linear[state.modes[d].places(keep)],
+        ),
     )
 
 
-def component_shares(state: State, d: int, block: Block) -> Array:
-    """Return each component's share of the summed mean squares of all components: (R,)."""
-    r, s, _ = pairs(state.n_components)
-    mean = state.modes[d].whole(state.factors[d].mean)
-    sizes = np.sum(state.modes[d].squares(mean) * block.second[:, r == s], axis=0)
+def group_shares(state: State, d: int, block: Block, family: Family) -> Array:
+    """Return each group's share of the summed mean squares of all groups: (G,)."""
+    columns, layout = family.columns[d], block.layout
+    statistics = layout.statistic[columns[:, :, None], columns[:, None, :]]
+    mean = state.modes[d].whole(state.factors[d].mean, layout.anchor)
+    sizes = state.modes[d].group_squares(block.second, mean, statistics, columns)
     return np.asarray(sizes / max(float(np.sum(sizes)), np.finfo(float).tiny))
 
 
-def drop_components(
+def drop_groups(
     state: State, d: int, block: Block, priors: Priors, share: float
 ) -> tuple[State, Block] | None:
-    """Drop those components whose loss raises the bound, decided in mode d; one always stays.
+    """Drop components, or indices of a bond, whose loss raises the bound, decided in mode d.
 
-    Only components with at most the given ``share`` of f are weighed: first each alone, then the
-    lot together; a lot that would not pay is halved. q(W^(d)) is left to be solved anew. In an
-    anchored mode no component can be zero, and none is dropped.
+    One always stays. Only those with at most the given ``share`` of f are weighed: first each
+    alone, then the lot together; a lot that would not pay is halved. q(W^(d)) is left to be solved
+    anew.
     """
-    if state.modes[d].anchored:
-        return None
-    rank = state.n_components
-    small = component_shares(state, d, block) <= share
-    if not np.any(small):
-        return None
-    gains = np.where(small, component_gains(state, d, priors), -np.inf)
-    order = np.argsort(-gains)[: rank - 1]
-    count = int(np.sum(gains[order] > 0))
-    while count:
-        lost = np.sort(order[:count])
-        kept = np.setdiff1d(np.arange(rank), lost)
-        others = {k: f.take_components(kept) for k, f in enumerate(state.factors) if k != d}
-        if count == 1 or _joint_gain(state, d, lost, others, priors) > 0:
-            break
-        count //= 2
-    else:
-        return None
-    others[d] = state.factors[d].take_components(kept)
-    return _with_components(state, block, kept, tuple(others[k] for k in range(len(others))))
+    for family in state.network.families(state, d):
+        if family.size == 1:
+            continue
+        small = group_shares(state, d, block, family) <= share
+        if not np.any(small):
+            continue
+        gains = np.where(small, group_gains(state, d, family, priors), -np.inf)
+        order = np.argsort(-gains)[: family.size - 1]
+        count = int(np.sum(gains[order] > 0))
+        while count:
+            lost = np.sort(order[:count])
+            smaller, gain = _marginal(state, d, family, lost, priors)
+            if count == 1 or gain > 0:
+                return smaller, _block_of(block, smaller, d, family, lost)
+            count //= 2
+    return None
 
 
 def component_losses(state: State, d: int, block: Block) -> Array:
@@ -160,45 +166,69 @@ def drop_spare(
 ) -> tuple[State, Block] | None:
     """Drop a share of the components beyond ``most``: those whose losses are smallest.
 
-    For the warm phase: the bound has no say, and of the weights only the means are kept.
+    For the warm phase of a CP tensor: the bound has no say, and of the weights only the means are
+    kept.
     """
     count = int(np.ceil(share * (state.n_components - most)))
     if count <= 0:
         return None
-    kept = np.sort(np.argsort(component_losses(state, d, block))[count:])
-    factors = tuple(
-        mode.point(factor.mean[:, kept])
-        for mode, factor in zip(state.modes, state.factors, strict=True)
+    lost = np.sort(np.argsort(component_losses(state, d, block))[:count])
+    (family,) = state.network.families(state, d)
+    smaller = without_groups(state, family, lost)
+    return smaller, _block_of(block, smaller, d, family, lost)
+
+
+def without_groups(state: State, family: Family, lost: Array) -> State:
+    """Return the state without some groups of weights, of which only the means are kept."""
+    kept = np.setdiff1d(np.arange(family.size), lost)
+    factors = list(state.factors)
+    for k, (columns, layout) in state.network.without(state, family, kept).items():
+        factors[k] = state.modes[k].point(factors[k].mean[:, columns], layout)
+    return replace(state, factors=tuple(factors), rank=_rank_without(state, family, lost))
+
+
+def _rank_without(state: State, family: Family, lost: Array) -> tuple[Gamma, ...]:
+    rank = list(state.rank)
+    for vector, entries in family.entries.items():
+        kept = np.setdiff1d(np.arange(len(rank[vector].rate)), entries[lost])
+        rank[vector] = rank[vector].take(kept)
+    return tuple(rank)
+
+
+def _block_of(block: Block, state: State, d: int, family: Family, lost: Array) -> Block:
+    """Return the conjugate problem of what is left of mode d."""
+    columns = np.setdiff1d(np.arange(block.layout.n_columns), family.columns[d][lost])
+    layout = state.factors[d].layout
+    first, second = (columns[part] for part in layout.first)
+    kept = block.layout.statistic[first, second]
+    return replace(
+        block, second=block.second[:, kept], linear=block.linear[:, columns], layout=layout
     )
-    return _with_components(state, block, kept, factors)
 
 
-def _with_components(
-    state: State, block: Block, kept: Array, factors: tuple[Factor, ...]
-) -> tuple[State, Block]:
-    """Return state and block of the components ``kept``, whose weights are ``factors``."""
-    r, s, _ = pairs(state.n_components)
-    kept_pairs = np.isin(r, kept) & np.isin(s, kept)
-    return (
-        replace(state, factors=factors, rank=state.rank.take((..., kept))),
-        replace(block, second=block.second[:, kept_pairs], linear=block.linear[:, kept]),
-    )
+def _marginal(
+    state: State, d: int, family: Family, lost: Array, priors: Priors
+) -> tuple[State, float]:
+    """Return q of what is left without some groups, and the bound's gain by their loss.
 
-
-def _joint_gain(
-    state: State, d: int, lost: Array, others: dict[int, Factor], priors: Priors
-) -> float:
-    """Return the bound's gain by the loss of several components; ``others`` holds what is left."""
-    gain = float(np.sum(state.rank.take((..., lost)).kl(priors.rank)))
-    for k, (factor, basis) in enumerate(zip(state.factors, state.basis, strict=True)):
-        m = factor.mean.shape[0]
+    q(W^(d)) is the marginal, too, and not what is best without them.
+    """
+    kept = np.setdiff1d(np.arange(family.size), lost)
+    gain = 0.0
+    for vector, entries in family.entries.items():
+        gain += float(np.sum(state.rank[vector].kl(priors.rank)[entries[lost]]))
+    factors = list(state.factors)
+    for k, (columns, layout) in state.network.without(state, family, kept).items():
+        factor, away = state.factors[k], family.columns[k][lost].ravel()
+        factors[k] = factor.take_columns(columns, layout)
+        second: Array | float = factor.second[:, away]
         if k == d:
-            second: Array | float = 0.0
-            gain += factor.log_density_at_zero(lost)
+            second = 0.0
+            gain += factor.log_density_at_zero(away)
         else:
-            second = factor.second[:, lost]
-            entropy = m * len(lost) * (1.0 + LOG_2PI) + factor.log_det - others[k].log_det
-            gain -= 0.5 * entropy
-        rank = state.rank_of(k).take(lost)
-        gain -= float(np.sum(expected_log_prior(basis, rank, second, priors)))
-    return gain
+            size = factor.mean.shape[0] * len(away)
+            gain -= 0.5 * (size * (1.0 + LOG_2PI) + factor.log_det - factors[k].log_det)
+        columns_lost = state.precisions(k).take(away)
+        gain -= float(np.sum(expected_log_prior(state.basis[k], columns_lost, second, priors)))
+    rank = _rank_without(state, family, lost)
+    return replace(state, factors=tuple(factors), rank=rank), gain

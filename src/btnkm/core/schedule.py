@@ -29,6 +29,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from . import cavi, joint, reduction
 from .cavi import Data
 from .gamma import Gamma
 from .likelihoods import Curved, Likelihood
+from .network import Network
 from .state import Mode, Priors, State
 from .sweeper import Dropper, Executor, Sweeper
 from .trimming import trim
@@ -68,6 +70,9 @@ class Schedule:
     anchored_power, anchored_precision : float
         Where modes are anchored: the mean square of all that a random component adds to its
         anchors, and the rank precision that the warm phase holds.
+    train_power, train_mixing : float
+        Of a train: the mean square of a random path of cores over that of its constant part, and
+        how large the entries off a core's diagonal are.
     initial_decay : float
         The random part's spread is the prior's to this power: smoother than the prior above 1.
     max_iter, tol : int, float
@@ -92,6 +97,8 @@ class Schedule:
     initial_power: float = 300.0
     anchored_power: float = 1.0
     anchored_precision: float = 5.0
+    train_power: float = 100.0
+    train_mixing: float = 0.3
     initial_decay: float = 1.6
     max_iter: int = 80
     tol: float = 1e-4
@@ -116,7 +123,7 @@ class Progress:
     phase: str
     bound: float
     terms: dict[str, float]
-    rank: int
+    rank: Any  # the number of components, or of every bond's indices
     noise_std: float
     seconds: float
     jitter: float
@@ -132,46 +139,20 @@ class Progress:
 
 
 def initial_state(
+    network: Network,
     modes: tuple[Mode, ...],
     grams: tuple[np.ndarray, ...],
-    rank: int,
+    rank: Any,
     priors: Priors,
     likelihood: Likelihood,
     schedule: Schedule,
     rng: np.random.Generator,
     output: int | None = None,
 ) -> State:
-    """Return random factors: the constant 1 plus a perturbation in every mode, f of size one.
-
-    ``grams`` holds each mode's average of phi phi^T over the rows, (M, M), for the kept functions.
-    Outputs have no constant in common: what they share says nothing of their differences.
-    """
-    anchored = any(mode.anchored for mode in modes)
-    if anchored:
-        size, scale = np.sqrt(schedule.anchored_power / len(modes)), 1.0
-    else:
-        size = np.sqrt(schedule.initial_power ** (1.0 / len(modes)) - 1.0)
-        scale = rank ** (-1.0 / len(modes))
-    factors = []
-    for d, (mode, gram) in enumerate(zip(modes, grams, strict=True)):
-        m = len(mode.keep)
-        if d == output:
-            factors.append(mode.point(rng.standard_normal((m, rank)) * scale / np.sqrt(rank)))
-            continue
-        if anchored and not mode.anchored:  # the amplitudes: of either sign, f of size one
-            factors.append(mode.point(rng.choice([-1.0, 1.0], (m, rank)) / np.sqrt(rank)))
-            continue
-        spread = mode.rate_scale ** (0.5 * schedule.initial_decay)
-        w = rng.standard_normal((m, rank)) * spread[:, None]
-        rms = np.sqrt(np.maximum(np.sum(w * (gram @ w), axis=0), 1e-12))
-        factors.append(mode.point((mode.constant[:, None] + size * w / rms) * scale))
+    """Return where a warm phase begins: random factors, see ``Network.begin``."""
+    factors, precisions = network.begin(modes, grams, rank, schedule, rng, output)
     basis = tuple(_warm_basis(mode, priors.basis_of(mode), schedule) for mode in modes)
-    precision = np.ones(rank)
-    if anchored:
-        held = [schedule.anchored_precision if mode.anchored else 1.0 for mode in modes]
-        precision = np.multiply.outer(held, precision)
-    rank_precision = Gamma(precision, np.ones_like(precision))
-    return State(modes, tuple(factors), basis, rank_precision, likelihood, output)
+    return State(modes, factors, basis, precisions, likelihood, network, output)
 
 
 def _warm_basis(mode: Mode, prior: Gamma, schedule: Schedule) -> Gamma:
@@ -184,16 +165,16 @@ def _warm_basis(mode: Mode, prior: Gamma, schedule: Schedule) -> Gamma:
 
 
 def grown(state: State, fresh: State) -> State:
-    """Return ``fresh`` with the means of ``state`` in the place of its first components."""
-    count = state.n_components
+    """Return ``fresh`` with the means of ``state`` in the place of some of its columns."""
     factors = []
     for mode, drawn, kept, factor in zip(
         fresh.modes, fresh.factors, state.modes, state.factors, strict=True
     ):
+        columns = fresh.network.places(factor.layout, drawn.layout)
         mean = drawn.mean.copy()
-        mean[:, :count] = 0.0
-        mean[np.isin(mode.keep, kept.keep), :count] = factor.mean
-        factors.append(mode.point(mean))
+        mean[:, columns] = 0.0
+        mean[np.ix_(np.isin(mode.keep, kept.keep), columns)] = factor.mean
+        factors.append(mode.point(mean, drawn.layout))
     return replace(fresh, factors=tuple(factors))
 
 
@@ -203,12 +184,12 @@ def run(
     data: Data,
     priors: Priors,
     schedule: Schedule,
-    grow: Callable[[State, int], tuple[State, int] | None] | None = None,
+    grow: Callable[[State, Any], tuple[State, int] | None] | None = None,
 ) -> Iterator[Progress]:
     """Fit one start, yielding after each sweep; the last state yielded is the result.
 
-    Where nearly all components are of use to the end, ``grow``, given the last state and with how
-    many components it began, may return a state of more, and how many of those are to spare, from
+    Where nearly all components are of use to the end, ``grow``, given the last state and the rank
+    it began with, may return a state of more, and how many of those are to spare, from
     which all begins anew.
     """
     begin, after, stage = time.perf_counter(), 0, 0
@@ -220,8 +201,8 @@ def run(
             seconds = time.perf_counter() - begin
             step = replace(step, sweep=after + step.sweep, seconds=seconds, stage=stage)
             yield step
-        begun = state.n_components - schedule.spare
-        if grow is not None and step.rank >= FULL * begun:
+        begun = np.subtract(state.network.rank(state), schedule.spare)
+        if grow is not None and np.sum(step.rank) >= FULL * np.sum(begun):
             assert step.state is not None
             larger, after, stage = grow(step.state, begun), step.sweep, stage + 1
 
@@ -240,7 +221,7 @@ def _ascend(
             phase=phase,
             bound=sum(terms.values()) if terms else np.nan,
             terms=terms,
-            rank=state.n_components,
+            rank=state.network.rank(state),
             noise_std=state.likelihood.noise_std,
             seconds=time.perf_counter() - begin,
             jitter=sweeper.jitter,
@@ -248,12 +229,12 @@ def _ascend(
         )
 
     warm = schedule.warm_sweeps
-    most = state.n_components - schedule.spare
+    most = state.factors[0].mean.shape[1] - schedule.spare
     for sweep in range(warm):
         # the exact phase starts from every mode's covariance; a sweep leaves out its first mode
         mean_only = sweep < warm - 2
         drop: list[Dropper] = []
-        if mean_only and sweep >= warm // 2:
+        if mean_only and schedule.spare and sweep >= warm // 2:
             share = 0.5 if sweep < warm - 3 else 1.0
             drop.append(partial(reduction.drop_spare, most=most, share=share))
         sweeper.sweep(mean_only=mean_only, drop=drop)
@@ -300,7 +281,10 @@ def _ascend(
         if step.converged:
             break
         previous = replace(step, state=None)
-        if place % 2 and sweep + 1 < schedule.max_iter and not state.anchored:
+        free = not state.anchored or state.network.turns
+        # a leap goes on in the direction of the last sweeps, which must not be turned before
+        about_to_leap = place == CYCLE - 1 and since is not None and state.network.turns
+        if place % 2 and sweep + 1 < schedule.max_iter and free and not about_to_leap:
             sweeper.rebalance()
         if place == CYCLE - 1 and since is not None and sweep + 2 < schedule.max_iter:
             ground = progress(step.sweep, "exact")
@@ -338,7 +322,7 @@ def _ascend(
 def _droppers(priors: Priors, schedule: Schedule) -> list[Dropper]:
     chosen = []
     if schedule.drop_components:
-        chosen.append(reduction.drop_components)
+        chosen.append(reduction.drop_groups)
     if schedule.drop_functions:
         chosen.append(reduction.drop_functions)
     return [partial(drop, priors=priors, share=schedule.negligible) for drop in chosen]

@@ -1,19 +1,21 @@
 """What the engine knows: the variational posterior q and the model it belongs to.
 
-Everything here is frozen; an update returns a new object. Covariances are (R, M, R, M) arrays, the
-vec order (component outer, function inner, as vec(W) of an M x R matrix) lives in ``Factor`` alone.
+Everything here is frozen; an update returns a new object. Covariances are (C, M, C, M) arrays, the
+vec order (column outer, function inner, as vec(W) of an M x C matrix) lives in ``Factor`` alone.
+Columns are components, or pairs of bond indices: see layout.py.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from .gamma import Gamma
+from .layout import Layout, components
 from .likelihoods import Likelihood
 from .linalg import inverse_cholesky, solve, square_root
 from .special import LOG_2PI
@@ -38,7 +40,8 @@ class Mode:
     constant : ndarray of shape (M,)
         Coefficients of the function 1.
     anchored : bool
-        Whether function 0 of the basis, never among the kept, has the weight 1 in all components.
+        Whether the weights of function 0 of the basis, never among the kept, are known: the
+        layout's anchor, which is 1 in all components.
     """
 
     keep: Array
@@ -95,24 +98,33 @@ class Mode:
             return (flat @ self.table).T
         return np.asarray(self._table_t @ np.ascontiguousarray(flat.T))
 
-    def squares(self, mean: Array) -> Array:
-        """Return the coefficients of each component's square in psi: (K, R)."""
-        return self.adjoint(mean.T[:, :, None] * mean.T[:, None, :])
+    def group_squares(self, second: Array, mean: Array, statistics: Array, groups: Array) -> Array:
+        """Return the sum over rows of the square of what each group of columns adds to f: (G,).
+
+        ``second`` are the sums (K, S) around the mode, ``statistics`` those of each two columns of
+        a group, (G, c, c), and ``mean`` are weights of the functions present.
+        """
+        grams = self.gram(second[:, statistics.ravel()])
+        m = grams.shape[-1]
+        count, size = groups.shape
+        grams = grams.reshape(count, size, size, m, m)
+        w = mean.T[groups]
+        return np.asarray(np.einsum("gci,gcdij,gdj->g", w, grams, w, optimize=True))
 
     def average_gram(self, psi: Array) -> Array:
         """Return the average of phi phi^T over rows from that of psi: (K,) -> (M, M)."""
         return np.asarray(self.gram(psi[:, None])[0])
 
-    def point(self, mean: Array) -> Factor:
-        """Return weights (M, R) that are known exactly."""
-        return Factor.point(mean)
+    def point(self, mean: Array, layout: Layout | None = None) -> Factor:
+        """Return weights (M, C) that are known exactly; columns are components by default."""
+        return Factor.point(mean, layout)
 
-    def whole(self, weights: Array) -> Array:
-        """Return the weights of the functions present from those of the kept ones: (..., M, R)."""
+    def whole(self, weights: Array, anchor: Array) -> Array:
+        """Return the weights of the functions present from those of the kept ones: (..., M, C)."""
         if not self.anchored:
             return weights
-        ones = np.ones((*weights.shape[:-2], 1, weights.shape[-1]))
-        return np.concatenate([ones, weights], axis=-2)
+        first = np.broadcast_to(anchor, (*weights.shape[:-2], 1, weights.shape[-1]))
+        return np.concatenate([first, weights], axis=-2)
 
     def places(self, which: Array) -> Array:
         """Return where functions, by position among the kept, stand among those present."""
@@ -134,89 +146,119 @@ class Factor:
 
     Attributes
     ----------
-    mean : ndarray of shape (M, R)
-    cov : ndarray of shape (R, M, R, M)
+    mean : ndarray of shape (M, C)
+    cov : ndarray of shape (C, M, C, M)
     log_det : float
         log det of the covariance.
-    precision_blocks : ndarray of shape (R, M, M)
-        Each component's diagonal block of the precision, lower triangle: the inverse of the
-        covariance that is left once all other components are known.
+    layout : Layout
+    precision_blocks : tuple of ndarray of shape (G, c M, c M), or None
+        For each set of groups of the layout each group's diagonal block of the precision, lower
+        triangle: the inverse of the covariance that is left once all other columns are known. None
+        if they are yet to be made.
     """
 
     mean: Array
     cov: Array
     log_det: float
-    precision_blocks: Array
+    layout: Layout
+    precision_blocks: tuple[Array, ...] | None = None
 
     @classmethod
-    def solve(cls, precision: Array, linear: Array) -> tuple[Factor, float]:
-        """Return N(A^-1 b, A^-1) and the jitter used: A is (R, M, R, M), b is (M, R)."""
-        m, r = linear.shape
-        inverse, log_det, jitter = inverse_cholesky(precision.reshape(r * m, r * m))
-        mean = (inverse.T @ (inverse @ linear.T.ravel())).reshape(r, m).T
-        cov = (inverse.T @ inverse).reshape(r, m, r, m)
-        return cls(mean, cov, -log_det, _diagonal_blocks(precision)), jitter
+    def solve(
+        cls, precision: Array, linear: Array, layout: Layout | None = None
+    ) -> tuple[Factor, float]:
+        """Return N(A^-1 b, A^-1) and the jitter used: A is (C, M, C, M), b is (M, C)."""
+        m, c = linear.shape
+        layout = layout or components(c)
+        inverse, log_det, jitter = inverse_cholesky(precision.reshape(c * m, c * m))
+        mean = (inverse.T @ (inverse @ linear.T.ravel())).reshape(c, m).T
+        cov = (inverse.T @ inverse).reshape(c, m, c, m)
+        return cls(mean, cov, -log_det, layout, _diagonal_blocks(precision, layout)), jitter
 
     @classmethod
-    def solve_mean(cls, precision: Array, linear: Array) -> tuple[Factor, float]:
+    def solve_mean(
+        cls, precision: Array, linear: Array, layout: Layout | None = None
+    ) -> tuple[Factor, float]:
         """Return the mean alone (no covariance: zeros), for sweeps that need nothing else."""
-        m, r = linear.shape
-        mean, jitter = solve(precision.reshape(r * m, r * m), linear.T.ravel())
-        return cls.point(mean.reshape(r, m).T), jitter
+        m, c = linear.shape
+        mean, jitter = solve(precision.reshape(c * m, c * m), linear.T.ravel())
+        return cls.point(mean.reshape(c, m).T, layout), jitter
 
     @classmethod
-    def point(cls, mean: Array) -> Factor:
+    def point(cls, mean: Array, layout: Layout | None = None) -> Factor:
         """Return a factor that is known exactly; its covariance is a read-only block of zeros."""
-        m, r = mean.shape
-        blocks = np.broadcast_to(np.inf, (r, m, m))
-        return cls(mean, np.broadcast_to(0.0, (r, m, r, m)), -np.inf, blocks)
+        m, c = mean.shape
+        return cls(mean, np.broadcast_to(0.0, (c, m, c, m)), -np.inf, layout or components(c))
 
     @cached_property
     def second(self) -> Array:
-        """E[w_mr ** 2]: (M, R)."""
+        """E[w_mc ** 2]: (M, C)."""
         return np.asarray(self.mean**2 + self.variance)
 
     @cached_property
     def variance(self) -> Array:
-        """Var[w_mr]: (M, R)."""
-        m, r = self.mean.shape
-        return np.diagonal(self.cov.reshape(r * m, r * m)).reshape(r, m).T
+        """Var[w_mc]: (M, C)."""
+        m, c = self.mean.shape
+        return np.diagonal(self.cov.reshape(c * m, c * m)).reshape(c, m).T
 
     @cached_property
-    def component_log_dets(self) -> Array:
-        """Log det of each component's block of the precision: (R,)."""
-        return np.array([inverse_cholesky(block)[1] for block in self.precision_blocks])
+    def _group_log_dets(self) -> tuple[Array, ...]:
+        blocks = self.precision_blocks
+        if blocks is None:
+            blocks = _diagonal_blocks(_inverse(self.cov), self.layout)
+        return tuple(np.array([inverse_cholesky(b)[1] for b in part]) for part in blocks)
 
-    def take_components(self, which: Array) -> Factor:
-        """Return the marginal of the components ``which``."""
+    def group_log_dets(self, groups: int) -> Array:
+        """Return the log det of each group's block of the precision: (G,)."""
+        return self._group_log_dets[groups]
+
+    def take_columns(self, which: Array, layout: Layout | None = None) -> Factor:
+        """Return the marginal of the columns ``which``; these are components by default."""
         cov = self.cov[which][:, :, which]
-        r, m = cov.shape[:2]
-        inverse, log_det, _ = inverse_cholesky(cov.reshape(r * m, r * m))
-        precision = (inverse.T @ inverse).reshape(r, m, r, m)
-        return Factor(self.mean[:, which], cov, log_det, _diagonal_blocks(precision))
+        c, m = cov.shape[:2]
+        inverse, log_det, _ = inverse_cholesky(cov.reshape(c * m, c * m))
+        layout = layout or components(c)
+        blocks = _diagonal_blocks((inverse.T @ inverse).reshape(c, m, c, m), layout)
+        return Factor(self.mean[:, which], cov, log_det, layout, blocks)
 
     def log_density_at_zero(self, which: Array) -> float:
-        """Return the log density of zero for all weights of the components ``which``."""
+        """Return the log density of zero for all weights of the columns ``which``."""
         mean = self.mean[:, which].T.ravel()
         return log_density_at_zero(mean, self.cov[which][:, :, which].reshape(mean.size, -1))
 
     def draw(self, n_draws: int, rng: np.random.Generator) -> Array:
-        """Return draws of W: (n_draws, M, R)."""
-        m, r = self.mean.shape
-        root = square_root(self.cov.reshape(r * m, r * m))
-        noise = (rng.standard_normal((n_draws, r * m)) @ root.T).reshape(n_draws, r, m)
+        """Return draws of W: (n_draws, M, C)."""
+        m, c = self.mean.shape
+        root = square_root(self.cov.reshape(c * m, c * m))
+        noise = (rng.standard_normal((n_draws, c * m)) @ root.T).reshape(n_draws, c, m)
         return np.asarray(self.mean + np.swapaxes(noise, 1, 2))
 
     def scale(self, factors: Array) -> Factor:
-        """Return q of W with component r multiplied by ``factors[r]`` > 0."""
+        """Return q of W with column c multiplied by ``factors[c]`` > 0; columns are components."""
         m = self.mean.shape[0]
-        log_factors = np.log(factors)
+        blocks = self.precision_blocks
+        if blocks is not None:
+            blocks = (blocks[0] / (factors**2)[:, None, None],)
         return Factor(
             self.mean * factors,
             self.cov * factors[:, None, None, None] * factors[:, None],
-            self.log_det + 2.0 * m * float(np.sum(log_factors)),
-            self.precision_blocks / (factors**2)[:, None, None],
+            self.log_det + 2.0 * m * float(np.sum(np.log(factors))),
+            self.layout,
+            blocks,
         )
+
+    def turn(self, by: Array) -> Factor:
+        """Return q of W times a matrix (C, C)."""
+        m, c = self.mean.shape
+        half = (by.T @ self.cov.reshape(c, m * c * m)).reshape(c * m, c, m)
+        cov = (by.T @ half).reshape(c, m, c, m)
+        log_det = self.log_det + 2.0 * m * float(np.linalg.slogdet(by)[1])
+        return Factor(self.mean @ by, cov, log_det, self.layout)
+
+    def energies(self, weight: Array) -> Array:
+        """Return sum_m weight_m E[w_mc w_md]: (C, C)."""
+        spread = np.einsum("cmdm,m->cd", self.cov, weight)
+        return np.asarray(self.mean.T @ (weight[:, None] * self.mean) + spread)
 
 
 def log_density_at_zero(mean: Array, cov: Array) -> float:
@@ -226,9 +268,21 @@ def log_density_at_zero(mean: Array, cov: Array) -> float:
     return -0.5 * (float(white @ white) + log_det + len(mean) * LOG_2PI)
 
 
-def _diagonal_blocks(precision: Array) -> Array:
-    index = np.arange(precision.shape[0])
-    return np.asarray(precision[index, :, index, :])
+def _inverse(matrix: Array) -> Array:
+    c, m = matrix.shape[:2]
+    inverse, _, _ = inverse_cholesky(matrix.reshape(c * m, c * m))
+    return np.asarray((inverse.T @ inverse).reshape(c, m, c, m))
+
+
+def _diagonal_blocks(precision: Array, layout: Layout) -> tuple[Array, ...]:
+    """Return the blocks of each group of columns, for each set of groups: (G, c M, c M)."""
+    m = precision.shape[1]
+    blocks = []
+    for groups in layout.groups:
+        part = precision[groups[:, :, None], :, groups[:, None, :], :]  # (G, c, c, M, M)
+        size = groups.shape[1] * m
+        blocks.append(part.swapaxes(2, 3).reshape(len(groups), size, size))
+    return tuple(blocks)
 
 
 @dataclass(frozen=True)
@@ -253,6 +307,17 @@ class Priors:
         return np.asarray(np.log(basis.mean) if self.basis is None else basis.log_mean)
 
 
+class Precisions(NamedTuple):
+    """Moments of the precisions of a mode's columns: (C,) each."""
+
+    mean: Array
+    log_mean: Array
+
+    def take(self, which: Array) -> Precisions:
+        """Return those of some columns."""
+        return Precisions(self.mean[which], self.log_mean[which])
+
+
 @dataclass(frozen=True)
 class State:
     """The posterior q(W^(1)) ... q(W^(D)) q(lambda_M) q(lambda_R), its likelihood and its model.
@@ -263,10 +328,11 @@ class State:
     factors : tuple of Factor
     basis : tuple of Gamma
         q(lambda_M) of each mode, parameters of shape (M,).
-    rank : Gamma
-        q(lambda_R), parameters of shape (R,); of shape (D, R) if each mode has its own.
+    rank : tuple of Gamma
+        q(lambda_R): one vector (R,), or as many as ``network.sides`` needs.
     likelihood : Likelihood
         With what is known of its own parameters, such as q(tau).
+    network : Network
     output : int or None
         The mode that stands for the outputs where f has many, one function each; the last.
     information : float or ndarray of shape (K,)
@@ -277,32 +343,28 @@ class State:
     modes: tuple[Mode, ...]
     factors: tuple[Factor, ...]
     basis: tuple[Gamma, ...]
-    rank: Gamma
+    rank: tuple[Gamma, ...]
     likelihood: Likelihood
+    network: Any
     output: int | None = None
     information: Any = np.inf
 
     @property
     def n_components(self) -> int:
-        """The number of components, R."""
+        """The number of components of a CP tensor, R."""
         return int(self.factors[0].mean.shape[1])
 
     @property
     def anchored(self) -> bool:
-        """Whether scales are fixed by anchors; every mode then has rank precisions of its own."""
+        """Whether scales are fixed by anchors in some mode."""
         return any(mode.anchored for mode in self.modes)
 
-    def rank_of(self, d: int) -> Gamma:
-        """Return q(lambda_R) as mode d has it: parameters of shape (R,)."""
-        return self.rank.take(d) if np.ndim(self.rank.rate) == 2 else self.rank
-
-    @cached_property
-    def stacked_basis(self) -> Gamma:
-        """q(lambda_M) of all modes, end to end: parameters of shape (sum M,)."""
-        shapes = [b.shape + np.zeros_like(b.rate) for b in self.basis]
-        return Gamma(np.concatenate(shapes), np.concatenate([b.rate for b in self.basis]))
-
-    @cached_property
-    def stacked_second(self) -> Array:
-        """E[w_mr ** 2] of all modes, one above the other: (sum M, R)."""
-        return np.concatenate([factor.second for factor in self.factors])
+    def precisions(self, d: int, but: int | None = None) -> Precisions:
+        """Return what is known of the precisions of mode d's columns, but for one vector's part."""
+        size = self.factors[d].mean.shape[1]
+        mean, log_mean = np.ones(size), np.zeros(size)
+        for vector, entries in self.network.sides(self, d):
+            if vector != but:
+                gamma = self.rank[vector]
+                mean, log_mean = mean * gamma.mean[entries], log_mean + gamma.log_mean[entries]
+        return Precisions(mean, log_mean)

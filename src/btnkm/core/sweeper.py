@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 from array_api_compat import array_namespace
 
-from . import cavi, cp, joint
+from . import cavi, joint, rows
 from .cavi import Block, Data
+from .environments import Environments, MomentsOf
 from .levels import LevelMode
 from .likelihoods import Curved, Likelihood
 from .state import Priors, State
@@ -49,15 +50,24 @@ class Sweeper:
 
     def refresh(self) -> None:
         """Make every mode's terms anew and forget the environments."""
-        pairs = zip(self.state.modes, self.state.factors, strict=True)
-        self.terms = [cp.terms(mode, factor, spread=self.spread) for mode, factor in pairs]
+        self.terms = [self._terms(d) for d in range(len(self.state.modes))]
         self.executor.each(lambda chunk: chunk.environments.reset())
 
     def rebalance(self) -> None:
-        """Move scales between modes; terms follow without a new look at covariances."""
-        self.state, scales = cavi.rebalance(self.state)
+        """Move scales between modes, or turn their axes; f is what it was."""
+        self.state, scales = self.state.network.rebalance(self.state, self.priors)
+        if scales is None:
+            self.refresh()
+            return
+        # terms follow without a new look at covariances
         self.terms = [term.scale(c) for term, c in zip(self.terms, scales, strict=True)]
         self.executor.each(lambda chunk: chunk.environments.reset())
+
+    def _terms(self, d: int) -> rows.Terms:
+        """Return what the rows need of mode d, as much of its covariance as comes in."""
+        state = self.state
+        squares = state.output is not None and state.network.carries_asks
+        return rows.terms(state.modes[d], state.factors[d], spread=self.spread, squares=squares)
 
     def leap(self, since: State, stretch: float) -> None:
         """Move every mean on by ``stretch`` times its change since then; covariances stay."""
@@ -132,7 +142,7 @@ class Sweeper:
 
     def step(self, d: int, *, mean_only: bool = False, drop: Sequence[Dropper] = ()) -> None:
         """Update mode d and, in the exact phase, the precisions that hang on it."""
-        rank = self.state.n_components
+        before = self.state
         block = self._sums(d)
         self._solve(d, block, mean_only=mean_only)
         for dropper in drop:  # each needs mode d solved, and leaves it to be solved anew
@@ -141,7 +151,7 @@ class Sweeper:
                 self.state, block = smaller
                 self._solve(d, block, mean_only=mean_only)
         factor = self.state.factors[d]
-        term = cp.terms(self.state.modes[d], factor, spread=self.spread)
+        term = self._terms(d)
         if self.spread:
             state = self.state
             if state.likelihood.fixed:  # the sums at hand have the error in them
@@ -149,13 +159,14 @@ class Sweeper:
                 state = cavi.update_likelihood(state, (error,), self.data, self.priors)
             state = cavi.update_basis(state, d, self.priors)
             self.state = cavi.update_rank(state, d, self.priors)
-        if self.state.n_components == rank:
+        pairs = zip(before.factors, self.state.factors, strict=True)
+        if all(old.mean.shape[1] == new.mean.shape[1] for old, new in pairs):
             self._changed(d, term)
         else:
             self.refresh()
         self.last = d
 
-    def _changed(self, d: int, term: cp.Terms) -> None:
+    def _changed(self, d: int, term: rows.Terms) -> None:
         self.terms[d] = term
         self.executor.each(lambda chunk: chunk.environments.changed(d))
 
@@ -207,12 +218,11 @@ class Sweeper:
 
             def ask(chunk: Any, d: int = d) -> None:
                 chunk.f = self._moments_of_f(chunk, d)
-                chunk.asks = moved.expected(chunk.y, chunk.weight, *chunk.f)
+                self._give(chunk, moved.expected(chunk.y, chunk.weight, *chunk.f))
 
             self.executor.each(ask)  # for every mode: a bound would allow for steps, this does not
             self._solve(d, self._sums(d))
-            factor = self.state.factors[d]
-            self._changed(d, cp.terms(self.state.modes[d], factor, spread=self.spread))
+            self._changed(d, self._terms(d))
             self.last = d
 
     def information(self) -> Array:
@@ -224,31 +234,51 @@ class Sweeper:
 
     def _moments_of_f(self, chunk: Any, d: int) -> tuple[Array, Array]:
         """Return E[f] and E[f^2] of a block of rows, with the environments of mode d."""
-        output = self.state.output
-        here = None if d == output else cp.moments(chunk.features(d), self.terms[d])
-        product = cp.multiply(self._outside(chunk, d), here)
+        output, network = self.state.output, self.state.network
+        layout = self.state.factors[d if output is None else output].layout
+        if output is not None and network.carries_asks:
+            product = chunk.environments.before(output, self._moments_in(chunk))
+        else:
+            here = None if d == output else rows.moments(chunk.features(d), self.terms[d])
+            product = rows.multiply(self._outside(chunk, d), here)
         assert product is not None
-        mean, square = cp.contract(product, None if output is None else self.terms[output])
-        return mean, mean * mean if square is None else square
+        term = None if output is None else self.terms[output]
+        mean, square = rows.contract(product, layout, term)
+        return mean, mean * mean if square is None or not self.spread else square
 
     def _ask(self, chunk: Any, likelihood: Likelihood) -> tuple[Array, ...]:
         """Give a block of rows the weights and pulls of this likelihood; return its sums."""
         mean, square = chunk.f
-        rows = likelihood.rows(chunk.y, chunk.weight, mean, square)
-        chunk.asks = rows.weight, rows.pull
+        asks = likelihood.rows(chunk.y, chunk.weight, mean, square)
+        self._give(chunk, (asks.weight, asks.pull))
         if not self.spread:
-            chunk.asks = likelihood.newton(chunk.y, chunk.weight, mean)
-        return rows.sums
+            self._give(chunk, likelihood.newton(chunk.y, chunk.weight, mean))
+        return asks.sums
 
-    def _outside(self, chunk: Any, d: int) -> cp.Moments | None:
-        environments: cp.Environments = chunk.environments
+    def _give(self, chunk: Any, asks: tuple[Array, Array]) -> None:
+        """Let a block of rows ask for something else from now on."""
+        chunk.asks = asks
+        if self.state.output is not None and self.state.network.carries_asks:
+            chunk.environments.changed(self.state.output)
 
-        def moments_of(k: int, into: cp.Moments | None) -> cp.Moments | None:
-            if k == self.state.output:
+    def _outside(self, chunk: Any, d: int) -> rows.Moments | None:
+        environments: Environments = chunk.environments
+        return environments.outside(d, self._moments_in(chunk))
+
+    def _moments_in(self, chunk: Any) -> MomentsOf:
+        """Return what gives the moments of each mode in a block of rows."""
+        output, network = self.state.output, self.state.network
+
+        def moments_of(k: int, into: Any) -> rows.Moments | None:
+            if k != output:
+                return rows.moments(chunk.features(k), self.terms[k], into)
+            if not network.carries_asks:
                 return None
-            return cp.moments(chunk.features(k), self.terms[k], into)
+            weight, pull = chunk.asks
+            weight, pull = rows.output_asks(weight, pull, self.terms[k])
+            return rows.Moments(pull, weight, None)
 
-        return environments.outside(d, moments_of)
+        return moments_of
 
     def _error_and_value(self) -> tuple[float, float]:
         """Return E||y - f||^2 and the part of the bound that hangs on the means.
@@ -268,6 +298,7 @@ class Sweeper:
     def _joint_system(self) -> tuple[Array, Array]:
         """Return curvature and gradient of the bound in the means of all modes."""
         modes, rank = self.state.modes, self.state.n_components
+        layout = self.state.factors[0].layout
 
         def sums(chunk: Any) -> tuple[Array, ...]:
             weight, pull = chunk.asks
@@ -277,7 +308,7 @@ class Sweeper:
             for d, mode in enumerate(modes):
                 features, outside = chunk.features(d), self._outside(chunk, d)
                 assert outside is not None
-                blocks += cp.block_sums(features, outside, weight, pull, mode, rank)
+                blocks += rows.block_sums(features, outside, weight, pull, mode, rank)
                 parts.append(joint.derivatives(features[0], mode.keep, outside.mean))
             xp = array_namespace(pull)
             j = xp.concat(parts, axis=1)
@@ -286,13 +317,13 @@ class Sweeper:
 
         gram, *rest = (np.asarray(part) for part in self.executor.sum(sums))
         blocks = [
-            Block(mode, second, linear[mode.present])
+            Block(mode, second, linear[mode.present], layout)
             for mode, second, linear in zip(modes, rest[::2], rest[1::2], strict=True)
         ]
         return joint.system(self.state, blocks, gram)
 
     def _sums(self, d: int) -> Block:
-        mode, rank, output = self.state.modes[d], self.state.n_components, self.state.output
+        mode, output, layout = self.state.modes[d], self.state.output, self.state.factors[d].layout
 
         def sums(chunk: Any) -> tuple[Array, Array]:
             outside = self._outside(chunk, d)
@@ -301,15 +332,18 @@ class Sweeper:
                 weight, pull = None if weight is None else weight[:, None], pull[:, None]
             elif d == output:
                 assert outside is not None
-                return cp.output_sums(outside, weight, pull)
+                return rows.output_sums(outside, weight, pull)
+            elif self.state.network.carries_asks:
+                weight = pull = None
             else:
-                weight, pull = cp.output_asks(weight, pull, self.terms[output])
-            return cp.block_sums(chunk.features(d), outside, weight, pull, mode, rank)
+                weight, pull = rows.output_asks(weight, pull, self.terms[output])
+            size = layout.n_columns
+            return rows.block_sums(chunk.features(d), outside, weight, pull, mode, size)
 
         second, linear = (np.asarray(part) for part in self.executor.sum(sums))
         if isinstance(mode, LevelMode):
-            return mode.block(second, linear)
-        return Block(mode, second, linear[mode.present])
+            return mode.block(second, linear, layout)
+        return Block(mode, second, linear[mode.present], layout)
 
     def _solve(self, d: int, block: Block, *, mean_only: bool = False) -> None:
         self.state, jitter = cavi.update_factor(self.state, d, block, mean_only=mean_only)

@@ -10,11 +10,11 @@ and the loss is accepted if the bound is higher and f explains the targets as we
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from .likelihoods import Gaussian
+from .reduction import without_groups
 from .state import State
 from .sweeper import Dropper, Sweeper
 
@@ -71,12 +71,8 @@ def _replaced(sweeper: Sweeper, r: int) -> bool:
     """
     state = sweeper.state
     most = ERROR * _error(state)
-    kept = np.delete(np.arange(state.n_components), r)
-    factors = tuple(
-        mode.point(factor.mean[:, kept])
-        for mode, factor in zip(state.modes, state.factors, strict=True)
-    )
-    sweeper.restore(replace(state, factors=factors, rank=state.rank.take((..., kept))))
+    (family,) = state.network.families(state, 0)
+    sweeper.restore(without_groups(state, family, np.array([r])))
     if sweeper.ascend(STEPS, goal=most) > most:
         return False
     sweeper.last = None  # no mode is left out of the next sweep

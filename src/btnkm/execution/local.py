@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from ..core.cp import Environments
+from ..core.environments import Environments
+from ..core.network import Footprint, Network
 
 Array = Any
 GIB = 2**30
@@ -114,7 +115,7 @@ class Plan:
 
     block_rows: int
     keep_features: bool
-    stride: int  # of the environments (see cp.Environments)
+    stride: int  # of the environments (see core/environments.py)
     n_parallel: int  # starts side by side
     n_bytes: int  # estimate of the peak, beyond the input
 
@@ -122,12 +123,11 @@ class Plan:
 def make_plan(
     n: int,
     sizes: Sequence[tuple[int, int]],
-    rank: int,
+    footprint: Footprint,
     n_starts: int,
     n_threads: int,
     limit_gib: float,
     per_row: int = 0,
-    warm_rank: int = 0,
 ) -> Plan:
     """Choose what to keep in memory, as much as fits below the limit.
 
@@ -137,19 +137,15 @@ def make_plan(
         Rows.
     sizes : sequence of (M, K)
         Functions and product functions of each mode.
-    rank : int
-        Most components of the exact phase.
+    footprint : Footprint
+        What the network needs, at its highest rank.
     n_starts, n_threads : int
         Starts in all, and threads that may work on them, or on blocks of rows, side by side.
     limit_gib : float
     per_row : int
         Numbers that a likelihood keeps for every row.
-    warm_rank : int
-        Most components of the warm phase, if more: it keeps no covariances and no second moments.
     """
-    wide = max(rank, warm_rank)
-    most_moments = wide * (wide + 1) // 2 + wide
-    moments = rank * (rank + 1) // 2 + rank
+    moments, columns = footprint.kept, footprint.columns
     widest = max(k + m for m, k in sizes)
     coordinates = n * (2 * len(sizes) + 4)  # the columns as they came may be copies, too
     features = n * sum(k + m for m, k in sizes)
@@ -160,13 +156,13 @@ def make_plan(
         root: 2 * (root - (-modes // root)) + 3,
         0: 0,
     }  # held at a time, by stride
-    covariances = sum((m * rank) ** 2 for m, _ in sizes)
-    block = max((m * wide) ** 2 for m, _ in sizes)
-    rows = int(np.clip(2**19 // (moments + widest), 256, 8192))
+    covariances = sum((m * c) ** 2 for (m, _), c in zip(sizes, columns, strict=True))
+    block = max((m * footprint.widest) ** 2 for m, _ in sizes)
+    rows = int(np.clip(2**19 // (footprint.block + widest), 256, 8192))
     rows = -(-n // -(-n // rows))  # blocks of one size, for threads to share
 
     def total(parallel: int, rows: int, keep_features: bool, stride: int) -> int:
-        scratch = n_threads * min(rows, n) * (5 * most_moments + 2 * widest)
+        scratch = n_threads * min(rows, n) * (footprint.passing + 2 * widest)
         # a start at work holds its covariances, those before a leap, a scaled copy of them, and
         # the block it solves
         working = 3 * covariances + 8 * block + n * per_row
@@ -185,7 +181,8 @@ def make_plan(
     need = total(1, 64, False, 0) / GIB
     raise MemoryError(
         f"memory_limit must be at least {need:.3g} GiB for {n:,} rows, {len(sizes)} inputs and "
-        f"max_rank={rank}, got {limit_gib:g}; raise it, or lower max_rank, n_basis or n_init."
+        f"{max(columns)} columns of weights each, got {limit_gib:g}; raise it, or lower max_rank, "
+        "n_basis or n_init."
     )
 
 
@@ -219,9 +216,15 @@ def _features(
     return features
 
 
-def share_chunks(chunks: Sequence[Chunk], n_modes: int, stride: int) -> list[Chunk]:
+def share_chunks(
+    chunks: Sequence[Chunk], n_modes: int, stride: int, network: Network | None = None
+) -> list[Chunk]:
     """Return blocks with the same rows and features, and environments of their own."""
-    return [Chunk(c.features, c.y, c.weight, Environments(n_modes, stride=stride)) for c in chunks]
+
+    def environments() -> Environments:
+        return Environments(n_modes, stride=stride, network=network)
+
+    return [Chunk(c.features, c.y, c.weight, environments()) for c in chunks]
 
 
 def weighted_averages(chunks: Sequence[Chunk], n_modes: int) -> list[tuple[np.ndarray, np.ndarray]]:

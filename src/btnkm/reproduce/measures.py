@@ -103,7 +103,7 @@ def _recovery(cell: Cell) -> dict[str, Any]:
         "noise_std": float(state.likelihood.noise_std * truth.scale),
     }
     found["factors"] = [_digits(factor.mean) for factor in state.factors]
-    found["rank_precision"] = _digits(np.asarray(state.rank.mean))
+    found["rank_precision"] = _digits(np.asarray(state.rank[0].mean))
     found["function_precision"] = [_digits(np.asarray(gamma.mean)) for gamma in state.basis]
     return found
 

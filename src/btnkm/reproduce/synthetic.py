@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import fitting
 from ..baselines.base import Powers
+from ..core.cp import CP
 from ..core.gamma import Gamma
 from ..core.likelihoods import Gaussian
 from ..core.schedule import Schedule
@@ -89,6 +90,7 @@ def recover(truth: Truth, seed: int, n_init: int = 4, noise_rate: float = 1e-14)
         likelihood=Gaussian(),
         schedule=Schedule(),
         smoothness=1.25,
+        network=CP(),
         max_rank=MAX_RANK,
         n_init=n_init,
         memory_limit=1.4,

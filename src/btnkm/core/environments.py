@@ -1,0 +1,123 @@
+"""What is left and right of each mode, for one block of rows, made once and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from array_api_compat import is_numpy_array
+
+from .cp import CP
+from .network import Network
+from .rows import Moments, Scratch, expand
+
+Array = Any
+# of a mode, in arrays that may be those of the second argument
+MomentsOf = Callable[[int, Moments | Scratch | None], Moments | None]
+
+# Products over modes are brought back to size one every so many modes, so that hundreds of inputs
+# neither overflow nor underflow; a handful of modes cannot leave the range of a double.
+RESCALE_EVERY = 16
+
+
+class Environments:
+    """Products of the modes left and right of each mode, for one block of rows.
+
+    Moving from mode to mode extends one side by one mode and reuses the rest, whatever the order
+    of the updates. Arrays no longer needed are kept to be overwritten: to the system, fresh memory
+    is several times the work of a multiplication.
+
+    Parameters
+    ----------
+    n_modes : int
+    stride : int
+        1 keeps every product. A larger one keeps, of either side, every so many-th and those from
+        there to where it stands, and makes the others twice: a root of the memory for a second
+        evaluation of each mode. 0 keeps nothing, and makes every product anew for every mode.
+    network : Network
+        How the moments of modes come together.
+    """
+
+    def __init__(self, n_modes: int, *, stride: int, network: Network | None = None) -> None:
+        self.n_modes = n_modes
+        self.stride = stride
+        self.network = CP() if network is None else network
+        # products by the number of modes in them, from the first on and from the last on
+        self._left: dict[int, Moments | None] = {0: None}
+        self._right: dict[int, Moments | None] = {0: None}
+        self._lent: Moments | None = None  # the last answer, if no side holds it
+        self._spare: list[Moments] = []
+
+    def reset(self) -> None:
+        """Forget everything: the factors changed in more than one mode."""
+        for side in (self._left, self._right):
+            self._drop(side, [length for length in side if length])
+
+    def changed(self, d: int) -> None:
+        """Forget what depends on mode ``d``."""
+        self._drop(self._left, [length for length in self._left if length > d])
+        self._drop(self._right, [length for length in self._right if length >= self.n_modes - d])
+
+    def outside(self, d: int, moments_of: MomentsOf) -> Moments | None:
+        """Return the product over all modes but ``d``; None if there is no other.
+
+        ``moments_of(k, into)`` returns the moments of mode k, in arrays that are the caller's to
+        overwrite, or None for the constant 1; those of ``into`` are free for it. The answer holds
+        until the next call.
+        """
+        self._give_back(self._lent)
+        self._lent = None
+        left = self._reach(self._left, d, moments_of)
+        right = self._reach(self._right, self.n_modes - 1 - d, moments_of)
+        both = self.network.join(left, right, self._take)
+        made = both is not left and both is not right
+        if self.stride and made and self.network.scratch is None:
+            self._lent = both
+        if not self.stride:
+            self.reset()
+        return None if both is None else expand(both)
+
+    def before(self, d: int, moments_of: MomentsOf) -> Moments | None:
+        """Return the product over all modes before ``d``; see ``outside``."""
+        left = self._reach(self._left, d, moments_of)
+        if not self.stride:
+            self.reset()
+        return None if left is None else expand(left)
+
+    def _reach(
+        self, side: dict[int, Moments | None], length: int, moments_of: MomentsOf
+    ) -> Moments | None:
+        """Return the product of the first modes of a side, from the longest one at hand."""
+        to_the_right = side is self._left
+        base = length - length % self.stride if self.stride else length
+        have = length
+        while have not in side:  # the empty product always is
+            have -= 1
+        for k in range(have, length):
+            before = side[k]
+            room = self._take() if before is None else self.network.scratch or self._take()
+            step = moments_of(k if to_the_right else self.n_modes - 1 - k, room)
+            if before is None or step is None:
+                product = step if before is None else before
+            else:
+                product = self.network.extend(before, step, self._take, to_the_right)
+            if product is not None and (k + 1) % RESCALE_EVERY == 0:
+                product = self.network.rescale(product)
+            side[k + 1] = product
+            if k and k < base and (not self.stride or k % self.stride):
+                self._drop(side, [k])
+        if self.stride > 1:
+            self._drop(side, [k for k in side if k % self.stride and not base <= k <= length])
+        return side[length]
+
+    def _drop(self, side: dict[int, Moments | None], lengths: list[int]) -> None:
+        for length in lengths:
+            self._give_back(side.pop(length))
+
+    def _take(self) -> Moments | None:
+        return self._spare.pop() if self._spare else None
+
+    def _give_back(self, product: Moments | None) -> None:
+        # other libraries pool their memory themselves, and have no way to name the output
+        if self.stride and product is not None and is_numpy_array(product.mean):
+            self._spare.append(product)
