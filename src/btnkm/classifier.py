@@ -14,10 +14,10 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import check_is_fitted
 
 from . import checks
-from .core import posterior
 from .core.densities import Student
 from .core.gamma import Gamma
 from .core.likelihoods import Bernoulli, Gaussian
+from .core.posterior import Predictor
 from .core.softmax import Softmax
 from .machine import Auto, Machine, Target
 from .predictive import PredictiveDistribution, check_level
@@ -41,8 +41,9 @@ class BTNClassifier(ClassifierMixin, Machine):
 
     Parameters
     ----------
-    basis, n_basis, max_rank, initial_rank, n_init, max_iter, tol, warm_sweeps, rank_prior, \
-basis_prior, smoothness, anchored, prune, memory_limit, n_jobs, random_state, callback, verbose
+    basis, network, mode_order, n_basis, max_rank, initial_rank, n_init, max_iter, tol, \
+warm_sweeps, rank_prior, basis_prior, smoothness, anchored, prune, memory_limit, n_jobs, \
+random_state, callback, verbose
         As in BTNRegressor, but labels say less than numbers: "auto" is an ``n_basis`` that leaves
         eight rows to every function of all inputs, but at least 4 each; a ``max_rank`` of 8 without
         anchors, 8,000 rows of all starts together (1 to 8 starts), a ``max_iter`` of 32, or 20
@@ -92,6 +93,8 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         basis: Any = "auto",
         *,
         likelihood: str = "logistic",
+        network: str = "cp",
+        mode_order: Any = "auto",
         n_basis: int | str = "auto",
         max_rank: int | str = "auto",
         initial_rank: int | str = "auto",
@@ -113,6 +116,8 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
     ) -> None:
         super().__init__(
             basis,
+            network=network,
+            mode_order=mode_order,
             n_basis=n_basis,
             max_rank=max_rank,
             initial_rank=initial_rank,
@@ -238,7 +243,7 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
             if not return_std:
                 return decision
             columns = self._columns_of(X)
-            means, variances = self._predict(columns, posterior.predict_contrasts, 2)
+            means, variances = self._predict(columns, Predictor.contrasts, 2)
             offsets = np.array([[likelihood.offsets] for likelihood in self._likelihoods])
             means += offsets - offsets.mean(axis=2, keepdims=True)
         else:
@@ -298,14 +303,13 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
     def _points(self, X: Any, count: int) -> Iterator[Array]:
         """Yield the probabilities at points spread over the posterior: (S count, n, K) by block."""
         columns = self._columns_of(X)
-        terms = [posterior.predict_terms(state) for state in self.posterior_]
-        numbers = count * len(self.classes_) * len(terms)  # of a row
+        predictors = [Predictor.of(state) for state in self.posterior_]
+        numbers = count * len(self.classes_) * len(predictors)  # of a row
         for _, features in self._row_blocks(columns, max(1, _POINT_NUMBERS // numbers)):
             parts = []
-            for term, state in zip(terms, self.posterior_, strict=True):
+            for predictor, state in zip(predictors, self.posterior_, strict=True):
                 likelihood: Any = state.likelihood
-                least = posterior.least_variance(state)
-                joint = posterior.predict_joint(term, features.__getitem__, least)
+                joint = predictor.joint(features.__getitem__)
                 parts.append(likelihood.probabilities(*joint, count=count))
             yield np.concatenate(parts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -21,11 +22,14 @@ from .bases import Chebyshev
 from .bases.anchored import Anchored
 from .bases.levels import Levels
 from .columns import fit_columns
-from .core import posterior
+from .core.cp import CP
 from .core.gamma import Gamma
 from .core.likelihoods import Likelihood
+from .core.posterior import Predictor
 from .core.schedule import Schedule
 from .core.state import Priors
+from .core.tt import TT
+from .ordering import chain_order
 from .tables import split_columns
 
 Array = np.ndarray
@@ -33,7 +37,10 @@ _FUNCTIONS, _N_BASIS = 160, (8, 20)  # "auto": functions of all inputs together,
 _FEWEST_FUNCTIONS = 4  # of each where rows are few
 # "auto" where components are anchored: few of them die, as an input that is not used costs nothing
 _ANCHORED_RANK, _ANCHORED_RANK_OF_MANY = 10, 8
+_TRIAL_SWEEPS = 20  # exact ones, to choose between orders of a train
+_TRAIN_RANK = 6  # "auto" of every bond
 _MANY_ROWS = 10_000
+NETWORKS = ("cp", "tt")
 _MOST_STARTS = 8
 _MANY_LEVELS = 10  # of a column, from which components are anchored
 _LOOK_AT = 1000  # training rows, to see whether anything was found
@@ -87,6 +94,8 @@ class Machine(BaseEstimator):
         self,
         basis: Any = "auto",
         *,
+        network: str = "cp",
+        mode_order: Any = "auto",
         n_basis: int | str = "auto",
         max_rank: int | str = "auto",
         initial_rank: int | str = "auto",
@@ -106,6 +115,8 @@ class Machine(BaseEstimator):
         verbose: int = 0,
     ) -> None:
         self.basis = basis
+        self.network = network
+        self.mode_order = mode_order
         self.n_basis = n_basis
         self.max_rank = max_rank
         self.initial_rank = initial_rank
@@ -184,16 +195,22 @@ class Machine(BaseEstimator):
         del raw
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
 
+        train = self.network == "tt"
+        if train:
+            active = self._in_order(active, columns, codes, names, target, counted, seeds)
         bases, codes = [columns[j].basis for j in active], [codes[j] for j in active]
-        many = len(bases) >= self._auto.many_inputs
-        many |= any(c.levels is not None and c.basis.n_functions_ >= _MANY_LEVELS for c in columns)
+        many = len(bases) >= self._auto.many_inputs and not train
+        many |= not train and any(
+            c.levels is not None and c.basis.n_functions_ >= _MANY_LEVELS for c in columns
+        )
         anchored = many if isinstance(self.anchored, str) else bool(self.anchored)
         if anchored and any(basis.n_functions_ > 1 for basis in bases):
+            inner = range(1, len(bases) - 1) if train else range(len(bases))
             bases = [
-                b if isinstance(b, Levels) else Anchored(b).fit(c, ones)
-                for b, c in zip(bases, codes, strict=True)
+                b if isinstance(b, Levels) or k not in inner else Anchored(b).fit(c, ones)
+                for k, (b, c) in enumerate(zip(bases, codes, strict=True))
             ]
-            if target.n_outputs is None:
+            if target.n_outputs is None and not train:
                 # the amplitudes of the components are the weights of one more input, which never
                 # varies; with many outputs these have them
                 bases = [Chebyshev(n_basis=1).fit(np.zeros(1)), *bases]
@@ -202,11 +219,18 @@ class Machine(BaseEstimator):
         history: list[dict[str, Any]] = []
         result = fitting.fit(
             problem,
-            self._settings(target.likelihood, counted, anchored),
+            self._settings(
+                target.likelihood,
+                counted,
+                anchored,
+                n_bonds=len(bases) - (target.n_outputs is None),
+            ),
             seed=[int(s) for s in seeds],
             observe=self._observer(history, target.scale),
         )
         self.columns_, self._active, self._bases = columns, active, bases
+        if train:
+            self.mode_order_ = np.array(active)
         self.history_ = sorted(history, key=lambda entry: (entry["start"], entry["sweep"]))
         for name, value in target.attributes.items():
             setattr(self, name, value)
@@ -218,10 +242,48 @@ class Machine(BaseEstimator):
             self._warn_of_nothing([column[some] for column in codes])
         return self
 
+    def _in_order(
+        self,
+        active: list[int],
+        columns: list[Any],
+        codes: list[Array],
+        names: list[str],
+        target: Target,
+        counted: int,
+        seeds: Array,
+    ) -> list[int]:
+        """Return the inputs in the order of a train.
+
+        By "auto" there are two to choose from, and that with the higher bound in a short fit wins.
+        """
+        if not isinstance(self.mode_order, str):
+            places = checks.check_order("mode_order", self.mode_order, names)
+            return [j for j in places if j in set(active)]
+        if self.mode_order == "given" or len(active) < 3:
+            return active
+
+        def bound(order: list[int]) -> float:
+            bases, parts = [columns[j].basis for j in order], [codes[j] for j in order]
+            problem = fitting.Problem(bases, parts, target.y, target.weight, target.n_outputs)
+            n_bonds = len(bases) - (target.n_outputs is None)
+            settings = self._settings(target.likelihood, counted, anchored=False, n_bonds=n_bonds)
+            short = replace(settings.schedule, max_iter=_TRIAL_SWEEPS, settle_sweeps=0)
+            settings = replace(settings, schedule=short, n_init=1, initial_rank=None)
+            result = fitting.fit(problem, settings, [int(s) for s in seeds], lambda *_: None)
+            return float(result.starts[0].last.bound)
+
+        weight = np.ones(len(target.y)) if target.weight is None else target.weight
+        bases, parts = [columns[j].basis for j in active], [codes[j] for j in active]
+        rng = np.random.default_rng(seeds.tolist())
+        other = [active[d] for d in chain_order(bases, parts, target.y, weight, rng)]
+        if other in (active, active[::-1]):
+            return active
+        return max(active, other, key=bound)
+
     def _warn_of_nothing(self, columns: list[Array]) -> None:
         """Say so if f, its level aside, varies less between these rows than it is uncertain."""
         means, variances = self._predict(
-            columns, lambda *args: posterior.predict_contrasts(*args[:3]), 2
+            columns, lambda model, rows: replace(model, least=0.0).contrasts(rows), 2
         )
         spread = np.var(means.mean(axis=0), axis=0)
         if np.all(spread < np.mean(variances, axis=(0, 1))):
@@ -237,8 +299,16 @@ class Machine(BaseEstimator):
     def _check_parameters(self) -> None:
         """Raise one clear sentence for a parameter that cannot be."""
         checks.check_integer("warm_sweeps", self.warm_sweeps, 0)
+        if not isinstance(self.network, str) or self.network not in NETWORKS:
+            raise ValueError(
+                f"network must be one of {list(NETWORKS)}, got {self.network!r}; use 'cp'."
+            )
+        if isinstance(self.mode_order, str) and self.mode_order not in ("auto", "given"):
+            checks.check_order("mode_order", self.mode_order, [])
         for name in ("n_basis", "max_rank", "initial_rank", "n_init", "max_iter"):
             value = getattr(self, name)
+            if name == "max_rank" and isinstance(value, list | tuple | np.ndarray):
+                continue  # one for each bond, of which there are so many when columns are known
             if isinstance(value, str) and value != "auto":
                 raise ValueError(
                     f"{name} must be an integer >= 1 or 'auto', got {value!r}; use 'auto'."
@@ -272,7 +342,9 @@ class Machine(BaseEstimator):
         value = getattr(self, name)
         return auto if isinstance(value, str) else int(value)
 
-    def _settings(self, likelihood: Likelihood, n: int, anchored: bool) -> fitting.Settings:
+    def _settings(
+        self, likelihood: Likelihood, n: int, anchored: bool, n_bonds: int = 0
+    ) -> fitting.Settings:
         """Return the parameters as the fit wants them."""
         basis = None
         if not (isinstance(self.basis_prior, str) and self.basis_prior == "off"):
@@ -291,13 +363,22 @@ class Machine(BaseEstimator):
             drop_functions=bool(self.prune),
         )
         rank = _ANCHORED_RANK if n <= _MANY_ROWS else _ANCHORED_RANK_OF_MANY
-        rank = self._number("max_rank", rank if anchored else self._auto.rank)
-        initial_rank = self._number("initial_rank", rank)
-        if initial_rank > rank:
-            raise ValueError(
-                f"initial_rank must be at most max_rank, which is {rank} here, got {initial_rank}; "
-                "raise max_rank, or leave initial_rank out to begin there."
-            )
+        train = self.network == "tt"
+        rank = _TRAIN_RANK if train else rank if anchored else self._auto.rank
+        if isinstance(self.max_rank, list | tuple | np.ndarray):
+            rank = checks.check_ranks("max_rank", self.max_rank, n_bonds if train else 0)
+        else:
+            rank = self._number("max_rank", rank)
+        initial_rank = rank
+        if not isinstance(self.initial_rank, str):
+            initial_rank = int(self.initial_rank)
+            if initial_rank > np.max(rank):
+                raise ValueError(
+                    f"initial_rank must be at most max_rank, which is {rank} here, got "
+                    f"{initial_rank}; raise max_rank, or leave initial_rank out to begin there."
+                )
+            if train:
+                initial_rank = np.minimum(initial_rank, rank).tolist()
         starts = int(np.clip(self._auto.rows // n, self._auto.least_starts, _MOST_STARTS))
         return fitting.Settings(
             priors=priors,
@@ -306,7 +387,8 @@ class Machine(BaseEstimator):
             smoothness=float(self.smoothness),
             max_rank=rank,
             initial_rank=initial_rank,
-            warm_rank=self._auto.warm_rank if n <= _MANY_ROWS else 0,
+            network=TT() if train else CP(own=anchored),
+            warm_rank=self._auto.warm_rank if n <= _MANY_ROWS and not train else 0,
             n_init=self._number("n_init", starts),
             fewer_starts=isinstance(self.n_init, str),
             memory_limit=float(self.memory_limit),
@@ -341,7 +423,7 @@ class Machine(BaseEstimator):
                 bound = f"{progress.bound:.3f}" if progress.phase == "exact" else "-"
                 print(
                     f"start {start:2d}  sweep {progress.sweep:4d}  {progress.phase:5s}  "
-                    f"bound {bound:>14s}  rank {progress.rank:3d}  "
+                    f"bound {bound:>14s}  rank {progress.rank!s:>3s}  "
                     f"{noise}{progress.seconds:7.1f} s"
                 )
             return None if self.callback is None else self.callback(dict(entry))
@@ -354,7 +436,7 @@ class Machine(BaseEstimator):
         exact = [p for p in best.sweeps if p.phase == "exact" and p.stage == stage]
         states = tuple(s.state for s in result.starts)
         self.ranks_ = np.array([s.last.rank for s in result.starts])
-        self.rank_ = int(self.ranks_[result.best])
+        self.rank_ = best.last.rank
         self.n_basis_ = np.ones(len(self.columns_), dtype=int)
         inputs = slice(self._first_input, len(self._bases))  # without amplitudes and outputs
         self.n_basis_[self._active] = [len(mode.present) for mode in best.state.modes[inputs]]
@@ -405,28 +487,27 @@ class Machine(BaseEstimator):
     def _means(self, X: Any) -> Array:
         """Return E[f] of every start and row: (S, n)."""
         columns = self._columns_of(X)
-        (means,) = self._predict(columns, lambda *args: (posterior.predict_mean(*args[:3]),), 1)
+        (means,) = self._predict(columns, lambda model, rows: (model.mean(rows),), 1)
         return means
 
     def _moments(self, X: Any) -> Array:
         """Return E[f] and Var[f] of every start and row: (2, S, n)."""
-        return self._predict(self._columns_of(X), posterior.predict_moments, 2)
+        return self._predict(self._columns_of(X), Predictor.moments, 2)
 
     def _predict(
         self, columns: list[Array], function: Callable[..., tuple[Array, ...]], count: int
     ) -> Array:
-        """Return what ``function(terms, features, output, least)`` says of every start and row.
+        """Return what ``function(predictor, features)`` says of every start and row.
 
         An array of shape (count, S, n), or (count, S, n, K) with K outputs.
         """
-        terms = [posterior.predict_terms(state) for state in self.posterior_]
-        least = [posterior.least_variance(state) for state in self.posterior_]
+        predictors = [Predictor.of(state) for state in self.posterior_]
         output = self.posterior_[0].output
         outputs = () if output is None else (len(self.posterior_[0].modes[output].keep),)
-        out = np.empty((count, len(terms), len(columns[0]), *outputs))
+        out = np.empty((count, len(predictors), len(columns[0]), *outputs))
         for rows, features in self._row_blocks(columns):
-            for k, term in enumerate(terms):
-                out[:, k, rows] = function(term, features.__getitem__, output, least[k])
+            for k, predictor in enumerate(predictors):
+                out[:, k, rows] = function(predictor, features.__getitem__)
         return out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,13 +43,23 @@ class BTNRegressor(RegressorMixin, Machine):
         "negative_binomial" is for counts, with f the logarithm of the rate up to a constant and the
         scatter learned. ``likelihoods.StudentT(dof)`` and
         ``likelihoods.NegativeBinomial(size)`` hold what they are given.
+    network : "cp" or "tt", default="cp"
+        "cp" sums products of functions of one input each. "tt" is a tensor train: a product of
+        matrices, one for each input, which suits functions in which inputs meet along a chain.
+    mode_order : "auto", "given" or list, default="auto"
+        The order of the inputs in a train. "given" is that of the columns; "auto" takes that, or
+        one in which inputs that interact are near each other (``btnkm/ordering.py``), whichever has
+        the higher bound in a short fit; a list has the name or position of every column. Of no
+        meaning with "cp".
     n_basis : int or "auto", default="auto"
         Most smooth functions per input, for bases given by name. A column never gets more than it
         has distinct values. "auto" is 20 up to 8 inputs, then 160 in all, but at least 8 each.
-    max_rank : int or "auto", default="auto"
-        Most components; those that add nothing are dropped. "auto" is 20, or 10 where components
-        are ``anchored``, 8 above 10,000 rows. From 600 to 10,000 rows and without anchors the warm
-        phase begins with 30, or twice as many if that is less, and drops those that matter least.
+    max_rank : int, list of int or "auto", default="auto"
+        Most components, or indices of every bond of a train: there a list has one number for each,
+        and "auto" is 6. Those that add nothing are dropped. Of components "auto" is 20, or 10 where
+        they are ``anchored``, 8 above 10,000 rows. From 600 to 10,000 rows and without anchors the
+        warm phase begins with 30, or twice as many if that is less, and drops those that matter
+        least.
     initial_rank : int or "auto", default="auto"
         Components to begin with; a start that ends with nine tenths of them or more goes on from a
         warm phase of twice as many as are left (and ``max_iter`` sweeps more), until fewer are or
@@ -102,8 +113,11 @@ class BTNRegressor(RegressorMixin, Machine):
 
     Attributes
     ----------
-    rank_ : int
-        Components of the start with the highest bound; ``ranks_`` has those of every start.
+    rank_ : int or tuple of int
+        Components of the start with the highest bound, or indices of each bond of a train;
+        ``ranks_`` has those of every start.
+    mode_order_ : ndarray
+        The columns in the order of a train, those that never vary left out.
     n_basis_ : ndarray of shape (n_features_in_,)
         Functions kept for each input, in that start.
     feature_relevance_, feature_relevance_std_ : ndarray of shape (n_features_in_,)
@@ -158,6 +172,8 @@ class BTNRegressor(RegressorMixin, Machine):
         basis: Any = "auto",
         *,
         likelihood: Any = "gaussian",
+        network: str = "cp",
+        mode_order: Any = "auto",
         n_basis: int | str = "auto",
         max_rank: int | str = "auto",
         initial_rank: int | str = "auto",
@@ -179,6 +195,8 @@ class BTNRegressor(RegressorMixin, Machine):
     ) -> None:
         super().__init__(
             basis,
+            network=network,
+            mode_order=mode_order,
             n_basis=n_basis,
             max_rank=max_rank,
             initial_rank=initial_rank,
@@ -283,12 +301,14 @@ class BTNRegressor(RegressorMixin, Machine):
         for k, state in enumerate(self.posterior_):
             which = np.flatnonzero(chosen == k)
             draws = posterior.draw_weights(state, len(which), rng)
-            terms, least = posterior.predict_terms(state), posterior.least_variance(state)
+            predictor = posterior.Predictor.of(state)
+            within = replace(predictor, least=0.0)
             level = rng.standard_normal(len(which))
             f = np.empty((n, len(which)))
             for rows, features in self._row_blocks(columns):
-                _, variance = posterior.predict_moments(terms, features.__getitem__)
-                beyond = np.sqrt(np.maximum(least - variance, 0.0))  # which weights do not tell
+                _, variance = within.moments(features.__getitem__)
+                # what weights do not tell
+                beyond = np.sqrt(np.maximum(predictor.least - variance, 0.0))
                 for i in range(len(which)):
                     for d in gaps:
                         filled = inputs[d].fill(columns[d][rows], rng)

@@ -1,0 +1,314 @@
+"""The tensor train: f(x) = z^(1)(x) z^(2)(x) ... z^(D)(x), a product of matrices.
+
+Mode d has a core W^(d) (R_d, M_d, R_{d+1}) with R_1 = R_{D+1} = 1, and z^(d)_ab = w_ab . phi^(d).
+Its weights are a matrix (M, C) with a column for each pair (a, b), a outer. Between two cores is a
+*bond*, whose R indices have one precision each: w_mab has the precision lambda_m lambda_a lambda_b.
+
+What is left of a mode is a row vector, with means (n, R) and packed second moments (n, P); what is
+right of it a column vector. One more mode is one more matrix product in each row, and what is
+around a mode is L_a R_b for the means, L_p R_q for the second moments.
+
+A bond may be turned: a matrix G between two cores and its inverse beside it change nothing of f. Of
+all G one makes the energies of both sides diagonal and equal (as a balanced truncation does in
+control): there every index stands for itself, and the priors see which of them are needless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from array_api_compat import array_namespace, is_numpy_array
+
+from . import layout, rows
+from .gamma import Gamma
+from .network import Family, Footprint, Network, Take, rough
+from .rows import Moments, Scratch
+
+if TYPE_CHECKING:
+    from .state import State
+
+Array = np.ndarray
+MOST_TURNED = 1e6  # condition of a turn beyond which rounding would be felt
+SCRATCH = Scratch()
+
+
+@dataclass(frozen=True)
+class TT(Network):
+    """Product of matrices.
+
+    Modes of very many levels are anchored: z is the identity plus what a level adds. They have
+    precisions of their own, one for each column.
+    """
+
+    scratch: ClassVar[Scratch | None] = SCRATCH
+    carries_asks: ClassVar[bool] = True
+    turns: ClassVar[bool] = True
+
+    def begin(
+        self,
+        modes: Sequence[Any],
+        grams: Sequence[Array],
+        rank: Any,
+        schedule: Any,
+        rng: np.random.Generator,
+        output: int | None,
+    ) -> tuple[tuple[Any, ...], tuple[Gamma, ...]]:
+        """Return the identity times the constant 1 plus a perturbation in every core."""
+        n_modes = len(modes)
+        ranks = self.ranks(rank, modes)
+        size = np.sqrt(schedule.train_power ** (1.0 / n_modes) - 1.0)
+        scale = np.mean(ranks) ** (-1.0 / n_modes) if ranks else 1.0
+        free = sum(not mode.anchored for mode in modes)
+        ends = scale ** (n_modes / max(free, 1))  # which have the scale of all
+        factors = []
+        for d, (mode, gram) in enumerate(zip(modes, grams, strict=True)):
+            shape = layout.core(*_around(ranks, d))
+            left, right = shape.shape
+            m = len(mode.keep)
+            if d == output:
+                mean = rng.standard_normal((m, left)) * scale / np.sqrt(left)
+            else:
+                same = np.eye(left, right) if min(left, right) > 1 else np.ones((left, right))
+                share = np.where(same, 1.0, schedule.train_mixing / np.sqrt(max(left, right)))
+                w = rough(mode, gram, left * right, schedule, rng)
+                mean = size * share.ravel() * w
+                if not mode.anchored:
+                    mean = (mode.constant[:, None] * same.ravel() + mean) * ends
+            factors.append(mode.point(mean, shape))
+        return tuple(factors), tuple(Gamma(np.ones(r), np.ones(r)) for r in ranks)
+
+    def ranks(self, rank: Any, modes: Sequence[Any]) -> list[int]:
+        """Return how many indices each bond has, at most what either side of it has dimensions."""
+        sizes = [float(len(mode.keep) + mode.anchored) for mode in modes]
+        left, right = np.cumprod(sizes[:-1]), np.cumprod(sizes[:0:-1])[::-1]
+        most = np.minimum(left, right)
+        return [int(r) for r in np.minimum(np.broadcast_to(rank, len(sizes) - 1), most)]
+
+    def footprint(self, rank: Any, n_modes: int, warm_rank: int = 0) -> Footprint:
+        """Return what each bond keeps, and the moments of a core and of all around it."""
+        ranks = [1, *np.broadcast_to(rank, n_modes - 1).tolist(), 1]
+        kept = [r * (r + 1) // 2 for r in ranks]
+        columns = [a * b for a, b in pairwise(ranks)]
+        passing = max(c + p * q for c, (p, q) in zip(columns, pairwise(kept), strict=True))
+        return Footprint(max(kept) + max(ranks), 2 * passing, passing, columns, max(columns))
+
+    def places(self, smaller: layout.Layout, larger: layout.Layout) -> Array:
+        """Return the columns of the first indices of either bond."""
+        left, right = smaller.shape
+        return larger.groups[0][:left, :right].ravel()
+
+    def extend(self, before: Moments, step: Moments, take: Take, to_the_right: bool) -> Moments:
+        """Return the row (column) vector times one more matrix."""
+        into = take()
+        rank = before.mean.shape[1]
+        ones = np.ones(rank)
+        mean = _apply(before.mean, step.mean, ones, to_the_right, into and into.mean)
+        second = None
+        if before.second is not None and step.second is not None:
+            times = layout.pairs(rank)[2]
+            out = into and into.second
+            second = _apply(before.second, step.second, times, to_the_right, out)
+        return Moments(mean, second, before.exponent)
+
+    def join(self, left: Moments | None, right: Moments | None, take: Take) -> Moments | None:
+        """Return L_a R_b and L_p R_q; second moments are there in the warm phase, too."""
+        if left is None or right is None:
+            one = right if left is None else left
+            if one is None or one.second is not None:
+                return one
+            return one._replace(second=rows.outer(one.mean))
+        exponents = [m.exponent for m in (left, right) if m.exponent is not None]
+        a, b = (rows.outer(m.mean) if m.second is None else m.second for m in (left, right))
+        return Moments(
+            _outer(left.mean, right.mean, "mean"),
+            _outer(a, b, "second"),
+            sum(exponents[1:], exponents[0]) if exponents else None,
+        )
+
+    def product_layout(self, last: layout.Layout) -> layout.Layout:
+        """Return a single column: f itself."""
+        return layout.core(1, 1)
+
+    def rescale(self, product: Moments) -> Moments:
+        """Return the moments at a size far from the limits of a double, one exponent a row."""
+        return rows.rescale(product, together=True)
+
+    def sides(self, state: State, d: int) -> list[tuple[int, Any]]:
+        """Return the two bonds."""
+        left, right = state.factors[d].layout.shape
+        entries = np.divmod(np.arange(left * right), right)
+        bonds = [(d - 1, entries[0]), (d, entries[1])]
+        return [(b, e) for b, e in bonds if 0 <= b < len(state.modes) - 1]
+
+    def users(self, state: State, vector: int) -> list[int]:
+        """Return the modes at both ends of a bond."""
+        return [vector, vector + 1]
+
+    def families(self, state: State, d: int) -> list[Family]:
+        """Return the indices of both bonds; those that an anchor holds cannot be zero."""
+        families = []
+        for bond in (d - 1, d):
+            if not 0 <= bond < len(state.modes) - 1:
+                continue
+            columns = {k: state.factors[k].layout.groups[g] for k, g in ((bond, 1), (bond + 1, 0))}
+            if state.modes[d].anchored and np.any(state.factors[d].layout.anchor[columns[d]]):
+                continue
+            entries = {bond: np.arange(len(columns[bond]))[:, None]}
+            families.append(Family(columns, {bond: 1, bond + 1: 0}, entries))
+        return families
+
+    def without(self, state: State, family: Family, kept: Array) -> dict[int, tuple[Array, Any]]:
+        """Return the columns of the indices kept, in the two modes at the bond."""
+        found = {}
+        for k, groups in family.columns.items():
+            columns = np.sort(groups[kept].ravel())
+            before = state.factors[k].layout
+            left, right = before.shape
+            shape = (left, len(kept)) if family.group_set[k] else (len(kept), right)
+            after = layout.core(*shape)
+            if state.modes[k].anchored:
+                after = replace(after, anchor=before.anchor[columns])
+            found[k] = columns, after
+        return found
+
+    def rebalance(self, state: State, priors: Any) -> tuple[State, list[Array] | None]:
+        """Turn every bond to where the bound is highest, its precisions included.
+
+        With A and B the energies (R, R) of the two cores at the bond, without its precisions, G
+        changes the bound by -k sum_s log(d + (G^T A G + G^-1 B G^-T)_ss / 2) + (a - b) log|det G|,
+        where a and b are the cores' weights for each index, k = c + (a + b) / 2, and c and d are
+        the prior's. At a = b it is highest where both energies are the same diagonal matrix.
+        """
+        for bond in range(len(state.modes) - 1):
+            if not (state.modes[bond].anchored or state.modes[bond + 1].anchored):
+                state = _turned(state, bond, priors.rank)
+        return state, None
+
+    def rank(self, state: State) -> tuple[int, ...]:
+        """Return the number of indices of every bond."""
+        return tuple(factor.layout.shape[1] for factor in state.factors[:-1])
+
+    def effects(self, seconds: list[Array], spreads: list[Array]) -> Array:
+        """Return E[f^2] with one mode's second moments replaced, up to a common factor."""
+        shapes = _shapes([len(second) for second in seconds])
+        lefts, rights = [np.ones((1, 1))], [np.ones((1, 1))]
+        left_logs, right_logs = [0.0], [0.0]
+        for second, shape in zip(seconds[:-1], shapes, strict=False):
+            after = np.einsum("ac,abcd->bd", lefts[-1], second.reshape(*shape, *shape))
+            _keep(after, lefts, left_logs)
+        for second, shape in zip(seconds[:0:-1], shapes[::-1], strict=False):
+            after = np.einsum("bd,abcd->ac", rights[-1], second.reshape(*shape, *shape))
+            _keep(after, rights, right_logs)
+        found = np.array(
+            [
+                np.einsum("ac,abcd,bd->", a, spread.reshape(*shape, *shape), b, optimize=True)
+                for a, spread, b, shape in zip(lefts, spreads, rights[::-1], shapes, strict=True)
+            ]
+        )
+        logs = np.array(left_logs) + np.array(right_logs[::-1])
+        return np.asarray(found * np.exp(logs - logs.max()))
+
+
+def _around(ranks: Sequence[int], d: int) -> tuple[int, int]:
+    every = [1, *ranks, 1]
+    return every[d], every[d + 1]
+
+
+def _shapes(columns: list[int]) -> list[tuple[int, int]]:
+    """Return left and right ranks of each core from their products."""
+    shapes, left = [], 1
+    for count in columns:
+        shapes.append((left, count // left))
+        left = count // left
+    return shapes
+
+
+def _keep(after: Array, matrices: list[Array], logs: list[float]) -> None:
+    size = max(float(np.max(np.abs(after))), np.finfo(float).tiny)
+    matrices.append(after / size)
+    logs.append(logs[-1] + float(np.log(size)))
+
+
+def _apply(vector: Any, matrix: Any, times: Array, to_the_right: bool, out: Any) -> Any:
+    """Return sum_p times_p v_p M_pq of every row, or over q of v_q M_pq: (n, P), (n, P Q)."""
+    xp = array_namespace(vector)
+    count, n = vector.shape[1], vector.shape[0]
+    other = matrix.shape[1] // count
+    shape = (count, other, n) if to_the_right else (other, count, n)
+    lines, squares = vector.T, xp.reshape(matrix.T, shape)
+    if not to_the_right:
+        squares = xp.permute_dims(squares, (1, 0, 2))
+    if not is_numpy_array(vector):
+        weighted = lines * xp.asarray(times)[:, None]
+        return xp.sum(weighted[:, None, :] * squares, axis=0).T
+    if out is None or out.shape != (n, other) or not out.flags.f_contiguous:
+        out = np.empty((other, n)).T
+    total = out.T
+    part = SCRATCH.array("part", n, other).T
+    np.multiply(squares[0], lines[0] * times[0], out=total)
+    for p in range(1, count):
+        np.multiply(squares[p], lines[p] * times[p], out=part)
+        total += part
+    return out
+
+
+def _outer(left: Any, right: Any, name: str) -> Any:
+    """Return the products of every row of one with that of the other: (n, P Q)."""
+    xp = array_namespace(left)
+    n, count = left.shape[0], left.shape[1] * right.shape[1]
+    a, b = left.T[:, None, :], right.T[None, :, :]
+    if not is_numpy_array(left):
+        return xp.reshape(a * b, (count, n)).T
+    out = SCRATCH.array(name, n, count)
+    np.multiply(a, b, out=out.T.reshape(left.shape[1], right.shape[1], n))
+    return out
+
+
+def _turned(state: State, bond: int, prior: Gamma) -> State:
+    """Return the state with the axes of one bond turned, and its precisions updated."""
+    here, there = state.factors[bond], state.factors[bond + 1]
+    (left, size), (_, right) = here.layout.shape, there.layout.shape
+    of_here = here.energies(state.basis[bond].mean).reshape(left, size, left, size)
+    of_there = there.energies(state.basis[bond + 1].mean).reshape(size, right, size, right)
+    before = state.rank[bond - 1].mean if bond else np.ones(1)
+    last = bond + 1 == len(state.modes) - 1
+    after = np.ones(1) if last else state.rank[bond + 1].mean
+    a = np.einsum("asat,a->st", of_here, before)
+    b = np.einsum("sbtb,b->st", of_there, after)
+    weights_a, weights_b = left * here.mean.shape[0], right * there.mean.shape[0]
+    shape = prior.shape + 0.5 * (weights_a + weights_b)
+
+    def value(energies: Array, log_det: float) -> float:
+        rates = prior.rate + 0.5 * energies
+        return float(-shape * np.sum(np.log(rates)) + (weights_a - weights_b) * log_det)
+
+    energies = np.diagonal(a) + np.diagonal(b)
+    turn = _balance(a, b, (weights_a / weights_b) ** 0.25)
+    if turn is not None:
+        inverse = np.linalg.inv(turn)
+        turned = np.diagonal(turn.T @ a @ turn) + np.diagonal(inverse @ b @ inverse.T)
+        if value(turned, float(np.linalg.slogdet(turn)[1])) > value(energies, 0.0):
+            here = here.turn(np.kron(np.eye(left), turn))
+            there = there.turn(np.kron(inverse.T, np.eye(right)))
+            energies = turned
+    factors = (*state.factors[:bond], here, there, *state.factors[bond + 2 :])
+    rank = list(state.rank)
+    rank[bond] = Gamma(np.full(size, shape), prior.rate + 0.5 * energies)
+    return replace(state, factors=factors, rank=tuple(rank))
+
+
+def _balance(a: Array, b: Array, scale: float) -> Array | None:
+    """Return G with G^T A G = scale^2 L and G^-1 B G^-T = L / scale^2, L diagonal; None if ill."""
+    try:
+        root = np.linalg.cholesky(a)
+        values, vectors = np.linalg.eigh(root.T @ b @ root)
+        if values[0] <= 0:
+            return None
+        turn = np.linalg.solve(root.T, vectors[:, ::-1]) * values[::-1] ** 0.25
+    except np.linalg.LinAlgError:
+        return None
+    return scale * turn if np.linalg.cond(turn) < MOST_TURNED else None
