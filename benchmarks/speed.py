@@ -3,7 +3,8 @@
 Three times are taken in turn inside one process, and compared as ratios of medians, because the
 machine may be shared: a sweep with the product basis, the same sweep with the packed fallback (all
 pairs of functions), and the bare matrix products and Cholesky factorisations that a sweep cannot do
-without. Peak memory is that of a whole fit, over its input, in a process of its own.
+without. A sweep of a tensor train is compared with its own bare work, too. Peak memory is that of a
+whole fit, over its input, in a process of its own.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from btnkm import BTNRegressor, Gamma
 from btnkm.bases import Basis, Chebyshev
 from btnkm.core.cavi import Data
 from btnkm.core.cp import CP
-from btnkm.core.layout import pairs
+from btnkm.core.layout import Layout, components, core
 from btnkm.core.likelihoods import Gaussian
 from btnkm.core.linalg import inverse_cholesky
+from btnkm.core.network import Network
 from btnkm.core.schedule import Schedule, initial_state
 from btnkm.core.state import Priors
 from btnkm.core.sweeper import Sweeper
+from btnkm.core.tt import TT
 from btnkm.execution import local
 from btnkm.fitting import make_mode
 from btnkm.runs.machine import ROOT, PeakMemory, code_version, cpu_model, versions
@@ -53,14 +56,15 @@ def make_sweeper(
     m: int,
     rank: int,
     pool: local.Threads,
+    network: Network,
 ) -> Sweeper:
     """Return a sweeper in its exact phase, features evaluated, on the given rows."""
     bases = [kind(n_basis=m).fit(column) for column in x.T]
     sizes = [(b.n_functions_, b.n_products_) for b in bases]
-    network = CP()
     footprint = network.footprint(rank, len(sizes))
     plan = local.make_plan(len(y), sizes, footprint, 1, 1, 64.0)
     chunks = local.make_chunks(plan, bases, list(x.T), y, None)
+    chunks = local.share_chunks(chunks, len(bases), plan.stride, network)
     modes = tuple(make_mode(basis, 1.0) for basis in bases)
     averages = local.weighted_averages(chunks, len(modes))
     grams = tuple(
@@ -81,12 +85,12 @@ def make_sweeper(
     return sweeper
 
 
-def bare_work(x: np.ndarray, m: int, rank: int) -> Any:
+def bare_work(x: np.ndarray, m: int, columns: Layout) -> Any:
     """Return a function that does one mode's matrix products and its Cholesky inverse."""
     n = len(x)
     basis = Chebyshev(n_basis=m).fit(x[:, 0])
     phi, psi = basis.features(x[:, 0])  # a contiguous row of memory per function
-    count = len(pairs(rank)[0])
+    count, rank = len(columns.multiplicity), columns.n_columns
     rng = np.random.default_rng(0)
     second, mean = rng.standard_normal((count, n)).T, rng.standard_normal((rank, n)).T
     coefficients = rng.standard_normal((count, psi.shape[1]))
@@ -113,10 +117,10 @@ def measure(n: int, m: int, rank: int, inputs: int, repeats: int, threads: int) 
     with local.Threads(threads) as pool:
         with threadpool_limits(1):
             sweepers = {
-                "product": make_sweeper(Chebyshev, x, y, m, rank, pool),
-                "packed": make_sweeper(Packed, x, y, m, rank, pool),
+                "product": make_sweeper(Chebyshev, x, y, m, rank, pool, CP()),
+                "packed": make_sweeper(Packed, x, y, m, rank, pool, CP()),
             }
-        bare = bare_work(x, m, rank)
+        bare = bare_work(x, m, components(rank))
         for _ in range(repeats):
             for name, sweeper in sweepers.items():
                 time.sleep(PAUSE)
@@ -135,6 +139,34 @@ def measure(n: int, m: int, rank: int, inputs: int, repeats: int, threads: int) 
         1e-6,
     )
     return medians
+
+
+def measure_train(
+    n: int, m: int, rank: int, inputs: int, repeats: int, threads: int
+) -> dict[str, float]:
+    """Return the medians, in seconds, of a sweep of a train and of the bare work in it."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.0, 1.0, size=(n, inputs))
+    y = np.sin(3.0 * x).prod(axis=1) + 0.1 * rng.standard_normal(n)
+    y = (y - y.mean()) / y.std()
+    sweeps, bare = [], []
+    with local.Threads(threads) as pool:
+        with threadpool_limits(1):
+            sweeper = make_sweeper(Chebyshev, x, y, m, rank, pool, TT())
+        end, inner = bare_work(x, m, core(1, rank)), bare_work(x, m, core(rank, rank))
+        for _ in range(repeats):
+            time.sleep(PAUSE)
+            with threadpool_limits(1):
+                begin = time.perf_counter()
+                sweeper.sweep()
+                sweeps.append(time.perf_counter() - begin)
+            with threadpool_limits(threads):
+                begin = time.perf_counter()
+                inner()
+                middle = time.perf_counter()
+                end()  # a sweep leaves out the mode that was solved last, at the other end
+                bare.append((inputs - 2) * (middle - begin) + time.perf_counter() - middle)
+    return {"train": statistics.median(sweeps), "train_bare": statistics.median(bare)}
 
 
 def _fit_memory(n: int, m: int, rank: int, inputs: int, out: Any) -> None:
@@ -168,11 +200,17 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--memory-inputs", type=int, default=20)
+    parser.add_argument("--train-functions", type=int, default=20)
+    parser.add_argument("--train-rank", type=int, default=6)
+    parser.add_argument("--train-inputs", type=int, default=8)
     args = parser.parse_args()
     shape = (args.rows, args.functions, args.rank)
     medians = measure(*shape, args.inputs, args.repeats, args.threads)
     medians["packed_over_product"] = medians["packed"] / medians["product"]
     medians["product_over_bare"] = medians["product"] / medians["bare"]
+    train = args.train_functions, args.train_rank, args.train_inputs
+    medians |= measure_train(args.rows, *train, args.repeats, args.threads)
+    medians["train_over_bare"] = medians["train"] / medians["train_bare"]
     medians["peak_mib"] = fit_memory(*shape, args.memory_inputs)
     machine = {"cpu": cpu_model(), "versions": versions(), **code_version()}
     record = {**vars(args), **medians, **machine}
