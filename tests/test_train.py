@@ -165,6 +165,9 @@ def test_classes(n_classes):
     proba = model.predict_proba(X[500:])
     np.testing.assert_allclose(proba.sum(axis=1), 1.0)
     assert len(model.rank_) == (3 if n_classes == 2 else 4)
+    bonds = [2] * len(model.rank_)
+    listed = BTNClassifier(**{**SMALL, "max_rank": bonds, "max_iter": 3}).fit(X[:100], label[:100])
+    assert max(listed.rank_) <= 2
     weights = np.ones(500)
     np.testing.assert_allclose(
         BTNClassifier(**SMALL).fit(X[:500], label[:500], weights).predict_proba(X[500:]), proba

@@ -199,11 +199,11 @@ def fit(
     sizes = [size_of(basis) for basis in problem.bases]
     rank = settings.max_rank
     begun = settings.initial_rank or rank
-    small = n * settings.network.footprint(rank, len(sizes)).block < WORTH_A_THREAD
     wanted = count
     # weights, pulls and two moments of f, of every output
     per_row = 0 if settings.likelihood.fixed else 4 * (problem.n_outputs or 1)
     planned = sizes if problem.n_outputs is None else [*sizes, levels_size(problem.n_outputs)]
+    small = n * settings.network.footprint(rank, len(planned)).block < WORTH_A_THREAD
     count, rank, plan = plan_starts(settings, n, planned, count, 1 if small else threads, per_row)
     if count < wanted:
         warnings.warn(

@@ -8,16 +8,12 @@ from typing import Any
 from array_api_compat import is_numpy_array
 
 from .cp import CP
-from .network import Network
+from .network import RESCALE_EVERY, Network
 from .rows import Moments, Scratch, expand
 
 Array = Any
 # of a mode, in arrays that may be those of the second argument
 MomentsOf = Callable[[int, Moments | Scratch | None], Moments | None]
-
-# Products over modes are brought back to size one every so many modes, so that hundreds of inputs
-# neither overflow nor underflow; a handful of modes cannot leave the range of a double.
-RESCALE_EVERY = 16
 
 
 class Environments:

@@ -14,12 +14,15 @@ import numpy as np
 
 from .gamma import Gamma
 from .layout import Layout
-from .rows import Moments, Scratch, Terms
+from .rows import Moments, Scratch, Terms, moments
 
 if TYPE_CHECKING:
     from .state import State
 
 Array = np.ndarray
+# Products over modes are brought back to size one every so many modes, so that hundreds of inputs
+# neither overflow nor underflow; a handful of modes cannot leave the range of a double.
+RESCALE_EVERY = 16
 Take = Callable[[], Moments | None]  # hands out moments whose arrays may be overwritten
 
 
@@ -160,9 +163,6 @@ class Network(ABC):
 
     def product(self, terms: list[Terms], features_of: Callable[[int], Any]) -> Moments:
         """Return the moments of all modes together, never holding more than two of them."""
-        from .environments import RESCALE_EVERY
-        from .rows import moments
-
         product = moments(features_of(0), terms[0])
         for d in range(1, len(terms)):
             step = moments(features_of(d), terms[d], self.scratch)

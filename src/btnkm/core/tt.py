@@ -84,7 +84,8 @@ class TT(Network):
     def ranks(self, rank: Any, modes: Sequence[Any]) -> list[int]:
         """Return how many indices each bond has, at most what either side of it has dimensions."""
         sizes = [float(len(mode.keep) + mode.anchored) for mode in modes]
-        left, right = np.cumprod(sizes[:-1]), np.cumprod(sizes[:0:-1])[::-1]
+        with np.errstate(over="ignore"):  # of hundreds of inputs
+            left, right = np.cumprod(sizes[:-1]), np.cumprod(sizes[:0:-1])[::-1]
         most = np.minimum(left, right)
         return [int(r) for r in np.minimum(np.broadcast_to(rank, len(sizes) - 1), most)]
 
