@@ -10,8 +10,11 @@ import pytest
 from sklearn.model_selection import GridSearchCV
 
 from btnkm import BTNClassifier, BTNRegressor
+from btnkm.bases import Chebyshev
+from btnkm.core import cavi
 from btnkm.core.state import State
 from btnkm.core.tt import TT
+from btnkm.ordering import chain_order, interactions
 
 SMALL = {
     "network": "tt",
@@ -74,6 +77,9 @@ def test_ranks_may_be_given_for_every_bond():
         ({"mode_order": [0, 1, 2]}, "mode_order must be"),
         ({"mode_order": [0, 1, 2, 2]}, "mode_order must be"),
         ({"mode_order": ["a", "b", "c", "d"]}, "mode_order must be"),
+        ({"mode_order": [[0], 1, 2, 3]}, "mode_order must be"),
+        ({"mode_order": 3}, "mode_order must be"),
+        ({"max_rank": np.array(2)}, "max_rank must be"),
         ({"initial_rank": 4}, "initial_rank must be at most max_rank"),
     ],
 )
@@ -99,6 +105,71 @@ def test_the_order_is_given_named_or_found():
     assert given.mode_order_.tolist() == list(range(6))
     by_place = BTNRegressor(**SMALL, mode_order=[5, 4, 3, 2, 1, 0]).fit(X, y)
     np.testing.assert_allclose(by_place.predict(X), named.predict(frame))
+
+
+def test_names_of_columns_may_be_numbers():
+    X, y = chain(60, 3, np.random.default_rng(12))
+    frame = pd.DataFrame(X, columns=[2, 0, 1])
+    quick = {**SMALL, "max_iter": 2}
+    model = BTNRegressor(**quick, mode_order=frame.columns).fit(frame, y)
+    assert model.mode_order_.tolist() == [0, 1, 2]
+
+
+def test_a_weight_of_k_is_k_rows_to_the_order():
+    X, y = chain(120, 5, np.random.default_rng(16))
+    weight = np.random.default_rng(17).integers(1, 4, 120)
+    rows = np.repeat(np.arange(120), weight)
+    bases = [Chebyshev(n_basis=4).fit(x) for x in X.T]
+
+    def order(rows, weight):
+        codes = [x[rows] for x in X.T]
+        return chain_order(bases, codes, y[rows], weight.astype(float), np.random.default_rng(0))
+
+    assert order(np.arange(120), weight) == order(rows, np.ones(len(rows)))
+
+
+def test_the_order_bears_inputs_that_hardly_vary():
+    X, y = chain(6000, 4, np.random.default_rng(13))
+    for j in (1, 3):
+        X[:, j] = 0.0
+        X[:2, j] = 1.0
+    rng = np.random.default_rng(0)
+    bases = [Chebyshev(n_basis=3).fit(x) for x in X.T]
+    assert sorted(chain_order(bases, list(X.T), y, np.ones(6000), rng)) == [0, 1, 2, 3]
+    # what does not vary in the rows that are looked at interacts with nothing
+    parts = [np.ones((50, 0)), X[:50, [0]], np.ones((50, 0)), X[:50, [2]]]
+    strength = interactions(parts, X[:50, 0] * X[:50, 2], np.ones(50))
+    assert strength[1, 3] > 0.5
+    strength[1, 3] = strength[3, 1] = 0.0
+    assert strength.max() < 0.01
+
+
+def test_an_interrupted_choice_of_order_ends_the_fit(monkeypatch):
+    X, y = chain(80, 4, np.random.default_rng(14))
+    shuffled = [2, 0, 3, 1]
+    calls = []
+
+    def interrupted(*args):
+        calls.append(1)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return elbo_terms(*args)
+
+    elbo_terms = cavi.elbo_terms
+    monkeypatch.setattr(cavi, "elbo_terms", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        BTNRegressor(**SMALL, n_jobs=1).fit(X[:, shuffled], y)
+
+
+@pytest.mark.filterwarnings("ignore:no input was found")
+def test_levels_alone_are_shrunk_to_the_average():
+    rng = np.random.default_rng(15)
+    levels = np.append(np.repeat(np.arange(35), 12), np.repeat(np.arange(35, 45), 2))
+    y = 10.0 + 0.3 * rng.standard_normal(45)[levels] + rng.standard_normal(len(levels))
+    frame = pd.DataFrame({"level": [f"l{k}" for k in levels]})
+    model = BTNRegressor(**SMALL).fit(frame, y)
+    few = model.predict(frame[levels >= 35])
+    assert np.abs(few.mean() - y.mean()) < 0.15
 
 
 def test_relevance_and_functions_stand_at_their_columns():

@@ -127,28 +127,38 @@ def check_weight(sample_weight: Any, n: int) -> Array | None:
     return None if np.all(weight == 1.0) else weight
 
 
-def check_order(name: str, value: Any, names: list[str]) -> list[int]:
+def check_order(name: str, value: Any, names: list[Any]) -> list[int]:
     """Return the positions of all columns in the order in which they are listed."""
-    items = list(value) if isinstance(value, list | tuple | np.ndarray) else []
     known = {column: j for j, column in enumerate(names)}
-    places = [known.get(item, item) if isinstance(item, str) else item for item in items]
+    # names come first, as everywhere; an index of pandas is as good as a list
+    try:
+        places = [known.get(item, item) for item in value]
+    except TypeError:
+        places = []
     whole = all(isinstance(j, numbers.Integral) and not isinstance(j, bool) for j in places)
     every = whole and sorted(int(j) for j in places) == list(range(len(names)))
     if isinstance(value, str) or not every:
+        strange = [
+            p for p in places if not isinstance(p, numbers.Integral) or p not in range(len(names))
+        ]
+        missing = [column for j, column in enumerate(names) if j not in places]
+        wrong = f", where {strange[0]!r} is no column" if strange else ""
+        wrong = wrong or (f", where {missing[0]!r} is missing" if missing else "")
         raise ValueError(
             f"{name} must be 'auto', 'given' or a list with the name or position of every column "
-            f"once, got {value!r}; use 'auto'."
+            f"once, got {value!r}{wrong}; use 'auto'."
         )
     return [int(j) for j in places]
 
 
 def check_ranks(name: str, value: Any, n_bonds: int) -> list[int]:
     """Return the ranks of every bond."""
-    ranks = list(value)
+    ranks = list(value) if np.ndim(value) == 1 else []
     whole = all(isinstance(r, numbers.Integral) and not isinstance(r, bool) for r in ranks)
     if n_bonds == 0 or len(ranks) != n_bonds or not whole or min(ranks, default=1) < 1:
         wanted = "an integer >= 1 or 'auto'"
         if n_bonds:
-            wanted += f", or one integer for each of the {n_bonds} bonds between inputs in use"
+            wanted += f", or one integer for each of the {n_bonds} bonds"
+            wanted += " (inputs that vary, less one; one more with three classes or more)"
         raise ValueError(f"{name} must be {wanted}, got {value!r}; use 'auto'.")
     return [int(r) for r in ranks]

@@ -46,8 +46,8 @@ warm_sweeps, rank_prior, basis_prior, smoothness, anchored, prune, memory_limit,
 random_state, callback, verbose
         As in BTNRegressor, but labels say less than numbers: "auto" is an ``n_basis`` that leaves
         eight rows to every function of all inputs, but at least 4 each; a ``max_rank`` of 8 without
-        anchors, 8,000 rows of all starts together (1 to 8 starts), a ``max_iter`` of 32, or 20
-        above 10,000 rows, and ``anchored`` from 8 inputs on.
+        anchors (6 in a train), 8,000 rows of all starts together (1 to 8 starts), a ``max_iter`` of
+        32, or 20 above 10,000 rows, and ``anchored`` from 8 inputs on.
     likelihood : "logistic" or "least_squares", default="logistic"
         "least_squares" regresses the signs of two classes and takes as probability that of a
         positive sign: the classifier of the paper, for comparison. Its probabilities are poor.
@@ -62,8 +62,8 @@ random_state, callback, verbose
     ----------
     classes_ : ndarray of shape (n_classes,)
         The labels, sorted.
-    rank_, n_basis_, feature_relevance_, feature_relevance_std_, lower_bound_, lower_bounds_, \
-history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
+    rank_, mode_order_, n_basis_, feature_relevance_, feature_relevance_std_, lower_bound_, \
+lower_bounds_, history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         As in BTNRegressor; ``history_`` has no noise.
 
     Examples
@@ -96,7 +96,7 @@ history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         network: str = "cp",
         mode_order: Any = "auto",
         n_basis: int | str = "auto",
-        max_rank: int | str = "auto",
+        max_rank: Any = "auto",
         initial_rank: int | str = "auto",
         n_init: int | str = "auto",
         max_iter: int | str = "auto",

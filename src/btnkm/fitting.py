@@ -112,9 +112,9 @@ class Work:
             )
 
         def grow(state: State, begun: Any) -> tuple[State, int] | None:
-            if np.all(begun >= np.asarray(self.max_rank)) or not self.schedule.drop_components:
-                return None
             doubled = np.minimum(np.multiply(2, self.network.rank(state)), self.max_rank)
+            if not np.any(doubled > begun) or not self.schedule.drop_components:
+                return None
             rank = doubled.tolist()
             spare = self.spare(rank)
             return schedule.grown(state, begin(np.add(rank, spare))), spare

@@ -97,7 +97,7 @@ class Machine(BaseEstimator):
         network: str = "cp",
         mode_order: Any = "auto",
         n_basis: int | str = "auto",
-        max_rank: int | str = "auto",
+        max_rank: Any = "auto",
         initial_rank: int | str = "auto",
         n_init: int | str = "auto",
         max_iter: int | str = "auto",
@@ -215,6 +215,10 @@ class Machine(BaseEstimator):
                 # varies; with many outputs these have them
                 bases = [Chebyshev(n_basis=1).fit(np.zeros(1)), *bases]
                 codes = [np.zeros(len(y)), *codes]
+        if train and target.n_outputs is None and all(isinstance(b, Levels) for b in bases):
+            # all cores depart from the identity: one more has the scale of f
+            bases = [Chebyshev(n_basis=1).fit(np.zeros(1)), *bases]
+            codes = [np.zeros(len(y)), *codes]
         problem = fitting.Problem(bases, codes, target.y, target.weight, target.n_outputs)
         history: list[dict[str, Any]] = []
         result = fitting.fit(
@@ -247,7 +251,7 @@ class Machine(BaseEstimator):
         active: list[int],
         columns: list[Any],
         codes: list[Array],
-        names: list[str],
+        names: list[Any],
         target: Target,
         counted: int,
         seeds: Array,
@@ -258,7 +262,7 @@ class Machine(BaseEstimator):
         """
         if not isinstance(self.mode_order, str):
             places = checks.check_order("mode_order", self.mode_order, names)
-            return [j for j in places if j in set(active)]
+            return [j for j in places if j in active]
         if self.mode_order == "given" or len(active) < 3:
             return active
 
@@ -267,9 +271,12 @@ class Machine(BaseEstimator):
             problem = fitting.Problem(bases, parts, target.y, target.weight, target.n_outputs)
             n_bonds = len(bases) - (target.n_outputs is None)
             settings = self._settings(target.likelihood, counted, anchored=False, n_bonds=n_bonds)
-            short = replace(settings.schedule, max_iter=_TRIAL_SWEEPS, settle_sweeps=0)
+            sweeps = min(_TRIAL_SWEEPS, settings.schedule.max_iter)
+            short = replace(settings.schedule, max_iter=sweeps, settle_sweeps=0)
             settings = replace(settings, schedule=short, n_init=1, initial_rank=None)
             result = fitting.fit(problem, settings, [int(s) for s in seeds], lambda *_: None)
+            if result.interrupted:
+                raise KeyboardInterrupt("interrupted while the order of the inputs was chosen")
             return float(result.starts[0].last.bound)
 
         weight = np.ones(len(target.y)) if target.weight is None else target.weight
@@ -278,7 +285,10 @@ class Machine(BaseEstimator):
         other = [active[d] for d in chain_order(bases, parts, target.y, weight, rng)]
         if other in (active, active[::-1]):
             return active
-        return max(active, other, key=bound)
+        best = max(active, other, key=bound)
+        if self.verbose:
+            print("order of the inputs: " + ", ".join(str(names[j]) for j in best))
+        return best
 
     def _warn_of_nothing(self, columns: list[Array]) -> None:
         """Say so if f, its level aside, varies less between these rows than it is uncertain."""
@@ -291,7 +301,7 @@ class Machine(BaseEstimator):
                 "no input was found to have an effect: the prediction is nearly the same in all "
                 f"rows. If there should be one, the rows may be too few for {len(self.columns_)} "
                 "input(s), or the basis unable to follow it: leave out inputs, give rows, change "
-                "the basis.",
+                f"the basis{' or the network' if self.network == 'tt' else ''}.",
                 UserWarning,
                 stacklevel=3,
             )
@@ -362,14 +372,14 @@ class Machine(BaseEstimator):
             drop_components=bool(self.prune),
             drop_functions=bool(self.prune),
         )
-        rank = _ANCHORED_RANK if n <= _MANY_ROWS else _ANCHORED_RANK_OF_MANY
+        rank: Any = _ANCHORED_RANK if n <= _MANY_ROWS else _ANCHORED_RANK_OF_MANY
         train = self.network == "tt"
         rank = _TRAIN_RANK if train else rank if anchored else self._auto.rank
         if isinstance(self.max_rank, list | tuple | np.ndarray):
             rank = checks.check_ranks("max_rank", self.max_rank, n_bonds if train else 0)
         else:
             rank = self._number("max_rank", rank)
-        initial_rank = rank
+        initial_rank: Any = rank
         if not isinstance(self.initial_rank, str):
             initial_rank = int(self.initial_rank)
             if initial_rank > np.max(rank):
@@ -476,6 +486,10 @@ class Machine(BaseEstimator):
         """Yield blocks of up to ``most`` rows with phi and psi of the network's inputs."""
         bases = self._bases
         width = sum(sum(fitting.size_of(basis)) for basis in bases)
+        if self.posterior_[0].network.scratch is not None:
+            # of a core and all around it
+            layouts = [factor.layout for state in self.posterior_ for factor in state.factors]
+            width += 2 * max(len(layout.multiplicity) for layout in layouts)
         size = min(most, max(_PREDICT_NUMBERS // width, 64))
         for start in range(0, len(columns[0]), size):
             rows = slice(start, start + size)

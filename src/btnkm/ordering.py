@@ -29,7 +29,10 @@ def chain_order(
     rows = np.flatnonzero(weight)
     if len(rows) > _ROWS:
         rows = np.sort(rng.choice(rows, _ROWS, replace=False))
-    parts = [_functions(basis, column[rows]) for basis, column in zip(bases, codes, strict=True)]
+    parts = [
+        _functions(basis, column[rows], weight[rows])
+        for basis, column in zip(bases, codes, strict=True)
+    ]
     strength = interactions(parts, y[rows], weight[rows])
     return [int(d) for d in seriate(strength)]
 
@@ -49,10 +52,11 @@ def interactions(parts: Sequence[Array], y: Array, weight: Array) -> Array:
     slopes = every.T @ ((root * left)[:, None] * every)
     squares = (every**2).T @ (root[:, None] ** 2 * every**2)
     shares = slopes**2 / np.maximum(squares, np.finfo(float).tiny)
-    starts = np.cumsum([0, *(part.shape[1] for part in parts[:-1])])
-    strength = np.add.reduceat(np.add.reduceat(shares, starts, axis=0), starts, axis=1)
-    counts = np.array([part.shape[1] for part in parts])
-    by_chance = np.multiply.outer(counts, counts) * np.sum(root**4)
+    counts = np.array([part.shape[1] for part in parts])  # 0 where nothing varies in these rows
+    belongs = np.repeat(np.eye(len(parts)), counts, axis=1)
+    strength = belongs @ shares @ belongs.T
+    counts = np.maximum(counts, 1)
+    by_chance = np.multiply.outer(counts, counts) / weight.sum()
     # what is left by chance alone must not decide, but keeps the graph in one piece
     strength = np.maximum(strength - by_chance, 1e-3 * by_chance)
     np.fill_diagonal(strength, 0.0)
@@ -67,15 +71,15 @@ def seriate(strength: Array) -> Array:
     return np.argsort(second * (np.sign(second[np.argmax(np.abs(second))]) or 1.0), kind="stable")
 
 
-def _functions(basis: Any, codes: Array) -> Array:
+def _functions(basis: Any, codes: Array, weight: Array) -> Array:
     """Return some functions of an input, of mean 0 and mean square 1: (n, up to 3)."""
     phi = basis.features(codes)[0]
     if issparse(phi):  # of very many levels, of which the most frequent are looked at
-        counts = np.asarray(phi.sum(axis=0)).ravel()
+        counts = np.asarray(weight @ phi).ravel()
         phi = phi[:, np.argsort(-counts, kind="stable")[:_FUNCTIONS]].toarray()
     phi = np.asarray(phi, dtype=float)
-    phi = phi - phi.mean(axis=0)
-    sizes = np.sqrt(np.mean(phi**2, axis=0))
+    phi = phi - np.average(phi, axis=0, weights=weight)
+    sizes = np.sqrt(np.average(phi**2, axis=0, weights=weight))
     degrees = np.zeros(len(sizes))
     if len(getattr(basis, "degrees_", ())) == len(sizes):
         degrees = np.asarray(basis.degrees_, dtype=float)

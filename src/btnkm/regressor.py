@@ -22,7 +22,7 @@ Array = np.ndarray
 
 
 class BTNRegressor(RegressorMixin, Machine):
-    """Bayesian kernel machine whose weights are a low-rank (CP) tensor.
+    """Bayesian kernel machine whose weights are a low-rank tensor: CP, or a tensor train.
 
     f(x) = sum_r prod_d w_r^(d) . phi^(d)(x_d), with priors that find the number of components R and
     the functions each input needs, and a full variational posterior. Columns may be numeric,
@@ -48,18 +48,19 @@ class BTNRegressor(RegressorMixin, Machine):
         matrices, one for each input, which suits functions in which inputs meet along a chain.
     mode_order : "auto", "given" or list, default="auto"
         The order of the inputs in a train. "given" is that of the columns; "auto" takes that, or
-        one in which inputs that interact are near each other (``btnkm/ordering.py``), whichever has
-        the higher bound in a short fit; a list has the name or position of every column. Of no
+        one in which inputs that interact are near each other, whichever has the higher bound in a
+        short fit, and all starts share it; a list has the name or position of every column. Of no
         meaning with "cp".
     n_basis : int or "auto", default="auto"
         Most smooth functions per input, for bases given by name. A column never gets more than it
         has distinct values. "auto" is 20 up to 8 inputs, then 160 in all, but at least 8 each.
     max_rank : int, list of int or "auto", default="auto"
-        Most components, or indices of every bond of a train: there a list has one number for each,
-        and "auto" is 6. Those that add nothing are dropped. Of components "auto" is 20, or 10 where
-        they are ``anchored``, 8 above 10,000 rows. From 600 to 10,000 rows and without anchors the
-        warm phase begins with 30, or twice as many if that is less, and drops those that matter
-        least.
+        Most components, or indices of every bond of a train: there "auto" is 6, and a list has one
+        number for each bond between inputs that vary, and one more for three classes or more. The
+        cost of a sweep grows with the sixth power of it where rows are few. Those that add nothing
+        are dropped. Of components "auto" is 20, or 10 where they are ``anchored``, 8 above 10,000
+        rows. From 600 to 10,000 rows and without anchors the warm phase begins with 30, or twice as
+        many if that is less, and drops those that matter least.
     initial_rank : int or "auto", default="auto"
         Components to begin with; a start that ends with nine tenths of them or more goes on from a
         warm phase of twice as many as are left (and ``max_iter`` sweeps more), until fewer are or
@@ -117,7 +118,7 @@ class BTNRegressor(RegressorMixin, Machine):
         Components of the start with the highest bound, or indices of each bond of a train;
         ``ranks_`` has those of every start.
     mode_order_ : ndarray
-        The columns in the order of a train, those that never vary left out.
+        The columns in the order of a train, those that never vary left out (of a train only).
     n_basis_ : ndarray of shape (n_features_in_,)
         Functions kept for each input, in that start.
     feature_relevance_, feature_relevance_std_ : ndarray of shape (n_features_in_,)
@@ -175,7 +176,7 @@ class BTNRegressor(RegressorMixin, Machine):
         network: str = "cp",
         mode_order: Any = "auto",
         n_basis: int | str = "auto",
-        max_rank: int | str = "auto",
+        max_rank: Any = "auto",
         initial_rank: int | str = "auto",
         n_init: int | str = "auto",
         max_iter: int | str = "auto",

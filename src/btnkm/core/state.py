@@ -41,7 +41,7 @@ class Mode:
         Coefficients of the function 1.
     anchored : bool
         Whether the weights of function 0 of the basis, never among the kept, are known: the
-        layout's anchor, which is 1 in all components.
+        layout's anchor, which is 1 in all components, and the identity in a core.
     """
 
     keep: Array

@@ -239,8 +239,11 @@ class Sweeper:
         if output is not None and network.carries_asks:
             product = chunk.environments.before(output, self._moments_in(chunk))
         else:
-            here = None if d == output else rows.moments(chunk.features(d), self.terms[d])
-            product = rows.multiply(self._outside(chunk, d), here)
+            outside = self._outside(chunk, d)
+            here = None
+            if d != output:
+                here = rows.moments(chunk.features(d), self.terms[d], network.scratch)
+            product = rows.multiply(outside, here, None if network.scratch is None else here)
         assert product is not None
         term = None if output is None else self.terms[output]
         mean, square = rows.contract(product, layout, term)

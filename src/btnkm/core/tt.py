@@ -40,8 +40,7 @@ SCRATCH = Scratch()
 class TT(Network):
     """Product of matrices.
 
-    Modes of very many levels are anchored: z is the identity plus what a level adds. They have
-    precisions of their own, one for each column.
+    Modes of very many levels are anchored: z is the identity plus what a level adds.
     """
 
     scratch: ClassVar[Scratch | None] = SCRATCH
