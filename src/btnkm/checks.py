@@ -135,8 +135,7 @@ def check_order(name: str, value: Any, names: list[Any]) -> list[int]:
         places = [known.get(item, item) for item in value]
     except TypeError:
         places = []
-    whole = all(isinstance(j, numbers.Integral) and not isinstance(j, bool) for j in places)
-    every = whole and sorted(int(j) for j in places) == list(range(len(names)))
+    every = _whole(places) and sorted(int(j) for j in places) == list(range(len(names)))
     if isinstance(value, str) or not every:
         strange = [
             p for p in places if not isinstance(p, numbers.Integral) or p not in range(len(names))
@@ -151,11 +150,14 @@ def check_order(name: str, value: Any, names: list[Any]) -> list[int]:
     return [int(j) for j in places]
 
 
+def _whole(values: list[Any]) -> bool:
+    return all(isinstance(v, numbers.Integral) and not isinstance(v, bool) for v in values)
+
+
 def check_ranks(name: str, value: Any, n_bonds: int) -> list[int]:
     """Return the ranks of every bond."""
     ranks = list(value) if np.ndim(value) == 1 else []
-    whole = all(isinstance(r, numbers.Integral) and not isinstance(r, bool) for r in ranks)
-    if n_bonds == 0 or len(ranks) != n_bonds or not whole or min(ranks, default=1) < 1:
+    if n_bonds == 0 or len(ranks) != n_bonds or not _whole(ranks) or min(ranks, default=1) < 1:
         wanted = "an integer >= 1 or 'auto'"
         if n_bonds:
             wanted += f", or one integer for each of the {n_bonds} bonds"

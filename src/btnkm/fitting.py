@@ -22,7 +22,6 @@ from .core.likelihoods import Likelihood
 from .core.network import Network
 from .core.schedule import Progress, Schedule
 from .core.state import Mode, Priors, State
-from .core.tt import TT
 from .execution import local
 from .execution.helpers import run_with_helpers
 from .execution.starts import Start, limit_blas, run_starts
@@ -34,9 +33,6 @@ WORTH_A_THREAD = 1_000_000
 FEWEST_WARM = 5  # sweeps of the warm phase with components to spare
 ROWS_A_COMPONENT = 20  # at least, for these: with fewer they find what is not there
 ANCHORED_THAW = 10  # sweeps; without them most interactions are lost (docs/experiments.md)
-# of a train: its many weights would make use of anything, and their covariances all at once
-# outweigh the data (docs/experiments.md)
-TRAIN_SMOOTHING, TRAIN_THAW = 1.5, 20
 _INTERPRETER = 50 * 2**20  # bytes of a helper before it has any work
 
 
@@ -222,8 +218,9 @@ def fit(
     warm_rank = 0
     if how.warm_sweeps >= FEWEST_WARM and len(modes) > 1 and smooth and not anchored:
         warm_rank = min(settings.warm_rank, int(worth / ROWS_A_COMPONENT))
-    if how.warm_sweeps and isinstance(settings.network, TT):
-        how = replace(how, warm_smoothing=TRAIN_SMOOTHING, thaw_sweeps=TRAIN_THAW)
+    network = settings.network
+    if how.warm_sweeps and network.thaw:
+        how = replace(how, warm_smoothing=network.smoothing, thaw_sweeps=network.thaw)
     elif how.warm_sweeps and anchored:
         how = replace(how, thaw_sweeps=ANCHORED_THAW)
     elif how.warm_sweeps and worth < settings.few_rows * sum(m for m, _ in sizes):

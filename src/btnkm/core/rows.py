@@ -149,8 +149,13 @@ def multiply(a: Moments | None, b: Moments | None, into: Moments | None = None) 
         second = None
     else:
         second = _times(a.second, b.second, None if into is None else into.second)
+    return Moments(mean, second, sum_exponents(a, b))
+
+
+def sum_exponents(a: Moments, b: Moments) -> Array | None:
+    """Return the exponents of a product."""
     exponents = [m.exponent for m in (a, b) if m.exponent is not None]
-    return Moments(mean, second, sum(exponents[1:], exponents[0]) if exponents else None)
+    return sum(exponents[1:], exponents[0]) if exponents else None
 
 
 def _times(a: Array, b: Array, out: Array | None) -> Array:

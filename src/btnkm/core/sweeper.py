@@ -55,7 +55,10 @@ class Sweeper:
 
     def rebalance(self) -> None:
         """Move scales between modes, or turn their axes; f is what it was."""
-        self.state, scales = self.state.network.rebalance(self.state, self.priors)
+        before = self.state
+        self.state, scales = before.network.rebalance(before, self.priors)
+        if self.state is before:  # nothing was free to move
+            return
         if scales is None:
             self.refresh()
             return

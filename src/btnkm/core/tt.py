@@ -46,6 +46,10 @@ class TT(Network):
     scratch: ClassVar[Scratch | None] = SCRATCH
     carries_asks: ClassVar[bool] = True
     turns: ClassVar[bool] = True
+    # its many weights would make use of anything, and their covariances all at once outweigh the
+    # data (docs/experiments.md)
+    smoothing: ClassVar[float] = 1.5
+    thaw: ClassVar[int] = 20
 
     def begin(
         self,
@@ -121,12 +125,11 @@ class TT(Network):
             if one is None or one.second is not None:
                 return one
             return one._replace(second=rows.outer(one.mean))
-        exponents = [m.exponent for m in (left, right) if m.exponent is not None]
         a, b = (rows.outer(m.mean) if m.second is None else m.second for m in (left, right))
         return Moments(
             _outer(left.mean, right.mean, "mean"),
             _outer(a, b, "second"),
-            sum(exponents[1:], exponents[0]) if exponents else None,
+            rows.sum_exponents(left, right),
         )
 
     def product_layout(self, last: layout.Layout) -> layout.Layout:
