@@ -102,6 +102,29 @@ def _five():
     return X, np.sum(rng.uniform(size=(3000, 1)) > steps, axis=1)
 
 
+def _matrices(diagonal=False, columns=None):
+    """Return a loader of a product of 3 by 3 matrices, each a function of one of six inputs.
+
+    If these are diagonal, f is a sum of three products, a CP tensor; else it goes from input to
+    input along a chain. The noise is a tenth of the spread of f.
+    """
+
+    def load():
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-1, 1, size=(1200, 6))
+        state = np.ones((len(X), 3))
+        for x in X.T:
+            a, b = (np.eye(3) if diagonal else 0.5) * rng.standard_normal((2, 3, 3))
+            step = np.eye(3) + np.multiply.outer(np.sin(2 * x), a)
+            step += np.multiply.outer(np.cos(3 * x), b)
+            state = np.einsum("nab,nb->na", step, state)
+        f = state.sum(axis=1) if diagonal else state[:, 0]
+        y = f / np.std(f) + 0.1 * rng.standard_normal(len(f))
+        return X if columns is None else X[:, columns], y
+
+    return load
+
+
 #: Name to a function without arguments that returns X, an array (n, D) or a DataFrame, and y (n,).
 DATASETS = {
     "yacht": _paper("yacht"),
@@ -119,6 +142,9 @@ DATASETS = {
     "digits": _bundled("digits"),
     "wine": _bundled("wine"),
     "five": _five,
+    "components": _matrices(diagonal=True),
+    "chain": _matrices(),
+    "chain-mixed": _matrices(columns=[3, 0, 4, 1, 5, 2]),
 }
 
 #: Those that are read from the folder named by BTNKM_DATA.

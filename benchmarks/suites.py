@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.accuracy import measure_accuracy
+from benchmarks.networks import measure_network
 from benchmarks.tasks import task_of
 from btnkm.runs.cells import Cell
 
@@ -22,7 +23,7 @@ class Suite:
     description : str
         One line for the help text.
     datasets : tuple of str
-        All of one task, which says what methods there are.
+        All of one task, which says what methods there are, unless `defaults` does.
     methods : tuple of str
         What runs unless the user asks for others.
     n_splits : int
@@ -75,6 +76,28 @@ SUITES = {
         "sets of three to ten classes: digits, wine and one with known probabilities",
         ("digits", "wine", "five"),
         ("btn", "btn-ovr", "hgb", "logistic"),
+    ),
+    "networks": Suite(
+        "CP against tensor trains: the paper's six sets and three known truths (needs BTNKM_DATA)",
+        (
+            "yacht",
+            "energy-paper",
+            "concrete",
+            "airfoil",
+            "spambase",
+            "adult",
+            "components",
+            "chain",
+            "chain-mixed",
+        ),
+        ("cp", "tt", "tt-full"),
+        measure=measure_network,
+        defaults={
+            "cp": {"random_state": 0},
+            "tt": {"network": "tt", "random_state": 0},
+            "tt-full": {"network": "tt", "cores": "full", "random_state": 0},
+            "tt-given": {"network": "tt", "mode_order": "given", "random_state": 0},
+        },
     ),
     "smoke": Suite("one split of diabetes, to see that everything runs", ("diabetes",), n_splits=1),
 }

@@ -13,10 +13,12 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from btnkm import BTNClassifier, BTNRegressor
+from btnkm.arrangement import Arrangement
 from btnkm.core.likelihoods import Bernoulli, Gaussian
 from btnkm.core.schedule import Progress
 from btnkm.execution.starts import Start, run_starts
 from btnkm.fitting import n_threads
+from btnkm.machine import Target
 
 SMALL = {"max_iter": 8, "max_rank": 4, "n_basis": 6, "random_state": 0}
 
@@ -61,19 +63,29 @@ def test_more_starts_begin_with_the_same_ones():
     assert np.any(first[0, 0] != other[0, 0])
 
 
+def target(likelihood):
+    return Target(np.zeros(1), None, likelihood, 1.0, {})
+
+
+def arranged(anchored):
+    return Arrangement(full=False, inputs=[], bases=[], anchored=anchored)
+
+
 @pytest.mark.parametrize(
     ("n", "count"), [(1, 8), (10_000, 8), (10_001, 7), (20_000, 4), (40_000, 2), (10**7, 2)]
 )
 def test_number_of_starts(n, count):
-    settings = BTNRegressor()._settings(Gaussian(), n, anchored=False)
+    settings = BTNRegressor()._settings(target(Gaussian()), n, arranged(anchored=False))
     assert (settings.n_init, settings.max_rank, settings.fewer_starts) == (count, 20, True)
-    given = BTNRegressor(n_init=5, max_rank=3)._settings(Gaussian(), n, anchored=True)
+    given = BTNRegressor(n_init=5, max_rank=3)._settings(
+        target(Gaussian()), n, arranged(anchored=True)
+    )
     assert (given.n_init, given.max_rank, given.fewer_starts) == (5, 3, False)
 
 
 @pytest.mark.parametrize(("n", "count", "rank"), [(800, 8, 10), (4000, 2, 10), (10**5, 1, 8)])
 def test_number_of_starts_for_labels(n, count, rank):
-    settings = BTNClassifier()._settings(Bernoulli(), n, anchored=True)
+    settings = BTNClassifier()._settings(target(Bernoulli()), n, arranged(anchored=True))
     assert (settings.n_init, settings.max_rank) == (count, rank)
 
 

@@ -18,6 +18,7 @@ from btnkm.ordering import chain_order, interactions
 
 SMALL = {
     "network": "tt",
+    "cores": "full",
     "n_basis": 6,
     "max_rank": 3,
     "n_init": 1,

@@ -41,7 +41,7 @@ class BTNClassifier(ClassifierMixin, Machine):
 
     Parameters
     ----------
-    basis, network, mode_order, n_basis, max_rank, initial_rank, n_init, max_iter, tol, \
+    basis, network, cores, mode_order, n_basis, max_rank, initial_rank, n_init, max_iter, tol, \
 warm_sweeps, rank_prior, basis_prior, smoothness, anchored, prune, memory_limit, n_jobs, \
 random_state, callback, verbose
         As in BTNRegressor, but labels say less than numbers: "auto" is an ``n_basis`` that leaves
@@ -62,8 +62,9 @@ random_state, callback, verbose
     ----------
     classes_ : ndarray of shape (n_classes,)
         The labels, sorted.
-    rank_, mode_order_, n_basis_, feature_relevance_, feature_relevance_std_, lower_bound_, \
-lower_bounds_, history_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
+    rank_, cores_, mode_order_, n_basis_, feature_relevance_, feature_relevance_std_, \
+lower_bound_, lower_bounds_, history_, n_iter_, converged_, stop_reason_, n_features_in_, \
+feature_names_in_
         As in BTNRegressor; ``history_`` has no noise.
 
     Examples
@@ -94,6 +95,7 @@ lower_bounds_, history_, n_iter_, converged_, stop_reason_, n_features_in_, feat
         *,
         likelihood: str = "logistic",
         network: str = "cp",
+        cores: str = "auto",
         mode_order: Any = "auto",
         n_basis: int | str = "auto",
         max_rank: Any = "auto",
@@ -117,6 +119,7 @@ lower_bounds_, history_, n_iter_, converged_, stop_reason_, n_features_in_, feat
         super().__init__(
             basis,
             network=network,
+            cores=cores,
             mode_order=mode_order,
             n_basis=n_basis,
             max_rank=max_rank,
@@ -307,9 +310,9 @@ lower_bounds_, history_, n_iter_, converged_, stop_reason_, n_features_in_, feat
         numbers = count * len(self.classes_) * len(predictors)  # of a row
         for _, features in self._row_blocks(columns, max(1, _POINT_NUMBERS // numbers)):
             parts = []
-            for predictor, state in zip(predictors, self.posterior_, strict=True):
+            for predictor, state, own in zip(predictors, self.posterior_, features, strict=True):
                 likelihood: Any = state.likelihood
-                joint = predictor.joint(features.__getitem__)
+                joint = predictor.joint(own.__getitem__)
                 parts.append(likelihood.probabilities(*joint, count=count))
             yield np.concatenate(parts)
 

@@ -139,11 +139,14 @@ class Result:
     """
 
     starts: list[Start]
-    best: int
     averages: list[tuple[Array, Array]]
-    converged: bool
     interrupted: bool
-    stop_reason: str
+    ended: bool  # whether every start went to its end
+
+    @property
+    def best(self) -> Start:
+        """The start with the highest bound."""
+        return max(self.starts, key=lambda start: start.last.bound)
 
 
 def plan_starts(
@@ -187,8 +190,10 @@ def fit(
     settings: Settings,
     seed: list[int],
     observe: Callable[[int, Progress], bool | None],
+    *,
+    must: bool = True,
 ) -> Result:
-    """Run every start and return what they found."""
+    """Run every start and return what they found; if it ``must``, that cannot be nothing."""
     n = len(problem.y)
     count = settings.n_init
     threads = n_threads(settings.n_jobs)
@@ -271,35 +276,33 @@ def fit(
                 starts, interrupted = run_starts(
                     lambda k: work.run(k, pool), count, plan.n_parallel, observe
                 )
-    if not any(start.usable for start in starts):
+    if must and not any(start.usable for start in starts):
         if interrupted:
             raise KeyboardInterrupt("no start had reached its exact phase: nothing to keep")
         raise RuntimeError(
             "the callback must not stop before the exact phase: there is nothing to keep yet; "
             "stop where entry['phase'] == 'exact'."
         )
-    return _result(starts, averages, interrupted, settings.schedule)
-
-
-def _result(
-    starts: list[Start], averages: list[tuple[Array, Array]], interrupted: bool, how: Schedule
-) -> Result:
-    count = len(starts)
     ended = all(start.stop_reason == "finished" for start in starts)
-    starts = [start for start in starts if start.usable]
-    best = int(np.argmax([start.last.bound for start in starts]))
-    converged = ended and all(start.last.converged for start in starts)
+    usable = [start for start in starts if start.usable]
+    return Result(usable, averages, interrupted, ended)
+
+
+def ending(results: Sequence[Result], count: int, how: Schedule) -> tuple[bool, str]:
+    """Return whether all of so many starts have converged, and why the fit ended."""
+    starts = [start for result in results for start in result.starts]
+    ended = all(result.ended for result in results)
+    still = sum(not start.last.converged for start in starts)
     kept = f"the posteriors of {len(starts)} of {count} starts, as they stood, are kept."
-    if interrupted:
+    if any(result.interrupted for result in results):
         reason = f"Interrupted: {kept}"
     elif not ended:
         reason = f"A callback asked to stop: {kept}"
-    elif converged:
-        reason = f"In every start the bound gained less than tol={how.tol:g} per row and sweep."
-    else:
-        still = sum(not start.last.converged for start in starts)
+    elif still:
         reason = f"max_iter={how.max_iter} sweeps were used; {still} of {count} starts still moved."
-    return Result(starts, best, averages, converged, interrupted, reason)
+    else:
+        reason = f"In every start the bound gained less than tol={how.tol:g} per row and sweep."
+    return ended and not still, reason
 
 
 def relevance(

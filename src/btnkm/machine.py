@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -18,9 +19,7 @@ from sklearn.utils.validation import (
 )
 
 from . import checks, fitting
-from .bases import Chebyshev
-from .bases.anchored import Anchored
-from .bases.levels import Levels
+from .arrangement import Arrangement, arrange, folds, not_clearly_worse, share_out
 from .columns import fit_columns
 from .core.cp import CP
 from .core.gamma import Gamma
@@ -37,10 +36,12 @@ _FUNCTIONS, _N_BASIS = 160, (8, 20)  # "auto": functions of all inputs together,
 _FEWEST_FUNCTIONS = 4  # of each where rows are few
 # "auto" where components are anchored: few of them die, as an input that is not used costs nothing
 _ANCHORED_RANK, _ANCHORED_RANK_OF_MANY = 10, 8
-_TRIAL_SWEEPS = 20  # exact ones, to choose between orders of a train
+_TRIAL_SWEEPS = 40  # exact ones, to choose between arrangements of a train
+_TRIAL_ROWS = 20  # with fewer there is nothing to choose by
+_TRIAL_STARTS = 4  # of components, which are cheap and gain much by being averaged
 _TRAIN_RANK = 6  # "auto" of every bond
 _MANY_ROWS = 10_000
-NETWORKS = ("cp", "tt")
+NETWORKS, CORES = ("cp", "tt"), ("auto", "full")
 _MOST_STARTS = 8
 _MANY_LEVELS = 10  # of a column, from which components are anchored
 _LOOK_AT = 1000  # training rows, to see whether anything was found
@@ -58,6 +59,16 @@ class Target(NamedTuple):
     scale: float  # units of y per unit of the engine's
     attributes: dict[str, Any]  # to be set once the fit has succeeded
     n_outputs: int | None = None  # values of f in each row, None for one
+
+
+class Task(NamedTuple):
+    """What is to be fitted, whatever the network."""
+
+    target: Target
+    columns: list[Any]  # of the table, as they are encoded
+    codes: list[Array]  # the rows' coordinates in each
+    counted: int  # rows, those of weight k k times
+    seeds: list[int]
 
 
 class Auto(NamedTuple):
@@ -95,6 +106,7 @@ class Machine(BaseEstimator):
         basis: Any = "auto",
         *,
         network: str = "cp",
+        cores: str = "auto",
         mode_order: Any = "auto",
         n_basis: int | str = "auto",
         max_rank: Any = "auto",
@@ -116,6 +128,7 @@ class Machine(BaseEstimator):
     ) -> None:
         self.basis = basis
         self.network = network
+        self.cores = cores
         self.mode_order = mode_order
         self.n_basis = n_basis
         self.max_rank = max_rank
@@ -194,51 +207,17 @@ class Machine(BaseEstimator):
         active = [j for j, c in enumerate(columns) if not _is_constant(c.basis, codes[j])] or [0]
         del raw
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
-
-        train = self.network == "tt"
-        if train:
-            active = self._in_order(active, columns, codes, names, target, counted, seeds)
-        bases, codes = [columns[j].basis for j in active], [codes[j] for j in active]
-        many = len(bases) >= self._auto.many_inputs and not train
-        many |= not train and any(
-            c.levels is not None and c.basis.n_functions_ >= _MANY_LEVELS for c in columns
-        )
-        anchored = many if isinstance(self.anchored, str) else bool(self.anchored)
-        if anchored and any(basis.n_functions_ > 1 for basis in bases):
-            inner = range(1, len(bases) - 1) if train else range(len(bases))
-            bases = [
-                b if isinstance(b, Levels) or k not in inner else Anchored(b).fit(c, ones)
-                for k, (b, c) in enumerate(zip(bases, codes, strict=True))
-            ]
-            if target.n_outputs is None and not train:
-                # the amplitudes of the components are the weights of one more input, which never
-                # varies; with many outputs these have them
-                bases = [Chebyshev(n_basis=1).fit(np.zeros(1)), *bases]
-                codes = [np.zeros(len(y)), *codes]
-        if train and target.n_outputs is None and all(isinstance(b, Levels) for b in bases):
-            # all cores depart from the identity: one more has the scale of f
-            bases = [Chebyshev(n_basis=1).fit(np.zeros(1)), *bases]
-            codes = [np.zeros(len(y)), *codes]
-        problem = fitting.Problem(bases, codes, target.y, target.weight, target.n_outputs)
+        task = Task(target, columns, codes, counted, [int(s) for s in seeds])
+        arrangements = self._arrangements(task, active, names, ones)
+        if len(arrangements) > 1:
+            arrangements = self._worth_having(task, arrangements, ones, names)
         history: list[dict[str, Any]] = []
-        result = fitting.fit(
-            problem,
-            self._settings(
-                target.likelihood,
-                counted,
-                anchored,
-                n_bonds=len(bases) - (target.n_outputs is None),
-            ),
-            seed=[int(s) for s in seeds],
-            observe=self._observer(history, target.scale),
-        )
-        self.columns_, self._active, self._bases = columns, active, bases
-        if train:
-            self.mode_order_ = np.array(active)
+        found = self._run(task, arrangements, history)
+        self.columns_, self._active = columns, active
         self.history_ = sorted(history, key=lambda entry: (entry["start"], entry["sweep"]))
         for name, value in target.attributes.items():
             setattr(self, name, value)
-        self._set_results(result, seeds)
+        self._set_results(found, seeds)
         self._finish()
         if np.ptp(target.y) > 0:
             rng = np.random.default_rng(seeds.tolist())
@@ -246,49 +225,126 @@ class Machine(BaseEstimator):
             self._warn_of_nothing([column[some] for column in codes])
         return self
 
-    def _in_order(
-        self,
-        active: list[int],
-        columns: list[Any],
-        codes: list[Array],
-        names: list[Any],
-        target: Target,
-        counted: int,
-        seeds: Array,
-    ) -> list[int]:
-        """Return the inputs in the order of a train.
+    def _arrangements(
+        self, task: Task, active: list[int], names: list[Any], ones: Array
+    ) -> list[Arrangement]:
+        """Return the arrangements to choose from: of a CP tensor there is one."""
+        columns, train = task.columns, self.network == "tt"
+        by_itself = isinstance(self.anchored, str)
+        many = len(active) >= self._auto.many_inputs or any(
+            c.levels is not None and c.basis.n_functions_ >= _MANY_LEVELS for c in columns
+        )
 
-        By "auto" there are two to choose from, and that with the higher bound in a short fit wins.
-        """
+        def arranged(order: list[int], full: bool) -> Arrangement:
+            return arrange(
+                order,
+                [column.basis for column in columns],
+                task.codes,
+                ones,
+                full=full,
+                anchored=many and not full if by_itself else bool(self.anchored),
+                many_outputs=task.target.n_outputs is not None,
+            )
+
+        if not train:
+            return [arranged(active, False)]
+        found = [arranged(order, True) for order in self._orders(task, active, names, ones)]
+        listed = isinstance(self.max_rank, list | tuple | np.ndarray)
+        if self.cores == "auto" and not listed and len(active) > 2:
+            found.append(arranged(found[0].inputs, False))
+        return found
+
+    def _orders(
+        self, task: Task, active: list[int], names: list[Any], ones: Array
+    ) -> list[list[int]]:
+        """Return the orders to choose from: by "auto" that given, and that of the interactions."""
         if not isinstance(self.mode_order, str):
             places = checks.check_order("mode_order", self.mode_order, names)
-            return [j for j in places if j in active]
+            return [[j for j in places if j in active]]
         if self.mode_order == "given" or len(active) < 3:
-            return active
+            return [active]
+        bases, parts = [task.columns[j].basis for j in active], [task.codes[j] for j in active]
+        rng = np.random.default_rng(task.seeds)
+        other = [active[d] for d in chain_order(bases, parts, task.target.y, ones, rng)]
+        return [active] if other in (active, active[::-1]) else [active, other]
 
-        def bound(order: list[int]) -> float:
-            bases, parts = [columns[j].basis for j in order], [codes[j] for j in order]
-            problem = fitting.Problem(bases, parts, target.y, target.weight, target.n_outputs)
-            n_bonds = len(bases) - (target.n_outputs is None)
-            settings = self._settings(target.likelihood, counted, anchored=False, n_bonds=n_bonds)
-            sweeps = min(_TRIAL_SWEEPS, settings.schedule.max_iter)
-            short = replace(settings.schedule, max_iter=sweeps, settle_sweeps=0)
-            settings = replace(settings, schedule=short, n_init=1, initial_rank=None)
-            result = fitting.fit(problem, settings, [int(s) for s in seeds], lambda *_: None)
-            if result.interrupted:
-                raise KeyboardInterrupt("interrupted while the order of the inputs was chosen")
-            return float(result.starts[0].last.bound)
-
-        weight = np.ones(len(target.y)) if target.weight is None else target.weight
-        bases, parts = [columns[j].basis for j in active], [codes[j] for j in active]
-        rng = np.random.default_rng(seeds.tolist())
-        other = [active[d] for d in chain_order(bases, parts, target.y, weight, rng)]
-        if other in (active, active[::-1]):
-            return active
-        best = max(active, other, key=bound)
+    def _worth_having(
+        self, task: Task, arrangements: list[Arrangement], ones: Array, names: list[Any]
+    ) -> list[Arrangement]:
+        """Return the arrangements not clearly worse than another on held-out rows, best first."""
+        rng = np.random.default_rng(task.seeds)
+        cuts = list(folds(len(ones), rng))
+        if len(ones) < _TRIAL_ROWS:
+            return arrangements
+        scores = np.array([self._held_out(task, one, cuts) for one in arrangements])
+        weight = ones[np.concatenate([out for _, out in cuts])]
+        chosen = not_clearly_worse(scores, weight)
         if self.verbose:
-            print("order of the inputs: " + ", ".join(str(names[j]) for j in best))
-        return best
+            for k, mean in enumerate(scores @ (weight / weight.sum())):
+                one = arrangements[k]
+                print(
+                    f"{'full' if one.full else 'diagonal'} cores, "
+                    f"{', '.join(str(names[j]) for j in one.inputs)}: log density {mean:.3f} "
+                    f"of {len(weight)} rows held out{'' if k in chosen else '; left out'}"
+                )
+        return [arrangements[k] for k in chosen]
+
+    def _held_out(
+        self, task: Task, arrangement: Arrangement, cuts: list[tuple[Array, Array]]
+    ) -> Array:
+        """Return the log density of each row held out, by a few starts without them."""
+        target, found = task.target, []
+        for rows, out in cuts:
+            settings = self._settings(target, len(rows), arrangement)
+            sweeps = min(_TRIAL_SWEEPS, settings.schedule.max_iter)
+            starts = min(1 if arrangement.full else _TRIAL_STARTS, settings.n_init)
+            settings = replace(
+                settings, schedule=replace(settings.schedule, max_iter=sweeps), n_init=starts
+            )
+            problem = arrangement.problem(task.codes, target, rows)
+            result = fitting.fit(problem, settings, task.seeds, lambda *_: None)
+            if result.interrupted:
+                raise KeyboardInterrupt("interrupted while the train was arranged")
+            features = arrangement.features(task.codes, out)
+            logs = []
+            for state in (start.state for start in result.starts):
+                moments = Predictor.of(state).moments(features.__getitem__)
+                logs.append(state.likelihood.predictive(*moments).logpdf(target.y[out]))
+            found.append(logsumexp(logs, axis=0) - np.log(len(logs)))
+        return np.concatenate(found)
+
+    def _run(
+        self, task: Task, arrangements: list[Arrangement], history: list[dict[str, Any]]
+    ) -> list[tuple[Arrangement, fitting.Result]]:
+        """Fit every arrangement with its share of the starts, until all is done or stopped.
+
+        Returns those of which there is something to keep.
+        """
+        found: list[tuple[Arrangement, fitting.Result]] = []
+        target, before = task.target, 0
+        settings = [self._settings(target, task.counted, one) for one in arrangements]
+        counts = share_out(settings[0].n_init, arrangements)
+        for k, (one, own, count) in enumerate(zip(arrangements, settings, counts, strict=True)):
+            if not count:
+                continue
+            result = fitting.fit(
+                one.problem(task.codes, target),
+                replace(own, n_init=count),
+                # components start as they do without a train beside them
+                [*task.seeds, k] if one.full else task.seeds,
+                self._observer(history, target.scale, before),
+                must=not found,
+            )
+            found.append((one, result))
+            before += count
+            if result.interrupted or not result.ended:
+                break
+        self.converged_, self.stop_reason_ = fitting.ending(
+            [result for _, result in found], sum(counts), settings[0].schedule
+        )
+        if any(result.interrupted for _, result in found):
+            warnings.warn(self.stop_reason_, ConvergenceWarning, stacklevel=3)
+        return [(one, result) for one, result in found if result.starts]
 
     def _warn_of_nothing(self, columns: list[Array]) -> None:
         """Say so if f, its level aside, varies less between these rows than it is uncertain."""
@@ -313,6 +369,8 @@ class Machine(BaseEstimator):
             raise ValueError(
                 f"network must be one of {list(NETWORKS)}, got {self.network!r}; use 'cp'."
             )
+        if not isinstance(self.cores, str) or self.cores not in CORES:
+            raise ValueError(f"cores must be one of {list(CORES)}, got {self.cores!r}; use 'auto'.")
         if isinstance(self.mode_order, str) and self.mode_order not in ("auto", "given"):
             checks.check_order("mode_order", self.mode_order, [])
         for name in ("n_basis", "max_rank", "initial_rank", "n_init", "max_iter"):
@@ -352,10 +410,8 @@ class Machine(BaseEstimator):
         value = getattr(self, name)
         return auto if isinstance(value, str) else int(value)
 
-    def _settings(
-        self, likelihood: Likelihood, n: int, anchored: bool, n_bonds: int = 0
-    ) -> fitting.Settings:
-        """Return the parameters as the fit wants them."""
+    def _settings(self, target: Target, n: int, arrangement: Arrangement) -> fitting.Settings:
+        """Return the parameters as the fit of an arrangement wants them."""
         basis = None
         if not (isinstance(self.basis_prior, str) and self.basis_prior == "off"):
             basis = checks.check_gamma("basis_prior", self.basis_prior, Gamma(1.0, 1.0))
@@ -373,10 +429,11 @@ class Machine(BaseEstimator):
             drop_functions=bool(self.prune),
         )
         rank: Any = _ANCHORED_RANK if n <= _MANY_ROWS else _ANCHORED_RANK_OF_MANY
-        train = self.network == "tt"
+        train, anchored = arrangement.full, arrangement.anchored
         rank = _TRAIN_RANK if train else rank if anchored else self._auto.rank
         if isinstance(self.max_rank, list | tuple | np.ndarray):
-            rank = checks.check_ranks("max_rank", self.max_rank, n_bonds if train else 0)
+            n_bonds = len(arrangement.bases) - (target.n_outputs is None) if train else 0
+            rank = checks.check_ranks("max_rank", self.max_rank, n_bonds)
         else:
             rank = self._number("max_rank", rank)
         initial_rank: Any = rank
@@ -392,7 +449,7 @@ class Machine(BaseEstimator):
         starts = int(np.clip(self._auto.rows // n, self._auto.least_starts, _MOST_STARTS))
         return fitting.Settings(
             priors=priors,
-            likelihood=likelihood,
+            likelihood=target.likelihood,
             schedule=schedule,
             smoothness=float(self.smoothness),
             max_rank=rank,
@@ -406,11 +463,15 @@ class Machine(BaseEstimator):
         )
 
     def _observer(
-        self, history: list[dict[str, Any]], scale: float
+        self, history: list[dict[str, Any]], scale: float, before: int
     ) -> Callable[[int, Any], bool | None]:
-        """Return what to do after each sweep: keep the history, print, ask the callback."""
+        """Return what to do after each sweep: keep the history, print, ask the callback.
+
+        Starts are counted from those that came ``before``.
+        """
 
         def observe(start: int, progress: Any) -> bool | None:
+            start += before
             entry = {
                 "start": start,
                 "sweep": progress.sweep,
@@ -440,63 +501,70 @@ class Machine(BaseEstimator):
 
         return observe
 
-    def _set_results(self, result: fitting.Result, seeds: Array) -> None:
-        best = result.starts[result.best]
+    def _set_results(self, found: list[tuple[Arrangement, fitting.Result]], seeds: Array) -> None:
+        arrangement, result = found[0]  # the best of the held-out rows
+        best = result.best
         stage = best.last.stage  # where the rank has grown, the bound counts from there
         exact = [p for p in best.sweeps if p.phase == "exact" and p.stage == stage]
-        states = tuple(s.state for s in result.starts)
-        self.ranks_ = np.array([s.last.rank for s in result.starts])
-        self.rank_ = best.last.rank
+        self.posterior_ = tuple(s.state for _, result in found for s in result.starts)
+        self._arrangements_ = tuple(one for one, result in found for _ in result.starts)
+        train = self.network == "tt"
+        # orders and modes may differ from start to start: so may the number of bonds
+        ranks = [s.last.rank for _, result in found for s in result.starts]
+        if train:
+            ranks = [
+                r if isinstance(r, tuple) else (r,) * (len(state.modes) - 1)
+                for r, state in zip(ranks, self.posterior_, strict=True)
+            ]
+            self.cores_ = ["full" if one.full else "diagonal" for one in self._arrangements_]
+            self.mode_order_ = np.array(arrangement.inputs)
+        same = len({np.size(r) for r in ranks}) == 1
+        self.ranks_ = np.array(ranks) if same else ranks
+        self.rank_ = ranks[result.starts.index(best)]
         self.n_basis_ = np.ones(len(self.columns_), dtype=int)
-        inputs = slice(self._first_input, len(self._bases))  # without amplitudes and outputs
-        self.n_basis_[self._active] = [len(mode.present) for mode in best.state.modes[inputs]]
+        modes = best.state.modes[arrangement.first_input : len(arrangement.bases)]
+        self.n_basis_[arrangement.inputs] = [len(mode.present) for mode in modes]
         self.lower_bounds_ = np.array([p.bound for p in exact])
         self.lower_bound_ = float(self.lower_bounds_[-1])
         self.n_iter_ = len(best.sweeps)
         self.likelihood_ = best.state.likelihood
-        self.converged_ = result.converged
-        self.stop_reason_ = result.stop_reason
-        shares = fitting.relevance(
-            states, result.averages, _DRAWS, np.random.default_rng(seeds.tolist())
-        )[:, inputs]
-        shares = shares / np.maximum(shares.sum(axis=1, keepdims=True), np.finfo(float).tiny)
-        self.feature_relevance_, self.feature_relevance_std_ = np.zeros((2, len(self.columns_)))
-        self.feature_relevance_[self._active] = shares.mean(axis=0)
-        self.feature_relevance_std_[self._active] = shares.std(axis=0)
-        self.posterior_ = states
-        if result.interrupted:
-            warnings.warn(self.stop_reason_, ConvergenceWarning, stacklevel=3)
+        shares, rng = [], np.random.default_rng(seeds.tolist())
+        for one, result in found:
+            states = tuple(start.state for start in result.starts)
+            drawn = fitting.relevance(states, result.averages, _DRAWS, rng)
+            shares.append(np.zeros((len(drawn), len(self.columns_))))
+            # without amplitudes and outputs
+            shares[-1][:, one.inputs] = drawn[:, one.first_input : len(one.bases)]
+        every = np.concatenate(shares)
+        every /= np.maximum(every.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+        self.feature_relevance_, self.feature_relevance_std_ = every.mean(axis=0), every.std(axis=0)
 
-    def _columns_of(self, X: Any) -> list[Array]:
-        """Return the coordinates of new rows in the network's inputs."""
+    def _columns_of(self, X: Any) -> list[Any]:
+        """Return the coordinates of new rows in the table's columns that the networks use."""
         check_is_fitted(self)
         raw, _ = split_columns(X)
         validate_data(self, X, reset=False, skip_check_array=True)
-        columns = [self.columns_[j].encode(raw[j]) for j in self._active]
-        return [np.zeros(len(raw[0]))] * self._first_input + columns
-
-    @property
-    def _first_input(self) -> int:
-        """Which of the network's inputs is the first of the table's: 1 behind the amplitudes."""
-        return len(self._bases) - len(self._active)
+        used = set(self._active)
+        return [
+            column.encode(raw[j]) if j in used else None for j, column in enumerate(self.columns_)
+        ]
 
     def _row_blocks(
-        self, columns: list[Array], most: int = 4096
-    ) -> Iterator[tuple[slice, list[Any]]]:
-        """Yield blocks of up to ``most`` rows with phi and psi of the network's inputs."""
-        bases = self._bases
-        width = sum(sum(fitting.size_of(basis)) for basis in bases)
-        if self.posterior_[0].network.scratch is not None:
-            # of a core and all around it
+        self, columns: list[Any], most: int = 4096
+    ) -> Iterator[tuple[slice, list[list[Any]]]]:
+        """Yield blocks of up to ``most`` rows, with phi and psi of every start's modes."""
+        n = len(columns[self._active[0]])
+        different = dict.fromkeys(self._arrangements_)  # of the same one, starts share features
+        bases = {id(b): b for one in different for b in one.bases}
+        width = sum(sum(fitting.size_of(basis)) for basis in bases.values())
+        if any(one.full for one in different):  # of a core and all around it
             layouts = [factor.layout for state in self.posterior_ for factor in state.factors]
             width += 2 * max(len(layout.multiplicity) for layout in layouts)
         size = min(most, max(_PREDICT_NUMBERS // width, 64))
-        for start in range(0, len(columns[0]), size):
+        for start in range(0, n, size):
             rows = slice(start, start + size)
-            yield (
-                rows,
-                [basis.features(codes[rows]) for basis, codes in zip(bases, columns, strict=True)],
-            )
+            made = {one: one.features(columns, rows) for one in different}
+            yield rows, [made[one] for one in self._arrangements_]
 
     def _means(self, X: Any) -> Array:
         """Return E[f] of every start and row: (S, n)."""
@@ -516,12 +584,12 @@ class Machine(BaseEstimator):
         An array of shape (count, S, n), or (count, S, n, K) with K outputs.
         """
         predictors = [Predictor.of(state) for state in self.posterior_]
-        output = self.posterior_[0].output
-        outputs = () if output is None else (len(self.posterior_[0].modes[output].keep),)
-        out = np.empty((count, len(predictors), len(columns[0]), *outputs))
+        state = self.posterior_[0]
+        outputs = () if state.output is None else (len(state.modes[state.output].keep),)
+        out = np.empty((count, len(predictors), len(columns[self._active[0]]), *outputs))
         for rows, features in self._row_blocks(columns):
             for k, predictor in enumerate(predictors):
-                out[:, k, rows] = function(predictor, features.__getitem__)
+                out[:, k, rows] = function(predictor, features[k].__getitem__)
         return out
 
 

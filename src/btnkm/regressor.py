@@ -46,11 +46,15 @@ class BTNRegressor(RegressorMixin, Machine):
     network : "cp" or "tt", default="cp"
         "cp" sums products of functions of one input each. "tt" is a tensor train: a product of
         matrices, one for each input, which suits functions in which inputs meet along a chain.
+    cores : "auto" or "full", default="auto"
+        Of a train. "full" has matrices with all their entries. "auto" also considers diagonal ones,
+        that is sums of products as with "cp": up to 4000 rows are divided in five, every candidate
+        is fitted to four parts and judged by the rest, and those clearly worse than another are
+        left out. If both kinds stay, one start in four is full.
     mode_order : "auto", "given" or list, default="auto"
-        The order of the inputs in a train. "given" is that of the columns; "auto" takes that, or
-        one in which inputs that interact are near each other, whichever has the higher bound in a
-        short fit, and all starts share it; a list has the name or position of every column. Of no
-        meaning with "cp".
+        The order of the inputs in a train. "given" is that of the columns; "auto" considers that,
+        and one in which inputs that interact are near each other, as with ``cores``; a list has the
+        name or position of every column. Of no meaning with "cp".
     n_basis : int or "auto", default="auto"
         Most smooth functions per input, for bases given by name. A column never gets more than it
         has distinct values. "auto" is 20 up to 8 inputs, then 160 in all, but at least 8 each.
@@ -116,9 +120,11 @@ class BTNRegressor(RegressorMixin, Machine):
     ----------
     rank_ : int or tuple of int
         Components of the start with the highest bound, or indices of each bond of a train;
-        ``ranks_`` has those of every start.
+        ``ranks_`` has those of every start. Diagonal cores have as many at every bond.
+    cores_ : list of str
+        Of a train: whether the cores of each start are "full" or "diagonal".
     mode_order_ : ndarray
-        The columns in the order of a train, those that never vary left out (of a train only).
+        Of a train: the columns in the order of the first start, those that never vary left out.
     n_basis_ : ndarray of shape (n_features_in_,)
         Functions kept for each input, in that start.
     feature_relevance_, feature_relevance_std_ : ndarray of shape (n_features_in_,)
@@ -174,6 +180,7 @@ class BTNRegressor(RegressorMixin, Machine):
         *,
         likelihood: Any = "gaussian",
         network: str = "cp",
+        cores: str = "auto",
         mode_order: Any = "auto",
         n_basis: int | str = "auto",
         max_rank: Any = "auto",
@@ -197,6 +204,7 @@ class BTNRegressor(RegressorMixin, Machine):
         super().__init__(
             basis,
             network=network,
+            cores=cores,
             mode_order=mode_order,
             n_basis=n_basis,
             max_rank=max_rank,
@@ -293,10 +301,9 @@ class BTNRegressor(RegressorMixin, Machine):
         """
         checks.check_integer("n_samples", n_samples, 1)
         columns = self._columns_of(X)
-        inputs = {d: self.columns_[j].basis for d, j in enumerate(self._active, self._first_input)}
-        gaps = [d for d, basis in inputs.items() if np.any(basis.unknown(columns[d]))]
+        gaps = [j for j in self._active if np.any(self.columns_[j].basis.unknown(columns[j]))]
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
-        n = len(columns[0])
+        n = len(columns[self._active[0]])
         out = np.empty((n, n_samples))
         chosen = rng.integers(len(self.posterior_), size=n_samples)
         for k, state in enumerate(self.posterior_):
@@ -306,17 +313,20 @@ class BTNRegressor(RegressorMixin, Machine):
             within = replace(predictor, least=0.0)
             level = rng.standard_normal(len(which))
             f = np.empty((n, len(which)))
-            for rows, features in self._row_blocks(columns):
+            one = self._arrangements_[k]
+            for rows, every in self._row_blocks(columns):
+                features = list(every[k])
                 _, variance = within.moments(features.__getitem__)
                 # what weights do not tell
                 beyond = np.sqrt(np.maximum(predictor.least - variance, 0.0))
                 for i in range(len(which)):
-                    for d in gaps:
-                        filled = inputs[d].fill(columns[d][rows], rng)
-                        features[d] = self._bases[d].features(filled)
+                    for j in gaps:
+                        filled = self.columns_[j].basis.fill(columns[j][rows], rng)
+                        d = one.inputs.index(j) + one.first_input
+                        features[d] = one.bases[d].features(filled)
                     drawn = [draw[i] for draw in draws]
                     f[rows, i] = posterior.evaluate(state, drawn, features.__getitem__)
                     f[rows, i] += beyond * level[i]
-            for i, j in enumerate(which):
-                out[:, j] = state.likelihood.draw(f[:, i], rng)
+            for i, place in enumerate(which):
+                out[:, place] = state.likelihood.draw(f[:, i], rng)
         return self._y_shift + self._y_scale * out

@@ -101,7 +101,7 @@ def recover(truth: Truth, seed: int, n_init: int = 4, noise_rate: float = 1e-14)
         # the last digits of the bound are lost where the noise is 1e-6 of y or less
         warnings.simplefilter("ignore", RuntimeWarning)
         result = fitting.fit(problem, settings, [seed, 1], lambda start, progress: None)
-    state = result.starts[result.best].state
+    state = result.best.state
     assert state is not None
     return state
 
