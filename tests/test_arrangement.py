@@ -10,8 +10,9 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from btnkm import BTNClassifier, BTNRegressor
-from btnkm.arrangement import Arrangement, arrange, folds, not_clearly_worse, share_out
+from btnkm.arrangement import Arrangement, arrange
 from btnkm.bases import Chebyshev
+from btnkm.choosing import folds, not_clearly_worse, share_out
 from btnkm.core.cp import CP
 from btnkm.core.tt import TT
 
@@ -113,6 +114,10 @@ def test_starts_of_two_kinds_make_one_prediction(capsys):
     model = BTNRegressor(**SMALL, n_init=4, verbose=1).fit(X, y)
     assert "held out" in capsys.readouterr().out
     assert sorted(set(model.cores_)) == ["diagonal", "full"]
+    assert [c["cores"] for c in model.candidates_][-1] == "diagonal"
+    assert sum(c["kept"] for c in model.candidates_) >= 2
+    densities = np.array([c["log_density"] for c in model.candidates_])
+    assert np.all(np.abs(densities - model.predict_dist(X).logpdf(y).mean()) < 0.3)  # of y itself
     assert model.cores_.count("diagonal") == 3
     assert {type(state.network) for state in model.posterior_} == {CP, TT}
     assert model.ranks_.shape == (4, 3)

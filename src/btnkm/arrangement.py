@@ -1,15 +1,8 @@
-"""How a network lies over a table, and which ways of it are worth having.
-
-A train has an order of its inputs, and cores that are full, or diagonal: then it is a CP tensor.
-None of that can be known before, and the bound is a poor judge of it (docs/experiments.md). So rows
-are held out, every candidate is fitted once to the others, and those that predict clearly worse
-than the best are left out. The others share the starts: most of them are diagonal, which differ
-more from start to start, so that there is more to average.
-"""
+"""How a network lies over a table: which column is which mode, and with what functions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +14,6 @@ from .bases.levels import Levels
 from .fitting import Problem
 
 Array = np.ndarray
-HELD_OUT = 5  # one in so many rows
-ENOUGH_ROWS = 100  # held out, if need be in several folds
-MOST_ROWS = 4000  # looked at
-CLEARLY = 3.0  # standard errors
-FULL = 4  # one start in so many has full cores, if both kinds are worth having
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,37 +84,3 @@ def arrange(
     if scaled and not many_outputs:
         own = [Chebyshev(n_basis=1).fit(np.zeros(1)), *own]
     return Arrangement(full, inputs, own, anchored)
-
-
-def folds(n: int, rng: np.random.Generator) -> Iterator[tuple[Array, Array]]:
-    """Yield rows to fit and rows to hold out, until enough have been held out."""
-    rows = rng.permutation(n)[:MOST_ROWS]
-    parts = np.array_split(rows, HELD_OUT)
-    for k in range(min(-(-ENOUGH_ROWS // max(len(parts[-1]), 1)), HELD_OUT)):
-        yield np.sort(np.concatenate(parts[:k] + parts[k + 1 :])), np.sort(parts[k])
-
-
-def not_clearly_worse(scores: Array, weight: Array) -> list[int]:
-    """Return the candidates that are not far behind the best one, the best first.
-
-    ``scores`` holds the log density of every held-out row by every candidate, (candidates, rows).
-    """
-    share = weight / weight.sum()
-    means = scores @ share
-    best = int(np.argmax(means))
-    behind = scores[best] - scores
-    error = np.sqrt(((behind - (behind @ share)[:, None]) ** 2) @ share**2)
-    order = np.argsort(-means, kind="stable")
-    return [int(k) for k in order if k == best or behind[k] @ share <= CLEARLY * error[k]]
-
-
-def share_out(n_starts: int, arrangements: Sequence[Arrangement]) -> list[int]:
-    """Return how many starts each arrangement has, given those worth having, the best first."""
-    full = [k for k, one in enumerate(arrangements) if one.full]
-    other = [k for k, one in enumerate(arrangements) if not one.full]
-    turns = [k % len(arrangements) for k in range(n_starts)]
-    if full and other and n_starts > 1:
-        n_full = max(n_starts // FULL, 1)
-        turns = [full[k % len(full)] for k in range(n_full)]
-        turns += [other[k % len(other)] for k in range(n_starts - n_full)]
-    return [turns.count(k) for k in range(len(arrangements))]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -19,7 +19,8 @@ from sklearn.utils.validation import (
 )
 
 from . import checks, fitting
-from .arrangement import Arrangement, arrange, folds, not_clearly_worse, share_out
+from .arrangement import Arrangement, arrange
+from .choosing import judge, share_out
 from .columns import fit_columns
 from .core.cp import CP
 from .core.gamma import Gamma
@@ -36,18 +37,13 @@ _FUNCTIONS, _N_BASIS = 160, (8, 20)  # "auto": functions of all inputs together,
 _FEWEST_FUNCTIONS = 4  # of each where rows are few
 # "auto" where components are anchored: few of them die, as an input that is not used costs nothing
 _ANCHORED_RANK, _ANCHORED_RANK_OF_MANY = 10, 8
-_TRIAL_SWEEPS = 40  # exact ones, to choose between arrangements of a train
-_TRIAL_ROWS = 20  # with fewer there is nothing to choose by
-_TRIAL_STARTS = 4  # of components, which are cheap and gain much by being averaged
 _TRAIN_RANK = 6  # "auto" of every bond
 _MANY_ROWS = 10_000
-NETWORKS, CORES = ("cp", "tt"), ("auto", "full")
 _MOST_STARTS = 8
 _MANY_LEVELS = 10  # of a column, from which components are anchored
 _LOOK_AT = 1000  # training rows, to see whether anything was found
 _DRAWS = 16  # posterior draws of each start behind feature_relevance_
 _PREDICT_NUMBERS = 2**22  # features held at a time in prediction
-_MAX_SMOOTHNESS = 20.0  # (1 + m)^(-2 smoothness) is still far from underflow for m in the hundreds
 
 
 class Target(NamedTuple):
@@ -272,46 +268,23 @@ class Machine(BaseEstimator):
         self, task: Task, arrangements: list[Arrangement], ones: Array, names: list[Any]
     ) -> list[Arrangement]:
         """Return the arrangements not clearly worse than another on held-out rows, best first."""
-        rng = np.random.default_rng(task.seeds)
-        cuts = list(folds(len(ones), rng))
-        if len(ones) < _TRIAL_ROWS:
-            return arrangements
-        scores = np.array([self._held_out(task, one, cuts) for one in arrangements])
-        weight = ones[np.concatenate([out for _, out in cuts])]
-        chosen = not_clearly_worse(scores, weight)
-        if self.verbose:
-            for k, mean in enumerate(scores @ (weight / weight.sum())):
-                one = arrangements[k]
-                print(
-                    f"{'full' if one.full else 'diagonal'} cores, "
-                    f"{', '.join(str(names[j]) for j in one.inputs)}: log density {mean:.3f} "
-                    f"of {len(weight)} rows held out{'' if k in chosen else '; left out'}"
-                )
-        return [arrangements[k] for k in chosen]
-
-    def _held_out(
-        self, task: Task, arrangement: Arrangement, cuts: list[tuple[Array, Array]]
-    ) -> Array:
-        """Return the log density of each row held out, by a few starts without them."""
-        target, found = task.target, []
-        for rows, out in cuts:
-            settings = self._settings(target, len(rows), arrangement)
-            sweeps = min(_TRIAL_SWEEPS, settings.schedule.max_iter)
-            starts = min(1 if arrangement.full else _TRIAL_STARTS, settings.n_init)
-            settings = replace(
-                settings, schedule=replace(settings.schedule, max_iter=sweeps), n_init=starts
+        chosen, scores = judge(task, arrangements, ones, partial(self._settings, task.target))
+        self.candidates_: list[dict[str, Any]] = [
+            {
+                "cores": "full" if one.full else "diagonal",
+                "mode_order": list(one.inputs),
+                "log_density": float(score - np.log(task.target.scale)),
+                "kept": k in chosen,
+            }
+            for k, (one, score) in enumerate(zip(arrangements, scores, strict=True))
+        ]
+        for candidate in self.candidates_ if self.verbose else ():
+            order = ", ".join(str(names[j]) for j in candidate["mode_order"])
+            print(
+                f"{candidate['cores']} cores, {order}: log density {candidate['log_density']:.3f} "
+                f"of rows held out{'' if candidate['kept'] else '; left out'}"
             )
-            problem = arrangement.problem(task.codes, target, rows)
-            result = fitting.fit(problem, settings, task.seeds, lambda *_: None)
-            if result.interrupted:
-                raise KeyboardInterrupt("interrupted while the train was arranged")
-            features = arrangement.features(task.codes, out)
-            logs = []
-            for state in (start.state for start in result.starts):
-                moments = Predictor.of(state).moments(features.__getitem__)
-                logs.append(state.likelihood.predictive(*moments).logpdf(target.y[out]))
-            found.append(logsumexp(logs, axis=0) - np.log(len(logs)))
-        return np.concatenate(found)
+        return [arrangements[k] for k in chosen]
 
     def _run(
         self, task: Task, arrangements: list[Arrangement], history: list[dict[str, Any]]
@@ -364,46 +337,7 @@ class Machine(BaseEstimator):
 
     def _check_parameters(self) -> None:
         """Raise one clear sentence for a parameter that cannot be."""
-        checks.check_integer("warm_sweeps", self.warm_sweeps, 0)
-        if not isinstance(self.network, str) or self.network not in NETWORKS:
-            raise ValueError(
-                f"network must be one of {list(NETWORKS)}, got {self.network!r}; use 'cp'."
-            )
-        if not isinstance(self.cores, str) or self.cores not in CORES:
-            raise ValueError(f"cores must be one of {list(CORES)}, got {self.cores!r}; use 'auto'.")
-        if isinstance(self.mode_order, str) and self.mode_order not in ("auto", "given"):
-            checks.check_order("mode_order", self.mode_order, [])
-        for name in ("n_basis", "max_rank", "initial_rank", "n_init", "max_iter"):
-            value = getattr(self, name)
-            if name == "max_rank" and isinstance(value, list | tuple | np.ndarray):
-                continue  # one for each bond, of which there are so many when columns are known
-            if isinstance(value, str) and value != "auto":
-                raise ValueError(
-                    f"{name} must be an integer >= 1 or 'auto', got {value!r}; use 'auto'."
-                )
-            if not isinstance(value, str):
-                checks.check_integer(name, value, 1)
-        if not isinstance(self.verbose, bool):
-            checks.check_integer("verbose", self.verbose, 0)
-        if not isinstance(self.prune, bool | np.bool_):
-            raise ValueError(f"prune must be True or False, got {self.prune!r}; leave it at True.")
-        auto = isinstance(self.anchored, str) and self.anchored == "auto"
-        if not (auto or isinstance(self.anchored, bool | np.bool_)):
-            raise ValueError(
-                f"anchored must be True, False or 'auto', got {self.anchored!r}; use 'auto'."
-            )
-        if self.callback is not None and not callable(self.callback):
-            raise ValueError(
-                f"callback must be a function of one argument or None, got {self.callback!r}; "
-                "see history_ for what it receives."
-            )
-        for name in ("tol", "smoothness", "memory_limit"):
-            checks.check_number(name, getattr(self, name))
-        if self.smoothness > _MAX_SMOOTHNESS:
-            raise ValueError(
-                f"smoothness must be at most {_MAX_SMOOTHNESS:g}, got {self.smoothness!r}: no "
-                "function but the constant is left beyond; leave it out for the default."
-            )
+        checks.check_parameters(self)
 
     def _number(self, name: str, auto: int) -> int:
         """Return a parameter, or what it is if it is "auto"."""

@@ -112,7 +112,8 @@ class BTNRegressor(RegressorMixin, Machine):
     callback : callable or None, default=None
         Called after every sweep, maybe from another thread and maybe some sweeps late, with its
         entry of ``history_``; the fit stops if it returns True, which it may from the exact phase
-        of a start on. A start whose helper process was killed is run, and seen, again.
+        of a start on. A start whose helper process was killed is run, and seen, again. What a train
+        tries before its starts is not seen.
     verbose : int, default=0
         1 prints a line per ten sweeps, 2 a line per sweep.
 
@@ -123,6 +124,9 @@ class BTNRegressor(RegressorMixin, Machine):
         ``ranks_`` has those of every start. Diagonal cores have as many at every bond.
     cores_ : list of str
         Of a train: whether the cores of each start are "full" or "diagonal".
+    candidates_ : list of dict
+        Of a train, if there was a choice: cores, mode_order, log_density (the mean over rows held
+        out, NaN where there were too few) and kept, of every candidate.
     mode_order_ : ndarray
         Of a train: the columns in the order of the first start, those that never vary left out.
     n_basis_ : ndarray of shape (n_features_in_,)
