@@ -96,7 +96,12 @@ SUITES = {
             "cp": {"random_state": 0},
             "tt": {"network": "tt", "random_state": 0},
             "tt-full": {"network": "tt", "cores": "full", "random_state": 0},
-            "tt-given": {"network": "tt", "mode_order": "given", "random_state": 0},
+            "tt-full-given": {
+                "network": "tt",
+                "cores": "full",
+                "mode_order": "given",
+                "random_state": 0,
+            },
         },
     ),
     "smoke": Suite("one split of diabetes, to see that everything runs", ("diabetes",), n_splits=1),

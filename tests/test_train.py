@@ -10,11 +10,9 @@ import pytest
 from sklearn.model_selection import GridSearchCV
 
 from btnkm import BTNClassifier, BTNRegressor
-from btnkm.bases import Chebyshev
 from btnkm.core import cavi
 from btnkm.core.state import State
 from btnkm.core.tt import TT
-from btnkm.ordering import chain_order, interactions
 
 SMALL = {
     "network": "tt",
@@ -114,35 +112,6 @@ def test_names_of_columns_may_be_numbers():
     quick = {**SMALL, "max_iter": 2}
     model = BTNRegressor(**quick, mode_order=frame.columns).fit(frame, y)
     assert model.mode_order_.tolist() == [0, 1, 2]
-
-
-def test_a_weight_of_k_is_k_rows_to_the_order():
-    X, y = chain(120, 5, np.random.default_rng(16))
-    weight = np.random.default_rng(17).integers(1, 4, 120)
-    rows = np.repeat(np.arange(120), weight)
-    bases = [Chebyshev(n_basis=4).fit(x) for x in X.T]
-
-    def order(rows, weight):
-        codes = [x[rows] for x in X.T]
-        return chain_order(bases, codes, y[rows], weight.astype(float), np.random.default_rng(0))
-
-    assert order(np.arange(120), weight) == order(rows, np.ones(len(rows)))
-
-
-def test_the_order_bears_inputs_that_hardly_vary():
-    X, y = chain(6000, 4, np.random.default_rng(13))
-    for j in (1, 3):
-        X[:, j] = 0.0
-        X[:2, j] = 1.0
-    rng = np.random.default_rng(0)
-    bases = [Chebyshev(n_basis=3).fit(x) for x in X.T]
-    assert sorted(chain_order(bases, list(X.T), y, np.ones(6000), rng)) == [0, 1, 2, 3]
-    # what does not vary in the rows that are looked at interacts with nothing
-    parts = [np.ones((50, 0)), X[:50, [0]], np.ones((50, 0)), X[:50, [2]]]
-    strength = interactions(parts, X[:50, 0] * X[:50, 2], np.ones(50))
-    assert strength[1, 3] > 0.5
-    strength[1, 3] = strength[3, 1] = 0.0
-    assert strength.max() < 0.01
 
 
 def test_an_interrupted_choice_of_order_ends_the_fit(monkeypatch):

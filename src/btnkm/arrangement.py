@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from .bases.levels import Levels
 from .fitting import Problem
 
 Array = np.ndarray
+Columns = Sequence[Array] | Mapping[int, Array]  # coordinates, by the columns of the table
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,17 +44,17 @@ class Arrangement:
         """Which of the modes is the first input: 1 behind the amplitudes."""
         return len(self.bases) - len(self.inputs)
 
-    def codes(self, columns: Sequence[Array], rows: Any = slice(None)) -> list[Array]:
+    def codes(self, columns: Columns, rows: Any = slice(None)) -> list[Array]:
         """Return the coordinates of some rows in every mode, from those in the table's columns."""
         own = [columns[j][rows] for j in self.inputs]
         return [np.zeros(len(own[0]))] * self.first_input + own
 
-    def features(self, columns: Sequence[Array], rows: Any = slice(None)) -> list[Any]:
+    def features(self, columns: Columns, rows: Any = slice(None)) -> list[Any]:
         """Return phi and psi of some rows in every mode."""
         codes = self.codes(columns, rows)
         return [basis.features(x) for basis, x in zip(self.bases, codes, strict=True)]
 
-    def problem(self, columns: Sequence[Array], target: Any, rows: Any = slice(None)) -> Problem:
+    def problem(self, columns: Columns, target: Any, rows: Any = slice(None)) -> Problem:
         """Return what is to be fitted."""
         weight = None if target.weight is None else target.weight[rows]
         codes = self.codes(columns, rows)

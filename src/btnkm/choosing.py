@@ -19,6 +19,8 @@ from scipy.special import logsumexp
 from . import fitting
 from .arrangement import Arrangement
 from .core.posterior import Predictor
+from .core.state import State
+from .ordering import Tensor, chain_order
 
 Array = np.ndarray
 HELD_OUT = 5  # one in so many rows
@@ -47,6 +49,38 @@ def judge(
     return not_clearly_worse(scores, judges), scores @ (judges / judges.sum())
 
 
+def try_out(
+    task: Any, arrangement: Arrangement, rows: Array, weight: Array, settings_of: SettingsOf
+) -> list[State]:
+    """Return the posteriors of a short fit of some rows, by one start or a few."""
+    settings = settings_of(int(max(len(rows), weight[rows].sum())), arrangement)
+    schedule = replace(settings.schedule, max_iter=min(SWEEPS, settings.schedule.max_iter))
+    starts = min(1 if arrangement.full else STARTS, settings.n_init)
+    result = fitting.fit(
+        arrangement.problem(task.codes, task.target, rows),
+        replace(settings, schedule=schedule, n_init=starts),
+        task.seeds,
+        lambda *_: None,
+    )
+    if result.interrupted:
+        raise KeyboardInterrupt("interrupted while the train was arranged: nothing to keep yet")
+    return [start.state for start in result.starts]
+
+
+def interaction_order(
+    task: Any, components: Arrangement, weight: Array, settings_of: SettingsOf
+) -> list[int]:
+    """Return the inputs of a CP arrangement in the order that ``ordering`` finds for a train."""
+    if len(weight) < FEWEST_ROWS or len(components.inputs) < 3:
+        return components.inputs
+    rng = np.random.default_rng(task.seeds)
+    some = np.sort(rng.permutation(len(weight))[:MOST_ROWS])
+    states = try_out(task, components, some, weight, settings_of)
+    codes = {j: task.codes[j][some] for j in components.inputs}
+    tensors = [Tensor.of(state, components, codes, weight[some]) for state in states]
+    return [components.inputs[d] for d in chain_order(tensors)]
+
+
 def held_out(
     task: Any,
     arrangement: Arrangement,
@@ -57,20 +91,9 @@ def held_out(
     """Return the log density of each row held out, by a few starts without them."""
     found = []
     for rows, out in cuts:
-        settings = settings_of(int(max(len(rows), weight[rows].sum())), arrangement)
-        schedule = replace(settings.schedule, max_iter=min(SWEEPS, settings.schedule.max_iter))
-        starts = min(1 if arrangement.full else STARTS, settings.n_init)
-        result = fitting.fit(
-            arrangement.problem(task.codes, task.target, rows),
-            replace(settings, schedule=schedule, n_init=starts),
-            task.seeds,
-            lambda *_: None,
-        )
-        if result.interrupted:
-            raise KeyboardInterrupt("interrupted while the train was arranged: nothing to keep yet")
         features = arrangement.features(task.codes, out)
         logs = []
-        for state in (start.state for start in result.starts):
+        for state in try_out(task, arrangement, rows, weight, settings_of):
             moments = Predictor.of(state).moments(features.__getitem__)
             logs.append(state.likelihood.predictive(*moments).logpdf(task.target.y[out]))
         found.append(logsumexp(logs, axis=0) - np.log(len(logs)))

@@ -20,7 +20,7 @@ from sklearn.utils.validation import (
 
 from . import checks, fitting
 from .arrangement import Arrangement, arrange
-from .choosing import judge, share_out
+from .choosing import interaction_order, judge, share_out
 from .columns import fit_columns
 from .core.cp import CP
 from .core.gamma import Gamma
@@ -29,7 +29,6 @@ from .core.posterior import Predictor
 from .core.schedule import Schedule
 from .core.state import Priors
 from .core.tt import TT
-from .ordering import chain_order
 from .tables import split_columns
 
 Array = np.ndarray
@@ -226,7 +225,7 @@ class Machine(BaseEstimator):
     ) -> list[Arrangement]:
         """Return the arrangements to choose from: of a CP tensor there is one."""
         columns, train = task.columns, self.network == "tt"
-        by_itself = isinstance(self.anchored, str)
+        auto = isinstance(self.anchored, str)
         many = len(active) >= self._auto.many_inputs or any(
             c.levels is not None and c.basis.n_functions_ >= _MANY_LEVELS for c in columns
         )
@@ -238,31 +237,27 @@ class Machine(BaseEstimator):
                 task.codes,
                 ones,
                 full=full,
-                anchored=many and not full if by_itself else bool(self.anchored),
+                anchored=many and not full if auto else bool(self.anchored),
                 many_outputs=task.target.n_outputs is not None,
             )
 
+        components = arranged(active, False)
         if not train:
-            return [arranged(active, False)]
-        found = [arranged(order, True) for order in self._orders(task, active, names, ones)]
-        listed = isinstance(self.max_rank, list | tuple | np.ndarray)
-        if self.cores == "auto" and not listed and len(active) > 2:
-            found.append(arranged(found[0].inputs, False))
-        return found
-
-    def _orders(
-        self, task: Task, active: list[int], names: list[Any], ones: Array
-    ) -> list[list[int]]:
-        """Return the orders to choose from: by "auto" that given, and that of the interactions."""
+            return [components]
+        orders = [active]
         if not isinstance(self.mode_order, str):
             places = checks.check_order("mode_order", self.mode_order, names)
-            return [[j for j in places if j in active]]
-        if self.mode_order == "given" or len(active) < 3:
-            return [active]
-        bases, parts = [task.columns[j].basis for j in active], [task.codes[j] for j in active]
-        rng = np.random.default_rng(task.seeds)
-        other = [active[d] for d in chain_order(bases, parts, task.target.y, ones, rng)]
-        return [active] if other in (active, active[::-1]) else [active, other]
+            orders = [[j for j in places if j in active]]
+        elif self.mode_order == "auto":
+            # as "cp" would be by itself: the ranks that were asked for are those of bonds
+            settings_of = partial(self._settings, task.target, by_itself=True)
+            other = interaction_order(task, components, ones, settings_of)
+            orders += [other] if other not in (active, active[::-1]) else []
+        found = [arranged(order, True) for order in orders]
+        listed = isinstance(self.max_rank, list | tuple | np.ndarray)
+        if self.cores == "auto" and not listed and len(active) > 2:
+            found.append(components)
+        return found
 
     def _worth_having(
         self, task: Task, arrangements: list[Arrangement], ones: Array, names: list[Any]
@@ -344,8 +339,13 @@ class Machine(BaseEstimator):
         value = getattr(self, name)
         return auto if isinstance(value, str) else int(value)
 
-    def _settings(self, target: Target, n: int, arrangement: Arrangement) -> fitting.Settings:
-        """Return the parameters as the fit of an arrangement wants them."""
+    def _settings(
+        self, target: Target, n: int, arrangement: Arrangement, by_itself: bool = False
+    ) -> fitting.Settings:
+        """Return the parameters as the fit of an arrangement wants them.
+
+        ``by_itself`` leaves the rank to "auto".
+        """
         basis = None
         if not (isinstance(self.basis_prior, str) and self.basis_prior == "off"):
             basis = checks.check_gamma("basis_prior", self.basis_prior, Gamma(1.0, 1.0))
@@ -365,13 +365,13 @@ class Machine(BaseEstimator):
         rank: Any = _ANCHORED_RANK if n <= _MANY_ROWS else _ANCHORED_RANK_OF_MANY
         train, anchored = arrangement.full, arrangement.anchored
         rank = _TRAIN_RANK if train else rank if anchored else self._auto.rank
-        if isinstance(self.max_rank, list | tuple | np.ndarray):
+        if isinstance(self.max_rank, list | tuple | np.ndarray) and not by_itself:
             n_bonds = len(arrangement.bases) - (target.n_outputs is None) if train else 0
             rank = checks.check_ranks("max_rank", self.max_rank, n_bonds)
-        else:
+        elif not by_itself:
             rank = self._number("max_rank", rank)
         initial_rank: Any = rank
-        if not isinstance(self.initial_rank, str):
+        if not isinstance(self.initial_rank, str) and not by_itself:
             initial_rank = int(self.initial_rank)
             if initial_rank > np.max(rank):
                 raise ValueError(

@@ -1,89 +1,123 @@
-"""The order of the inputs in a train: those that interact stand side by side.
+"""The order of the inputs in a train, from CP tensors that were fitted before.
 
-A bond carries whatever the inputs on its left have to do with those on its right. So inputs that
-interact should be near each other. How strongly two of them do is seen from what an additive fit
-leaves of the targets: its correlation with products of a few functions of each. Of all ways to lay
-the inputs out on a line, that which keeps strong pairs near is the second eigenvector of the
-graph's Laplacian (spectral seriation); the inputs are taken in its order.
+A bond carries all that the inputs on its left have to do with those on its right. Written as
+f = sum_k s_k u_k(left) v_k(right), u and v orthonormal, it needs an index for every s_k that stands
+out of the noise. If f is a CP tensor, sum_r a_r(left) b_r(right), the s_k^2 are the eigenvalues of
+the product of the Gram matrices (R, R) of a and of b, and each of those is the product, entry by
+entry, of the Gram matrices of its inputs, taken as independent. So what any cut would cost,
+
+    sum_k log(1 + s_k^2 / noise),
+
+is known without a further fit, and the order is that with the smallest sum over its cuts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import issparse
+
+from .arrangement import Arrangement, Columns
+from .core import rows
+from .core.state import State
 
 Array = np.ndarray
-_FUNCTIONS = 3  # of each input, the smoothest that are not constant
-_ROWS = 5000  # at most
+MOST_EXACT = 10  # inputs whose 2^D cuts are all looked at; more are put in order one by one
+ENOUGH_ROWS = 2000  # for Gram matrices
 
 
-def chain_order(
-    bases: Sequence[Any], codes: Sequence[Array], y: Array, weight: Array, rng: np.random.Generator
-) -> list[int]:
-    """Return the inputs in the order of a train."""
-    if len(bases) < 3:
-        return list(range(len(bases)))
-    rows = np.flatnonzero(weight)
-    if len(rows) > _ROWS:
-        rows = np.sort(rng.choice(rows, _ROWS, replace=False))
-    parts = [
-        _functions(basis, column[rows], weight[rows])
-        for basis, column in zip(bases, codes, strict=True)
-    ]
-    strength = interactions(parts, y[rows], weight[rows])
-    return [int(d) for d in seriate(strength)]
+@dataclass(frozen=True)
+class Tensor:
+    """What the cuts of one fitted CP tensor depend on.
 
-
-def interactions(parts: Sequence[Array], y: Array, weight: Array) -> Array:
-    """Return how strongly each two inputs interact, as seen by functions of each: (D, D).
-
-    For every pair of functions this is the share of what is left of y by an additive fit that their
-    product explains; those of two inputs are added up.
+    Attributes
+    ----------
+    grams : ndarray of shape (D, R, R)
+        Of every input, the mean of z z^T over the rows, divided by its largest entry.
+    rest : ndarray of shape (R, R)
+        What belongs to no input: amplitudes and outputs, and the precision of a row.
     """
-    root = np.sqrt(weight / weight.sum())
-    every = np.concatenate(parts, axis=1)
-    additive = np.column_stack([np.ones(len(y)), every]) * root[:, None]
-    coefficients = np.linalg.lstsq(additive, root * y, rcond=1e-8)[0]
-    left = root * y - additive @ coefficients
-    left = left / max(float(np.linalg.norm(left)), np.finfo(float).tiny)
-    slopes = every.T @ ((root * left)[:, None] * every)
-    squares = (every**2).T @ (root[:, None] ** 2 * every**2)
-    shares = slopes**2 / np.maximum(squares, np.finfo(float).tiny)
-    counts = np.array([part.shape[1] for part in parts])  # 0 where nothing varies in these rows
-    belongs = np.repeat(np.eye(len(parts)), counts, axis=1)
-    strength = belongs @ shares @ belongs.T
-    counts = np.maximum(counts, 1)
-    by_chance = np.multiply.outer(counts, counts) / weight.sum()
-    # what is left by chance alone must not decide, but keeps the graph in one piece
-    strength = np.maximum(strength - by_chance, 1e-3 * by_chance)
-    np.fill_diagonal(strength, 0.0)
-    return np.asarray(strength)
+
+    grams: Array
+    rest: Array
+
+    @classmethod
+    def of(cls, state: State, arrangement: Arrangement, columns: Columns, weight: Array) -> Tensor:
+        """Return that of a fit; its grams are in the order of the arrangement's inputs."""
+        some = slice(None, None, max(len(weight) // ENOUGH_ROWS, 1))
+        share = weight[some] / weight[some].sum()
+        features = arrangement.features(columns, some)
+        grams = []
+        for d, (mode, factor) in enumerate(zip(state.modes, state.factors, strict=True)):
+            term = rows.terms(mode, factor, spread=0.0)
+            if d == state.output:
+                grams.append(term.mean.T @ term.mean / len(term.mean))
+            else:
+                z = np.asarray(rows.moments(features[d], term).mean)
+                grams.append(z.T @ (share[:, None] * z))
+        precision = float(np.mean(state.information)) / weight.sum()
+        sizes = [max(float(np.max(np.abs(gram))), np.finfo(float).tiny) for gram in grams]
+        parts = np.array([gram / size for gram, size in zip(grams, sizes, strict=True)])
+        first, end = arrangement.first_input, len(arrangement.bases)
+        rest = np.prod(parts[[*range(first), *range(end, len(parts))]], axis=0)
+        scale = np.exp(np.clip(np.sum(np.log(sizes)), -500.0, 500.0))
+        return cls(parts[first:end], rest * precision * scale)
 
 
-def seriate(strength: Array) -> Array:
-    """Return an order of the rows in which those with large entries in common are near."""
-    laplacian = np.diag(strength.sum(axis=1)) - strength
-    second = np.linalg.eigh(laplacian)[1][:, 1]
-    # either end may come first; the same one always does
-    return np.argsort(second * (np.sign(second[np.argmax(np.abs(second))]) or 1.0), kind="stable")
+def cost(left: Array, right: Array) -> Array:
+    """Return the cost of cuts, given the Gram matrices of both sides: (S, R, R) -> (S,)."""
+    values, vectors = np.linalg.eigh(left)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+    squares = np.linalg.eigvalsh(np.swapaxes(root, 1, 2) @ right @ root)
+    return np.asarray(np.sum(np.log1p(np.maximum(squares, 0.0)), axis=1))
 
 
-def _functions(basis: Any, codes: Array, weight: Array) -> Array:
-    """Return some functions of an input, of mean 0 and mean square 1: (n, up to 3)."""
-    phi = basis.features(codes)[0]
-    if issparse(phi):  # of very many levels, of which the most frequent are looked at
-        counts = np.asarray(weight @ phi).ravel()
-        phi = phi[:, np.argsort(-counts, kind="stable")[:_FUNCTIONS]].toarray()
-    phi = np.asarray(phi, dtype=float)
-    phi = phi - np.average(phi, axis=0, weights=weight)
-    sizes = np.sqrt(np.average(phi**2, axis=0, weights=weight))
-    degrees = np.zeros(len(sizes))
-    if len(getattr(basis, "degrees_", ())) == len(sizes):
-        degrees = np.asarray(basis.degrees_, dtype=float)
-    varies = np.flatnonzero(sizes > 1e-9)
-    # the smoothest first; of levels, the most frequent
-    chosen = varies[np.lexsort((-sizes[varies], degrees[varies]))][:_FUNCTIONS]
-    return phi[:, chosen] / sizes[chosen]
+def chain_order(tensors: Sequence[Tensor]) -> list[int]:
+    """Return the inputs in the order whose cuts cost least, on average over the tensors."""
+    n_inputs = len(tensors[0].grams)
+    order = _exact(tensors) if n_inputs <= MOST_EXACT else _one_by_one(tensors)
+    return order if order[0] < order[-1] else order[::-1]  # either end may come first
+
+
+def _exact(tensors: Sequence[Tensor]) -> list[int]:
+    """Find the shortest way from no input to all of them, one more on the left at each step."""
+    n_inputs = len(tensors[0].grams)
+    every = 2**n_inputs - 1
+    costs = np.zeros(every + 1)
+    for tensor in tensors:
+        products = np.ones((every + 1, *tensor.rest.shape))
+        for chosen in range(1, every + 1):
+            lowest = (chosen & -chosen).bit_length() - 1
+            products[chosen] = products[chosen & (chosen - 1)] * tensor.grams[lowest]
+        costs[1:-1] += cost(products[1:-1], products[-2:0:-1] * tensor.rest)
+    length, last = np.zeros(every + 1), np.zeros(every + 1, dtype=int)
+    for chosen in range(1, every + 1):
+        members = [d for d in range(n_inputs) if chosen >> d & 1]
+        before = [length[chosen ^ 1 << d] for d in members]
+        last[chosen] = members[int(np.argmin(before))]
+        length[chosen] = min(before) + costs[chosen]
+    order: list[int] = []
+    while every:
+        order.append(int(last[every]))
+        every ^= 1 << order[-1]
+    return order[::-1]
+
+
+def _one_by_one(tensors: Sequence[Tensor]) -> list[int]:
+    """Put that input next which makes the next cut cheapest."""
+    order: list[int] = []
+    left = list(range(len(tensors[0].grams)))
+    done = [np.ones_like(tensor.rest) for tensor in tensors]
+    while len(left) > 1:
+        costs = np.zeros(len(left))
+        for tensor, product in zip(tensors, done, strict=True):
+            grams = tensor.grams[left]
+            ones = np.ones((1, *tensor.rest.shape))
+            before = np.cumprod(np.concatenate([ones, grams[:-1]]), axis=0)
+            after = np.cumprod(np.concatenate([ones, grams[:0:-1]]), axis=0)[::-1]
+            costs += cost(product * grams, before * after * tensor.rest)
+        chosen = left.pop(int(np.argmin(costs)))
+        order.append(chosen)
+        done = [p * tensor.grams[chosen] for p, tensor in zip(done, tensors, strict=True)]
+    return order + left

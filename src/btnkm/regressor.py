@@ -53,8 +53,8 @@ class BTNRegressor(RegressorMixin, Machine):
         left out. If both kinds stay, one start in four is full.
     mode_order : "auto", "given" or list, default="auto"
         The order of the inputs in a train. "given" is that of the columns; "auto" considers that,
-        and one in which inputs that interact are near each other, as with ``cores``; a list has the
-        name or position of every column. Of no meaning with "cp".
+        and the one in which the bonds of a CP tensor, fitted before, would have least to carry, as
+        with ``cores``; a list has the name or position of every column. Of no meaning with "cp".
     n_basis : int or "auto", default="auto"
         Most smooth functions per input, for bases given by name. A column never gets more than it
         has distinct values. "auto" is 20 up to 8 inputs, then 160 in all, but at least 8 each.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from array_api_compat import is_numpy_array
@@ -35,6 +35,7 @@ class CP(Network):
         else all share one vector (R,).
     """
 
+    joint_steps: ClassVar[bool] = True
     own: bool = False
 
     def begin(

@@ -23,7 +23,6 @@ from scipy.linalg import lapack
 
 from . import cavi
 from .cavi import Block
-from .cp import CP
 from .likelihoods import Gaussian
 from .state import State
 
@@ -42,7 +41,7 @@ def possible(state: State, most: int, n_rows: int) -> bool:
     """
     weights = sum(factor.mean.size for factor in state.factors)
     return (
-        isinstance(state.network, CP)
+        state.network.joint_steps
         and state.output is None
         and not state.anchored
         and isinstance(state.likelihood, Gaussian)

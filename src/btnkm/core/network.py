@@ -80,6 +80,7 @@ class Network(ABC):
     # whether an environment has what the outputs ask for in it; else that is multiplied with it
     carries_asks: ClassVar[bool] = False
 
+    joint_steps: ClassVar[bool] = False  # whether joint.py knows its derivatives
     turns: ClassVar[bool] = False  # whether rebalancing changes more than scales
     # of the warm phase, and sweeps of the thaw, whatever the rows; 0 leaves both to them
     smoothing: ClassVar[float] = 1.0
