@@ -9,18 +9,14 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from btnkm import BTNClassifier, BTNRegressor
-from btnkm.arrangement import Arrangement, arrange
+from btnkm import BTNClassifier, BTNRegressor, choosing, fitting
+from btnkm.arrangement import arrange
 from btnkm.bases import Chebyshev
-from btnkm.choosing import folds, not_clearly_worse, share_out
+from btnkm.choosing import folds, share_out, stack
 from btnkm.core.cp import CP
 from btnkm.core.tt import TT
 
 SMALL = {"network": "tt", "n_basis": 5, "max_rank": 3, "max_iter": 12, "random_state": 0}
-
-
-def kinds(*full):
-    return [Arrangement(one, [], [], False) for one in full]
 
 
 def matrices(n, rng, diagonal):
@@ -48,36 +44,54 @@ def test_folds_hold_out_enough_rows_and_none_twice(n, count, held_out):
         assert len(rows) + len(away) == min(n, 4000)
 
 
-def test_only_what_is_clearly_worse_is_left_out():
+def test_weights_are_those_of_the_best_mixture():
     rng = np.random.default_rng(0)
-    base = rng.standard_normal(400)
-    alike = base - 0.01 + 0.2 * rng.standard_normal(400)
-    worse = base - 0.3 + 0.2 * rng.standard_normal(400)
-    scores = np.array([worse, alike, base])
-    assert not_clearly_worse(scores, np.ones(400)) == [2, 1]
-    assert not_clearly_worse(scores[:, :3], np.ones(3))[0] == np.argmax(scores[:, :3].sum(axis=1))
-    # a row of weight 2 is two rows, but not two chances to be lucky
-    heavy = np.where(np.arange(400) < 200, 1.0, 0.0)
-    half = np.array([base, np.where(heavy > 0, base + 1.0, base - 9.0)])
-    assert not_clearly_worse(half, heavy) == [1]
-    assert not_clearly_worse(np.zeros((2, 5)), np.ones(5)) == [0, 1]
+    y = np.where(rng.uniform(size=4000) < 0.3, -2.0, 2.0) + rng.standard_normal(4000)
+    scores = np.array([-0.5 * (y - at) ** 2 for at in (-2.0, 2.0, 8.0)])
+    weights = stack(scores, np.ones(4000))
+    np.testing.assert_allclose(weights, [0.3, 0.7, 0.0], atol=0.02)
+
+    def value(w, weight):
+        return weight @ np.log(w @ np.exp(scores))
+
+    for other in rng.dirichlet(np.ones(3), 200):
+        assert value(other, np.ones(4000)) <= value(weights, np.ones(4000)) + 1e-6
+    # a weight of k is k rows
+    times = rng.integers(1, 4, 4000)
+    np.testing.assert_allclose(
+        stack(scores, times.astype(float)), stack(np.repeat(scores, times, 1), np.ones(sum(times)))
+    )
+    # what could not be fitted has no weight
+    scores[1] = -np.inf
+    assert stack(scores, np.ones(4000))[1] == 0.0
+    np.testing.assert_allclose(stack(np.zeros((2, 5)), np.ones(5)), 0.5)
 
 
 @pytest.mark.parametrize(
-    ("n_starts", "full", "counts"),
+    ("n_starts", "weights", "counts"),
     [
-        (8, (True, False, True), [1, 6, 1]),
-        (8, (False, True), [6, 2]),
-        (4, (False, True, True), [3, 1, 0]),
-        (2, (True, False), [1, 1]),
-        (1, (True, False), [1, 0]),
-        (1, (False, True, True), [1, 0, 0]),
-        (5, (True, True), [3, 2]),
-        (3, (False,), [3]),
+        (8, (0.09, 0.0, 0.91), [1, 0, 7]),
+        (8, (0.39, 0.61, 0.0), [3, 5, 0]),
+        (8, (0.01, 0.04, 0.95), [0, 0, 8]),
+        (2, (0.16, 0.5, 0.34), [0, 1, 1]),
+        (1, (0.4, 0.6), [0, 1]),
+        (3, (0.5, 0.5), [2, 1]),
+        (3, (1.0,), [3]),
     ],
 )
-def test_starts_are_shared_out(n_starts, full, counts):
-    assert share_out(n_starts, kinds(*full)) == counts
+def test_starts_are_shared_out(n_starts, weights, counts):
+    assert share_out(n_starts, np.array(weights)) == counts
+
+
+def test_folds_divide_every_class():
+    labels = np.repeat([0, 1, 2], [60, 12, 3])
+    cuts = list(folds(75, np.random.default_rng(8), labels))
+    for rows, out in cuts:
+        assert np.sum(labels[rows] == 2) == 3
+        counts = np.bincount(labels[out], minlength=2)
+        assert counts[0] == 12
+        assert counts[1] in (2, 3)
+    assert sorted(np.concatenate([out for _, out in cuts])) == list(range(72))
 
 
 def test_arranged_inputs_have_their_own_features():
@@ -107,18 +121,27 @@ def test_rows_held_out_tell_a_chain_from_a_sum_of_products():
         assert model.score(X, y) > 0.9
 
 
-def test_starts_of_two_kinds_make_one_prediction(capsys):
+@pytest.fixture
+def evenly(monkeypatch):
+    """Give every candidate the same weight."""
+    monkeypatch.setattr(choosing, "stack", lambda scores, _: np.full(len(scores), 1 / len(scores)))
+
+
+def test_starts_of_two_kinds_make_one_prediction(capsys, evenly):
     rng = np.random.default_rng(3)
     X = rng.uniform(-1.0, 1.0, (150, 4))
     y = np.sin(2.0 * X[:, 0] + X[:, 1]) + X[:, 2] + 0.3 * rng.standard_normal(150)
     model = BTNRegressor(**SMALL, n_init=4, verbose=1).fit(X, y)
     assert "held out" in capsys.readouterr().out
     assert sorted(set(model.cores_)) == ["diagonal", "full"]
-    assert [c["cores"] for c in model.candidates_][-1] == "diagonal"
-    assert sum(c["kept"] for c in model.candidates_) >= 2
+    assert sum(c["weight"] for c in model.candidates_) == pytest.approx(1.0)
     densities = np.array([c["log_density"] for c in model.candidates_])
     assert np.all(np.abs(densities - model.predict_dist(X).logpdf(y).mean()) < 0.3)  # of y itself
-    assert model.cores_.count("diagonal") == 3
+    for candidate in model.candidates_:
+        cores = {model.cores_[k] for k in candidate["starts"]}
+        assert cores <= {candidate["cores"]}
+    assert sorted(k for c in model.candidates_ for k in c["starts"]) == [0, 1, 2, 3]
+    assert {len(entry["rank"]) for entry in model.history_} == {3}
     assert {type(state.network) for state in model.posterior_} == {CP, TT}
     assert model.ranks_.shape == (4, 3)
     assert {entry["start"] for entry in model.history_} == {0, 1, 2, 3}
@@ -126,7 +149,7 @@ def test_starts_of_two_kinds_make_one_prediction(capsys):
     for k in range(4):
         single = pickle.loads(pickle.dumps(model))
         single.posterior_ = single.posterior_[k : k + 1]
-        single._arrangements_ = single._arrangements_[k : k + 1]
+        single._arrangements = single._arrangements[k : k + 1]
         parts.append(single.predict(X, return_std=True))
     means, stds = np.array(parts).transpose(1, 0, 2)
     mean, std = model.predict(X, return_std=True)
@@ -141,7 +164,7 @@ def test_starts_of_two_kinds_make_one_prediction(capsys):
     np.testing.assert_array_equal(again.predict(X), mean)
 
 
-def test_tables_and_classes_of_every_kind():
+def test_tables_and_classes_of_every_kind(evenly):
     rng = np.random.default_rng(4)
     n = 240
     frame = pd.DataFrame(
@@ -166,7 +189,7 @@ def test_tables_and_classes_of_every_kind():
     assert counts.n_basis_[4] == 1
 
 
-def test_a_stop_keeps_the_starts_of_the_kinds_before():
+def test_a_stop_keeps_the_starts_of_the_kinds_before(evenly):
     rng = np.random.default_rng(5)
     X = rng.uniform(-1.0, 1.0, (120, 3))
     y = X[:, 0] * X[:, 1] + X[:, 2] + 0.3 * rng.standard_normal(120)
@@ -190,6 +213,62 @@ def test_a_stop_keeps_the_starts_of_the_kinds_before():
     with pytest.warns(ConvergenceWarning, match="Interrupted"):
         stopped = BTNRegressor(**SMALL, n_init=4, n_jobs=1, callback=interrupt).fit(X, y)
     assert len(stopped.posterior_) == others
+
+
+def test_ctrl_c_and_want_of_memory_between_kinds_keep_what_there_is(monkeypatch, evenly):
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-1.0, 1.0, (120, 3))
+    y = X[:, 0] * X[:, 1] + X[:, 2] + 0.3 * rng.standard_normal(120)
+    whole = BTNRegressor(**SMALL, n_init=4, n_jobs=1).fit(X, y)
+    first = whole.cores_[0], whole.candidates_[0]["starts"]
+    plan = fitting.plan_starts
+    for stops, warning in ((KeyboardInterrupt, ConvergenceWarning), (MemoryError, UserWarning)):
+        left = [len(whole.candidates_[0]["starts"])]
+
+        def fails(settings, n, *rest, left=left, stops=stops):
+            if n == len(y) and settings.schedule.max_iter == 13:  # in earnest, of all rows
+                if not left:
+                    raise stops
+                assert settings.n_init == left.pop()
+            return plan(settings, n, *rest)
+
+        monkeypatch.setattr(fitting, "plan_starts", fails)
+        monkeypatch.setattr(choosing, "SWEEPS", 12)
+        model = BTNRegressor(**{**SMALL, "max_iter": 13}, n_init=4, n_jobs=1)
+        with pytest.warns(warning):
+            model.fit(X, y)
+        assert (model.cores_[0], model.candidates_[0]["starts"]) == first
+        assert len(model.posterior_) == len(first[1])
+
+
+def test_a_failed_fit_leaves_nothing():
+    X = np.random.default_rng(9).uniform(-1.0, 1.0, (60, 3))
+    model = BTNRegressor(**SMALL, n_init=2, n_jobs=1)
+    model.callback = lambda entry: True
+    with pytest.raises(RuntimeError, match="callback"):
+        model.fit(X, X[:, 0])
+    assert not [name for name in vars(model) if name.endswith("_") and name != "n_features_in_"]
+
+
+def test_many_inputs_have_as_many_bonds_in_every_start(evenly):
+    rng = np.random.default_rng(10)
+    X = rng.uniform(-1.0, 1.0, (100, 10))  # components are anchored, with amplitudes
+    y = X[:, 0] + 0.5 * rng.standard_normal(100)
+    model = BTNRegressor(**{**SMALL, "n_basis": 3, "max_iter": 4}, n_init=4).fit(X, y)
+    assert model.ranks_.shape == (4, 9)
+    assert len(model.rank_) == 9
+
+
+@pytest.mark.filterwarnings("ignore:no input was found")
+def test_a_class_of_one_row_does_not_stop_the_choice():
+    rng = np.random.default_rng(11)
+    X = rng.uniform(-1.0, 1.0, (40, 3))
+    alone = np.arange(40) == 7
+    for labels in (alone, np.where(alone, 2, X[:, 0] > 0)):
+        model = BTNClassifier(**SMALL, n_init=1).fit(X, labels)
+        assert np.all(np.isfinite(model.predict_proba(X)))
+    counts = BTNRegressor(**SMALL, n_init=1, likelihood="negative_binomial").fit(X, 1.0 * alone)
+    assert np.all(np.isfinite(counts.predict(X)))
 
 
 @pytest.mark.filterwarnings("ignore:no input was found")

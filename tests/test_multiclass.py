@@ -229,7 +229,7 @@ def test_what_is_predicted_is_what_draws_of_the_weights_say(fitted):
     one = copy.copy(model)
     one.posterior_ = (state,)
     rng = np.random.default_rng(0)
-    one._arrangements_ = model._arrangements_[:1]
+    one._arrangements = model._arrangements[:1]
     (_, (features,)), *_ = one._row_blocks(one._columns_of(some))
     draws = posterior.draw_weights(state, n_draws, rng)
     x = np.array(state.likelihood.offsets) + np.array(

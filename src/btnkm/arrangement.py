@@ -11,10 +11,12 @@ import numpy as np
 from .bases import Chebyshev
 from .bases.anchored import Anchored
 from .bases.levels import Levels
-from .fitting import Problem
+from .core.state import State
+from .fitting import Problem, size_of
 
 Array = np.ndarray
 Columns = Sequence[Array] | Mapping[int, Array]  # coordinates, by the columns of the table
+NUMBERS = 2**22  # features held at a time in prediction
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,16 +51,31 @@ class Arrangement:
         own = [columns[j][rows] for j in self.inputs]
         return [np.zeros(len(own[0]))] * self.first_input + own
 
-    def features(self, columns: Columns, rows: Any = slice(None)) -> list[Any]:
-        """Return phi and psi of some rows in every mode."""
-        codes = self.codes(columns, rows)
-        return [basis.features(x) for basis, x in zip(self.bases, codes, strict=True)]
+    def features(
+        self, columns: Columns, rows: Any = slice(None), made: dict[int, Any] | None = None
+    ) -> list[Any]:
+        """Return phi and psi of some rows in every mode; those ``made`` before are made once."""
+        made = {} if made is None else made
+        for basis, x in zip(self.bases, self.codes(columns, rows), strict=True):
+            if id(basis) not in made:
+                made[id(basis)] = basis.features(x)
+        return [made[id(basis)] for basis in self.bases]
 
     def problem(self, columns: Columns, target: Any, rows: Any = slice(None)) -> Problem:
         """Return what is to be fitted."""
         weight = None if target.weight is None else target.weight[rows]
         codes = self.codes(columns, rows)
         return Problem(self.bases, codes, target.y[rows], weight, target.n_outputs)
+
+
+def block_size(arrangements: Sequence[Arrangement], states: Sequence[State]) -> int:
+    """Return how many rows may be looked at at a time by these posteriors."""
+    bases = {id(basis): basis for one in arrangements for basis in one.bases}
+    width = sum(sum(size_of(basis)) for basis in bases.values())
+    if any(one.full for one in arrangements):  # of a core and all around it
+        layouts = [factor.layout for state in states for factor in state.factors]
+        width += 2 * max(len(layout.multiplicity) for layout in layouts)
+    return max(NUMBERS // width, 64)
 
 
 def arrange(

@@ -1,10 +1,9 @@
-"""Which arrangements of a train are worth having.
+"""Which arrangements of a train are worth having, and how many starts.
 
 A train has an order of its inputs, and cores that are full, or diagonal: then it is a CP tensor.
 None of that can be known before, and the bound is a poor judge of it (docs/experiments.md). So rows
-are held out, every candidate is fitted to the others, and those that predict clearly worse than
-the best are left out. The others share the starts: most of them are diagonal, which differ more
-from start to start, so that there is more to average.
+are held out, every candidate is fitted to the others, and the mixture of candidates that predicts
+the rows held out best (stacking) says how many of the starts each of them gets.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ import numpy as np
 from scipy.special import logsumexp
 
 from . import fitting
-from .arrangement import Arrangement
+from .arrangement import Arrangement, block_size
+from .core.linalg import NotPositiveDefiniteError
 from .core.posterior import Predictor
 from .core.state import State
 from .ordering import Tensor, chain_order
@@ -29,36 +29,47 @@ MOST_ROWS = 4000  # looked at
 FEWEST_ROWS = 20  # with fewer there is nothing to choose by
 SWEEPS = 40  # exact ones
 STARTS = 4  # of components, which are cheap and gain much by being averaged
-CLEARLY = 3.0  # standard errors
-FULL = 4  # one start in so many has full cores, if both kinds are worth having
+STEPS = 500  # of expectation and maximisation, to find the weights
 SettingsOf = Callable[[int, Arrangement], fitting.Settings]  # given a number of rows
 
 
 def judge(
-    task: Any, arrangements: Sequence[Arrangement], weight: Array, settings_of: SettingsOf
-) -> tuple[list[int], Array]:
-    """Return the arrangements worth having, the best first, and the log density of each.
+    task: Any, arrangements: Sequence[Arrangement], settings_of: SettingsOf
+) -> tuple[Array, Array]:
+    """Return the weight of each arrangement in the best mixture, and its mean log density.
 
-    The latter is the average of the rows held out; NaN where rows are too few for that.
+    The latter is that of the rows held out; NaN where there are too few to judge by. Then
+    components have all the weight: they fit few rows best.
     """
-    if len(weight) < FEWEST_ROWS:
-        return list(range(len(arrangements))), np.full(len(arrangements), np.nan)
-    cuts = list(folds(len(weight), np.random.default_rng(task.seeds)))
-    scores = np.array([held_out(task, one, cuts, weight, settings_of) for one in arrangements])
-    judges = weight[np.concatenate([out for _, out in cuts])]
-    return not_clearly_worse(scores, judges), scores @ (judges / judges.sum())
+    plain = np.array([not one.full for one in arrangements], dtype=float)
+    plain = plain if plain.any() else plain + 1.0
+    unknown = plain / plain.sum(), np.full(len(arrangements), np.nan)
+    if len(task.weight) < FEWEST_ROWS:
+        return unknown
+    labels = task.target.y if task.target.likelihood.of_labels else None
+    cuts = list(folds(len(task.weight), np.random.default_rng(task.seeds), labels))
+    cuts = [(rows, out) for rows, out in cuts if np.ptp(task.target.y[rows]) > 0 and len(out)]
+    if not cuts:
+        return unknown
+    scores = np.array([held_out(task, one, cuts, settings_of) for one in arrangements])
+    weight = task.weight[np.concatenate([out for _, out in cuts])]
+    some = np.any(np.isfinite(scores), axis=0)
+    if not np.any(some):
+        return unknown
+    return stack(scores[:, some], weight[some]), scores @ (weight / weight.sum())
 
 
 def try_out(
-    task: Any, arrangement: Arrangement, rows: Array, weight: Array, settings_of: SettingsOf
+    task: Any, arrangement: Arrangement, rows: Array, settings_of: SettingsOf
 ) -> list[State]:
     """Return the posteriors of a short fit of some rows, by one start or a few."""
-    settings = settings_of(int(max(len(rows), weight[rows].sum())), arrangement)
+    settings = settings_of(int(max(len(rows), task.weight[rows].sum())), arrangement)
     schedule = replace(settings.schedule, max_iter=min(SWEEPS, settings.schedule.max_iter))
-    starts = min(1 if arrangement.full else STARTS, settings.n_init)
+    # no more than will be fitted in the end
+    most = settings_of(task.counted, arrangement).n_init
     result = fitting.fit(
         arrangement.problem(task.codes, task.target, rows),
-        replace(settings, schedule=schedule, n_init=starts),
+        replace(settings, schedule=schedule, n_init=min(1 if arrangement.full else STARTS, most)),
         task.seeds,
         lambda *_: None,
     )
@@ -67,17 +78,19 @@ def try_out(
     return [start.state for start in result.starts]
 
 
-def interaction_order(
-    task: Any, components: Arrangement, weight: Array, settings_of: SettingsOf
-) -> list[int]:
-    """Return the inputs of a CP arrangement in the order that ``ordering`` finds for a train."""
-    if len(weight) < FEWEST_ROWS or len(components.inputs) < 3:
+def interaction_order(task: Any, components: Arrangement, settings_of: SettingsOf) -> list[int]:
+    """Return the inputs of a CP arrangement in the order that ``ordering`` finds for a train.
+
+    All rows have a say in it, those held out to judge the orders later as well: what one order
+    gains by that is far below what starts differ in.
+    """
+    n = len(task.weight)
+    if n < FEWEST_ROWS or len(components.inputs) < 3:
         return components.inputs
-    rng = np.random.default_rng(task.seeds)
-    some = np.sort(rng.permutation(len(weight))[:MOST_ROWS])
-    states = try_out(task, components, some, weight, settings_of)
+    some = np.sort(np.random.default_rng(task.seeds).permutation(n)[:MOST_ROWS])
+    states = try_out(task, components, some, settings_of)
     codes = {j: task.codes[j][some] for j in components.inputs}
-    tensors = [Tensor.of(state, components, codes, weight[some]) for state in states]
+    tensors = [Tensor.of(state, components, codes, task.weight[some]) for state in states]
     return [components.inputs[d] for d in chain_order(tensors)]
 
 
@@ -85,50 +98,73 @@ def held_out(
     task: Any,
     arrangement: Arrangement,
     cuts: Sequence[tuple[Array, Array]],
-    weight: Array,
     settings_of: SettingsOf,
 ) -> Array:
-    """Return the log density of each row held out, by a few starts without them."""
+    """Return the log density of each row held out, by a few starts without them.
+
+    It is minus infinity where so few rows could not be fitted.
+    """
     found = []
     for rows, out in cuts:
-        features = arrangement.features(task.codes, out)
-        logs = []
-        for state in try_out(task, arrangement, rows, weight, settings_of):
-            moments = Predictor.of(state).moments(features.__getitem__)
-            logs.append(state.likelihood.predictive(*moments).logpdf(task.target.y[out]))
-        found.append(logsumexp(logs, axis=0) - np.log(len(logs)))
+        try:
+            states = try_out(task, arrangement, rows, settings_of)
+        except NotPositiveDefiniteError:
+            found.append(np.full(len(out), -np.inf))
+            continue
+        predictors = [Predictor.of(state) for state in states]
+        size = block_size([arrangement], states)
+        for start in range(0, len(out), size):
+            block = out[start : start + size]
+            features = arrangement.features(task.codes, block)
+            logs = []
+            for state, predictor in zip(states, predictors, strict=True):
+                # with many classes as if they were independent: near enough to tell the better
+                moments = predictor.moments(features.__getitem__)
+                logs.append(state.likelihood.predictive(*moments).logpdf(task.target.y[block]))
+            found.append(logsumexp(logs, axis=0) - np.log(len(logs)))
     return np.concatenate(found)
 
 
-def folds(n: int, rng: np.random.Generator) -> Iterator[tuple[Array, Array]]:
-    """Yield rows to fit and rows to hold out, until enough have been held out."""
+def folds(
+    n: int, rng: np.random.Generator, labels: Array | None = None
+) -> Iterator[tuple[Array, Array]]:
+    """Yield rows to fit and rows to hold out, until enough have been held out.
+
+    With ``labels`` every part has its share of each class; rows of a class too rare to be divided
+    are always fitted.
+    """
     rows = rng.permutation(n)[:MOST_ROWS]
+    always = rows[:0]
+    if labels is not None:
+        _, codes, counts = np.unique(labels[rows], return_inverse=True, return_counts=True)
+        rare = counts[codes] < HELD_OUT
+        always = rows[rare]
+        by_class = rows[~rare][np.argsort(codes[~rare], kind="stable")]
+        rows = np.concatenate([by_class[k::HELD_OUT] for k in range(HELD_OUT)])
     parts = np.array_split(rows, HELD_OUT)
     for k in range(min(-(-ENOUGH_ROWS // max(len(parts[-1]), 1)), HELD_OUT)):
-        yield np.sort(np.concatenate(parts[:k] + parts[k + 1 :])), np.sort(parts[k])
+        fitted = np.concatenate([*parts[:k], *parts[k + 1 :], always])
+        yield np.sort(fitted), np.sort(parts[k])
 
 
-def not_clearly_worse(scores: Array, weight: Array) -> list[int]:
-    """Return the candidates that are not far behind the best one, the best first.
+def stack(scores: Array, weight: Array) -> Array:
+    """Return the weights of candidates in the mixture with the highest log density.
 
     ``scores`` holds the log density of every held-out row by every candidate, (candidates, rows).
     """
+    density = np.exp(scores - scores.max(axis=0))
     share = weight / weight.sum()
-    means = scores @ share
-    best = int(np.argmax(means))
-    behind = scores[best] - scores
-    error = np.sqrt(((behind - (behind @ share)[:, None]) ** 2) @ share**2)
-    order = np.argsort(-means, kind="stable")
-    return [int(k) for k in order if k == best or behind[k] @ share <= CLEARLY * error[k]]
+    weights = np.full(len(scores), 1.0 / len(scores))
+    for _ in range(STEPS):
+        weights = weights * ((density / (weights @ density)) @ share)
+    return np.asarray(weights)
 
 
-def share_out(n_starts: int, arrangements: Sequence[Arrangement]) -> list[int]:
-    """Return how many starts each arrangement has, given those worth having, the best first."""
-    full = [k for k, one in enumerate(arrangements) if one.full]
-    other = [k for k, one in enumerate(arrangements) if not one.full]
-    turns = [k % len(arrangements) for k in range(n_starts)]
-    if full and other and n_starts > 1:
-        n_full = max(n_starts // FULL, 1)
-        turns = [full[k % len(full)] for k in range(n_full)]
-        turns += [other[k % len(other)] for k in range(n_starts - n_full)]
-    return [turns.count(k) for k in range(len(arrangements))]
+def share_out(n_starts: int, weights: Array) -> list[int]:
+    """Return how many starts each candidate has: what its weight says, to the nearest integer."""
+    wanted = n_starts * np.asarray(weights) / np.sum(weights)
+    counts = np.floor(wanted + 1e-9).astype(int)
+    # those next to one more get it
+    more = np.argsort(counts - wanted, kind="stable")[: n_starts - counts.sum()]
+    counts[more] += 1
+    return [int(count) for count in counts]

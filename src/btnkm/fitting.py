@@ -140,6 +140,7 @@ class Result:
 
     starts: list[Start]
     averages: list[tuple[Array, Array]]
+    count: int  # of all starts, those that found nothing to keep included
     interrupted: bool
     ended: bool  # whether every start went to its end
 
@@ -191,9 +192,9 @@ def fit(
     seed: list[int],
     observe: Callable[[int, Progress], bool | None],
     *,
-    must: bool = True,
+    may_find_nothing: bool = False,
 ) -> Result:
-    """Run every start and return what they found; if it ``must``, that cannot be nothing."""
+    """Run every start and return what they found; if that is nothing, say so, unless it may be."""
     n = len(problem.y)
     count = settings.n_init
     threads = n_threads(settings.n_jobs)
@@ -211,7 +212,7 @@ def fit(
             f"memory_limit={settings.memory_limit:g} has room for {count} of {wanted} starts, and "
             "fewer predict a little worse; raise it, or lower max_rank or n_basis.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     weight = np.ones(n) if problem.weight is None else problem.weight
     data = Data(float(np.sum(weight)), float(weight @ problem.y**2))
@@ -276,7 +277,7 @@ def fit(
                 starts, interrupted = run_starts(
                     lambda k: work.run(k, pool), count, plan.n_parallel, observe
                 )
-    if must and not any(start.usable for start in starts):
+    if not may_find_nothing and not any(start.usable for start in starts):
         if interrupted:
             raise KeyboardInterrupt("no start had reached its exact phase: nothing to keep")
         raise RuntimeError(
@@ -285,11 +286,12 @@ def fit(
         )
     ended = all(start.stop_reason == "finished" for start in starts)
     usable = [start for start in starts if start.usable]
-    return Result(usable, averages, interrupted, ended)
+    return Result(usable, averages, len(starts), interrupted, ended)
 
 
-def ending(results: Sequence[Result], count: int, how: Schedule) -> tuple[bool, str]:
-    """Return whether all of so many starts have converged, and why the fit ended."""
+def ending(results: Sequence[Result], how: Schedule) -> tuple[bool, str]:
+    """Return whether all starts have converged, and why the fit ended."""
+    count = sum(result.count for result in results)
     starts = [start for result in results for start in result.starts]
     ended = all(result.ended for result in results)
     still = sum(not start.last.converged for start in starts)

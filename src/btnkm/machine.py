@@ -19,7 +19,7 @@ from sklearn.utils.validation import (
 )
 
 from . import checks, fitting
-from .arrangement import Arrangement, arrange
+from .arrangement import Arrangement, arrange, block_size
 from .choosing import interaction_order, judge, share_out
 from .columns import fit_columns
 from .core.cp import CP
@@ -29,6 +29,7 @@ from .core.posterior import Predictor
 from .core.schedule import Schedule
 from .core.state import Priors
 from .core.tt import TT
+from .execution.local import GIB
 from .tables import split_columns
 
 Array = np.ndarray
@@ -42,7 +43,6 @@ _MOST_STARTS = 8
 _MANY_LEVELS = 10  # of a column, from which components are anchored
 _LOOK_AT = 1000  # training rows, to see whether anything was found
 _DRAWS = 16  # posterior draws of each start behind feature_relevance_
-_PREDICT_NUMBERS = 2**22  # features held at a time in prediction
 
 
 class Target(NamedTuple):
@@ -62,6 +62,7 @@ class Task(NamedTuple):
     target: Target
     columns: list[Any]  # of the table, as they are encoded
     codes: list[Array]  # the rows' coordinates in each
+    weight: Array  # of every row
     counted: int  # rows, those of weight k k times
     seeds: list[int]
 
@@ -202,29 +203,41 @@ class Machine(BaseEstimator):
         active = [j for j, c in enumerate(columns) if not _is_constant(c.basis, codes[j])] or [0]
         del raw
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
-        task = Task(target, columns, codes, counted, [int(s) for s in seeds])
-        arrangements = self._arrangements(task, active, names, ones)
-        if len(arrangements) > 1:
-            arrangements = self._worth_having(task, arrangements, ones, names)
+        task = Task(target, columns, codes, ones, counted, [int(s) for s in seeds])
+        arrangements, counts, candidates = self._arrange(task, active, names)
         history: list[dict[str, Any]] = []
-        found = self._run(task, arrangements, history)
+        found = self._run(task, arrangements, counts, history)
         self.columns_, self._active = columns, active
         self.history_ = sorted(history, key=lambda entry: (entry["start"], entry["sweep"]))
         for name, value in target.attributes.items():
             setattr(self, name, value)
-        self._set_results(found, seeds)
+        self._set_results([(one, result) for one, result in found if result.starts], seeds)
+        self.converged_, self.stop_reason_ = fitting.ending(
+            [result for _, result in found],
+            self._settings(target, counted, arrangements[0]).schedule,
+        )
+        if candidates:
+            self.candidates_ = candidates
+            for one, candidate in zip(arrangements, candidates, strict=True):
+                own = [k for k, other in enumerate(self._arrangements) if other is one]
+                candidate["starts"] = own
         self._finish()
+        if any(result.interrupted for _, result in found):
+            warnings.warn(self.stop_reason_, ConvergenceWarning, stacklevel=2)
         if np.ptp(target.y) > 0:
             rng = np.random.default_rng(seeds.tolist())
             some = rng.choice(len(y), min(_LOOK_AT, len(y)), replace=False, p=ones / size)
             self._warn_of_nothing([column[some] for column in codes])
         return self
 
-    def _arrangements(
-        self, task: Task, active: list[int], names: list[Any], ones: Array
-    ) -> list[Arrangement]:
-        """Return the arrangements to choose from: of a CP tensor there is one."""
-        columns, train = task.columns, self.network == "tt"
+    def _arrange(
+        self, task: Task, active: list[int], names: list[Any]
+    ) -> tuple[list[Arrangement], list[int], list[dict[str, Any]]]:
+        """Return the arrangements, with most starts first, their starts, and what is told of it.
+
+        A CP tensor has but one arrangement, and nothing to tell.
+        """
+        columns = task.columns
         auto = isinstance(self.anchored, str)
         many = len(active) >= self._auto.many_inputs or any(
             c.levels is not None and c.basis.n_functions_ >= _MANY_LEVELS for c in columns
@@ -235,15 +248,15 @@ class Machine(BaseEstimator):
                 order,
                 [column.basis for column in columns],
                 task.codes,
-                ones,
+                task.weight,
                 full=full,
                 anchored=many and not full if auto else bool(self.anchored),
                 many_outputs=task.target.n_outputs is not None,
             )
 
         components = arranged(active, False)
-        if not train:
-            return [components]
+        if self.network == "cp":
+            return [components], [self._settings(task.target, task.counted, components).n_init], []
         orders = [active]
         if not isinstance(self.mode_order, str):
             places = checks.check_order("mode_order", self.mode_order, names)
@@ -251,68 +264,78 @@ class Machine(BaseEstimator):
         elif self.mode_order == "auto":
             # as "cp" would be by itself: the ranks that were asked for are those of bonds
             settings_of = partial(self._settings, task.target, by_itself=True)
-            other = interaction_order(task, components, ones, settings_of)
+            other = interaction_order(task, components, settings_of)
             orders += [other] if other not in (active, active[::-1]) else []
         found = [arranged(order, True) for order in orders]
         listed = isinstance(self.max_rank, list | tuple | np.ndarray)
         if self.cores == "auto" and not listed and len(active) > 2:
             found.append(components)
-        return found
-
-    def _worth_having(
-        self, task: Task, arrangements: list[Arrangement], ones: Array, names: list[Any]
-    ) -> list[Arrangement]:
-        """Return the arrangements not clearly worse than another on held-out rows, best first."""
-        chosen, scores = judge(task, arrangements, ones, partial(self._settings, task.target))
-        self.candidates_: list[dict[str, Any]] = [
-            {
-                "cores": "full" if one.full else "diagonal",
-                "mode_order": list(one.inputs),
-                "log_density": float(score - np.log(task.target.scale)),
-                "kept": k in chosen,
-            }
-            for k, (one, score) in enumerate(zip(arrangements, scores, strict=True))
-        ]
-        for candidate in self.candidates_ if self.verbose else ():
-            order = ", ".join(str(names[j]) for j in candidate["mode_order"])
-            print(
-                f"{candidate['cores']} cores, {order}: log density {candidate['log_density']:.3f} "
-                f"of rows held out{'' if candidate['kept'] else '; left out'}"
+        n_init = self._settings(task.target, task.counted, found[0]).n_init
+        if len(found) == 1:
+            return found, [n_init], []
+        weights, scores = judge(task, found, partial(self._settings, task.target))
+        counts = share_out(n_init, weights)
+        by_weight = sorted(range(len(found)), key=lambda k: -weights[k])
+        candidates: list[dict[str, Any]] = []
+        for k in by_weight:
+            one, score = found[k], float(scores[k] - np.log(task.target.scale))
+            cores = "full" if one.full else "diagonal"
+            if self.verbose:
+                order = ", ".join(str(names[j]) for j in one.inputs)
+                known = "" if np.isnan(score) else f", log density {score:.3f} of rows held out"
+                print(f"{cores} cores, {order}: {counts[k]} of {n_init} starts{known}")
+            candidates.append(
+                {"cores": cores, "mode_order": list(one.inputs), "log_density": score}
+                | {"weight": float(weights[k])}
             )
-        return [arrangements[k] for k in chosen]
+        return [found[k] for k in by_weight], [counts[k] for k in by_weight], candidates
 
     def _run(
-        self, task: Task, arrangements: list[Arrangement], history: list[dict[str, Any]]
+        self,
+        task: Task,
+        arrangements: list[Arrangement],
+        counts: list[int],
+        history: list[dict[str, Any]],
     ) -> list[tuple[Arrangement, fitting.Result]]:
         """Fit every arrangement with its share of the starts, until all is done or stopped.
 
-        Returns those of which there is something to keep.
+        What an earlier arrangement has found is kept whatever stops a later one.
         """
         found: list[tuple[Arrangement, fitting.Result]] = []
         target, before = task.target, 0
-        settings = [self._settings(target, task.counted, one) for one in arrangements]
-        counts = share_out(settings[0].n_init, arrangements)
-        for k, (one, own, count) in enumerate(zip(arrangements, settings, counts, strict=True)):
+        for k, (one, count) in enumerate(zip(arrangements, counts, strict=True)):
             if not count:
                 continue
-            result = fitting.fit(
-                one.problem(task.codes, target),
-                replace(own, n_init=count),
-                # components start as they do without a train beside them
-                [*task.seeds, k] if one.full else task.seeds,
-                self._observer(history, target.scale, before),
-                must=not found,
-            )
+            own = self._settings(target, task.counted, one)
+            kept = sum(s.state.n_bytes for _, result in found for s in result.starts)
+            try:
+                result = fitting.fit(
+                    one.problem(task.codes, target),
+                    replace(own, n_init=count, memory_limit=own.memory_limit - kept / GIB),
+                    # components start as they do without a train beside them
+                    [*task.seeds, k] if one.full else task.seeds,
+                    self._observer(history, target, one, before),
+                    may_find_nothing=bool(found),
+                )
+            except KeyboardInterrupt:
+                if not found:
+                    raise
+                result = fitting.Result([], [], count, interrupted=True, ended=False)
+            except MemoryError:
+                if not found:
+                    raise
+                warnings.warn(
+                    f"memory_limit={self.memory_limit:g} has no room for {count} of "
+                    f"{sum(counts)} starts, which are left out; raise it, or lower max_rank.",
+                    UserWarning,
+                    stacklevel=3,
+                )
+                continue
             found.append((one, result))
-            before += count
+            before += result.count
             if result.interrupted or not result.ended:
                 break
-        self.converged_, self.stop_reason_ = fitting.ending(
-            [result for _, result in found], sum(counts), settings[0].schedule
-        )
-        if any(result.interrupted for _, result in found):
-            warnings.warn(self.stop_reason_, ConvergenceWarning, stacklevel=3)
-        return [(one, result) for one, result in found if result.starts]
+        return found
 
     def _warn_of_nothing(self, columns: list[Array]) -> None:
         """Say so if f, its level aside, varies less between these rows than it is uncertain."""
@@ -397,7 +420,7 @@ class Machine(BaseEstimator):
         )
 
     def _observer(
-        self, history: list[dict[str, Any]], scale: float, before: int
+        self, history: list[dict[str, Any]], target: Target, arrangement: Arrangement, before: int
     ) -> Callable[[int, Any], bool | None]:
         """Return what to do after each sweep: keep the history, print, ask the callback.
 
@@ -412,8 +435,8 @@ class Machine(BaseEstimator):
                 "phase": progress.phase,
                 "bound": progress.bound,
                 "terms": progress.terms,
-                "rank": progress.rank,
-                "noise_std": progress.noise_std * scale,
+                "rank": self._bonds(progress.rank, arrangement, target.n_outputs),
+                "noise_std": progress.noise_std * target.scale,
                 "seconds": progress.seconds,
                 "jitter": progress.jitter,
                 "trial": progress.trial,
@@ -428,7 +451,7 @@ class Machine(BaseEstimator):
                 bound = f"{progress.bound:.3f}" if progress.phase == "exact" else "-"
                 print(
                     f"start {start:2d}  sweep {progress.sweep:4d}  {progress.phase:5s}  "
-                    f"bound {bound:>14s}  rank {progress.rank!s:>3s}  "
+                    f"bound {bound:>14s}  rank {entry['rank']!s:>3s}  "
                     f"{noise}{progress.seconds:7.1f} s"
                 )
             return None if self.callback is None else self.callback(dict(entry))
@@ -441,20 +464,15 @@ class Machine(BaseEstimator):
         stage = best.last.stage  # where the rank has grown, the bound counts from there
         exact = [p for p in best.sweeps if p.phase == "exact" and p.stage == stage]
         self.posterior_ = tuple(s.state for _, result in found for s in result.starts)
-        self._arrangements_ = tuple(one for one, result in found for _ in result.starts)
-        train = self.network == "tt"
-        # orders and modes may differ from start to start: so may the number of bonds
-        ranks = [s.last.rank for _, result in found for s in result.starts]
-        if train:
-            ranks = [
-                r if isinstance(r, tuple) else (r,) * (len(state.modes) - 1)
-                for r, state in zip(ranks, self.posterior_, strict=True)
-            ]
-            self.cores_ = ["full" if one.full else "diagonal" for one in self._arrangements_]
+        self._arrangements = tuple(one for one, result in found for _ in result.starts)
+        n_outputs = self._n_outputs
+        ranks = [
+            self._bonds(s.last.rank, one, n_outputs) for one, result in found for s in result.starts
+        ]
+        self.ranks_, self.rank_ = np.array(ranks), ranks[result.starts.index(best)]
+        if self.network == "tt":
+            self.cores_ = ["full" if one.full else "diagonal" for one in self._arrangements]
             self.mode_order_ = np.array(arrangement.inputs)
-        same = len({np.size(r) for r in ranks}) == 1
-        self.ranks_ = np.array(ranks) if same else ranks
-        self.rank_ = ranks[result.starts.index(best)]
         self.n_basis_ = np.ones(len(self.columns_), dtype=int)
         modes = best.state.modes[arrangement.first_input : len(arrangement.bases)]
         self.n_basis_[arrangement.inputs] = [len(mode.present) for mode in modes]
@@ -473,6 +491,22 @@ class Machine(BaseEstimator):
         every /= np.maximum(every.sum(axis=1, keepdims=True), np.finfo(float).tiny)
         self.feature_relevance_, self.feature_relevance_std_ = every.mean(axis=0), every.std(axis=0)
 
+    def _bonds(self, rank: Any, arrangement: Arrangement, n_outputs: int | None) -> Any:
+        """Return what is told of a rank: of a train, one for each bond between inputs, or outputs.
+
+        All bonds of diagonal cores have as many indices; one to amplitudes is not counted.
+        """
+        if self.network == "cp":
+            return rank
+        if arrangement.full:
+            return tuple(rank[arrangement.first_input :])
+        return (rank,) * (len(arrangement.inputs) - (n_outputs is None))
+
+    @property
+    def _n_outputs(self) -> int | None:
+        state = self.posterior_[0]
+        return None if state.output is None else len(state.modes[state.output].keep)
+
     def _columns_of(self, X: Any) -> list[Any]:
         """Return the coordinates of new rows in the table's columns that the networks use."""
         check_is_fitted(self)
@@ -488,17 +522,11 @@ class Machine(BaseEstimator):
     ) -> Iterator[tuple[slice, list[list[Any]]]]:
         """Yield blocks of up to ``most`` rows, with phi and psi of every start's modes."""
         n = len(columns[self._active[0]])
-        different = dict.fromkeys(self._arrangements_)  # of the same one, starts share features
-        bases = {id(b): b for one in different for b in one.bases}
-        width = sum(sum(fitting.size_of(basis)) for basis in bases.values())
-        if any(one.full for one in different):  # of a core and all around it
-            layouts = [factor.layout for state in self.posterior_ for factor in state.factors]
-            width += 2 * max(len(layout.multiplicity) for layout in layouts)
-        size = min(most, max(_PREDICT_NUMBERS // width, 64))
+        size = min(most, block_size(self._arrangements, self.posterior_))
         for start in range(0, n, size):
             rows = slice(start, start + size)
-            made = {one: one.features(columns, rows) for one in different}
-            yield rows, [made[one] for one in self._arrangements_]
+            made: dict[int, Any] = {}
+            yield rows, [one.features(columns, rows, made) for one in self._arrangements]
 
     def _means(self, X: Any) -> Array:
         """Return E[f] of every start and row: (S, n)."""
@@ -518,8 +546,7 @@ class Machine(BaseEstimator):
         An array of shape (count, S, n), or (count, S, n, K) with K outputs.
         """
         predictors = [Predictor.of(state) for state in self.posterior_]
-        state = self.posterior_[0]
-        outputs = () if state.output is None else (len(state.modes[state.output].keep),)
+        outputs = () if self._n_outputs is None else (self._n_outputs,)
         out = np.empty((count, len(predictors), len(columns[self._active[0]]), *outputs))
         for rows, features in self._row_blocks(columns):
             for k, predictor in enumerate(predictors):

@@ -48,9 +48,10 @@ class BTNRegressor(RegressorMixin, Machine):
         matrices, one for each input, which suits functions in which inputs meet along a chain.
     cores : "auto" or "full", default="auto"
         Of a train. "full" has matrices with all their entries. "auto" also considers diagonal ones,
-        that is sums of products as with "cp": up to 4000 rows are divided in five, every candidate
-        is fitted to four parts and judged by the rest, and those clearly worse than another are
-        left out. If both kinds stay, one start in four is full.
+        that is sums of products as with "cp" (from three inputs on, and unless ``max_rank`` is a
+        list). Up to 4000 rows are divided in five, every candidate is fitted to four parts, in 40
+        sweeps, and predicts the fifth; with few rows so does each of several parts in turn. Every
+        candidate then has as many starts as its weight in the mixture that predicts best says.
     mode_order : "auto", "given" or list, default="auto"
         The order of the inputs in a train. "given" is that of the columns; "auto" considers that,
         and the one in which the bonds of a CP tensor, fitted before, would have least to carry, as
@@ -120,15 +121,17 @@ class BTNRegressor(RegressorMixin, Machine):
     Attributes
     ----------
     rank_ : int or tuple of int
-        Components of the start with the highest bound, or indices of each bond of a train;
+        Components of the start with the highest bound, or indices of each bond of a train (in all
+        that is said of one start, that of the candidate with the highest weight);
         ``ranks_`` has those of every start. Diagonal cores have as many at every bond.
     cores_ : list of str
         Of a train: whether the cores of each start are "full" or "diagonal".
     candidates_ : list of dict
         Of a train, if there was a choice: cores, mode_order, log_density (the mean over rows held
-        out, NaN where there were too few) and kept, of every candidate.
+        out, NaN where there were too few), weight, and which starts are its own, of every
+        candidate, that with the highest weight first.
     mode_order_ : ndarray
-        Of a train: the columns in the order of the first start, those that never vary left out.
+        Of a train: the columns in the order of that start, those that never vary left out.
     n_basis_ : ndarray of shape (n_features_in_,)
         Functions kept for each input, in that start.
     feature_relevance_, feature_relevance_std_ : ndarray of shape (n_features_in_,)
@@ -317,7 +320,7 @@ class BTNRegressor(RegressorMixin, Machine):
             within = replace(predictor, least=0.0)
             level = rng.standard_normal(len(which))
             f = np.empty((n, len(which)))
-            one = self._arrangements_[k]
+            one = self._arrangements[k]
             for rows, every in self._row_blocks(columns):
                 features = list(every[k])
                 _, variance = within.moments(features.__getitem__)

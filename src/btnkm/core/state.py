@@ -350,6 +350,11 @@ class State:
     information: Any = np.inf
 
     @property
+    def n_bytes(self) -> int:
+        """What the factors take in memory, nearly all of it covariances."""
+        return sum(factor.mean.nbytes + factor.cov.nbytes for factor in self.factors)
+
+    @property
     def n_components(self) -> int:
         """The number of components of a CP tensor, R."""
         return int(self.factors[0].mean.shape[1])
