@@ -48,7 +48,7 @@ def test_weights_are_those_of_the_best_mixture():
     rng = np.random.default_rng(0)
     y = np.where(rng.uniform(size=4000) < 0.3, -2.0, 2.0) + rng.standard_normal(4000)
     scores = np.array([-0.5 * (y - at) ** 2 for at in (-2.0, 2.0, 8.0)])
-    weights = stack(scores, np.ones(4000))
+    weights = stack(scores, np.ones(4000), np.zeros(3))
     np.testing.assert_allclose(weights, [0.3, 0.7, 0.0], atol=0.02)
 
     def value(w, weight):
@@ -58,13 +58,17 @@ def test_weights_are_those_of_the_best_mixture():
         assert value(other, np.ones(4000)) <= value(weights, np.ones(4000)) + 1e-6
     # a weight of k is k rows
     times = rng.integers(1, 4, 4000)
-    np.testing.assert_allclose(
-        stack(scores, times.astype(float)), stack(np.repeat(scores, times, 1), np.ones(sum(times)))
+    prior = np.array([0.0, 0.0, 300.0])
+    one, other = (
+        stack(scores, times.astype(float), prior),
+        stack(np.repeat(scores, times, axis=1), np.ones(sum(times)), prior),
     )
+    np.testing.assert_allclose(one, other)
+    assert one[2] == pytest.approx(300 / (300 + sum(times)), rel=0.05)
     # what could not be fitted has no weight
     scores[1] = -np.inf
-    assert stack(scores, np.ones(4000))[1] == 0.0
-    np.testing.assert_allclose(stack(np.zeros((2, 5)), np.ones(5)), 0.5)
+    assert stack(scores, np.ones(4000), np.zeros(3))[1] == 0.0
+    np.testing.assert_allclose(stack(np.zeros((2, 5)), np.ones(5), np.zeros(2)), 0.5)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +128,7 @@ def test_rows_held_out_tell_a_chain_from_a_sum_of_products():
 @pytest.fixture
 def evenly(monkeypatch):
     """Give every candidate the same weight."""
-    monkeypatch.setattr(choosing, "stack", lambda scores, _: np.full(len(scores), 1 / len(scores)))
+    monkeypatch.setattr(choosing, "stack", lambda scores, *_: np.full(len(scores), 1 / len(scores)))
 
 
 def test_starts_of_two_kinds_make_one_prediction(capsys, evenly):

@@ -49,6 +49,7 @@ def record(dataset, split, method, error, nll, **more):
         "dataset": dataset,
         "split": split,
         "method": method,
+        "config": SUITES["networks"].defaults[method],
         "metrics": metrics | more,
         "cpu": "some",
         "threads": {"blas": 1},
@@ -66,6 +67,7 @@ def test_networks_are_compared_on_the_same_splits():
     assert "| yacht | +2.0%, -0.100 | - | 25% |" in text
     assert "| spambase | -20.0%, +0.000 | - | 25% |" in text
     assert "| chain (1) | 0.200, 0.300 | 0.100, 0.000 | 100% |" in text
+    assert "On `chain`" not in text  # there is no CP to compare with
     assert "7 runs on some, BLAS on 1 threads" in text
 
 

@@ -30,6 +30,7 @@ FEWEST_ROWS = 20  # with fewer there is nothing to choose by
 SWEEPS = 40  # exact ones
 STARTS = 4  # of components, which are cheap and gain much by being averaged
 STEPS = 500  # of expectation and maximisation, to find the weights
+DOUBT = 50.0  # rows, as if components alone had predicted so many more
 SettingsOf = Callable[[int, Arrangement], fitting.Settings]  # given a number of rows
 
 
@@ -56,7 +57,9 @@ def judge(
     some = np.any(np.isfinite(scores), axis=0)
     if not np.any(some):
         return unknown
-    return stack(scores[:, some], weight[some]), scores @ (weight / weight.sum())
+    prior = DOUBT * np.array([not one.full for one in arrangements])
+    share = weight / weight.sum()
+    return stack(scores[:, some], len(weight) * share[some], prior), scores @ share
 
 
 def try_out(
@@ -147,16 +150,17 @@ def folds(
         yield np.sort(fitted), np.sort(parts[k])
 
 
-def stack(scores: Array, weight: Array) -> Array:
+def stack(scores: Array, weight: Array, prior: Array) -> Array:
     """Return the weights of candidates in the mixture with the highest log density.
 
-    ``scores`` holds the log density of every held-out row by every candidate, (candidates, rows).
+    ``scores`` holds the log density of every held-out row by every candidate, (candidates, rows),
+    ``weight`` how often each row counts, and ``prior`` how many more rows count for each candidate.
     """
     density = np.exp(scores - scores.max(axis=0))
-    share = weight / weight.sum()
     weights = np.full(len(scores), 1.0 / len(scores))
     for _ in range(STEPS):
-        weights = weights * ((density / (weights @ density)) @ share)
+        found = weights * ((density / (weights @ density)) @ weight)
+        weights = (found + prior) / (weight.sum() + prior.sum())
     return np.asarray(weights)
 
 
