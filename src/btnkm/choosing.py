@@ -30,7 +30,7 @@ FEWEST_ROWS = 20  # with fewer there is nothing to choose by
 SWEEPS = 40  # exact ones
 STARTS = 4  # of components, which are cheap and gain much by being averaged
 STEPS = 500  # of expectation and maximisation, to find the weights
-DOUBT = 50.0  # rows, as if components alone had predicted so many more
+DOUBT = 10.0  # rows, as if components alone had predicted so many more
 SettingsOf = Callable[[int, Arrangement], fitting.Settings]  # given a number of rows
 
 

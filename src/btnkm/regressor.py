@@ -52,7 +52,7 @@ class BTNRegressor(RegressorMixin, Machine):
         list). Up to 4000 rows are divided in five, every candidate is fitted to four parts, in 40
         sweeps, and predicts the fifth; with few rows so does each of several parts in turn. Every
         candidate then has as many starts as its weight in the mixture that predicts best says, in
-        which diagonal cores count for 50 rows more.
+        which diagonal cores count for ten rows more.
     mode_order : "auto", "given" or list, default="auto"
         The order of the inputs in a train. "given" is that of the columns; "auto" considers that,
         and the one in which the bonds of a CP tensor, fitted before, would have least to carry, as
