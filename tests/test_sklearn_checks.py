@@ -21,8 +21,20 @@ from btnkm.bases import Chebyshev
 SMALL = {"n_init": 1, "max_iter": 10, "max_rank": 5, "n_basis": 8, "random_state": 0}
 
 
+TRAIN = {
+    "network": "tt",
+    "n_init": 1,
+    "max_iter": 4,
+    "max_rank": 2,
+    "n_basis": 4,
+    "random_state": 0,
+}
+
+
 @pytest.mark.filterwarnings("ignore:no input was found")  # pure noise, or few rows
-@parametrize_with_checks([BTNRegressor(**SMALL), BTNClassifier(**SMALL)])
+@parametrize_with_checks(
+    [BTNRegressor(**SMALL), BTNClassifier(**SMALL), BTNRegressor(**TRAIN), BTNClassifier(**TRAIN)]
+)
 def test_sklearn_checks(estimator, check):
     check(estimator)
 
