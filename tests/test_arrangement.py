@@ -245,6 +245,18 @@ def test_ctrl_c_and_want_of_memory_between_kinds_keep_what_there_is(monkeypatch,
         assert len(model.posterior_) == len(first[1])
 
 
+def test_a_candidate_without_room_has_no_start():
+    rng = np.random.default_rng(12)
+    X = rng.uniform(-1.0, 1.0, (200, 4))
+    y = X[:, 0] + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(200)
+    large = {**SMALL, "max_rank": 30, "n_basis": 8, "max_iter": 3, "memory_limit": 0.02}
+    model = BTNRegressor(**large, n_init=1, mode_order="given").fit(X, y)
+    assert model.cores_ == ["diagonal"]
+    assert model.candidates_[1]["weight"] == 0.0
+    with pytest.raises(MemoryError):
+        BTNRegressor(**large, n_init=1, mode_order="given", cores="full").fit(X, y)
+
+
 def test_a_failed_fit_leaves_nothing():
     X = np.random.default_rng(9).uniform(-1.0, 1.0, (60, 3))
     model = BTNRegressor(**SMALL, n_init=2, n_jobs=1)

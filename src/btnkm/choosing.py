@@ -31,6 +31,7 @@ SWEEPS = 40  # exact ones
 STARTS = 4  # of components, which are cheap and gain much by being averaged
 STEPS = 500  # of expectation and maximisation, to find the weights
 DOUBT = 10.0  # rows, as if components alone had predicted so many more
+NO_FIT = (NotPositiveDefiniteError, MemoryError)  # of a candidate, which is no reason to give up
 SettingsOf = Callable[[int, Arrangement], fitting.Settings]  # given a number of rows
 
 
@@ -91,7 +92,10 @@ def interaction_order(task: Any, components: Arrangement, settings_of: SettingsO
     if n < FEWEST_ROWS or len(components.inputs) < 3:
         return components.inputs
     some = np.sort(np.random.default_rng(task.seeds).permutation(n)[:MOST_ROWS])
-    states = try_out(task, components, some, settings_of)
+    try:
+        states = try_out(task, components, some, settings_of)
+    except NO_FIT:
+        return components.inputs
     codes = {j: task.codes[j][some] for j in components.inputs}
     tensors = [Tensor.of(state, components, codes, task.weight[some]) for state in states]
     return [components.inputs[d] for d in chain_order(tensors)]
@@ -105,13 +109,13 @@ def held_out(
 ) -> Array:
     """Return the log density of each row held out, by a few starts without them.
 
-    It is minus infinity where so few rows could not be fitted.
+    It is minus infinity where there was no fit.
     """
     found = []
     for rows, out in cuts:
         try:
             states = try_out(task, arrangement, rows, settings_of)
-        except NotPositiveDefiniteError:
+        except NO_FIT:
             found.append(np.full(len(out), -np.inf))
             continue
         predictors = [Predictor.of(state) for state in states]
