@@ -78,6 +78,8 @@ def test_ranks_may_be_given_for_every_bond():
         ({"mode_order": ["a", "b", "c", "d"]}, "mode_order must be"),
         ({"mode_order": [[0], 1, 2, 3]}, "mode_order must be"),
         ({"mode_order": 3}, "mode_order must be"),
+        ({"mode_order": {0, 1, 2, 3}}, "mode_order must be"),
+        ({"mode_order": (k for k in range(4))}, "mode_order must be"),
         ({"max_rank": np.array(2)}, "max_rank must be"),
         ({"initial_rank": 4}, "initial_rank must be at most max_rank"),
     ],
@@ -152,6 +154,9 @@ def test_relevance_and_functions_stand_at_their_columns():
     assert model.feature_relevance_[1] > 10 * model.feature_relevance_[[0, 2]].max()
     assert model.feature_relevance_[3] == 0.0
     assert model.n_basis_[3] == 1
+    assert model.mode_order_.tolist() == [4, 2, 1, 0, 3]
+    again = BTNRegressor(**SMALL, mode_order=model.mode_order_).fit(X, y)
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
 
 
 @pytest.mark.parametrize("likelihood", ["gaussian", "student_t", "negative_binomial"])

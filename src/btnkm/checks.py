@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -137,6 +138,8 @@ def check_order(name: str, value: Any, names: list[Any]) -> list[int]:
         places = [known.get(item, item) for item in value]
     except TypeError:
         places = []
+    if isinstance(value, Set | Mapping) or not hasattr(value, "__len__"):
+        places = []  # of no order, or not to be read twice
     every = _whole(places) and sorted(int(j) for j in places) == list(range(len(names)))
     if isinstance(value, str) or not every:
         strange = [

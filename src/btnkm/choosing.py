@@ -36,7 +36,10 @@ SettingsOf = Callable[[int, Arrangement], fitting.Settings]  # given a number of
 
 
 def judge(
-    task: Any, arrangements: Sequence[Arrangement], settings_of: SettingsOf
+    task: Any,
+    arrangements: Sequence[Arrangement],
+    settings_of: SettingsOf,
+    tell: Callable[[str], None],
 ) -> tuple[Array, Array]:
     """Return the weight of each arrangement in the best mixture, and its mean log density.
 
@@ -53,7 +56,11 @@ def judge(
     cuts = [(rows, out) for rows, out in cuts if np.ptp(task.target.y[rows]) > 0 and len(out)]
     if not cuts:
         return unknown
-    scores = np.array([held_out(task, one, cuts, settings_of) for one in arrangements])
+    rows = []
+    for k, one in enumerate(arrangements):
+        tell(f"judging arrangement {k + 1} of {len(arrangements)} by rows held out")
+        rows.append(held_out(task, one, cuts, settings_of))
+    scores = np.array(rows)
     weight = task.weight[np.concatenate([out for _, out in cuts])]
     some = np.any(np.isfinite(scores), axis=0)
     if not np.any(some):

@@ -264,6 +264,8 @@ class Machine(BaseEstimator):
         elif self.mode_order == "auto":
             # as "cp" would be by itself: the ranks that were asked for are those of bonds
             settings_of = partial(self._settings, task.target, by_itself=True)
+            if self.verbose:
+                print("looking for an order of the inputs")
             other = interaction_order(task, components, settings_of)
             orders += [other] if other not in (active, active[::-1]) else []
         found = [arranged(order, True) for order in orders]
@@ -273,7 +275,8 @@ class Machine(BaseEstimator):
         n_init = self._settings(task.target, task.counted, found[0]).n_init
         if len(found) == 1:
             return found, [n_init], []
-        weights, scores = judge(task, found, partial(self._settings, task.target))
+        tell = print if self.verbose else lambda _: None
+        weights, scores = judge(task, found, partial(self._settings, task.target), tell)
         counts = share_out(n_init, weights)
         by_weight = sorted(range(len(found)), key=lambda k: -weights[k])
         candidates: list[dict[str, Any]] = []
@@ -472,7 +475,9 @@ class Machine(BaseEstimator):
         self.ranks_, self.rank_ = np.array(ranks), ranks[result.starts.index(best)]
         if self.network == "tt":
             self.cores_ = ["full" if one.full else "diagonal" for one in self._arrangements]
-            self.mode_order_ = np.array(arrangement.inputs)
+            # a column that never varies may stand anywhere
+            rest = np.setdiff1d(np.arange(len(self.columns_)), arrangement.inputs)
+            self.mode_order_ = np.append(arrangement.inputs, rest)
         self.n_basis_ = np.ones(len(self.columns_), dtype=int)
         modes = best.state.modes[arrangement.first_input : len(arrangement.bases)]
         self.n_basis_[arrangement.inputs] = [len(mode.present) for mode in modes]

@@ -56,15 +56,16 @@ class BTNRegressor(RegressorMixin, Machine):
     mode_order : "auto", "given" or list, default="auto"
         The order of the inputs in a train. "given" is that of the columns; "auto" considers that,
         and the one in which the bonds of a CP tensor, fitted before, would have least to carry, as
-        with ``cores``; a list has the name or position of every column. Of no meaning with "cp".
+        with ``cores``; a list has the name of every column, or its position where no column has
+        that name. Of no meaning with "cp".
     n_basis : int or "auto", default="auto"
         Most smooth functions per input, for bases given by name. A column never gets more than it
         has distinct values. "auto" is 20 up to 8 inputs, then 160 in all, but at least 8 each.
     max_rank : int, list of int or "auto", default="auto"
-        Most components, or indices of every bond of a train: there "auto" is 6, and a list has one
-        number for each bond between inputs that vary, and one more for three classes or more. The
-        cost of a sweep grows with the sixth power of it where rows are few. Those that add nothing
-        are dropped. Of components "auto" is 20, or 10 where they are ``anchored``, 8 above 10,000
+        Most components, or indices of every bond of a train: full cores have an "auto" of 6,
+        diagonal ones that of "cp", and a list has one number for each bond between inputs that
+        vary, and one more for three classes or more. The cost of a sweep of full cores grows with
+        the sixth power of it where rows are few. Those that add nothing are dropped. Of components "auto" is 20, or 10 where they are ``anchored``, 8 above 10,000
         rows. From 600 to 10,000 rows and without anchors the warm phase begins with 30, or twice as
         many if that is less, and drops those that matter least.
     initial_rank : int or "auto", default="auto"
@@ -84,8 +85,8 @@ class BTNRegressor(RegressorMixin, Machine):
         uses ``max_iter`` sweeps. Most starts use all of them; ``stop_reason_`` tells.
     warm_sweeps : int, default=10
         Sweeps of the warm phase, without covariances, that come first. With fewer than four rows
-        (or units of weight) per basis function a thaw of 12 sweeps follows, in which the
-        covariances come in little by little. 0 leaves out both.
+        (or units of weight) per basis function a thaw of 12 sweeps follows, with full cores always
+        one of 20, in which the covariances come in little by little. 0 leaves out both.
     noise_prior : Gamma or None, default=None
         Prior of the noise precision in units of 1 / var(y); None is Gamma(1e-6, 1e-6).
     rank_prior : Gamma or None, default=None
@@ -132,7 +133,7 @@ class BTNRegressor(RegressorMixin, Machine):
         out, NaN where there were too few), weight, and which starts are its own, of every
         candidate, that with the highest weight first.
     mode_order_ : ndarray
-        Of a train: the columns in the order of that start, those that never vary left out.
+        Of a train: the columns' positions in the order of that start, those that never vary last.
     n_basis_ : ndarray of shape (n_features_in_,)
         Functions kept for each input, in that start.
     feature_relevance_, feature_relevance_std_ : ndarray of shape (n_features_in_,)
