@@ -65,9 +65,10 @@ class BTNRegressor(RegressorMixin, Machine):
         Most components, or indices of every bond of a train: full cores have an "auto" of 6,
         diagonal ones that of "cp", and a list has one number for each bond between inputs that
         vary, and one more for three classes or more. The cost of a sweep of full cores grows with
-        the sixth power of it where rows are few. Those that add nothing are dropped. Of components "auto" is 20, or 10 where they are ``anchored``, 8 above 10,000
-        rows. From 600 to 10,000 rows and without anchors the warm phase begins with 30, or twice as
-        many if that is less, and drops those that matter least.
+        the sixth power of it where rows are few. Those that add nothing are dropped. Of components
+        "auto" is 20, or 10 where they are ``anchored``, 8 above 10,000 rows. From 600 to 10,000
+        rows and without anchors the warm phase begins with 30, or twice as many if that is less,
+        and drops those that matter least.
     initial_rank : int or "auto", default="auto"
         Components to begin with; a start that ends with nine tenths of them or more goes on from a
         warm phase of twice as many as are left (and ``max_iter`` sweeps more), until fewer are or
