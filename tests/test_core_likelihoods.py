@@ -217,9 +217,9 @@ def test_the_bound_of_the_rows_is_that_of_the_posterior():
 def test_log_odds_are_recovered():
     problem, truth, result = classify(n=4000)
     features = [b.features(c) for b, c in zip(problem.bases, problem.codes, strict=True)]
-    predictor = predictor_of(result.starts[result.best].state)
+    predictor = predictor_of(result.best.state)
     mean, variance = predictor.moments(features.__getitem__)
-    error = result.starts[result.best].state.likelihood.offset + mean - truth
+    error = result.best.state.likelihood.offset + mean - truth
     assert np.corrcoef(mean, truth)[0, 1] > 0.97
     assert np.sqrt(np.mean(error**2)) < 0.5
     assert np.mean(np.abs(error) < 2 * np.sqrt(variance)) > 0.8
@@ -254,7 +254,7 @@ def test_settling_ends_where_the_likelihood_itself_is_stationary():
     assert phases[-60:] == ["settle"] * 60
     bounds = [p.bound for p in result.starts[0].sweeps[-61:]]
     assert len(set(bounds)) == 1
-    state = result.starts[result.best].state
+    state = result.best.state
     features = [b.features(c) for b, c in zip(problem.bases, problem.codes, strict=True)]
     predictor = predictor_of(state)
     mean, variance = predictor.moments(features.__getitem__)
