@@ -284,7 +284,8 @@ Against CP on the splits that both have, and how many starts of `TT` had full co
 ## Cost
 
 The rank of full cores is the mean over the bonds; weights are those left at the end, mean over the
-starts. A sweep is an exact one at the rank that the fit begins with. Medians over the splits.
+starts. A sweep is an exact one at the rank that the fit begins with. Medians over the splits; other
+work ran beside, so compare times within a row, and roughly.
 
 {cost}
 
