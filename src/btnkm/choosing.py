@@ -60,7 +60,7 @@ def judge(
     for k, one in enumerate(arrangements):
         tell(f"judging arrangement {k + 1} of {len(arrangements)} by rows held out")
         rows.append(held_out(task, one, cuts, settings_of))
-    scores = np.array(rows)
+    scores = np.nan_to_num(np.array(rows), nan=-np.inf, neginf=-np.inf)
     weight = task.weight[np.concatenate([out for _, out in cuts])]
     some = np.any(np.isfinite(scores), axis=0)
     if not np.any(some):
