@@ -523,15 +523,15 @@ class Machine(BaseEstimator):
         ]
 
     def _row_blocks(
-        self, columns: list[Any], most: int = 4096
+        self, columns: list[Any], most: int = 4096, starts: slice = slice(None)
     ) -> Iterator[tuple[slice, list[list[Any]]]]:
-        """Yield blocks of up to ``most`` rows, with phi and psi of every start's modes."""
+        """Yield blocks of up to ``most`` rows, with phi and psi of the modes of these starts."""
         n = len(columns[self._active[0]])
         size = min(most, block_size(self._arrangements, self.posterior_))
         for start in range(0, n, size):
             rows = slice(start, start + size)
             made: dict[int, Any] = {}
-            yield rows, [one.features(columns, rows, made) for one in self._arrangements]
+            yield rows, [one.features(columns, rows, made) for one in self._arrangements[starts]]
 
     def _means(self, X: Any) -> Array:
         """Return E[f] of every start and row: (S, n)."""

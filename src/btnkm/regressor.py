@@ -324,8 +324,7 @@ class BTNRegressor(RegressorMixin, Machine):
             level = rng.standard_normal(len(which))
             f = np.empty((n, len(which)))
             one = self._arrangements[k]
-            for rows, every in self._row_blocks(columns):
-                features = list(every[k])
+            for rows, (features,) in self._row_blocks(columns, starts=slice(k, k + 1)):
                 _, variance = within.moments(features.__getitem__)
                 # what weights do not tell
                 beyond = np.sqrt(np.maximum(predictor.least - variance, 0.0))
