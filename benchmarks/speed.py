@@ -66,7 +66,7 @@ def make_sweeper(
     chunks = local.make_chunks(plan, bases, list(x.T), y, None)
     chunks = local.share_chunks(chunks, len(bases), plan.stride, network)
     modes = tuple(make_mode(basis, 1.0) for basis in bases)
-    averages = local.weighted_averages(chunks, len(modes))
+    averages = local.weighted_averages(local.LocalExecutor(chunks), len(modes), float(len(y)))
     grams = tuple(
         mode.gram(psi[:, None])[0] for mode, (_, psi) in zip(modes, averages, strict=True)
     )

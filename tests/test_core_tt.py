@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 from btnkm import fitting
 from btnkm.core import cavi, layout, reduction, rows
+from btnkm.core.chunks import Chunk
 from btnkm.core.cp import CP
 from btnkm.core.environments import Environments
 from btnkm.core.gamma import Gamma
@@ -148,7 +149,7 @@ def sweeper_of(small, blocks=1, stride=1):
         features = [(np.asarray(p)[part], np.asarray(q)[part]) for p, q in small.features]
         weight = None if small.weight is None else small.weight[part]
         env = Environments(len(features), stride=stride, network=small.state.network)
-        chunks.append(local.Chunk(features.__getitem__, small.y[part], weight, env))
+        chunks.append(Chunk(features.__getitem__, small.y[part], weight, env))
     sweeper = Sweeper(local.LocalExecutor(chunks), small.state, small.data, small.priors)
     sweeper.switch(spread=1.0)
     return sweeper
@@ -178,7 +179,7 @@ def test_moments_and_bound_agree_with_a_sum_over_paths(kinds, ranks, weighted):
     np.testing.assert_allclose(predictor.mean(small.features.__getitem__), mean, atol=1e-12)
     assert problems.library_elbo(small) == pytest.approx(dense_elbo(small), rel=1e-11)
     for d in range(len(kinds)):
-        f, square = sweeper_of(small)._moments_of_f(sweeper_of(small).executor.chunks[0], d)
+        f, square = sweeper_of(small).executor.chunks[0].moments_of_f(d)
         np.testing.assert_allclose(f, mean, atol=1e-12)
         np.testing.assert_allclose(square, second, rtol=1e-10)
 

@@ -17,6 +17,7 @@ from .bases.anchored import Anchored
 from .bases.levels import Levels
 from .core import posterior, schedule
 from .core.cavi import Data
+from .core.chunks import Chunk
 from .core.levels import LevelMode
 from .core.likelihoods import Likelihood
 from .core.network import Network
@@ -74,7 +75,7 @@ class Problem:
 class Work:
     """All that the starts need, ready to be run in any process."""
 
-    chunks: list[local.Chunk]
+    chunks: list[Chunk]
     stride: int  # of the environments
     modes: tuple[Mode, ...]
     grams: tuple[Array, ...]  # each mode's average of phi phi^T over the rows
@@ -234,9 +235,9 @@ def fit(
         # found then where there is much to find (docs/experiments.md)
         how = replace(how, warm_smoothing=settings.likelihood.gentle, thaw_sweeps=12)
     chunks = local.make_chunks(plan, problem.bases, problem.codes, problem.y, problem.weight)
+    averages = local.weighted_averages(local.LocalExecutor(chunks), len(modes), data.n)
     averages = [
-        (phi, mode.average_gram(psi))
-        for mode, (phi, psi) in zip(modes, local.weighted_averages(chunks, len(modes)), strict=True)
+        (phi, mode.average_gram(psi)) for mode, (phi, psi) in zip(modes, averages, strict=True)
     ]
     output = None
     if problem.n_outputs is not None:

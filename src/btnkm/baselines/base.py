@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import checks, fitting
 from ..bases import Basis, Polynomial
 from ..columns import BASES
+from ..core.chunks import Chunk
 from ..core.cp import CP
 from ..core.layout import components
 from ..core.posterior import Predictor
@@ -66,7 +67,7 @@ class Baseline(RegressorMixin, BaseEstimator):
 
     def _blocks(
         self, codes: list[Array], target: Array, block_rows: int | None = None
-    ) -> list[local.Chunk]:
+    ) -> list[Chunk]:
         """Return the rows in blocks, of a size that memory decides unless it is given."""
         sizes = [fitting.size_of(basis) for basis in self.bases_]
         limit = float(self.memory_limit)

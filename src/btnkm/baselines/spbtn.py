@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .. import checks
+from ..core.chunks import Chunk
 from ..core.densities import noise_variance
 from ..core.gamma import Gamma
 from ..core.layout import components
@@ -15,7 +16,6 @@ from ..core.likelihoods import WARM_NOISE
 from ..core.rows import Terms
 from ..core.rows import terms as terms_of
 from ..core.state import Factor
-from ..execution import local
 from .base import Baseline, outside
 
 Array = np.ndarray
@@ -170,9 +170,7 @@ class SPBTN(Baseline):
         ]
         return self
 
-    def _batches(
-        self, codes: list[Array], target: Array, rng: np.random.Generator
-    ) -> list[local.Chunk]:
+    def _batches(self, codes: list[Array], target: Array, rng: np.random.Generator) -> list[Chunk]:
         """Return the rows in an order of chance, cut into blocks of a step each."""
         rows = rng.permutation(len(target))
         size = -(-len(rows) // -(-len(rows) // int(self.batch_size)))

@@ -93,6 +93,13 @@ def terms(mode: Any, factor: Any, *, spread: float, squares: bool = False) -> Te
     return Terms(mean, mode.adjoint(factor.layout.average(moments)))
 
 
+class Widths(NamedTuple):
+    """How many leading columns of phi and psi a mode needs."""
+
+    n_phi: int
+    n_psi: int
+
+
 class Scratch(threading.local):
     """Arrays of this thread that are overwritten again and again, never to be kept."""
 
@@ -216,7 +223,7 @@ def block_sums(
     outside: Moments | None,
     weight: Array | None,
     pull: Array | None,
-    mode: Mode,
+    widths: Widths | Mode,
     n_columns: int,
 ) -> tuple[Array, Array]:
     """Return what one mode's update needs from one block of rows; it adds up over blocks.
@@ -243,7 +250,7 @@ def block_sums(
     g = g if pull is None else g * pull
     if sparse:
         return psi.T @ (h if weight is None else h * weight), phi.T @ g
-    phi, psi = phi[:, : mode.n_phi], psi[:, : mode.n_psi]
+    phi, psi = phi[:, : widths.n_phi], psi[:, : widths.n_psi]
     if weight is not None and weight.shape[1] == 1 and psi.shape[1] < h.shape[1]:
         psi = psi * weight
     elif weight is not None:

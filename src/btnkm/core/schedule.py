@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from . import cavi, joint, reduction
+from . import cavi, chunks, joint, reduction
 from .cavi import Data
 from .gamma import Gamma
 from .likelihoods import Curved, Likelihood
@@ -295,7 +295,7 @@ def _ascend(
     if step.trial:
         assert step.state is not None
         sweeper.restore(step.state)
-    (n_rows,) = executor.sum(lambda chunk: (len(chunk.y),))
+    n_rows = int(executor.sum(chunks.count)[0])
     if schedule.drop_components and joint.possible(sweeper.state, schedule.most_weights, n_rows):
 
         def bound() -> float:

@@ -4,31 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-from array_api_compat import array_namespace
 
-from . import cavi, joint, rows
+from . import cavi, chunks, joint, rows
 from .cavi import Block, Data
-from .environments import Environments, MomentsOf
 from .levels import LevelMode
-from .likelihoods import Curved, Likelihood
+from .likelihoods import Curved
 from .state import Priors, State
 
 Array = Any
 # drops what the bound can do without in mode d, or returns None
 Dropper = Callable[[State, int, Block], tuple[State, Block] | None]
+Command = Callable[[Any], Any]  # of a block of rows; can be pickled
 
 
 class Executor(Protocol):
-    """What the engine asks of whoever holds the rows."""
+    """What the engine asks of whoever holds the rows: commands of chunks.py, for every block."""
 
-    def sum(self, fn: Callable[[Any], tuple[Array, ...]]) -> tuple[Array, ...]:
-        """Return the sum over row blocks of what ``fn`` returns for each."""
+    # returns what brings a new block to where the others are, for executors that can lose some
+    recall: Callable[[], list[Command]]
 
-    def each(self, fn: Callable[[Any], None]) -> None:
-        """Apply ``fn`` to every row block."""
+    def sum(self, command: Command) -> tuple[Array, ...]:
+        """Return the sum over row blocks of what a command returns for each: NumPy arrays."""
+
+    def each(self, command: Command) -> None:
+        """Give a command to every row block; it may be carried out as late as the next sum."""
 
 
 class Sweeper:
@@ -41,6 +44,8 @@ class Sweeper:
         self.priors = priors
         self.jitter = 0.0
         self.last: int | None = None  # the mode solved last
+        self._asked: list[Command] = []
+        executor.recall = self.recall
         self.switch(spread=0.0)
 
     def switch(self, *, spread: float) -> None:
@@ -50,8 +55,14 @@ class Sweeper:
 
     def refresh(self) -> None:
         """Make every mode's terms anew and forget the environments."""
-        self.terms = [self._terms(d) for d in range(len(self.state.modes))]
-        self.executor.each(lambda chunk: chunk.environments.reset())
+        self._show([self._terms(d) for d in range(len(self.state.modes))])
+
+    def _show(self, terms: list[rows.Terms]) -> None:
+        """Let the rows know q as it is."""
+        layouts = [factor.layout for factor in self.state.factors]
+        network, output = self.state.network, self.state.output
+        self.view = chunks.View(network, layouts, terms, output, exact=self.spread > 0)
+        self.executor.each(partial(chunks.see, view=self.view))
 
     def rebalance(self) -> None:
         """Move scales between modes, or turn their axes; f is what it was."""
@@ -63,8 +74,7 @@ class Sweeper:
             self.refresh()
             return
         # terms follow without a new look at covariances
-        self.terms = [term.scale(c) for term, c in zip(self.terms, scales, strict=True)]
-        self.executor.each(lambda chunk: chunk.environments.reset())
+        self._show([term.scale(c) for term, c in zip(self.view.terms, scales, strict=True)])
 
     def _terms(self, d: int) -> rows.Terms:
         """Return what the rows need of mode d, as much of its covariance as comes in."""
@@ -170,23 +180,21 @@ class Sweeper:
         self.last = d
 
     def _changed(self, d: int, term: rows.Terms) -> None:
-        self.terms[d] = term
-        self.executor.each(lambda chunk: chunk.environments.changed(d))
+        self.view.terms[d] = term
+        self.executor.each(partial(chunks.change, d=d, term=term))
 
     def listen(self) -> None:
         """Let the rows say what they ask of f as it is now, where that depends on f."""
         if self.state.likelihood.fixed:
             return
-
-        def look(chunk: Any) -> tuple[Array, ...]:
-            chunk.f = self._moments_of_f(chunk, self.last or 0)
-            return self._ask(chunk, self.state.likelihood)
-
-        sums = self.executor.sum(look)
+        look = partial(chunks.look, d=self.last or 0)
+        self._remember(partial(look, likelihood=self.state.likelihood))
+        sums = self.executor.sum(self._asked[-1])
         learned = cavi.update_likelihood(self.state, sums, self.data, self.priors)
         other = learned.likelihood.propose(sums) if self.spread else None
         if other is not None:
-            sums = self.executor.sum(lambda chunk: self._ask(chunk, other))
+            self._remember(partial(look, likelihood=other))
+            sums = self.executor.sum(partial(chunks.ask, likelihood=other))
             tried = replace(learned, likelihood=other)
             tried = cavi.update_likelihood(tried, sums, self.data, self.priors)
             before, after = (
@@ -196,7 +204,8 @@ class Sweeper:
             if after >= before:
                 learned = tried
             else:
-                self.executor.sum(lambda chunk: self._ask(chunk, learned.likelihood))
+                self._remember(partial(look, likelihood=learned.likelihood))
+                self.executor.sum(partial(chunks.ask, likelihood=learned.likelihood))
         self.state = learned
 
     def settle(self) -> None:
@@ -208,22 +217,14 @@ class Sweeper:
         """
         likelihood: Any = self.state.likelihood
         assert isinstance(likelihood, Curved)
-
-        def slope(chunk: Any) -> tuple[Array, Array]:
-            chunk.f = mean, square = self._moments_of_f(chunk, self.last or 0)
-            weight, pull = likelihood.expected(chunk.y, chunk.weight, mean, square)
-            return (pull - weight * mean).sum(axis=0), weight.sum(axis=0)
-
-        slopes, weights = (np.asarray(part) for part in self.executor.sum(slope))
+        sums = self.executor.sum(partial(chunks.slopes, likelihood=likelihood, d=self.last or 0))
+        slopes, weights = sums
         moved = likelihood.moved(np.clip(slopes / weights, -1.0, 1.0))
         self.state = replace(self.state, likelihood=moved)
         for d in range(len(self.state.modes)):
-
-            def ask(chunk: Any, d: int = d) -> None:
-                chunk.f = self._moments_of_f(chunk, d)
-                self._give(chunk, moved.expected(chunk.y, chunk.weight, *chunk.f))
-
-            self.executor.each(ask)  # for every mode: a bound would allow for steps, this does not
+            # for every mode: a bound would allow for steps, this does not
+            self._remember(asked := partial(chunks.ask_truth, likelihood=moved, d=d))
+            self.executor.each(asked)
             self._solve(d, self._sums(d))
             self._changed(d, self._terms(d))
             self.last = d
@@ -232,96 +233,30 @@ class Sweeper:
         """Return how much all rows say of the level of f: the sum of their weights, (K,) or ()."""
         if self.state.likelihood.fixed:
             return self.data.n * self.state.likelihood.scale
-        (total,) = self.executor.sum(lambda chunk: (chunk.asks[0].sum(axis=0),))
+        (total,) = self.executor.sum(chunks.information)
         return self.state.likelihood.scale * np.asarray(total)
 
-    def _moments_of_f(self, chunk: Any, d: int) -> tuple[Array, Array]:
-        """Return E[f] and E[f^2] of a block of rows, with the environments of mode d."""
-        output, network = self.state.output, self.state.network
-        layout = self.state.factors[d if output is None else output].layout
-        if output is not None and network.carries_asks:
-            product = chunk.environments.before(output, self._moments_in(chunk))
-        else:
-            outside = self._outside(chunk, d)
-            here = None
-            if d != output:
-                here = rows.moments(chunk.features(d), self.terms[d], network.scratch)
-            product = rows.multiply(outside, here, None if network.scratch is None else here)
-        assert product is not None
-        term = None if output is None else self.terms[output]
-        mean, square = rows.contract(product, layout, term)
-        return mean, mean * mean if square is None or not self.spread else square
+    def recall(self) -> list[Command]:
+        """Return what brings a block of rows that has just been made to where the others are."""
+        return [*self._asked, partial(chunks.see, view=self.view)]
 
-    def _ask(self, chunk: Any, likelihood: Likelihood) -> tuple[Array, ...]:
-        """Give a block of rows the weights and pulls of this likelihood; return its sums."""
-        mean, square = chunk.f
-        asks = likelihood.rows(chunk.y, chunk.weight, mean, square)
-        self._give(chunk, (asks.weight, asks.pull))
-        if not self.spread:
-            self._give(chunk, likelihood.newton(chunk.y, chunk.weight, mean))
-        return asks.sums
-
-    def _give(self, chunk: Any, asks: tuple[Array, Array]) -> None:
-        """Let a block of rows ask for something else from now on."""
-        chunk.asks = asks
-        if self.state.output is not None and self.state.network.carries_asks:
-            chunk.environments.changed(self.state.output)
-
-    def _outside(self, chunk: Any, d: int) -> rows.Moments | None:
-        environments: Environments = chunk.environments
-        return environments.outside(d, self._moments_in(chunk))
-
-    def _moments_in(self, chunk: Any) -> MomentsOf:
-        """Return what gives the moments of each mode in a block of rows."""
-        output, network = self.state.output, self.state.network
-
-        def moments_of(k: int, into: Any) -> rows.Moments | None:
-            if k != output:
-                return rows.moments(chunk.features(k), self.terms[k], into)
-            if not network.carries_asks:
-                return None
-            weight, pull = chunk.asks
-            weight, pull = rows.output_asks(weight, pull, self.terms[k])
-            return rows.Moments(pull, weight, None)
-
-        return moments_of
+    def _remember(self, asked: Command) -> None:
+        """Keep what made the rows ask for what they do, and the q that it was made by."""
+        then = replace(self.view, terms=list(self.view.terms))
+        self._asked = [partial(chunks.see, view=then), asked]
 
     def _error_and_value(self) -> tuple[float, float]:
-        """Return E||y - f||^2 and the part of the bound that hangs on the means.
-
-        From residuals, as the sums of the updates lose what little is left of y at little noise.
-        """
-
-        def look(chunk: Any) -> tuple[Array]:
-            mean, square = self._moments_of_f(chunk, self.last or 0)
-            error = (chunk.y - mean) ** 2 + (square - mean * mean)
-            return ((error if chunk.weight is None else chunk.weight * error).sum(),)
-
-        error = float(self.executor.sum(look)[0])
+        """Return E||y - f||^2 and the part of the bound that hangs on the means."""
+        (error,) = self.executor.sum(partial(chunks.squared_error, d=self.last or 0))
+        error = float(error)
         scale = self.state.likelihood.scale
         return error, -0.5 * (scale * error + joint.penalty(self.state))
 
     def _joint_system(self) -> tuple[Array, Array]:
         """Return curvature and gradient of the bound in the means of all modes."""
-        modes, rank = self.state.modes, self.state.n_components
-        layout = self.state.factors[0].layout
-
-        def sums(chunk: Any) -> tuple[Array, ...]:
-            weight, pull = chunk.asks
-            weight, pull = None if weight is None else weight[:, None], pull[:, None]
-            parts: list[Array] = []
-            blocks: list[Array] = []
-            for d, mode in enumerate(modes):
-                features, outside = chunk.features(d), self._outside(chunk, d)
-                assert outside is not None
-                blocks += rows.block_sums(features, outside, weight, pull, mode, rank)
-                parts.append(joint.derivatives(features[0], mode.keep, outside.mean))
-            xp = array_namespace(pull)
-            j = xp.concat(parts, axis=1)
-            j = j if weight is None else j * xp.sqrt(weight)
-            return (j.T @ j, *blocks)
-
-        gram, *rest = (np.asarray(part) for part in self.executor.sum(sums))
+        modes, layout = self.state.modes, self.state.factors[0].layout
+        widths, keep = [_widths(mode) for mode in modes], [mode.keep for mode in modes]
+        gram, *rest = self.executor.sum(partial(chunks.joint_sums, widths=widths, keep=keep))
         blocks = [
             Block(mode, second, linear[mode.present], layout)
             for mode, second, linear in zip(modes, rest[::2], rest[1::2], strict=True)
@@ -329,24 +264,9 @@ class Sweeper:
         return joint.system(self.state, blocks, gram)
 
     def _sums(self, d: int) -> Block:
-        mode, output, layout = self.state.modes[d], self.state.output, self.state.factors[d].layout
-
-        def sums(chunk: Any) -> tuple[Array, Array]:
-            outside = self._outside(chunk, d)
-            weight, pull = chunk.asks
-            if output is None:
-                weight, pull = None if weight is None else weight[:, None], pull[:, None]
-            elif d == output:
-                assert outside is not None
-                return rows.output_sums(outside, weight, pull)
-            elif self.state.network.carries_asks:
-                weight = pull = None
-            else:
-                weight, pull = rows.output_asks(weight, pull, self.terms[output])
-            size = layout.n_columns
-            return rows.block_sums(chunk.features(d), outside, weight, pull, mode, size)
-
-        second, linear = (np.asarray(part) for part in self.executor.sum(sums))
+        mode, layout = self.state.modes[d], self.state.factors[d].layout
+        sums = self.executor.sum(partial(chunks.block_sums, d=d, widths=_widths(mode)))
+        second, linear = sums
         if isinstance(mode, LevelMode):
             return mode.block(second, linear, layout)
         return Block(mode, second, linear[mode.present], layout)
@@ -354,3 +274,7 @@ class Sweeper:
     def _solve(self, d: int, block: Block, *, mean_only: bool = False) -> None:
         self.state, jitter = cavi.update_factor(self.state, d, block, mean_only=mean_only)
         self.jitter = max(self.jitter, jitter)
+
+
+def _widths(mode: Any) -> rows.Widths:
+    return rows.Widths(mode.n_phi, mode.n_psi)

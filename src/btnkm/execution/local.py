@@ -5,40 +5,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial, reduce
 from threading import Lock
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
+from ..core.chunks import Chunk, averages
 from ..core.environments import Environments
 from ..core.network import Footprint, Network
+from ..core.sweeper import Command, Executor
 
 Array = Any
 GIB = 2**30
 _BYTES = 8  # of a double
-
-
-@dataclass
-class Chunk:
-    """One block of rows: targets, sample weights, features on demand, and its environments.
-
-    ``asks`` are the weights and pulls of the likelihood (see core/likelihoods.py), ``f`` the
-    moments of f that they were made for.
-    """
-
-    features: Callable[[int], tuple[Array, Array]]
-    y: Array
-    weight: Array | None
-    environments: Environments
-    asks: tuple[Array | None, Array] = field(init=False)
-    f: tuple[Array, Array] | None = None
-
-    def __post_init__(self) -> None:
-        """Ask what least squares would, which is right wherever f does not matter."""
-        self.asks = self.weight, self.y if self.weight is None else self.weight * self.y
 
 
 class Threads(ThreadPoolExecutor):
@@ -59,17 +40,19 @@ class LocalExecutor:
         Blocks run side by side in them; the order of summation stays the same.
     """
 
+    recall: Callable[[], list[Command]]  # never called: blocks in this process are not lost
+
     def __init__(self, chunks: Sequence[Chunk], threads: Threads | None = None) -> None:
         self.chunks = chunks
         self.threads = threads
 
-    def sum(self, fn: Callable[[Any], tuple[Array, ...]]) -> tuple[Array, ...]:
-        """Return the elementwise sum over blocks of the tuples ``fn`` returns."""
+    def sum(self, command: Command) -> tuple[Array, ...]:
+        """Return the elementwise sum over blocks of the tuples that a command returns."""
         if self.threads is not None:
-            return self._side_by_side(fn)
-        return reduce(_add, map(fn, self.chunks))
+            return self._side_by_side(command)
+        return tuple(np.asarray(part) for part in reduce(_add, map(command, self.chunks)))
 
-    def _side_by_side(self, fn: Callable[[Any], tuple[Array, ...]]) -> tuple[Array, ...]:
+    def _side_by_side(self, fn: Command) -> tuple[Array, ...]:
         """Return the sum; one task a thread, not one a block, and few blocks' sums at a time."""
         assert self.threads is not None
         waiting = deque(range(len(self.chunks)))  # whoever is free takes the next block
@@ -93,12 +76,12 @@ class LocalExecutor:
                         added += 1
 
         list(self.threads.map(work, range(self.threads.count)))
-        return total[0]
+        return tuple(np.asarray(part) for part in total[0])
 
-    def each(self, fn: Callable[[Any], None]) -> None:
-        """Apply ``fn`` to every block for its effect on the block."""
+    def each(self, command: Command) -> None:
+        """Give a command to every block, at once."""
         for chunk in self.chunks:
-            fn(chunk)
+            command(chunk)
 
 
 def _add(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -227,17 +210,9 @@ def share_chunks(
     return [Chunk(c.features, c.y, c.weight, environments()) for c in chunks]
 
 
-def weighted_averages(chunks: Sequence[Chunk], n_modes: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return each mode's averages of phi (M,) and psi (K,) over the rows."""
-    total = sum(float(len(c.y) if c.weight is None else np.sum(c.weight)) for c in chunks)
-    averages = []
-    for d in range(n_modes):
-        sums = []
-        for chunk in chunks:
-            weight = np.ones(len(chunk.y)) if chunk.weight is None else chunk.weight
-            features = chunk.features(d)
-            dense = (part if issparse(part) else np.asarray(part) for part in features)
-            sums.append(tuple(weight @ part for part in dense))
-        phi, psi = (sum(parts[1:], parts[0]) for parts in zip(*sums, strict=True))
-        averages.append((phi / total, psi / total))
-    return averages
+def weighted_averages(
+    executor: Executor, n_modes: int, total: float
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return each mode's averages of phi (M,) and psi (K,) over rows whose weights add up so."""
+    sums = executor.sum(partial(averages, n_modes=n_modes))
+    return [(phi / total, psi / total) for phi, psi in zip(sums[::2], sums[1::2], strict=True)]

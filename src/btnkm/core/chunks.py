@@ -1,0 +1,229 @@
+"""One block of rows: what it holds, what it knows of q, and what the engine may ask of it.
+
+Every question is a plain function of the block and of a few small things, so that it can be sent to
+wherever the rows are. What comes back adds up over blocks. A block remembers the environments of
+its modes and what its rows ask of f; both can be made anew from the view of q alone
+(``Sweeper.recall``), so that a block that was lost costs nothing but time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from . import joint, rows
+from .environments import Environments, MomentsOf
+from .layout import Layout
+from .likelihoods import Curved, Likelihood
+from .network import Network
+
+Array = Any
+
+
+@dataclass
+class View:
+    """What rows know of q.
+
+    Attributes
+    ----------
+    network : Network
+    layouts : list of Layout
+    terms : list of Terms
+        Of every mode.
+    output : int or None
+        The outputs' mode.
+    exact : bool
+        Whether covariances are in the terms.
+    """
+
+    network: Network
+    layouts: list[Layout]
+    terms: list[rows.Terms]
+    output: int | None
+    exact: bool
+
+    @property
+    def carries_asks(self) -> bool:
+        """Whether environments have in them what the outputs ask for."""
+        return self.output is not None and self.network.carries_asks
+
+
+@dataclass
+class Chunk:
+    """One block of rows: targets, sample weights, features on demand, and its environments.
+
+    ``asks`` are the weights and pulls of the likelihood (see likelihoods.py), ``f`` the moments of
+    f that they were made for.
+    """
+
+    features: Callable[[int], tuple[Array, Array]]
+    y: Array
+    weight: Array | None
+    environments: Environments
+    asks: tuple[Array | None, Array] = field(init=False)
+    f: tuple[Array, Array] | None = None
+    view: View = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Ask what least squares would, which is right wherever f does not matter."""
+        self.asks = self.weight, self.y if self.weight is None else self.weight * self.y
+
+    def give(self, asks: tuple[Array, Array]) -> None:
+        """Let the rows ask for something else from now on."""
+        self.asks = asks
+        if self.view.carries_asks:
+            assert self.view.output is not None
+            self.environments.changed(self.view.output)
+
+    def outside(self, d: int) -> rows.Moments | None:
+        """Return the product over all modes but d."""
+        return self.environments.outside(d, self._moments_of())
+
+    def moments_of_f(self, d: int) -> tuple[Array, Array]:
+        """Return E[f] and E[f^2], with the environments of mode d."""
+        view = self.view
+        layout = view.layouts[d if view.output is None else view.output]
+        if view.carries_asks:
+            assert view.output is not None
+            product = self.environments.before(view.output, self._moments_of())
+        else:
+            outside, here, scratch = self.outside(d), None, view.network.scratch
+            if d != view.output:
+                here = rows.moments(self.features(d), view.terms[d], scratch)
+            product = rows.multiply(outside, here, None if scratch is None else here)
+        assert product is not None
+        term = None if view.output is None else view.terms[view.output]
+        mean, square = rows.contract(product, layout, term)
+        return mean, mean * mean if square is None or not view.exact else square
+
+    def _moments_of(self) -> MomentsOf:
+        """Return what gives the moments of each mode."""
+        view = self.view
+
+        def moments_of(k: int, into: Any) -> rows.Moments | None:
+            if k != view.output:
+                return rows.moments(self.features(k), view.terms[k], into)
+            if not view.carries_asks:
+                return None
+            weight, pull = self.asks
+            weight, pull = rows.output_asks(weight, pull, view.terms[k])
+            return rows.Moments(pull, weight, None)
+
+        return moments_of
+
+
+def see(chunk: Chunk, view: View) -> None:
+    """Know another q, of which nothing is known yet; local blocks share the view."""
+    chunk.view = view
+    chunk.environments.reset()
+
+
+def change(chunk: Chunk, d: int, term: rows.Terms) -> None:
+    """Know another q(W) of mode d."""
+    chunk.view.terms[d] = term
+    chunk.environments.changed(d)
+
+
+def count(chunk: Chunk) -> tuple[int]:
+    """Return the number of rows."""
+    return (len(chunk.y),)
+
+
+def averages(chunk: Chunk, n_modes: int) -> tuple[Array, ...]:
+    """Return the weighted sums of phi (M,) and psi (K,) of every mode."""
+    weight = chunk.weight
+    if weight is None:
+        weight = array_namespace(chunk.y).ones_like(chunk.y)
+    sums: list[Array] = []
+    for d in range(n_modes):
+        sums += [weight @ part for part in chunk.features(d)]
+    return tuple(sums)
+
+
+def block_sums(chunk: Chunk, d: int, widths: rows.Widths) -> tuple[Array, Array]:
+    """Return what the update of mode d needs: see ``rows.block_sums``."""
+    view, outside = chunk.view, chunk.outside(d)
+    weight, pull = chunk.asks
+    if view.output is None:
+        weight, pull = None if weight is None else weight[:, None], pull[:, None]
+    elif d == view.output:
+        assert outside is not None
+        return rows.output_sums(outside, weight, pull)
+    elif view.carries_asks:
+        weight = pull = None
+    else:
+        weight, pull = rows.output_asks(weight, pull, view.terms[view.output])
+    size = view.layouts[d].n_columns
+    return rows.block_sums(chunk.features(d), outside, weight, pull, widths, size)
+
+
+def look(chunk: Chunk, likelihood: Likelihood, d: int) -> tuple[Array, ...]:
+    """Look at f as it is now, and ask of it what this likelihood does; return its sums."""
+    chunk.f = chunk.moments_of_f(d)
+    return ask(chunk, likelihood)
+
+
+def ask(chunk: Chunk, likelihood: Likelihood) -> tuple[Array, ...]:
+    """Ask what this likelihood does, of f as it was when last looked at; return its sums."""
+    assert chunk.f is not None
+    mean, square = chunk.f
+    asks = likelihood.rows(chunk.y, chunk.weight, mean, square)
+    chunk.give((asks.weight, asks.pull))
+    if not chunk.view.exact:
+        chunk.give(likelihood.newton(chunk.y, chunk.weight, mean))
+    return asks.sums
+
+
+def slopes(chunk: Chunk, likelihood: Curved, d: int) -> tuple[Array, Array]:
+    """Return the sums of E[d log p(y | f) / df] and of weights E[-d^2 log p(y | f) / df^2]."""
+    mean, square = chunk.moments_of_f(d)
+    weight, pull = likelihood.expected(chunk.y, chunk.weight, mean, square)
+    xp = array_namespace(mean)
+    return xp.sum(pull - weight * mean, axis=0), xp.sum(weight, axis=0)
+
+
+def ask_truth(chunk: Chunk, likelihood: Curved, d: int) -> None:
+    """Ask of f as it is now what the likelihood itself does, not its bound."""
+    mean, square = chunk.moments_of_f(d)
+    chunk.give(likelihood.expected(chunk.y, chunk.weight, mean, square))
+
+
+def information(chunk: Chunk) -> tuple[Array]:
+    """Return the sum of the rows' weights, of every output."""
+    weight = chunk.asks[0]
+    return (array_namespace(weight).sum(weight, axis=0),)
+
+
+def squared_error(chunk: Chunk, d: int) -> tuple[Array]:
+    """Return the sum of E[(y - f)^2].
+
+    From residuals, as the sums of the updates lose what little is left of y at little noise.
+    """
+    mean, square = chunk.moments_of_f(d)
+    error = (chunk.y - mean) ** 2 + (square - mean * mean)
+    error = error if chunk.weight is None else chunk.weight * error
+    return (array_namespace(mean).sum(error),)
+
+
+def joint_sums(
+    chunk: Chunk, widths: Sequence[rows.Widths], keep: Sequence[np.ndarray]
+) -> tuple[Array, ...]:
+    """Return J^T J, J the derivatives of E[f] by all weights, and the sums of every mode."""
+    weight, pull = chunk.asks
+    weight, pull = None if weight is None else weight[:, None], pull[:, None]
+    parts: list[Array] = []
+    blocks: list[Array] = []
+    for d, (width, kept) in enumerate(zip(widths, keep, strict=True)):
+        features, outside = chunk.features(d), chunk.outside(d)
+        assert outside is not None
+        size = chunk.view.layouts[d].n_columns
+        blocks += rows.block_sums(features, outside, weight, pull, width, size)
+        parts.append(joint.derivatives(features[0], kept, outside.mean))
+    xp = array_namespace(pull)
+    j = xp.concat(parts, axis=1)
+    j = j if weight is None else j * xp.sqrt(weight)
+    return (j.T @ j, *blocks)
