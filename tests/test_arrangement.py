@@ -104,7 +104,13 @@ def test_arranged_inputs_have_their_own_features():
     bases = [Chebyshev(n_basis=3 + j).fit(x) for j, x in enumerate(X.T)]
     for full, anchored, extra in [(False, False, 0), (False, True, 1), (True, True, 0)]:
         one = arrange(
-            [3, 0, 2], bases, X.T, np.ones(30), full=full, anchored=anchored, many_outputs=False
+            [3, 0, 2],
+            bases,
+            X.T,
+            np.ones((4, 30)),
+            full=full,
+            anchored=anchored,
+            many_outputs=False,
         )
         assert one.first_input == extra
         features = one.features(X.T, slice(5, 15))
@@ -229,12 +235,12 @@ def test_ctrl_c_and_want_of_memory_between_kinds_keep_what_there_is(monkeypatch,
     for stops, warning in ((KeyboardInterrupt, ConvergenceWarning), (MemoryError, UserWarning)):
         left = [len(whole.candidates_[0]["starts"])]
 
-        def fails(settings, n, *rest, left=left, stops=stops):
+        def fails(settings, n, *rest, left=left, stops=stops, **where):
             if n == len(y) and settings.schedule.max_iter == 13:  # in earnest, of all rows
                 if not left:
                     raise stops
                 assert settings.n_init == left.pop()
-            return plan(settings, n, *rest)
+            return plan(settings, n, *rest, **where)
 
         monkeypatch.setattr(fitting, "plan_starts", fails)
         monkeypatch.setattr(choosing, "SWEEPS", 12)

@@ -17,6 +17,7 @@ from btnkm import BTNRegressor
 from btnkm.bases import Basis, BSpline, Categorical, Chebyshev
 from btnkm.bases.levels import Levels
 from btnkm.columns import MAX_KNOTS, MAX_LEVELS, fit_columns
+from btnkm.survey import Summary
 from btnkm.tables import split_columns
 
 N = 240
@@ -445,7 +446,7 @@ def test_rare_levels_share_a_code_and_frequent_ones_do_not(rows):
     """210 rows or so are enough for 26 levels, five times as many for 100."""
     often = [1 + (k < 60) + 2 * (k < 20) for k in range(150)]
     values = np.array([f"v{k}" for k in range(150) for _ in range(rows * often[k])], dtype=object)
-    columns, codes = fit_columns([values], ["a"], np.ones(len(values)), "auto", 20)
+    columns, codes = fit_columns([Summary(values, np.ones(len(values)))], ["a"], "auto", 20)
     levels = columns[0].levels
     most = min(MAX_LEVELS, len(values) // 8)
     assert len(set(levels.values())) == most
@@ -458,14 +459,14 @@ def test_rare_levels_share_a_code_and_frequent_ones_do_not(rows):
 
 def test_a_level_of_its_own_for_every_row_is_none():
     values = np.array([f"id{k}" for k in range(120)], dtype=object)
-    columns, codes = fit_columns([values], ["id"], np.ones(120), "auto", 20)
+    columns, codes = fit_columns([Summary(values, np.ones(120))], ["id"], "auto", 20)
     assert columns[0].basis.n_functions_ == 1
     assert np.all(codes[0] == 0)
 
 
 def test_few_levels_are_kept_however_few_the_rows():
     values = np.array(list("aabbccddeeffgghhii") + ["j"], dtype=object)
-    columns, _ = fit_columns([values], ["a"], np.ones(19), "auto", 20)
+    columns, _ = fit_columns([Summary(values, np.ones(19))], ["a"], "auto", 20)
     assert columns[0].basis.n_functions_ == 10
 
 
@@ -479,13 +480,13 @@ def test_weights_decide_which_levels_are_frequent():
     values = np.array([f"v{k}" for k in range(150)], dtype=object)
     weight = np.ones(150)
     weight[140] = 5.0
-    levels = fit_columns([values], ["a"], weight, "auto", 20)[0][0].levels
+    levels = fit_columns([Summary(values, weight)], ["a"], "auto", 20)[0][0].levels
     assert list(levels.values()).count(levels["v140"]) == 1
 
 
 def test_the_warp_is_half_rank_and_half_value():
     values = np.array([0.0, 1.0, 1.0, 4.0])
-    column = fit_columns([values], ["a"], np.ones(4), "auto", 20)[0][0]
+    column = fit_columns([Summary(values, np.ones(4))], ["a"], "auto", 20)[0][0]
     # mid-ranks 0.5, 2, 3.5 -> 0, 1/2, 1 and values 0, 1/4, 1
     np.testing.assert_allclose(column.encode(values), [-1.0, -0.25, -0.25, 1.0])
     held = column.encode(np.array([-1e9, 1e9, np.nan]))
@@ -494,7 +495,7 @@ def test_the_warp_is_half_rank_and_half_value():
 
 def test_the_warp_keeps_few_knots_and_stays_close():
     values = np.random.default_rng(0).lognormal(size=20_000)
-    column = fit_columns([values], ["a"], np.ones(len(values)), "auto", 20)[0][0]
+    column = fit_columns([Summary(values, np.ones(len(values)))], ["a"], "auto", 20)[0][0]
     assert len(column.knots) <= MAX_KNOTS
     rank = (np.argsort(np.argsort(values))) / (len(values) - 1)
     value = (values - values.min()) / np.ptp(values)

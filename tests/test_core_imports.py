@@ -23,7 +23,8 @@ ALLOWED = {
     },
     "execution": {
         "numpy",
-        "scipy.sparse",
+        "array_api_compat",
+        "torch",
         "threadpoolctl",
         "joblib.externals.loky",
         "btnkm.core",

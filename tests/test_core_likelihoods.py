@@ -21,6 +21,7 @@ from btnkm.core.schedule import Schedule
 from btnkm.core.special import polya_gamma
 from btnkm.core.state import Priors
 from btnkm.execution import local
+from btnkm.execution.local import LocalRows
 
 PRIORS = Priors(Gamma(1e-3, 1e-3), Gamma(1e-3, 1e-3), Gamma(1.0, 1.0))
 
@@ -172,7 +173,7 @@ def classify(n=200, seed=0, weight=None, memory_limit=1.0, **changes):
         n_jobs=1,
         few_rows=0.0,
     )
-    problem = fitting.Problem(bases, codes, y, weight)
+    problem = fitting.Problem(bases, LocalRows(codes, y, weight))
     return problem, f, fitting.fit(problem, settings, [seed], lambda k, p: None)
 
 
@@ -204,11 +205,11 @@ def test_the_blocks_of_rows_change_nothing():
 
 def test_the_bound_of_the_rows_is_that_of_the_posterior():
     problem, _, result = classify(settle_sweeps=0)
-    features = [b.features(c) for b, c in zip(problem.bases, problem.codes, strict=True)]
+    features = [b.features(c) for b, c in zip(problem.bases, problem.rows.codes, strict=True)]
     for start in result.starts:
         mean, variance = predictor_of(start.state).moments(features.__getitem__)
         likelihood = start.state.likelihood
-        expected = likelihood.rows(problem.y, None, mean, mean**2 + variance).sums[0]
+        expected = likelihood.rows(problem.rows.y, None, mean, mean**2 + variance).sums[0]
         last = start.sweeps[-1]
         assert last.terms["likelihood"] == pytest.approx(expected, rel=1e-9)
         assert sum(last.terms.values()) == pytest.approx(last.bound)
@@ -216,7 +217,7 @@ def test_the_bound_of_the_rows_is_that_of_the_posterior():
 
 def test_log_odds_are_recovered():
     problem, truth, result = classify(n=4000)
-    features = [b.features(c) for b, c in zip(problem.bases, problem.codes, strict=True)]
+    features = [b.features(c) for b, c in zip(problem.bases, problem.rows.codes, strict=True)]
     predictor = predictor_of(result.best.state)
     mean, variance = predictor.moments(features.__getitem__)
     error = result.best.state.likelihood.offset + mean - truth
@@ -255,10 +256,10 @@ def test_settling_ends_where_the_likelihood_itself_is_stationary():
     bounds = [p.bound for p in result.starts[0].sweeps[-61:]]
     assert len(set(bounds)) == 1
     state = result.best.state
-    features = [b.features(c) for b, c in zip(problem.bases, problem.codes, strict=True)]
+    features = [b.features(c) for b, c in zip(problem.bases, problem.rows.codes, strict=True)]
     predictor = predictor_of(state)
     mean, variance = predictor.moments(features.__getitem__)
-    weight, pull = state.likelihood.expected(problem.y, None, mean, mean**2 + variance)
+    weight, pull = state.likelihood.expected(problem.rows.y, None, mean, mean**2 + variance)
     assert state.information == pytest.approx(weight.sum(), rel=1e-3)
     others = [moments(features[k], predictor.terms[k]) for k in (0, 1)]
     outside = multiply(*others)

@@ -20,6 +20,7 @@ from btnkm.core.schedule import Schedule, _warm_basis
 from btnkm.core.state import Priors
 from btnkm.core.sweeper import Sweeper
 from btnkm.execution import local
+from btnkm.execution.local import LocalRows
 from tests import problems
 
 NUMERIC = ["chebyshev", "polynomial", "fourier", "bspline", "packed", "gapped"]
@@ -45,7 +46,7 @@ def make_problem(kinds, n, seed, *, weighted=False, gaps=0.0, noise=0.3):
         bases.append(basis.fit(code))
     y = signal + noise * rng.standard_normal(n)
     weight = rng.uniform(0.3, 3.0, n) if weighted else None
-    return fitting.Problem(bases, codes, (y - y.mean()) / y.std(), weight)
+    return fitting.Problem(bases, LocalRows(codes, (y - y.mean()) / y.std(), weight))
 
 
 def make_settings(schedule, rank=3, priors=PRIORS, memory_limit=1.0, n_init=1):
@@ -87,15 +88,14 @@ def assert_monotone(sweeps):
 
 def as_small(problem, priors, state):
     """Return the oracle's view of a fitted state."""
-    weight = np.ones(len(problem.y)) if problem.weight is None else problem.weight
-    data = cavi.Data(float(weight.sum()), float(weight @ problem.y**2))
-    features = [b.features(c) for b, c in zip(problem.bases, problem.codes, strict=True)]
+    data = problem.rows.data()
+    features = [b.features(c) for b, c in zip(problem.bases, problem.rows.codes, strict=True)]
     return problems.Small(
         list(problem.bases),
-        list(problem.codes),
+        list(problem.rows.codes),
         features,
-        problem.y,
-        problem.weight,
+        problem.rows.y,
+        problem.rows.weight,
         data,
         priors,
         state,
@@ -341,7 +341,7 @@ def blocky():
 def test_blocks_do_not_change_the_result(blocky, monkeypatch, block_rows, keep_features, stride):
     problem, how, expected = blocky
     plan = local.Plan(block_rows, keep_features, stride, 1, 0)
-    monkeypatch.setattr(local, "make_plan", lambda *args: plan)
+    monkeypatch.setattr(local, "make_plan", lambda *args, **_: plan)
     assert_same(run(problem, how), expected, rtol=1e-10)
 
 
@@ -352,7 +352,7 @@ def all_plans(problem, rank):
     found, limit = [], 1.0
     while True:
         try:
-            plan = local.make_plan(len(problem.y), sizes, footprint, 1, 1, limit)
+            plan = local.make_plan(len(problem.rows.y), sizes, footprint, 1, 1, limit)
         except MemoryError:
             return found
         found.append((limit, plan))
@@ -379,7 +379,7 @@ def test_memory_limits_do_not_change_the_result():
 def test_rows_across_threads_give_the_same_bits(blocky, monkeypatch):
     problem, how, _ = blocky
     plan = local.Plan(32, True, True, 1, 0)
-    monkeypatch.setattr(local, "make_plan", lambda *args: plan)
+    monkeypatch.setattr(local, "make_plan", lambda *args, **_: plan)
     one, two = run(problem, how), run(problem, replace(how, n_jobs=2))
     np.testing.assert_array_equal(
         [p.bound for p in exact_sweeps(one)], [p.bound for p in exact_sweeps(two)]
@@ -389,9 +389,9 @@ def test_rows_across_threads_give_the_same_bits(blocky, monkeypatch):
 def test_a_weight_of_two_is_a_row_twice():
     problem = make_problem(("chebyshev", "categorical"), 30, 4)
     times = 1 + np.arange(30) % 2
-    counted = replace(problem, weight=times.astype(float))
+    counted = replace(problem, rows=replace(problem.rows, weight=times.astype(float)))
     index = np.repeat(np.arange(30), times)
-    repeated = replace(problem, codes=[c[index] for c in problem.codes], y=problem.y[index])
+    repeated = replace(problem, rows=problem.rows.take(index))
     how = make_settings(replace(MILD, max_iter=4))
     assert_same(run(counted, how), run(repeated, how), rtol=1e-8)
 
@@ -410,7 +410,7 @@ def test_many_inputs_fit_without_overflow():
     codes = [rng.uniform(-1.0, 1.0, 20) for _ in range(500)]
     bases = [Chebyshev(n_basis=2).fit(c) for c in codes]
     y = codes[0] + 0.1 * rng.standard_normal(20)
-    problem = fitting.Problem(bases, codes, (y - y.mean()) / y.std(), None)
+    problem = fitting.Problem(bases, LocalRows(codes, (y - y.mean()) / y.std(), None))
     how = make_settings(Schedule(warm_sweeps=3, thaw_sweeps=2, max_iter=12, plain_sweeps=0), rank=2)
     sweeps = exact_sweeps(run(problem, how))
     assert_monotone(sweeps)

@@ -16,7 +16,7 @@ from btnkm.core.likelihoods import Gaussian
 from btnkm.core.schedule import Schedule
 from btnkm.core.state import Priors
 from btnkm.core.sweeper import Sweeper
-from btnkm.execution import local
+from btnkm.execution.local import LocalRows
 
 PRIORS = Priors(Gamma(1e-6, 1e-14), Gamma(1e-5, 1e-6), Gamma(1.0, 1.0))
 
@@ -29,7 +29,9 @@ def make_problem(noise, seed=0, n=300, weighted=False):
     z = [b.phi(x) @ rng.standard_normal((4, 2)) for b, x in zip(bases, codes, strict=True)]
     f = np.prod(z, axis=0).sum(axis=1)
     y = f / f.std() + noise * rng.standard_normal(n)
-    return fitting.Problem(bases, codes, y, rng.uniform(0.5, 2.0, n) if weighted else None)
+    return fitting.Problem(
+        bases, LocalRows(codes, y, rng.uniform(0.5, 2.0, n) if weighted else None)
+    )
 
 
 def make_settings(rank=4, **schedule):
@@ -52,12 +54,10 @@ def run(problem, settings):
 
 def sweeper_at(problem, settings, state):
     sizes = [fitting.size_of(basis) for basis in problem.bases]
-    _, _, plan = fitting.plan_starts(settings, len(problem.y), sizes, 1, 1)
-    chunks = local.make_chunks(plan, problem.bases, problem.codes, problem.y, problem.weight)
-    chunks = local.share_chunks(chunks, len(sizes), plan.stride)
-    weight = np.ones(len(problem.y)) if problem.weight is None else problem.weight
-    data = cavi.Data(float(weight.sum()), float(weight @ problem.y**2))
-    sweeper = Sweeper(local.LocalExecutor(chunks), state, data, PRIORS)
+    _, _, plan = fitting.plan_starts(settings, len(problem.rows.y), sizes, 1, 1)
+    executor = problem.rows.blocks(plan, problem.bases).executor(len(sizes))
+    data = problem.rows.data()
+    sweeper = Sweeper(executor, state, data, PRIORS)
     sweeper.switch(spread=1.0)
     return sweeper
 

@@ -30,7 +30,7 @@ def make(n_inputs, rank, rng, n_outputs=None, anchored=False):
         list(range(n_inputs)),
         bases,
         columns,
-        weight,
+        [weight] * n_inputs,
         full=False,
         anchored=anchored,
         many_outputs=n_outputs is not None,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 
 from .bases import Chebyshev
 from .bases.anchored import Anchored
@@ -49,7 +50,7 @@ class Arrangement:
     def codes(self, columns: Columns, rows: Any = slice(None)) -> list[Array]:
         """Return the coordinates of some rows in every mode, from those in the table's columns."""
         own = [columns[j][rows] for j in self.inputs]
-        return [np.zeros(len(own[0]))] * self.first_input + own
+        return [array_namespace(own[0]).zeros_like(own[0])] * self.first_input + own
 
     def features(
         self, columns: Columns, rows: Any = slice(None), made: dict[int, Any] | None = None
@@ -61,11 +62,9 @@ class Arrangement:
                 made[id(basis)] = basis.features(x)
         return [made[id(basis)] for basis in self.bases]
 
-    def problem(self, columns: Columns, target: Any, rows: Any = slice(None)) -> Problem:
-        """Return what is to be fitted."""
-        weight = None if target.weight is None else target.weight[rows]
-        codes = self.codes(columns, rows)
-        return Problem(self.bases, codes, target.y[rows], weight, target.n_outputs)
+    def problem(self, rows: Any, n_outputs: int | None) -> Problem:
+        """Return what is to be fitted, given rows with their coordinates in all columns."""
+        return Problem(self.bases, rows.arranged(self.inputs, self.first_input), n_outputs)
 
 
 def block_size(arrangements: Sequence[Arrangement], states: Sequence[State]) -> int:
@@ -82,19 +81,22 @@ def arrange(
     inputs: list[int],
     bases: Sequence[Any],
     columns: Sequence[Array],
-    weight: Array,
+    weights: Sequence[Array],
     *,
     full: bool,
     anchored: bool,
     many_outputs: bool,
 ) -> Arrangement:
-    """Return the arrangement of some columns, given the bases and coordinates of all."""
+    """Return the arrangement of some columns, given the bases of all.
+
+    ``columns`` and ``weights`` are coordinates of values in each column, and how these count.
+    """
     own = [bases[j] for j in inputs]
     anchored = anchored and any(basis.n_functions_ > 1 for basis in own)
     if anchored:
         free = (0, len(own) - 1) if full else ()  # the ends of a train have its scale
         own = [
-            b if isinstance(b, Levels) or k in free else Anchored(b).fit(columns[j], weight)
+            b if isinstance(b, Levels) or k in free else Anchored(b).fit(columns[j], weights[j])
             for k, (j, b) in enumerate(zip(inputs, own, strict=True))
         ]
     # the amplitudes are the weights of one more input, which never varies; many outputs have them

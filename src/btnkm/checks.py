@@ -116,18 +116,16 @@ def check_labels(name: str, y: Any) -> Array:
     return y
 
 
-def check_weight(sample_weight: Any, n: int) -> Array | None:
-    """Return the weights as floats, None where they are all 1."""
-    if sample_weight is None:
-        return None
+def check_weight(sample_weight: Any, n: int, *, all_zero: bool = False) -> Array:
+    """Return the weights as floats; they may be ``all_zero`` in a batch."""
     weight = _check_sample_weight(
         sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True
     )
-    if not np.any(weight > 0):
+    if not all_zero and not np.any(weight > 0):
         raise ValueError(
             "sample_weight must have a positive entry, got zeros only; leave it out or mend it."
         )
-    return None if np.all(weight == 1.0) else weight
+    return np.asarray(weight)
 
 
 def check_order(name: str, value: Any, names: list[Any]) -> list[int]:
@@ -206,8 +204,14 @@ def check_parameters(machine: Any) -> None:
             f"callback must be a function of one argument or None, got {machine.callback!r}; "
             "see history_ for what it receives."
         )
+    limit = machine.memory_limit
+    if isinstance(limit, str) and limit != "auto":
+        raise ValueError(
+            f"memory_limit must be a number of GiB or 'auto', got {limit!r}; use 'auto'."
+        )
     for name in ("tol", "smoothness", "memory_limit"):
-        check_number(name, getattr(machine, name))
+        if not isinstance(getattr(machine, name), str):
+            check_number(name, getattr(machine, name))
     if machine.smoothness > MAX_SMOOTHNESS:
         raise ValueError(
             f"smoothness must be at most {MAX_SMOOTHNESS:g}, got {machine.smoothness!r}: no "

@@ -49,11 +49,11 @@ def judge(
     plain = np.array([not one.full for one in arrangements], dtype=float)
     plain = plain if plain.any() else plain + 1.0
     unknown = plain / plain.sum(), np.full(len(arrangements), np.nan)
-    if len(task.weight) < FEWEST_ROWS:
+    if task.sample.n < FEWEST_ROWS:
         return unknown
-    labels = task.target.y if task.target.likelihood.of_labels else None
-    cuts = list(folds(len(task.weight), np.random.default_rng(task.seeds), labels))
-    cuts = [(rows, out) for rows, out in cuts if np.ptp(task.target.y[rows]) > 0 and len(out)]
+    labels = task.sample.y if task.target.likelihood.of_labels else None
+    cuts = list(folds(task.sample.n, np.random.default_rng(task.seeds), labels))
+    cuts = [(rows, out) for rows, out in cuts if np.ptp(task.sample.y[rows]) > 0 and len(out)]
     if not cuts:
         return unknown
     rows = []
@@ -61,7 +61,7 @@ def judge(
         tell(f"judging arrangement {k + 1} of {len(arrangements)} by rows held out")
         rows.append(held_out(task, one, cuts, settings_of))
     scores = np.nan_to_num(np.array(rows), nan=-np.inf, neginf=-np.inf)
-    weight = task.weight[np.concatenate([out for _, out in cuts])]
+    weight = task.sample.weights[np.concatenate([out for _, out in cuts])]
     some = np.any(np.isfinite(scores), axis=0)
     if not np.any(some):
         return unknown
@@ -74,12 +74,12 @@ def try_out(
     task: Any, arrangement: Arrangement, rows: Array, settings_of: SettingsOf
 ) -> list[State]:
     """Return the posteriors of a short fit of some rows, by one start or a few."""
-    settings = settings_of(int(max(len(rows), task.weight[rows].sum())), arrangement)
+    settings = settings_of(int(max(len(rows), task.sample.weights[rows].sum())), arrangement)
     schedule = replace(settings.schedule, max_iter=min(SWEEPS, settings.schedule.max_iter))
     # no more than will be fitted in the end
     most = settings_of(task.counted, arrangement).n_init
     result = fitting.fit(
-        arrangement.problem(task.codes, task.target, rows),
+        arrangement.problem(task.sample.take(rows), task.target.n_outputs),
         replace(settings, schedule=schedule, n_init=min(1 if arrangement.full else STARTS, most)),
         task.seeds,
         lambda *_: None,
@@ -95,7 +95,7 @@ def interaction_order(task: Any, components: Arrangement, settings_of: SettingsO
     All rows have a say in it, those held out to judge the orders later as well: what one order
     gains by that is far below what starts differ in.
     """
-    n = len(task.weight)
+    n = task.sample.n
     if n < FEWEST_ROWS or len(components.inputs) < 3:
         return components.inputs
     some = np.sort(np.random.default_rng(task.seeds).permutation(n)[:MOST_ROWS])
@@ -103,8 +103,8 @@ def interaction_order(task: Any, components: Arrangement, settings_of: SettingsO
         states = try_out(task, components, some, settings_of)
     except NO_FIT:
         return components.inputs
-    codes = {j: task.codes[j][some] for j in components.inputs}
-    tensors = [Tensor.of(state, components, codes, task.weight[some]) for state in states]
+    codes = {j: task.sample.codes[j][some] for j in components.inputs}
+    tensors = [Tensor.of(state, components, codes, task.sample.weights[some]) for state in states]
     return [components.inputs[d] for d in chain_order(tensors)]
 
 
@@ -129,12 +129,12 @@ def held_out(
         size = block_size([arrangement], states)
         for start in range(0, len(out), size):
             block = out[start : start + size]
-            features = arrangement.features(task.codes, block)
+            features = arrangement.features(task.sample.codes, block)
             logs = []
             for state, predictor in zip(states, predictors, strict=True):
                 # with many classes as if they were independent: near enough to tell the better
                 moments = predictor.moments(features.__getitem__)
-                logs.append(state.likelihood.predictive(*moments).logpdf(task.target.y[block]))
+                logs.append(state.likelihood.predictive(*moments).logpdf(task.sample.y[block]))
             found.append(logsumexp(logs, axis=0) - np.log(len(logs)))
     return np.concatenate(found)
 

@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, ndtr
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import check_is_fitted
 
 from . import checks
+from .core.arrays import here, host
 from .core.densities import Student
 from .core.gamma import Gamma
 from .core.likelihoods import Bernoulli, Gaussian
 from .core.posterior import Predictor
 from .core.softmax import Softmax
-from .machine import Auto, Machine, Target
+from .machine import Auto, Machine, Target, answered
 from .predictive import PredictiveDistribution, check_level
 
 Array = np.ndarray
@@ -110,7 +112,7 @@ feature_names_in_
         anchored: bool | str = "auto",
         class_weight: Any = None,
         prune: bool = True,
-        memory_limit: float = 1.4,
+        memory_limit: float | str = "auto",
         n_jobs: int | None = None,
         random_state: Any = None,
         callback: Callable[[dict[str, Any]], bool | None] | None = None,
@@ -185,20 +187,31 @@ feature_names_in_
             "classes_": classes,
             "_log_weights": log_weights - log_weights.mean(),
         }
+
+        def encode(y: Array, weight: Array) -> tuple[Array, Array]:
+            return np.searchsorted(classes, y).astype(float), weight
+
         if self.likelihood == "least_squares":
             if len(classes) > 2:
                 raise ValueError(
                     f"likelihood='least_squares' must have two classes, got {len(classes)}; "
                     "leave it out for any number."
                 )
+            of_class = np.ones(2)
             if self.class_weight is not None:  # signs have no odds to shift
-                weight = np.exp(log_weights)[codes] * (1.0 if weight is None else weight)
-            signs, likelihood, shift, scale = Gaussian().begin(2.0 * codes - 1.0, weight)
+                of_class = np.exp(log_weights)
+                weight = of_class[codes] * (1.0 if weight is None else weight)
+            _, likelihood, shift, scale = Gaussian().begin(2.0 * codes - 1.0, weight)
             attributes["_threshold"] = -shift / scale
-            return Target(signs, weight, likelihood, scale, attributes)
+
+            def signs(y: Array, weight: Array) -> tuple[Array, Array]:
+                codes = np.searchsorted(classes, y)
+                return (2.0 * codes - 1.0 - shift) / scale, weight * of_class[codes]
+
+            return Target(signs, likelihood, scale, attributes)
         many = len(classes) if len(classes) > 2 else None
         labels = (Bernoulli() if many is None else Softmax()).begin(codes.astype(float), weight)
-        return Target(labels.target, weight, labels.likelihood, 1.0, attributes, many)
+        return Target(encode, labels.likelihood, 1.0, attributes, many)
 
     def _class_weights(self, y: Array, codes: Array, weight: Array | None) -> Array:
         """Return the weight of each class: (n_classes,)."""
@@ -241,25 +254,28 @@ feature_names_in_
         """
         check_is_fitted(self)
         if len(self.classes_) > 2:
-            log_p = self.predict_log_proba(X)
+            log_p = np.log(self._probabilities(X))
             decision = log_p - log_p.mean(axis=1, keepdims=True)
+            decision = answered(X, decision)
             if not return_std:
                 return decision
-            columns = self._columns_of(X)
-            means, variances = self._predict(columns, Predictor.contrasts, 2)
+            means, variances = host(self._predict(self._columns_of(X), Predictor.contrasts, 2))
             offsets = np.array([[likelihood.offsets] for likelihood in self._likelihoods])
             means += offsets - offsets.mean(axis=2, keepdims=True)
         else:
             means, variances = self._moments(X)
             log_p = np.log(self._of_two(means, variances))
-            decision = log_p[1] - log_p[0]
+            decision = answered(X, log_p[1] - log_p[0])
             if not return_std:
                 return decision
             means = means + self._offsets()
-        return decision, np.sqrt(variances.mean(axis=0) + means.var(axis=0))
+        return decision, answered(X, np.sqrt(variances.mean(axis=0) + means.var(axis=0)))
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class, averaged over the posterior: (n, n_classes)."""
+        return answered(X, self._probabilities(X))
+
+    def _probabilities(self, X: Any) -> Array:
         check_is_fitted(self)
         if len(self.classes_) > 2:
             points = self._points(X, _PROBABILITY_POINTS)
@@ -269,12 +285,17 @@ feature_names_in_
 
     def predict_log_proba(self, X: Any) -> Array:
         """Return the logarithms of ``predict_proba``: (n, n_classes)."""
-        return np.log(self.predict_proba(X))
+        return answered(X, np.log(self._probabilities(X)))
 
     def predict(self, X: Any) -> Array:
         """Return the most probable class of each row: (n,)."""
-        probability = self.predict_proba(X)
-        return self.classes_[np.argmax(probability, axis=1)]
+        found = self.classes_[np.argmax(self._probabilities(X), axis=1)]
+        return answered(X, found) if found.dtype.kind in "biuf" else found
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of rows whose class y (n,) is the most probable one."""
+        found = here(self.predict(X))
+        return float(accuracy_score(here(y), found, sample_weight=here(sample_weight)))
 
     def predict_proba_interval(self, X: Any, level: float = 0.95) -> Array:
         """Return the central interval that holds the probability of a class, by the posterior.
@@ -291,7 +312,7 @@ feature_names_in_
         if len(self.classes_) > 2:
             points = self._points(X, _INTERVAL_POINTS)
             both = [np.quantile(p, levels, axis=0) for p in points]
-            return np.moveaxis(np.concatenate(both, axis=1), 0, -1)
+            return answered(X, np.moveaxis(np.concatenate(both, axis=1), 0, -1))
         means, variances = self._moments(X)
         parts = [  # so many degrees of freedom make a normal distribution
             Student(mean, np.maximum(variance, 1e-300), 0.0, 1e9)
@@ -300,8 +321,8 @@ feature_names_in_
         ends = PredictiveDistribution(parts).quantile(levels)
         if isinstance(self.likelihood_, Gaussian):
             noise = self.likelihood_.noise_std  # the probability is that it leaves the sign alone
-            return np.asarray(ndtr((ends - self._threshold) / noise))
-        return np.asarray(expit(ends))
+            return answered(X, np.asarray(ndtr((ends - self._threshold) / noise)))
+        return answered(X, np.asarray(expit(ends)))
 
     def _points(self, X: Any, count: int) -> Iterator[Array]:
         """Yield the probabilities at points spread over the posterior: (S count, n, K) by block."""

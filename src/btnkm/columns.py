@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace, is_numpy_array
 from sklearn.base import clone
 
 from .bases import BASES, Basis, Categorical, Chebyshev, Gapped, Spiked
 from .bases.anchored import Anchored
 from .bases.levels import Levels
 from .bases.spiked import stand_out
+from .core.arrays import like
+from .survey import KINDS, Summary
 from .tables import as_numbers, level_name
 
 Array = np.ndarray
@@ -34,7 +37,6 @@ MANY_LEVELS = 20
 # Where that is not wanted, the rarest levels are taken as one beyond this many, and beyond one for
 # so many rows (if not very few): an effect of its own for every row is found in none.
 MAX_LEVELS, MIN_LEVELS, ROWS_PER_LEVEL = 100, 10, 8
-_KINDS = {"M": "dates", "m": "durations", "f": "numbers", "O": "text"}
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,15 @@ class Column:
     def encode(self, values: Array) -> Array:
         """Return the coordinates of raw values: (n,) floats, NaN where missing.
 
-        A level never seen is -1.
+        A level never seen is -1. Arrays of other libraries hold numbers, and stay where they are.
         """
+        if not is_numpy_array(values):
+            return self._encode_elsewhere(values)
         kind, values = values.dtype.kind, as_numbers(values)
         if kind != self.kind and {kind, self.kind} & {"m", "M"} and not _is_empty(values):
             raise ValueError(
-                f"column {self.name!r} must hold {_KINDS[self.kind]}, as it did in fit, got "
-                f"{_KINDS[kind]}; give the column the same type as in fit."
+                f"column {self.name!r} must hold {KINDS[self.kind]}, as it did in fit, got "
+                f"{KINDS[kind]}; give the column the same type as in fit."
             )
         if self.levels is not None:
             names = _level_names(values)
@@ -87,24 +91,51 @@ class Column:
             values = _numbers(values, self.name)
         return np.interp(values, self.knots, self.positions)
 
+    def _encode_elsewhere(self, values: Any) -> Any:
+        """Return what ``encode`` would, with array operations only."""
+        xp = array_namespace(values)
+        x = xp.astype(values, xp.float64)  # between knots that may be close to each other
+        if self.kind != "f":
+            raise ValueError(
+                f"column {self.name!r} must hold {KINDS[self.kind]}, as it did in fit, got "
+                "numbers; give the column the same type as in fit."
+            )
+        if self.levels is not None:
+            known = sorted((float(level), float(code)) for level, code in self.levels.items())
+            at, codes = (like([pair[i] for pair in known], x) for i in (0, 1))
+            place = xp.clip(xp.searchsorted(at, x), 0, len(known) - 1)
+            never = xp.where(xp.isnan(x), x, xp.full_like(x, -1.0))
+            found = xp.where(xp.take(at, place) == x, xp.take(codes, place), never)
+        elif len(self.knots) < 2:
+            only = float(self.positions[0]) if len(self.knots) else np.nan
+            found = xp.where(xp.isnan(x), x, xp.full_like(x, only))
+        else:
+            slopes = np.diff(self.positions) / np.diff(self.knots)
+            knots, positions, slopes = (
+                like(a, x) for a in (self.knots, self.positions, np.append(slopes, 0.0))
+            )
+            x = xp.clip(x, float(self.knots[0]), float(self.knots[-1]))
+            place = xp.clip(xp.searchsorted(knots, x, side="right") - 1, 0, len(self.knots) - 1)
+            found = xp.take(slopes, place) * (x - xp.take(knots, place))
+            found = found + xp.take(positions, place)
+        return xp.astype(found, values.dtype)
+
 
 def fit_columns(
-    raw: list[Array],
+    summaries: list[Summary],
     names: list[Any],
-    weight: Array,
     basis: Any,
     n_basis: int,
     many_levels: bool = False,
 ) -> tuple[list[Column], list[Array]]:
-    """Choose and fit one basis per column; also return the training coordinates.
+    """Choose and fit one basis per column; also return the coordinates of the values.
 
     Parameters
     ----------
-    raw : list of ndarray of shape (n,)
-        As ``tables.split_columns`` gives them: floats, or objects with None for missing.
+    summaries : list of Summary
+        Values of each column as ``tables.split_columns`` gives them, floats, or objects with None
+        for missing, and their weights, all positive.
     names : list of str (or whatever the table calls its columns)
-    weight : ndarray of shape (n,)
-        Sample weights, all positive.
     basis : "auto", a name, a Basis, or a mapping from column (name or position) to name or Basis
     n_basis : int
         Size of the bases that are given by name.
@@ -114,7 +145,7 @@ def fit_columns(
     """
     chosen = _choose(basis, names, n_basis)
     columns, codes = [], []
-    for given, name, choice in zip(raw, names, chosen, strict=True):
+    for (given, weight), name, choice in zip(summaries, names, chosen, strict=True):
         values = as_numbers(given)
         if choice is None:
             smooth = Spiked(Chebyshev(n_basis=n_basis))
@@ -132,6 +163,12 @@ def fit_columns(
         columns.append(column)
         codes.append(code)
     return columns, codes
+
+
+def level_columns(basis: Any, names: list[Any]) -> set[int]:
+    """Return which columns are to be taken for levels, whatever they hold."""
+    chosen = enumerate(_choose(basis, names, 1))
+    return {j for j, choice in chosen if isinstance(choice, Categorical)}
 
 
 def _choose(basis: Any, names: list[Any], n_basis: int) -> list[Basis | None]:

@@ -17,7 +17,6 @@ from .bases.anchored import Anchored
 from .bases.levels import Levels
 from .core import posterior, schedule
 from .core.cavi import Data
-from .core.chunks import Chunk
 from .core.levels import LevelMode
 from .core.likelihoods import Likelihood
 from .core.network import Network
@@ -52,22 +51,24 @@ class Settings:
     network: Network
     max_rank: Any  # a number, or one for each bond of a train
     n_init: int
-    memory_limit: float
+    memory_limit: float | None  # GiB; None for what is usual where the rows are
     n_jobs: int | None
     initial_rank: Any = None  # where the rank begins, if not at max_rank
     warm_rank: int = 0  # of the warm phase, if it is above the initial one; at most twice that
     few_rows: float = 4.0
     fewer_starts: bool = False  # whether there may be fewer, where memory is short
 
+    def limit(self, rows: local.LocalRows) -> float:
+        """Return the limit of memory for rows that are there, in GiB."""
+        return rows.usual_memory if self.memory_limit is None else self.memory_limit
+
 
 @dataclass(frozen=True)
 class Problem:
-    """Fitted bases, coordinates (one array per mode), standardised targets, weights."""
+    """Fitted bases of the modes, and rows with their coordinates in these."""
 
     bases: Sequence[Any]
-    codes: Sequence[Array]
-    y: Array
-    weight: Array | None
+    rows: local.LocalRows
     n_outputs: int | None = None  # how many values f has in each row, None for one
 
 
@@ -75,8 +76,7 @@ class Problem:
 class Work:
     """All that the starts need, ready to be run in any process."""
 
-    chunks: list[Chunk]
-    stride: int  # of the environments
+    blocks: local.LocalBlocks
     modes: tuple[Mode, ...]
     grams: tuple[Array, ...]  # each mode's average of phi phi^T over the rows
     data: Data
@@ -92,7 +92,6 @@ class Work:
 
     def run(self, k: int, threads: local.Threads | None = None) -> Iterator[Progress]:
         """Return the sweeps of start k; ``threads`` share its blocks of rows."""
-        chunks = local.share_chunks(self.chunks, len(self.modes), self.stride, self.network)
         rng = np.random.default_rng(self.seeds[k])
 
         def begin(rank: Any) -> State:
@@ -117,7 +116,7 @@ class Work:
             return schedule.grown(state, begin(np.add(rank, spare))), spare
 
         return schedule.run(
-            local.LocalExecutor(chunks, threads),
+            self.blocks.executor(len(self.modes), self.network, threads),
             begin(np.add(self.rank, self.spare(self.rank))),
             self.data,
             self.priors,
@@ -158,6 +157,9 @@ def plan_starts(
     count: int,
     threads: int,
     per_row: int = 0,
+    *,
+    spilled: bool = False,
+    on_device: bool = False,
 ) -> tuple[int, Any, local.Plan]:
     """Return the number of starts, fewer where "auto" and memory say so, the rank, and the plan."""
 
@@ -166,7 +168,18 @@ def plan_starts(
         if settings.warm_rank:
             warm_rank = min(2 * rank, settings.warm_rank, n // ROWS_A_COMPONENT)
         footprint = settings.network.footprint(rank, len(sizes), warm_rank)
-        return local.make_plan(n, sizes, footprint, count, threads, settings.memory_limit, per_row)
+        assert settings.memory_limit is not None
+        return local.make_plan(
+            n,
+            sizes,
+            footprint,
+            count,
+            threads,
+            settings.memory_limit,
+            per_row,
+            spilled=spilled,
+            on_device=on_device,
+        )
 
     begun = settings.initial_rank or settings.max_rank
     while True:
@@ -196,9 +209,11 @@ def fit(
     may_find_nothing: bool = False,
 ) -> Result:
     """Run every start and return what they found; if that is nothing, say so, unless it may be."""
-    n = len(problem.y)
+    rows, n = problem.rows, problem.rows.n
+    limit = settings.limit(rows)
+    settings = replace(settings, memory_limit=limit)
     count = settings.n_init
-    threads = n_threads(settings.n_jobs)
+    threads = 1 if rows.on_device else n_threads(settings.n_jobs)
     sizes = [size_of(basis) for basis in problem.bases]
     rank = settings.max_rank
     begun = settings.initial_rank or rank
@@ -207,16 +222,18 @@ def fit(
     per_row = 0 if settings.likelihood.fixed else 4 * (problem.n_outputs or 1)
     planned = sizes if problem.n_outputs is None else [*sizes, levels_size(problem.n_outputs)]
     small = n * settings.network.footprint(rank, len(planned)).block < WORTH_A_THREAD
-    count, rank, plan = plan_starts(settings, n, planned, count, 1 if small else threads, per_row)
+    small = small and not rows.spilled and not rows.on_device
+    side_by_side = 1 if small else threads
+    where = {"spilled": rows.spilled, "on_device": rows.on_device}
+    count, rank, plan = plan_starts(settings, n, planned, count, side_by_side, per_row, **where)
     if count < wanted:
         warnings.warn(
-            f"memory_limit={settings.memory_limit:g} has room for {count} of {wanted} starts, and "
+            f"memory_limit={limit:g} has room for {count} of {wanted} starts, and "
             "fewer predict a little worse; raise it, or lower max_rank or n_basis.",
             UserWarning,
             stacklevel=4,
         )
-    weight = np.ones(n) if problem.weight is None else problem.weight
-    data = Data(float(np.sum(weight)), float(weight @ problem.y**2))
+    data = rows.data()
     how = settings.schedule
     worth = settings.likelihood.worth * data.n
     modes = tuple(make_mode(basis, settings.smoothness) for basis in problem.bases)
@@ -234,8 +251,8 @@ def fit(
         # a rough start interpolates, and covariances all at once outweigh the data: nothing is
         # found then where there is much to find (docs/experiments.md)
         how = replace(how, warm_smoothing=settings.likelihood.gentle, thaw_sweeps=12)
-    chunks = local.make_chunks(plan, problem.bases, problem.codes, problem.y, problem.weight)
-    averages = local.weighted_averages(local.LocalExecutor(chunks), len(modes), data.n)
+    blocks = rows.blocks(plan, problem.bases)
+    averages = local.weighted_averages(blocks.executor(len(modes)), len(modes), data.n)
     averages = [
         (phi, mode.average_gram(psi)) for mode, (phi, psi) in zip(modes, averages, strict=True)
     ]
@@ -246,8 +263,7 @@ def fit(
         # what all classes have in common changes no probability
         averages.append((np.zeros(k), (np.eye(k) - 1.0 / k) / k))
     work = Work(
-        chunks=chunks,
-        stride=plan.stride,
+        blocks=blocks,
         modes=modes,
         grams=tuple(
             gram[np.ix_(mode.keep, mode.keep)]
@@ -265,11 +281,11 @@ def fit(
         output=output,
     )
     # a helper has an interpreter, rows and features of its own, and gets them as a parcel
-    room = settings.memory_limit * local.GIB - plan.n_bytes
+    room = limit * local.GIB - plan.n_bytes
     fit_in_memory = int(max(room, 0.0) // (_INTERPRETER + 2 * plan.n_bytes))
     helpers = min(threads - 1, count - 1, fit_in_memory) if plan.keep_features else 0
     # starts side by side, or else the blocks of rows of one start: either way BLAS on one thread
-    across_rows = threads > 1 and plan.n_parallel == 1 and len(chunks) > 1
+    across_rows = threads > 1 and plan.n_parallel == 1 and plan.block_rows < n
     with limit_blas():
         if small and helpers > 0:
             starts, interrupted = run_with_helpers(work, count, helpers, observe)

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from array_api_compat import array_namespace, device
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import (
-    check_consistent_length,
     check_is_fitted,
     validate_data,
 )
@@ -21,7 +21,8 @@ from sklearn.utils.validation import (
 from . import checks, fitting
 from .arrangement import Arrangement, arrange, block_size
 from .choosing import interaction_order, judge, share_out
-from .columns import fit_columns
+from .columns import fit_columns, level_columns
+from .core.arrays import host, is_elsewhere, like
 from .core.cp import CP
 from .core.gamma import Gamma
 from .core.likelihoods import Likelihood
@@ -29,7 +30,8 @@ from .core.posterior import Predictor
 from .core.schedule import Schedule
 from .core.state import Priors
 from .core.tt import TT
-from .execution.local import GIB
+from .execution.local import GIB, LocalRows
+from .sources import coded, ones_or_none, open_source
 from .tables import split_columns
 
 Array = np.ndarray
@@ -41,6 +43,7 @@ _TRAIN_RANK = 6  # "auto" of every bond
 _MANY_ROWS = 10_000
 _MOST_STARTS = 8
 _MANY_LEVELS = 10  # of a column, from which components are anchored
+_TIMES_ON_DEVICE = 16  # as many rows are looked at at a time
 _LOOK_AT = 1000  # training rows, to see whether anything was found
 _DRAWS = 16  # posterior draws of each start behind feature_relevance_
 
@@ -48,12 +51,19 @@ _DRAWS = 16  # posterior draws of each start behind feature_relevance_
 class Target(NamedTuple):
     """What an estimator makes of y for the engine."""
 
-    y: Array
-    weight: Array | None
+    # from targets as they came and weights above 0 to the engine's
+    encode: Callable[[Array, Array], tuple[Array, Array]]
     likelihood: Likelihood  # as the warm phase has it
     scale: float  # units of y per unit of the engine's
     attributes: dict[str, Any]  # to be set once the fit has succeeded
     n_outputs: int | None = None  # values of f in each row, None for one
+
+
+class Values(NamedTuple):
+    """Coordinates of values in each column, and how much each counts."""
+
+    codes: list[Array]
+    weights: list[Array]
 
 
 class Task(NamedTuple):
@@ -61,8 +71,9 @@ class Task(NamedTuple):
 
     target: Target
     columns: list[Any]  # of the table, as they are encoded
-    codes: list[Array]  # the rows' coordinates in each
-    weight: Array  # of every row
+    values: Values
+    sample: LocalRows  # some of the rows, or all
+    rows: Any  # all of them, wherever they are
     counted: int  # rows, those of weight k k times
     seeds: list[int]
 
@@ -116,7 +127,7 @@ class Machine(BaseEstimator):
         smoothness: float = 1.25,
         anchored: bool | str = "auto",
         prune: bool = True,
-        memory_limit: float = 1.4,
+        memory_limit: float | str = "auto",
         n_jobs: int | None = None,
         random_state: Any = None,
         callback: Callable[[dict[str, Any]], bool | None] | None = None,
@@ -159,7 +170,7 @@ class Machine(BaseEstimator):
         raise NotImplementedError
 
     def _target(self, y: Array, weight: Array | None) -> Target:
-        """Return what the engine gets for y; rows without weight are left out already."""
+        """Return what the engine gets for y, given values of it and how much each counts."""
         raise NotImplementedError
 
     def _finish(self) -> None:
@@ -178,32 +189,30 @@ class Machine(BaseEstimator):
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # a fit that fails leaves no half of an older one
         self._check_parameters()
-        raw, names = split_columns(X)
+        source = open_source(X, y, sample_weight, self._check_y)
+        survey = source.survey(lambda names: self._levels(names))
         validate_data(self, X, skip_check_array=True)
-        y = self._check_y(y)
-        check_consistent_length(raw[0], y)
-        weight = checks.check_weight(sample_weight, len(y))
-        used = slice(None) if weight is None else weight > 0
-        raw, y = [column[used] for column in raw], y[used]
-        if len(y) < 2:
+        if survey.n < 2:
             raise ValueError(
                 "X must have at least 2 rows, got 1 sample: one says nothing about a spread; "
                 "give more rows."
             )
-        target = self._target(y, None if weight is None else weight[used])
-        ones = np.ones(len(y)) if target.weight is None else target.weight
-
-        size = float(ones.sum())
-        counted = int(max(len(y), size))  # what a weight of k counts k times; few weigh no less
-        n_basis = self._number("n_basis", self._auto.n_basis(counted, len(raw)))
+        target = self._target(survey.y.values, ones_or_none(survey.y.weight))
+        names = survey.names
+        counted = int(max(survey.n, survey.total))  # a weight of k counts k times; few no less
+        n_basis = self._number("n_basis", self._auto.n_basis(counted, len(names)))
         # many levels are anchored; who wants no anchors gets the rarest of them as one
         many_levels = isinstance(self.anchored, str) or bool(self.anchored)
-        columns, codes = fit_columns(raw, names, ones, self.basis, n_basis, many_levels)
+        summaries = survey.columns
+        columns, codes = fit_columns(summaries, names, self.basis, n_basis, many_levels)
         # a constant input only scales the others: the network does without it
         active = [j for j, c in enumerate(columns) if not _is_constant(c.basis, codes[j])] or [0]
-        del raw
+        sample = coded(survey.sample, columns, target)
+        rows = source.code(columns, target, survey, sample)
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
-        task = Task(target, columns, codes, ones, counted, [int(s) for s in seeds])
+        weights = [summary.weight for summary in summaries]
+        summary = Values(codes, weights)
+        task = Task(target, columns, summary, sample, rows, counted, [int(s) for s in seeds])
         arrangements, counts, candidates = self._arrange(task, active, names)
         history: list[dict[str, Any]] = []
         found = self._run(task, arrangements, counts, history)
@@ -224,10 +233,11 @@ class Machine(BaseEstimator):
         self._finish()
         if any(result.interrupted for _, result in found):
             warnings.warn(self.stop_reason_, ConvergenceWarning, stacklevel=2)
-        if np.ptp(target.y) > 0:
+        if np.ptp(sample.y) > 0:
             rng = np.random.default_rng(seeds.tolist())
-            some = rng.choice(len(y), min(_LOOK_AT, len(y)), replace=False, p=ones / size)
-            self._warn_of_nothing([column[some] for column in codes])
+            share = sample.weights / sample.weights.sum()
+            some = rng.choice(sample.n, min(_LOOK_AT, sample.n), replace=False, p=share)
+            self._warn_of_nothing([column[some] for column in sample.codes])
         return self
 
     def _arrange(
@@ -247,8 +257,8 @@ class Machine(BaseEstimator):
             return arrange(
                 order,
                 [column.basis for column in columns],
-                task.codes,
-                task.weight,
+                task.values.codes,
+                task.values.weights,
                 full=full,
                 anchored=many and not full if auto else bool(self.anchored),
                 many_outputs=task.target.n_outputs is not None,
@@ -311,10 +321,11 @@ class Machine(BaseEstimator):
                 continue
             own = self._settings(target, task.counted, one)
             kept = sum(s.state.n_bytes for _, result in found for s in result.starts)
+            limit = own.limit(task.rows)
             try:
                 result = fitting.fit(
-                    one.problem(task.codes, target),
-                    replace(own, n_init=count, memory_limit=own.memory_limit - kept / GIB),
+                    one.problem(task.rows, target.n_outputs),
+                    replace(own, n_init=count, memory_limit=limit - kept / GIB),
                     # components start as they do without a train beside them
                     [*task.seeds, k] if one.full else task.seeds,
                     self._observer(history, target, one, before),
@@ -328,7 +339,7 @@ class Machine(BaseEstimator):
                 if not found:
                     raise
                 warnings.warn(
-                    f"memory_limit={self.memory_limit:g} has no room for {count} of "
+                    f"memory_limit={limit:g} has no room for {count} of "
                     f"{sum(counts)} starts, which are left out; raise it, or lower max_rank.",
                     UserWarning,
                     stacklevel=3,
@@ -359,6 +370,11 @@ class Machine(BaseEstimator):
     def _check_parameters(self) -> None:
         """Raise one clear sentence for a parameter that cannot be."""
         checks.check_parameters(self)
+
+    def _levels(self, names: list[Any]) -> set[int]:
+        """Return the columns that hold levels, whatever their type; y is the last."""
+        found = level_columns(self.basis, names)
+        return found | {len(names)} if is_classifier(self) else found
 
     def _number(self, name: str, auto: int) -> int:
         """Return a parameter, or what it is if it is "auto"."""
@@ -418,7 +434,7 @@ class Machine(BaseEstimator):
             warm_rank=self._auto.warm_rank if n <= _MANY_ROWS and not train else 0,
             n_init=self._number("n_init", starts),
             fewer_starts=isinstance(self.n_init, str),
-            memory_limit=float(self.memory_limit),
+            memory_limit=None if isinstance(self.memory_limit, str) else float(self.memory_limit),
             n_jobs=self.n_jobs,
         )
 
@@ -526,22 +542,22 @@ class Machine(BaseEstimator):
         self, columns: list[Any], most: int = 4096, starts: slice = slice(None)
     ) -> Iterator[tuple[slice, list[list[Any]]]]:
         """Yield blocks of up to ``most`` rows, with phi and psi of the modes of these starts."""
-        n = len(columns[self._active[0]])
-        size = min(most, block_size(self._arrangements, self.posterior_))
+        first = columns[self._active[0]]
+        n, size = first.shape[0], block_size(self._arrangements, self.posterior_)
+        size = _TIMES_ON_DEVICE * size if is_elsewhere(first) else min(most, size)
         for start in range(0, n, size):
-            rows = slice(start, start + size)
+            rows = slice(start, min(start + size, n))
             made: dict[int, Any] = {}
             yield rows, [one.features(columns, rows, made) for one in self._arrangements[starts]]
 
     def _means(self, X: Any) -> Array:
-        """Return E[f] of every start and row: (S, n)."""
+        """Return E[f] of every start and row, where X is: (S, n)."""
         columns = self._columns_of(X)
-        (means,) = self._predict(columns, lambda model, rows: (model.mean(rows),), 1)
-        return means
+        return self._predict(columns, lambda model, rows: (model.mean(rows),), 1)[0, ...]
 
     def _moments(self, X: Any) -> Array:
-        """Return E[f] and Var[f] of every start and row: (2, S, n)."""
-        return self._predict(self._columns_of(X), Predictor.moments, 2)
+        """Return E[f] and Var[f] of every start and row: (2, S, n), on this side."""
+        return host(self._predict(self._columns_of(X), Predictor.moments, 2))
 
     def _predict(
         self, columns: list[Array], function: Callable[..., tuple[Array, ...]], count: int
@@ -552,11 +568,23 @@ class Machine(BaseEstimator):
         """
         predictors = [Predictor.of(state) for state in self.posterior_]
         outputs = () if self._n_outputs is None else (self._n_outputs,)
-        out = np.empty((count, len(predictors), len(columns[self._active[0]]), *outputs))
+        first = columns[self._active[0]]
+        shape = (count, len(predictors), first.shape[0], *outputs)
+        out = array_namespace(first).empty(shape, dtype=first.dtype, device=device(first))
         for rows, features in self._row_blocks(columns):
             for k, predictor in enumerate(predictors):
-                out[:, k, rows] = function(predictor, features[k].__getitem__)
+                for i, part in enumerate(function(predictor, features[k].__getitem__)):
+                    out[i, k, rows, ...] = part if is_elsewhere(part) else like(part, out)
         return out
+
+
+def answered(X: Any, values: Array) -> Any:
+    """Return what a model says of rows X in the library, and on the device, that X came in."""
+    if not is_elsewhere(X):
+        return values
+    xp = array_namespace(X)
+    floating = xp.isdtype(X.dtype, "real floating") and values.dtype.kind == "f"
+    return xp.asarray(values, dtype=X.dtype if floating else None, device=device(X))
 
 
 def _is_constant(basis: Any, codes: Array) -> bool:

@@ -7,15 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from . import checks
 from .core import posterior
+from .core.arrays import here
 from .core.gamma import Gamma
 from .core.likelihoods import LIKELIHOODS, Likelihood
-from .machine import Auto, Machine, Target
+from .machine import Auto, Machine, Target, answered
 from .predictive import PredictiveDistribution
 
 Array = np.ndarray
@@ -205,7 +208,7 @@ class BTNRegressor(RegressorMixin, Machine):
         smoothness: float = 1.25,
         anchored: bool | str = "auto",
         prune: bool = True,
-        memory_limit: float = 1.4,
+        memory_limit: float | str = "auto",
         n_jobs: int | None = None,
         random_state: Any = None,
         callback: Callable[[dict[str, Any]], bool | None] | None = None,
@@ -241,9 +244,12 @@ class BTNRegressor(RegressorMixin, Machine):
         return checks.check_target(type(self).__name__, y)
 
     def _target(self, y: Array, weight: Array | None) -> Target:
-        y, likelihood, shift, scale = self._likelihood().begin(y, weight)
-        attributes = {"_y_shift": shift, "_y_scale": scale}
-        return Target(y, weight, likelihood, scale, attributes)
+        _, likelihood, shift, scale = self._likelihood().begin(y, weight)
+
+        def encode(y: Array, weight: Array) -> tuple[Array, Array]:
+            return (y - shift) / scale, weight
+
+        return Target(encode, likelihood, scale, {"_y_shift": shift, "_y_scale": scale})
 
     def _likelihood(self) -> Likelihood:
         """Return the likelihood that the parameter names or is."""
@@ -277,8 +283,14 @@ class BTNRegressor(RegressorMixin, Machine):
         check_is_fitted(self)
         if return_std or not self.likelihood_.additive:
             distribution = self.predict_dist(X)
-            return (distribution.mean, distribution.std) if return_std else distribution.mean
-        return self._y_shift + self._y_scale * self._means(X).mean(axis=0)
+            mean, std = answered(X, distribution.mean), answered(X, distribution.std)
+            return (mean, std) if return_std else mean
+        means = self._means(X)
+        return self._y_shift + self._y_scale * array_namespace(means).mean(means, axis=0)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return R^2 of the predictions of y (n,)."""
+        return float(r2_score(here(y), here(self.predict(X)), sample_weight=here(sample_weight)))
 
     def predict_dist(self, X: Any) -> PredictiveDistribution:
         """Return the predictive distribution of y at each row."""
@@ -290,11 +302,11 @@ class BTNRegressor(RegressorMixin, Machine):
 
     def predict_interval(self, X: Any, level: float = 0.95) -> Array:
         """Return the central interval that holds y with probability ``level``: (n, 2)."""
-        return self.predict_dist(X).interval(level)
+        return answered(X, self.predict_dist(X).interval(level))
 
     def predict_quantiles(self, X: Any, q: Any) -> Array:
         """Return quantiles of y: (n,) for one level, (n, k) for k levels."""
-        return self.predict_dist(X).quantile(q)
+        return answered(X, self.predict_dist(X).quantile(q))
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Return draws of y: whole functions from the posterior, plus noise.
@@ -310,7 +322,7 @@ class BTNRegressor(RegressorMixin, Machine):
         ndarray of shape (n, n_samples)
         """
         checks.check_integer("n_samples", n_samples, 1)
-        columns = self._columns_of(X)
+        columns = self._columns_of(here(X))
         gaps = [j for j in self._active if np.any(self.columns_[j].basis.unknown(columns[j]))]
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
         n = len(columns[self._active[0]])
@@ -338,4 +350,4 @@ class BTNRegressor(RegressorMixin, Machine):
                     f[rows, i] += beyond * level[i]
             for i, place in enumerate(which):
                 out[:, place] = state.likelihood.draw(f[:, i], rng)
-        return self._y_shift + self._y_scale * out
+        return answered(X, self._y_shift + self._y_scale * out)

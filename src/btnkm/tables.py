@@ -12,7 +12,10 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 from sklearn.utils.validation import check_array
+
+from .core.arrays import is_elsewhere
 
 Array = np.ndarray
 _NUMBER = (int, float, np.integer, np.floating, np.bool_, Decimal, Fraction)
@@ -32,6 +35,9 @@ def split_columns(X: Any) -> tuple[list[Array], list[Any]]:
         return [_from_pandas(X.iloc[:, j]) for j in range(X.shape[1])], list(X.columns)
     if hasattr(X, "collect") and hasattr(X, "lazy"):
         raise TypeError("X must be a table in memory, got a lazy one; call its collect() first.")
+    if is_elsewhere(X):
+        columns = _from_elsewhere(X)
+        return columns, [f"x{j}" for j in range(len(columns))]
     if not hasattr(X, "dtype"):
         X = _nested_list(X)
     if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
@@ -44,6 +50,23 @@ def split_columns(X: Any) -> tuple[list[Array], list[Any]]:
         table = check_array(X, dtype=np.float64, ensure_all_finite="allow-nan")
         columns = list(table.T)
     return columns, [f"x{j}" for j in range(len(columns))]
+
+
+def _from_elsewhere(X: Any) -> list[Any]:
+    """Return the columns of an array of another library, on its device: floats."""
+    xp = array_namespace(X)
+    if X.ndim != 2 or 0 in X.shape:
+        raise ValueError(
+            "X must have shape (n, inputs) with at least one row and one column (Expected 2D "
+            f"array), got shape {tuple(X.shape)}; reshape it."
+        )
+    if not xp.isdtype(X.dtype, ("bool", "integral", "real floating")):
+        raise ValueError(f"X must hold real numbers, got {X.dtype}; convert it to floats.")
+    if not xp.isdtype(X.dtype, (xp.float32, xp.float64)):
+        X = xp.astype(X, xp.float64)
+    if bool(xp.any(xp.isinf(X))):
+        raise ValueError("X must be finite or missing, got infinity; remove or cap such rows.")
+    return [xp.asarray(X[:, j], copy=True) for j in range(X.shape[1])]
 
 
 def _check_frame(frame: Any) -> None:

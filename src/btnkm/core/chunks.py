@@ -130,7 +130,7 @@ def change(chunk: Chunk, d: int, term: rows.Terms) -> None:
 
 def count(chunk: Chunk) -> tuple[int]:
     """Return the number of rows."""
-    return (len(chunk.y),)
+    return (int(chunk.y.shape[0]),)
 
 
 def averages(chunk: Chunk, n_modes: int) -> tuple[Array, ...]:

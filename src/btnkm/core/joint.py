@@ -22,6 +22,7 @@ from array_api_compat import array_namespace
 from scipy.linalg import lapack
 
 from . import cavi
+from .arrays import indices
 from .cavi import Block
 from .likelihoods import Gaussian
 from .state import State
@@ -58,7 +59,7 @@ def derivatives(phi: Any, keep: Array, outside: Any) -> Any:
     ``outside`` holds the means of the other modes' product, (n, R).
     """
     xp = array_namespace(phi)
-    kept = xp.take(phi, xp.asarray(keep), axis=1)
+    kept = xp.take(phi, indices(keep, phi), axis=1)
     return xp.reshape(outside[:, :, None] * kept[:, None, :], (phi.shape[0], -1))
 
 

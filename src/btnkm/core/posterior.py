@@ -11,6 +11,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from . import rows
+from .arrays import host, like
 from .layout import Layout, pairs
 from .network import Network
 from .rows import Terms
@@ -66,14 +67,14 @@ class Predictor:
         assert second is not None
         xp = array_namespace(mean)
         # rounding can take a zero variance below zero
-        return mean, xp.maximum(second - mean**2, xp.asarray(self.least) + xp.zeros_like(mean))
+        return mean, xp.maximum(second - mean**2, like(self.least, mean) + xp.zeros_like(mean))
 
     def mean(self, features_of: FeaturesOf) -> Array:
         """Return E[f] of every row, at a fraction of the cost of both moments."""
         return self.of_means._contract(features_of)[0]
 
     def joint(self, features_of: FeaturesOf) -> Joint:
-        """Return E[f] and Cov[f] of every row and the outputs, exact under q."""
+        """Return E[f] and Cov[f] of every row and the outputs, exact under q: NumPy arrays."""
         assert self.output is not None
         output = self.terms[self.output]
         product = rows.expand(self._product(features_of))
@@ -82,8 +83,10 @@ class Predictor:
         assert second is not None
         rank = product.mean.shape[1]
         r, s, _ = pairs(rank)
+        mean, second = host(mean), host(second)
         covariance = np.empty((len(mean), rank, rank))
-        covariance[:, r, s] = covariance[:, s, r] = product.second - rows.outer(product.mean)
+        spread = host(product.second - rows.outer(product.mean))
+        covariance[:, r, s] = covariance[:, s, r] = spread
         values, vectors = np.linalg.eigh(covariance)
         # the symmetric root: another one could turn from one x to the next
         stretched = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]

@@ -19,6 +19,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 from scipy.sparse import issparse
 
+from .arrays import indices, like
 from .layout import Layout, pairs
 from .state import Factor, Mode
 
@@ -119,6 +120,8 @@ def moments(
 ) -> Moments:
     """Return zbar and Z of every row for one mode; ``into`` may be overwritten."""
     phi, psi = features
+    if isinstance(into, Scratch) and not is_numpy_array(phi) and not issparse(phi):
+        into = None
     if isinstance(into, Scratch):
         n = phi.shape[0]
         second = None
@@ -135,8 +138,7 @@ def _evaluate(features: Array, coefficients: np.ndarray, out: Array | None) -> A
     """Return features times coefficients, one contiguous row per coefficient column: (n, C)."""
     if issparse(features):
         return np.asfortranarray(features @ coefficients)
-    xp = array_namespace(features)
-    a, b = xp.asarray(coefficients).T, features[:, : coefficients.shape[0]].T
+    a, b = like(coefficients.T, features), features[:, : coefficients.shape[0]].T
     # into memory of another order BLAS goes another way, with other rounding
     shape = (b.shape[1], a.shape[0])
     if out is None or out.shape != shape or not out.flags.f_contiguous or not is_numpy_array(b):
@@ -207,7 +209,7 @@ def _scaled(a: Moments, shift: Array, exponent: Array | None) -> Moments:
 def _columns(a: Array, which: np.ndarray) -> Array:
     """Return some columns, each contiguous in memory as they are in all moments."""
     xp = array_namespace(a)
-    return xp.take(a.T, xp.asarray(which), axis=0).T
+    return xp.take(a.T, indices(which, a), axis=0).T
 
 
 def expand(a: Moments) -> Moments:
@@ -243,7 +245,9 @@ def block_sums(
     if outside is None:  # of a single mode
         xp = array_namespace(pull)
         n, n_pairs = phi.shape[0], n_columns * (n_columns + 1) // 2
-        outside = Moments(xp.ones((n, n_columns)), xp.ones((n, n_pairs)), None)
+        ones = xp.ones_like(pull)
+        mean, second = (xp.broadcast_to(ones, (n, count)) for count in (n_columns, n_pairs))
+        outside = Moments(mean, second, None)
     g, h = outside.mean, outside.second
     if h is None:
         h = outer(g)
@@ -268,13 +272,15 @@ def contract(
     """
     xp = array_namespace(product.mean)
     full = expand(product)
-    mean = xp.sum(full.mean, axis=1) if output is None else full.mean @ xp.asarray(output.mean.T)
+    mean = (
+        xp.sum(full.mean, axis=1) if output is None else full.mean @ like(output.mean.T, full.mean)
+    )
     if full.second is None:
         return mean, None
     if output is None:
-        return mean, full.second @ xp.asarray(layout.multiplicity)
+        return mean, full.second @ like(layout.multiplicity, full.second)
     assert output.second is not None
-    return mean, full.second @ xp.asarray((output.second * layout.multiplicity).T)
+    return mean, full.second @ like((output.second * layout.multiplicity).T, full.second)
 
 
 def output_asks(weight: Array, pull: Array, output: Terms) -> tuple[Array, Array]:
@@ -282,9 +288,8 @@ def output_asks(weight: Array, pull: Array, output: Terms) -> tuple[Array, Array
 
     ``weight`` and ``pull`` are those of every output, (n, K).
     """
-    xp = array_namespace(weight)
     second = outer(output.mean) if output.second is None else output.second
-    return weight @ xp.asarray(second), pull @ xp.asarray(output.mean)
+    return weight @ like(second, weight), pull @ like(output.mean, pull)
 
 
 def output_sums(product: Moments, weight: Array, pull: Array) -> tuple[Array, Array]:

@@ -10,6 +10,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from scipy.special import ndtri
 
+from .arrays import like
 from .densities import Labels
 from .gamma import Gamma
 from .likelihoods import Begin, Rows
@@ -75,10 +76,10 @@ class Softmax:
     def _of_rows(self, y: Array, s: Array | None, mean: Array) -> tuple[Array, Array, Array]:
         """Return labels as zeros and ones (n, K), the offsets (K,) and sample weights (n, 1)."""
         xp = array_namespace(mean)
-        classes = xp.arange(mean.shape[1], dtype=mean.dtype)[None, :]
+        classes = like(np.arange(mean.shape[1]), mean)[None, :]
         labels = xp.astype(xp.astype(y, mean.dtype)[:, None] == classes, mean.dtype)
         s = xp.ones_like(mean[:, 0]) if s is None else s
-        return labels, xp.asarray(self.offsets, dtype=mean.dtype), s[:, None]
+        return labels, like(self.offsets, mean), s[:, None]
 
     def expected(
         self, y: Array, s: Array | None, mean: Array, square: Array

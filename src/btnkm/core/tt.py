@@ -24,6 +24,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from . import layout, rows
+from .arrays import like
 from .gamma import Gamma
 from .network import Family, Footprint, Network, Take, rough
 from .rows import Moments, Scratch
@@ -246,7 +247,7 @@ def _apply(vector: Any, matrix: Any, times: Array, to_the_right: bool, out: Any)
     if not to_the_right:
         squares = xp.permute_dims(squares, (1, 0, 2))
     if not is_numpy_array(vector):
-        weighted = lines * xp.asarray(times)[:, None]
+        weighted = lines * like(times, lines)[:, None]
         return xp.sum(weighted[:, None, :] * squares, axis=0).T
     if out is None or out.shape != (n, other) or not out.flags.f_contiguous:
         out = np.empty((other, n)).T

@@ -11,15 +11,21 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace, is_numpy_array
 
+from ..core.arrays import host, wide
+from ..core.cavi import Data
 from ..core.chunks import Chunk, averages
 from ..core.environments import Environments
 from ..core.network import Footprint, Network
 from ..core.sweeper import Command, Executor
+from .spill import Spilled
 
 Array = Any
 GIB = 2**30
 _BYTES = 8  # of a double
+USUAL_MEMORY = 1.4  # GiB that a fit may take
+SHARE_OF_DEVICE = 0.8  # of the memory that is free on one
 
 
 class Threads(ThreadPoolExecutor):
@@ -50,7 +56,8 @@ class LocalExecutor:
         """Return the elementwise sum over blocks of the tuples that a command returns."""
         if self.threads is not None:
             return self._side_by_side(command)
-        return tuple(np.asarray(part) for part in reduce(_add, map(command, self.chunks)))
+        nothing: tuple[Array, ...] = ()
+        return tuple(host(part) for part in reduce(_add, map(command, self.chunks), nothing))
 
     def _side_by_side(self, fn: Command) -> tuple[Array, ...]:
         """Return the sum; one task a thread, not one a block, and few blocks' sums at a time."""
@@ -72,11 +79,11 @@ class LocalExecutor:
                     done[i] = part
                     while added in done:  # in row order, for the same rounding
                         part = done.pop(added)
-                        total[:] = [_add(total[0], part) if total else part]
+                        total[:] = [_add(total[0] if total else (), part)]
                         added += 1
 
         list(self.threads.map(work, range(self.threads.count)))
-        return tuple(np.asarray(part) for part in total[0])
+        return tuple(host(part) for part in total[0])
 
     def each(self, command: Command) -> None:
         """Give a command to every block, at once."""
@@ -85,7 +92,9 @@ class LocalExecutor:
 
 
 def _add(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
-    return tuple(x + y for x, y in zip(a, b, strict=True))
+    """Return the sums of the parts, in double precision; the first ones add to nothing."""
+    b = tuple(wide(part) for part in b)
+    return tuple(x + y for x, y in zip(a, b, strict=True)) if a else b
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,9 @@ def make_plan(
     n_threads: int,
     limit_gib: float,
     per_row: int = 0,
+    *,
+    spilled: bool = False,
+    on_device: bool = False,
 ) -> Plan:
     """Choose what to keep in memory, as much as fits below the limit.
 
@@ -127,10 +139,15 @@ def make_plan(
     limit_gib : float
     per_row : int
         Numbers that a likelihood keeps for every row.
+    spilled : bool
+        Whether coordinates are in files.
+    on_device : bool
+        Whether rows are on a device that wants many of them at a time.
     """
     moments, columns = footprint.kept, footprint.columns
     widest = max(k + m for m, k in sizes)
-    coordinates = n * (2 * len(sizes) + 4)  # the columns as they came may be copies, too
+    # the columns as they came may be copies, too
+    coordinates = n * (4 if spilled else 2 * len(sizes) + 4)
     features = n * sum(k + m for m, k in sizes)
     modes = len(sizes) + 1  # with one for outputs
     root = max(2, round(modes**0.5))
@@ -141,7 +158,8 @@ def make_plan(
     }  # held at a time, by stride
     covariances = sum((m * c) ** 2 for (m, _), c in zip(sizes, columns, strict=True))
     block = max((m * footprint.widest) ** 2 for m, _ in sizes)
-    rows = int(np.clip(2**19 // (footprint.block + widest), 256, 8192))
+    width = footprint.block + widest
+    rows = 2**26 // width if on_device else int(np.clip(2**19 // width, 256, 8192))
     rows = -(-n // -(-n // rows))  # blocks of one size, for threads to share
 
     def total(parallel: int, rows: int, keep_features: bool, stride: int) -> int:
@@ -169,6 +187,95 @@ def make_plan(
     )
 
 
+@dataclass(frozen=True)
+class LocalRows:
+    """Rows in this process: coordinates in each column, targets and sample weights.
+
+    Attributes
+    ----------
+    codes : sequence of array of shape (n,)
+        NumPy arrays, arrays of another library on any device, or ``Spilled``.
+    y : array of shape (n,)
+    weight : array of shape (n,) or None
+        None where all are 1.
+    """
+
+    codes: Sequence[Any]
+    y: Array
+    weight: Array | None
+
+    @property
+    def n(self) -> int:
+        """The number of rows."""
+        return int(self.y.shape[0])
+
+    @property
+    def spilled(self) -> bool:
+        """Whether coordinates are in files."""
+        return any(isinstance(code, Spilled) for code in self.codes)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether rows are arrays of another library than NumPy."""
+        return not is_numpy_array(self.y)
+
+    @property
+    def usual_memory(self) -> float:
+        """How much a fit may take, in GiB, unless told otherwise: more where a device has more."""
+        if hasattr(self.y, "is_cuda") and self.y.is_cuda:  # torch
+            import torch
+
+            return SHARE_OF_DEVICE * float(torch.cuda.mem_get_info(self.y.device)[0]) / GIB
+        if hasattr(self.y, "__cuda_array_interface__"):  # CuPy
+            return SHARE_OF_DEVICE * float(self.y.device.mem_info[0]) / GIB
+        return USUAL_MEMORY
+
+    @property
+    def weights(self) -> Array:
+        """Sample weights, of ones where there are none."""
+        return array_namespace(self.y).ones_like(self.y) if self.weight is None else self.weight
+
+    def data(self) -> Data:
+        """Return what the engine knows of the targets."""
+        xp, weight = array_namespace(self.y), wide(self.weights)
+        return Data(float(xp.sum(weight)), float(weight @ wide(self.y) ** 2))
+
+    def take(self, rows: Any) -> LocalRows:
+        """Return some of the rows."""
+        weight = None if self.weight is None else self.weight[rows]
+        return LocalRows([code[rows] for code in self.codes], self.y[rows], weight)
+
+    def arranged(self, inputs: Sequence[int], constants: int) -> LocalRows:
+        """Return the rows with some columns as modes, behind so many that never vary."""
+        if not constants:
+            return LocalRows([self.codes[j] for j in inputs], self.y, self.weight)
+        still: Any = np.broadcast_to(0.0, self.n)
+        if self.on_device:
+            still = array_namespace(self.y).zeros_like(self.y)
+        codes = [still] * constants + [self.codes[j] for j in inputs]
+        return LocalRows(codes, self.y, self.weight)
+
+    def blocks(self, plan: Plan, bases: Sequence[Any]) -> LocalBlocks:
+        """Cut the rows into blocks, evaluating the features now if the plan keeps them."""
+        chunks = make_chunks(plan, bases, self.codes, self.y, self.weight)
+        return LocalBlocks(chunks, plan.stride)
+
+
+@dataclass(frozen=True)
+class LocalBlocks:
+    """Blocks of rows that starts share: targets, weights and features."""
+
+    chunks: list[Chunk]
+    stride: int  # of the environments
+
+    def executor(
+        self, n_modes: int, network: Network | None = None, threads: Threads | None = None
+    ) -> LocalExecutor:
+        """Return an executor whose blocks have environments of their own."""
+        chunks = share_chunks(self.chunks, n_modes, self.stride, network)
+        return LocalExecutor(chunks, threads)
+
+
 def make_chunks(
     plan: Plan,
     bases: Sequence[Any],
@@ -181,8 +288,9 @@ def make_chunks(
     ``bases`` are fitted, one per mode, and ``codes`` are the coordinates of the rows in each.
     """
     chunks = []
-    for start in range(0, len(y), plan.block_rows):
-        rows = slice(start, start + plan.block_rows)
+    n = int(y.shape[0])
+    for start in range(0, n, plan.block_rows):
+        rows = slice(start, min(start + plan.block_rows, n))
         of: Callable[[int], tuple[Array, Array]] = partial(_features, bases, codes, rows)
         if plan.keep_features:
             of = [of(d) for d in range(len(bases))].__getitem__

@@ -21,6 +21,7 @@ from ..core.gamma import Gamma
 from ..core.likelihoods import Gaussian
 from ..core.schedule import Schedule
 from ..core.state import Priors, State
+from ..execution.local import LocalRows
 
 Array = np.ndarray
 N_ROWS, N_INPUTS, N_FUNCTIONS, N_COMPONENTS = 500, 3, 5, 3
@@ -96,7 +97,7 @@ def recover(truth: Truth, seed: int, n_init: int = 4, noise_rate: float = 1e-14)
         memory_limit=1.4,
         n_jobs=1,
     )
-    problem = fitting.Problem(_bases(truth.X), list(truth.X.T), truth.y, None)
+    problem = fitting.Problem(_bases(truth.X), LocalRows(list(truth.X.T), truth.y, None))
     with warnings.catch_warnings():
         # the last digits of the bound are lost where the noise is 1e-6 of y or less
         warnings.simplefilter("ignore", RuntimeWarning)

@@ -1,0 +1,62 @@
+"""Between the small NumPy arrays of the engine and the rows' arrays, wherever those are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from array_api_compat import (
+    array_namespace,
+    device,
+    is_array_api_obj,
+    is_numpy_array,
+    is_torch_array,
+)
+
+Array = Any
+
+
+def like(small: Any, rows: Array) -> Array:
+    """Return a small array in the namespace, on the device and in the precision of the rows'."""
+    if is_numpy_array(rows):
+        return np.asarray(small, dtype=rows.dtype)
+    xp = array_namespace(rows)
+    return xp.asarray(np.asarray(small), dtype=rows.dtype, device=device(rows))
+
+
+def indices(which: np.ndarray, rows: Array) -> Array:
+    """Return integers in the namespace and on the device of the rows' arrays."""
+    if is_numpy_array(rows):
+        return which
+    return array_namespace(rows).asarray(which, device=device(rows))
+
+
+def host(array: Any) -> np.ndarray:
+    """Return an array from any device as a NumPy array."""
+    if isinstance(array, np.ndarray | np.generic | float | int):
+        return np.asarray(array)
+    if hasattr(array, "__cuda_array_interface__") and hasattr(array, "get"):  # CuPy
+        return np.asarray(array.get())
+    if is_torch_array(array):
+        return np.asarray(array.detach().cpu().numpy())
+    return np.asarray(array)
+
+
+def is_elsewhere(values: Any) -> bool:
+    """Tell an array of another library than NumPy."""
+    return is_array_api_obj(values) and not is_numpy_array(values)
+
+
+def here(values: Any) -> Any:
+    """Return an array of another library as NumPy's, and anything else as it is."""
+    return host(values) if is_elsewhere(values) else values
+
+
+def wide(array: Any) -> Any:
+    """Return sums in double precision, whatever the precision of the rows."""
+    if isinstance(array, np.ndarray | np.generic):
+        return array if array.dtype == np.float64 else array.astype(np.float64)
+    if not hasattr(array, "dtype"):
+        return array
+    xp = array_namespace(array)
+    return array if array.dtype == xp.float64 else xp.astype(array, xp.float64)

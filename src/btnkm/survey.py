@@ -1,0 +1,273 @@
+"""What must be known of all rows before any can be coded: some of them, and each column's values.
+
+Rows are looked at once, batch by batch, wherever they are. Of a table of up to ``MOST_ROWS`` rows
+everything is kept. Of a larger one so many rows are kept, chosen by a hash of their positions, so
+that batches, devices and clusters choose the same; beside them the ends of every numeric column,
+whether it has gaps, and how often each level of a categorical one occurs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace, is_numpy_array
+
+from .core.arrays import host, indices
+
+Array = np.ndarray
+MOST_ROWS = 2**18
+KINDS = {"M": "dates", "m": "durations", "f": "numbers", "O": "text"}
+
+
+class Batch(NamedTuple):
+    """Some rows: columns as ``tables.split_columns`` gives them, targets, and weights above 0."""
+
+    columns: list[Array]
+    y: Array
+    weight: Array
+
+    def take(self, rows: Any) -> Batch:
+        """Return some of the rows."""
+        columns = [_take(column, rows) for column in self.columns]
+        return Batch(columns, self.y[rows], self.weight[rows])
+
+    def here(self) -> Batch:
+        """Return the rows with their columns on this side."""
+        columns = [c if is_numpy_array(c) else host(c).astype(float) for c in self.columns]
+        return self._replace(columns=columns)
+
+
+class Summary(NamedTuple):
+    """Values of a column, and how much each counts."""
+
+    values: Array
+    weight: Array
+
+
+class Note(NamedTuple):
+    """What is known of a column beyond the rows kept.
+
+    Attributes
+    ----------
+    kind : str
+        As of a NumPy type.
+    ends : tuple
+        The lowest and highest number; empty if there is none, or values are levels.
+    missing : bool
+        Whether there are gaps.
+    totals : dict or None
+        The weight of each level; None for numbers.
+    """
+
+    kind: str
+    ends: tuple[Any, ...]
+    missing: bool
+    totals: dict[Any, float] | None
+
+    @classmethod
+    def of(cls, values: Array, weight: Array, *, levels: bool) -> Note:
+        """Return the note of a batch's column."""
+        if not is_numpy_array(values):
+            if levels:  # numbers all of them, few enough to come here
+                return cls.of(host(values).astype(float), weight, levels=True)
+            xp = array_namespace(values)
+            gaps = xp.isnan(values)
+            count = int(xp.sum(xp.astype(gaps, xp.int64)))
+            if count == len(weight):
+                return cls("f", (), True, None)
+            ends = (
+                float(end(xp.where(gaps, xp.full_like(values, never), values)))
+                for end, never in ((xp.min, np.inf), (xp.max, -np.inf))
+            )
+            return cls("f", tuple(ends), count > 0, None)
+        kind = values.dtype.kind
+        if kind == "O" or levels:
+            totals: dict[Any, float] = {}
+            for value, w in zip(values.tolist(), weight.tolist(), strict=True):
+                if value is not None and value == value:
+                    totals[value] = totals.get(value, 0.0) + w
+            seen = sum(value is not None and value == value for value in values.tolist())
+            return cls(kind, (), seen < len(values), totals)
+        seen = ~(np.isnat(values) if kind in "mM" else np.isnan(values))
+        missing, values = not bool(np.all(seen)), values[seen]
+        return cls(kind, (values.min(), values.max()) if len(values) else (), missing, None)
+
+    @property
+    def empty(self) -> bool:
+        """Whether every value was missing."""
+        return not self.ends and not self.totals
+
+    def merge(self, other: Note, name: Any) -> Note:
+        """Return the note of both."""
+        if self.empty or other.empty:
+            full = other if self.empty else self
+            return full._replace(missing=self.missing or other.missing)
+        if self.kind != other.kind or (self.totals is None) != (other.totals is None):
+            raise ValueError(
+                f"column {name!r} must have one type in every batch, got "
+                f"{KINDS.get(self.kind, self.kind)} and {KINDS.get(other.kind, other.kind)}; "
+                "convert it before."
+            )
+        totals, ends = None, self.ends + other.ends
+        if self.totals is not None and other.totals is not None:
+            totals = dict(self.totals)
+            for level, w in other.totals.items():
+                totals[level] = totals.get(level, 0.0) + w
+        else:
+            ends = min(ends), max(ends)
+        return Note(self.kind, ends, self.missing or other.missing, totals)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is known of some rows.
+
+    Attributes
+    ----------
+    names : list
+        Of the columns.
+    n, total : int, float
+        Rows, and the sum of their weights.
+    sample : Batch
+        The rows kept, in their order: all of them if they are few.
+    keys, places : ndarray
+        The hashes by which those were chosen, and their positions.
+    notes : list of Note
+        Of every column, and at last of y.
+    """
+
+    names: list[Any]
+    n: int
+    total: float
+    sample: Batch
+    keys: Array
+    places: Array
+    notes: list[Note]
+
+    @classmethod
+    def whole(cls, batch: Batch, names: list[Any]) -> Survey:
+        """Return the survey of a table of which all is kept."""
+        n, total = len(batch.y), float(np.sum(batch.weight))
+        return cls(names, n, total, batch.here(), np.zeros(n), np.arange(n), [])
+
+    @classmethod
+    def of(
+        cls,
+        batch: Batch,
+        names: list[Any],
+        offset: int,
+        levels: Collection[int] = (),
+        before: Survey | None = None,
+    ) -> Survey:
+        """Look at a batch whose first row is row ``offset`` of all.
+
+        Columns ``levels`` hold levels though they may be numbers; y counts as the last column. Rows
+        that would be dropped when it is merged with what came ``before`` are not kept.
+        """
+        every = [*batch.columns, batch.y]
+        notes = [Note.of(v, batch.weight, levels=j in levels) for j, v in enumerate(every)]
+        places = np.arange(offset, offset + len(batch.y))
+        n, total, keys = len(places), float(np.sum(batch.weight)), _hash(places)
+        if before is not None and len(before.keys) >= MOST_ROWS:
+            some = np.flatnonzero(keys < np.max(before.keys))
+            batch, keys, places = batch.take(some), keys[some], places[some]
+        found = cls(names, n, total, batch, keys, places, notes)._cut()
+        return replace(found, sample=found.sample.here())
+
+    def merge(self, other: Survey) -> Survey:
+        """Return what is known of the rows of both."""
+        if self.names != other.names:
+            raise ValueError(
+                f"every batch must have the same columns, got {self.names} and {other.names}; "
+                "select them before."
+            )
+        sample = Batch(
+            [
+                _joined(*pair)
+                for pair in zip(self.sample.columns, other.sample.columns, strict=True)
+            ],
+            np.concatenate([self.sample.y, other.sample.y]),
+            np.concatenate([self.sample.weight, other.sample.weight]),
+        )
+        return Survey(
+            self.names,
+            self.n + other.n,
+            self.total + other.total,
+            sample,
+            np.concatenate([self.keys, other.keys]),
+            np.concatenate([self.places, other.places]),
+            [
+                a.merge(b, name)
+                for a, b, name in zip(self.notes, other.notes, [*self.names, "y"], strict=True)
+            ],
+        )._cut()
+
+    def _cut(self) -> Survey:
+        """Return the survey with no more rows kept than ``MOST_ROWS``, in their order."""
+        rows: Any = slice(None)
+        if len(self.keys) > MOST_ROWS:
+            rows = np.argpartition(self.keys, MOST_ROWS)[:MOST_ROWS]
+            rows = rows[np.argsort(self.places[rows])]
+        elif np.any(np.diff(self.places) < 0):
+            rows = np.argsort(self.places)
+        else:
+            return self
+        sample = self.sample.take(rows)
+        return replace(self, sample=sample, keys=self.keys[rows], places=self.places[rows])
+
+    @property
+    def columns(self) -> list[Summary]:
+        """Values of every column."""
+        return [self._summary(j, column) for j, column in enumerate(self.sample.columns)]
+
+    @property
+    def y(self) -> Summary:
+        """Values of y."""
+        return self._summary(-1, self.sample.y)
+
+    def _summary(self, j: int, kept: Array) -> Summary:
+        weight = self.sample.weight
+        if len(kept) == self.n:
+            return Summary(kept, weight)
+        note = self.notes[j]
+        if note.totals is not None:
+            levels = list(note.totals) + [None] * note.missing
+            values = np.array(levels, dtype=kept.dtype)
+            return Summary(values, np.array([*note.totals.values(), *[1.0] * note.missing]))
+        gap = [np.array("nat", dtype=kept.dtype) if note.kind in "mM" else np.nan] * note.missing
+        more = np.array([*note.ends, *gap], dtype=kept.dtype)
+        return Summary(np.concatenate([kept, more]), np.append(weight, np.ones(len(more))))
+
+
+def _take(column: Any, rows: Any) -> Any:
+    if is_numpy_array(column):
+        return column[rows]
+    return array_namespace(column).take(column, indices(rows, column))
+
+
+def _joined(a: Array, b: Array) -> Array:
+    """Return both parts of a column; one that holds nothing takes the type of the other."""
+    if a.dtype.kind == b.dtype.kind:
+        return np.concatenate([a, b])
+    kinds = {a.dtype.kind, b.dtype.kind}
+    kind = "O" if "O" in kinds else max(kinds - {"f"})
+    parts = []
+    for part in (a, b):
+        if part.dtype.kind != kind:
+            gap = None if kind == "O" else "nat"
+            dtype: Any = object if kind == "O" else f"{kind}8[us]"
+            part = np.full(len(part), gap, dtype=dtype)
+        parts.append(part)
+    return np.concatenate(parts)
+
+
+def _hash(places: Array) -> Array:
+    """Return numbers that look random, the same for the same positions (splitmix64)."""
+    z = places.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    z *= np.uint64(0xD1342543DE82EF95)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
+    return z ^ (z >> np.uint64(31))
