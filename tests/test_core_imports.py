@@ -18,6 +18,8 @@ ALLOWED = {
         "scipy",
         "array_api_compat",
         "sklearn.base",
+        "torch",
+        "triton",
         "btnkm.bases",
         "btnkm.checks",
     },

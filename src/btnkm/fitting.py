@@ -157,11 +157,12 @@ def plan_starts(
     count: int,
     threads: int,
     per_row: int = 0,
-    *,
-    spilled: bool = False,
-    on_device: bool = False,
+    **where: Any,
 ) -> tuple[int, Any, local.Plan]:
-    """Return the number of starts, fewer where "auto" and memory say so, the rank, and the plan."""
+    """Return the number of starts, fewer where "auto" and memory say so, the rank, and the plan.
+
+    ``where`` the rows are is told to ``local.make_plan``.
+    """
 
     def plan(rank: Any, count: int) -> local.Plan:
         warm_rank = 0
@@ -177,8 +178,7 @@ def plan_starts(
             threads,
             settings.memory_limit,
             per_row,
-            spilled=spilled,
-            on_device=on_device,
+            **where,
         )
 
     begun = settings.initial_rank or settings.max_rank
@@ -224,7 +224,11 @@ def fit(
     small = n * settings.network.footprint(rank, len(planned)).block < WORTH_A_THREAD
     small = small and not rows.spilled and not rows.on_device
     side_by_side = 1 if small else threads
-    where = {"spilled": rows.spilled, "on_device": rows.on_device}
+    where = {
+        "spilled": rows.spilled,
+        "on_device": rows.on_device,
+        "number_bytes": rows.number_bytes,
+    }
     count, rank, plan = plan_starts(settings, n, planned, count, side_by_side, per_row, **where)
     if count < wanted:
         warnings.warn(

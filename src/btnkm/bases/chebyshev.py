@@ -7,7 +7,16 @@ from typing import Self
 import numpy as np
 from array_api_compat import array_namespace
 
-from .base import Array, Basis, collect, count_functions, distinct, product_table, recurrence
+from .base import (
+    Array,
+    Basis,
+    collect,
+    count_functions,
+    distinct,
+    has_triton,
+    product_table,
+    recurrence,
+)
 
 
 class Chebyshev(Basis):
@@ -55,5 +64,9 @@ class Chebyshev(Basis):
         return psi[:, : self.n_functions_], psi
 
     def _polynomials(self, x: Array, count: int) -> Array:
+        if has_triton(x):  # a recurrence of array operations writes everything several times
+            from .triton_kernels import chebyshev
+
+            return chebyshev(x, count)
         x = self.hold(x)
         return collect(recurrence(array_namespace(x).ones_like(x), x, 2.0 * x), count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,12 @@ def is_elsewhere(values: Any) -> bool:
 def here(values: Any) -> Any:
     """Return an array of another library as NumPy's, and anything else as it is."""
     return host(values) if is_elsewhere(values) else values
+
+
+def has_triton(rows: Array) -> bool:
+    """Tell whether rows are on a device for which there are kernels of our own."""
+    cuda = is_torch_array(rows) and rows.is_cuda and rows.dtype.itemsize >= 4
+    return cuda and importlib.util.find_spec("triton") is not None
 
 
 def wide(array: Any) -> Any:

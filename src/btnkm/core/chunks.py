@@ -16,6 +16,8 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from . import joint, rows
+from .arrays import has_triton, like
+from .cp import CP
 from .environments import Environments, MomentsOf
 from .layout import Layout
 from .likelihoods import Curved, Likelihood
@@ -71,6 +73,8 @@ class Chunk:
     def __post_init__(self) -> None:
         """Ask what least squares would, which is right wherever f does not matter."""
         self.asks = self.weight, self.y if self.weight is None else self.weight * self.y
+        if has_triton(self.y):
+            self.environments.times = self._times
 
     def give(self, asks: tuple[Array, Array]) -> None:
         """Let the rows ask for something else from now on."""
@@ -99,6 +103,41 @@ class Chunk:
         term = None if view.output is None else view.terms[view.output]
         mean, square = rows.contract(product, layout, term)
         return mean, mean * mean if square is None or not view.exact else square
+
+    def _times(self, k: int, before: rows.Moments) -> rows.Moments | None:
+        """Return the moments of mode k times those before, by one kernel, where there is one."""
+        if not self._fused(before) or k == self.view.output:
+            return None
+        from .triton_kernels import times_moments
+
+        term, features = self.view.terms[k], self.features(k)
+        parts = zip(features, (term.mean, term.second), (before.mean, before.second), strict=True)
+        mean, second = (times_moments(a, like(c, a), b) for a, c, b in parts)
+        return rows.Moments(mean, second, None)
+
+    def _fused(self, *moments: rows.Moments | None) -> bool:
+        """Tell whether kernels of our own can do with these moments."""
+        if not self.view.exact or not isinstance(self.view.network, CP):
+            return False
+        from .triton_kernels import MOST_PRODUCTS, fits
+
+        if max(len(term.mean) for term in self.view.terms) > MOST_PRODUCTS // 2:
+            return False
+        return all(m is None or (m.exponent is None and fits(m.mean, m.second)) for m in moments)
+
+    def fused_sums(self, d: int, widths: rows.Widths) -> tuple[Array, Array] | None:
+        """Return ``block_sums`` by kernels of our own, or None where there are none."""
+        if self.view.output is not None or self.environments.times is None:
+            return None
+        left, right = self.environments.sides(d, self._moments_of())
+        if (left is None and right is None) or not self._fused(left, right):
+            return None
+        from .triton_kernels import sums
+
+        (phi, psi), (weight, pull) = self.features(d), self.asks
+        one, other = (m if m is not None else rows.Moments(None, None, None) for m in (left, right))
+        second = sums(psi[:, : widths.n_psi], one.second, other.second, weight)
+        return second, sums(phi[:, : widths.n_phi], one.mean, other.mean, pull)
 
     def _moments_of(self) -> MomentsOf:
         """Return what gives the moments of each mode."""
@@ -146,6 +185,9 @@ def averages(chunk: Chunk, n_modes: int) -> tuple[Array, ...]:
 
 def block_sums(chunk: Chunk, d: int, widths: rows.Widths) -> tuple[Array, Array]:
     """Return what the update of mode d needs: see ``rows.block_sums``."""
+    fused = chunk.fused_sums(d, widths)
+    if fused is not None:
+        return fused
     view, outside = chunk.view, chunk.outside(d)
     weight, pull = chunk.asks
     if view.output is None:

@@ -38,6 +38,8 @@ class Environments:
         self.n_modes = n_modes
         self.stride = stride
         self.network = CP() if network is None else network
+        # where a device has a kernel for it: the moments of a mode times those before, or None
+        self.times: Callable[[int, Moments], Moments | None] | None = None
         # products by the number of modes in them, from the first on and from the last on
         self._left: dict[int, Moments | None] = {0: None}
         self._right: dict[int, Moments | None] = {0: None}
@@ -54,17 +56,24 @@ class Environments:
         self._drop(self._left, [length for length in self._left if length > d])
         self._drop(self._right, [length for length in self._right if length >= self.n_modes - d])
 
+    def sides(self, d: int, moments_of: MomentsOf) -> tuple[Moments | None, Moments | None]:
+        """Return the products over the modes before ``d`` and over those behind it.
+
+        ``moments_of(k, into)`` returns the moments of mode k, in arrays that are the caller's to
+        overwrite, or None for the constant 1; those of ``into`` are free for it.
+        """
+        left = self._reach(self._left, d, moments_of)
+        right = self._reach(self._right, self.n_modes - 1 - d, moments_of)
+        return left, right
+
     def outside(self, d: int, moments_of: MomentsOf) -> Moments | None:
         """Return the product over all modes but ``d``; None if there is no other.
 
-        ``moments_of(k, into)`` returns the moments of mode k, in arrays that are the caller's to
-        overwrite, or None for the constant 1; those of ``into`` are free for it. The answer holds
-        until the next call.
+        The answer holds until the next call.
         """
         self._give_back(self._lent)
         self._lent = None
-        left = self._reach(self._left, d, moments_of)
-        right = self._reach(self._right, self.n_modes - 1 - d, moments_of)
+        left, right = self.sides(d, moments_of)
         both = self.network.join(left, right, self._take)
         made = both is not left and both is not right
         if self.stride and made and self.network.scratch is None:
@@ -90,21 +99,32 @@ class Environments:
         while have not in side:  # the empty product always is
             have -= 1
         for k in range(have, length):
-            before = side[k]
+            before, mode = side[k], k if to_the_right else self.n_modes - 1 - k
+            if before is not None and self.times is not None:
+                product = self.times(mode, before)
+                if product is not None:
+                    self._keep(side, k, base, product)
+                    continue
             room = self._take() if before is None else self.network.scratch or self._take()
-            step = moments_of(k if to_the_right else self.n_modes - 1 - k, room)
+            step = moments_of(mode, room)
             if before is None or step is None:
                 product = step if before is None else before
             else:
                 product = self.network.extend(before, step, self._take, to_the_right)
-            if product is not None and (k + 1) % RESCALE_EVERY == 0:
-                product = self.network.rescale(product)
-            side[k + 1] = product
-            if k and k < base and (not self.stride or k % self.stride):
-                self._drop(side, [k])
+            self._keep(side, k, base, product)
         if self.stride > 1:
             self._drop(side, [k for k in side if k % self.stride and not base <= k <= length])
         return side[length]
+
+    def _keep(
+        self, side: dict[int, Moments | None], k: int, base: int, product: Moments | None
+    ) -> None:
+        """Keep the product of k + 1 modes, and that of k only if it will be of use."""
+        if product is not None and (k + 1) % RESCALE_EVERY == 0:
+            product = self.network.rescale(product)
+        side[k + 1] = product
+        if k and k < base and (not self.stride or k % self.stride):
+            self._drop(side, [k])
 
     def _drop(self, side: dict[int, Moments | None], lengths: list[int]) -> None:
         for length in lengths:

@@ -19,11 +19,12 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 from scipy.sparse import issparse
 
-from .arrays import indices, like
+from .arrays import indices, like, wide
 from .layout import Layout, pairs
 from .state import Factor, Mode
 
 Array = Any
+PIECE = 8192  # rows of a device that are summed at once
 FAR_ENOUGH = 2.0**64  # from the limits of a double: sizes up to this need no rescaling
 
 
@@ -259,8 +260,28 @@ def block_sums(
         psi = psi * weight
     elif weight is not None:
         h = h * weight
+    if not is_numpy_array(psi):
+        return _long_product(psi, h), _long_product(phi, g)
     # the narrow factor first: BLAS is a third faster so
     return psi.T @ h, (g.T @ phi).T
+
+
+def _long_product(a: Array, b: Array) -> Array:
+    """Return a^T b, summed over pieces of the rows and these in double precision.
+
+    Devices share one long sum out badly, and in single precision it would lose digits.
+    """
+    xp = array_namespace(a)
+    n = a.shape[0]
+    size = min(PIECE, n)
+    whole = n - n % size
+    pieces = []
+    for part, count in ((a, a.shape[1]), (b, b.shape[1])):
+        cut = xp.reshape(part[:whole, :].T, (count, whole // size, size))
+        pieces.append(xp.permute_dims(cut, (1, 0, 2)))
+    product = pieces[0] @ xp.permute_dims(pieces[1], (0, 2, 1))
+    total = xp.sum(wide(product), axis=0)
+    return total if whole == n else total + wide(a[whole:, :].T @ b[whole:, :])
 
 
 def contract(

@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_numpy_array
+from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 
 from ..core.arrays import host, wide
 from ..core.cavi import Data
@@ -23,9 +23,8 @@ from .spill import Spilled
 
 Array = Any
 GIB = 2**30
-_BYTES = 8  # of a double
 USUAL_MEMORY = 1.4  # GiB that a fit may take
-SHARE_OF_DEVICE = 0.8  # of the memory that is free on one
+SHARE_OF_DEVICE = 0.9  # of the memory that is free on one
 
 
 class Threads(ThreadPoolExecutor):
@@ -123,6 +122,7 @@ def make_plan(
     *,
     spilled: bool = False,
     on_device: bool = False,
+    number_bytes: int = 8,
 ) -> Plan:
     """Choose what to keep in memory, as much as fits below the limit.
 
@@ -143,23 +143,25 @@ def make_plan(
         Whether coordinates are in files.
     on_device : bool
         Whether rows are on a device that wants many of them at a time.
+    number_bytes : int
+        Of a row's number.
     """
     moments, columns = footprint.kept, footprint.columns
     widest = max(k + m for m, k in sizes)
     # the columns as they came may be copies, too
     coordinates = n * (4 if spilled else 2 * len(sizes) + 4)
     features = n * sum(k + m for m, k in sizes)
-    modes = len(sizes) + 1  # with one for outputs
+    modes = len(sizes) + (not on_device)  # with one for outputs, of which few devices are short
     root = max(2, round(modes**0.5))
     products = {
-        1: modes + 2,
-        root: 2 * (root - (-modes // root)) + 3,
+        1: modes + (1 if on_device else 2),
+        root: 2 * root - (-modes // root) + 3,  # a side grows as the other is used up
         0: 0,
     }  # held at a time, by stride
     covariances = sum((m * c) ** 2 for (m, _), c in zip(sizes, columns, strict=True))
     block = max((m * footprint.widest) ** 2 for m, _ in sizes)
     width = footprint.block + widest
-    rows = 2**26 // width if on_device else int(np.clip(2**19 // width, 256, 8192))
+    rows = 2**27 // width if on_device else int(np.clip(2**19 // width, 256, 8192))
     rows = -(-n // -(-n // rows))  # blocks of one size, for threads to share
 
     def total(parallel: int, rows: int, keep_features: bool, stride: int) -> int:
@@ -168,8 +170,9 @@ def make_plan(
         # the block it solves
         working = 3 * covariances + 8 * block + n * per_row
         working += n * moments * products[stride]
+        working += n * widest if on_device else 0  # see Latest
         kept = coordinates + n_starts * covariances + (features if keep_features else 0)
-        return int(_BYTES * (kept + scratch + parallel * working))
+        return int(number_bytes * (kept + scratch + parallel * working))
 
     strides = [1, root, 0] if products[root] < products[1] else [1, 0]
     choices = [(features, stride) for stride in strides for features in (True, False)]
@@ -222,13 +225,21 @@ class LocalRows:
     @property
     def usual_memory(self) -> float:
         """How much a fit may take, in GiB, unless told otherwise: more where a device has more."""
-        if hasattr(self.y, "is_cuda") and self.y.is_cuda:  # torch
+        if is_torch_array(self.y) and self.y.is_cuda:
             import torch
 
-            return SHARE_OF_DEVICE * float(torch.cuda.mem_get_info(self.y.device)[0]) / GIB
+            there = self.y.device
+            free = float(torch.cuda.mem_get_info(there)[0])
+            free += torch.cuda.memory_reserved(there) - torch.cuda.memory_allocated(there)
+            return SHARE_OF_DEVICE * free / GIB
         if hasattr(self.y, "__cuda_array_interface__"):  # CuPy
             return SHARE_OF_DEVICE * float(self.y.device.mem_info[0]) / GIB
         return USUAL_MEMORY
+
+    @property
+    def number_bytes(self) -> int:
+        """How much memory a number takes."""
+        return int(self.y.dtype.itemsize) if hasattr(self.y.dtype, "itemsize") else 8
 
     @property
     def weights(self) -> Array:
@@ -294,10 +305,27 @@ def make_chunks(
         of: Callable[[int], tuple[Array, Array]] = partial(_features, bases, codes, rows)
         if plan.keep_features:
             of = [of(d) for d in range(len(bases))].__getitem__
+        elif not is_numpy_array(y):
+            of = Latest(of)
         part = None if weight is None else weight[rows]
         environments = Environments(len(bases), stride=plan.stride)
         chunks.append(Chunk(of, y[rows], part, environments))
     return chunks
+
+
+class Latest:
+    """Features of the mode asked for last, which is asked for again as soon as it is solved."""
+
+    def __init__(self, of: Callable[[int], tuple[Array, Array]]) -> None:
+        self.of = of
+        self.mode: int | None = None
+
+    def __call__(self, d: int) -> tuple[Array, Array]:
+        """Return the features of mode d."""
+        if d != self.mode:
+            self.features = self.of(d)
+            self.mode = d
+        return self.features
 
 
 def _features(
