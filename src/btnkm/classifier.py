@@ -15,6 +15,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import check_is_fitted
 
 from . import checks
+from .anywhere import anywhere
 from .core.arrays import here, host
 from .core.densities import Student
 from .core.gamma import Gamma
@@ -233,6 +234,7 @@ feature_names_in_
             for state, likelihood in zip(self.posterior_, self._likelihoods, strict=True)
         )
 
+    @anywhere
     def decision_function(self, X: Any, return_std: bool = False) -> Any:
         """Return the log odds of ``classes_[1]`` and, if asked, how uncertain they are.
 
@@ -271,6 +273,7 @@ feature_names_in_
             means = means + self._offsets()
         return decision, answered(X, np.sqrt(variances.mean(axis=0) + means.var(axis=0)))
 
+    @anywhere
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class, averaged over the posterior: (n, n_classes)."""
         return answered(X, self._probabilities(X))
@@ -283,10 +286,12 @@ feature_names_in_
             return np.maximum(probability, np.finfo(float).tiny)
         return self._of_two(*self._moments(X)).T
 
+    @anywhere
     def predict_log_proba(self, X: Any) -> Array:
         """Return the logarithms of ``predict_proba``: (n, n_classes)."""
         return answered(X, np.log(self._probabilities(X)))
 
+    @anywhere
     def predict(self, X: Any) -> Array:
         """Return the most probable class of each row: (n,)."""
         found = self.classes_[np.argmax(self._probabilities(X), axis=1)]
@@ -297,6 +302,7 @@ feature_names_in_
         found = here(self.predict(X))
         return float(accuracy_score(here(y), found, sample_weight=here(sample_weight)))
 
+    @anywhere
     def predict_proba_interval(self, X: Any, level: float = 0.95) -> Array:
         """Return the central interval that holds the probability of a class, by the posterior.
 

@@ -176,14 +176,18 @@ class Machine(BaseEstimator):
     def _finish(self) -> None:
         """Add to the fitted attributes what only this estimator has."""
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the posterior to a table X (n, inputs) and targets y (n,).
 
         Parameters
         ----------
         X : array or DataFrame of shape (n, inputs)
-        y : array of shape (n,)
-        sample_weight : array of shape (n,) or None
+            Or rows that are not in memory: a ``numpy.memmap``, an Arrow data set, a path of Parquet
+            files, or anything that yields tuples (X, y) or (X, y, sample_weight) each time it is
+            gone through. An array of torch, CuPy or another library that follows the array API
+            standard stays on its device.
+        y : array of shape (n,), or the name of a column of an Arrow data set or Parquet files
+        sample_weight : array of shape (n,), the name of a column, or None
             A weight of k counts a row k times; rows of weight 0 are left out.
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
@@ -191,7 +195,7 @@ class Machine(BaseEstimator):
         self._check_parameters()
         source = open_source(X, y, sample_weight, self._check_y)
         survey = source.survey(lambda names: self._levels(names))
-        validate_data(self, X, skip_check_array=True)
+        validate_data(self, source.example, skip_check_array=True)
         if survey.n < 2:
             raise ValueError(
                 "X must have at least 2 rows, got 1 sample: one says nothing about a spread; "

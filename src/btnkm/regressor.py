@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from . import checks
+from .anywhere import anywhere
 from .core import posterior
 from .core.arrays import here
 from .core.gamma import Gamma
@@ -267,6 +268,7 @@ class BTNRegressor(RegressorMixin, Machine):
         noise = [state.likelihood.noise_std**2 for state in self.posterior_]
         self.noise_std_ = float(self._y_scale * np.sqrt(np.mean(noise)))
 
+    @anywhere
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return the mean of y at each row and, if asked, its standard deviation, noise included.
 
@@ -300,10 +302,12 @@ class BTNRegressor(RegressorMixin, Machine):
         ]
         return PredictiveDistribution(parts, self._y_shift, self._y_scale)
 
+    @anywhere
     def predict_interval(self, X: Any, level: float = 0.95) -> Array:
         """Return the central interval that holds y with probability ``level``: (n, 2)."""
         return answered(X, self.predict_dist(X).interval(level))
 
+    @anywhere
     def predict_quantiles(self, X: Any, q: Any) -> Array:
         """Return quantiles of y: (n,) for one level, (n, k) for k levels."""
         return answered(X, self.predict_dist(X).quantile(q))

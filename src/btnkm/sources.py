@@ -7,6 +7,7 @@ Coordinates of batches go to files, which vanish with the process, however it en
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from os import PathLike
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,7 +19,7 @@ from .core.arrays import here, like
 from .execution.local import LocalRows
 from .execution.spill import Spilled
 from .survey import MOST_ROWS, Batch, Survey
-from .tables import split_columns
+from .tables import is_arrow, split_columns
 
 Array = np.ndarray
 BATCH_ROWS = 65_536
@@ -28,6 +29,8 @@ LevelsOf = Callable[[list[Any]], Collection[int]]  # columns that hold levels, b
 
 class Source(Protocol):
     """Rows that can be gone through as often as need be."""
+
+    example: Any  # a table with the columns of all
 
     def survey(self, levels_of: LevelsOf) -> Survey:
         """Return what is known of all rows."""
@@ -40,6 +43,7 @@ class Table:
     """A table in memory, or on whatever device an array of another library is."""
 
     def __init__(self, X: Any, y: Any, sample_weight: Any, check_y: CheckY) -> None:
+        self.example = X
         self.batch, self.names = read(X, y, sample_weight, check_y)
 
     def survey(self, levels_of: LevelsOf) -> Survey:
@@ -64,6 +68,8 @@ class Batches:
     def read(self) -> Iterator[tuple[Batch, list[Any]]]:
         """Yield the rows that count, batch by batch."""
         for X, y, *weight in self.batches():
+            if not hasattr(self, "example"):
+                self.example = X
             batch, names = read(X, y, weight[0] if weight else None, self.check_y, whole=False)
             if len(batch.y):
                 yield batch, names
@@ -103,7 +109,95 @@ class Batches:
 
 def open_source(X: Any, y: Any, sample_weight: Any, check_y: CheckY) -> Source:
     """Return where the rows of ``fit(X, y, sample_weight)`` come from."""
+    if is_stored(X):
+        return Batches(lambda: stored_rows(X, y, sample_weight), check_y)
+    if y is None and _is_iterable_of_batches(X):
+        if iter(X) is X:
+            raise TypeError(
+                "batches must be something that can be gone through again and again, got "
+                f"{type(X).__name__}, which can be read once; pass a list, or an object whose "
+                "__iter__ begins anew."
+            )
+        if sample_weight is not None:
+            raise ValueError(
+                "sample_weight must be in the batches, (X, y, weight), got it beside them; put it "
+                "there."
+            )
+        return Batches(lambda: X, check_y)
     return Table(X, y, sample_weight, check_y)
+
+
+def is_stored(X: Any) -> bool:
+    """Tell rows that are on disk: a path, an Arrow data set, or a mapped file."""
+    arrow = type(X).__module__.startswith("pyarrow") and hasattr(X, "to_batches")
+    return isinstance(X, np.memmap | str | PathLike) or (arrow and not is_arrow(X))
+
+
+def stored_batches(X: Any) -> Iterator[Any]:
+    """Yield a table for every so many rows on disk."""
+    if isinstance(X, np.memmap):
+        for start in range(0, len(X), BATCH_ROWS):
+            yield np.asarray(X[start : start + BATCH_ROWS])
+        return
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise ImportError(
+            "files must be read by pyarrow, which is not installed; pip install pyarrow."
+        ) from None
+    source = _data_set(X) if isinstance(X, str | PathLike) else X
+    for batch in source.to_batches(batch_size=BATCH_ROWS):
+        yield pa.Table.from_batches([batch])
+
+
+def stored_rows(X: Any, y: Any, sample_weight: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield batches of rows on disk with their targets and weights, by name or in arrays."""
+    done = 0
+    named = [name for name in (y, sample_weight) if isinstance(name, str)]
+    for table in stored_batches(X):
+        rows = slice(done, done + len(table))
+        done = rows.stop
+        beside: list[Any] = []
+        for what, given in (("y", y), ("sample_weight", sample_weight)):
+            if isinstance(given, str) and is_arrow(table):
+                if given not in table.column_names:
+                    raise ValueError(
+                        f"{what} must name a column, got {given!r}; the columns are "
+                        f"{table.column_names[:10]}."
+                    )
+                beside.append(_plain(table.column(given)))
+            else:
+                beside.append(None if given is None else given[rows])
+        if is_arrow(table):
+            table = table.select([name for name in table.column_names if name not in named])
+        yield table, *beside
+    for what, given in (("y", y), ("sample_weight", sample_weight)):
+        if given is not None and not isinstance(given, str) and len(given) != done:
+            raise ValueError(
+                f"{what} must have as many rows as X, {done:,}, got {len(given):,}; select the "
+                "same rows of both (Found input variables with inconsistent numbers of samples)."
+            )
+
+
+def _plain(column: Any) -> Array:
+    """Return targets or weights of an Arrow column, missing numbers as NaN."""
+    values = column.to_numpy(zero_copy_only=False)
+    return np.asarray(values)
+
+
+def _data_set(path: Any) -> Any:
+    import pyarrow.dataset as ds
+
+    return ds.dataset(path, format="parquet")
+
+
+def _is_iterable_of_batches(X: Any) -> bool:
+    if hasattr(X, "shape") or hasattr(X, "columns") or is_arrow(X) or not hasattr(X, "__iter__"):
+        return False
+    if not isinstance(X, list | tuple):
+        return True
+    first = X[0] if X else None
+    return isinstance(first, tuple) and len(first) in (2, 3) and hasattr(first[0], "shape")
 
 
 def read(

@@ -28,11 +28,16 @@ def split_columns(X: Any) -> tuple[list[Array], list[Any]]:
     objects. pandas and polars frames are known by their methods, so neither library is imported.
     """
     if hasattr(X, "get_columns") and hasattr(X, "schema"):  # polars
-        _check_frame(X)
+        _check_frame(X, list(X.columns))
         return [_from_polars(column) for column in X.get_columns()], list(X.columns)
     if hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas
-        _check_frame(X)
+        _check_frame(X, list(X.columns))
         return [_from_pandas(X.iloc[:, j]) for j in range(X.shape[1])], list(X.columns)
+    if is_arrow(X):
+        _check_frame(X, X.column_names)
+        return [_from_arrow(X.column(j), name) for j, name in enumerate(X.column_names)], list(
+            X.column_names
+        )
     if hasattr(X, "collect") and hasattr(X, "lazy"):
         raise TypeError("X must be a table in memory, got a lazy one; call its collect() first.")
     if is_elsewhere(X):
@@ -69,13 +74,12 @@ def _from_elsewhere(X: Any) -> list[Any]:
     return [xp.asarray(X[:, j], copy=True) for j in range(X.shape[1])]
 
 
-def _check_frame(frame: Any) -> None:
+def _check_frame(frame: Any, names: list[Any]) -> None:
     if 0 in frame.shape:
         raise ValueError(
             f"X must have at least one row and one column, got {frame.shape[0]} sample(s) and "
             f"{frame.shape[1]} feature(s); look at how the table was selected."
         )
-    names = list(frame.columns)
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ValueError(
@@ -91,6 +95,32 @@ def _nested_list(X: Any) -> Any:
     except ValueError:  # ragged: check_array's message is the better one
         return X
     return np.asarray(X, dtype=object) if array.dtype.kind in "US" else array
+
+
+def is_arrow(X: Any) -> bool:
+    """Tell a table or batch of pyarrow, which is not imported."""
+    return type(X).__module__.startswith("pyarrow") and hasattr(X, "column_names")
+
+
+def _from_arrow(column: Any, name: Any) -> Array:
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _from_levels(_objects(column.to_pylist()))
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        values = column.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)
+        return _dates(np.asarray(values, dtype="M8[us]"))
+    if pa.types.is_duration(kind):
+        values = column.cast(pa.duration("us")).to_numpy(zero_copy_only=False)
+        return _dates(np.asarray(values, dtype="m8[us]"))
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        floats = column.cast(pa.float64(), safe=False)
+        values = floats.fill_null(np.nan).to_numpy(zero_copy_only=False)
+        return _finite(np.asarray(values), name)
+    return _from_objects(_objects(column.to_pylist()), name)
 
 
 def _from_pandas(column: Any) -> Array:

@@ -25,6 +25,10 @@ class Spilled:
         self._lock = threading.Lock()
         self._length = 0
 
+    def __del__(self) -> None:
+        """Close the file, which is its end."""
+        self._file.close()
+
     def __len__(self) -> int:
         return self._length
 

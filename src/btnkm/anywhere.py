@@ -1,0 +1,35 @@
+"""Predictions for rows that are not in memory: batch by batch, in the order of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from .sources import is_stored, stored_batches
+from .tables import is_arrow
+
+
+def anywhere(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a method of (self, X, ...) take rows on disk, too; its answers are put together."""
+
+    @wraps(method)
+    def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+        if not is_stored(X):
+            return method(self, X, *args, **kwargs)
+        parts = [method(self, _inputs(self, t), *args, **kwargs) for t in stored_batches(X)]
+        if isinstance(parts[0], tuple):
+            return tuple(np.concatenate(answers) for answers in zip(*parts, strict=True))
+        return np.concatenate(parts)
+
+    return call
+
+
+def _inputs(model: Any, table: Any) -> Any:
+    """Return the columns that the model was fitted to, where a file has them and others, too."""
+    names = getattr(model, "feature_names_in_", None)
+    if names is None or not is_arrow(table) or not set(names) <= set(table.column_names):
+        return table
+    return table.select(list(names))
