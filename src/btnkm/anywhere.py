@@ -1,4 +1,4 @@
-"""Predictions for rows that are not in memory: batch by batch, in the order of the rows."""
+"""Predictions for rows that are not in memory: of files batch by batch, of Dask lazily."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from .clusters import is_dask, lazily
 from .sources import is_stored, stored_batches
 from .tables import is_arrow
 
 
 def anywhere(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a method of (self, X, ...) take rows on disk, too; its answers are put together."""
+    """Let a method of (self, X, ...) take rows on disk or of Dask, too."""
 
     @wraps(method)
     def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_dask(X):
+            return lazily(method, self, X, *args, **kwargs)
         if not is_stored(X):
             return method(self, X, *args, **kwargs)
         parts = [method(self, _inputs(self, t), *args, **kwargs) for t in stored_batches(X)]

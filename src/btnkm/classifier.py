@@ -167,8 +167,7 @@ feature_names_in_
                     "leave out its rows instead."
                 )
 
-    def _check_y(self, y: Any) -> Array:
-        return checks.check_labels(type(self).__name__, y)
+    _check_y = staticmethod(checks.check_labels)
 
     def _target(self, y: Array, weight: Array | None) -> Target:
         try:

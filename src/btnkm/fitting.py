@@ -6,7 +6,7 @@ import numbers
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,9 +58,9 @@ class Settings:
     few_rows: float = 4.0
     fewer_starts: bool = False  # whether there may be fewer, where memory is short
 
-    def limit(self, rows: local.LocalRows) -> float:
+    def limit(self, rows: Any) -> float:
         """Return the limit of memory for rows that are there, in GiB."""
-        return rows.usual_memory if self.memory_limit is None else self.memory_limit
+        return float(rows.usual_memory if self.memory_limit is None else self.memory_limit)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Problem:
     """Fitted bases of the modes, and rows with their coordinates in these."""
 
     bases: Sequence[Any]
-    rows: local.LocalRows
+    rows: Any  # LocalRows or DaskRows
     n_outputs: int | None = None  # how many values f has in each row, None for one
 
 
@@ -76,7 +76,7 @@ class Problem:
 class Work:
     """All that the starts need, ready to be run in any process."""
 
-    blocks: local.LocalBlocks
+    blocks: Any  # LocalBlocks or DaskBlocks
     modes: tuple[Mode, ...]
     grams: tuple[Array, ...]  # each mode's average of phi phi^T over the rows
     data: Data
@@ -115,14 +115,15 @@ class Work:
             spare = self.spare(rank)
             return schedule.grown(state, begin(np.add(rank, spare))), spare
 
-        return schedule.run(
-            self.blocks.executor(len(self.modes), self.network, threads),
-            begin(np.add(self.rank, self.spare(self.rank))),
-            self.data,
-            self.priors,
-            replace(self.schedule, spare=self.spare(self.rank)),
-            grow,
-        )
+        with closing(self.blocks.executor(len(self.modes), self.network, threads)) as executor:
+            yield from schedule.run(
+                executor,
+                begin(np.add(self.rank, self.spare(self.rank))),
+                self.data,
+                self.priors,
+                replace(self.schedule, spare=self.spare(self.rank)),
+                grow,
+            )
 
     def spare(self, rank: Any) -> int:
         """Return with how many components more than ``rank`` the warm phase begins."""
@@ -213,7 +214,7 @@ def fit(
     limit = settings.limit(rows)
     settings = replace(settings, memory_limit=limit)
     count = settings.n_init
-    threads = 1 if rows.on_device else n_threads(settings.n_jobs)
+    threads = 1 if rows.elsewhere else n_threads(settings.n_jobs)
     sizes = [size_of(basis) for basis in problem.bases]
     rank = settings.max_rank
     begun = settings.initial_rank or rank
@@ -222,14 +223,15 @@ def fit(
     per_row = 0 if settings.likelihood.fixed else 4 * (problem.n_outputs or 1)
     planned = sizes if problem.n_outputs is None else [*sizes, levels_size(problem.n_outputs)]
     small = n * settings.network.footprint(rank, len(planned)).block < WORTH_A_THREAD
-    small = small and not rows.spilled and not rows.on_device
+    small = small and not rows.spilled and not rows.elsewhere
     side_by_side = 1 if small else threads
     where = {
         "spilled": rows.spilled,
         "on_device": rows.on_device,
         "number_bytes": rows.number_bytes,
     }
-    count, rank, plan = plan_starts(settings, n, planned, count, side_by_side, per_row, **where)
+    here = rows.n_here
+    count, rank, plan = plan_starts(settings, here, planned, count, side_by_side, per_row, **where)
     if count < wanted:
         warnings.warn(
             f"memory_limit={limit:g} has room for {count} of {wanted} starts, and "
@@ -256,7 +258,8 @@ def fit(
         # found then where there is much to find (docs/experiments.md)
         how = replace(how, warm_smoothing=settings.likelihood.gentle, thaw_sweeps=12)
     blocks = rows.blocks(plan, problem.bases)
-    averages = local.weighted_averages(blocks.executor(len(modes)), len(modes), data.n)
+    with closing(blocks.executor(len(modes))) as executor:
+        averages = local.weighted_averages(executor, len(modes), data.n)
     averages = [
         (phi, mode.average_gram(psi)) for mode, (phi, psi) in zip(modes, averages, strict=True)
     ]

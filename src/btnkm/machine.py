@@ -21,6 +21,7 @@ from sklearn.utils.validation import (
 from . import checks, fitting
 from .arrangement import Arrangement, arrange, block_size
 from .choosing import interaction_order, judge, share_out
+from .clusters import is_dask, open_dask
 from .columns import fit_columns, level_columns
 from .core.arrays import host, is_elsewhere, like
 from .core.cp import CP
@@ -165,8 +166,9 @@ class Machine(BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "posterior_")
 
-    def _check_y(self, y: Any) -> Array:
-        """Return y as an array (n,), or say what is wrong with it."""
+    @staticmethod
+    def _check_y(name: str, y: Any) -> Array:
+        """Return y as an array (n,), or say what is wrong with it; ``name`` is the estimator's."""
         raise NotImplementedError
 
     def _target(self, y: Array, weight: Array | None) -> Target:
@@ -193,8 +195,9 @@ class Machine(BaseEstimator):
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # a fit that fails leaves no half of an older one
         self._check_parameters()
-        source = open_source(X, y, sample_weight, self._check_y)
-        survey = source.survey(lambda names: self._levels(names))
+        opened = open_dask if is_dask(X) else open_source
+        source = opened(X, y, sample_weight, partial(self._check_y, type(self).__name__))
+        survey = source.survey(partial(_level_places, self.basis, is_classifier(self)))
         validate_data(self, source.example, skip_check_array=True)
         if survey.n < 2:
             raise ValueError(
@@ -374,11 +377,6 @@ class Machine(BaseEstimator):
     def _check_parameters(self) -> None:
         """Raise one clear sentence for a parameter that cannot be."""
         checks.check_parameters(self)
-
-    def _levels(self, names: list[Any]) -> set[int]:
-        """Return the columns that hold levels, whatever their type; y is the last."""
-        found = level_columns(self.basis, names)
-        return found | {len(names)} if is_classifier(self) else found
 
     def _number(self, name: str, auto: int) -> int:
         """Return a parameter, or what it is if it is "auto"."""
@@ -589,6 +587,12 @@ def answered(X: Any, values: Array) -> Any:
     xp = array_namespace(X)
     floating = xp.isdtype(X.dtype, "real floating") and values.dtype.kind == "f"
     return xp.asarray(values, dtype=X.dtype if floating else None, device=device(X))
+
+
+def _level_places(basis: Any, labels: bool, names: list[Any]) -> set[int]:
+    """Return the columns that hold levels, whatever their type; y is the last."""
+    found = level_columns(basis, names)
+    return found | {len(names)} if labels else found
 
 
 def _is_constant(basis: Any, codes: Array) -> bool:

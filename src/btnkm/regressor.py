@@ -241,8 +241,7 @@ class BTNRegressor(RegressorMixin, Machine):
         self.likelihood = likelihood
         self.noise_prior = noise_prior
 
-    def _check_y(self, y: Any) -> Array:
-        return checks.check_target(type(self).__name__, y)
+    _check_y = staticmethod(checks.check_target)
 
     def _target(self, y: Array, weight: Array | None) -> Target:
         _, likelihood, shift, scale = self._likelihood().begin(y, weight)

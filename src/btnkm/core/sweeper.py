@@ -33,6 +33,9 @@ class Executor(Protocol):
     def each(self, command: Command) -> None:
         """Give a command to every row block; it may be carried out as late as the next sum."""
 
+    def close(self) -> None:
+        """Let go of the row blocks."""
+
 
 class Sweeper:
     """Walks the modes back and forth, so that each step extends the environments by one mode."""

@@ -56,7 +56,7 @@ class LocalExecutor:
         if self.threads is not None:
             return self._side_by_side(command)
         nothing: tuple[Array, ...] = ()
-        return tuple(host(part) for part in reduce(_add, map(command, self.chunks), nothing))
+        return tuple(host(part) for part in reduce(add, map(command, self.chunks), nothing))
 
     def _side_by_side(self, fn: Command) -> tuple[Array, ...]:
         """Return the sum; one task a thread, not one a block, and few blocks' sums at a time."""
@@ -78,7 +78,7 @@ class LocalExecutor:
                     done[i] = part
                     while added in done:  # in row order, for the same rounding
                         part = done.pop(added)
-                        total[:] = [_add(total[0] if total else (), part)]
+                        total[:] = [add(total[0] if total else (), part)]
                         added += 1
 
         list(self.threads.map(work, range(self.threads.count)))
@@ -89,8 +89,11 @@ class LocalExecutor:
         for chunk in self.chunks:
             command(chunk)
 
+    def close(self) -> None:
+        """Do nothing: blocks go with the executor."""
 
-def _add(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
+
+def add(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
     """Return the sums of the parts, in double precision; the first ones add to nothing."""
     b = tuple(wide(part) for part in b)
     return tuple(x + y for x, y in zip(a, b, strict=True)) if a else b
@@ -221,6 +224,16 @@ class LocalRows:
     def on_device(self) -> bool:
         """Whether rows are arrays of another library than NumPy."""
         return not is_numpy_array(self.y)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether this process's threads have no part in the work on the rows."""
+        return self.on_device
+
+    @property
+    def n_here(self) -> int:
+        """The rows that one process has."""
+        return self.n
 
     @property
     def usual_memory(self) -> float:

@@ -1,0 +1,276 @@
+"""Rows on the workers of a Dask cluster; only commands and sums travel.
+
+Every partition has its rows, as coordinates, on some worker, and there its blocks with all that
+they remember (a *shard*). A sum sends each shard the commands since the last one and brings its
+part of the sum back: one round trip. A shard whose worker is gone is made anew on another one from
+the same partition, which Dask computes again, and brought to where the others are (``recall``).
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from ..core.cavi import Data
+from ..core.network import Network
+from ..core.sweeper import Command
+from .local import USUAL_MEMORY, LocalExecutor, LocalRows, Plan, Threads, add
+
+LOOK_SECONDS = 1.0  # between looks at which workers are there
+MOST_TRIES = 20  # for one sum: a cluster that loses workers faster than that is no cluster
+
+
+class Spec(NamedTuple):
+    """What a shard is made of besides its rows."""
+
+    inputs: list[int]
+    constants: int
+    plan: Plan
+    bases: Sequence[Any]
+    n_modes: int
+    network: Network | None
+
+
+@dataclass
+class Shard:
+    """The blocks of a partition on a worker, and how many sums they have taken part in."""
+
+    executor: LocalExecutor
+    sums: int
+
+
+_shards: dict[str, Shard] = {}  # of this worker
+_lock = threading.Lock()
+_blas: ThreadpoolController | None = None
+
+
+def limited_blas() -> Any:
+    """Keep BLAS on one thread: a worker has a thread for each shard at work."""
+    global _blas
+    if _blas is None:
+        _blas = ThreadpoolController()
+    return _blas.limit(limits=1, user_api="blas")
+
+
+def work(
+    key: str,
+    sums: int,
+    commands: list[Command],
+    anew: bool,
+    rows: LocalRows,
+    spec: Spec,
+) -> tuple[Any, ...] | None:
+    """Give a shard of this worker commands, and return the sums of the last; None if it is lost.
+
+    ``anew`` makes it, whether it is there or not.
+    """
+    with _lock:
+        shard = _shards.get(key)
+        if anew:
+            blocks = rows.arranged(spec.inputs, spec.constants).blocks(spec.plan, spec.bases)
+            shard = _shards[key] = Shard(blocks.executor(spec.n_modes, spec.network), sums)
+    if shard is None or shard.sums != sums:
+        return None
+    with limited_blas():
+        for command in commands[:-1]:
+            shard.executor.each(command)
+        found = shard.executor.sum(commands[-1])
+    shard.sums += 1
+    return found
+
+
+def forget(prefix: str) -> None:
+    """Drop the shards of an executor from this worker."""
+    with _lock:
+        for key in [key for key in _shards if key.startswith(prefix)]:
+            del _shards[key]
+
+
+class DaskExecutor:
+    """Gives commands to shards and adds up their sums, in the order of the rows."""
+
+    recall: Callable[[], list[Command]]
+
+    def __init__(self, client: Any, parts: Sequence[Any], spec: Any) -> None:
+        self.client = client
+        self.parts = parts  # futures of LocalRows
+        self.spec = spec  # a future
+        self.name = uuid.uuid4().hex
+        self.pending: list[Command] = []
+        self.sums = 0
+        self.homes: list[str | None] = [None] * len(parts)
+        self.to_make = set(range(len(parts)))
+
+    def each(self, command: Command) -> None:
+        """Keep a command until the next sum."""
+        self.pending.append(command)
+
+    def sum(self, command: Command) -> tuple[Any, ...]:
+        """Return the elementwise sum over the shards of the tuples that a command returns."""
+        found: dict[int, tuple[Any, ...]] = {}
+        for _ in range(MOST_TRIES):
+            missing = [i for i in range(len(self.parts)) if i not in found]
+            if not missing:
+                break
+            self._find_homes(missing)
+            found |= self._gather({i: self._send(i, command) for i in missing})
+        else:
+            raise RuntimeError(
+                f"the cluster must keep its workers for one sum, but lost some {MOST_TRIES} times; "
+                "look at the workers' logs."
+            )
+        self.pending, self.sums = [], self.sums + 1
+        nothing: tuple[Any, ...] = ()
+        total = reduce(add, (found[i] for i in range(len(self.parts))), nothing)
+        return tuple(np.asarray(part) for part in total)
+
+    def close(self) -> None:
+        """Let the workers forget the shards."""
+        with suppress(Exception):  # a cluster that is gone has nothing to forget
+            self.client.run(forget, self.name)
+
+    def _find_homes(self, missing: list[int]) -> None:
+        """Choose a worker for every shard that has none, or none that is there still."""
+        if not (workers := workers_of(self.client)):
+            self.client.wait_for_workers(1)
+            workers = workers_of(self.client)
+        homeless = [i for i in missing if self.homes[i] not in workers]
+        if not homeless:
+            return
+        holders = self.client.who_has([self.parts[i] for i in homeless])
+        for i in homeless:
+            self.homes[i] = None
+            self.to_make.add(i)
+            near = [w for w in holders.get(self.parts[i].key, ()) if w in workers] or workers
+            self.homes[i] = min(near, key=lambda w: sum(home == w for home in self.homes))
+
+    def _send(self, i: int, command: Command) -> Any:
+        commands, anew = [*self.pending, command], i in self.to_make
+        if anew and self.sums:
+            commands = [*self.recall(), command]
+        return self.client.submit(
+            work,
+            f"{self.name}-{i}",
+            self.sums,
+            commands,
+            anew,
+            self.parts[i],
+            self.spec,
+            workers=[self.homes[i]],
+            pure=False,
+        )
+
+    def _gather(self, futures: dict[int, Any]) -> dict[int, tuple[Any, ...]]:
+        """Return what the shards answered; of those lost it is noted that they must be made."""
+        import distributed
+
+        waiting = dict(futures)
+        while any(not future.done() for future in waiting.values()):
+            with suppress(TimeoutError):
+                distributed.wait(list(waiting.values()), timeout=LOOK_SECONDS)  # type: ignore[no-untyped-call]
+                break
+            workers = workers_of(self.client)
+            for i in [i for i in waiting if self.homes[i] not in workers]:
+                waiting.pop(i).cancel()
+        finished = [i for i, future in waiting.items() if future.status == "finished"]
+        for future in waiting.values():
+            if future.status == "error" and not _is_loss(future.exception()):
+                raise future.exception()
+        answers = self.client.gather([waiting[i] for i in finished])
+        found = {i: a for i, a in zip(finished, answers, strict=True) if a is not None}
+        self.to_make |= set(futures)
+        self.to_make -= set(found)
+        return found
+
+
+def workers_of(client: Any) -> list[str]:
+    """Return the addresses of the workers that are there."""
+    return list(client.scheduler_info(n_workers=-1)["workers"])
+
+
+def _is_loss(error: BaseException) -> bool:
+    """Tell whether a task failed because workers went away."""
+    return type(error).__name__ in ("KilledWorker", "FutureCancelledError", "CancelledError")
+
+
+@dataclass(frozen=True)
+class DaskRows:
+    """Rows on the workers: what ``LocalRows`` is in this process.
+
+    Attributes
+    ----------
+    client : distributed.Client
+    parts : list of Future
+        ``LocalRows`` of each partition, coordinates in every column.
+    sizes : list of int
+        The rows of each.
+    sums : Data
+        What the engine knows of the targets.
+    """
+
+    client: Any
+    parts: Sequence[Any]
+    sizes: Sequence[int]
+    sums: Data
+    inputs: Sequence[int] = ()
+    constants: int = 0
+    spilled: ClassVar[bool] = False
+    on_device: ClassVar[bool] = False
+    elsewhere: ClassVar[bool] = True
+    number_bytes: ClassVar[int] = 8
+    usual_memory: ClassVar[float] = USUAL_MEMORY
+
+    @property
+    def n(self) -> int:
+        """The number of rows."""
+        return sum(self.sizes)
+
+    @property
+    def n_here(self) -> int:
+        """The most rows that one process is likely to have."""
+        shards = -(-len(self.parts) // max(len(workers_of(self.client)), 1))
+        return sum(sorted(self.sizes)[-shards:])
+
+    def data(self) -> Data:
+        """Return what the engine knows of the targets."""
+        return self.sums
+
+    def arranged(self, inputs: Sequence[int], constants: int) -> DaskRows:
+        """Return the rows with some columns as modes, behind so many that never vary."""
+        return replace(self, inputs=list(inputs), constants=constants)
+
+    def blocks(self, plan: Plan, bases: Sequence[Any]) -> DaskBlocks:
+        """Return what makes executors."""
+        return DaskBlocks(self, plan, bases)
+
+
+@dataclass(frozen=True)
+class DaskBlocks:
+    """Blocks of rows on the workers: what ``LocalBlocks`` are in this process."""
+
+    rows: DaskRows
+    plan: Plan
+    bases: Sequence[Any]
+
+    def executor(
+        self, n_modes: int, network: Network | None = None, threads: Threads | None = None
+    ) -> DaskExecutor:
+        """Return an executor with shards of its own."""
+        rows = self.rows
+        spec = Spec(list(rows.inputs), rows.constants, self.plan, self.bases, n_modes, network)
+        # a task, not scattered data: what is lost with a worker can be made again
+        future = rows.client.submit(itself, spec, pure=False)
+        return DaskExecutor(rows.client, rows.parts, future)
+
+
+def itself(value: Any) -> Any:
+    """Return the value: it is then where tasks are."""
+    return value
