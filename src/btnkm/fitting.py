@@ -89,6 +89,7 @@ class Work:
     network: Network
     seeds: list[np.random.SeedSequence]
     output: int | None
+    begun: Sequence[State] = ()  # posteriors to go on from, instead of random factors
 
     def run(self, k: int, threads: local.Threads | None = None) -> Iterator[Progress]:
         """Return the sweeps of start k; ``threads`` share its blocks of rows."""
@@ -116,6 +117,10 @@ class Work:
             return schedule.grown(state, begin(np.add(rank, spare))), spare
 
         with closing(self.blocks.executor(len(self.modes), self.network, threads)) as executor:
+            if self.begun:
+                how = replace(self.schedule, warm_sweeps=0, thaw_sweeps=0, spare=0)
+                yield from schedule.run(executor, self.begun[k], self.data, self.priors, how)
+                return
             yield from schedule.run(
                 executor,
                 begin(np.add(self.rank, self.spare(self.rank))),
@@ -208,8 +213,12 @@ def fit(
     observe: Callable[[int, Progress], bool | None],
     *,
     may_find_nothing: bool = False,
+    go_on_from: Sequence[State] = (),
 ) -> Result:
-    """Run every start and return what they found; if that is nothing, say so, unless it may be."""
+    """Run every start and return what they found; if that is nothing, say so, unless it may be.
+
+    Starts ``go_on_from`` posteriors, if there are any, one each.
+    """
     rows, n = problem.rows, problem.rows.n
     limit = settings.limit(rows)
     settings = replace(settings, memory_limit=limit)
@@ -286,6 +295,7 @@ def fit(
         network=settings.network,
         seeds=np.random.SeedSequence(seed).spawn(count),
         output=output,
+        begun=go_on_from,
     )
     # a helper has an interpreter, rows and features of its own, and gets them as a parcel
     room = limit * local.GIB - plan.n_bytes

@@ -43,6 +43,7 @@ _ANCHORED_RANK, _ANCHORED_RANK_OF_MANY = 10, 8
 _TRAIN_RANK = 6  # "auto" of every bond
 _MANY_ROWS = 10_000
 _MOST_STARTS = 8
+_SWEEPS_OF_ALL = 20  # "auto", where a sample was fitted before
 _MANY_LEVELS = 10  # of a column, from which components are anchored
 _TIMES_ON_DEVICE = 16  # as many rows are looked at at a time
 _LOOK_AT = 1000  # training rows, to see whether anything was found
@@ -329,15 +330,11 @@ class Machine(BaseEstimator):
             own = self._settings(target, task.counted, one)
             kept = sum(s.state.n_bytes for _, result in found for s in result.starts)
             limit = own.limit(task.rows)
+            own = replace(own, n_init=count, memory_limit=limit - kept / GIB)
+            # components start as they do without a train beside them
+            seeds = [*task.seeds, k] if one.full else task.seeds
             try:
-                result = fitting.fit(
-                    one.problem(task.rows, target.n_outputs),
-                    replace(own, n_init=count, memory_limit=limit - kept / GIB),
-                    # components start as they do without a train beside them
-                    [*task.seeds, k] if one.full else task.seeds,
-                    self._observer(history, target, one, before),
-                    may_find_nothing=bool(found),
-                )
+                result = self._fit_some_then_all(task, one, own, seeds, history, before)
             except KeyboardInterrupt:
                 if not found:
                     raise
@@ -357,6 +354,38 @@ class Machine(BaseEstimator):
             if result.interrupted or not result.ended:
                 break
         return found
+
+    def _fit_some_then_all(
+        self,
+        task: Task,
+        one: Arrangement,
+        settings: fitting.Settings,
+        seeds: list[int],
+        history: list[dict[str, Any]],
+        before: int,
+    ) -> fitting.Result:
+        """Fit an arrangement to the sample of a large table, and go on from there with all rows."""
+
+        def fit(rows: Any, settings: fitting.Settings, **how: Any) -> fitting.Result:
+            after = {entry["start"]: entry["sweep"] for entry in history}
+            observe = self._observer(history, task.target, one, before, after, rows.n)
+            problem = one.problem(rows, task.target.n_outputs)
+            return fitting.fit(problem, settings, seeds, observe, **how)
+
+        may_find_nothing = before > 0
+        if task.sample.n == task.rows.n:
+            return fit(task.rows, settings, may_find_nothing=may_find_nothing)
+        some = fit(task.rows.beside(task.sample), settings, may_find_nothing=may_find_nothing)
+        if some.interrupted or not some.ended:
+            return some
+        sweeps = self._number("max_iter", _SWEEPS_OF_ALL)
+        settings = replace(
+            settings,
+            n_init=len(some.starts),
+            fewer_starts=False,
+            schedule=replace(settings.schedule, max_iter=sweeps),
+        )
+        return fit(task.rows, settings, go_on_from=[start.state for start in some.starts])
 
     def _warn_of_nothing(self, columns: list[Array]) -> None:
         """Say so if f, its level aside, varies less between these rows than it is uncertain."""
@@ -441,18 +470,27 @@ class Machine(BaseEstimator):
         )
 
     def _observer(
-        self, history: list[dict[str, Any]], target: Target, arrangement: Arrangement, before: int
+        self,
+        history: list[dict[str, Any]],
+        target: Target,
+        arrangement: Arrangement,
+        before: int,
+        after: dict[int, int],
+        n_rows: int,
     ) -> Callable[[int, Any], bool | None]:
         """Return what to do after each sweep: keep the history, print, ask the callback.
 
-        Starts are counted from those that came ``before``.
+        Starts are counted from those that came ``before``, and the sweeps of each from those
+        ``after`` which it goes on.
         """
 
         def observe(start: int, progress: Any) -> bool | None:
             start += before
+            done = after.get(start, 0)
             entry = {
                 "start": start,
-                "sweep": progress.sweep,
+                "sweep": done + progress.sweep,
+                "rows": n_rows,
                 "phase": progress.phase,
                 "bound": progress.bound,
                 "terms": progress.terms,
@@ -464,14 +502,16 @@ class Machine(BaseEstimator):
                 "stage": progress.stage,
             }
             if progress.sweep == 1:  # a start that is run anew: its helper had failed
-                history[:] = [old for old in history if old["start"] != start]
+                history[:] = [
+                    old for old in history if old["start"] != start or old["sweep"] <= done
+                ]
             history.append(entry)
-            if self.verbose and (self.verbose > 1 or progress.sweep % 10 == 0):
+            if self.verbose and (self.verbose > 1 or entry["sweep"] % 10 == 0):
                 noise = entry["noise_std"]
                 noise = "" if np.isnan(noise) else f"noise {noise:9.3g}  "
                 bound = f"{progress.bound:.3f}" if progress.phase == "exact" else "-"
                 print(
-                    f"start {start:2d}  sweep {progress.sweep:4d}  {progress.phase:5s}  "
+                    f"start {start:2d}  sweep {entry['sweep']:4d}  {progress.phase:5s}  "
                     f"bound {bound:>14s}  rank {entry['rank']!s:>3s}  "
                     f"{noise}{progress.seconds:7.1f} s"
                 )

@@ -39,7 +39,7 @@ from .gamma import Gamma
 from .likelihoods import Curved, Likelihood
 from .network import Network
 from .state import Mode, Priors, State
-from .sweeper import Dropper, Executor, Sweeper
+from .sweeper import Dropper, Executor, Memory, Sweeper
 from .trimming import trim
 
 CYCLE = 4  # sweeps: two of plain ascent, a leap, two that must pay for it
@@ -131,11 +131,44 @@ class Progress:
     trial: bool = False
     converged: bool = False
     stage: int = 0  # counts how often the rank has grown
+    pause: Pause | None = None  # from which the start can go on; none while it trims or settles
 
     @property
     def is_posterior(self) -> bool:
         """Whether the state is a posterior: not before the exact phase."""
         return self.phase in ("exact", "settle")
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Where a start stands between two sweeps: all that it needs to go on, in any process.
+
+    Attributes
+    ----------
+    schedule : Schedule
+        Of this stage, which began after sweep ``after`` with the rank ``begun``.
+    sweep : int
+        Sweeps of this stage that are done, and ``step`` the last of them.
+    memory : Memory
+        Of the sweeper.
+    stretch, ground, since, cycle_bound
+        Of the leaps: see ``_ascend``.
+    random : dict
+        The state of the generator that growth draws from.
+    """
+
+    schedule: Schedule
+    after: int
+    stage: int
+    begun: Any
+    sweep: int
+    step: Progress
+    memory: Memory
+    stretch: float
+    ground: Progress | None
+    since: State | None
+    cycle_bound: float
+    random: Any = None
 
 
 def initial_state(
@@ -185,8 +218,11 @@ def run(
     priors: Priors,
     schedule: Schedule,
     grow: Callable[[State, Any], tuple[State, int] | None] | None = None,
+    pause: Pause | None = None,
 ) -> Iterator[Progress]:
     """Fit one start, yielding after each sweep; the last state yielded is the result.
+
+    With a ``pause`` it goes on from there instead of beginning at ``state``.
 
     Where nearly all components are of use to the end, ``grow``, given the last state and the rank
     it began with, may return a state of more, and how many of those are to spare, from
@@ -194,24 +230,51 @@ def run(
     """
     begin, after, stage = time.perf_counter(), 0, 0
     larger: tuple[State, int] | None = state, schedule.spare
+    if pause is not None:
+        begin, after, stage = begin - pause.step.seconds, pause.after, pause.stage
+        larger = pause.memory.state, pause.schedule.spare
     while larger is not None:
         state, schedule = larger[0], replace(schedule, spare=larger[1])
         larger = None
-        for step in _ascend(executor, state, data, priors, schedule):
+        begun = np.subtract(state.network.rank(state), schedule.spare)
+        if pause is not None:
+            begun = pause.begun
+        for step in _ascend(executor, state, data, priors, schedule, begun, pause):
             seconds = time.perf_counter() - begin
             step = replace(step, sweep=after + step.sweep, seconds=seconds, stage=stage)
+            if step.pause is not None:
+                here = replace(step.pause, after=after, stage=stage, step=replace(step, pause=None))
+                step = replace(step, pause=here)
             yield step
-        begun = np.subtract(state.network.rank(state), schedule.spare)
+        pause = None
         if grow is not None and np.sum(step.rank) >= FULL * np.sum(begun):
             assert step.state is not None
             larger, after, stage = grow(step.state, begun), step.sweep, stage + 1
 
 
 def _ascend(
-    executor: Executor, state: State, data: Data, priors: Priors, schedule: Schedule
+    executor: Executor,
+    state: State,
+    data: Data,
+    priors: Priors,
+    schedule: Schedule,
+    rank_begun: Any,
+    pause: Pause | None,
 ) -> Iterator[Progress]:
-    sweeper = Sweeper(executor, state, data, priors)
+    memory = None if pause is None else pause.memory
+    sweeper = Sweeper(executor, state, data, priors, memory)
     begin = time.perf_counter()
+    done = pause.sweep if pause is not None else 0
+    stretch = FIRST_STRETCH
+    ground: Progress | None = None  # where a leap that has not paid yet started from
+    since: State | None = None  # where the change that a leap stretches began
+    cycle_bound = -np.inf
+    step: Progress | None = None
+    if pause is not None:
+        stretch, ground, since = pause.stretch, pause.ground, pause.since
+        # it counts the sweeps of all stages
+        step = replace(pause.step, sweep=pause.step.sweep - pause.after)
+        cycle_bound = pause.cycle_bound
 
     def progress(sweep: int, phase: str) -> Progress:
         state = sweeper.state
@@ -228,33 +291,48 @@ def _ascend(
             state=replace(state, information=sweeper.information()),
         )
 
-    warm = schedule.warm_sweeps
-    most = state.factors[0].mean.shape[1] - schedule.spare
-    for sweep in range(warm):
+    def paused(step: Progress) -> Progress:
+        memory = sweeper.memory()
+        places = stretch, ground, since, cycle_bound
+        here = Pause(schedule, 0, 0, rank_begun, step.sweep, step, memory, *places)
+        return replace(step, pause=here)
+
+    warm, begun = schedule.warm_sweeps, schedule.warm_sweeps + schedule.thaw_sweeps
+    for sweep in range(done, warm):
         # the exact phase starts from every mode's covariance; a sweep leaves out its first mode
         mean_only = sweep < warm - 2
         drop: list[Dropper] = []
         if mean_only and schedule.spare and sweep >= warm // 2:
             share = 0.5 if sweep < warm - 3 else 1.0
-            drop.append(partial(reduction.drop_spare, most=most, share=share))
+            drop.append(partial(reduction.drop_spare, most=int(rank_begun), share=share))
         sweeper.sweep(mean_only=mean_only, drop=drop)
-        yield progress(sweep + 1, "warm")
-    begun = warm + schedule.thaw_sweeps
-    for sweep, share in enumerate(np.geomspace(0.01, 0.95, schedule.thaw_sweeps), warm):
-        sweeper.switch(spread=float(share))
+        yield paused(progress(sweep + 1, "warm"))
+    shares = np.geomspace(0.01, 0.95, schedule.thaw_sweeps)
+    for sweep in range(max(done, warm), begun):
+        sweeper.switch(spread=float(shares[sweep - warm]))
         sweeper.sweep()
-        yield progress(sweep + 1, "thaw")
-    sweeper.switch(spread=1.0)
+        yield paused(progress(sweep + 1, "thaw"))
+    if done <= begun:
+        sweeper.switch(spread=1.0)
     droppers = _droppers(priors, schedule)
-    stretch = FIRST_STRETCH
-    ground: Progress | None = None  # where a leap that has not paid yet started from
-    since: State | None = None  # where the change that a leap stretches began
-    previous: Progress | None = None
-    cycle_bound = -np.inf
-    for sweep in range(schedule.max_iter):
+    for sweep in range(max(done - begun, 0), schedule.max_iter):
         place = sweep % CYCLE
         leaping = sweep >= schedule.plain_sweeps and len(state.modes) > 1
         may_drop = sweep >= schedule.first_reduction and (place == 1 or not leaping)
+        previous = step if sweep else None
+        if previous is not None:
+            if previous.converged:
+                break
+            free = not state.anchored or state.network.turns
+            leap = place == 0 and since is not None
+            # a leap goes on in the direction of the last sweeps, which must not be turned before
+            if place % 2 == 0 and free and not (leap and state.network.turns):
+                sweeper.rebalance()
+            if leap and sweep + 1 < schedule.max_iter:
+                assert since is not None
+                ground = progress(previous.sweep, "exact")
+                sweeper.leap(since, stretch)
+                since = None
         if place == 2:
             since = sweeper.state if leaping else None
         sweeper.sweep(drop=droppers if may_drop else ())
@@ -277,20 +355,8 @@ def _ascend(
             calm = schedule.tol > 0 and gain < CYCLE * schedule.tol * data.n
             step = replace(step, converged=calm)
             cycle_bound = step.bound
-        yield step
-        if step.converged:
-            break
-        previous = replace(step, state=None)
-        free = not state.anchored or state.network.turns
-        # a leap goes on in the direction of the last sweeps, which must not be turned before
-        about_to_leap = place == CYCLE - 1 and since is not None and state.network.turns
-        if place % 2 and sweep + 1 < schedule.max_iter and free and not about_to_leap:
-            sweeper.rebalance()
-        if place == CYCLE - 1 and since is not None and sweep + 2 < schedule.max_iter:
-            ground = progress(step.sweep, "exact")
-            sweeper.leap(since, stretch)
-            since = None
-    if not schedule.max_iter:
+        yield paused(step)
+    if step is None:  # no exact sweep was wanted
         return
     if step.trial:
         assert step.state is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -37,10 +37,28 @@ class Executor(Protocol):
         """Let go of the row blocks."""
 
 
+class Memory(NamedTuple):
+    """What a sweeper must remember to go on elsewhere."""
+
+    state: State
+    last: int | None
+    jitter: float
+    spread: float
+    view: chunks.View
+    asked: list[Command]
+
+
 class Sweeper:
     """Walks the modes back and forth, so that each step extends the environments by one mode."""
 
-    def __init__(self, executor: Executor, state: State, data: Data, priors: Priors) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        state: State,
+        data: Data,
+        priors: Priors,
+        memory: Memory | None = None,
+    ) -> None:
         self.executor = executor
         self.state = state
         self.data = data
@@ -49,7 +67,17 @@ class Sweeper:
         self.last: int | None = None  # the mode solved last
         self._asked: list[Command] = []
         executor.recall = self.recall
-        self.switch(spread=0.0)
+        if memory is None:
+            self.switch(spread=0.0)
+            return
+        self.state, self.last, self.jitter, self.spread, self.view, self._asked = memory
+        for command in self.recall():
+            executor.each(command)
+
+    def memory(self) -> Memory:
+        """Return what another sweeper needs to go on from here."""
+        view = replace(self.view, terms=list(self.view.terms))
+        return Memory(self.state, self.last, self.jitter, self.spread, view, self._asked)
 
     def switch(self, *, spread: float) -> None:
         """Take this share of the covariances into the moments: none at 0, all at 1."""

@@ -247,6 +247,10 @@ class DaskRows:
         """Return the rows with some columns as modes, behind so many that never vary."""
         return replace(self, inputs=list(inputs), constants=constants)
 
+    def beside(self, rows: LocalRows) -> LocalRows:
+        """Return rows of this process as they are: so few are worth no round trips."""
+        return rows
+
     def blocks(self, plan: Plan, bases: Sequence[Any]) -> DaskBlocks:
         """Return what makes executors."""
         return DaskBlocks(self, plan, bases)

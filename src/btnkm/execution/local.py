@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 
-from ..core.arrays import host, wide
+from ..core.arrays import host, like, wide
 from ..core.cavi import Data
 from ..core.chunks import Chunk, averages
 from ..core.environments import Environments
@@ -278,6 +278,13 @@ class LocalRows:
             still = array_namespace(self.y).zeros_like(self.y)
         codes = [still] * constants + [self.codes[j] for j in inputs]
         return LocalRows(codes, self.y, self.weight)
+
+    def beside(self, rows: LocalRows) -> LocalRows:
+        """Return rows of this process where these are."""
+        if not self.on_device:
+            return rows
+        weight = None if rows.weight is None else like(rows.weight, self.y)
+        return LocalRows([like(code, self.y) for code in rows.codes], like(rows.y, self.y), weight)
 
     def blocks(self, plan: Plan, bases: Sequence[Any]) -> LocalBlocks:
         """Cut the rows into blocks, evaluating the features now if the plan keeps them."""
