@@ -14,7 +14,7 @@ NOISE = 1.0
 #: Most training rows of a method, and why it has no more.
 MOST_ROWS = {
     "gp": (4_000, "it holds several matrices of n x n, and its time grows with the cube of n"),
-    "ngboost": (100_000, "500 pairs of exact trees on a million rows take hours"),
+    "ngboost": (10_000, "500 pairs of exact trees take a minute there, and more in proportion"),
 }
 #: Why a method does not classify.
 NO_CLASSES = {

@@ -9,8 +9,8 @@ import numpy as np
 from btnkm.runs.metrics import ClassPredictive, GaussianPredictive
 
 
-def _als(X, y, n_basis, rank, dtype, seed=0):
-    """Return a tnkm model, a function that fits it by so many epochs, and its features' inputs."""
+def _als(X, y, n_basis, rank, dtype, gamma=1.0, seed=0):
+    """Return a tnkm model, and a function that fits it by so many epochs."""
     import jax
 
     if dtype == "float64":
@@ -26,7 +26,7 @@ def _als(X, y, n_basis, rank, dtype, seed=0):
     X, y = jnp.asarray(X, dtype=dtype), jnp.asarray(y, dtype=dtype)
 
     def run(n_epoch):
-        train_als(model, X, y, n_epoch=n_epoch, gamma_w=1e-3 / len(y), beta_e=1.0)
+        train_als(model, X, y, n_epoch=n_epoch, gamma_w=gamma, beta_e=1.0)
         jax.block_until_ready(model.params)  # what it returns before is a promise
 
     return model, run
@@ -62,17 +62,20 @@ class TNKM:
     Parameters
     ----------
     n_basis, rank, n_epoch : int
-        Sines per input, components, and epochs; of tnkm none has a default.
+        Sines per input, components, and epochs: tnkm has no default of these.
+    gamma : float
+        Weight of the squared weights beside that of the squared errors. 1 predicts better at 1,000
+        and at 10,000 rows than 0.1, 0.01, 0.001 or 0.0001 do; by default there is none.
     random_state : int
     """
 
-    def __init__(self, n_basis=16, rank=8, n_epoch=10, random_state=0):
+    def __init__(self, n_basis=10, rank=8, n_epoch=10, gamma=1.0, random_state=0):
         import jax.numpy as jnp
         import tnkm  # noqa: F401
 
         self.to_jax = jnp.asarray
         self.n_basis, self.rank, self.n_epoch = n_basis, rank, n_epoch
-        self.random_state = random_state
+        self.gamma, self.random_state = gamma, random_state
 
     def fit(self, X, y):
         """Fit on four fifths for the noise level, then on all rows."""
@@ -90,7 +93,7 @@ class TNKM:
 
     def _fit(self, X, y):
         y = (y - self.shift) / self.scale
-        how = self.n_basis, self.rank, "float32", self.random_state
+        how = self.n_basis, self.rank, "float32", self.gamma, self.random_state
         self.model, run = _als(self._inputs(X), y, *how)
         run(self.n_epoch)
 
@@ -118,7 +121,7 @@ class _SVGP:
 
     rank = None
 
-    def __init__(self, n_inducing=256, batch=1024, steps=3000, rate=0.01, random_state=0):
+    def __init__(self, n_inducing=128, batch=1024, steps=2000, rate=0.01, random_state=0):
         import gpytorch
         import torch
 
@@ -254,14 +257,20 @@ class NGB:
 
 
 class NGBClassifier:
-    """Natural gradient boosting of two classes, on one indicator per level of a category."""
+    """Natural gradient boosting of two classes, on numbers for the levels of a category."""
 
     rank = None
 
     def __init__(self, **config):
         from ngboost import NGBClassifier as Model
+        from sklearn.compose import make_column_selector, make_column_transformer
+        from sklearn.preprocessing import OrdinalEncoder
 
-        self.columns = _table_columns()
+        # an indicator per level would make its exact trees eight times as slow
+        codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
+        self.columns = make_column_transformer(
+            (codes, make_column_selector(dtype_include="category")), remainder="passthrough"
+        )
         self.model = Model(verbose=False, **config)
 
     def fit(self, X, y):

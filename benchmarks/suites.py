@@ -110,7 +110,7 @@ SUITES = {
         "time and memory of a sweep against rows, inputs, functions and rank, and their limit",
         shapes(),
         ("kept", "default"),
-        1,
+        3,
         measure_sweep,
         {
             "kept": {"memory_limit": 16.0, "n_jobs": 2, "warm_sweeps": 2, "max_iter": 9},
