@@ -13,6 +13,11 @@ TEST_ROWS = 10_000
 NOISE = 1.0
 #: Most training rows of a method, and why it has no more.
 MOST_ROWS = {
+    "btn": (
+        100_000,
+        "for a million memory_limit=1.4 has no room to keep products of modes, and two starts of "
+        "up to 100 sweeps take hours",
+    ),
     "gp": (4_000, "it holds several matrices of n x n, and its time grows with the cube of n"),
     "ngboost": (10_000, "500 pairs of exact trees take a minute there, and more in proportion"),
 }
@@ -78,7 +83,7 @@ def measure_compare(cell):
         return {"skipped": reason}
     task, n = task_of(cell.dataset), rows_of(cell.dataset)
     known = task.methods | (SCALE_METHODS if task is REGRESSION else SCALE_CLASSIFIERS)
-    method = known[cell.method.removesuffix("-8gib")][0](**cell.config)
+    method = known[cell.method.removesuffix("-short")][0](**cell.config)
     parts = load_split(cell.dataset, cell.split) if n is None else friedman(n, cell.split)
     found = fit_and_score(task, method, *parts)
     library = LIBRARIES.get(cell.method)

@@ -15,7 +15,7 @@ from benchmarks.scale_sweep import LARGE
 SWEEP, LIMIT, DEFAULT = "#1f5fa8", "#8a8a8a", "#c8641e"
 COLOURS = {
     "btn": "#1f5fa8",
-    "btn-8gib": "#6fa3dc",
+    "btn-short": "#6fa3dc",
     "tnkm": "#7a3fa0",
     "svgp": "#2f8f4e",
     "gp": "#111111",

@@ -131,14 +131,14 @@ SUITES = {
     "scale-compare": Suite(
         "btnkm beside other libraries, 1,000 to a million rows and Adult (needs BTNKM_DATA)",
         (*SYNTHETIC, "adult"),
-        ("btn", "btn-8gib", "tnkm", "svgp", "gp", "hgb", "ngboost"),
+        ("btn", "btn-short", "tnkm", "svgp", "gp", "hgb", "ngboost"),
         3,
         measure_compare,
         {
             name: {"random_state": 0, **more}
             for name, more in {
                 "btn": {},
-                "btn-8gib": {"memory_limit": 8.0},
+                "btn-short": {"n_init": 1, "max_iter": 20, "memory_limit": 8.0},
                 "tnkm": {},
                 "svgp": {},
                 "gp": {},

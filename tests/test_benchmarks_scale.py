@@ -102,7 +102,7 @@ def test_what_is_not_measured_has_a_reason():
     assert "at most 4,000 rows" in why_not("friedman-10000", "gp")
     assert why_not("friedman-1000", "gp") is None
     assert "least squares" in why_not("adult", "tnkm")
-    assert all(why_not(dataset, "btn") is None for dataset in suite.datasets)
+    assert all(why_not(dataset, "btn-short") is None for dataset in suite.datasets)
 
 
 QUICK_METHODS = {
