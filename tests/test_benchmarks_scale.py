@@ -71,10 +71,9 @@ def test_turns_leave_out_all_before_the_second_exact_sweep():
     assert len(turns.taken["sweep"]) == len(turns.taken["other"]) == 2
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_an_epoch_of_tnkm_takes_turns_with_sweeps(dtype):
+def test_an_epoch_of_tnkm_takes_turns_with_sweeps():
     needs("tnkm")
-    found = measure_epoch(Cell(str(SMALL), 0, dtype, QUICK | {"dtype": dtype}))
+    found = measure_epoch(Cell(str(SMALL), 0, "float32", QUICK | {"dtype": "float32"}))
     ratio = found["epoch_seconds"] / found["sweep_seconds"]
     assert found["epoch_over_sweep"] == pytest.approx(ratio)
     assert found["repetitions"] == 3
@@ -107,9 +106,8 @@ def test_what_is_not_measured_has_a_reason():
 
 QUICK_METHODS = {
     "tnkm": ("tnkm", {"n_basis": 4, "rank": 2, "n_epoch": 2}),
-    "svgp": ("gpytorch", {"n_inducing": 16, "steps": 20, "rate": 0.1}),
+    "svgp": ("gpytorch", {"n_inducing": 16, "steps": 20, "batch": 128, "rate": 0.1}),
     "ngboost": ("ngboost", {"n_estimators": 20}),
-    "hgb": ("sklearn", {"max_iter": 10}),
 }
 
 
@@ -121,7 +119,7 @@ def test_other_libraries_predict(method):
     found = measure_compare(Cell(SYNTHETIC[0], 0, method, config | {"random_state": 0}))
     assert 1 < found["rmse"] < 5  # a constant has 5
     assert 1.4 < found["nll"] < 3.5
-    assert found.get("library", library).startswith(library)
+    assert found["library"].startswith(library)
 
 
 @pytest.mark.parametrize("method", ["svgp", "ngboost"])
