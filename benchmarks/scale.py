@@ -53,10 +53,18 @@ def measured(records):
 
 
 def pooled(records):
-    """Return the medians over the repetitions of every shape and method, by these two."""
+    """Return the medians over the repetitions of every shape and method, by these two.
+
+    Seconds are what they would be if the yardstick took as long as in the median of all records:
+    other work may leave one shape half of the processor, and another the whole of it.
+    """
     found = defaultdict(list)
+    usual = statistics.median(r["metrics"]["yardstick_seconds"] for r in measured(records))
     for record in measured(records):
-        found[Shape.of(record["dataset"]), record["method"]].append(record["metrics"])
+        metrics = dict(record["metrics"])
+        busy = metrics["yardstick_seconds"] / usual
+        metrics |= {k: v / busy for k, v in metrics.items() if k.endswith("_seconds")}
+        found[Shape.of(record["dataset"]), record["method"]].append(metrics)
     return {
         key: {name: statistics.median(m[name] for m in several) for name in several[0]}
         for key, several in found.items()
@@ -276,8 +284,9 @@ TEMPLATE = """# What scale costs
 Written by `python -m benchmarks.scale` from `benchmarks/results/scale-*.jsonl`, which
 `python -m benchmarks run scale-sweep`, `scale-tnkm` and `scale-compare` fill; do not edit.
 
-The machine is shared, and other work ran beside all of this: seconds of different rows may have had
-different halves of the processor. Ratios are of medians of work that took turns in one process.
+The machine is shared, and other work ran beside all of this. Ratios are of medians of work that took
+turns in one process. Seconds of sweeps are scaled by those of a yardstick, fixed matrix products
+that took turns with them, to its median over all shapes; all other seconds are as they were.
 
 ## A sweep
 
@@ -312,8 +321,8 @@ are not measured twice.
 
 ## An epoch of tnkm
 
-tnkm's alternating least squares finds a point, not a posterior, at the same shape: {epoch}, both on
-two threads, in turn in one process; tnkm's default is float32, btnkm computes in float64.
+tnkm's alternating least squares finds a point, not a posterior. Both have the same shape, {epoch},
+and two threads, and take turns in one process. tnkm's default is float32, btnkm computes in float64.
 
 {epochs}
 

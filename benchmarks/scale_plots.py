@@ -39,6 +39,15 @@ def _ticks(axis, values):
     axis.set_xticklabels([_short(value) for value in values])
 
 
+def _plain(axis):
+    """Have plain numbers at 1, 2 and 5 times the powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+
+
 def _short(value):
     for size, letter in ((1_000_000, "M"), (1_000, "k")):
         if value >= size:
@@ -65,6 +74,7 @@ def _sweeps(plt, records):
             label = "sweep below 1.4 GiB, the default"
             axis.plot(list(default), seconds, "^:", color=DEFAULT, label=label)
         axis.set(xscale="log", yscale="log", xlabel=title, ylabel="seconds")
+        _plain(axis)
         _ticks(axis, metrics)
         axis.grid(True, which="both", alpha=0.25)
         axis.legend(fontsize=8.5)
@@ -80,9 +90,12 @@ def _limits(plt, records):
         ("default", "the default, 1.4", DEFAULT, "^:"),
     ):
         metrics = along(records, "n", method)
+        if not metrics:
+            continue
         memory = [m["peak_memory_mb"] / 1024 for m in metrics.values()]
         left.plot(list(metrics), memory, style, color=colour, label=label)
     left.set(xscale="log", yscale="log", xlabel="rows n", ylabel="peak memory over the input, GiB")
+    _plain(left)
     _ticks(left, along(records, "n"))
     left.grid(True, which="both", alpha=0.25)
     left.legend(fontsize=8.5)
@@ -123,6 +136,7 @@ def _comparison(plt, records):
         _ticks(axis, SIZES)
         axis.grid(True, alpha=0.25)
     axes[2].set_yscale("log")
+    _plain(axes[2])
     for axis, floor in zip(axes[:2], (1.0, 1.419), strict=True):
         axis.axhline(floor, color=LIMIT, linestyle="--", linewidth=1, label="the noise alone")
     handles, labels = axes[0].get_legend_handles_labels()

@@ -16,6 +16,7 @@ from btnkm.runs import machine
 COPIED = 2**24  # numbers, 128 MiB: several times what caches hold
 MOST_BLOCKS = 32  # whose products are timed; more take as long each
 DOUBLE = 8  # bytes
+YARD = 20  # products of 400 by 400 matrices that each thread does, whatever the shape
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,8 @@ def limits(shape, plan, pool):
     -------
     work : dict of str to callable
         Seconds of all products of a sweep and of all its Cholesky inverses, the latter on one
-        thread as in a sweep, and the seconds in which one byte can be copied.
+        thread as in a sweep, the seconds in which one byte can be copied, and those of a yardstick:
+        products that are the same for all shapes, and tell how busy the machine is.
     """
     from benchmarks.speed import bare_products, bare_solve
     from btnkm.core.layout import components
@@ -210,11 +212,16 @@ def limits(shape, plan, pool):
     blocks = -(-shape.n // plan.block_rows)
     count = min(-(-blocks // threads), MOST_BLOCKS // threads)  # of each thread
     solve = _seconds(bare_solve(shape.M, columns))
+    square = np.ones((400, 400))
     source, target = np.ones((threads, COPIED // threads)), np.zeros((threads, COPIED // threads))
 
     def repeat(k):
         for _ in range(count):
             own[k]()
+
+    def measure_yard(_):
+        for _ in range(YARD):
+            square @ square
 
     def on_all(fn):
         return _seconds(lambda: list(pool.map(fn, range(threads))))
@@ -225,6 +232,7 @@ def limits(shape, plan, pool):
         "solve": lambda: solve() * (shape.D - 1),
         # a copy reads and writes every number
         "byte": lambda: copy() / (2 * DOUBLE * COPIED),
+        "yardstick": on_all(measure_yard),
     }
 
 
@@ -241,7 +249,8 @@ def measure_sweep(cell):
     metrics : dict
         Medians: sweep_seconds, products_seconds, solve_seconds, traffic_seconds (of the bytes
         that must move, at the speed of a copy), limit_seconds (the longer of products and traffic,
-        plus solve) and over_limit, sweep over limit. Besides, what the plan keeps
+        plus solve), over_limit, sweep over limit, and yardstick_seconds, by which shapes that were
+        measured at different times can be compared. Besides, what the plan keeps
         (keep_features, stride) and peak_memory_mb of the fit over its input. Or only `skipped`,
         a reason.
     """
@@ -254,7 +263,7 @@ def measure_sweep(cell):
         return {"skipped": "everything fits below the default limit: the same as `kept`"}
     with Threads(threads) as pool, limit_blas():
         turns, memory = fit_in_turns(shape, cell.config, limits(shape, plan, pool))
-    seconds = {name: turns.median(name) for name in ("sweep", "products", "solve")}
+    seconds = {name: turns.median(name) for name in ("sweep", "products", "solve", "yardstick")}
     moved = moved_bytes(shape, plan.keep_features)
     seconds["traffic"] = moved * turns.median("byte")
     seconds["limit"] = max(seconds["products"], seconds["traffic"]) + seconds["solve"]

@@ -151,13 +151,17 @@ def test_an_exponent_is_a_slope():
     assert exponent({2: {"sweep_seconds": 1.0}}) is None
 
 
-def test_repetitions_are_pooled():
-    def record(split, seconds):
-        return {"dataset": str(BASE), "split": split, "method": "kept", "metrics": seconds}
+def test_repetitions_are_pooled_by_the_yardstick():
+    def record(split, seconds, yardstick):
+        metrics = {"sweep_seconds": seconds, "yardstick_seconds": yardstick, "stride": 1}
+        return {"dataset": str(BASE), "split": split, "method": "kept", "metrics": metrics}
 
     skipped = {"dataset": str(BASE), "method": "default", "metrics": {"skipped": "why"}}
-    times = [record(k, {"sweep_seconds": float(k)}) for k in (5, 1, 2)]
-    assert pooled([*times, skipped]) == {(BASE, "kept"): {"sweep_seconds": 2.0}}
+    # the second had half of the processor, the third was slow all by itself
+    found = pooled([record(0, 1.0, 0.1), record(1, 2.0, 0.2), record(2, 3.0, 0.1), skipped])
+    assert set(found) == {(BASE, "kept")}
+    assert found[BASE, "kept"]["sweep_seconds"] == pytest.approx(1.0)
+    assert found[BASE, "kept"]["stride"] == 1
     assert measured([skipped]) == []
 
 
