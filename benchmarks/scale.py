@@ -284,9 +284,10 @@ TEMPLATE = """# What scale costs
 Written by `python -m benchmarks.scale` from `benchmarks/results/scale-*.jsonl`, which
 `python -m benchmarks run scale-sweep`, `scale-tnkm` and `scale-compare` fill; do not edit.
 
-The machine is shared, and other work ran beside all of this. Ratios are of medians of work that took
-turns in one process. Seconds of sweeps are scaled by those of a yardstick, fixed matrix products
-that took turns with them, to its median over all shapes; all other seconds are as they were.
+The machine is shared, and other work ran beside all of this. Ratios are of medians of work that
+took turns in one process. Seconds of sweeps are scaled by those of a yardstick, fixed matrix
+products that took turns with them, to its median over all shapes; all other seconds are as they
+were.
 
 ## A sweep
 
@@ -322,7 +323,8 @@ are not measured twice.
 ## An epoch of tnkm
 
 tnkm's alternating least squares finds a point, not a posterior. Both have the same shape, {epoch},
-and two threads, and take turns in one process. tnkm's default is float32, btnkm computes in float64.
+and two threads, and take turns in one process. tnkm's default is float32; btnkm computes in
+float64.
 
 {epochs}
 
