@@ -26,6 +26,7 @@ EXPONENT_TARGETS = {"n": 1.0, "D": 1.0, "M": 1.1}
 LIMIT_TARGET, EPOCH_TARGET = 2.0, 10.0
 SMALL_SOLVE = 0.1  # of a sweep, up to which the exponent of M counts
 NAMES = {"n": "rows n", "D": "inputs D", "M": "functions M", "R": "rank R"}
+UPDATED = ("D", "modes updated, D - 1", 1)  # by a sweep, which leaves out the one solved last
 METHODS = {
     "btn": "btnkm",
     "btn-short": "btnkm, short",
@@ -90,12 +91,15 @@ def counted(metrics, name):
     }
 
 
-def exponent(metrics, score="sweep_seconds"):
-    """Return the least-squares slope of log seconds against the log of what varies, or None."""
+def exponent(metrics, score="sweep_seconds", less=0):
+    """Return the least-squares slope of log seconds against the log of what varies, or None.
+
+    What varies is first made ``less`` by so much.
+    """
     if len(metrics) < 2:
         return None
     seconds = [m[score] for m in metrics.values()]
-    return float(np.polyfit(np.log(list(metrics)), np.log(seconds), 1)[0])
+    return float(np.polyfit(np.log(np.array(list(metrics)) - less), np.log(seconds), 1)[0])
 
 
 def _table(header, lines):
@@ -109,16 +113,15 @@ def _number(value, form=".3g"):
 
 def _exponents(records):
     lines = []
-    for name, title in NAMES.items():
-        metrics = along(records, name)
-        fitted = counted(metrics, name)
+    for name, title, less in (*((k, title, 0) for k, title in NAMES.items()), UPDATED):
+        fitted = counted(along(records, name), name)
         target = EXPONENT_TARGETS.get(name)
         lines.append(
             [
                 title,
-                ", ".join(f"{x:,}" for x in fitted) or "-",
-                _number(exponent(fitted), ".2f"),
-                _number(exponent(fitted, "limit_seconds"), ".2f"),
+                ", ".join(f"{x - less:,}" for x in fitted) or "-",
+                _number(exponent(fitted, less=less), ".2f"),
+                _number(exponent(fitted, "limit_seconds", less), ".2f"),
                 "-" if target is None else f"{target:g}",
             ]
         )
@@ -297,8 +300,9 @@ of components, no pruning. One number at a time differs from {base}.
 ![Seconds per sweep against rows, inputs, functions and rank, log-log](scale/sweep.png)
 
 The exponents are slopes of least squares through the logarithms of all points, for M through those
-whose Cholesky inverses take at most {small} of the sweep. Second moments of R components are
-R (R + 1) / 2 numbers per row, so that the limit, too, grows with nearly the square of R.
+whose Cholesky inverses take at most {small} of the sweep. A sweep leaves out the mode that was
+solved last, so that the cost per mode shows against D - 1. Second moments of R components are
+R (R + 1) / 2 numbers per row, so that the limit, too, grows with up to the square of R.
 
 {exponents}
 

@@ -3,6 +3,7 @@
 from benchmarks.scale import (
     METHODS,
     NAMES,
+    UPDATED,
     along,
     counted,
     exponent,
@@ -25,8 +26,13 @@ COLOURS = {
 MARKERS = dict(zip(COLOURS, "osD^vPX", strict=True))
 
 
-def _labelled(name, power):
-    return name if power is None else f"{name}, exponent {power:.2f}"
+def _labelled(label, metrics, name, score):
+    power = exponent(metrics, score)
+    if power is None:
+        return label
+    varied, _, less = UPDATED
+    more = f", {exponent(metrics, score, less):.2f} in D - 1" if name == varied else ""
+    return f"{label}, exponent {power:.2f}{more}"
 
 
 def _ticks(axis, values):
@@ -65,9 +71,9 @@ def _sweeps(plt, records):
             ("sweep_seconds", "sweep", SWEEP, "o-"),
             ("limit_seconds", "limit", LIMIT, "s--"),
         ):
-            power = exponent(counted(metrics, name), score)
+            label = _labelled(label, counted(metrics, name), name, score)
             seconds = [m[score] for m in metrics.values()]
-            axis.plot(list(metrics), seconds, style, color=colour, label=_labelled(label, power))
+            axis.plot(list(metrics), seconds, style, color=colour, label=label)
         default = along(records, name, "default")
         if default:
             seconds = [m["sweep_seconds"] for m in default.values()]

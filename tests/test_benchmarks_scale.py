@@ -149,6 +149,7 @@ def test_an_exponent_is_a_slope():
     metrics = {x: {"sweep_seconds": 0.1 * x**1.5} for x in (2, 4, 8)}
     assert exponent(metrics) == pytest.approx(1.5)
     assert exponent({2: {"sweep_seconds": 1.0}}) is None
+    assert exponent({2: {"t": 3.0}, 3: {"t": 6.0}, 5: {"t": 12.0}}, "t", 1) == pytest.approx(1)
 
 
 def test_repetitions_are_pooled_by_the_yardstick():
