@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks import scale
+from benchmarks import scale, scale_compare
 from benchmarks.scale import exponent, latest, measured, pooled, render
 from benchmarks.scale_compare import SYNTHETIC, TEST_ROWS, friedman, measure_compare, why_not
 from benchmarks.scale_sweep import (
@@ -27,7 +27,12 @@ QUICK = {"n_jobs": 2, "warm_sweeps": 1, "max_iter": 4}
 
 
 def needs(library, extra="scale"):
-    return pytest.importorskip(library, reason=f"{library} comes with the extra {extra!r}")
+    found = pytest.importorskip(library, reason=f"{library} comes with the extra {extra!r}")
+    if library == "gpytorch":
+        import torch
+
+        torch.set_num_threads(1)  # on busy cores two wait for each other
+    return found
 
 
 # Sweeps
@@ -113,9 +118,10 @@ QUICK_METHODS = {
 
 @pytest.mark.parametrize("method", QUICK_METHODS)
 @pytest.mark.filterwarnings("default")  # of libraries that are not ours to mend
-def test_other_libraries_predict(method):
+def test_other_libraries_predict(method, monkeypatch):
     library, config = QUICK_METHODS[method]
     needs(library)
+    monkeypatch.setattr(scale_compare, "TEST_ROWS", 500)
     found = measure_compare(Cell(SYNTHETIC[0], 0, method, config | {"random_state": 0}))
     assert 1 < found["rmse"] < 5  # a constant has 5
     assert 1.4 < found["nll"] < 3.5
