@@ -337,8 +337,9 @@ float64.
 ## Other libraries
 
 Friedman's first function of ten uniform inputs, five of them without effect, noise of 1: nothing
-has an RMSE below 1 or an NLL below {floor} for long. Test parts have 10,000 rows. Medians over the
-splits, each fit in a process of its own.
+has an RMSE below 1 or an NLL below {floor} for long. Test parts have 10,000 rows, whose own noise
+differs from 1 by up to a percent: compare within a table. Medians over the splits, each fit in a
+process of its own, beside other work: compare seconds roughly.
 
 ![RMSE, NLL and seconds of a fit against rows](scale/compare.png)
 
