@@ -25,6 +25,7 @@ SUITES = ("scale-sweep", "scale-tnkm", "scale-compare")
 EXPONENT_TARGETS = {"n": 1.0, "D": 1.0, "M": 1.1}
 LIMIT_TARGET, EPOCH_TARGET = 2.0, 10.0
 SMALL_SOLVE = 0.1  # of a sweep, up to which the exponent of M counts
+BUSY = 2.0  # times the quickest yardstick, from which a repetition counts only for want of another
 NAMES = {"n": "rows n", "D": "inputs D", "M": "functions M", "R": "rank R"}
 UPDATED = ("D", "modes updated, D - 1", 1)  # by a sweep, which leaves out the one solved last
 METHODS = {
@@ -53,17 +54,33 @@ def measured(records):
     return [r for r in records if "skipped" not in r["metrics"]]
 
 
-def pooled(records):
-    """Return the medians over the repetitions of every shape and method, by these two.
+def quiet(records):
+    """Return the measured sweeps, of a shape and method those that had the machine to themselves.
 
-    Seconds are what they would be if the yardstick took as long as in the median of all records:
-    other work may leave one shape half of the processor, and another the whole of it.
+    Those are the ones whose yardstick took at most `BUSY` times the quickest; where a shape and
+    method have none, all of theirs.
     """
     found = defaultdict(list)
-    usual = statistics.median(r["metrics"]["yardstick_seconds"] for r in measured(records))
     for record in measured(records):
+        found[record["dataset"], record["method"]].append(record)
+    most = BUSY * min(r["metrics"]["yardstick_seconds"] for r in measured(records))
+    kept = []
+    for several in found.values():
+        calm = [r for r in several if r["metrics"]["yardstick_seconds"] <= most]
+        kept += calm or several
+    return kept
+
+
+def pooled(records):
+    """Return the medians over the quiet repetitions of every shape and method, by these two.
+
+    Seconds are scaled to the quickest yardstick: what is left of other work is taken out.
+    """
+    found = defaultdict(list)
+    least = min(r["metrics"]["yardstick_seconds"] for r in measured(records))
+    for record in quiet(records):
         metrics = dict(record["metrics"])
-        busy = metrics["yardstick_seconds"] / usual
+        busy = metrics["yardstick_seconds"] / least
         metrics |= {k: v / busy for k, v in metrics.items() if k.endswith("_seconds")}
         found[Shape.of(record["dataset"]), record["method"]].append(metrics)
     return {
@@ -202,17 +219,13 @@ def _compared(records, dataset, error):
     header = ["method (splits)", title, "NLL", calibration[1], "fit s", "predict s", "memory MiB"]
     lines = []
     for method, name in METHODS.items():
-        values = {
-            score: median_of(records, dataset, method, score)
-            for score in (error, "nll", calibration[0])
-        }
+        scores = (error, "nll", calibration[0])
+        values = {score: median_of(records, dataset, method, score) for score in scores}
         if values["nll"] is None:
             continue
         count = sum((r["dataset"], r["method"]) == (dataset, method) for r in measured(records))
-        cost = [
-            median_of(records, dataset, method, score)
-            for score in ("fit_seconds", "predict_seconds", "peak_memory_mb")
-        ]
+        costs = ("fit_seconds", "predict_seconds", "peak_memory_mb")
+        cost = [median_of(records, dataset, method, score) for score in costs]
         line = [f"{name} ({count})"] + [_number(value, ".3f") for value in values.values()]
         lines.append([*line, _number(cost[0]), _number(cost[1]), f"{cost[2]:,.0f}"])
     return _table(header, lines)
@@ -265,7 +278,14 @@ def render(records):
     text : str
     """
     sweep, epoch, compare = (records[suite] for suite in SUITES)
+    calm = quiet(sweep)
+    loud = [r for r in measured(sweep) if r not in calm]
+    large_busy = [r["metrics"]["over_limit"] for r in loud if r["dataset"] == str(LARGE)]
     return TEMPLATE.format(
+        left_out=len(loud),
+        all=len(measured(sweep)),
+        busy=BUSY,
+        large_busy=" and ".join(f"{ratio:.2f}" for ratio in large_busy) or "-",
         base=", ".join(f"{name} = {getattr(BASE, name):,}" for name in NAMES),
         small=f"{100 * SMALL_SOLVE:.0f}%",
         exponents=_exponents(sweep),
@@ -289,8 +309,10 @@ Written by `python -m benchmarks.scale` from `benchmarks/results/scale-*.jsonl`,
 
 The machine is shared, and other work ran beside all of this. Ratios are of medians of work that
 took turns in one process. Seconds of sweeps are scaled by those of a yardstick, fixed matrix
-products that took turns with them, to its median over all shapes; all other seconds are as they
-were.
+products that took turns with them, to the quickest of it; all other seconds are as they were.
+Contention does not slow sweep and limit alike: of {all} repetitions of sweeps {left_out}, in which
+the yardstick took more than {busy:g} times its quickest and whose shape has others, are left out.
+They stay in the result file; the million rows of 20 inputs come to {large_busy} there.
 
 ## A sweep
 
@@ -365,10 +387,8 @@ def main():
     records = {suite: latest(suite) for suite in SUITES}
     for suite, found in records.items():
         if not found:
-            print(
-                f"error: there are no results of {suite}; python -m benchmarks run {suite}",
-                file=sys.stderr,
-            )
+            remedy = f"python -m benchmarks run {suite}"
+            print(f"error: there are no results of {suite}; {remedy}", file=sys.stderr)
             return 2
     PAGE.write_text(render(records), encoding="utf-8")
     draw(records, PICTURES)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import scale, scale_compare
-from benchmarks.scale import exponent, latest, measured, pooled, render
+from benchmarks.scale import exponent, latest, measured, pooled, quiet, render
 from benchmarks.scale_compare import SYNTHETIC, TEST_ROWS, friedman, measure_compare, why_not
 from benchmarks.scale_sweep import (
     BASE,
@@ -164,11 +164,16 @@ def test_repetitions_are_pooled_by_the_yardstick():
         return {"dataset": str(BASE), "split": split, "method": "kept", "metrics": metrics}
 
     skipped = {"dataset": str(BASE), "method": "default", "metrics": {"skipped": "why"}}
-    # the second had half of the processor, the third was slow all by itself
-    found = pooled([record(0, 1.0, 0.1), record(1, 2.0, 0.2), record(2, 3.0, 0.1), skipped])
+    # the second had two thirds of the processor, the fourth next to nothing of it
+    times = [record(0, 1.0, 0.1), record(1, 1.5, 0.15), record(2, 3.0, 0.1), record(3, 9.0, 0.3)]
+    found = pooled([*times, skipped])
     assert set(found) == {(BASE, "kept")}
     assert found[BASE, "kept"]["sweep_seconds"] == pytest.approx(1.0)
     assert found[BASE, "kept"]["stride"] == 1
+    assert quiet([*times, skipped]) == times[:3]
+    # a shape that has no quiet repetition keeps what it has
+    alone = record(0, 9.0, 0.3) | {"dataset": str(LARGE)}
+    assert quiet([*times, alone]) == [*times[:3], alone]
     assert measured([skipped]) == []
 
 
