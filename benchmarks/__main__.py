@@ -35,7 +35,7 @@ def _setting(text):
 def _parser():
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    listing = "\n".join(f"  {name:10} {suite.description}" for name, suite in SUITES.items())
+    listing = "\n".join(f"  {name:13} {suite.description}" for name, suite in SUITES.items())
     go = commands.add_parser(
         "run",
         help="measure a suite; goes on where an earlier run stopped",

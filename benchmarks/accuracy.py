@@ -15,15 +15,33 @@ def measure_accuracy(cell):
     Returns
     -------
     metrics : dict
-        The scores of the data set's task, see `btnkm.runs.metrics`; rank, fit_seconds,
-        predict_seconds and peak_memory_mb of the fit.
+        See `fit_and_score`.
     """
     from benchmarks.data import load_split
     from benchmarks.tasks import task_of
 
     task = task_of(cell.dataset)
-    X_train, y_train, X_test, y_test = load_split(cell.dataset, cell.split)
     method = task.methods[cell.method][0](**cell.config)
+    return fit_and_score(task, method, *load_split(cell.dataset, cell.split))
+
+
+def fit_and_score(task, method, X_train, y_train, X_test, y_test):
+    """Fit a method to the training part and score it on the test part.
+
+    Parameters
+    ----------
+    task : Task
+    method : object
+        See `benchmarks.methods`.
+    X_train, y_train, X_test, y_test : ndarray
+        The inputs may be DataFrames.
+
+    Returns
+    -------
+    metrics : dict
+        The scores of the data set's task, see `btnkm.runs.metrics`; rank, fit_seconds,
+        predict_seconds and peak_memory_mb of the fit.
+    """
     with machine.PeakMemory() as memory:
         start = time.perf_counter()
         method.fit(X_train, y_train)

@@ -85,8 +85,8 @@ def make_sweeper(
     return sweeper
 
 
-def bare_work(x: np.ndarray, m: int, columns: Layout) -> Any:
-    """Return a function that does one mode's matrix products and its Cholesky inverse."""
+def bare_products(x: np.ndarray, m: int, columns: Layout) -> Any:
+    """Return a function that does one mode's matrix products, into memory at hand."""
     n = len(x)
     basis = Chebyshev(n_basis=m).fit(x[:, 0])
     phi, psi = basis.features(x[:, 0])  # a contiguous row of memory per function
@@ -95,14 +95,36 @@ def bare_work(x: np.ndarray, m: int, columns: Layout) -> Any:
     second, mean = rng.standard_normal((count, n)).T, rng.standard_normal((rank, n)).T
     coefficients = rng.standard_normal((count, psi.shape[1]))
     factor = rng.standard_normal((rank, m))
-    root = rng.standard_normal((m * rank, m * rank))
-    block = root @ root.T + m * rank * np.eye(m * rank)
+    moments, means = np.empty((count, n)), np.empty((rank, n))
 
     def work() -> None:
         psi.T @ second, mean.T @ phi
-        coefficients @ psi.T, factor @ phi.T
+        np.matmul(coefficients, psi.T, out=moments)
+        np.matmul(factor, phi.T, out=means)
+
+    return work
+
+
+def bare_solve(m: int, columns: Layout) -> Any:
+    """Return a function that does one mode's Cholesky inverse."""
+    size = m * columns.n_columns
+    root = np.random.default_rng(0).standard_normal((size, size))
+    block = root @ root.T + size * np.eye(size)
+
+    def work() -> None:
         inverse = inverse_cholesky(block)[0]  # faster than LAPACK's potrf and potri
         inverse.T @ inverse
+
+    return work
+
+
+def bare_work(x: np.ndarray, m: int, columns: Layout) -> Any:
+    """Return a function that does one mode's matrix products and its Cholesky inverse."""
+    products, solve = bare_products(x, m, columns), bare_solve(m, columns)
+
+    def work() -> None:
+        products()
+        solve()
 
     return work
 

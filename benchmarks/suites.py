@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from benchmarks.accuracy import measure_accuracy
 from benchmarks.networks import measure_network
+from benchmarks.scale_compare import SYNTHETIC, measure_compare
+from benchmarks.scale_sweep import EPOCH, measure_epoch, measure_sweep, shapes
 from benchmarks.tasks import task_of
 from btnkm.runs.cells import Cell
 
@@ -102,6 +104,47 @@ SUITES = {
                 "mode_order": "given",
                 "random_state": 0,
             },
+        },
+    ),
+    "scale-sweep": Suite(
+        "time and memory of a sweep against rows, inputs, functions and rank, and their limit",
+        shapes(),
+        ("kept", "default"),
+        3,
+        measure_sweep,
+        {
+            "kept": {"memory_limit": 16.0, "n_jobs": 2, "warm_sweeps": 2, "max_iter": 9},
+            "default": {"memory_limit": 1.4, "n_jobs": 2, "warm_sweeps": 2, "max_iter": 4},
+        },
+    ),
+    "scale-tnkm": Suite(
+        "a sweep in turn with an epoch of tnkm's alternating least squares (needs tnkm)",
+        (str(EPOCH),),
+        ("float32", "float64"),
+        3,
+        measure_epoch,
+        {
+            dtype: {"dtype": dtype, "n_jobs": 2, "warm_sweeps": 2, "max_iter": 6}
+            for dtype in ("float32", "float64")
+        },
+    ),
+    "scale-compare": Suite(
+        "btnkm beside other libraries, 1,000 to a million rows and Adult (needs BTNKM_DATA)",
+        (*SYNTHETIC, "adult"),
+        ("btn", "btn-short", "tnkm", "svgp", "gp", "hgb", "ngboost"),
+        3,
+        measure_compare,
+        {
+            name: {"random_state": 0, **more}
+            for name, more in {
+                "btn": {},
+                "btn-short": {"n_init": 1, "max_iter": 20, "memory_limit": 8.0},
+                "tnkm": {},
+                "svgp": {},
+                "gp": {},
+                "hgb": {},
+                "ngboost": {},
+            }.items()
         },
     ),
     "smoke": Suite("one split of diabetes, to see that everything runs", ("diabetes",), n_splits=1),

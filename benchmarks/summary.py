@@ -265,7 +265,7 @@ def summarise(files, *, markdown=False, all_versions=False):
                 f"the results must be in an existing file, got {file}; run a suite first."
             )
         found, n_broken = read_records(file)
-        records += found
+        records += [record for record in found if "skipped" not in record["metrics"]]
         if n_broken:
             notes.append(f"{n_broken} incomplete line(s) of {file} are ignored.")
     if not records:

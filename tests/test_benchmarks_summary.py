@@ -50,6 +50,14 @@ def test_summary_shows_means_references_and_verdicts(tmp_path):
     assert [row.split()[0] for row in rows] == ["btn", "gp"]
 
 
+def test_summary_leaves_out_what_was_skipped(tmp_path):
+    skipped = make_record("gp")
+    skipped["metrics"] = {"skipped": "too many rows"}
+    text = summarise(write(tmp_path / "r.jsonl", make_record(), skipped))
+    assert "too many rows" not in text
+    assert "gp" not in text
+
+
 def test_summary_of_classes_shows_references_and_verdicts(tmp_path):
     files = write(
         tmp_path / "r.jsonl",
