@@ -244,9 +244,10 @@ def block_sums(
     phi, psi = features
     sparse = issparse(phi)
     if outside is None:  # of a single mode
-        xp = array_namespace(pull)
+        some = pull[:, :1]
+        xp = array_namespace(some)
         n, n_pairs = phi.shape[0], n_columns * (n_columns + 1) // 2
-        ones = xp.ones_like(pull)
+        ones = xp.ones_like(some)
         mean, second = (xp.broadcast_to(ones, (n, count)) for count in (n_columns, n_pairs))
         outside = Moments(mean, second, None)
     g, h = outside.mean, outside.second

@@ -45,6 +45,7 @@ class Memory(NamedTuple):
     jitter: float
     spread: float
     view: chunks.View
+    gauge: list[Array] | None
     asked: list[Command]
 
 
@@ -66,18 +67,22 @@ class Sweeper:
         self.jitter = 0.0
         self.last: int | None = None  # the mode solved last
         self._asked: list[Command] = []
+        self._gauge: list[Array] | None = None  # see rebalance
         executor.recall = self.recall
         if memory is None:
             self.switch(spread=0.0)
             return
-        self.state, self.last, self.jitter, self.spread, self.view, self._asked = memory
+        self.state, self.last, self.jitter, self.spread = memory[:4]
+        self.view, self._gauge, self._asked = memory[4:]
         for command in self.recall():
             executor.each(command)
 
     def memory(self) -> Memory:
         """Return what another sweeper needs to go on from here."""
         view = replace(self.view, terms=list(self.view.terms))
-        return Memory(self.state, self.last, self.jitter, self.spread, view, self._asked)
+        return Memory(
+            self.state, self.last, self.jitter, self.spread, view, self._gauge, self._asked
+        )
 
     def switch(self, *, spread: float) -> None:
         """Take this share of the covariances into the moments: none at 0, all at 1."""
@@ -93,10 +98,15 @@ class Sweeper:
         layouts = [factor.layout for factor in self.state.factors]
         network, output = self.state.network, self.state.output
         self.view = chunks.View(network, layouts, terms, output, exact=self.spread > 0)
+        self._gauge = None
         self.executor.each(partial(chunks.see, view=self.view))
 
     def rebalance(self) -> None:
-        """Move scales between modes, or turn their axes; f is what it was."""
+        """Move scales between modes, or turn their axes; f is what it was.
+
+        Of scales the rows are told nothing: their weights of mode d are those of q over a gauge,
+        (C,), and the gauges of all modes multiply to 1.
+        """
         before = self.state
         self.state, scales = before.network.rebalance(before, self.priors)
         if self.state is before:  # nothing was free to move
@@ -104,8 +114,8 @@ class Sweeper:
         if scales is None:
             self.refresh()
             return
-        # terms follow without a new look at covariances
-        self._show([term.scale(c) for term, c in zip(self.view.terms, scales, strict=True)])
+        before_that = self._gauge or [np.ones(len(c)) for c in scales]
+        self._gauge = [gauge * c for gauge, c in zip(before_that, scales, strict=True)]
 
     def _terms(self, d: int) -> rows.Terms:
         """Return what the rows need of mode d, as much of its covariance as comes in."""
@@ -133,6 +143,8 @@ class Sweeper:
         error : float
             E||y - f||^2.
         """
+        if self._gauge is not None:  # derivatives are those of the rows' own weights
+            self.refresh()
         error, value = self._error_and_value()
         damping = joint.DAMPING
         for left in range(steps - 1, -1, -1):
@@ -211,6 +223,8 @@ class Sweeper:
         self.last = d
 
     def _changed(self, d: int, term: rows.Terms) -> None:
+        if self._gauge is not None:
+            term = term.scale(1.0 / self._gauge[d])
         self.view.terms[d] = term
         self.executor.each(partial(chunks.change, d=d, term=term))
 
@@ -298,6 +312,10 @@ class Sweeper:
         mode, layout = self.state.modes[d], self.state.factors[d].layout
         sums = self.executor.sum(partial(chunks.block_sums, d=d, widths=_widths(mode)))
         second, linear = sums
+        if self._gauge is not None:  # what is around a mode has the inverse of its gauge
+            c, e = layout.first
+            gauge = self._gauge[d]
+            second, linear = second / (gauge[c] * gauge[e]), linear / gauge
         if isinstance(mode, LevelMode):
             return mode.block(second, linear, layout)
         return Block(mode, second, linear[mode.present], layout)
