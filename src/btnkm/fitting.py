@@ -20,7 +20,7 @@ from .core.cavi import Data
 from .core.levels import LevelMode
 from .core.likelihoods import Likelihood
 from .core.network import Network
-from .core.schedule import Progress, Schedule
+from .core.schedule import Pause, Progress, Schedule
 from .core.state import Mode, Priors, State
 from .execution import local
 from .execution.helpers import run_with_helpers
@@ -91,8 +91,10 @@ class Work:
     output: int | None
     begun: Sequence[State] = ()  # posteriors to go on from, instead of random factors
 
-    def run(self, k: int, threads: local.Threads | None = None) -> Iterator[Progress]:
-        """Return the sweeps of start k; ``threads`` share its blocks of rows."""
+    def run(
+        self, k: int, threads: local.Threads | None = None, pause: Pause | None = None
+    ) -> Iterator[Progress]:
+        """Return the sweeps of start k, from a pause on; ``threads`` share its blocks of rows."""
         rng = np.random.default_rng(self.seeds[k])
 
         def begin(rank: Any) -> State:
@@ -117,18 +119,19 @@ class Work:
             return schedule.grown(state, begin(np.add(rank, spare))), spare
 
         with closing(self.blocks.executor(len(self.modes), self.network, threads)) as executor:
+            spare = 0 if self.begun else self.spare(self.rank)
+            how, may_grow = replace(self.schedule, spare=spare), None if self.begun else grow
             if self.begun:
-                how = replace(self.schedule, warm_sweeps=0, thaw_sweeps=0, spare=0)
-                yield from schedule.run(executor, self.begun[k], self.data, self.priors, how)
-                return
-            yield from schedule.run(
-                executor,
-                begin(np.add(self.rank, self.spare(self.rank))),
-                self.data,
-                self.priors,
-                replace(self.schedule, spare=self.spare(self.rank)),
-                grow,
-            )
+                first, how = self.begun[k], replace(how, warm_sweeps=0, thaw_sweeps=0)
+            elif pause is None:
+                first = begin(np.add(self.rank, spare))
+            else:
+                first, rng.bit_generator.state = pause.memory.state, pause.random
+            for step in schedule.run(executor, first, self.data, self.priors, how, may_grow, pause):
+                if step.pause is not None:
+                    here = replace(step.pause, random=rng.bit_generator.state)
+                    step = replace(step, pause=here)
+                yield step
 
     def spare(self, rank: Any) -> int:
         """Return with how many components more than ``rank`` the warm phase begins."""
@@ -214,10 +217,12 @@ def fit(
     *,
     may_find_nothing: bool = False,
     go_on_from: Sequence[State] = (),
+    saved: list[Start] | None = None,
 ) -> Result:
     """Run every start and return what they found; if that is nothing, say so, unless it may be.
 
-    Starts ``go_on_from`` posteriors, if there are any, one each.
+    Starts ``go_on_from`` posteriors, if there are any, one each. Those ``saved`` by an earlier fit
+    that was interrupted go on from where they were; the list is filled if it is empty.
     """
     rows, n = problem.rows, problem.rows.n
     limit = settings.limit(rows)
@@ -304,12 +309,20 @@ def fit(
     # starts side by side, or else the blocks of rows of one start: either way BLAS on one thread
     across_rows = threads > 1 and plan.n_parallel == 1 and plan.block_rows < n
     with limit_blas():
-        if small and helpers > 0:
+        if small and helpers > 0 and saved is None:
             starts, interrupted = run_with_helpers(work, count, helpers, observe)
         else:
+            starts = [Start() for _ in range(count)]
+            if saved is not None:
+                saved += starts[len(saved) :]
+                starts = saved
             with local.Threads(threads) if across_rows else nullcontext() as pool:
                 starts, interrupted = run_starts(
-                    lambda k: work.run(k, pool), count, plan.n_parallel, observe
+                    lambda k: work.run(k, pool, starts[k].pause),
+                    count,
+                    plan.n_parallel,
+                    observe,
+                    starts,
                 )
     if not may_find_nothing and not any(start.usable for start in starts):
         if interrupted:

@@ -20,6 +20,7 @@ from sklearn.utils.validation import (
 
 from . import checks, fitting
 from .arrangement import Arrangement, arrange, block_size
+from .checkpoints import Checkpoint, signature
 from .choosing import interaction_order, judge, share_out
 from .clusters import is_dask, open_dask
 from .columns import fit_columns, level_columns
@@ -78,6 +79,16 @@ class Task(NamedTuple):
     rows: Any  # all of them, wherever they are
     counted: int  # rows, those of weight k k times
     seeds: list[int]
+
+
+class Run(NamedTuple):
+    """The starts of one arrangement, among those of a fit."""
+
+    name: str
+    seeds: list[int]
+    history: list[dict[str, Any]]  # of the whole fit
+    before: int  # starts of other arrangements
+    keeper: Checkpoint | None
 
 
 class Auto(NamedTuple):
@@ -179,7 +190,15 @@ class Machine(BaseEstimator):
     def _finish(self) -> None:
         """Add to the fitted attributes what only this estimator has."""
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        checkpoint: Any = None,
+        checkpoint_every: int = 10,
+    ) -> Self:
         """Fit the posterior to a table X (n, inputs) and targets y (n,).
 
         Parameters
@@ -192,7 +211,15 @@ class Machine(BaseEstimator):
         y : array of shape (n,), or the name of a column of an Arrow data set or Parquet files
         sample_weight : array of shape (n,), the name of a column, or None
             A weight of k counts a row k times; rows of weight 0 are left out.
+        checkpoint : path or None
+            A file that tells where the fit stands. If it is there, the fit goes on from where it
+            was, to the result it would have had; with other data or parameters it is refused. Read
+            it only from where you would run a program from.
+        checkpoint_every : int, default=10
+            Sweeps, of all starts together, between two writings of the file.
         """
+        if checkpoint is not None:
+            checks.check_integer("checkpoint_every", checkpoint_every, 1)
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # a fit that fails leaves no half of an older one
         self._check_parameters()
@@ -218,12 +245,18 @@ class Machine(BaseEstimator):
         sample = coded(survey.sample, columns, target)
         rows = source.code(columns, target, survey, sample)
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
+        keeper = None
+        if checkpoint is not None:
+            signed = signature(self, survey, rows.data())
+            keeper = Checkpoint(checkpoint, int(checkpoint_every), signed)
+            seeds = seeds if keeper.seeds is None else keeper.seeds
+            keeper.seeds = seeds
         weights = [summary.weight for summary in summaries]
         summary = Values(codes, weights)
         task = Task(target, columns, summary, sample, rows, counted, [int(s) for s in seeds])
         arrangements, counts, candidates = self._arrange(task, active, names)
-        history: list[dict[str, Any]] = []
-        found = self._run(task, arrangements, counts, history)
+        history: list[dict[str, Any]] = [] if keeper is None else keeper.history
+        found = self._run(task, arrangements, counts, history, keeper)
         self.columns_, self._active = columns, active
         self.history_ = sorted(history, key=lambda entry: (entry["start"], entry["sweep"]))
         for name, value in target.attributes.items():
@@ -317,6 +350,7 @@ class Machine(BaseEstimator):
         arrangements: list[Arrangement],
         counts: list[int],
         history: list[dict[str, Any]],
+        keeper: Checkpoint | None,
     ) -> list[tuple[Arrangement, fitting.Result]]:
         """Fit every arrangement with its share of the starts, until all is done or stopped.
 
@@ -334,7 +368,8 @@ class Machine(BaseEstimator):
             # components start as they do without a train beside them
             seeds = [*task.seeds, k] if one.full else task.seeds
             try:
-                result = self._fit_some_then_all(task, one, own, seeds, history, before)
+                run = Run(str(k), seeds, history, before, keeper)
+                result = self._fit_some_then_all(task, one, own, run)
             except KeyboardInterrupt:
                 if not found:
                     raise
@@ -360,19 +395,22 @@ class Machine(BaseEstimator):
         task: Task,
         one: Arrangement,
         settings: fitting.Settings,
-        seeds: list[int],
-        history: list[dict[str, Any]],
-        before: int,
+        run: Run,
     ) -> fitting.Result:
         """Fit an arrangement to the sample of a large table, and go on from there with all rows."""
 
         def fit(rows: Any, settings: fitting.Settings, **how: Any) -> fitting.Result:
-            after = {entry["start"]: entry["sweep"] for entry in history}
-            observe = self._observer(history, task.target, one, before, after, rows.n)
+            after = {e["start"]: e["sweep"] for e in run.history if e["rows"] != rows.n}
+            observe = self._observer(run, task.target, one, after, rows.n)
             problem = one.problem(rows, task.target.n_outputs)
-            return fitting.fit(problem, settings, seeds, observe, **how)
+            if run.keeper is None:
+                return fitting.fit(problem, settings, run.seeds, observe, **how)
+            saved = run.keeper.runs.setdefault(f"{run.name}, {rows.n} rows", [])
+            result = fitting.fit(problem, settings, run.seeds, observe, saved=saved, **how)
+            run.keeper.write()
+            return result
 
-        may_find_nothing = before > 0
+        may_find_nothing = run.before > 0
         if task.sample.n == task.rows.n:
             return fit(task.rows, settings, may_find_nothing=may_find_nothing)
         some = fit(task.rows.beside(task.sample), settings, may_find_nothing=may_find_nothing)
@@ -471,21 +509,20 @@ class Machine(BaseEstimator):
 
     def _observer(
         self,
-        history: list[dict[str, Any]],
+        run: Run,
         target: Target,
         arrangement: Arrangement,
-        before: int,
         after: dict[int, int],
         n_rows: int,
     ) -> Callable[[int, Any], bool | None]:
         """Return what to do after each sweep: keep the history, print, ask the callback.
 
-        Starts are counted from those that came ``before``, and the sweeps of each from those
-        ``after`` which it goes on.
+        The sweeps of each start are counted from those ``after`` which it goes on.
         """
+        history = run.history
 
         def observe(start: int, progress: Any) -> bool | None:
-            start += before
+            start += run.before
             done = after.get(start, 0)
             entry = {
                 "start": start,
@@ -501,11 +538,15 @@ class Machine(BaseEstimator):
                 "trial": progress.trial,
                 "stage": progress.stage,
             }
-            if progress.sweep == 1:  # a start that is run anew: its helper had failed
+            # what is done once more was lost: a helper had failed, or a fit was killed
+            known = (old for old in history if old["start"] == start)
+            if any(old["sweep"] >= entry["sweep"] for old in known):
                 history[:] = [
-                    old for old in history if old["start"] != start or old["sweep"] <= done
+                    old for old in history if old["start"] != start or old["sweep"] < entry["sweep"]
                 ]
             history.append(entry)
+            if run.keeper is not None:
+                run.keeper.swept()
             if self.verbose and (self.verbose > 1 or entry["sweep"] % 10 == 0):
                 noise = entry["noise_std"]
                 noise = "" if np.isnan(noise) else f"noise {noise:9.3g}  "

@@ -244,6 +244,7 @@ def block_sums(
     phi, psi = features
     sparse = issparse(phi)
     if outside is None:  # of a single mode
+        assert pull is not None
         some = pull[:, :1]
         xp = array_namespace(some)
         n, n_pairs = phi.shape[0], n_columns * (n_columns + 1) // 2

@@ -130,7 +130,7 @@ def help_out(work: Work, board: Board) -> None:
                 reason, start = "finished", Start()
                 for progress in work.run(k):
                     start.add(progress)
-                    write(log, replace(progress, state=None))
+                    write(log, replace(progress, state=None, pause=None))
                     for warning in caught:
                         write(log, warning.message)
                     caught.clear()
@@ -193,7 +193,7 @@ def run_with_helpers(
                 if board.stopped:
                     starts[k].stop_reason = "stopped"
                     return
-            starts[k].stop_reason = "finished"
+            starts[k].end()
 
         def call() -> None:
             nonlocal called

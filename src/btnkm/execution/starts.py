@@ -10,7 +10,7 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
-from ..core.schedule import Progress
+from ..core.schedule import Pause, Progress
 from ..core.state import State
 
 Observer = Callable[[int, Progress], bool | None]
@@ -28,9 +28,14 @@ class Start:
     sweeps: list[Progress] = field(default_factory=list)
     stop_reason: str = ""
     before: Progress | None = None  # the end of the last stage, while the next has no posterior
+    # sweeps up to the last after which it can go on, and that one
+    rest: tuple[int, Progress] | None = None
 
     def add(self, progress: Progress) -> None:
         """Take in a sweep; only the last one keeps its state, which may weigh many megabytes."""
+        if progress.pause is not None:
+            self.rest = len(self.sweeps) + 1, progress
+            progress = replace(progress, pause=None)
         if self.sweeps:
             last = self.sweeps[-1]
             if progress.is_posterior:
@@ -40,6 +45,10 @@ class Start:
             self.sweeps[-1] = replace(last, state=None)
         self.sweeps.append(progress)
 
+    def end(self) -> None:
+        """Note that it went to its end, and forget where it could have gone on from."""
+        self.stop_reason, self.rest = "finished", None
+
     def finish(self, state: State, reason: str) -> None:
         """Take in the last state, from a process that told its sweeps without."""
         if self.before is not None:
@@ -47,6 +56,21 @@ class Start:
         else:
             self.sweeps[-1] = replace(self.sweeps[-1], state=state)
         self.stop_reason = reason
+
+    def at_rest(self) -> Start:
+        """Return the start as it was where it can go on from, or as it is at its end."""
+        if self.stop_reason == "finished":
+            return Start(list(self.sweeps), self.stop_reason, self.before)
+        if self.rest is None:
+            return Start()
+        count, progress = self.rest
+        sweeps = [replace(sweep, state=None) for sweep in self.sweeps[: count - 1]]
+        return Start([*sweeps, replace(progress, pause=None)], "", self.before, self.rest)
+
+    @property
+    def pause(self) -> Pause | None:
+        """Where it can go on from."""
+        return None if self.rest is None else self.rest[1].pause
 
     @property
     def last(self) -> Progress:
@@ -71,17 +95,22 @@ def run_starts(
     n_starts: int,
     n_threads: int,
     observe: Observer,
+    starts: list[Start] | None = None,
 ) -> tuple[list[Start], bool]:
     """Drive every start to its end; return them, and whether the user interrupted.
+
+    Those of ``starts`` that are at their end already are left as they are.
 
     ``observe`` sees every sweep (one at a time) and ends the fit by returning True. On Ctrl-C all
     starts end after the sweep they are in, and what they have is kept.
     """
-    starts = [Start() for _ in range(n_starts)]
+    starts = [Start() for _ in range(n_starts)] if starts is None else starts
     stop = threading.Event()
     lock = threading.Lock()
 
     def drive(k: int) -> None:
+        if starts[k].stop_reason == "finished":
+            return
         for progress in () if stop.is_set() else make_run(k):
             starts[k].add(progress)
             with lock:
@@ -90,7 +119,7 @@ def run_starts(
             if stop.is_set():
                 starts[k].stop_reason = "stopped"
                 return
-        starts[k].stop_reason = "finished"
+        starts[k].end()
 
     interrupted = False
     if n_threads == 1:

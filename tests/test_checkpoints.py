@@ -1,0 +1,127 @@
+"""A fit that was killed goes on from its file to the result it would have had."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from btnkm import BTNClassifier, BTNRegressor, sources, survey
+
+SMALL = {"n_basis": 6, "max_rank": 3, "n_init": 2, "max_iter": 20, "random_state": 0, "n_jobs": 1}
+
+PROGRAM = """
+import os, signal, sys
+import numpy as np
+from tests.test_checkpoints import make_model, make_rows
+
+kind, path, stop = sys.argv[1], sys.argv[2], int(sys.argv[3])
+seen = []
+
+def kill(entry):
+    seen.append(entry)
+    if len(seen) == stop:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+X, y = make_rows(kind)
+make_model(kind).set_params(callback=kill).fit(X, y, checkpoint=path, checkpoint_every=3)
+"""
+
+
+def make_rows(kind, n=250):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (n, 3))
+    y = np.sin(3.0 * X[:, 0]) * X[:, 1] + X[:, 2] + 0.1 * rng.standard_normal(n)
+    if kind == "two":
+        return X, y > 0
+    return X, np.round(np.exp(y)) if kind == "counts" else y
+
+
+def make_model(kind):
+    if kind == "two":
+        return BTNClassifier(**SMALL)
+    more = {
+        "numbers": {"initial_rank": 2, "max_rank": 6},  # which grows on the way
+        "train": {"network": "tt", "mode_order": "given", "max_rank": 3},
+        "counts": {"likelihood": "negative_binomial"},
+    }
+    return BTNRegressor(**{**SMALL, **more[kind]})
+
+
+@pytest.mark.parametrize("stop", [4, 17, 41])
+@pytest.mark.parametrize("kind", ["numbers", "train", "counts", "two"])
+def test_a_killed_fit_goes_on_to_the_same_result(kind, stop, tmp_path):
+    path = tmp_path / "fit.checkpoint"
+    program = subprocess.run([sys.executable, "-c", PROGRAM, kind, str(path), str(stop)])
+    assert program.returncode == -signal.SIGKILL
+    X, y = make_rows(kind)
+    expected = make_model(kind).fit(X, y)
+    began = []
+    model = make_model(kind).set_params(callback=began.append)
+    model.fit(X, y, checkpoint=path, checkpoint_every=3)
+    # all but what came after the last writing, or what trims and settles in one go
+    assert len(began) <= len(expected.history_) - (stop - 1) // 3
+    of = "predict_proba" if kind == "two" else "predict"
+    np.testing.assert_allclose(getattr(model, of)(X), getattr(expected, of)(X), rtol=1e-8)
+    np.testing.assert_allclose(model.lower_bounds_, expected.lower_bounds_, rtol=1e-10)
+    told = [(e["start"], e["sweep"], e["phase"]) for e in model.history_]
+    assert told == [(e["start"], e["sweep"], e["phase"]) for e in expected.history_]
+    assert list(tmp_path.iterdir()) == [path]
+    again = make_model(kind).set_params(callback=lambda entry: pytest.fail("nothing is left to do"))
+    again.fit(X, y, checkpoint=path)
+    np.testing.assert_array_equal(getattr(again, of)(X), getattr(model, of)(X))
+
+
+def test_a_large_table_goes_on_in_either_part(tmp_path, monkeypatch):
+    for module in (survey, sources):
+        monkeypatch.setattr(module, "MOST_ROWS", 100)
+    X, y = make_rows("numbers")
+    model = BTNRegressor(**{**SMALL, "max_iter": 6})
+    expected = model.fit(X, y)
+    told = [(e["start"], e["sweep"], e["rows"]) for e in expected.history_]
+    assert {rows for *_, rows in told} == {100, 250}
+    expected = expected.predict(X)
+    for stop in (5, len(told) - 3):
+        path = tmp_path / f"{stop}"
+        seen = []
+
+        def stops(entry, seen=seen, stop=stop):
+            seen.append(entry)
+            if len(seen) == stop:
+                raise RuntimeError("stop here")
+
+        with pytest.raises(RuntimeError, match="stop here"):
+            model.set_params(callback=stops).fit(X, y, checkpoint=path, checkpoint_every=2)
+        model.set_params(callback=None).fit(X, y, checkpoint=path)
+        np.testing.assert_allclose(model.predict(X), expected, rtol=1e-8)
+        assert [(e["start"], e["sweep"], e["rows"]) for e in model.history_] == told
+
+
+def test_other_data_or_parameters_are_refused(tmp_path):
+    X, y = make_rows("numbers")
+    path = tmp_path / "fit.checkpoint"
+    model = BTNRegressor(**{**SMALL, "max_iter": 3})
+    model.fit(X, y, checkpoint=path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="the rows differs"):
+        model.fit(X, y + 1e-6, checkpoint=path)
+    with pytest.raises(ValueError, match="the parameter max_rank differs"):
+        model.set_params(max_rank=2).fit(X, y, checkpoint=path)
+    with pytest.raises(ValueError, match="checkpoint_every must be an integer"):
+        model.fit(X, y, checkpoint=path, checkpoint_every=0)
+    assert path.read_bytes() == before
+    path.write_bytes(b"no checkpoint")
+    with pytest.raises(ValueError, match="cannot be read; delete it or name another"):
+        model.fit(X, y, checkpoint=path)
+    with pytest.raises(FileNotFoundError):
+        model.fit(X, y, checkpoint=tmp_path / "nowhere" / "fit.checkpoint")
+
+
+def test_a_fit_without_a_seed_goes_on_with_the_seed_it_had(tmp_path):
+    X, y = make_rows("numbers")
+    model = BTNRegressor(**{**SMALL, "max_iter": 3, "random_state": None})
+    answers = [model.fit(X, y, checkpoint=tmp_path / "c").predict(X) for _ in range(2)]
+    np.testing.assert_array_equal(*answers)
