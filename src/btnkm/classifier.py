@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,7 @@ feature_names_in_
         random_state: Any = None,
         callback: Callable[[dict[str, Any]], bool | None] | None = None,
         verbose: int = 0,
+        warm_start: bool = False,
     ) -> None:
         super().__init__(
             basis,
@@ -141,6 +143,7 @@ feature_names_in_
             random_state=random_state,
             callback=callback,
             verbose=verbose,
+            warm_start=warm_start,
         )
         self.likelihood = likelihood
         self.class_weight = class_weight
@@ -187,10 +190,6 @@ feature_names_in_
             "classes_": classes,
             "_log_weights": log_weights - log_weights.mean(),
         }
-
-        def encode(y: Array, weight: Array) -> tuple[Array, Array]:
-            return np.searchsorted(classes, y).astype(float), weight
-
         if self.likelihood == "least_squares":
             if len(classes) > 2:
                 raise ValueError(
@@ -203,15 +202,26 @@ feature_names_in_
                 weight = of_class[codes] * (1.0 if weight is None else weight)
             _, likelihood, shift, scale = Gaussian().begin(2.0 * codes - 1.0, weight)
             attributes["_threshold"] = -shift / scale
-
-            def signs(y: Array, weight: Array) -> tuple[Array, Array]:
-                codes = np.searchsorted(classes, y)
-                return (2.0 * codes - 1.0 - shift) / scale, weight * of_class[codes]
-
-            return Target(signs, likelihood, scale, attributes)
+            encode = partial(_signs, classes, shift, scale, of_class)
+            attributes |= {"_encode": encode, "_y_scale": scale}
+            return Target(encode, likelihood, scale, attributes)
         many = len(classes) if len(classes) > 2 else None
         labels = (Bernoulli() if many is None else Softmax()).begin(codes.astype(float), weight)
+        encode = partial(_codes, classes)
+        attributes |= {"_encode": encode, "_y_scale": 1.0}
         return Target(encode, labels.likelihood, 1.0, attributes, many)
+
+    def _same_target(self) -> Target:
+        many = len(self.classes_) if len(self.classes_) > 2 else None
+        return Target(self._encode, self.likelihood_, self._y_scale, {}, many)
+
+    def _states(self) -> tuple[Any, ...]:
+        if self.class_weight is None or isinstance(self.likelihood_, Gaussian):
+            return self.posterior_
+        return tuple(
+            replace(state, likelihood=likelihood.shifted(-self._log_weights))
+            for state, likelihood in zip(self.posterior_, self._likelihoods, strict=True)
+        )
 
     def _class_weights(self, y: Array, codes: Array, weight: Array | None) -> Array:
         """Return the weight of each class: (n_classes,)."""
@@ -364,3 +374,23 @@ feature_names_in_
             else:
                 parts.append(likelihood.predictive(mean, variance).probabilities)
         return np.maximum(np.mean(parts, axis=0), np.finfo(float).tiny)
+
+
+def _codes(classes: Array, y: Array, weight: Array) -> tuple[Array, Array]:
+    """Return the number of each row's class, and the weights as they are."""
+    codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    other = classes[codes] != y
+    if np.any(other):
+        raise ValueError(
+            f"y must hold the classes of the first rows, {classes.tolist()[:10]}, got "
+            f"{y[other].tolist()[0]!r}; fit anew, with a row of every class at first."
+        )
+    return codes.astype(float), weight
+
+
+def _signs(
+    classes: Array, shift: float, scale: float, of_class: Array, y: Array, weight: Array
+) -> tuple[Array, Array]:
+    """Return the class as a sign, standardised, and the weights times that of the class."""
+    codes, weight = _codes(classes, y, weight)
+    return (2.0 * codes - 1.0 - shift) / scale, weight * of_class[codes.astype(int)]

@@ -20,8 +20,10 @@ from .core.cavi import Data
 from .core.levels import LevelMode
 from .core.likelihoods import Likelihood
 from .core.network import Network
+from .core.past import Past
 from .core.schedule import Pause, Progress, Schedule
 from .core.state import Mode, Priors, State
+from .core.sweeper import Sweeper
 from .execution import local
 from .execution.helpers import run_with_helpers
 from .execution.starts import Start, limit_blas, run_starts
@@ -90,6 +92,7 @@ class Work:
     seeds: list[np.random.SeedSequence]
     output: int | None
     begun: Sequence[State] = ()  # posteriors to go on from, instead of random factors
+    pasts: Sequence[Past] = ()  # rows that are gone, as each start knew them
 
     def run(
         self, k: int, threads: local.Threads | None = None, pause: Pause | None = None
@@ -127,11 +130,19 @@ class Work:
                 first = begin(np.add(self.rank, spare))
             else:
                 first, rng.bit_generator.state = pause.memory.state, pause.random
-            for step in schedule.run(executor, first, self.data, self.priors, how, may_grow, pause):
+            past = self.pasts[k] if self.pasts else None
+            for step in schedule.run(
+                executor, first, self.data, self.priors, how, may_grow, pause, past
+            ):
                 if step.pause is not None:
                     here = replace(step.pause, random=rng.bit_generator.state)
                     step = replace(step, pause=here)
                 yield step
+
+    def absorbed(self, state: State, data: Data) -> Past:
+        """Return what the rows, of whose targets this is known, have to say of a posterior."""
+        with closing(self.blocks.executor(len(self.modes), self.network)) as executor:
+            return Sweeper(executor, state, data, self.priors).absorbed()
 
     def spare(self, rank: Any) -> int:
         """Return with how many components more than ``rank`` the warm phase begins."""
@@ -152,6 +163,7 @@ class Result:
     count: int  # of all starts, those that found nothing to keep included
     interrupted: bool
     ended: bool  # whether every start went to its end
+    pasts: Sequence[Past] = ()  # what the rows have said to each, those before included
 
     @property
     def best(self) -> Start:
@@ -218,11 +230,14 @@ def fit(
     may_find_nothing: bool = False,
     go_on_from: Sequence[State] = (),
     saved: list[Start] | None = None,
+    pasts: Sequence[Past] | None = None,
 ) -> Result:
     """Run every start and return what they found; if that is nothing, say so, unless it may be.
 
     Starts ``go_on_from`` posteriors, if there are any, one each. Those ``saved`` by an earlier fit
-    that was interrupted go on from where they were; the list is filled if it is empty.
+    that was interrupted go on from where they were; the list is filled if it is empty. ``pasts``
+    are rows that are gone, as each start knew them, or none of them: then it is kept what these
+    rows have to say.
     """
     rows, n = problem.rows, problem.rows.n
     limit = settings.limit(rows)
@@ -244,8 +259,9 @@ def fit(
         "on_device": rows.on_device,
         "number_bytes": rows.number_bytes,
     }
-    here = rows.n_here
-    count, rank, plan = plan_starts(settings, here, planned, count, side_by_side, per_row, **where)
+    count, rank, plan = plan_starts(
+        settings, rows.n_here, planned, count, side_by_side, per_row, **where
+    )
     if count < wanted:
         warnings.warn(
             f"memory_limit={limit:g} has room for {count} of {wanted} starts, and "
@@ -253,7 +269,9 @@ def fit(
             UserWarning,
             stacklevel=4,
         )
-    data = rows.data()
+    data = here = rows.data()
+    for past in (pasts or ())[:1]:  # the same for all, but for what was made of them
+        data = Data(here.n + past.data.n, here.square + past.data.square)
     how = settings.schedule
     worth = settings.likelihood.worth * data.n
     modes = tuple(make_mode(basis, settings.smoothness) for basis in problem.bases)
@@ -301,6 +319,7 @@ def fit(
         seeds=np.random.SeedSequence(seed).spawn(count),
         output=output,
         begun=go_on_from,
+        pasts=pasts or (),
     )
     # a helper has an interpreter, rows and features of its own, and gets them as a parcel
     room = limit * local.GIB - plan.n_bytes
@@ -333,7 +352,12 @@ def fit(
         )
     ended = all(start.stop_reason == "finished" for start in starts)
     usable = [start for start in starts if start.usable]
-    return Result(usable, averages, len(starts), interrupted, ended)
+    kept: list[Past] = []
+    if pasts is not None:
+        kept = [work.absorbed(start.state, here) for start in usable]
+        before = [past for start, past in zip(starts, pasts, strict=False) if start.usable]
+        kept = [a + b for a, b in zip(kept, before, strict=True)] if pasts else kept
+    return Result(usable, averages, len(starts), interrupted, ended, kept)
 
 
 def ending(results: Sequence[Result], how: Schedule) -> tuple[bool, str]:

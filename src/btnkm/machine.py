@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -28,6 +29,7 @@ from .core.arrays import host, is_elsewhere, like
 from .core.cp import CP
 from .core.gamma import Gamma
 from .core.likelihoods import Likelihood
+from .core.past import Past
 from .core.posterior import Predictor
 from .core.schedule import Schedule
 from .core.state import Priors
@@ -145,6 +147,7 @@ class Machine(BaseEstimator):
         random_state: Any = None,
         callback: Callable[[dict[str, Any]], bool | None] | None = None,
         verbose: int = 0,
+        warm_start: bool = False,
     ) -> None:
         self.basis = basis
         self.network = network
@@ -167,6 +170,7 @@ class Machine(BaseEstimator):
         self.random_state = random_state
         self.callback = callback
         self.verbose = verbose
+        self.warm_start = warm_start
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -220,12 +224,107 @@ class Machine(BaseEstimator):
         """
         if checkpoint is not None:
             checks.check_integer("checkpoint_every", checkpoint_every, 1)
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)  # a fit that fails leaves no half of an older one
+        if self.warm_start and hasattr(self, "posterior_"):
+            if checkpoint is not None:
+                raise ValueError(
+                    "checkpoint must be None where a fit goes on from another (warm_start), got "
+                    f"{str(checkpoint)!r}; leave one of them out."
+                )
+            return self._go_on(X, y, sample_weight, None)
+        return self._fit_anew(X, y, sample_weight, checkpoint, checkpoint_every, None)
+
+    def partial_fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, forget: float = 1.0
+    ) -> Self:
+        """Learn from a batch of rows more; what the earlier ones said is kept, not the rows.
+
+        The first batch is fitted as ``fit`` would, and decides scales, functions, components and
+        levels: let it be like the others, and not small. Later ones move the posterior.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As for ``fit``.
+        forget : float, default=1.0
+            What the rows of all earlier batches count for from now on; below 1 the model follows
+            what drifts. With batches of b rows it remembers about b / (1 - forget).
+        """
+        number = isinstance(forget, numbers.Real) and not isinstance(forget, bool)
+        if not number or not 0.0 < forget <= 1.0:
+            raise ValueError(
+                f"forget must be above 0 and at most 1, got {forget!r}; 1 forgets nothing."
+            )
+        if not hasattr(self, "posterior_"):
+            return self._fit_anew(X, y, sample_weight, None, 1, [])
+        if not getattr(self, "_pasts", None):
+            raise ValueError(
+                "partial_fit must begin with partial_fit, got a model of fit, which keeps nothing "
+                "that its rows have said; fit again by partial_fit."
+            )
+        return self._go_on(X, y, sample_weight, [past.weighed(forget) for past in self._pasts])
+
+    def _open(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+        """Return where rows come from, and what is known of all of them."""
         self._check_parameters()
         opened = open_dask if is_dask(X) else open_source
         source = opened(X, y, sample_weight, partial(self._check_y, type(self).__name__))
-        survey = source.survey(partial(_level_places, self.basis, is_classifier(self)))
+        return source, source.survey(partial(_level_places, self.basis, is_classifier(self)))
+
+    def _go_on(self, X: Any, y: Any, sample_weight: Any, pasts: list[Past] | None) -> Self:
+        """Let every start go on from its posterior, with other rows, or more than are gone."""
+        source, survey = self._open(X, y, sample_weight)
+        validate_data(self, source.example, reset=False, skip_check_array=True)
+        target = self._same_target()
+        columns, states = self.columns_, self._states()
+        sample = coded(survey.sample, columns, target)
+        rows = source.code(columns, target, survey, sample)
+        seeds = check_random_state(self.random_state).randint(2**31, size=4)
+        counted = int(max(survey.n, survey.total))
+        task = Task(target, columns, Values([], []), sample, rows, counted, seeds.tolist())
+        history: list[dict[str, Any]] = []
+        found = []
+        for one in dict.fromkeys(self._arrangements):
+            own = [k for k, other in enumerate(self._arrangements) if other is one]
+            settings = self._settings(target, counted, one)
+            sweeps = self._number("max_iter", _SWEEPS_OF_ALL)
+            how = replace(settings.schedule, max_iter=sweeps)
+            if pasts:  # their sums are those of just these weights
+                how = replace(how, drop_components=False, drop_functions=False)
+            settings = replace(settings, n_init=len(own), fewer_starts=False, schedule=how)
+            run = Run("", task.seeds, history, own[0], None)
+            result = fitting.fit(
+                one.problem(rows, target.n_outputs),
+                settings,
+                task.seeds,
+                self._observer(run, target, one, {}, rows.n),
+                go_on_from=[states[k] for k in own],
+                pasts=[pasts[k] for k in own] if pasts else None,
+            )
+            found.append((one, result))
+        self._conclude(task, found, history, settings.schedule)
+        return self
+
+    def _same_target(self) -> Target:
+        """Return what the engine gets for y in a model that is fitted already."""
+        raise NotImplementedError
+
+    def _states(self) -> tuple[Any, ...]:
+        """Return the posteriors as the engine left them."""
+        return self.posterior_
+
+    def _fit_anew(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        checkpoint: Any,
+        checkpoint_every: int,
+        pasts: list[Past] | None,
+    ) -> Self:
+        """Fit from random factors, and keep what the rows have said if ``pasts`` are wanted."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # a fit that fails leaves no half of an older one
+        source, survey = self._open(X, y, sample_weight)
         validate_data(self, source.example, skip_check_array=True)
         if survey.n < 2:
             raise ValueError(
@@ -256,30 +355,43 @@ class Machine(BaseEstimator):
         task = Task(target, columns, summary, sample, rows, counted, [int(s) for s in seeds])
         arrangements, counts, candidates = self._arrange(task, active, names)
         history: list[dict[str, Any]] = [] if keeper is None else keeper.history
-        found = self._run(task, arrangements, counts, history, keeper)
-        self.columns_, self._active = columns, active
-        self.history_ = sorted(history, key=lambda entry: (entry["start"], entry["sweep"]))
-        for name, value in target.attributes.items():
-            setattr(self, name, value)
-        self._set_results([(one, result) for one, result in found if result.starts], seeds)
-        self.converged_, self.stop_reason_ = fitting.ending(
-            [result for _, result in found],
-            self._settings(target, counted, arrangements[0]).schedule,
-        )
+        found = self._run(task, arrangements, counts, history, keeper, pasts)
+        self._active = active
+        schedule = self._settings(target, counted, arrangements[0]).schedule
+        self._conclude(task, found, history, schedule)
         if candidates:
             self.candidates_ = candidates
             for one, candidate in zip(arrangements, candidates, strict=True):
                 own = [k for k, other in enumerate(self._arrangements) if other is one]
                 candidate["starts"] = own
+        return self
+
+    def _conclude(
+        self,
+        task: Task,
+        found: list[tuple[Arrangement, fitting.Result]],
+        history: list[dict[str, Any]],
+        schedule: Schedule,
+    ) -> None:
+        """Set the fitted attributes, and say what a user should know."""
+        sample, seeds = task.sample, np.array(task.seeds)
+        self.columns_ = task.columns
+        self.history_ = sorted(history, key=lambda entry: (entry["start"], entry["sweep"]))
+        for name, value in task.target.attributes.items():
+            setattr(self, name, value)
+        self._set_results([(one, result) for one, result in found if result.starts], seeds)
+        self._pasts = [past for _, result in found for past in result.pasts]
+        self.converged_, self.stop_reason_ = fitting.ending(
+            [result for _, result in found], schedule
+        )
         self._finish()
         if any(result.interrupted for _, result in found):
-            warnings.warn(self.stop_reason_, ConvergenceWarning, stacklevel=2)
+            warnings.warn(self.stop_reason_, ConvergenceWarning, stacklevel=4)
         if np.ptp(sample.y) > 0:
             rng = np.random.default_rng(seeds.tolist())
             share = sample.weights / sample.weights.sum()
             some = rng.choice(sample.n, min(_LOOK_AT, sample.n), replace=False, p=share)
             self._warn_of_nothing([column[some] for column in sample.codes])
-        return self
 
     def _arrange(
         self, task: Task, active: list[int], names: list[Any]
@@ -351,6 +463,7 @@ class Machine(BaseEstimator):
         counts: list[int],
         history: list[dict[str, Any]],
         keeper: Checkpoint | None,
+        pasts: list[Past] | None,
     ) -> list[tuple[Arrangement, fitting.Result]]:
         """Fit every arrangement with its share of the starts, until all is done or stopped.
 
@@ -369,7 +482,7 @@ class Machine(BaseEstimator):
             seeds = [*task.seeds, k] if one.full else task.seeds
             try:
                 run = Run(str(k), seeds, history, before, keeper)
-                result = self._fit_some_then_all(task, one, own, run)
+                result = self._fit_some_then_all(task, one, own, run, pasts)
             except KeyboardInterrupt:
                 if not found:
                     raise
@@ -396,6 +509,7 @@ class Machine(BaseEstimator):
         one: Arrangement,
         settings: fitting.Settings,
         run: Run,
+        pasts: list[Past] | None,
     ) -> fitting.Result:
         """Fit an arrangement to the sample of a large table, and go on from there with all rows."""
 
@@ -403,6 +517,7 @@ class Machine(BaseEstimator):
             after = {e["start"]: e["sweep"] for e in run.history if e["rows"] != rows.n}
             observe = self._observer(run, task.target, one, after, rows.n)
             problem = one.problem(rows, task.target.n_outputs)
+            how["pasts"] = pasts if rows is task.rows else None
             if run.keeper is None:
                 return fitting.fit(problem, settings, run.seeds, observe, **how)
             saved = run.keeper.runs.setdefault(f"{run.name}, {rows.n} rows", [])

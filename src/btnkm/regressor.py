@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -214,6 +215,7 @@ class BTNRegressor(RegressorMixin, Machine):
         random_state: Any = None,
         callback: Callable[[dict[str, Any]], bool | None] | None = None,
         verbose: int = 0,
+        warm_start: bool = False,
     ) -> None:
         super().__init__(
             basis,
@@ -237,6 +239,7 @@ class BTNRegressor(RegressorMixin, Machine):
             random_state=random_state,
             callback=callback,
             verbose=verbose,
+            warm_start=warm_start,
         )
         self.likelihood = likelihood
         self.noise_prior = noise_prior
@@ -245,11 +248,12 @@ class BTNRegressor(RegressorMixin, Machine):
 
     def _target(self, y: Array, weight: Array | None) -> Target:
         _, likelihood, shift, scale = self._likelihood().begin(y, weight)
+        attributes = {"_y_shift": shift, "_y_scale": scale}
+        return Target(partial(_standardised, shift, scale), likelihood, scale, attributes)
 
-        def encode(y: Array, weight: Array) -> tuple[Array, Array]:
-            return (y - shift) / scale, weight
-
-        return Target(encode, likelihood, scale, {"_y_shift": shift, "_y_scale": scale})
+    def _same_target(self) -> Target:
+        encode = partial(_standardised, self._y_shift, self._y_scale)
+        return Target(encode, self.likelihood_, self._y_scale, {})
 
     def _likelihood(self) -> Likelihood:
         """Return the likelihood that the parameter names or is."""
@@ -354,3 +358,7 @@ class BTNRegressor(RegressorMixin, Machine):
             for i, place in enumerate(which):
                 out[:, place] = state.likelihood.draw(f[:, i], rng)
         return answered(X, self._y_shift + self._y_scale * out)
+
+
+def _standardised(shift: float, scale: float, y: Array, weight: Array) -> tuple[Array, Array]:
+    return (y - shift) / scale, weight

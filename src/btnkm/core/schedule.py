@@ -38,6 +38,7 @@ from .cavi import Data
 from .gamma import Gamma
 from .likelihoods import Curved, Likelihood
 from .network import Network
+from .past import Past
 from .state import Mode, Priors, State
 from .sweeper import Dropper, Executor, Memory, Sweeper
 from .trimming import trim
@@ -219,10 +220,12 @@ def run(
     schedule: Schedule,
     grow: Callable[[State, Any], tuple[State, int] | None] | None = None,
     pause: Pause | None = None,
+    past: Past | None = None,
 ) -> Iterator[Progress]:
     """Fit one start, yielding after each sweep; the last state yielded is the result.
 
-    With a ``pause`` it goes on from there instead of beginning at ``state``.
+    With a ``pause`` it goes on from there instead of beginning at ``state``; rows of the ``past``
+    count as well, and are among those of ``data``.
 
     Where nearly all components are of use to the end, ``grow``, given the last state and the rank
     it began with, may return a state of more, and how many of those are to spare, from
@@ -239,7 +242,7 @@ def run(
         begun = np.subtract(state.network.rank(state), schedule.spare)
         if pause is not None:
             begun = pause.begun
-        for step in _ascend(executor, state, data, priors, schedule, begun, pause):
+        for step in _ascend(executor, state, data, priors, schedule, begun, pause, past):
             seconds = time.perf_counter() - begin
             step = replace(step, sweep=after + step.sweep, seconds=seconds, stage=stage)
             if step.pause is not None:
@@ -260,9 +263,10 @@ def _ascend(
     schedule: Schedule,
     rank_begun: Any,
     pause: Pause | None,
+    past: Past | None,
 ) -> Iterator[Progress]:
     memory = None if pause is None else pause.memory
-    sweeper = Sweeper(executor, state, data, priors, memory)
+    sweeper = Sweeper(executor, state, data, priors, memory, past)
     begin = time.perf_counter()
     done = pause.sweep if pause is not None else 0
     stretch = FIRST_STRETCH
@@ -317,7 +321,8 @@ def _ascend(
     droppers = _droppers(priors, schedule)
     for sweep in range(max(done - begun, 0), schedule.max_iter):
         place = sweep % CYCLE
-        leaping = sweep >= schedule.plain_sweeps and len(state.modes) > 1
+        # each mode has sums of the past of its own: there is no bound of all to leap by
+        leaping = sweep >= schedule.plain_sweeps and len(state.modes) > 1 and past is None
         may_drop = sweep >= schedule.first_reduction and (place == 1 or not leaping)
         previous = step if sweep else None
         if previous is not None:
@@ -348,8 +353,8 @@ def _ascend(
                     sweeper.restore(ground.state)
                     stretch *= SHRINKAGE
                     ground = None
-        if previous is not None and step.bound < previous.bound - FALL * (1 + abs(previous.bound)):
-            _warn_of_fall(previous, step)
+        if previous is not None and past is None:
+            _check_fall(previous, step)
         if place == CYCLE - 1:
             gain = step.bound - cycle_bound
             calm = schedule.tol > 0 and gain < CYCLE * schedule.tol * data.n
@@ -394,8 +399,10 @@ def _droppers(priors: Priors, schedule: Schedule) -> list[Dropper]:
     return [partial(drop, priors=priors, share=schedule.negligible) for drop in chosen]
 
 
-def _warn_of_fall(before: Progress, after: Progress) -> None:
-    """Say that the bound fell, which only rounding can make it do, and where."""
+def _check_fall(before: Progress, after: Progress) -> None:
+    """Say so if the bound fell, which only rounding can make it do, and where."""
+    if after.bound >= before.bound - FALL * (1 + abs(before.bound)):
+        return
     changes = {name: after.terms[name] - before.terms[name] for name in after.terms}
     worst = min(changes, key=lambda name: changes[name])
     remedy = "weights or targets are so large that digits are lost: use another unit"

@@ -13,6 +13,7 @@ from . import cavi, chunks, joint, rows
 from .cavi import Block, Data
 from .levels import LevelMode
 from .likelihoods import Curved
+from .past import Past
 from .state import Priors, State
 
 Array = Any
@@ -59,11 +60,13 @@ class Sweeper:
         data: Data,
         priors: Priors,
         memory: Memory | None = None,
+        past: Past | None = None,
     ) -> None:
         self.executor = executor
         self.state = state
         self.data = data
         self.priors = priors
+        self.past = past
         self.jitter = 0.0
         self.last: int | None = None  # the mode solved last
         self._asked: list[Command] = []
@@ -107,6 +110,8 @@ class Sweeper:
         Of scales the rows are told nothing: their weights of mode d are those of q over a gauge,
         (C,), and the gauges of all modes multiply to 1.
         """
+        if self.past is not None:  # whose sums have the scales of their time
+            return
         before = self.state
         self.state, scales = before.network.rebalance(before, self.priors)
         if self.state is before:  # nothing was free to move
@@ -234,12 +239,12 @@ class Sweeper:
             return
         look = partial(chunks.look, d=self.last or 0)
         self._remember(partial(look, likelihood=self.state.likelihood))
-        sums = self.executor.sum(self._asked[-1])
+        sums = self._with_past(self.executor.sum(self._asked[-1]))
         learned = cavi.update_likelihood(self.state, sums, self.data, self.priors)
         other = learned.likelihood.propose(sums) if self.spread else None
         if other is not None:
             self._remember(partial(look, likelihood=other))
-            sums = self.executor.sum(partial(chunks.ask, likelihood=other))
+            sums = self._with_past(self.executor.sum(partial(chunks.ask, likelihood=other)))
             tried = replace(learned, likelihood=other)
             tried = cavi.update_likelihood(tried, sums, self.data, self.priors)
             before, after = (
@@ -253,6 +258,27 @@ class Sweeper:
                 self.executor.sum(partial(chunks.ask, likelihood=learned.likelihood))
         self.state = learned
 
+    def _with_past(self, sums: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Add what a likelihood learned from rows that are gone."""
+        if self.past is None:
+            return sums
+        return tuple(a + b for a, b in zip(sums, self.past.asked, strict=True))
+
+    def absorbed(self) -> Past:
+        """Return what the rows have to say of q as it is, those that are gone left out."""
+        self.spread = 1.0
+        self.refresh()
+        likelihood, asked = self.state.likelihood, ()
+        if not likelihood.fixed:
+            asked = self.executor.sum(partial(chunks.look, likelihood=likelihood, d=0))
+        if isinstance(likelihood, Curved):
+            self.executor.each(partial(chunks.ask_truth, likelihood=likelihood, d=0))
+        modes = tuple(self._row_sums(d) for d in range(len(self.state.modes)))
+        information = np.zeros(())
+        if not likelihood.fixed:
+            (information,) = self.executor.sum(chunks.information)
+        return Past(self.data, modes, asked, information)
+
     def settle(self) -> None:
         """Update the modes once by the likelihood itself instead of its bound; precisions stay.
 
@@ -264,6 +290,8 @@ class Sweeper:
         assert isinstance(likelihood, Curved)
         sums = self.executor.sum(partial(chunks.slopes, likelihood=likelihood, d=self.last or 0))
         slopes, weights = sums
+        if self.past is not None:
+            weights = weights + self.past.information
         moved = likelihood.moved(np.clip(slopes / weights, -1.0, 1.0))
         self.state = replace(self.state, likelihood=moved)
         for d in range(len(self.state.modes)):
@@ -279,6 +307,8 @@ class Sweeper:
         if self.state.likelihood.fixed:
             return self.data.n * self.state.likelihood.scale
         (total,) = self.executor.sum(chunks.information)
+        if self.past is not None:
+            total = total + self.past.information
         return self.state.likelihood.scale * np.asarray(total)
 
     def recall(self) -> list[Command]:
@@ -308,10 +338,16 @@ class Sweeper:
         ]
         return joint.system(self.state, blocks, gram)
 
+    def _row_sums(self, d: int) -> tuple[Array, Array]:
+        widths = _widths(self.state.modes[d])
+        second, linear = self.executor.sum(partial(chunks.block_sums, d=d, widths=widths))
+        return second, linear
+
     def _sums(self, d: int) -> Block:
         mode, layout = self.state.modes[d], self.state.factors[d].layout
-        sums = self.executor.sum(partial(chunks.block_sums, d=d, widths=_widths(mode)))
-        second, linear = sums
+        second, linear = self._row_sums(d)
+        if self.past is not None:
+            second, linear = second + self.past.modes[d][0], linear + self.past.modes[d][1]
         if self._gauge is not None:  # what is around a mode has the inverse of its gauge
             c, e = layout.first
             gauge = self._gauge[d]
