@@ -47,7 +47,7 @@ class BTNClassifier(ClassifierMixin, Machine):
     ----------
     basis, network, cores, mode_order, n_basis, max_rank, initial_rank, n_init, max_iter, tol, \
 warm_sweeps, rank_prior, basis_prior, smoothness, anchored, prune, memory_limit, n_jobs, \
-random_state, callback, verbose
+random_state, callback, verbose, warm_start
         As in BTNRegressor, but labels say less than numbers: "auto" is an ``n_basis`` that leaves
         eight rows to every function of all inputs, but at least 4 each; a ``max_rank`` of 8 without
         anchors (6 in a train), 8,000 rows of all starts together (1 to 8 starts), a ``max_iter`` of

@@ -84,7 +84,9 @@ class BTNRegressor(RegressorMixin, Machine):
         in inverse proportion to the rows but at least 2, above; fewer still where ``memory_limit``
         has no room for their posteriors.
     max_iter : int or "auto", default="auto"
-        Most sweeps of the exact phase; "auto" is 80.
+        Most sweeps of the exact phase; "auto" is 80. A table of more than 262,144 rows is fitted to
+        so many of them first, and all rows go on from there for up to ``max_iter`` sweeps, "auto"
+        20.
     tol : float, default=1e-4
         A start has converged when the last four sweeps, looked at after every fourth, raised its
         bound by less than this per sweep and row (or unit of sample weight) on average; 0 always
@@ -110,9 +112,10 @@ class BTNRegressor(RegressorMixin, Machine):
     prune : bool, default=True
         Drop components and functions that are negligible and whose loss raises the bound and, where
         at most 200 weights are left in the end, components whose work the others can do as well.
-    memory_limit : float, default=1.4
-        Most memory, in GiB, that the fit may use beyond its input. Less memory means more
-        recomputation and the same result, if there is room for as many starts.
+    memory_limit : float or "auto", default="auto"
+        Most memory, in GiB, that the fit may use beyond its input: "auto" is 1.4, or nine tenths of
+        what a device has left for rows that are there; of a cluster, of each process. Less memory
+        means more recomputation and the same result, if there is room for as many starts.
     n_jobs : int or None, default=None
         Cores to use, None as many as BLAS would. Starts run side by side: in threads where rows are
         many; where they are few, in processes that are started when the work left is worth it,
@@ -125,6 +128,10 @@ class BTNRegressor(RegressorMixin, Machine):
         tries before its starts is not seen.
     verbose : int, default=0
         1 prints a line per ten sweeps, 2 a line per sweep.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on from the posterior there is, if there is one: with its columns,
+        functions, components and scales, and up to 20 exact sweeps ("auto") of the rows it is
+        given now.
 
     Attributes
     ----------
@@ -150,10 +157,10 @@ class BTNRegressor(RegressorMixin, Machine):
         the end, and after each sweep of the exact phase. It never falls, and stands still for up to
         two sweeps while a leap is on trial.
     history_ : list of dict
-        One entry per sweep and start: start, sweep, phase ("warm", "thaw" where rows are few, or
-        "exact"), bound (NaN before the exact phase), terms, rank, noise_std, seconds, jitter and
-        trial: whether a leap is on trial, when all else is as it was before the leap; stage: how
-        often the rank has grown.
+        One entry per sweep and start: start, sweep, rows (how many were looked at), phase ("warm",
+        "thaw" where rows are few, or "exact"), bound (NaN before the exact phase), terms, rank,
+        noise_std, seconds, jitter and trial: whether a leap is on trial, when all else is as it was
+        before the leap; stage: how often the rank has grown.
     noise_std_ : float
         Standard deviation of the noise, in units of y; NaN for counts.
     likelihood_ : Likelihood

@@ -22,10 +22,15 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Data:
-    """What the engine knows of the targets: sum s_n and sum s_n y_n^2."""
+    """What the engine knows of the targets: sum s_n and sum s_n y_n^2.
+
+    ``rounding`` is what rows in single precision may make a squared error wrong by, relative to the
+    latter.
+    """
 
     n: float
     square: float
+    rounding: float = 0.0
 
 
 @dataclass(frozen=True)

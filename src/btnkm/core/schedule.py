@@ -354,7 +354,8 @@ def _ascend(
                     stretch *= SHRINKAGE
                     ground = None
         if previous is not None and past is None:
-            _check_fall(previous, step)
+            rounding = sweeper.state.likelihood.scale * data.rounding * data.square
+            _check_fall(previous, step, rounding)
         if place == CYCLE - 1:
             gain = step.bound - cycle_bound
             calm = schedule.tol > 0 and gain < CYCLE * schedule.tol * data.n
@@ -399,9 +400,9 @@ def _droppers(priors: Priors, schedule: Schedule) -> list[Dropper]:
     return [partial(drop, priors=priors, share=schedule.negligible) for drop in chosen]
 
 
-def _check_fall(before: Progress, after: Progress) -> None:
-    """Say so if the bound fell, which only rounding can make it do, and where."""
-    if after.bound >= before.bound - FALL * (1 + abs(before.bound)):
+def _check_fall(before: Progress, after: Progress, rounding: float) -> None:
+    """Say so if the bound fell by more than rounding explains, and where."""
+    if after.bound >= before.bound - FALL * (1 + abs(before.bound)) - rounding:
         return
     changes = {name: after.terms[name] - before.terms[name] for name in after.terms}
     worst = min(changes, key=lambda name: changes[name])

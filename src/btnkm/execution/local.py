@@ -23,6 +23,7 @@ from .spill import Spilled
 
 Array = Any
 GIB = 2**30
+SINGLE_ROUNDING = 2.0**-20  # of sums of products in single precision, relative to their size
 USUAL_MEMORY = 1.4  # GiB that a fit may take
 SHARE_OF_DEVICE = 0.9  # of the memory that is free on one
 
@@ -112,6 +113,7 @@ class Plan:
     stride: int  # of the environments (see core/environments.py)
     n_parallel: int  # starts side by side
     n_bytes: int  # estimate of the peak, beyond the input
+    keep_latest: bool = False  # of the features, those of one mode: see Latest
 
 
 def make_plan(
@@ -167,25 +169,27 @@ def make_plan(
     rows = 2**27 // width if on_device else int(np.clip(2**19 // width, 256, 8192))
     rows = -(-n // -(-n // rows))  # blocks of one size, for threads to share
 
-    def total(parallel: int, rows: int, keep_features: bool, stride: int) -> int:
+    def total(parallel: int, rows: int, stride: int, keep_features: bool, latest: bool) -> int:
         scratch = n_threads * min(rows, n) * (footprint.passing + 2 * widest)
         # a start at work holds its covariances, those before a leap, a scaled copy of them, and
         # the block it solves
         working = 3 * covariances + 8 * block + n * per_row
         working += n * moments * products[stride]
-        working += n * widest if on_device else 0  # see Latest
+        working += n * widest if latest else 0
         kept = coordinates + n_starts * covariances + (features if keep_features else 0)
         return int(number_bytes * (kept + scratch + parallel * working))
 
     strides = [1, root, 0] if products[root] < products[1] else [1, 0]
-    choices = [(features, stride) for stride in strides for features in (True, False)]
+    # all features, those of the latest mode, or none; without products all modes are asked for
+    kinds = ((True, False), (False, True), (False, False))
+    choices = [(s, *kind) for s in strides for kind in kinds if s or not kind[1]]
     for block_rows in (rows, 256, 64):
-        for keep in choices:
+        for stride, keep, latest in choices:
             for parallel in range(min(n_starts, n_threads), 0, -1):
-                size = total(parallel, block_rows, *keep)
+                size = total(parallel, block_rows, stride, keep, latest)
                 if size <= limit_gib * GIB:
-                    return Plan(block_rows, *keep, parallel, size)
-    need = total(1, 64, False, 0) / GIB
+                    return Plan(block_rows, keep, stride, parallel, size, latest)
+    need = total(1, 64, 0, False, False) / GIB
     raise MemoryError(
         f"memory_limit must be at least {need:.3g} GiB for {n:,} rows, {len(sizes)} inputs and "
         f"{max(columns)} columns of weights each, got {limit_gib:g}; raise it, or lower max_rank, "
@@ -262,7 +266,8 @@ class LocalRows:
     def data(self) -> Data:
         """Return what the engine knows of the targets."""
         xp, weight = array_namespace(self.y), wide(self.weights)
-        return Data(float(xp.sum(weight)), float(weight @ wide(self.y) ** 2))
+        rounding = 0.0 if self.number_bytes >= 8 else float(SINGLE_ROUNDING)
+        return Data(float(xp.sum(weight)), float(weight @ wide(self.y) ** 2), rounding)
 
     def take(self, rows: Any) -> LocalRows:
         """Return some of the rows."""
@@ -325,7 +330,7 @@ def make_chunks(
         of: Callable[[int], tuple[Array, Array]] = partial(_features, bases, codes, rows)
         if plan.keep_features:
             of = [of(d) for d in range(len(bases))].__getitem__
-        elif not is_numpy_array(y):
+        elif plan.keep_latest:
             of = Latest(of)
         part = None if weight is None else weight[rows]
         environments = Environments(len(bases), stride=plan.stride)
