@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.scale_compare import SIZES, SYNTHETIC
+from benchmarks.scale_elsewhere import elsewhere
 from benchmarks.scale_sweep import BASE, EPOCH, LARGE, Shape
 
 HERE = Path(__file__).resolve().parent
@@ -299,13 +300,15 @@ def render(records):
         skipped=_skipped(compare),
         libraries=_libraries(compare),
         machines=_machines([*sweep, *epoch, *compare]),
+        elsewhere=elsewhere(),
     )
 
 
 TEMPLATE = """# What scale costs
 
 Written by `python -m benchmarks.scale` from `benchmarks/results/scale-*.jsonl`, which
-`python -m benchmarks run scale-sweep`, `scale-tnkm` and `scale-compare` fill; do not edit.
+`python -m benchmarks run scale-sweep`, `scale-tnkm` and `scale-compare` fill, and from those of
+`benchmarks.gpu` and `benchmarks.scale_rows`; do not edit.
 
 The machine is shared, and other work ran beside all of this. Ratios are of medians of work that
 took turns in one process. Seconds of sweeps are scaled by those of a yardstick, fixed matrix
@@ -331,9 +334,8 @@ R (R + 1) / 2 numbers per row, so that the limit, too, grows with up to the squa
 The *limit* is the longer of two times, plus that of the bare Cholesky inverses: the bare matrix
 products of a sweep, in blocks of the same rows and by the same threads; and the bytes that it must
 move, at the speed of a copy (`moved_bytes` in `benchmarks/scale_sweep.py` counts them). Both are
-measured in turn with the sweeps. The limit leaves out the elementwise products of moments, new
-coefficients after every solve, and the environments that every second sweep makes anew because
-scales have moved between the modes.
+measured in turn with the sweeps. The limit leaves out the elementwise products of moments, and new
+coefficients after every solve.
 
 {large}
 
@@ -377,6 +379,8 @@ their seconds count.
 {skipped}
 
 {libraries}; {machines}.
+
+{elsewhere}
 """
 
 

@@ -17,14 +17,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import checks
 from .anywhere import anywhere
+from .auto import Auto
 from .core.arrays import here, host
 from .core.densities import Student
 from .core.gamma import Gamma
 from .core.likelihoods import Bernoulli, Gaussian
 from .core.posterior import Predictor
 from .core.softmax import Softmax
-from .machine import Auto, Machine, Target, answered
+from .machine import Machine, answered
 from .predictive import PredictiveDistribution, check_level
+from .running import Target
 
 Array = np.ndarray
 LIKELIHOODS = ("logistic", "least_squares")

@@ -267,7 +267,7 @@ def fit(
             f"memory_limit={limit:g} has room for {count} of {wanted} starts, and "
             "fewer predict a little worse; raise it, or lower max_rank or n_basis.",
             UserWarning,
-            stacklevel=4,
+            stacklevel=7,
         )
     data = here = rows.data()
     for past in (pasts or ())[:1]:  # the same for all, but for what was made of them

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -21,96 +21,24 @@ from sklearn.utils.validation import (
 
 from . import checks, fitting
 from .arrangement import Arrangement, arrange, block_size
+from .auto import MANY_LEVELS, SWEEPS_OF_ALL, Auto, number, settings_of
 from .checkpoints import Checkpoint, signature
 from .choosing import interaction_order, judge, share_out
 from .clusters import is_dask, open_dask
 from .columns import fit_columns, level_columns
 from .core.arrays import host, is_elsewhere, like
-from .core.cp import CP
 from .core.gamma import Gamma
-from .core.likelihoods import Likelihood
 from .core.past import Past
 from .core.posterior import Predictor
 from .core.schedule import Schedule
-from .core.state import Priors
-from .core.tt import TT
-from .execution.local import GIB, LocalRows
+from .running import Run, Target, Task, Values, bonds, observer, run_all
 from .sources import coded, ones_or_none, open_source
 from .tables import split_columns
 
 Array = np.ndarray
-_FUNCTIONS, _N_BASIS = 160, (8, 20)  # "auto": functions of all inputs together, and of each
-_FEWEST_FUNCTIONS = 4  # of each where rows are few
-# "auto" where components are anchored: few of them die, as an input that is not used costs nothing
-_ANCHORED_RANK, _ANCHORED_RANK_OF_MANY = 10, 8
-_TRAIN_RANK = 6  # "auto" of every bond
-_MANY_ROWS = 10_000
-_MOST_STARTS = 8
-_SWEEPS_OF_ALL = 20  # "auto", where a sample was fitted before
-_MANY_LEVELS = 10  # of a column, from which components are anchored
 _TIMES_ON_DEVICE = 16  # as many rows are looked at at a time
 _LOOK_AT = 1000  # training rows, to see whether anything was found
 _DRAWS = 16  # posterior draws of each start behind feature_relevance_
-
-
-class Target(NamedTuple):
-    """What an estimator makes of y for the engine."""
-
-    # from targets as they came and weights above 0 to the engine's
-    encode: Callable[[Array, Array], tuple[Array, Array]]
-    likelihood: Likelihood  # as the warm phase has it
-    scale: float  # units of y per unit of the engine's
-    attributes: dict[str, Any]  # to be set once the fit has succeeded
-    n_outputs: int | None = None  # values of f in each row, None for one
-
-
-class Values(NamedTuple):
-    """Coordinates of values in each column, and how much each counts."""
-
-    codes: list[Array]
-    weights: list[Array]
-
-
-class Task(NamedTuple):
-    """What is to be fitted, whatever the network."""
-
-    target: Target
-    columns: list[Any]  # of the table, as they are encoded
-    values: Values
-    sample: LocalRows  # some of the rows, or all
-    rows: Any  # all of them, wherever they are
-    counted: int  # rows, those of weight k k times
-    seeds: list[int]
-
-
-class Run(NamedTuple):
-    """The starts of one arrangement, among those of a fit."""
-
-    name: str
-    seeds: list[int]
-    history: list[dict[str, Any]]  # of the whole fit
-    before: int  # starts of other arrangements
-    keeper: Checkpoint | None
-
-
-class Auto(NamedTuple):
-    """What "auto" means to an estimator (docs/experiments.md says why)."""
-
-    many_inputs: int  # from so many on components are anchored
-    rank: int  # of a start without anchors
-    rows: int  # of all starts together: n_init, but for its limits, is this over the rows
-    least_starts: int
-    sweeps: int  # max_iter up to 10,000 rows
-    sweeps_of_many: int  # and above
-    rows_per_function: int = 0  # at least, all inputs together: n_basis is lower if need be
-    warm_rank: int = 0  # of the warm phase without anchors, up to 10,000 rows
-
-    def n_basis(self, n: int, n_inputs: int) -> int:
-        """Return how many functions an input has."""
-        many = int(np.clip(_FUNCTIONS // n_inputs, *_N_BASIS))
-        if not self.rows_per_function:
-            return many
-        return int(np.clip(n // (self.rows_per_function * n_inputs), _FEWEST_FUNCTIONS, many))
 
 
 class Machine(BaseEstimator):
@@ -285,8 +213,8 @@ class Machine(BaseEstimator):
         found = []
         for one in dict.fromkeys(self._arrangements):
             own = [k for k, other in enumerate(self._arrangements) if other is one]
-            settings = self._settings(target, counted, one)
-            sweeps = self._number("max_iter", _SWEEPS_OF_ALL)
+            settings = settings_of(self, target, counted, one)
+            sweeps = number(self, "max_iter", SWEEPS_OF_ALL)
             how = replace(settings.schedule, max_iter=sweeps)
             if pasts:  # their sums are those of just these weights
                 how = replace(how, drop_components=False, drop_functions=False)
@@ -296,7 +224,7 @@ class Machine(BaseEstimator):
                 one.problem(rows, target.n_outputs),
                 settings,
                 task.seeds,
-                self._observer(run, target, one, {}, rows.n),
+                observer(self, run, target, one, {}, rows.n),
                 go_on_from=[states[k] for k in own],
                 pasts=[pasts[k] for k in own] if pasts else None,
             )
@@ -334,7 +262,7 @@ class Machine(BaseEstimator):
         target = self._target(survey.y.values, ones_or_none(survey.y.weight))
         names = survey.names
         counted = int(max(survey.n, survey.total))  # a weight of k counts k times; few no less
-        n_basis = self._number("n_basis", self._auto.n_basis(counted, len(names)))
+        n_basis = number(self, "n_basis", self._auto.n_basis(counted, len(names)))
         # many levels are anchored; who wants no anchors gets the rarest of them as one
         many_levels = isinstance(self.anchored, str) or bool(self.anchored)
         summaries = survey.columns
@@ -355,9 +283,9 @@ class Machine(BaseEstimator):
         task = Task(target, columns, summary, sample, rows, counted, [int(s) for s in seeds])
         arrangements, counts, candidates = self._arrange(task, active, names)
         history: list[dict[str, Any]] = [] if keeper is None else keeper.history
-        found = self._run(task, arrangements, counts, history, keeper, pasts)
+        found = run_all(self, task, arrangements, counts, history, keeper, pasts)
         self._active = active
-        schedule = self._settings(target, counted, arrangements[0]).schedule
+        schedule = settings_of(self, target, counted, arrangements[0]).schedule
         self._conclude(task, found, history, schedule)
         if candidates:
             self.candidates_ = candidates
@@ -403,7 +331,7 @@ class Machine(BaseEstimator):
         columns = task.columns
         auto = isinstance(self.anchored, str)
         many = len(active) >= self._auto.many_inputs or any(
-            c.levels is not None and c.basis.n_functions_ >= _MANY_LEVELS for c in columns
+            c.levels is not None and c.basis.n_functions_ >= MANY_LEVELS for c in columns
         )
 
         def arranged(order: list[int], full: bool) -> Arrangement:
@@ -419,27 +347,31 @@ class Machine(BaseEstimator):
 
         components = arranged(active, False)
         if self.network == "cp":
-            return [components], [self._settings(task.target, task.counted, components).n_init], []
+            return (
+                [components],
+                [settings_of(self, task.target, task.counted, components).n_init],
+                [],
+            )
         orders = [active]
         if not isinstance(self.mode_order, str):
             places = checks.check_order("mode_order", self.mode_order, names)
             orders = [[j for j in places if j in active]]
         elif self.mode_order == "auto":
             # as "cp" would be by itself: the ranks that were asked for are those of bonds
-            settings_of = partial(self._settings, task.target, by_itself=True)
+            alone = partial(settings_of, self, task.target, by_itself=True)
             if self.verbose:
                 print("looking for an order of the inputs")
-            other = interaction_order(task, components, settings_of)
+            other = interaction_order(task, components, alone)
             orders += [other] if other not in (active, active[::-1]) else []
         found = [arranged(order, True) for order in orders]
         listed = isinstance(self.max_rank, list | tuple | np.ndarray)
         if self.cores == "auto" and not listed and len(active) > 2:
             found.append(components)
-        n_init = self._settings(task.target, task.counted, found[0]).n_init
+        n_init = settings_of(self, task.target, task.counted, found[0]).n_init
         if len(found) == 1:
             return found, [n_init], []
         tell = print if self.verbose else lambda _: None
-        weights, scores = judge(task, found, partial(self._settings, task.target), tell)
+        weights, scores = judge(task, found, partial(settings_of, self, task.target), tell)
         counts = share_out(n_init, weights)
         by_weight = sorted(range(len(found)), key=lambda k: -weights[k])
         candidates: list[dict[str, Any]] = []
@@ -456,90 +388,6 @@ class Machine(BaseEstimator):
             )
         return [found[k] for k in by_weight], [counts[k] for k in by_weight], candidates
 
-    def _run(
-        self,
-        task: Task,
-        arrangements: list[Arrangement],
-        counts: list[int],
-        history: list[dict[str, Any]],
-        keeper: Checkpoint | None,
-        pasts: list[Past] | None,
-    ) -> list[tuple[Arrangement, fitting.Result]]:
-        """Fit every arrangement with its share of the starts, until all is done or stopped.
-
-        What an earlier arrangement has found is kept whatever stops a later one.
-        """
-        found: list[tuple[Arrangement, fitting.Result]] = []
-        target, before = task.target, 0
-        for k, (one, count) in enumerate(zip(arrangements, counts, strict=True)):
-            if not count:
-                continue
-            own = self._settings(target, task.counted, one)
-            kept = sum(s.state.n_bytes for _, result in found for s in result.starts)
-            limit = own.limit(task.rows)
-            own = replace(own, n_init=count, memory_limit=limit - kept / GIB)
-            # components start as they do without a train beside them
-            seeds = [*task.seeds, k] if one.full else task.seeds
-            try:
-                run = Run(str(k), seeds, history, before, keeper)
-                result = self._fit_some_then_all(task, one, own, run, pasts)
-            except KeyboardInterrupt:
-                if not found:
-                    raise
-                result = fitting.Result([], [], count, interrupted=True, ended=False)
-            except MemoryError:
-                if not found:
-                    raise
-                warnings.warn(
-                    f"memory_limit={limit:g} has no room for {count} of "
-                    f"{sum(counts)} starts, which are left out; raise it, or lower max_rank.",
-                    UserWarning,
-                    stacklevel=3,
-                )
-                continue
-            found.append((one, result))
-            before += result.count
-            if result.interrupted or not result.ended:
-                break
-        return found
-
-    def _fit_some_then_all(
-        self,
-        task: Task,
-        one: Arrangement,
-        settings: fitting.Settings,
-        run: Run,
-        pasts: list[Past] | None,
-    ) -> fitting.Result:
-        """Fit an arrangement to the sample of a large table, and go on from there with all rows."""
-
-        def fit(rows: Any, settings: fitting.Settings, **how: Any) -> fitting.Result:
-            after = {e["start"]: e["sweep"] for e in run.history if e["rows"] != rows.n}
-            observe = self._observer(run, task.target, one, after, rows.n)
-            problem = one.problem(rows, task.target.n_outputs)
-            how["pasts"] = pasts if rows is task.rows else None
-            if run.keeper is None:
-                return fitting.fit(problem, settings, run.seeds, observe, **how)
-            saved = run.keeper.runs.setdefault(f"{run.name}, {rows.n} rows", [])
-            result = fitting.fit(problem, settings, run.seeds, observe, saved=saved, **how)
-            run.keeper.write()
-            return result
-
-        may_find_nothing = run.before > 0
-        if task.sample.n == task.rows.n:
-            return fit(task.rows, settings, may_find_nothing=may_find_nothing)
-        some = fit(task.rows.beside(task.sample), settings, may_find_nothing=may_find_nothing)
-        if some.interrupted or not some.ended:
-            return some
-        sweeps = self._number("max_iter", _SWEEPS_OF_ALL)
-        settings = replace(
-            settings,
-            n_init=len(some.starts),
-            fewer_starts=False,
-            schedule=replace(settings.schedule, max_iter=sweeps),
-        )
-        return fit(task.rows, settings, go_on_from=[start.state for start in some.starts])
-
     def _warn_of_nothing(self, columns: list[Array]) -> None:
         """Say so if f, its level aside, varies less between these rows than it is uncertain."""
         means, variances = self._predict(
@@ -553,127 +401,12 @@ class Machine(BaseEstimator):
                 "input(s), or the basis unable to follow it: leave out inputs, give rows, change "
                 f"the basis{' or the network' if self.network == 'tt' else ''}.",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=5,
             )
 
     def _check_parameters(self) -> None:
         """Raise one clear sentence for a parameter that cannot be."""
         checks.check_parameters(self)
-
-    def _number(self, name: str, auto: int) -> int:
-        """Return a parameter, or what it is if it is "auto"."""
-        value = getattr(self, name)
-        return auto if isinstance(value, str) else int(value)
-
-    def _settings(
-        self, target: Target, n: int, arrangement: Arrangement, by_itself: bool = False
-    ) -> fitting.Settings:
-        """Return the parameters as the fit of an arrangement wants them.
-
-        ``by_itself`` leaves the rank to "auto".
-        """
-        basis = None
-        if not (isinstance(self.basis_prior, str) and self.basis_prior == "off"):
-            basis = checks.check_gamma("basis_prior", self.basis_prior, Gamma(1.0, 1.0))
-        priors = Priors(
-            checks.check_gamma("noise_prior", self.noise_prior, Gamma(1e-6, 1e-6)),
-            checks.check_gamma("rank_prior", self.rank_prior, Gamma(1e-5, 1e-6)),
-            basis,
-        )
-        sweeps = self._auto.sweeps if n <= _MANY_ROWS else self._auto.sweeps_of_many
-        schedule = Schedule(
-            warm_sweeps=int(self.warm_sweeps),
-            max_iter=self._number("max_iter", sweeps),
-            tol=float(self.tol),
-            drop_components=bool(self.prune),
-            drop_functions=bool(self.prune),
-        )
-        rank: Any = _ANCHORED_RANK if n <= _MANY_ROWS else _ANCHORED_RANK_OF_MANY
-        train, anchored = arrangement.full, arrangement.anchored
-        rank = _TRAIN_RANK if train else rank if anchored else self._auto.rank
-        if isinstance(self.max_rank, list | tuple | np.ndarray) and not by_itself:
-            n_bonds = len(arrangement.bases) - (target.n_outputs is None) if train else 0
-            rank = checks.check_ranks("max_rank", self.max_rank, n_bonds)
-        elif not by_itself:
-            rank = self._number("max_rank", rank)
-        initial_rank: Any = rank
-        if not isinstance(self.initial_rank, str) and not by_itself:
-            initial_rank = int(self.initial_rank)
-            if initial_rank > np.max(rank):
-                raise ValueError(
-                    f"initial_rank must be at most max_rank, which is {rank} here, got "
-                    f"{initial_rank}; raise max_rank, or leave initial_rank out to begin there."
-                )
-            if train:
-                initial_rank = np.minimum(initial_rank, rank).tolist()
-        starts = int(np.clip(self._auto.rows // n, self._auto.least_starts, _MOST_STARTS))
-        return fitting.Settings(
-            priors=priors,
-            likelihood=target.likelihood,
-            schedule=schedule,
-            smoothness=float(self.smoothness),
-            max_rank=rank,
-            initial_rank=initial_rank,
-            network=TT() if train else CP(own=anchored),
-            warm_rank=self._auto.warm_rank if n <= _MANY_ROWS and not train else 0,
-            n_init=self._number("n_init", starts),
-            fewer_starts=isinstance(self.n_init, str),
-            memory_limit=None if isinstance(self.memory_limit, str) else float(self.memory_limit),
-            n_jobs=self.n_jobs,
-        )
-
-    def _observer(
-        self,
-        run: Run,
-        target: Target,
-        arrangement: Arrangement,
-        after: dict[int, int],
-        n_rows: int,
-    ) -> Callable[[int, Any], bool | None]:
-        """Return what to do after each sweep: keep the history, print, ask the callback.
-
-        The sweeps of each start are counted from those ``after`` which it goes on.
-        """
-        history = run.history
-
-        def observe(start: int, progress: Any) -> bool | None:
-            start += run.before
-            done = after.get(start, 0)
-            entry = {
-                "start": start,
-                "sweep": done + progress.sweep,
-                "rows": n_rows,
-                "phase": progress.phase,
-                "bound": progress.bound,
-                "terms": progress.terms,
-                "rank": self._bonds(progress.rank, arrangement, target.n_outputs),
-                "noise_std": progress.noise_std * target.scale,
-                "seconds": progress.seconds,
-                "jitter": progress.jitter,
-                "trial": progress.trial,
-                "stage": progress.stage,
-            }
-            # what is done once more was lost: a helper had failed, or a fit was killed
-            known = (old for old in history if old["start"] == start)
-            if any(old["sweep"] >= entry["sweep"] for old in known):
-                history[:] = [
-                    old for old in history if old["start"] != start or old["sweep"] < entry["sweep"]
-                ]
-            history.append(entry)
-            if run.keeper is not None:
-                run.keeper.swept()
-            if self.verbose and (self.verbose > 1 or entry["sweep"] % 10 == 0):
-                noise = entry["noise_std"]
-                noise = "" if np.isnan(noise) else f"noise {noise:9.3g}  "
-                bound = f"{progress.bound:.3f}" if progress.phase == "exact" else "-"
-                print(
-                    f"start {start:2d}  sweep {entry['sweep']:4d}  {progress.phase:5s}  "
-                    f"bound {bound:>14s}  rank {entry['rank']!s:>3s}  "
-                    f"{noise}{progress.seconds:7.1f} s"
-                )
-            return None if self.callback is None else self.callback(dict(entry))
-
-        return observe
 
     def _set_results(self, found: list[tuple[Arrangement, fitting.Result]], seeds: Array) -> None:
         arrangement, result = found[0]  # the best of the held-out rows
@@ -684,7 +417,9 @@ class Machine(BaseEstimator):
         self._arrangements = tuple(one for one, result in found for _ in result.starts)
         n_outputs = self._n_outputs
         ranks = [
-            self._bonds(s.last.rank, one, n_outputs) for one, result in found for s in result.starts
+            bonds(self.network, s.last.rank, one, n_outputs)
+            for one, result in found
+            for s in result.starts
         ]
         self.ranks_, self.rank_ = np.array(ranks), ranks[result.starts.index(best)]
         if self.network == "tt":
@@ -709,17 +444,6 @@ class Machine(BaseEstimator):
         every = np.concatenate(shares)
         every /= np.maximum(every.sum(axis=1, keepdims=True), np.finfo(float).tiny)
         self.feature_relevance_, self.feature_relevance_std_ = every.mean(axis=0), every.std(axis=0)
-
-    def _bonds(self, rank: Any, arrangement: Arrangement, n_outputs: int | None) -> Any:
-        """Return what is told of a rank: of a train, one for each bond between inputs, or outputs.
-
-        All bonds of diagonal cores have as many indices; one to amplitudes is not counted.
-        """
-        if self.network == "cp":
-            return rank
-        if arrangement.full:
-            return tuple(rank[arrangement.first_input :])
-        return (rank,) * (len(arrangement.inputs) - (n_outputs is None))
 
     @property
     def _n_outputs(self) -> int | None:

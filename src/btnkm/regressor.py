@@ -16,12 +16,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import checks
 from .anywhere import anywhere
+from .auto import Auto
 from .core import posterior
 from .core.arrays import here
 from .core.gamma import Gamma
 from .core.likelihoods import LIKELIHOODS, Likelihood
-from .machine import Auto, Machine, Target, answered
+from .machine import Machine, answered
 from .predictive import PredictiveDistribution
+from .running import Target
 
 Array = np.ndarray
 

@@ -1,0 +1,154 @@
+"""Rows that are elsewhere: ``python -m benchmarks.scale_rows disk`` or ``dask``.
+
+``disk`` fits Parquet files and watches the memory of its process; ``dask`` fits the same rows on
+clusters of one and two worker processes, one thread each, and compares the sweeps of all rows.
+Records are added to ``benchmarks/results/scale-rows.jsonl``.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import threading
+import time
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from btnkm import BTNRegressor
+from btnkm.runs.machine import cpu_model, threads, versions
+
+RESULTS = Path(__file__).resolve().parent / "results" / "scale-rows.jsonl"
+INPUTS, FILE_ROWS, NOISE = 10, 1_000_000, 0.3
+SETTINGS = {"n_init": 1, "warm_sweeps": 4, "tol": 0.0, "random_state": 0}
+
+
+def rows(n, seed):
+    """Return inputs and targets; five of the ten inputs matter."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.0, 1.0, (n, INPUTS))
+    f = np.sin(3.0 * X[:, 0]) * X[:, 1] + X[:, 2] ** 2 + np.exp(X[:, 3]) * X[:, 4]
+    return X, f + NOISE * rng.standard_normal(n)
+
+
+class Watch:
+    """The most memory that this process has had, in GiB, as long as the watch is on."""
+
+    def __enter__(self):
+        self.most, self.stop = resident(), threading.Event()
+        self.begin = self.most
+        self.thread = threading.Thread(target=self._look, daemon=True)
+        self.thread.start()
+        return self
+
+    def _look(self):
+        while not self.stop.wait(0.1):
+            self.most = max(self.most, resident())
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.thread.join()
+
+
+def resident():
+    """Return the resident memory of this process in GiB."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) / 2**20
+
+
+def sweep_seconds(model, n):
+    """Return the median seconds of a sweep of all rows."""
+    ends = [e["seconds"] for e in model.history_ if e["rows"] == n and e["phase"] == "exact"]
+    return statistics.median([b - a for a, b in pairwise([0.0, *ends])])
+
+
+def measure_disk(n, sweeps, limit):
+    """Write Parquet files, fit them, and return what it took."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with tempfile.TemporaryDirectory(prefix="btnkm-") as folder:
+        for k, start in enumerate(range(0, n, FILE_ROWS)):
+            X, y = rows(min(FILE_ROWS, n - start), k)
+            columns = {f"x{j}": X[:, j] for j in range(INPUTS)}
+            pq.write_table(pa.table(columns | {"y": y}), Path(folder) / f"{k:04d}.parquet")
+        model = BTNRegressor(**SETTINGS, max_iter=sweeps, memory_limit=limit, n_jobs=2)
+        del X, y, columns
+        with Watch() as watch:
+            begin = time.perf_counter()
+            model.fit(folder, "y")
+            seconds = time.perf_counter() - begin
+    X, y = rows(100_000, -1)
+    return {
+        "kind": "disk",
+        "rows": n,
+        "memory_limit": limit,
+        "peak_gib": watch.most - watch.begin,
+        "fit_seconds": seconds,
+        "sweeps": sweeps,
+        "sweep_seconds": sweep_seconds(model, n),
+        "rank": model.rank_,
+        "rmse": float(np.sqrt(np.mean((model.predict(X) - y) ** 2))),
+        "noise": NOISE,
+    }
+
+
+def measure_dask(n, sweeps, workers):
+    """Fit rows on a cluster of so many processes, and return what it took."""
+    import dask
+    import dask.array as da
+    from distributed import Client, LocalCluster
+
+    size = n // 8
+    parts = [dask.delayed(rows, nout=2)(size, k) for k in range(8)]
+    X = da.concatenate([da.from_delayed(x, (size, INPUTS), dtype=float) for x, _ in parts])
+    y = da.concatenate([da.from_delayed(t, (size,), dtype=float) for _, t in parts])
+    cluster = LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+    )
+    model = BTNRegressor(**SETTINGS, max_iter=sweeps, memory_limit=4.0)
+    with cluster, Client(cluster):
+        begin = time.perf_counter()
+        model.fit(X, y)
+        seconds = time.perf_counter() - begin
+    return {
+        "kind": "dask",
+        "rows": 8 * size,
+        "workers": workers,
+        "fit_seconds": seconds,
+        "sweeps": sweeps,
+        "sweep_seconds": sweep_seconds(model, 8 * size),
+    }
+
+
+def main():
+    """Measure what was asked for and add the records to the results."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale_rows", description=__doc__)
+    parser.add_argument("what", choices=("disk", "dask"))
+    parser.add_argument("--rows", type=int, help="default: 20 million on disk, 2 million of Dask")
+    parser.add_argument("--sweeps", type=int, default=4, help="of all rows")
+    parser.add_argument("--limit", type=float, default=1.4, help="memory_limit of disk, in GiB")
+    options = parser.parse_args()
+
+    def tell(record):
+        about = {"cpu": cpu_model(), "threads": threads(), "versions": versions()}
+        record |= {"timestamp": datetime.now(UTC).isoformat(timespec="seconds"), **about}
+        print(json.dumps(record), flush=True)
+        with RESULTS.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    if options.what == "disk":
+        tell(measure_disk(options.rows or 20_000_000, options.sweeps, options.limit))
+        return
+    for _ in range(3):
+        for workers in (1, 2):
+            tell(measure_dask(options.rows or 2_000_000, options.sweeps, workers))
+
+
+if __name__ == "__main__":
+    main()

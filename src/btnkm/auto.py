@@ -1,0 +1,109 @@
+"""What "auto" means, and the parameters of an estimator as a fit wants them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import checks, fitting
+from .arrangement import Arrangement
+from .core.cp import CP
+from .core.gamma import Gamma
+from .core.schedule import Schedule
+from .core.state import Priors
+from .core.tt import TT
+
+_FUNCTIONS, _N_BASIS = 160, (8, 20)  # "auto": functions of all inputs together, and of each
+_FEWEST_FUNCTIONS = 4  # of each where rows are few
+# "auto" where components are anchored: few of them die, as an input that is not used costs nothing
+_ANCHORED_RANK, _ANCHORED_RANK_OF_MANY = 10, 8
+_TRAIN_RANK = 6  # "auto" of every bond
+_MANY_ROWS = 10_000
+_MOST_STARTS = 8
+SWEEPS_OF_ALL = 20  # "auto", where a sample was fitted before
+MANY_LEVELS = 10  # of a column, from which components are anchored
+
+
+class Auto(NamedTuple):
+    """What "auto" means to an estimator (docs/experiments.md says why)."""
+
+    many_inputs: int  # from so many on components are anchored
+    rank: int  # of a start without anchors
+    rows: int  # of all starts together: n_init, but for its limits, is this over the rows
+    least_starts: int
+    sweeps: int  # max_iter up to 10,000 rows
+    sweeps_of_many: int  # and above
+    rows_per_function: int = 0  # at least, all inputs together: n_basis is lower if need be
+    warm_rank: int = 0  # of the warm phase without anchors, up to 10,000 rows
+
+    def n_basis(self, n: int, n_inputs: int) -> int:
+        """Return how many functions an input has."""
+        many = int(np.clip(_FUNCTIONS // n_inputs, *_N_BASIS))
+        if not self.rows_per_function:
+            return many
+        return int(np.clip(n // (self.rows_per_function * n_inputs), _FEWEST_FUNCTIONS, many))
+
+
+def number(machine: Any, name: str, auto: int) -> int:
+    """Return a parameter, or what it is if it is "auto"."""
+    value = getattr(machine, name)
+    return auto if isinstance(value, str) else int(value)
+
+
+def settings_of(
+    machine: Any, target: Any, n: int, arrangement: Arrangement, by_itself: bool = False
+) -> fitting.Settings:
+    """Return the parameters as the fit of an arrangement wants them.
+
+    ``by_itself`` leaves the rank to "auto".
+    """
+    basis = None
+    if not (isinstance(machine.basis_prior, str) and machine.basis_prior == "off"):
+        basis = checks.check_gamma("basis_prior", machine.basis_prior, Gamma(1.0, 1.0))
+    priors = Priors(
+        checks.check_gamma("noise_prior", machine.noise_prior, Gamma(1e-6, 1e-6)),
+        checks.check_gamma("rank_prior", machine.rank_prior, Gamma(1e-5, 1e-6)),
+        basis,
+    )
+    sweeps = machine._auto.sweeps if n <= _MANY_ROWS else machine._auto.sweeps_of_many
+    schedule = Schedule(
+        warm_sweeps=int(machine.warm_sweeps),
+        max_iter=number(machine, "max_iter", sweeps),
+        tol=float(machine.tol),
+        drop_components=bool(machine.prune),
+        drop_functions=bool(machine.prune),
+    )
+    rank: Any = _ANCHORED_RANK if n <= _MANY_ROWS else _ANCHORED_RANK_OF_MANY
+    train, anchored = arrangement.full, arrangement.anchored
+    rank = _TRAIN_RANK if train else rank if anchored else machine._auto.rank
+    if isinstance(machine.max_rank, list | tuple | np.ndarray) and not by_itself:
+        n_bonds = len(arrangement.bases) - (target.n_outputs is None) if train else 0
+        rank = checks.check_ranks("max_rank", machine.max_rank, n_bonds)
+    elif not by_itself:
+        rank = number(machine, "max_rank", rank)
+    initial_rank: Any = rank
+    if not isinstance(machine.initial_rank, str) and not by_itself:
+        initial_rank = int(machine.initial_rank)
+        if initial_rank > np.max(rank):
+            raise ValueError(
+                f"initial_rank must be at most max_rank, which is {rank} here, got "
+                f"{initial_rank}; raise max_rank, or leave initial_rank out to begin there."
+            )
+        if train:
+            initial_rank = np.minimum(initial_rank, rank).tolist()
+    starts = int(np.clip(machine._auto.rows // n, machine._auto.least_starts, _MOST_STARTS))
+    return fitting.Settings(
+        priors=priors,
+        likelihood=target.likelihood,
+        schedule=schedule,
+        smoothness=float(machine.smoothness),
+        max_rank=rank,
+        initial_rank=initial_rank,
+        network=TT() if train else CP(own=anchored),
+        warm_rank=machine._auto.warm_rank if n <= _MANY_ROWS and not train else 0,
+        n_init=number(machine, "n_init", starts),
+        fewer_starts=isinstance(machine.n_init, str),
+        memory_limit=None if isinstance(machine.memory_limit, str) else float(machine.memory_limit),
+        n_jobs=machine.n_jobs,
+    )

@@ -1,0 +1,212 @@
+"""What is to be fitted, and the starts of all arrangements at work on it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import fitting
+from .arrangement import Arrangement
+from .auto import SWEEPS_OF_ALL, number, settings_of
+from .checkpoints import Checkpoint
+from .core.likelihoods import Likelihood
+from .core.past import Past
+from .execution.local import GIB, LocalRows
+
+Array = np.ndarray
+
+
+class Target(NamedTuple):
+    """What an estimator makes of y for the engine."""
+
+    # from targets as they came and weights above 0 to the engine's
+    encode: Callable[[Array, Array], tuple[Array, Array]]
+    likelihood: Likelihood  # as the warm phase has it
+    scale: float  # units of y per unit of the engine's
+    attributes: dict[str, Any]  # to be set once the fit has succeeded
+    n_outputs: int | None = None  # values of f in each row, None for one
+
+
+class Values(NamedTuple):
+    """Coordinates of values in each column, and how much each counts."""
+
+    codes: list[Array]
+    weights: list[Array]
+
+
+class Task(NamedTuple):
+    """What is to be fitted, whatever the network."""
+
+    target: Target
+    columns: list[Any]  # of the table, as they are encoded
+    values: Values
+    sample: LocalRows  # some of the rows, or all
+    rows: Any  # all of them, wherever they are
+    counted: int  # rows, those of weight k k times
+    seeds: list[int]
+
+
+class Run(NamedTuple):
+    """The starts of one arrangement, among those of a fit."""
+
+    name: str
+    seeds: list[int]
+    history: list[dict[str, Any]]  # of the whole fit
+    before: int  # starts of other arrangements
+    keeper: Checkpoint | None
+
+
+def run_all(
+    machine: Any,
+    task: Task,
+    arrangements: list[Arrangement],
+    counts: list[int],
+    history: list[dict[str, Any]],
+    keeper: Checkpoint | None,
+    pasts: list[Past] | None,
+) -> list[tuple[Arrangement, fitting.Result]]:
+    """Fit every arrangement with its share of the starts, until all is done or stopped.
+
+    What an earlier arrangement has found is kept whatever stops a later one.
+    """
+    found: list[tuple[Arrangement, fitting.Result]] = []
+    target, before = task.target, 0
+    for k, (one, count) in enumerate(zip(arrangements, counts, strict=True)):
+        if not count:
+            continue
+        own = settings_of(machine, target, task.counted, one)
+        kept = sum(s.state.n_bytes for _, result in found for s in result.starts)
+        limit = own.limit(task.rows)
+        own = replace(own, n_init=count, memory_limit=limit - kept / GIB)
+        # components start as they do without a train beside them
+        seeds = [*task.seeds, k] if one.full else task.seeds
+        try:
+            run = Run(str(k), seeds, history, before, keeper)
+            result = fit_some_then_all(machine, task, one, own, run, pasts)
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            result = fitting.Result([], [], count, interrupted=True, ended=False)
+        except MemoryError:
+            if not found:
+                raise
+            warnings.warn(
+                f"memory_limit={limit:g} has no room for {count} of "
+                f"{sum(counts)} starts, which are left out; raise it, or lower max_rank.",
+                UserWarning,
+                stacklevel=4,
+            )
+            continue
+        found.append((one, result))
+        before += result.count
+        if result.interrupted or not result.ended:
+            break
+    return found
+
+
+def fit_some_then_all(
+    machine: Any,
+    task: Task,
+    one: Arrangement,
+    settings: fitting.Settings,
+    run: Run,
+    pasts: list[Past] | None,
+) -> fitting.Result:
+    """Fit an arrangement to the sample of a large table, and go on from there with all rows."""
+
+    def fit(rows: Any, settings: fitting.Settings, **how: Any) -> fitting.Result:
+        after = {e["start"]: e["sweep"] for e in run.history if e["rows"] != rows.n}
+        observe = observer(machine, run, task.target, one, after, rows.n)
+        problem = one.problem(rows, task.target.n_outputs)
+        how["pasts"] = pasts if rows is task.rows else None
+        if run.keeper is None:
+            return fitting.fit(problem, settings, run.seeds, observe, **how)
+        saved = run.keeper.runs.setdefault(f"{run.name}, {rows.n} rows", [])
+        result = fitting.fit(problem, settings, run.seeds, observe, saved=saved, **how)
+        run.keeper.write()
+        return result
+
+    may_find_nothing = run.before > 0
+    if task.sample.n == task.rows.n:
+        return fit(task.rows, settings, may_find_nothing=may_find_nothing)
+    some = fit(task.rows.beside(task.sample), settings, may_find_nothing=may_find_nothing)
+    if some.interrupted or not some.ended:
+        return some
+    sweeps = number(machine, "max_iter", SWEEPS_OF_ALL)
+    settings = replace(
+        settings,
+        n_init=len(some.starts),
+        fewer_starts=False,
+        schedule=replace(settings.schedule, max_iter=sweeps),
+    )
+    return fit(task.rows, settings, go_on_from=[start.state for start in some.starts])
+
+
+def observer(
+    machine: Any,
+    run: Run,
+    target: Target,
+    arrangement: Arrangement,
+    after: dict[int, int],
+    n_rows: int,
+) -> Callable[[int, Any], bool | None]:
+    """Return what to do after each sweep: keep the history, print, ask the callback.
+
+    The sweeps of each start are counted from those ``after`` which it goes on.
+    """
+    history = run.history
+
+    def observe(start: int, progress: Any) -> bool | None:
+        start += run.before
+        done = after.get(start, 0)
+        entry = {
+            "start": start,
+            "sweep": done + progress.sweep,
+            "rows": n_rows,
+            "phase": progress.phase,
+            "bound": progress.bound,
+            "terms": progress.terms,
+            "rank": bonds(machine.network, progress.rank, arrangement, target.n_outputs),
+            "noise_std": progress.noise_std * target.scale,
+            "seconds": progress.seconds,
+            "jitter": progress.jitter,
+            "trial": progress.trial,
+            "stage": progress.stage,
+        }
+        # what is done once more was lost: a helper had failed, or a fit was killed
+        known = (old for old in history if old["start"] == start)
+        if any(old["sweep"] >= entry["sweep"] for old in known):
+            history[:] = [
+                old for old in history if old["start"] != start or old["sweep"] < entry["sweep"]
+            ]
+        history.append(entry)
+        if run.keeper is not None:
+            run.keeper.swept()
+        if machine.verbose and (machine.verbose > 1 or entry["sweep"] % 10 == 0):
+            noise = entry["noise_std"]
+            noise = "" if np.isnan(noise) else f"noise {noise:9.3g}  "
+            bound = f"{progress.bound:.3f}" if progress.phase == "exact" else "-"
+            print(
+                f"start {start:2d}  sweep {entry['sweep']:4d}  {progress.phase:5s}  "
+                f"bound {bound:>14s}  rank {entry['rank']!s:>3s}  "
+                f"{noise}{progress.seconds:7.1f} s"
+            )
+        return None if machine.callback is None else machine.callback(dict(entry))
+
+    return observe
+
+
+def bonds(network: str, rank: Any, arrangement: Arrangement, n_outputs: int | None) -> Any:
+    """Return what is told of a rank: of a train, one for each bond between inputs, or outputs.
+
+    All bonds of diagonal cores have as many indices; one to amplitudes is not counted.
+    """
+    if network == "cp":
+        return rank
+    if arrangement.full:
+        return tuple(rank[arrangement.first_input :])
+    return (rank,) * (len(arrangement.inputs) - (n_outputs is None))
