@@ -12,7 +12,7 @@ import btnkm
 
 ROOT = Path(btnkm.__file__).parent
 ALLOWED = {
-    "core": {"numpy", "scipy", "array_api_compat", "btnkm.core"},
+    "core": {"numpy", "scipy", "array_api_compat", "torch", "triton", "btnkm.core"},
     "bases": {
         "numpy",
         "scipy",
@@ -26,6 +26,7 @@ ALLOWED = {
     "execution": {
         "numpy",
         "array_api_compat",
+        "distributed",
         "torch",
         "threadpoolctl",
         "joblib.externals.loky",

@@ -283,6 +283,7 @@ def test_history_has_an_entry_for_every_sweep(fitted):
     keys = {
         "start",
         "sweep",
+        "rows",
         "phase",
         "bound",
         "terms",
@@ -425,6 +426,7 @@ BAD = {
     "basis_prior": ["on", 0, Gamma(np.nan, 1.0)],
     "n_jobs": [0, 1.5, "all", True],
     "verbose": [-1, 0.5, "much", None],
+    "warm_start": ["yes", 1, None],
 }
 
 

@@ -96,15 +96,26 @@ def test_a_streamed_model_can_be_stored_on_the_way():
     np.testing.assert_array_equal(model.predict(X), stored.predict(X))
 
 
+def test_batches_may_follow_a_fit():
+    X, _, y = rows(600, 0)
+    models = [BTNRegressor(**SMALL).fit(X[:300], y[:300])]
+    models.append(BTNRegressor(**SMALL).partial_fit(X[:300], y[:300]))
+    for model in models:
+        model.partial_fit(X[300:], y[300:])
+    np.testing.assert_array_equal(models[0].predict(X), models[1].predict(X))
+
+
 def test_partial_fit_says_what_it_cannot_do():
     X, _, y = rows(100, 0)
     model = BTNRegressor(**{**SMALL, "max_iter": 3})
     for forget in (0.0, 1.5, "much", True):
         with pytest.raises(ValueError, match="forget must be above 0 and at most 1"):
             model.partial_fit(X, y, forget=forget)
-    model.fit(X, y)
-    with pytest.raises(ValueError, match="must begin with partial_fit"):
-        model.partial_fit(X, y)
+    going_on = BTNRegressor(**{**SMALL, "max_iter": 3}, warm_start=True).fit(X, y).fit(X, y)
+    with pytest.raises(ValueError, match="must go on from up to 262,144 rows"):
+        going_on.partial_fit(X, y)
+    with pytest.raises(ValueError, match=r"got none of \[2\]; make it larger"):
+        BTNClassifier(**SMALL).partial_fit(X, y > 0.3, classes=[0, 1, 2])
     fresh = BTNRegressor(**{**SMALL, "max_iter": 3}).partial_fit(X, y)
     with pytest.raises(ValueError, match="3 features"):
         fresh.partial_fit(X[:, :2], y)

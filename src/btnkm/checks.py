@@ -192,8 +192,10 @@ def check_parameters(machine: Any) -> None:
             check_integer(name, value, 1)
     if not isinstance(machine.verbose, bool):
         check_integer("verbose", machine.verbose, 0)
-    if not isinstance(machine.prune, bool | np.bool_):
-        raise ValueError(f"prune must be True or False, got {machine.prune!r}; leave it at True.")
+    for name, usual in (("prune", True), ("warm_start", False)):
+        value = getattr(machine, name)
+        if not isinstance(value, bool | np.bool_):
+            raise ValueError(f"{name} must be True or False, got {value!r}; leave it at {usual}.")
     auto = isinstance(machine.anchored, str) and machine.anchored == "auto"
     if not (auto or isinstance(machine.anchored, bool | np.bool_)):
         raise ValueError(
@@ -210,7 +212,7 @@ def check_parameters(machine: Any) -> None:
             f"memory_limit must be a number of GiB or 'auto', got {limit!r}; use 'auto'."
         )
     for name in ("tol", "smoothness", "memory_limit"):
-        if not isinstance(getattr(machine, name), str):
+        if name != "memory_limit" or not isinstance(limit, str):
             check_number(name, getattr(machine, name))
     if machine.smoothness > MAX_SMOOTHNESS:
         raise ValueError(

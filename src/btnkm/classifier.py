@@ -6,7 +6,7 @@ import numbers
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import expit, ndtr
@@ -225,6 +225,40 @@ feature_names_in_
             for state, likelihood in zip(self.posterior_, self._likelihoods, strict=True)
         )
 
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        classes: Any = None,
+        forget: float = 1.0,
+    ) -> Self:
+        """Learn from a batch of rows more; what the earlier ones said is kept, not the rows.
+
+        The first batch is fitted as ``fit`` would, and decides classes, functions, components and
+        levels: let it be like the others, and not small. Later ones move the posterior.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As for ``fit``.
+        classes : array or None
+            All classes there are, for those who would rather hear of one that the first batch
+            lacks.
+        forget : float, default=1.0
+            What the rows of all earlier batches count for from now on; below 1 the model follows
+            what drifts. With batches of b rows it remembers about b / (1 - forget).
+        """
+        if classes is not None and not hasattr(self, "classes_"):
+            lacking = set(np.asarray(classes).tolist()) - set(np.asarray(here(y)).tolist())
+            if lacking:
+                raise ValueError(
+                    f"the first batch must have a row of every class, got none of "
+                    f"{sorted(lacking)!r}; make it larger."
+                )
+        return super().partial_fit(X, y, sample_weight, forget=forget)
+
     def _class_weights(self, y: Array, codes: Array, weight: Array | None) -> Array:
         """Return the weight of each class: (n_classes,)."""
         rows = np.bincount(codes, weights=weight)
@@ -305,7 +339,8 @@ feature_names_in_
     @anywhere
     def predict(self, X: Any) -> Array:
         """Return the most probable class of each row: (n,)."""
-        found = self.classes_[np.argmax(self._probabilities(X), axis=1)]
+        most = np.argmax(self._probabilities(X), axis=1)
+        found = self.classes_[most]
         return answered(X, found) if found.dtype.kind in "biuf" else found
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

@@ -33,6 +33,7 @@ from .core.posterior import Predictor
 from .core.schedule import Schedule
 from .running import Run, Target, Task, Values, bonds, observer, run_all
 from .sources import coded, ones_or_none, open_source
+from .survey import MOST_ROWS
 from .tables import split_columns
 
 Array = np.ndarray
@@ -159,7 +160,7 @@ class Machine(BaseEstimator):
                     f"{str(checkpoint)!r}; leave one of them out."
                 )
             return self._go_on(X, y, sample_weight, None)
-        return self._fit_anew(X, y, sample_weight, checkpoint, checkpoint_every, None)
+        return self._fit_anew(X, y, sample_weight, checkpoint, checkpoint_every)
 
     def partial_fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, forget: float = 1.0
@@ -183,11 +184,12 @@ class Machine(BaseEstimator):
                 f"forget must be above 0 and at most 1, got {forget!r}; 1 forgets nothing."
             )
         if not hasattr(self, "posterior_"):
-            return self._fit_anew(X, y, sample_weight, None, 1, [])
-        if not getattr(self, "_pasts", None):
+            return self._fit_anew(X, y, sample_weight, None, 1)
+        if not self._pasts:
             raise ValueError(
-                "partial_fit must begin with partial_fit, got a model of fit, which keeps nothing "
-                "that its rows have said; fit again by partial_fit."
+                f"partial_fit must go on from up to {MOST_ROWS:,} rows, got a model of more, or of "
+                "another posterior (warm_start), which keeps nothing that its rows have said; "
+                "begin with fewer rows."
             )
         return self._go_on(X, y, sample_weight, [past.weighed(forget) for past in self._pasts])
 
@@ -247,9 +249,8 @@ class Machine(BaseEstimator):
         sample_weight: Any,
         checkpoint: Any,
         checkpoint_every: int,
-        pasts: list[Past] | None,
     ) -> Self:
-        """Fit from random factors, and keep what the rows have said if ``pasts`` are wanted."""
+        """Fit from random factors."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # a fit that fails leaves no half of an older one
         source, survey = self._open(X, y, sample_weight)
@@ -283,7 +284,7 @@ class Machine(BaseEstimator):
         task = Task(target, columns, summary, sample, rows, counted, [int(s) for s in seeds])
         arrangements, counts, candidates = self._arrange(task, active, names)
         history: list[dict[str, Any]] = [] if keeper is None else keeper.history
-        found = run_all(self, task, arrangements, counts, history, keeper, pasts)
+        found = run_all(self, task, arrangements, counts, history, keeper)
         self._active = active
         schedule = settings_of(self, target, counted, arrangements[0]).schedule
         self._conclude(task, found, history, schedule)

@@ -14,7 +14,6 @@ from .arrangement import Arrangement
 from .auto import SWEEPS_OF_ALL, number, settings_of
 from .checkpoints import Checkpoint
 from .core.likelihoods import Likelihood
-from .core.past import Past
 from .execution.local import GIB, LocalRows
 
 Array = np.ndarray
@@ -67,7 +66,6 @@ def run_all(
     counts: list[int],
     history: list[dict[str, Any]],
     keeper: Checkpoint | None,
-    pasts: list[Past] | None,
 ) -> list[tuple[Arrangement, fitting.Result]]:
     """Fit every arrangement with its share of the starts, until all is done or stopped.
 
@@ -86,7 +84,7 @@ def run_all(
         seeds = [*task.seeds, k] if one.full else task.seeds
         try:
             run = Run(str(k), seeds, history, before, keeper)
-            result = fit_some_then_all(machine, task, one, own, run, pasts)
+            result = fit_some_then_all(machine, task, one, own, run)
         except KeyboardInterrupt:
             if not found:
                 raise
@@ -114,7 +112,6 @@ def fit_some_then_all(
     one: Arrangement,
     settings: fitting.Settings,
     run: Run,
-    pasts: list[Past] | None,
 ) -> fitting.Result:
     """Fit an arrangement to the sample of a large table, and go on from there with all rows."""
 
@@ -122,7 +119,6 @@ def fit_some_then_all(
         after = {e["start"]: e["sweep"] for e in run.history if e["rows"] != rows.n}
         observe = observer(machine, run, task.target, one, after, rows.n)
         problem = one.problem(rows, task.target.n_outputs)
-        how["pasts"] = pasts if rows is task.rows else None
         if run.keeper is None:
             return fitting.fit(problem, settings, run.seeds, observe, **how)
         saved = run.keeper.runs.setdefault(f"{run.name}, {rows.n} rows", [])
@@ -131,8 +127,8 @@ def fit_some_then_all(
         return result
 
     may_find_nothing = run.before > 0
-    if task.sample.n == task.rows.n:
-        return fit(task.rows, settings, may_find_nothing=may_find_nothing)
+    if task.sample.n == task.rows.n:  # and what they say can be kept, for partial_fit
+        return fit(task.rows, settings, may_find_nothing=may_find_nothing, pasts=[])
     some = fit(task.rows.beside(task.sample), settings, may_find_nothing=may_find_nothing)
     if some.interrupted or not some.ended:
         return some

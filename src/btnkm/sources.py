@@ -89,7 +89,7 @@ class Batches:
         if sample.n == survey.n:
             return sample
         codes = [Spilled() for _ in columns]
-        y, weight = np.empty(survey.n), np.empty(survey.n)
+        y, weight = np.empty(survey.n), None
         done = 0
         for batch, _ in self.read():
             rows = slice(done, done + len(batch.y))
@@ -98,13 +98,17 @@ class Batches:
                 break
             for file, column, values in zip(codes, columns, batch.columns, strict=True):
                 file.append(column.encode(values))
-            y[rows], weight[rows] = target.encode(batch.y, batch.weight)
+            y[rows], counts = target.encode(batch.y, batch.weight)
+            if weight is None and np.any(counts != 1.0):
+                weight = np.ones(survey.n)
+            if weight is not None:
+                weight[rows] = counts
         if done != survey.n:
             raise ValueError(
                 f"the batches must hold the same rows every time, got {survey.n:,} at first and "
                 "another number then; pass a list, or an object that begins anew in __iter__."
             )
-        return LocalRows(codes, y, ones_or_none(weight))
+        return LocalRows(codes, y, weight)
 
 
 def open_source(X: Any, y: Any, sample_weight: Any, check_y: CheckY) -> Source:
@@ -146,7 +150,9 @@ def stored_batches(X: Any) -> Iterator[Any]:
             "files must be read by pyarrow, which is not installed; pip install pyarrow."
         ) from None
     source = _data_set(X) if isinstance(X, str | PathLike) else X
-    for batch in source.to_batches(batch_size=BATCH_ROWS):
+    # its own readers would hold a gigabyte of what is to come
+    ahead = {"batch_readahead": 1, "fragment_readahead": 1}
+    for batch in source.to_batches(batch_size=BATCH_ROWS, **ahead):
         yield pa.Table.from_batches([batch])
 
 
