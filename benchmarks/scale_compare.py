@@ -13,11 +13,6 @@ TEST_ROWS = 10_000
 NOISE = 1.0
 #: Most training rows of a method, and why it has no more.
 MOST_ROWS = {
-    "btn": (
-        100_000,
-        "for a million memory_limit=1.4 has no room to keep products of modes, and two starts "
-        "would take an hour or more",
-    ),
     "gp": (4_000, "it holds several matrices of n x n, and its time grows with the cube of n"),
     "ngboost": (10_000, "500 pairs of exact trees take a minute there, and more in proportion"),
 }
