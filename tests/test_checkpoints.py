@@ -120,6 +120,35 @@ def test_other_data_or_parameters_are_refused(tmp_path):
         model.fit(X, y, checkpoint=tmp_path / "nowhere" / "fit.checkpoint")
 
 
+def test_stopping_right_after_going_on_leaves_a_file_that_is_right(tmp_path):
+    X, y = make_rows("counts")
+    expected = make_model("counts").fit(X, y).predict(X)
+    path = tmp_path / "c"
+    for stop in (12, 1, 1):
+        seen = []
+
+        def stops(entry, seen=seen, stop=stop):
+            seen.append(entry)
+            if len(seen) == stop:
+                raise RuntimeError("stop here")
+
+        model = make_model("counts").set_params(callback=stops)
+        with pytest.raises(RuntimeError, match="stop here"):
+            model.fit(X, y, checkpoint=path, checkpoint_every=1)
+    found = make_model("counts").fit(X, y, checkpoint=path).predict(X)
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
+
+
+def test_a_generator_of_seeds_can_go_on(tmp_path):
+    X, y = make_rows("numbers")
+    settings = {**SMALL, "max_iter": 3}
+    answers = []
+    for _ in range(2):
+        settings["random_state"] = np.random.RandomState(3)
+        answers.append(BTNRegressor(**settings).fit(X, y, checkpoint=tmp_path / "c").predict(X))
+    np.testing.assert_array_equal(*answers)
+
+
 def test_a_fit_without_a_seed_goes_on_with_the_seed_it_had(tmp_path):
     X, y = make_rows("numbers")
     model = BTNRegressor(**{**SMALL, "max_iter": 3, "random_state": None})

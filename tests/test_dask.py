@@ -10,6 +10,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from dask import delayed
 from distributed import Client, LocalCluster
 
 from btnkm import BTNClassifier, BTNRegressor, clusters
@@ -92,8 +93,9 @@ def test_frames_of_a_cluster(client):
     model = BTNRegressor(**SMALL)
     expected = model.fit(frame, y).predict(frame, return_std=True)
     on_cluster = dd.from_pandas(frame, npartitions=4)
-    for target in (y, dd.from_pandas(pd.Series(y), npartitions=4)):
-        model.fit(on_cluster, target)
+    named = dd.from_pandas(frame.assign(y=y), npartitions=4)
+    for table, target in ((on_cluster, y), (on_cluster, named["y"]), (named, "y")):
+        model.fit(table, target)
         assert model.feature_names_in_.tolist() == list(frame.columns)
         found = model.predict(on_cluster, return_std=True)
         for a, b in zip(found, expected, strict=True):
@@ -104,6 +106,10 @@ def test_predictions_are_made_when_they_are_asked_for(client, monkeypatch):
     X, y, _ = make()
     lazy, target, _ = in_pieces(X, y)
     model = BTNRegressor(**SMALL).fit(X, y)
+    too_early = da.from_delayed(delayed(pytest.fail)("too early"), (5, 3), dtype=float)
+    assert model.predict(too_early).shape == (5,)
+    few = lazy[lazy[:, 0] > 0.995]  # so that some pieces hold nothing
+    np.testing.assert_allclose(model.predict(few).compute(), model.predict(X[X[:, 0] > 0.995]))
     intervals = model.predict_interval(lazy, level=0.8)
     assert isinstance(intervals, da.Array)
     assert intervals.shape == (len(y), 2)

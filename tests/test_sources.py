@@ -170,6 +170,51 @@ def test_tables_on_disk_are_the_table(most_rows, monkeypatch, tmp_path):
     assert_same(answers(model.fit(mapped, y.to_numpy()), mapped), expected)
 
 
+def test_empty_batches_and_files_are_passed_over(tmp_path):
+    X, y, _ = make(200)
+    model = BTNRegressor(**SMALL)
+    expected = model.fit(X, y).predict(X)
+    nothing = (X[:0], y[:0])
+    found = model.fit([nothing, (X[:90], y[:90]), nothing, (X[90:], y[90:])]).predict(X)
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
+    table = pa.table({**{name: X[:, j] for j, name in enumerate("abcd")}, "y": y})
+    for k, part in enumerate((table[:90], table[:0], table[90:])):
+        pq.write_table(part, tmp_path / f"{k}.parquet")
+    found = model.fit(tmp_path, "y").predict(tmp_path)
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
+    with pytest.raises(TypeError, match="must be a table in memory here"):
+        model.predict_dist(tmp_path)
+
+
+def test_a_column_that_is_all_gaps_in_a_batch_takes_its_type_from_the_others():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.0, 1.0, 300)
+    other = rng.uniform(-1.0, 1.0, 300)
+    gaps = pd.DataFrame({"a": pd.Categorical([None] * 100), "b": other[:100]})
+    numbers = pd.DataFrame({"a": x[100:], "b": other[100:]})
+    y = np.where(np.arange(300) < 100, 0.0, np.sin(3.0 * x)) + other
+    for order in ((0, 1), (1, 0)):
+        batches = [(gaps, y[:100]), (numbers, y[100:])]
+        model = BTNRegressor(**SMALL).fit([batches[k] for k in order])
+        assert model.score(numbers, y[100:]) > 0.95
+
+
+def test_many_levels_and_gradients_on_a_device():
+    torch = pytest.importorskip("torch", reason="torch is an extra")
+    rng = np.random.default_rng(0)
+    level = rng.integers(0, 30, 600).astype(float)
+    X = np.column_stack([level, rng.uniform(-1.0, 1.0, 600)])
+    y = rng.standard_normal(30)[level.astype(int)] + X[:, 1] + 0.1 * rng.standard_normal(600)
+    there = torch.tensor(X, requires_grad=True)
+    model = BTNRegressor(**SMALL, basis={0: "categorical"}).fit(there, torch.asarray(y))
+    found = model.predict(there)
+    assert not found.requires_grad
+    assert model.score(there, torch.asarray(y)) > 0.7
+    X[:, 0] = np.nan
+    model.fit(torch.asarray(X), torch.asarray(y))
+    assert torch.all(torch.isfinite(model.predict(torch.asarray(X))))
+
+
 def test_batches_that_cannot_be_fitted():
     X, y, _ = make(300)
     model = BTNRegressor(**SMALL)

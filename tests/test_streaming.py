@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from btnkm import BTNClassifier, BTNRegressor
 from btnkm.core.cavi import Data
@@ -103,6 +104,35 @@ def test_batches_may_follow_a_fit():
     for model in models:
         model.partial_fit(X[300:], y[300:])
     np.testing.assert_array_equal(models[0].predict(X), models[1].predict(X))
+
+
+def test_relevance_is_that_of_the_function_whatever_the_batch():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (630, 2))
+    y = np.sin(3.0 * X[:, 0]) + 0.1 * rng.standard_normal(630)
+    model = BTNRegressor(**SMALL).partial_fit(X[:600], y[:600]).partial_fit(X[600:], y[600:])
+    assert model.feature_relevance_[0] > 0.98
+
+
+def test_later_batches_must_hold_what_the_likelihood_is_for():
+    X, f, _ = rows(300, 0)
+    counts = np.random.default_rng(0).poisson(np.exp(f)).astype(float)
+    model = BTNRegressor(**SMALL, likelihood="negative_binomial").partial_fit(X, counts)
+    with pytest.raises(ValueError, match="must hold counts"):
+        model.partial_fit(X, counts - 3.0)
+    model.partial_fit(X[:5], np.zeros(5))
+    assert np.all(np.isfinite(model.predict(X)))
+
+
+def test_a_stop_before_all_starts_have_gone_on_changes_nothing():
+    X, _, y = rows(300, 0)
+    model = BTNRegressor(**SMALL, warm_start=True).fit(X, y)
+    before = model.predict(X)
+    model.set_params(callback=lambda entry: True)
+    with pytest.warns(ConvergenceWarning, match="the model is as it was"):
+        model.fit(X, y)
+    np.testing.assert_array_equal(model.predict(X), before)
+    assert len(model.posterior_) == 2
 
 
 def test_partial_fit_says_what_it_cannot_do():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .clusters import is_dask, lazily
-from .sources import is_stored, stored_batches
+from .sources import is_stored, n_rows, stored_batches
 from .tables import is_arrow
 
 
@@ -22,7 +22,10 @@ def anywhere(method: Callable[..., Any]) -> Callable[..., Any]:
             return lazily(method, self, X, *args, **kwargs)
         if not is_stored(X):
             return method(self, X, *args, **kwargs)
-        parts = [method(self, _inputs(self, t), *args, **kwargs) for t in stored_batches(X)]
+        tables = (_inputs(self, table) for table in stored_batches(X) if n_rows(table))
+        parts = [method(self, table, *args, **kwargs) for table in tables]
+        if not parts:
+            raise ValueError("X must have at least one row, got none; look at the files.")
         if isinstance(parts[0], tuple):
             return tuple(np.concatenate(answers) for answers in zip(*parts, strict=True))
         return np.concatenate(parts)

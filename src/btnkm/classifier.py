@@ -218,20 +218,20 @@ feature_names_in_
         return Target(self._encode, self.likelihood_, self._y_scale, {}, many)
 
     def _states(self) -> tuple[Any, ...]:
-        if self.class_weight is None or isinstance(self.likelihood_, Gaussian):
+        if isinstance(self.likelihood_, Gaussian):
             return self.posterior_
         return tuple(
             replace(state, likelihood=likelihood.shifted(-self._log_weights))
             for state, likelihood in zip(self.posterior_, self._likelihoods, strict=True)
         )
 
-    def partial_fit(
+    def partial_fit(  # type: ignore[override]  # scikit-learn has classes third
         self,
         X: Any,
         y: Any = None,
+        classes: Any = None,
         sample_weight: Any = None,
         *,
-        classes: Any = None,
         forget: float = 1.0,
     ) -> Self:
         """Learn from a batch of rows more; what the earlier ones said is kept, not the rows.
@@ -250,8 +250,9 @@ feature_names_in_
             What the rows of all earlier batches count for from now on; below 1 the model follows
             what drifts. With batches of b rows it remembers about b / (1 - forget).
         """
-        if classes is not None and not hasattr(self, "classes_"):
-            lacking = set(np.asarray(classes).tolist()) - set(np.asarray(here(y)).tolist())
+        if classes is not None and not hasattr(self, "classes_") and hasattr(y, "__len__"):
+            labels = checks.check_labels(type(self).__name__, here(y))
+            lacking = set(np.asarray(classes).tolist()) - set(labels.tolist())
             if lacking:
                 raise ValueError(
                     f"the first batch must have a row of every class, got none of "
@@ -270,7 +271,7 @@ feature_names_in_
         return np.asarray(by_row[np.unique(codes, return_index=True)[1]])
 
     def _finish(self) -> None:
-        if self.class_weight is None or isinstance(self.likelihood_, Gaussian):
+        if isinstance(self.likelihood_, Gaussian) or not np.any(self._log_weights):
             return
         best: Any = self.likelihood_
         self.likelihood_ = best.shifted(self._log_weights)

@@ -42,7 +42,7 @@ class DaskTable:
         """Return what is known of all rows, from every worker's own."""
         offsets = np.cumsum([0, *self.sizes[:-1]]).tolist()
         found = [
-            self.client.submit(_survey, part, offset, levels_of, pure=False)
+            self.client.submit(_survey, part, offset, levels_of, sum(self.sizes), pure=False)
             for part, offset in zip(self.parts, offsets, strict=True)
         ]
         return reduce(Survey.merge, (future.result() for future in found))
@@ -59,6 +59,13 @@ class DaskTable:
 
 def open_dask(X: Any, y: Any, sample_weight: Any, check_y: CheckY) -> Any:
     """Return where rows of Dask come from: a cluster, or batch by batch where there is none."""
+    named = [name for name in (y, sample_weight) if isinstance(name, str)]
+    if named and hasattr(X, "columns"):
+        for name in named:
+            if name not in X.columns:
+                raise ValueError(f"y must name a column, got {name!r}; see X.columns.")
+        y, sample_weight = (X[v] if isinstance(v, str) else v for v in (y, sample_weight))
+        X = X.drop(columns=named)
     client = _client()
     if client is not None:
         return DaskTable(X, y, sample_weight, check_y, client)
@@ -151,9 +158,9 @@ def _length(part: tuple[Batch, list[Any]]) -> int:
     return len(part[0].y)
 
 
-def _survey(part: tuple[Batch, list[Any]], offset: int, levels_of: LevelsOf) -> Survey:
+def _survey(part: tuple[Batch, list[Any]], offset: int, levels_of: LevelsOf, n_all: int) -> Survey:
     batch, names = part
-    return Survey.of(batch, names, offset, levels_of(names))
+    return Survey.of(batch, names, offset, levels_of(names), n_all=n_all)
 
 
 def _code(part: tuple[Batch, list[Any]], how: tuple[list[Any], Any]) -> LocalRows:
@@ -166,7 +173,10 @@ def _data(rows: LocalRows) -> Data:
 
 def example_of(X: Any) -> Any:
     """Return a small table with the columns of a Dask collection."""
-    return np.zeros((1, X.shape[1]), dtype=X.dtype) if hasattr(X, "rechunk") else X._meta_nonempty
+    if not hasattr(X, "rechunk"):
+        return X._meta_nonempty
+    # of objects there is no telling what they are but by looking
+    return X[:1].compute() if X.dtype == object else np.zeros((1, X.shape[1]), dtype=X.dtype)
 
 
 def lazily(method: Callable[..., Any], model: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
@@ -182,7 +192,8 @@ def lazily(method: Callable[..., Any], model: Any, X: Any, *args: Any, **kwargs:
         rows, sizes = [block for block, *_ in X.to_delayed().tolist()], list(X.chunks[0])
     else:
         rows, sizes = X.to_delayed(), [np.nan] * X.npartitions
-    answers = [call(method, shared, part, args, kwargs) for part in rows]
+    nothing = tuple(part[:0] for part in seen) if isinstance(seen, tuple) else seen[:0]
+    answers = [call(method, shared, part, args, kwargs, nothing) for part in rows]
 
     def array(like: Array, pieces: list[Any]) -> Any:
         shapes = [(size, *like.shape[1:]) for size in sizes]
@@ -194,5 +205,7 @@ def lazily(method: Callable[..., Any], model: Any, X: Any, *args: Any, **kwargs:
     return array(seen, answers)
 
 
-def _call(method: Callable[..., Any], model: Any, X: Any, args: Any, kwargs: Any) -> Any:
-    return method(model, X, *args, **kwargs)
+def _call(
+    method: Callable[..., Any], model: Any, X: Any, args: Any, kwargs: Any, nothing: Any
+) -> Any:
+    return method(model, X, *args, **kwargs) if len(X) else nothing

@@ -100,7 +100,9 @@ class Column:
                 f"column {self.name!r} must hold {KINDS[self.kind]}, as it did in fit, got "
                 "numbers; give the column the same type as in fit."
             )
-        if self.levels is not None:
+        if self.levels is not None and not self.levels:
+            found = xp.where(xp.isnan(x), x, xp.full_like(x, -1.0))
+        elif self.levels is not None:
             known = sorted((float(level), float(code)) for level, code in self.levels.items())
             at, codes = (like([pair[i] for pair in known], x) for i in (0, 1))
             place = xp.clip(xp.searchsorted(at, x), 0, len(known) - 1)

@@ -291,7 +291,7 @@ def fit(
         how = replace(how, warm_smoothing=settings.likelihood.gentle, thaw_sweeps=12)
     blocks = rows.blocks(plan, problem.bases)
     with closing(blocks.executor(len(modes))) as executor:
-        averages = local.weighted_averages(executor, len(modes), data.n)
+        averages = local.weighted_averages(executor, len(modes), here.n)
     averages = [
         (phi, mode.average_gram(psi)) for mode, (phi, psi) in zip(modes, averages, strict=True)
     ]
@@ -353,8 +353,9 @@ def fit(
     ended = all(start.stop_reason == "finished" for start in starts)
     usable = [start for start in starts if start.usable]
     kept: list[Past] = []
-    if pasts is not None:
-        kept = [work.absorbed(start.state, here) for start in usable]
+    if pasts is not None and not interrupted:
+        with limit_blas():
+            kept = [work.absorbed(start.state, here) for start in usable]
         before = [past for start, past in zip(starts, pasts, strict=False) if start.usable]
         kept = [a + b for a, b in zip(kept, before, strict=True)] if pasts else kept
     return Result(usable, averages, len(starts), interrupted, ended, kept)

@@ -32,7 +32,7 @@ from .core.past import Past
 from .core.posterior import Predictor
 from .core.schedule import Schedule
 from .running import Run, Target, Task, Values, bonds, observer, run_all
-from .sources import coded, ones_or_none, open_source
+from .sources import coded, is_stored, ones_or_none, open_source
 from .survey import MOST_ROWS
 from .tables import split_columns
 
@@ -205,6 +205,8 @@ class Machine(BaseEstimator):
         source, survey = self._open(X, y, sample_weight)
         validate_data(self, source.example, reset=False, skip_check_array=True)
         target = self._same_target()
+        if hasattr(self.likelihood_, "check"):
+            self.likelihood_.check(survey.y.values)
         columns, states = self.columns_, self._states()
         sample = coded(survey.sample, columns, target)
         rows = source.code(columns, target, survey, sample)
@@ -229,9 +231,17 @@ class Machine(BaseEstimator):
                 observer(self, run, target, one, {}, rows.n),
                 go_on_from=[states[k] for k in own],
                 pasts=[pasts[k] for k in own] if pasts else None,
+                may_find_nothing=True,
             )
+            if len(result.starts) < len(own):
+                warnings.warn(
+                    "stopped before every start had gone on: the model is as it was.",
+                    ConvergenceWarning,
+                    stacklevel=3,
+                )
+                return self
             found.append((one, result))
-        self._conclude(task, found, history, settings.schedule)
+        self._conclude(task, found, history, settings.schedule, new=not pasts)
         return self
 
     def _same_target(self) -> Target:
@@ -266,6 +276,7 @@ class Machine(BaseEstimator):
         n_basis = number(self, "n_basis", self._auto.n_basis(counted, len(names)))
         # many levels are anchored; who wants no anchors gets the rarest of them as one
         many_levels = isinstance(self.anchored, str) or bool(self.anchored)
+        many_levels = many_levels and not is_elsewhere(source.example)  # sparse rows are SciPy's
         summaries = survey.columns
         columns, codes = fit_columns(summaries, names, self.basis, n_basis, many_levels)
         # a constant input only scales the others: the network does without it
@@ -301,8 +312,10 @@ class Machine(BaseEstimator):
         found: list[tuple[Arrangement, fitting.Result]],
         history: list[dict[str, Any]],
         schedule: Schedule,
+        *,
+        new: bool = True,
     ) -> None:
-        """Set the fitted attributes, and say what a user should know."""
+        """Set the fitted attributes, and say what a user should know of a ``new`` model."""
         sample, seeds = task.sample, np.array(task.seeds)
         self.columns_ = task.columns
         self.history_ = sorted(history, key=lambda entry: (entry["start"], entry["sweep"]))
@@ -316,7 +329,7 @@ class Machine(BaseEstimator):
         self._finish()
         if any(result.interrupted for _, result in found):
             warnings.warn(self.stop_reason_, ConvergenceWarning, stacklevel=4)
-        if np.ptp(sample.y) > 0:
+        if new and np.ptp(sample.y) > 0:
             rng = np.random.default_rng(seeds.tolist())
             share = sample.weights / sample.weights.sum()
             some = rng.choice(sample.n, min(_LOOK_AT, sample.n), replace=False, p=share)
@@ -454,6 +467,11 @@ class Machine(BaseEstimator):
     def _columns_of(self, X: Any) -> list[Any]:
         """Return the coordinates of new rows in the table's columns that the networks use."""
         check_is_fitted(self)
+        if is_dask(X) or (is_stored(X) and not isinstance(X, np.memmap)):
+            raise TypeError(
+                f"X must be a table in memory here, got {type(X).__name__}; read it, or use "
+                "predict, which takes it as it is."
+            )
         raw, _ = split_columns(X)
         validate_data(self, X, reset=False, skip_check_array=True)
         used = set(self._active)

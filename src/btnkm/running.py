@@ -139,7 +139,12 @@ def fit_some_then_all(
         fewer_starts=False,
         schedule=replace(settings.schedule, max_iter=sweeps),
     )
-    return fit(task.rows, settings, go_on_from=[start.state for start in some.starts])
+    begun = [start.state for start in some.starts]
+    every = fit(task.rows, settings, go_on_from=begun, may_find_nothing=True)
+    if len(every.starts) == len(begun):
+        return every
+    # stopped before all had seen all rows: what the sample has found is the more even mixture
+    return replace(some, interrupted=every.interrupted, ended=False)
 
 
 def observer(

@@ -15,7 +15,7 @@ from array_api_compat import is_numpy_array
 from sklearn.utils.validation import check_consistent_length
 
 from . import checks
-from .core.arrays import here, like
+from .core.arrays import here, host, like
 from .execution.local import LocalRows
 from .execution.spill import Spilled
 from .survey import MOST_ROWS, Batch, Survey
@@ -68,6 +68,8 @@ class Batches:
     def read(self) -> Iterator[tuple[Batch, list[Any]]]:
         """Yield the rows that count, batch by batch."""
         for X, y, *weight in self.batches():
+            if not n_rows(X):
+                continue
             if not hasattr(self, "example"):
                 self.example = X
             batch, names = read(X, y, weight[0] if weight else None, self.check_y, whole=False)
@@ -97,7 +99,7 @@ class Batches:
             if done > survey.n:
                 break
             for file, column, values in zip(codes, columns, batch.columns, strict=True):
-                file.append(column.encode(values))
+                file.append(host(column.encode(values)))
             y[rows], counts = target.encode(batch.y, batch.weight)
             if weight is None and np.any(counts != 1.0):
                 weight = np.ones(survey.n)
@@ -109,6 +111,11 @@ class Batches:
                 "another number then; pass a list, or an object that begins anew in __iter__."
             )
         return LocalRows(codes, y, weight)
+
+
+def n_rows(X: Any) -> int:
+    """Return the number of rows of a table, whatever it is."""
+    return int(X.shape[0] if hasattr(X, "shape") else len(X))
 
 
 def open_source(X: Any, y: Any, sample_weight: Any, check_y: CheckY) -> Source:

@@ -161,18 +161,25 @@ class Survey:
         offset: int,
         levels: Collection[int] = (),
         before: Survey | None = None,
+        n_all: int | None = None,
     ) -> Survey:
         """Look at a batch whose first row is row ``offset`` of all.
 
         Columns ``levels`` hold levels though they may be numbers; y counts as the last column. Rows
-        that would be dropped when it is merged with what came ``before`` are not kept.
+        that would be dropped when it is merged with what came ``before``, or with all others if
+        there are ``n_all`` rows, are not kept.
         """
         every = [*batch.columns, batch.y]
         notes = [Note.of(v, batch.weight, levels=j in levels) for j, v in enumerate(every)]
         places = np.arange(offset, offset + len(batch.y))
         n, total, keys = len(places), float(np.sum(batch.weight)), _hash(places)
+        limit = 2**64 - 1
         if before is not None and len(before.keys) >= MOST_ROWS:
-            some = np.flatnonzero(keys < np.max(before.keys))
+            limit = int(np.max(before.keys))
+        elif n_all is not None and n_all > 2 * MOST_ROWS:  # a few more than are wanted
+            limit = int(2**64 * ((MOST_ROWS + 8 * MOST_ROWS**0.5) / n_all))
+        if limit < 2**64 - 1:
+            some = np.flatnonzero(keys < np.uint64(limit))
             batch, keys, places = batch.take(some), keys[some], places[some]
         found = cls(names, n, total, batch, keys, places, notes)._cut()
         return replace(found, sample=found.sample.here())
@@ -252,16 +259,17 @@ def _joined(a: Array, b: Array) -> Array:
     """Return both parts of a column; one that holds nothing takes the type of the other."""
     if a.dtype.kind == b.dtype.kind:
         return np.concatenate([a, b])
-    kinds = {a.dtype.kind, b.dtype.kind}
-    kind = "O" if "O" in kinds else max(kinds - {"f"})
-    parts = []
-    for part in (a, b):
-        if part.dtype.kind != kind:
-            gap = None if kind == "O" else "nat"
-            dtype: Any = object if kind == "O" else f"{kind}8[us]"
-            part = np.full(len(part), gap, dtype=dtype)
-        parts.append(part)
-    return np.concatenate(parts)
+    empty, full = (a, b) if _is_empty(a) else (b, a)
+    gap: Any = {"O": None, "f": np.nan}.get(full.dtype.kind, "nat")
+    gaps = np.full(len(empty), gap, dtype=full.dtype)
+    return np.concatenate([gaps, full] if empty is a else [full, gaps])
+
+
+def _is_empty(values: Array) -> bool:
+    """Tell whether every value is missing."""
+    if values.dtype.kind == "O":
+        return all(value is None for value in values.tolist())
+    return bool(np.all(np.isnat(values) if values.dtype.kind in "mM" else np.isnan(values)))
 
 
 def _hash(places: Array) -> Array:

@@ -59,6 +59,7 @@ def split_columns(X: Any) -> tuple[list[Array], list[Any]]:
 
 def _from_elsewhere(X: Any) -> list[Any]:
     """Return the columns of an array of another library, on its device: floats."""
+    X = X.detach() if hasattr(X, "detach") else X  # there is nothing to differentiate
     xp = array_namespace(X)
     if X.ndim != 2 or 0 in X.shape:
         raise ValueError(

@@ -151,9 +151,7 @@ class Gapped(Basis):
             held.flags.writeable = False  # a phi of the user's must not write into it
         inner = evaluate(self.basis_, held)
         if self.saw_missing_:  # the typical value filled in has given all other coordinates
-            inner = tuple(
-                xp.concat([xp.astype(missing, a.dtype)[:, None], a], axis=1) for a in inner
-            )
+            inner = tuple(_beside(xp.astype(missing, a.dtype), a) for a in inner)
         unknown = self.unknown(x)
         if not bool(xp.any(unknown)):
             return inner
@@ -161,6 +159,14 @@ class Gapped(Basis):
             xp.where(unknown[:, None], xp.asarray(row, dtype=a.dtype, device=device(a)), a)
             for a, row in zip(inner, averages, strict=True)
         )
+
+
+def _beside(first: Array, others: Array) -> Array:
+    """Return a column (n,) before others (n, M); on a device each contiguous, as kernels want."""
+    xp = array_namespace(others)
+    if is_numpy_array(others):
+        return xp.concat([first[:, None], others], axis=1)
+    return xp.concat([first[None, :], others.T]).T
 
 
 def _evenly_ranked(x: np.ndarray, weight: np.ndarray, count: int = 1000) -> np.ndarray:

@@ -108,9 +108,11 @@ class Chunk:
         """Return the moments of mode k times those before, by one kernel, where there is one."""
         if not self._fused(before) or k == self.view.output:
             return None
-        from .triton_kernels import times_moments
+        from .triton_kernels import fits, times_moments
 
         term, features = self.view.terms[k], self.features(k)
+        if not fits(*features):
+            return None
         parts = zip(features, (term.mean, term.second), (before.mean, before.second), strict=True)
         mean, second = (times_moments(a, like(c, a), b) for a, c, b in parts)
         return rows.Moments(mean, second, None)
@@ -132,9 +134,11 @@ class Chunk:
         left, right = self.environments.sides(d, self._moments_of())
         if (left is None and right is None) or not self._fused(left, right):
             return None
-        from .triton_kernels import sums
+        from .triton_kernels import fits, sums
 
         (phi, psi), (weight, pull) = self.features(d), self.asks
+        if not fits(phi, psi):
+            return None
         one, other = (m if m is not None else rows.Moments(None, None, None) for m in (left, right))
         second = sums(psi[:, : widths.n_psi], one.second, other.second, weight)
         return second, sums(phi[:, : widths.n_phi], one.mean, other.mean, pull)

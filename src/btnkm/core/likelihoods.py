@@ -513,17 +513,7 @@ class NegativeBinomial(Logistic):
 
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
         """Take y as it is, and as offset what gives the mean count at f = 0."""
-        if np.any(y < 0) or np.any(y != np.floor(y)):
-            wrong = y[(y < 0) | (y != np.floor(y))][0]
-            raise ValueError(
-                f"y must hold counts (0, 1, 2, ...) for the negative binomial likelihood, got "
-                f"{wrong:g}; use another likelihood."
-            )
-        if np.max(y) > _MOST_COUNTS:
-            raise ValueError(
-                f"y must hold counts up to {_MOST_COUNTS:g}, got {np.max(y):g}; counts as large as "
-                "that are numbers: use another likelihood, for their logarithm perhaps."
-            )
+        self.check(y)
         if not np.any(y > 0):
             raise ValueError("y must hold a count above 0, got zeros only; there is no rate in it.")
         if self.size is not None:
@@ -541,6 +531,20 @@ class NegativeBinomial(Logistic):
             offset=float(np.log(mean) - np.log(size)),
         )
         return Begin(y, begun, 0.0, 1.0)
+
+    def check(self, y: np.ndarray) -> None:
+        """Raise a ValueError for what is no count."""
+        if np.any(y < 0) or np.any(y != np.floor(y)):
+            wrong = y[(y < 0) | (y != np.floor(y))][0]
+            raise ValueError(
+                f"y must hold counts (0, 1, 2, ...) for the negative binomial likelihood, got "
+                f"{wrong:g}; use another likelihood."
+            )
+        if np.max(y) > _MOST_COUNTS:
+            raise ValueError(
+                f"y must hold counts up to {_MOST_COUNTS:g}, got {np.max(y):g}; counts as large as "
+                "that are numbers: use another likelihood, for their logarithm perhaps."
+            )
 
     def trials(self, y: Array) -> Array:
         """Return y + size."""

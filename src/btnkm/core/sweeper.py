@@ -76,7 +76,8 @@ class Sweeper:
             self.switch(spread=0.0)
             return
         self.state, self.last, self.jitter, self.spread = memory[:4]
-        self.view, self._gauge, self._asked = memory[4:]
+        view, self._gauge, self._asked = memory[4:]
+        self.view = replace(view, terms=list(view.terms))  # which others may go on from, too
         for command in self.recall():
             executor.each(command)
 

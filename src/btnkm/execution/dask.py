@@ -8,6 +8,8 @@ the same partition, which Dask computes again, and brought to where the others a
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -47,6 +49,7 @@ class Shard:
     sums: int
 
 
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # options of the C library, as <malloc.h> has them
 _shards: dict[str, Shard] = {}  # of this worker
 _lock = threading.Lock()
 _blas: ThreadpoolController | None = None
@@ -58,6 +61,20 @@ def limited_blas() -> Any:
     if _blas is None:
         _blas = ThreadpoolController()
     return _blas.limit(limits=1, user_api="blas")
+
+
+def keep_memory() -> None:
+    """Let this worker keep memory that it will want again in a moment.
+
+    Dask has the C library give every freed array back to the system at once; arrays of blocks come
+    and go thousands of times a second, and would be paid for with most of the time.
+    """
+    if sys.platform != "linux":
+        return
+    with suppress(OSError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        for option in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
+            mallopt(option, 2**26)
 
 
 def work(
@@ -72,11 +89,13 @@ def work(
 
     ``anew`` makes it, whether it is there or not.
     """
-    with _lock:
-        shard = _shards.get(key)
-        if anew:
-            blocks = rows.arranged(spec.inputs, spec.constants).blocks(spec.plan, spec.bases)
-            shard = _shards[key] = Shard(blocks.executor(spec.n_modes, spec.network), sums)
+    if anew:
+        keep_memory()
+        blocks = rows.arranged(spec.inputs, spec.constants).blocks(spec.plan, spec.bases)
+        made = Shard(blocks.executor(spec.n_modes, spec.network), sums)
+        with _lock:
+            _shards[key] = made
+    shard = _shards.get(key)
     if shard is None or shard.sums != sums:
         return None
     with limited_blas():

@@ -92,6 +92,8 @@ class LocalExecutor:
 
     def close(self) -> None:
         """Let go of the blocks: whoever sweeps them knows this executor, and it knows them."""
+        for chunk in self.chunks:
+            chunk.environments.times = None
         self.chunks = ()
 
 
@@ -369,7 +371,10 @@ def share_chunks(
     def environments() -> Environments:
         return Environments(n_modes, stride=stride, network=network)
 
-    return [Chunk(c.features, c.y, c.weight, environments()) for c in chunks]
+    def features(of: Callable[[int], tuple[Array, Array]]) -> Callable[[int], tuple[Array, Array]]:
+        return Latest(of.of) if isinstance(of, Latest) else of
+
+    return [Chunk(features(c.features), c.y, c.weight, environments()) for c in chunks]
 
 
 def weighted_averages(

@@ -27,7 +27,8 @@ class Spilled:
 
     def __del__(self) -> None:
         """Close the file, which is its end."""
-        self._file.close()
+        if hasattr(self, "_file"):  # which there may have been no room for
+            self._file.close()
 
     def __len__(self) -> int:
         return self._length
