@@ -251,7 +251,7 @@ class LocalRows:
             there = self.y.device
             free = float(torch.cuda.mem_get_info(there)[0])
             free += torch.cuda.memory_reserved(there) - torch.cuda.memory_allocated(there)
-            return SHARE_OF_DEVICE * free / GIB
+            return float(SHARE_OF_DEVICE * free / GIB)
         if hasattr(self.y, "__cuda_array_interface__"):  # CuPy
             return SHARE_OF_DEVICE * float(self.y.device.mem_info[0]) / GIB
         return USUAL_MEMORY
