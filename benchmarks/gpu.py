@@ -39,8 +39,14 @@ def differences(convert):
     X = rng.uniform(-1.0, 1.0, (3000, 4))
     f = np.sin(3.0 * X[:, 0]) * X[:, 1] + X[:, 2]
     y = f + 0.1 * rng.standard_normal(len(f))
+    gaps = X.copy()
+    gaps[rng.random(X.shape) < 0.05] = np.nan
+    gaps[:, 3] = np.round(3.0 * gaps[:, 3])
+    levels = {"basis": {3: "categorical"}}
     cases = {
         "gaussian": (BTNRegressor(**SMALL), y),
+        "gaps and levels": (BTNRegressor(**levels, **SMALL), y),
+        "anchored": (BTNRegressor(anchored=True, **SMALL), y),
         "train": (BTNRegressor(network="tt", cores="full", mode_order="given", **SMALL), y),
         "student_t": (BTNRegressor(likelihood="student_t", **SMALL), y),
         "two classes": (BTNClassifier(**SMALL), (y > 0).astype(int)),
@@ -49,10 +55,11 @@ def differences(convert):
     found = {}
     for name, (model, target) in cases.items():
         answers = []
+        table = gaps if name == "gaps and levels" else X
         for to in (np.asarray, convert):
-            model.fit(to(X), to(target))
+            model.fit(to(table), to(target))
             say = model.predict_proba if hasattr(model, "classes_") else model.predict
-            answers.append(host(say(to(X))))
+            answers.append(host(say(to(table))))
         found[name] = float(np.max(np.abs(answers[1] - answers[0])))
     return found
 
