@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 from btnkm import BTNClassifier, BTNRegressor
 from btnkm.arrangement import Arrangement
+from btnkm.auto import settings_of
 from btnkm.core.likelihoods import Bernoulli, Gaussian
 from btnkm.core.schedule import Progress
 from btnkm.execution.starts import Start, run_starts
@@ -75,17 +76,16 @@ def arranged(anchored):
     ("n", "count"), [(1, 8), (10_000, 8), (10_001, 7), (20_000, 4), (40_000, 2), (10**7, 2)]
 )
 def test_number_of_starts(n, count):
-    settings = BTNRegressor()._settings(target(Gaussian()), n, arranged(anchored=False))
+    settings = settings_of(BTNRegressor(), target(Gaussian()), n, arranged(anchored=False))
     assert (settings.n_init, settings.max_rank, settings.fewer_starts) == (count, 20, True)
-    given = BTNRegressor(n_init=5, max_rank=3)._settings(
-        target(Gaussian()), n, arranged(anchored=True)
-    )
+    given = BTNRegressor(n_init=5, max_rank=3)
+    given = settings_of(given, target(Gaussian()), n, arranged(anchored=True))
     assert (given.n_init, given.max_rank, given.fewer_starts) == (5, 3, False)
 
 
 @pytest.mark.parametrize(("n", "count", "rank"), [(800, 8, 10), (4000, 2, 10), (10**5, 1, 8)])
 def test_number_of_starts_for_labels(n, count, rank):
-    settings = BTNClassifier()._settings(target(Bernoulli()), n, arranged(anchored=True))
+    settings = settings_of(BTNClassifier(), target(Bernoulli()), n, arranged(anchored=True))
     assert (settings.n_init, settings.max_rank) == (count, rank)
 
 
