@@ -19,7 +19,7 @@ from btnkm.core.likelihoods import Bernoulli, Gaussian
 from btnkm.core.schedule import Progress
 from btnkm.execution.starts import Start, run_starts
 from btnkm.fitting import n_threads
-from btnkm.machine import Target
+from btnkm.running import Target
 
 SMALL = {"max_iter": 8, "max_rank": 4, "n_basis": 6, "random_state": 0}
 
@@ -65,7 +65,7 @@ def test_more_starts_begin_with_the_same_ones():
 
 
 def target(likelihood):
-    return Target(np.zeros(1), None, likelihood, 1.0, {})
+    return Target(lambda y, weight: (y, weight), likelihood, 1.0, {})
 
 
 def arranged(anchored):
