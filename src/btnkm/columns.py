@@ -21,7 +21,7 @@ from .bases.anchored import Anchored
 from .bases.levels import Levels
 from .bases.spiked import stand_out
 from .core.arrays import like
-from .survey import KINDS, Summary
+from .survey import KINDS, Summary, is_empty
 from .tables import as_numbers, level_name
 
 Array = np.ndarray
@@ -71,7 +71,7 @@ class Column:
         if not is_numpy_array(values):
             return self._encode_elsewhere(values)
         kind, values = values.dtype.kind, as_numbers(values)
-        if kind != self.kind and {kind, self.kind} & {"m", "M"} and not _is_empty(values):
+        if kind != self.kind and {kind, self.kind} & {"m", "M"} and not is_empty(values):
             raise ValueError(
                 f"column {self.name!r} must hold {KINDS[self.kind]}, as it did in fit, got "
                 f"{KINDS[kind]}; give the column the same type as in fit."
@@ -254,13 +254,6 @@ def _levels(values: Array, weight: Array, many: bool) -> dict[str, int]:
         kept = [level for level in levels if level in frequent]
     codes = {level: code for code, level in enumerate(kept)}
     return {level: codes.get(level, len(kept)) for level in levels}
-
-
-def _is_empty(values: Array) -> bool:
-    """Tell whether every value is missing."""
-    if values.dtype == object:
-        return all(v is None for v in values.tolist())
-    return bool(np.all(np.isnan(values)))
 
 
 def _level_names(values: Array) -> list[Any]:

@@ -21,7 +21,7 @@ from sklearn.utils.validation import (
 
 from . import checks, fitting
 from .arrangement import Arrangement, arrange, block_size
-from .auto import MANY_LEVELS, SWEEPS_OF_ALL, Auto, number, settings_of
+from .auto import MANY_LEVELS, Auto, number, settings_of
 from .checkpoints import Checkpoint, signature
 from .choosing import interaction_order, judge, share_out
 from .clusters import is_dask, open_dask
@@ -31,7 +31,7 @@ from .core.gamma import Gamma
 from .core.past import Past
 from .core.posterior import Predictor
 from .core.schedule import Schedule
-from .running import Run, Target, Task, Values, bonds, observer, run_all
+from .running import Run, Target, Task, Values, bonds, observer, run_all, to_go_on
 from .sources import coded, is_stored, ones_or_none, open_source
 from .survey import MOST_ROWS
 from .tables import split_columns
@@ -178,8 +178,8 @@ class Machine(BaseEstimator):
             What the rows of all earlier batches count for from now on; below 1 the model follows
             what drifts. With batches of b rows it remembers about b / (1 - forget).
         """
-        number = isinstance(forget, numbers.Real) and not isinstance(forget, bool)
-        if not number or not 0.0 < forget <= 1.0:
+        real = isinstance(forget, numbers.Real) and not isinstance(forget, bool)
+        if not real or not 0.0 < forget <= 1.0:
             raise ValueError(
                 f"forget must be above 0 and at most 1, got {forget!r}; 1 forgets nothing."
             )
@@ -217,12 +217,10 @@ class Machine(BaseEstimator):
         found = []
         for one in dict.fromkeys(self._arrangements):
             own = [k for k, other in enumerate(self._arrangements) if other is one]
-            settings = settings_of(self, target, counted, one)
-            sweeps = number(self, "max_iter", SWEEPS_OF_ALL)
-            how = replace(settings.schedule, max_iter=sweeps)
+            settings = to_go_on(self, settings_of(self, target, counted, one), len(own))
             if pasts:  # their sums are those of just these weights
-                how = replace(how, drop_components=False, drop_functions=False)
-            settings = replace(settings, n_init=len(own), fewer_starts=False, schedule=how)
+                how = replace(settings.schedule, drop_components=False, drop_functions=False)
+                settings = replace(settings, schedule=how)
             run = Run("", task.seeds, history, own[0], None)
             result = fitting.fit(
                 one.problem(rows, target.n_outputs),

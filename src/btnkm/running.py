@@ -132,19 +132,20 @@ def fit_some_then_all(
     some = fit(task.rows.beside(task.sample), settings, may_find_nothing=may_find_nothing)
     if some.interrupted or not some.ended:
         return some
-    sweeps = number(machine, "max_iter", SWEEPS_OF_ALL)
-    settings = replace(
-        settings,
-        n_init=len(some.starts),
-        fewer_starts=False,
-        schedule=replace(settings.schedule, max_iter=sweeps),
-    )
     begun = [start.state for start in some.starts]
+    settings = to_go_on(machine, settings, len(begun))
     every = fit(task.rows, settings, go_on_from=begun, may_find_nothing=True)
     if len(every.starts) == len(begun):
         return every
     # stopped before all had seen all rows: what the sample has found is the more even mixture
     return replace(some, interrupted=every.interrupted, ended=False)
+
+
+def to_go_on(machine: Any, settings: fitting.Settings, count: int) -> fitting.Settings:
+    """Return the settings of a fit that goes on from so many posteriors."""
+    sweeps = number(machine, "max_iter", SWEEPS_OF_ALL)
+    schedule = replace(settings.schedule, max_iter=sweeps)
+    return replace(settings, n_init=count, fewer_starts=False, schedule=schedule)
 
 
 def observer(

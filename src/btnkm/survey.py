@@ -259,13 +259,13 @@ def _joined(a: Array, b: Array) -> Array:
     """Return both parts of a column; one that holds nothing takes the type of the other."""
     if a.dtype.kind == b.dtype.kind:
         return np.concatenate([a, b])
-    empty, full = (a, b) if _is_empty(a) else (b, a)
+    empty, full = (a, b) if is_empty(a) else (b, a)
     gap: Any = {"O": None, "f": np.nan}.get(full.dtype.kind, "nat")
     gaps = np.full(len(empty), gap, dtype=full.dtype)
     return np.concatenate([gaps, full] if empty is a else [full, gaps])
 
 
-def _is_empty(values: Array) -> bool:
+def is_empty(values: Array) -> bool:
     """Tell whether every value is missing."""
     if values.dtype.kind == "O":
         return all(value is None for value in values.tolist())

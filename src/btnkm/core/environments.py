@@ -64,6 +64,8 @@ class Environments:
         """
         left = self._reach(self._left, d, moments_of)
         right = self._reach(self._right, self.n_modes - 1 - d, moments_of)
+        if not self.stride:
+            self.reset()
         return left, right
 
     def outside(self, d: int, moments_of: MomentsOf) -> Moments | None:
@@ -78,8 +80,6 @@ class Environments:
         made = both is not left and both is not right
         if self.stride and made and self.network.scratch is None:
             self._lent = both
-        if not self.stride:
-            self.reset()
         return None if both is None else expand(both)
 
     def before(self, d: int, moments_of: MomentsOf) -> Moments | None:
