@@ -90,7 +90,7 @@ def test_spare_components_with_the_smallest_losses_are_dropped(kinds):
         block = problems.block(small, d, spread=False)
         order = np.argsort(reduction.component_losses(small.state, d, block))
         for most, share, count in [(2, 1.0, 3), (2, 0.5, 2), (4, 0.5, 1)]:
-            state, rest = reduction.drop_spare(small.state, d, block, most=most, share=share)
+            state, rest, _ = reduction.drop_spare(small.state, d, block, most=most, share=share)
             kept = np.sort(order[count:])
             for new, old in zip(state.factors, small.state.factors, strict=True):
                 np.testing.assert_array_equal(new.mean, old.mean[:, kept])
@@ -153,7 +153,7 @@ def test_shares_are_shares_of_the_mean_squares(kinds):
 
 def check_drop(small, d, smaller):
     """Solve the smaller model; its block must be that of its rows, its bound no lower."""
-    state, block = smaller
+    state, block, _ = smaller
     state, _ = cavi.update_factor(state, d, block)
     state = problems.with_error(state, problems.error(state, d, block, small.data))
     after = small.with_state(state)

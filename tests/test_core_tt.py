@@ -253,7 +253,7 @@ def test_an_index_is_lost_for_the_gain_foretold(kinds, ranks):
                 smaller, gain = reduction._marginal(
                     state, d, family, np.array([lost]), small.priors
                 )
-                rest = reduction._block_of(block, smaller, d, family, np.array([lost]))
+                rest = reduction._without(state, smaller, d, block, family, np.array([lost])).block
                 new, _ = cavi.update_factor(smaller, d, rest)
                 term = rows.terms(new.modes[d], new.factors[d], spread=1.0)
                 error = rest.error(small.data.square, term, new.factors[d])

@@ -150,7 +150,7 @@ def test_missing_levels_are_a_level_if_fit_saw_them():
     table[::5, 1] = None
     y[::5] += 3.0
     model = BTNRegressor(**SMALL).fit(table, y)
-    assert model.columns_[1].basis.saw_missing_
+    assert model.columns_[1].basis.missing_ is not None
     assert np.mean(model.predict(table[::5])) > np.mean(model.predict(table)) + 2.0
     new = table[1:200:5].copy()
     new[:, 1] = "somebody new"  # is not missing, but the average of all

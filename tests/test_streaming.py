@@ -5,12 +5,11 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from btnkm import BTNClassifier, BTNRegressor
-from btnkm.core.cavi import Data
-from btnkm.core.past import Past
+from btnkm import BTNClassifier, BTNRegressor, fitting, streaming
 
 SMALL = {"n_basis": 6, "max_rank": 4, "n_init": 2, "max_iter": 30, "random_state": 0, "n_jobs": 1}
 
@@ -26,6 +25,13 @@ def batches(n, count):
     return np.array_split(np.arange(n), count)
 
 
+@pytest.fixture
+def no_window(monkeypatch):
+    """Let go of every row as soon as it was heard."""
+    monkeypatch.setattr(streaming, "WINDOW", 0)
+
+
+@pytest.mark.usefixtures("no_window")
 @pytest.mark.parametrize("kind", ["cp", "tt", "student_t"])
 def test_batches_come_close_to_all_rows(kind):
     X, _, y = rows(2000, 0)
@@ -59,7 +65,9 @@ def test_batches_come_close_to_all_rows(kind):
     assert streamed.noise_std_ == pytest.approx(0.3, rel=0.05)
 
 
-def test_labels_in_batches():
+@pytest.mark.parametrize("window", [0, 10_000])
+def test_labels_in_batches(window, monkeypatch):
+    monkeypatch.setattr(streaming, "WINDOW", window)
     X, _, y = rows(2000, 0)
     new, _, y_new = rows(1000, 1)
     nll = []
@@ -76,7 +84,9 @@ def test_labels_in_batches():
     np.testing.assert_array_equal(model.predict_proba(new), before)
 
 
-def test_what_is_forgotten_makes_room_for_what_is_new():
+@pytest.mark.usefixtures("no_window")
+def test_what_is_forgotten_makes_room_for_what_is_new(monkeypatch):
+    monkeypatch.setattr(fitting, "SPARE_COLUMNS", 0)  # of which nothing is to be forgotten
     X, f, y = rows(600, 0, noise=0.1)
     other, g, z = rows(600, 1, noise=0.1)
     errors = {}
@@ -97,6 +107,7 @@ def test_a_streamed_model_can_be_stored_on_the_way():
     np.testing.assert_array_equal(model.predict(X), stored.predict(X))
 
 
+@pytest.mark.usefixtures("no_window")
 def test_batches_may_follow_a_fit():
     X, _, y = rows(600, 0)
     models = [BTNRegressor(**SMALL).fit(X[:300], y[:300])]
@@ -106,6 +117,7 @@ def test_batches_may_follow_a_fit():
     np.testing.assert_array_equal(models[0].predict(X), models[1].predict(X))
 
 
+@pytest.mark.usefixtures("no_window")
 def test_relevance_is_that_of_the_function_whatever_the_batch():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (630, 2))
@@ -176,15 +188,151 @@ def test_classes_that_weigh_more_still_do_after_going_on():
     assert model.predict_proba(X)[:, 1].mean() == pytest.approx(before, abs=0.02)
 
 
-def test_the_past_is_a_sum():
-    rng = np.random.default_rng(0)
+@pytest.mark.usefixtures("no_window")
+def test_of_one_input_batches_say_what_all_rows_do():
+    """With no other mode that could move, what is kept of rows is all that they say."""
+    X, _, y = rows(400, 0)
+    X, how = X[:, 2:], {**SMALL, "n_init": 1, "max_iter": 200, "tol": 0.0, "prune": False}
+    model, whole = (BTNRegressor(**how, warm_start=True).fit(X[::2], y[::2]) for _ in range(2))
+    alone = model.predict(X)
+    model.partial_fit(X[1::2], y[1::2])
+    whole.fit(X, y)  # in the scales of the first rows, as those of a stream are
+    assert np.abs(model.predict(X) - alone).max() > 0.01
+    for a, b in zip(*(m.predict(X, return_std=True) for m in (model, whole)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
 
-    def make():
-        modes = tuple((rng.random((3, 3)), rng.random((2, 2))) for _ in range(2))
-        return Past(Data(*rng.random(2)), modes, (rng.random(),), rng.random(2))
 
-    a, b = make(), make()
-    both = a + b.weighed(0.5)
-    assert both.data.n == pytest.approx(a.data.n + 0.5 * b.data.n)
-    np.testing.assert_allclose(both.modes[1][0], a.modes[1][0] + 0.5 * b.modes[1][0])
-    np.testing.assert_allclose(both.information, a.information + 0.5 * b.information)
+def products(n, seed):
+    """Return rows of a function that takes six products, more than few rows can show."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.0, 1.0, (n, 6))
+    pairs = [(X[:, k], X[:, (k + 1) % 6]) for k in range(6)]
+    f = sum(np.sin((1 + k) * a + k) * np.cos(2.0 * b) for k, (a, b) in enumerate(pairs))
+    return X, f, f + 0.3 * rng.standard_normal(n)
+
+
+@pytest.mark.usefixtures("no_window")
+@pytest.mark.parametrize("kind", ["cp", "tt", "anchored"])
+def test_the_rank_grows_with_the_rows(kind, monkeypatch):
+    X, _, y = products(3000, 0)
+    new, f, _ = products(1000, 1)
+    how = {**SMALL, "n_basis": 8, "max_rank": 12, "n_init": 1}
+    if kind == "tt":
+        how |= {"network": "tt", "cores": "full", "mode_order": "given", "max_rank": 5}
+    elif kind == "anchored":
+        how |= {"anchored": True}
+    errors, ranks = [], []
+    for spare in (0, fitting.SPARE_COLUMNS):
+        monkeypatch.setattr(fitting, "SPARE_COLUMNS", spare)
+        model = BTNRegressor(**how)
+        for part in batches(3000, 10):
+            model.partial_fit(X[part], y[part])
+        errors.append(np.sqrt(np.mean((model.predict(new) - f) ** 2)))
+        ranks.append(np.max(model.rank_))
+    assert ranks[1] > ranks[0]
+    assert errors[1] < 0.9 * errors[0]
+
+
+@pytest.mark.usefixtures("no_window")
+def test_the_rank_of_many_classes_grows():
+    X, f, _ = products(1500, 0)
+    labels = np.digitize(f, [-0.7, 0.7])
+    model = BTNClassifier(**{**SMALL, "n_init": 1, "max_rank": 8})
+    for part in batches(1500, 3):
+        model.partial_fit(X[part], labels[part])
+    assert model.score(X, labels) > 0.6
+
+
+def with_groups(n, levels, seed):
+    rng = np.random.default_rng(seed)
+    g, x = rng.integers(0, levels, n), rng.uniform(-1.0, 1.0, n)
+    f = np.sin(3.0 * x) + np.cos(7.0 * g) * (1.0 + 0.5 * x)
+    table = pd.DataFrame({"g": [f"level {k}" for k in g], "x": x})
+    table.loc[:2, "g"] = None
+    return table, np.where(np.arange(n) < 3, np.nan, f), f + 0.2 * rng.standard_normal(n)
+
+
+@pytest.mark.parametrize("window", [0, 10_000])
+@pytest.mark.parametrize(("few", "many"), [(3, 6), (12, 16), (30, 50)])
+def test_levels_that_come_later_join_in(few, many, window, monkeypatch):
+    monkeypatch.setattr(streaming, "WINDOW", window)
+    first, _, y = with_groups(800, few, 0)
+    then, _, z = with_groups(800, many, 1)
+    new, f, y_new = with_groups(1000, many, 2)
+    late = new["g"].isin([f"level {k}" for k in range(few, many)]).to_numpy()
+    how = {**SMALL, "n_init": 1}
+    model = BTNRegressor(**how).partial_fit(first, y)
+    unknown = np.sqrt(np.nanmean((model.predict(new) - f)[late] ** 2))
+    model.partial_fit(then, z)
+    whole = BTNRegressor(**how).fit(pd.concat([first, then]), np.append(y, z))
+    for part in (late, ~late):
+        error, best = (np.sqrt(np.nanmean((m.predict(new) - f)[part] ** 2)) for m in (model, whole))
+        assert error < max(1.4 * best, 0.05)
+    assert np.sqrt(np.nanmean((model.predict(new) - f)[late] ** 2)) < 0.2 * unknown
+    low, high = model.predict_interval(new, level=0.9).T
+    assert np.mean((y_new >= low) & (y_new <= high)) > 0.84
+    assert model.columns_[0].basis.n_functions_ > many
+    model.partial_fit(first.iloc[:50], y[:50])
+    assert np.all(np.isfinite(model.predict(new)))
+
+
+@pytest.mark.usefixtures("no_window")
+def test_levels_of_single_rows_do_not_join_in():
+    first, _, y = with_groups(800, 30, 0)
+    then, _, z = with_groups(100, 30, 1)
+    then["g"] = [f"row {k}" for k in range(100)]
+    model = BTNRegressor(**{**SMALL, "n_init": 1}).partial_fit(first, y)
+    before = model.columns_[0].basis.n_functions_
+    model.partial_fit(then, z)
+    assert model.columns_[0].basis.n_functions_ == before
+
+
+def test_rows_of_a_short_stream_are_fitted_together():
+    X, _, y = rows(600, 0)
+    model = BTNRegressor(**SMALL).partial_fit(X[:300], y[:300]).partial_fit(X[300:], y[300:])
+    np.testing.assert_array_equal(model.predict(X), BTNRegressor(**SMALL).fit(X, y).predict(X))
+    assert len(model._window.rows.y) == 600
+    assert BTNRegressor(**SMALL).fit(X, y)._window is None
+
+
+def test_rows_are_kept_until_they_are_many_or_forgotten(monkeypatch):
+    X, _, y = rows(700, 0)
+    monkeypatch.setattr(streaming, "WINDOW", 500)
+    model = BTNRegressor(**{**SMALL, "max_iter": 4})
+    for n in (300, 100, 100):
+        model.partial_fit(X[:n], y[:n])
+    assert (len(model._window.rows.y), model._window.fitted, model._window.since) == (500, 300, 200)
+    model.partial_fit(X[:50], y[:50])
+    assert model._window is None
+    model = BTNRegressor(**{**SMALL, "max_iter": 4})
+    for _ in range(3):
+        model.partial_fit(X[:100], y[:100], forget=0.05)
+    assert np.unique(model._window.rows.weight).tolist() == [0.05, 1.0]
+
+
+def test_a_stream_that_cannot_begin_again_stays_as_it_was():
+    X, _, y = rows(400, 0)
+    model = BTNRegressor(**SMALL).partial_fit(X[:200], y[:200])
+    before = model.predict(X)
+
+    def fail(entry):
+        raise OSError("no more")
+
+    model.set_params(callback=fail)
+    with pytest.raises(OSError, match="no more"):
+        model.partial_fit(X[200:], y[200:])
+    np.testing.assert_array_equal(model.predict(X), before)
+    model.set_params(callback=None).partial_fit(X[200:], y[200:])
+    assert len(model._window.rows.y) == 400
+
+
+@pytest.mark.usefixtures("no_window")
+def test_a_stop_in_mid_batch_leaves_a_stream_as_it_was():
+    X, _, y = rows(400, 0)
+    model = BTNRegressor(**SMALL).partial_fit(X[:200], y[:200])
+    before = model.predict(X)
+    model.set_params(callback=lambda entry: entry["phase"] == "exact")
+    with pytest.warns(ConvergenceWarning, match="the model is as it was"):
+        model.partial_fit(X[200:], y[200:])
+    np.testing.assert_array_equal(model.predict(X), before)
+    model.set_params(callback=None).partial_fit(X[200:], y[200:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,14 @@ class Arrangement:
             if id(basis) not in made:
                 made[id(basis)] = basis.features(x)
         return [made[id(basis)] for basis in self.bases]
+
+    def with_levels(self, more: Mapping[int, int]) -> Arrangement:
+        """Return the arrangement of a table some of whose columns have so many levels more."""
+        bases = list(self.bases)
+        for d, j in enumerate(self.inputs, self.first_input):
+            if j in more:
+                bases[d] = bases[d].with_levels(more[j])
+        return replace(self, bases=bases)
 
     def problem(self, rows: Any, n_outputs: int | None) -> Problem:
         """Return what is to be fitted, given rows with their coordinates in all columns."""

@@ -9,7 +9,7 @@ column is coded by its levels. NaN stands for missing in both.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -165,6 +165,33 @@ def fit_columns(
         columns.append(column)
         codes.append(code)
     return columns, codes
+
+
+def with_levels(column: Column, summary: Summary) -> tuple[Column, int]:
+    """Return a column that knows the levels of some more values, and how many it did not.
+
+    Those that a single row has are noise where most are; a basis of one function for each has room
+    for so many.
+    """
+    if column.levels is None:
+        return column, 0
+    total: dict[str, float] = {}
+    values, weight = as_numbers(summary.values), summary.weight.tolist()
+    for level, w in zip(_level_names(values), weight, strict=True):
+        if level is not None and level not in column.levels:
+            total[level] = total.get(level, 0.0) + w
+    new, basis = sorted(total), column.basis
+    if isinstance(basis, Levels):
+        first = len(basis.shares_)
+        shared = [level for level in new if total[level] >= 2]
+        new = new if 2 * len(shared) >= len(new) else shared
+    else:
+        first = basis.n_functions_ - basis.saw_missing_
+        new = sorted(sorted(new, key=lambda v: -total[v])[: max(MAX_LEVELS - first, 0)])
+    if not new:
+        return column, 0
+    levels = column.levels | {level: first + k for k, level in enumerate(new)}
+    return replace(column, levels=levels, basis=basis.with_levels(len(new))), len(new)
 
 
 def level_columns(basis: Any, names: list[Any]) -> set[int]:

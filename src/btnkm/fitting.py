@@ -15,7 +15,7 @@ from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
 from .bases.anchored import Anchored
 from .bases.levels import Levels
-from .core import posterior, schedule
+from .core import growing, posterior, schedule
 from .core.cavi import Data
 from .core.levels import LevelMode
 from .core.likelihoods import Likelihood
@@ -34,6 +34,7 @@ Array = np.ndarray
 WORTH_A_THREAD = 1_000_000
 FEWEST_WARM = 5  # sweeps of the warm phase with components to spare
 ROWS_A_COMPONENT = 20  # at least, for these: with fewer they find what is not there
+SPARE_COLUMNS, GROWTH_THAW = 6, 10  # of a stream's batch, and sweeps until they count in full
 ANCHORED_THAW = 10  # sweeps; without them most interactions are lost (docs/experiments.md)
 _INTERPRETER = 50 * 2**20  # bytes of a helper before it has any work
 
@@ -131,6 +132,10 @@ class Work:
             else:
                 first, rng.bit_generator.state = pause.memory.state, pause.random
             past = self.pasts[k] if self.pasts else None
+            if past is not None:
+                first, past = self._widened(first, past, rng)
+                # all at once, what is not known of new columns would outweigh the data
+                how = replace(how, thaw_sweeps=GROWTH_THAW)
             for step in schedule.run(
                 executor, first, self.data, self.priors, how, may_grow, pause, past
             ):
@@ -138,6 +143,30 @@ class Work:
                     here = replace(step.pause, random=rng.bit_generator.state)
                     step = replace(step, pause=here)
                 yield step
+
+    def _widened(self, state: State, past: Past, rng: np.random.Generator) -> tuple[State, Past]:
+        """Return a posterior with columns to spare, for what these rows show and none before."""
+        network, before = self.network, self.network.rank(state)
+        spare = min(SPARE_COLUMNS, int((self.data.n - past.data.n) / ROWS_A_COMPONENT))
+        rank = np.minimum(np.add(before, spare), self.max_rank).tolist()
+        if not np.any(np.greater(rank, before)) or not self.schedule.drop_components:
+            return state, past
+        grams = []
+        for gram, mode, own in zip(self.grams, self.modes, state.modes, strict=True):
+            kept = np.isin(mode.keep, own.keep)
+            grams.append(gram[np.ix_(kept, kept)])
+        fresh = schedule.initial_state(
+            network,
+            state.modes,
+            tuple(grams),
+            rank,
+            self.priors,
+            state.likelihood,
+            self.schedule,
+            rng,
+            self.output,
+        )
+        return growing.widened(state, fresh, past)
 
     def absorbed(self, state: State, data: Data) -> Past:
         """Return what the rows, of whose targets this is known, have to say of a posterior."""
@@ -356,8 +385,9 @@ def fit(
     if pasts is not None and not interrupted:
         with limit_blas():
             kept = [work.absorbed(start.state, here) for start in usable]
-        before = [past for start, past in zip(starts, pasts, strict=False) if start.usable]
-        kept = [a + b for a, b in zip(kept, before, strict=True)] if pasts else kept
+        if pasts:
+            before = [start.last.past for start in usable]
+            kept = [a + b for a, b in zip(before, kept, strict=True) if a is not None]
     return Result(usable, averages, len(starts), interrupted, ended, kept)
 
 
@@ -425,6 +455,23 @@ def make_mode(basis: Any, smoothness: float) -> Any:
         constant=np.asarray(basis.constant_, dtype=float)[keep],
         anchored=anchored,
     )
+
+
+def with_functions_of(mode: Any, old: Any, new: Any, smoothness: float) -> Any:
+    """Return the engine's view of a basis with levels more, without functions that were dropped."""
+    full = make_mode(new, smoothness)
+    if isinstance(new, Levels):
+        return full
+    keep = np.append(mode.keep, np.arange(old.n_functions_, new.n_functions_))
+    return full.take(np.searchsorted(full.keep, keep))
+
+
+def of_a_new_level(state: State, d: int, basis: Any) -> Array:
+    """Return the weights of the average of all levels: (C,)."""
+    mean = state.factors[d].mean
+    if state.modes[d].anchored:
+        return np.zeros(mean.shape[1])
+    return np.asarray(basis.average_phi_[state.modes[d].keep] @ mean)
 
 
 def output_mode(n_outputs: int) -> LevelMode:

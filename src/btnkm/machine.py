@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -28,12 +27,12 @@ from .clusters import is_dask, open_dask
 from .columns import fit_columns, level_columns
 from .core.arrays import host, is_elsewhere, like
 from .core.gamma import Gamma
-from .core.past import Past
 from .core.posterior import Predictor
 from .core.schedule import Schedule
-from .running import Run, Target, Task, Values, bonds, observer, run_all, to_go_on
+from .running import Target, Task, Values, bonds, run_all
 from .sources import coded, is_stored, ones_or_none, open_source
-from .survey import MOST_ROWS
+from .streaming import Streaming
+from .survey import Survey
 from .tables import split_columns
 
 Array = np.ndarray
@@ -42,7 +41,7 @@ _LOOK_AT = 1000  # training rows, to see whether anything was found
 _DRAWS = 16  # posterior draws of each start behind feature_relevance_
 
 
-class Machine(BaseEstimator):
+class Machine(Streaming, BaseEstimator):
     """Base of the estimators; see BTNRegressor for the parameters.
 
     A subclass says what y may be (``_check_y``), what the engine gets for it (``_target``) and what
@@ -159,39 +158,11 @@ class Machine(BaseEstimator):
                     "checkpoint must be None where a fit goes on from another (warm_start), got "
                     f"{str(checkpoint)!r}; leave one of them out."
                 )
-            return self._go_on(X, y, sample_weight, None)
-        return self._fit_anew(X, y, sample_weight, checkpoint, checkpoint_every)
-
-    def partial_fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, forget: float = 1.0
-    ) -> Self:
-        """Learn from a batch of rows more; what the earlier ones said is kept, not the rows.
-
-        The first batch is fitted as ``fit`` would, and decides scales, functions, components and
-        levels: let it be like the others, and not small. Later ones move the posterior.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As for ``fit``.
-        forget : float, default=1.0
-            What the rows of all earlier batches count for from now on; below 1 the model follows
-            what drifts. With batches of b rows it remembers about b / (1 - forget).
-        """
-        real = isinstance(forget, numbers.Real) and not isinstance(forget, bool)
-        if not real or not 0.0 < forget <= 1.0:
-            raise ValueError(
-                f"forget must be above 0 and at most 1, got {forget!r}; 1 forgets nothing."
-            )
-        if not hasattr(self, "posterior_"):
-            return self._fit_anew(X, y, sample_weight, None, 1)
-        if not self._pasts:
-            raise ValueError(
-                f"partial_fit must go on from up to {MOST_ROWS:,} rows, got a model of more, or of "
-                "another posterior (warm_start), which keeps nothing that its rows have said; "
-                "begin with fewer rows."
-            )
-        return self._go_on(X, y, sample_weight, [past.weighed(forget) for past in self._pasts])
+            self._go_on(*self._open(X, y, sample_weight), None)
+            return self
+        self._clear()
+        source, survey = self._open(X, y, sample_weight)
+        return self._fit_anew(source, survey, checkpoint, checkpoint_every)
 
     def _open(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         """Return where rows come from, and what is known of all of them."""
@@ -199,48 +170,6 @@ class Machine(BaseEstimator):
         opened = open_dask if is_dask(X) else open_source
         source = opened(X, y, sample_weight, partial(self._check_y, type(self).__name__))
         return source, source.survey(partial(_level_places, self.basis, is_classifier(self)))
-
-    def _go_on(self, X: Any, y: Any, sample_weight: Any, pasts: list[Past] | None) -> Self:
-        """Let every start go on from its posterior, with other rows, or more than are gone."""
-        source, survey = self._open(X, y, sample_weight)
-        validate_data(self, source.example, reset=False, skip_check_array=True)
-        target = self._same_target()
-        if hasattr(self.likelihood_, "check"):
-            self.likelihood_.check(survey.y.values)
-        columns, states = self.columns_, self._states()
-        sample = coded(survey.sample, columns, target)
-        rows = source.code(columns, target, survey, sample)
-        seeds = check_random_state(self.random_state).randint(2**31, size=4)
-        counted = int(max(survey.n, survey.total))
-        task = Task(target, columns, Values([], []), sample, rows, counted, seeds.tolist())
-        history: list[dict[str, Any]] = []
-        found = []
-        for one in dict.fromkeys(self._arrangements):
-            own = [k for k, other in enumerate(self._arrangements) if other is one]
-            settings = to_go_on(self, settings_of(self, target, counted, one), len(own))
-            if pasts:  # their sums are those of just these weights
-                how = replace(settings.schedule, drop_components=False, drop_functions=False)
-                settings = replace(settings, schedule=how)
-            run = Run("", task.seeds, history, own[0], None)
-            result = fitting.fit(
-                one.problem(rows, target.n_outputs),
-                settings,
-                task.seeds,
-                observer(self, run, target, one, {}, rows.n),
-                go_on_from=[states[k] for k in own],
-                pasts=[pasts[k] for k in own] if pasts else None,
-                may_find_nothing=True,
-            )
-            if len(result.starts) < len(own):
-                warnings.warn(
-                    "stopped before every start had gone on: the model is as it was.",
-                    ConvergenceWarning,
-                    stacklevel=3,
-                )
-                return self
-            found.append((one, result))
-        self._conclude(task, found, history, settings.schedule, new=not pasts)
-        return self
 
     def _same_target(self) -> Target:
         """Return what the engine gets for y in a model that is fitted already."""
@@ -250,18 +179,17 @@ class Machine(BaseEstimator):
         """Return the posteriors as the engine left them."""
         return self.posterior_
 
+    def _clear(self) -> None:
+        """Let go of what was fitted: a fit that fails leaves no half of an older one."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+        self._window = None
+
     def _fit_anew(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        checkpoint: Any,
-        checkpoint_every: int,
+        self, source: Any, survey: Survey, checkpoint: Any = None, checkpoint_every: int = 1
     ) -> Self:
         """Fit from random factors."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)  # a fit that fails leaves no half of an older one
-        source, survey = self._open(X, y, sample_weight)
+        self._clear()
         validate_data(self, source.example, skip_check_array=True)
         if survey.n < 2:
             raise ValueError(

@@ -42,9 +42,9 @@ class Source(Protocol):
 class Table:
     """A table in memory, or on whatever device an array of another library is."""
 
-    def __init__(self, X: Any, y: Any, sample_weight: Any, check_y: CheckY) -> None:
-        self.example = X
-        self.batch, self.names = read(X, y, sample_weight, check_y)
+    def __init__(self, example: Any, batch: Batch, names: list[Any]) -> None:
+        self.example = example
+        self.batch, self.names = batch, names
 
     def survey(self, levels_of: LevelsOf) -> Survey:
         """Return what is known of all rows."""
@@ -135,7 +135,7 @@ def open_source(X: Any, y: Any, sample_weight: Any, check_y: CheckY) -> Source:
                 "there."
             )
         return Batches(lambda: X, check_y)
-    return Table(X, y, sample_weight, check_y)
+    return Table(X, *read(X, y, sample_weight, check_y))
 
 
 def is_stored(X: Any) -> bool:

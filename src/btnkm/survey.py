@@ -34,6 +34,14 @@ class Batch(NamedTuple):
         columns = [_take(column, rows) for column in self.columns]
         return Batch(columns, self.y[rows], self.weight[rows])
 
+    def join(self, other: Batch) -> Batch:
+        """Return the rows of both."""
+        return Batch(
+            [_joined(*pair) for pair in zip(self.columns, other.columns, strict=True)],
+            np.concatenate([self.y, other.y]),
+            np.concatenate([self.weight, other.weight]),
+        )
+
     def here(self) -> Batch:
         """Return the rows with their columns on this side."""
         columns = [c if is_numpy_array(c) else host(c).astype(float) for c in self.columns]
@@ -191,19 +199,11 @@ class Survey:
                 f"every batch must have the same columns, got {self.names} and {other.names}; "
                 "select them before."
             )
-        sample = Batch(
-            [
-                _joined(*pair)
-                for pair in zip(self.sample.columns, other.sample.columns, strict=True)
-            ],
-            np.concatenate([self.sample.y, other.sample.y]),
-            np.concatenate([self.sample.weight, other.sample.weight]),
-        )
         return Survey(
             self.names,
             self.n + other.n,
             self.total + other.total,
-            sample,
+            self.sample.join(other.sample),
             np.concatenate([self.keys, other.keys]),
             np.concatenate([self.places, other.places]),
             [

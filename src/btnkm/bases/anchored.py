@@ -27,6 +27,8 @@ class Anchored(Basis):
 
     Attributes
     ----------
+    means_ : ndarray of shape (M_basis,)
+        Of the functions of the basis.
     frame_ : ndarray of shape (M_basis, M)
         The coefficients C of the functions in those of the basis.
 
@@ -46,9 +48,19 @@ class Anchored(Basis):
 
     def fit(self, x: np.ndarray, weight: np.ndarray | None = None) -> Self:
         """Take the means of the functions over ``x`` (n,), whose rows count ``weight`` (n,)."""
-        inner = self.basis
+        weight = np.ones(len(x)) if weight is None else weight
+        self.means_, _ = average_features(self.basis, x, weight)
+        return self._set_around()
+
+    def with_levels(self, count: int) -> Anchored:
+        """Return the functions of so many codes more, each nowhere in the training rows."""
+        grown = Anchored(self.basis.with_levels(count))
+        grown.means_ = np.append(self.means_, np.zeros(count))
+        return grown._set_around()
+
+    def _set_around(self) -> Self:
+        inner, means = self.basis, self.means_
         constant, m = inner.constant_, inner.n_functions_
-        means, _ = average_features(inner, x, np.ones(len(x)) if weight is None else weight)
         centred = np.eye(m) - np.outer(constant, means)
         others = np.abs(centred).max(axis=0) > 1e-9  # what is constant already is nothing centred
         self.frame_ = np.column_stack([constant, centred[:, others]])

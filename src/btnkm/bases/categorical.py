@@ -38,6 +38,10 @@ class Categorical(Basis):
         table = product_table(m, m, (np.arange(m), np.eye(m)))
         return self._set(table, np.zeros(m), np.ones(m))
 
+    def with_levels(self, count: int) -> Categorical:
+        """Return the functions of so many codes more."""
+        return Categorical().fit(np.arange(self.n_functions_ + count, dtype=float))
+
     def hold(self, x: Array) -> Array:
         """Return ``x`` as it is: codes have no ends."""
         return x

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Self
 
 import numpy as np
@@ -20,36 +21,42 @@ class Levels(Basis):
     ----------
     shares_ : ndarray of shape (L,)
         Of the training rows without gaps, by level.
-    saw_missing_ : bool
-        Whether ``fit`` saw a missing value; its level is then the last.
+    missing_ : int or None
+        The level of a missing value, if ``fit`` saw one.
     """
 
     def fit(self, x: np.ndarray, weight: np.ndarray | None = None) -> Self:
         """Count the levels of ``x`` (n,), whose rows count ``weight`` (n,)."""
         weight = np.ones(len(x)) if weight is None else weight
         missing = np.isnan(x)
-        self.saw_missing_ = bool(missing.any())
-        size = int(np.max(x[~missing], initial=-1)) + 1 + self.saw_missing_
-        codes = np.where(missing, size - 1, x).astype(int)
+        size = int(np.max(x[~missing], initial=-1)) + 1
+        self.missing_ = size if missing.any() else None
+        codes = np.where(missing, size, x).astype(int)
         count = np.bincount(codes, weights=weight, minlength=size)
-        if self.saw_missing_:
-            count[-1] = 0.0  # a level never seen is one of the others, and no gap
-        self.shares_ = count / max(count.sum(), np.finfo(float).tiny)
-        self.n_functions_ = self.n_products_ = size + 1
+        count[size:] = 0.0  # a level never seen is one of the others, and no gap
+        return self._set_shares(count / max(count.sum(), np.finfo(float).tiny))
+
+    def _set_shares(self, shares: np.ndarray) -> Self:
+        self.shares_ = shares
+        self.n_functions_ = self.n_products_ = len(shares) + 1
         return self
+
+    def with_levels(self, count: int) -> Levels:
+        """Return the indicators of so many levels more; what was never seen stays what it was."""
+        return copy(self)._set_shares(np.append(self.shares_, np.zeros(count)))
 
     def features(self, x: np.ndarray) -> tuple[sp.csr_array, sp.csr_array]:
         """Return the indicators of the levels, and of what was never seen: (n, L + 1), twice."""
         n, size = len(x), len(self.shares_)
-        last = size - 1 if self.saw_missing_ else size
-        codes = np.where(np.isnan(x), last, np.where(x < 0, size, x)).astype(np.int32)
+        missing = size if self.missing_ is None else self.missing_
+        codes = np.where(np.isnan(x), missing, np.where(x < 0, size, x)).astype(np.int32)
         rows = np.arange(n + 1, dtype=np.int32)
         phi = sp.csr_array((np.ones(n), codes, rows), shape=(n, size + 1))
         return phi, phi
 
     def unknown(self, x: np.ndarray) -> np.ndarray:
         """Tell which values stand for the average of the levels: (n,)."""
-        missing = np.zeros(len(x), dtype=bool) if self.saw_missing_ else np.isnan(x)
+        missing = np.isnan(x) if self.missing_ is None else np.zeros(len(x), dtype=bool)
         return missing | (x < 0)
 
     def fill(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Self
 
 import numpy as np
@@ -92,12 +93,28 @@ class Gapped(Basis):
         if not self.saw_missing_ or isinstance(inner, Categorical):
             self.average_phi_, self.average_psi_ = average_features(inner, observed, weight)
         if not self.saw_missing_:
-            return self._set(inner.table_, inner.degrees_, inner.constant_)
+            return self._set_around(inner)
         self.average_phi_ = np.append(0.0, self.average_phi_)
         self.average_psi_ = np.append(0.0, self.average_psi_)
+        return self._set_around(inner)
+
+    def _set_around(self, inner: Basis) -> Self:
+        """Store what a fitted basis has, with an indicator of gaps in front if there were any."""
+        if not self.saw_missing_:
+            return self._set(inner.table_, inner.degrees_, inner.constant_)
         phi = inner.phi(np.array([self.typical_]))[0]
         degrees, constant = np.append(0, inner.degrees_), np.append(0, inner.constant_)
         return self._set(_bordered(inner.table_, phi), degrees, constant)
+
+    def with_levels(self, count: int) -> Gapped:
+        """Return the functions of so many codes more; what was never seen stays what it was."""
+        assert isinstance(self.basis_, Categorical)
+        grown = copy(self)
+        inner = grown.basis_ = self.basis_.with_levels(count)
+        none = np.zeros(count)
+        grown.average_phi_ = np.append(self.average_phi_, none)
+        grown.average_psi_ = np.append(self.average_psi_, none)
+        return grown._set_around(inner)
 
     def phi(self, x: Array) -> Array:
         """Return the inner functions, and what stands for a missing value: (n,) -> (n, M)."""

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 
+def _free(modes: Sequence[Any]) -> int:
+    """Return the first mode without anchor, at one end: all, the amplitudes, or the outputs."""
+    return [mode.anchored for mode in modes].index(False)
+
+
 @dataclass(frozen=True)
 class CP(Network):
     """Sum of products.
@@ -84,6 +89,17 @@ class CP(Network):
     def places(self, smaller: layout.Layout, larger: layout.Layout) -> Array:
         """Return the first components."""
         return np.arange(smaller.n_columns)
+
+    def silent(
+        self, smaller: layout.Layout, larger: layout.Layout, d: int, modes: Sequence[Any]
+    ) -> Array:
+        """Return all that are new, in a mode without anchor."""
+        first = smaller.n_columns if d == _free(modes) else larger.n_columns
+        return np.arange(first, larger.n_columns)
+
+    def first_to_speak(self, state: State) -> int | None:
+        """Return the mode without anchor, unless all sweeps begin there anyhow."""
+        return _free(state.modes) or None
 
     def extend(self, before: Moments, step: Moments, take: Take, to_the_right: bool) -> Moments:
         """Return the product."""

@@ -50,6 +50,15 @@ class Gamma:
             + a * (b0 / b - 1.0)
         )
 
+    def among(self, more: Gamma) -> Gamma:
+        """Return these distributions in the place of as many first ones of ``more``."""
+        size = len(self.rate)
+        shape, rate = (
+            np.concatenate([np.broadcast_to(own, size), np.broadcast_to(p, len(more.rate))[size:]])
+            for own, p in ((self.shape, more.shape), (self.rate, more.rate))
+        )
+        return Gamma(shape, rate)
+
     def take(self, keep: Any) -> Gamma:
         """Return the distributions at the index ``keep``; a scalar parameter serves them all."""
         return Gamma(*(p if np.ndim(p) == 0 else p[keep] for p in (self.shape, self.rate)))

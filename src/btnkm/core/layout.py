@@ -69,6 +69,11 @@ class Layout:
         c, d = np.triu_indices(self.n_columns)
         return c, d, self.statistic[c, d]
 
+    def statistics_of(self, columns: Array, laid_out: Layout) -> Array:
+        """Return which statistics are those of some columns, ``laid_out`` by themselves."""
+        c, d = laid_out.first
+        return np.asarray(self.statistic[columns[c], columns[d]])
+
     def average(self, of: Any) -> Array:
         """Return the average of ``of(c, d)`` over the columns of each statistic.
 

@@ -145,6 +145,20 @@ class LevelFactor:
         layout = layout or components(len(which))
         return LevelFactor(self.mean[:, which], cov, _log_det(cov), layout)
 
+    def with_functions(self, mean: Array, variance: Array) -> LevelFactor:
+        """Return q with levels more, of these means (k, C) and the same variances (C,)."""
+        cov = np.tile(np.diag(variance), (len(mean), 1, 1))
+        log_det = self.log_det + len(mean) * float(np.sum(np.log(variance)))
+        means, covs = np.concatenate([self.mean, mean]), np.concatenate([self.cov, cov])
+        return LevelFactor(means, covs, log_det, self.layout)
+
+    def among(self, mean: Array, places: Array, layout: Layout) -> LevelFactor:
+        """Return q with more columns, whose means are known exactly; these go to ``places``."""
+        size, count = mean.shape
+        cov = np.zeros((size, count, count))
+        cov[:, places[:, None], places] = self.cov
+        return LevelFactor(mean, cov, -np.inf, layout)
+
     def log_density_at_zero(self, which: Array) -> float:
         """Return the log density of zero for all weights of the columns ``which``."""
         mean, cov = self.mean[:, which], self.cov[:, which][:, :, which]

@@ -116,6 +116,14 @@ class Network(ABC):
         """Return where the columns of a mode go when the rank has grown."""
 
     @abstractmethod
+    def silent(self, smaller: Layout, larger: Layout, d: int, modes: Sequence[Any]) -> Array:
+        """Return which columns of mode d to have at zero, for those that are new to add nothing."""
+
+    def first_to_speak(self, state: State) -> int | None:
+        """Return what to take for the mode solved last, for new columns to be heard of first."""
+        return None
+
+    @abstractmethod
     def extend(self, before: Moments, step: Moments, take: Take, to_the_right: bool) -> Moments:
         """Return the moments of some modes and one more, which are this one's to overwrite."""
 

@@ -9,6 +9,7 @@ are taken, and there is nothing to undo.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,23 @@ from .special import LOG_2PI
 from .state import Priors, State, log_density_at_zero
 
 Array = np.ndarray
+
+
+class Smaller(NamedTuple):
+    """What is left once something was dropped.
+
+    Attributes
+    ----------
+    state : State
+    block : Block
+        Of the mode in which it was decided, yet to be solved anew.
+    kept : dict from mode to ndarray
+        The columns that are left in modes that have lost some.
+    """
+
+    state: State
+    block: Block
+    kept: dict[int, Array]
 
 
 def function_gain(state: State, d: int, which: Array, priors: Priors) -> float:
@@ -71,7 +89,7 @@ def function_shares(state: State, d: int, block: Block) -> Array:
 
 def drop_functions(
     state: State, d: int, block: Block, priors: Priors, share: float
-) -> tuple[State, Block] | None:
+) -> Smaller | None:
     """Drop those functions of mode d whose loss raises the bound.
 
     Only functions with at most the given ``share`` of the mode are weighed, as in
@@ -99,15 +117,13 @@ def drop_functions(
     mode = state.modes[d].take(keep)
     modes = state.modes[:d] + (mode,) + state.modes[d + 1 :]
     basis = state.basis[:d] + (state.basis[d].take(keep),) + state.basis[d + 1 :]
-    return (
-        replace(state, modes=modes, basis=basis),
-        replace(
-            block,
-            mode=mode,
-            second=block.second[: mode.n_psi],
-            linear=block.linear[state.modes[d].places(keep)],
-        ),
+    rest = replace(
+        block,
+        mode=mode,
+        second=block.second[: mode.n_psi],
+        linear=block.linear[state.modes[d].places(keep)],
     )
+    return Smaller(replace(state, modes=modes, basis=basis), rest, {})
 
 
 def group_shares(state: State, d: int, block: Block, family: Family) -> Array:
@@ -119,9 +135,7 @@ def group_shares(state: State, d: int, block: Block, family: Family) -> Array:
     return np.asarray(sizes / max(float(np.sum(sizes)), np.finfo(float).tiny))
 
 
-def drop_groups(
-    state: State, d: int, block: Block, priors: Priors, share: float
-) -> tuple[State, Block] | None:
+def drop_groups(state: State, d: int, block: Block, priors: Priors, share: float) -> Smaller | None:
     """Drop components, or indices of a bond, whose loss raises the bound, decided in mode d.
 
     One always stays. Only those with at most the given ``share`` of f are weighed: first each
@@ -141,7 +155,7 @@ def drop_groups(
             lost = np.sort(order[:count])
             smaller, gain = _marginal(state, d, family, lost, priors)
             if count == 1 or gain > 0:
-                return smaller, _block_of(block, smaller, d, family, lost)
+                return _without(state, smaller, d, block, family, lost)
             count //= 2
     return None
 
@@ -161,9 +175,7 @@ def component_losses(state: State, d: int, block: Block) -> Array:
     return np.array(losses)
 
 
-def drop_spare(
-    state: State, d: int, block: Block, most: int, share: float
-) -> tuple[State, Block] | None:
+def drop_spare(state: State, d: int, block: Block, most: int, share: float) -> Smaller | None:
     """Drop a share of the components beyond ``most``: those whose losses are smallest.
 
     For the warm phase of a CP tensor: the bound has no say, and of the weights only the means are
@@ -175,7 +187,7 @@ def drop_spare(
     lost = np.sort(np.argsort(component_losses(state, d, block))[:count])
     (family,) = state.network.families(state, d)
     smaller = without_groups(state, family, lost)
-    return smaller, _block_of(block, smaller, d, family, lost)
+    return _without(state, smaller, d, block, family, lost)
 
 
 def without_groups(state: State, family: Family, lost: Array) -> State:
@@ -195,15 +207,20 @@ def _rank_without(state: State, family: Family, lost: Array) -> tuple[Gamma, ...
     return tuple(rank)
 
 
-def _block_of(block: Block, state: State, d: int, family: Family, lost: Array) -> Block:
-    """Return the conjugate problem of what is left of mode d."""
-    columns = np.setdiff1d(np.arange(block.layout.n_columns), family.columns[d][lost])
+def _without(
+    before: State, state: State, d: int, block: Block, family: Family, lost: Array
+) -> Smaller:
+    """Return what is left of all modes, and the conjugate problem of mode d."""
+    kept = {
+        k: np.setdiff1d(np.arange(before.factors[k].layout.n_columns), columns[lost])
+        for k, columns in family.columns.items()
+    }
     layout = state.factors[d].layout
-    first, second = (columns[part] for part in layout.first)
-    kept = block.layout.statistic[first, second]
-    return replace(
-        block, second=block.second[:, kept], linear=block.linear[:, columns], layout=layout
+    statistics = block.layout.statistics_of(kept[d], layout)
+    rest = replace(
+        block, second=block.second[:, statistics], linear=block.linear[:, kept[d]], layout=layout
     )
+    return Smaller(state, rest, kept)
 
 
 def _marginal(

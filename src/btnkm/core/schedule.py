@@ -133,6 +133,7 @@ class Progress:
     converged: bool = False
     stage: int = 0  # counts how often the rank has grown
     pause: Pause | None = None  # from which the start can go on; none while it trims or settles
+    past: Past | None = None  # at the end: what rows that are gone say of the state
 
     @property
     def is_posterior(self) -> bool:
@@ -301,6 +302,11 @@ def _ascend(
         here = Pause(schedule, 0, 0, rank_begun, step.sweep, step, memory, *places)
         return replace(step, pause=here)
 
+    settles = isinstance(sweeper.state.likelihood, Curved) and schedule.settle_sweeps > 0
+
+    def ended(step: Progress) -> Progress:
+        return step if past is None else replace(step, past=sweeper.remembered())
+
     warm, begun = schedule.warm_sweeps, schedule.warm_sweeps + schedule.thaw_sweeps
     for sweep in range(done, warm):
         # the exact phase starts from every mode's covariance; a sweep leaves out its first mode
@@ -361,14 +367,16 @@ def _ascend(
             calm = schedule.tol > 0 and gain < CYCLE * schedule.tol * data.n
             step = replace(step, converged=calm)
             cycle_bound = step.bound
-        yield paused(step)
+        last = step.converged or sweep + 1 == schedule.max_iter
+        yield paused(ended(step) if last and not settles else step)
     if step is None:  # no exact sweep was wanted
         return
     if step.trial:
         assert step.state is not None
         sweeper.restore(step.state)
     n_rows = int(executor.sum(chunks.count)[0])
-    if schedule.drop_components and joint.possible(sweeper.state, schedule.most_weights, n_rows):
+    may_trim = schedule.drop_components and past is None
+    if may_trim and joint.possible(sweeper.state, schedule.most_weights, n_rows):
 
         def bound() -> float:
             return sum(cavi.elbo_terms(sweeper.state, data, priors).values())
@@ -376,12 +384,12 @@ def _ascend(
         for _ in trim(sweeper, droppers, bound):
             step = replace(progress(step.sweep + 1, "exact"), converged=step.converged)
             yield step
-    if isinstance(sweeper.state.likelihood, Curved):
+    if settles:
         for k in range(schedule.settle_sweeps):
             sweeper.settle()
             settled = replace(sweeper.state, information=sweeper.information())
             seconds = time.perf_counter() - begin
-            yield replace(
+            after = replace(
                 step,
                 sweep=step.sweep + k + 1,
                 phase="settle",
@@ -389,6 +397,7 @@ def _ascend(
                 seconds=seconds,
                 trial=False,
             )
+            yield ended(after) if k + 1 == schedule.settle_sweeps else after
 
 
 def _droppers(priors: Priors, schedule: Schedule) -> list[Dropper]:

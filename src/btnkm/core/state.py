@@ -221,6 +221,23 @@ class Factor:
         blocks = _diagonal_blocks((inverse.T @ inverse).reshape(c, m, c, m), layout)
         return Factor(self.mean[:, which], cov, log_det, layout, blocks)
 
+    def with_functions(self, mean: Array, variance: Array) -> Factor:
+        """Return q with functions more, of these means (k, C) and the same variances (C,)."""
+        (m, c), k = self.mean.shape, len(mean)
+        cov = np.zeros((c, m + k, c, m + k))
+        cov[:, :m, :, :m] = self.cov
+        every = np.arange(c)[:, None], np.arange(m, m + k)
+        cov[(*every, *every)] = variance[:, None]
+        log_det = self.log_det + k * float(np.sum(np.log(variance)))
+        return Factor(np.concatenate([self.mean, mean]), cov, log_det, self.layout)
+
+    def among(self, mean: Array, places: Array, layout: Layout) -> Factor:
+        """Return q with more columns, whose means are known exactly; these go to ``places``."""
+        m, c = mean.shape
+        cov = np.zeros((c, m, c, m))
+        cov[places[:, None], :, places, :] = self.cov.transpose(0, 2, 1, 3)
+        return Factor(mean, cov, -np.inf, layout)
+
     def log_density_at_zero(self, which: Array) -> float:
         """Return the log density of zero for all weights of the columns ``which``."""
         mean = self.mean[:, which].T.ravel()

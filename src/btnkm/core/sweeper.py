@@ -13,12 +13,13 @@ from . import cavi, chunks, joint, rows
 from .cavi import Block, Data
 from .levels import LevelMode
 from .likelihoods import Curved
-from .past import Past
+from .past import Past, Said
+from .reduction import Smaller
 from .state import Priors, State
 
 Array = Any
 # drops what the bound can do without in mode d, or returns None
-Dropper = Callable[[State, int, Block], tuple[State, Block] | None]
+Dropper = Callable[[State, int, Block], Smaller | None]
 Command = Callable[[Any], Any]  # of a block of rows; can be pickled
 
 
@@ -71,9 +72,12 @@ class Sweeper:
         self.last: int | None = None  # the mode solved last
         self._asked: list[Command] = []
         self._gauge: list[Array] | None = None  # see rebalance
+        self.view: chunks.View
         executor.recall = self.recall
         if memory is None:
             self.switch(spread=0.0)
+            if past is not None:  # columns may be new, and add nothing to f yet
+                self.last = state.network.first_to_speak(state)
             return
         self.state, self.last, self.jitter, self.spread = memory[:4]
         view, self._gauge, self._asked = memory[4:]
@@ -102,6 +106,10 @@ class Sweeper:
         layouts = [factor.layout for factor in self.state.factors]
         network, output = self.state.network, self.state.output
         self.view = chunks.View(network, layouts, terms, output, exact=self.spread > 0)
+        if self.past is not None and self._gauge is not None:
+            modes = zip(self.past.modes, self._gauge, layouts, strict=True)
+            said = tuple(said.scaled(gauge, layout) for said, gauge, layout in modes)
+            self.past = replace(self.past, modes=said)
         self._gauge = None
         self.executor.each(partial(chunks.see, view=self.view))
 
@@ -111,7 +119,7 @@ class Sweeper:
         Of scales the rows are told nothing: their weights of mode d are those of q over a gauge,
         (C,), and the gauges of all modes multiply to 1.
         """
-        if self.past is not None:  # whose sums have the scales of their time
+        if self.past is not None and self.state.network.turns:  # sums have the axes of their time
             return
         before = self.state
         self.state, scales = before.network.rebalance(before, self.priors)
@@ -210,7 +218,8 @@ class Sweeper:
         for dropper in drop:  # each needs mode d solved, and leaves it to be solved anew
             smaller = dropper(self.state, d, block)
             if smaller is not None:
-                self.state, block = smaller
+                self._forget(smaller)
+                self.state, block = smaller.state, smaller.block
                 self._solve(d, block, mean_only=mean_only)
         factor = self.state.factors[d]
         term = self._terms(d)
@@ -227,6 +236,16 @@ class Sweeper:
         else:
             self.refresh()
         self.last = d
+
+    def _forget(self, smaller: Smaller) -> None:
+        """Let go of what is known of columns that are dropped."""
+        for k, columns in smaller.kept.items():
+            if self._gauge is not None:
+                self._gauge[k] = self._gauge[k][columns]
+            if self.past is not None:
+                before, after = (s.factors[k].layout for s in (self.state, smaller.state))
+                said = self.past.modes[k].take(columns, before, after)
+                self.past = self.past.with_mode(k, said)
 
     def _changed(self, d: int, term: rows.Terms) -> None:
         if self._gauge is not None:
@@ -274,11 +293,22 @@ class Sweeper:
             asked = self.executor.sum(partial(chunks.look, likelihood=likelihood, d=0))
         if isinstance(likelihood, Curved):
             self.executor.each(partial(chunks.ask_truth, likelihood=likelihood, d=0))
-        modes = tuple(self._row_sums(d) for d in range(len(self.state.modes)))
+        modes = []
+        for d in range(len(self.state.modes)):
+            modes.append(Said(*self._row_sums(d)))
+            # what was behind it is of no more use
+            self.executor.each(partial(chunks.change, d=d, term=self.view.terms[d]))
         information = np.zeros(())
         if not likelihood.fixed:
             (information,) = self.executor.sum(chunks.information)
-        return Past(self.data, modes, asked, information)
+        return Past(self.data, tuple(modes), asked, information)
+
+    def remembered(self) -> Past:
+        """Return what rows that are gone say of q as it is."""
+        self.refresh()  # without a gauge
+        assert self.past is not None
+        said = tuple(self._said(d) for d in range(len(self.state.modes)))
+        return replace(self.past, modes=said)
 
     def settle(self) -> None:
         """Update the modes once by the likelihood itself instead of its bound; precisions stay.
@@ -348,7 +378,8 @@ class Sweeper:
         mode, layout = self.state.modes[d], self.state.factors[d].layout
         second, linear = self._row_sums(d)
         if self.past is not None:
-            second, linear = second + self.past.modes[d][0], linear + self.past.modes[d][1]
+            said = self._said(d)
+            second, linear = second + said.second, linear + said.linear
         if self._gauge is not None:  # what is around a mode has the inverse of its gauge
             c, e = layout.first
             gauge = self._gauge[d]
@@ -356,6 +387,11 @@ class Sweeper:
         if isinstance(mode, LevelMode):
             return mode.block(second, linear, layout)
         return Block(mode, second, linear[mode.present], layout)
+
+    def _said(self, d: int) -> Said:
+        assert self.past is not None
+        widths = _widths(self.state.modes[d])
+        return self.past.modes[d].first(widths.n_psi, widths.n_phi)
 
     def _solve(self, d: int, block: Block, *, mean_only: bool = False) -> None:
         self.state, jitter = cavi.update_factor(self.state, d, block, mean_only=mean_only)

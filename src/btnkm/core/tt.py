@@ -106,6 +106,13 @@ class TT(Network):
         left, right = smaller.shape
         return larger.groups[0][:left, :right].ravel()
 
+    def silent(
+        self, smaller: layout.Layout, larger: layout.Layout, d: int, modes: Sequence[Any]
+    ) -> Array:
+        """Return those from an old index to a new one: no path leaves the old ones."""
+        left, right = smaller.shape
+        return larger.groups[0][:left, right:].ravel()
+
     def extend(self, before: Moments, step: Moments, take: Take, to_the_right: bool) -> Moments:
         """Return the row (column) vector times one more matrix."""
         into = take()
