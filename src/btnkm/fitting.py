@@ -168,9 +168,9 @@ class Work:
         )
         return growing.widened(state, fresh, past)
 
-    def absorbed(self, state: State, data: Data) -> Past:
+    def absorbed(self, state: State, data: Data, threads: local.Threads | None) -> Past:
         """Return what the rows, of whose targets this is known, have to say of a posterior."""
-        with closing(self.blocks.executor(len(self.modes), self.network)) as executor:
+        with closing(self.blocks.executor(len(self.modes), self.network, threads)) as executor:
             return Sweeper(executor, state, data, self.priors).absorbed()
 
     def spare(self, rank: Any) -> int:
@@ -356,7 +356,7 @@ def fit(
     helpers = min(threads - 1, count - 1, fit_in_memory) if plan.keep_features else 0
     # starts side by side, or else the blocks of rows of one start: either way BLAS on one thread
     across_rows = threads > 1 and plan.n_parallel == 1 and plan.block_rows < n
-    with limit_blas():
+    with limit_blas(), local.Threads(threads) if across_rows else nullcontext() as pool:
         if small and helpers > 0 and saved is None:
             starts, interrupted = run_with_helpers(work, count, helpers, observe)
         else:
@@ -364,14 +364,18 @@ def fit(
             if saved is not None:
                 saved += starts[len(saved) :]
                 starts = saved
-            with local.Threads(threads) if across_rows else nullcontext() as pool:
-                starts, interrupted = run_starts(
-                    lambda k: work.run(k, pool, starts[k].pause),
-                    count,
-                    plan.n_parallel,
-                    observe,
-                    starts,
-                )
+            starts, interrupted = run_starts(
+                lambda k: work.run(k, pool, starts[k].pause),
+                count,
+                plan.n_parallel,
+                observe,
+                starts,
+            )
+        usable = [start for start in starts if start.usable]
+        kept: list[Past] = []
+        if pasts is not None and not interrupted:
+            # by the same threads, whose memory is theirs
+            kept = [work.absorbed(start.state, here, pool) for start in usable]
     if not may_find_nothing and not any(start.usable for start in starts):
         if interrupted:
             raise KeyboardInterrupt("no start had reached its exact phase: nothing to keep")
@@ -380,14 +384,9 @@ def fit(
             "stop where entry['phase'] == 'exact'."
         )
     ended = all(start.stop_reason == "finished" for start in starts)
-    usable = [start for start in starts if start.usable]
-    kept: list[Past] = []
-    if pasts is not None and not interrupted:
-        with limit_blas():
-            kept = [work.absorbed(start.state, here) for start in usable]
-        if pasts:
-            before = [start.last.past for start in usable]
-            kept = [a + b for a, b in zip(before, kept, strict=True) if a is not None]
+    if pasts and kept:
+        before = [start.last.past for start in usable]
+        kept = [a + b for a, b in zip(before, kept, strict=True) if a is not None]
     return Result(usable, averages, len(starts), interrupted, ended, kept)
 
 
