@@ -162,13 +162,18 @@ class Gapped(Basis):
         if self.basis_ is None:
             return tuple(xp.ones_like(x)[:, None] for _ in averages)
         missing = xp.isnan(x)
-        filled = xp.where(missing, xp.full_like(x, self.typical_), x)
+        some_missing = bool(xp.any(missing))
+        filled = xp.where(missing, xp.full_like(x, self.typical_), x) if some_missing else x
         held = self.basis_.hold(filled)
         if is_numpy_array(held):
+            held = held.view()
             held.flags.writeable = False  # a phi of the user's must not write into it
         inner = evaluate(self.basis_, held)
         if self.saw_missing_:  # the typical value filled in has given all other coordinates
             inner = tuple(_beside(xp.astype(missing, a.dtype), a) for a in inner)
+        may_be_unseen = isinstance(self.basis_, Categorical)
+        if not may_be_unseen and (self.saw_missing_ or not some_missing):
+            return inner
         unknown = self.unknown(x)
         if not bool(xp.any(unknown)):
             return inner

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .state import State
 
 Array = np.ndarray
+_SCRATCH = rows.Scratch()
 
 
 def _free(modes: Sequence[Any]) -> int:
@@ -107,9 +108,15 @@ class CP(Network):
         assert product is not None
         return product
 
-    def join(self, left: Moments | None, right: Moments | None, take: Take) -> Moments | None:
+    def join(self, left: Moments | None, right: Moments | None) -> Moments | None:
         """Return the product."""
-        return rows.multiply(left, right, None if left is None or right is None else take())
+        if left is None or right is None or not is_numpy_array(left.mean):
+            return rows.multiply(left, right)
+        n, columns = left.mean.shape
+        second = None
+        if left.second is not None:
+            second = _SCRATCH.array("second", n, left.second.shape[1])
+        return rows.multiply(left, right, Moments(_SCRATCH.array("mean", n, columns), second, None))
 
     def product_layout(self, last: layout.Layout) -> layout.Layout:
         """Return the components, yet to be summed."""

@@ -43,7 +43,6 @@ class Environments:
         # products by the number of modes in them, from the first on and from the last on
         self._left: dict[int, Moments | None] = {0: None}
         self._right: dict[int, Moments | None] = {0: None}
-        self._lent: Moments | None = None  # the last answer, if no side holds it
         self._spare: list[Moments] = []
 
     def reset(self) -> None:
@@ -71,15 +70,9 @@ class Environments:
     def outside(self, d: int, moments_of: MomentsOf) -> Moments | None:
         """Return the product over all modes but ``d``; None if there is no other.
 
-        The answer holds until the next call.
+        The answer holds until this thread's next call, of whatever rows.
         """
-        self._give_back(self._lent)
-        self._lent = None
-        left, right = self.sides(d, moments_of)
-        both = self.network.join(left, right, self._take)
-        made = both is not left and both is not right
-        if self.stride and made and self.network.scratch is None:
-            self._lent = both
+        both = self.network.join(*self.sides(d, moments_of))
         return None if both is None else expand(both)
 
     def before(self, d: int, moments_of: MomentsOf) -> Moments | None:

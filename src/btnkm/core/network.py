@@ -128,8 +128,12 @@ class Network(ABC):
         """Return the moments of some modes and one more, which are this one's to overwrite."""
 
     @abstractmethod
-    def join(self, left: Moments | None, right: Moments | None, take: Take) -> Moments | None:
-        """Return what is around a mode from what is on either side of it."""
+    def join(self, left: Moments | None, right: Moments | None) -> Moments | None:
+        """Return what is around a mode from what is on either side of it.
+
+        It may be in memory of this thread's, to be overwritten by the next answer: in memory of the
+        rows', it would have to go out of the caches and come back.
+        """
 
     @abstractmethod
     def product_layout(self, last: Layout) -> Layout:

@@ -126,7 +126,7 @@ class TT(Network):
             second = _apply(before.second, step.second, times, to_the_right, out)
         return Moments(mean, second, before.exponent)
 
-    def join(self, left: Moments | None, right: Moments | None, take: Take) -> Moments | None:
+    def join(self, left: Moments | None, right: Moments | None) -> Moments | None:
         """Return L_a R_b and L_p R_q; second moments are there in the warm phase, too."""
         if left is None or right is None:
             one = right if left is None else left

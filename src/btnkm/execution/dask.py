@@ -8,8 +8,6 @@ the same partition, which Dask computes again, and brought to where the others a
 
 from __future__ import annotations
 
-import ctypes
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -25,6 +23,7 @@ from ..core.cavi import Data
 from ..core.network import Network
 from ..core.sweeper import Command
 from .local import USUAL_MEMORY, LocalExecutor, LocalRows, Plan, Threads, add
+from .memory import keep_memory
 
 LOOK_SECONDS = 1.0  # between looks at which workers are there
 MOST_TRIES = 20  # for one sum: a cluster that loses workers faster than that is no cluster
@@ -49,7 +48,6 @@ class Shard:
     sums: int
 
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # options of the C library, as <malloc.h> has them
 _shards: dict[str, Shard] = {}  # of this worker
 _lock = threading.Lock()
 _blas: ThreadpoolController | None = None
@@ -61,20 +59,6 @@ def limited_blas() -> Any:
     if _blas is None:
         _blas = ThreadpoolController()
     return _blas.limit(limits=1, user_api="blas")
-
-
-def keep_memory() -> None:
-    """Let this worker keep memory that it will want again in a moment.
-
-    Dask has the C library give every freed array back to the system at once; arrays of blocks come
-    and go thousands of times a second, and would be paid for with most of the time.
-    """
-    if sys.platform != "linux":
-        return
-    with suppress(OSError, AttributeError):  # another C library
-        mallopt = ctypes.CDLL(None).mallopt
-        for option in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
-            mallopt(option, 2**26)
 
 
 def work(

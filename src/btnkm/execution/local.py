@@ -13,18 +13,21 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 
+from ..bases.room import offer
 from ..core.arrays import host, like, wide
 from ..core.cavi import Data
 from ..core.chunks import Chunk, averages
 from ..core.environments import Environments
 from ..core.network import Footprint, Network
 from ..core.sweeper import Command, Executor
+from .memory import give_back_memory
 from .spill import Spilled
 
 Array = Any
 GIB = 2**30
 SINGLE_ROUNDING = 2.0**-20  # of sums of products in single precision, relative to their size
 USUAL_MEMORY = 1.4  # GiB that a fit may take
+MANY_ROWS = 65_536  # from which what they leave behind is worth giving back
 SHARE_OF_DEVICE = 0.9  # of the memory that is free on one
 
 
@@ -92,9 +95,12 @@ class LocalExecutor:
 
     def close(self) -> None:
         """Let go of the blocks: whoever sweeps them knows this executor, and it knows them."""
+        many = sum(chunk.y.shape[0] for chunk in self.chunks) > MANY_ROWS
         for chunk in self.chunks:
             chunk.environments.times = None
         self.chunks = ()
+        if many:
+            give_back_memory()
 
 
 def add(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -347,11 +353,13 @@ class Latest:
     def __init__(self, of: Callable[[int], tuple[Array, Array]]) -> None:
         self.of = of
         self.mode: int | None = None
+        self.features: tuple[Array, Array] = None, None
 
     def __call__(self, d: int) -> tuple[Array, Array]:
         """Return the features of mode d."""
         if d != self.mode:
-            self.features = self.of(d)
+            with offer(self.features[1]):
+                self.features = self.of(d)
             self.mode = d
         return self.features
 
