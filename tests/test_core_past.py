@@ -82,7 +82,7 @@ def test_new_levels_change_no_sum_of_rows_that_are_gone(kind, gaps):
     old.fit(x)
     if kind == "anchored":
         old = Anchored(old).fit(x)
-    new = old.with_levels(2)
+    new = old.grown(2, gap=False)
     first = len(old.shares_) if kind == "levels" else 4
     h = rng.random((40, 3))  # three statistics of three columns without any between them
     sums = Said(*(np.asarray(part.T @ h) for part in reversed(old.features(x))))

@@ -277,14 +277,17 @@ def test_levels_that_come_later_join_in(few, many, window, monkeypatch):
 
 
 @pytest.mark.usefixtures("no_window")
-def test_levels_of_single_rows_do_not_join_in():
+def test_levels_of_single_rows_share_one():
     first, _, y = with_groups(800, 30, 0)
     then, _, z = with_groups(100, 30, 1)
     then["g"] = [f"row {k}" for k in range(100)]
     model = BTNRegressor(**{**SMALL, "n_init": 1}).partial_fit(first, y)
     before = model.columns_[0].basis.n_functions_
     model.partial_fit(then, z)
-    assert model.columns_[0].basis.n_functions_ == before
+    assert model.columns_[0].basis.n_functions_ == before + 1
+    then["g"] = [f"another row {k}" for k in range(100)]
+    model.partial_fit(then, z)
+    assert model.columns_[0].basis.n_functions_ == before + 1
 
 
 def test_rows_of_a_short_stream_are_fitted_together():
@@ -336,3 +339,35 @@ def test_a_stop_in_mid_batch_leaves_a_stream_as_it_was():
         model.partial_fit(X[200:], y[200:])
     np.testing.assert_array_equal(model.predict(X), before)
     model.set_params(callback=None).partial_fit(X[200:], y[200:])
+
+
+@pytest.mark.usefixtures("no_window")
+@pytest.mark.parametrize("anchored", [False, True])
+@pytest.mark.parametrize("kind", ["level", "gap", "number"])
+def test_what_is_new_in_a_batch_says_nothing_of_what_was_known(kind, anchored):
+    """Rows of a level never seen, or with gaps where there were none, are about themselves."""
+
+    def table(n, seed, levels):
+        rng = np.random.default_rng(seed)
+        a, k = rng.uniform(-2.0, 2.0, n), rng.choice(levels, n)
+        f = np.sin(2.0 * a) + 2.0 * (k == "u") + (2.0 / 3.0) * (k == "new")
+        return pd.DataFrame({"a": a, "k": k}), f + 0.1 * rng.standard_normal(n)
+
+    X, y = table(1000, 0, list("uvw"))
+    model = BTNRegressor(**{**SMALL, "n_init": 1, "anchored": anchored}).partial_fit(X, y)
+    new, y_new = table(500, 1, list("uvw"))
+    later, z = table(200, 2, ["new"])
+    if kind == "gap":
+        later["k"] = None
+    elif kind == "number":
+        later, z = table(200, 2, list("uvw"))
+        z = z - np.sin(2.0 * later["a"].to_numpy()) + 0.5
+        later["a"] = np.nan
+    before, noise = model.score(new, y_new), model.noise_std_
+    unseen = model.score(later, z)
+    model.partial_fit(later, z)
+    assert model.score(new, y_new) > before - 0.01
+    assert model.noise_std_ == pytest.approx(noise, rel=0.1)
+    assert model.score(later, z) > max(unseen, 0.8)
+    model.partial_fit(*table(200, 3, ["u", "another"]))
+    assert model.score(new, y_new) > before - 0.01

@@ -12,6 +12,7 @@ from array_api_compat import array_namespace
 from .bases import Chebyshev
 from .bases.anchored import Anchored
 from .bases.levels import Levels
+from .columns import Growth
 from .core.state import State
 from .fitting import Problem, size_of
 
@@ -62,12 +63,12 @@ class Arrangement:
                 made[id(basis)] = basis.features(x)
         return [made[id(basis)] for basis in self.bases]
 
-    def with_levels(self, more: Mapping[int, int]) -> Arrangement:
-        """Return the arrangement of a table some of whose columns have so many levels more."""
+    def grown(self, more: Mapping[int, Growth]) -> Arrangement:
+        """Return the arrangement of a table some of whose columns have levels or gaps more."""
         bases = list(self.bases)
         for d, j in enumerate(self.inputs, self.first_input):
             if j in more:
-                bases[d] = bases[d].with_levels(more[j])
+                bases[d] = bases[d].grown(*more[j])
         return replace(self, bases=bases)
 
     def problem(self, rows: Any, n_outputs: int | None) -> Problem:

@@ -8,9 +8,10 @@ column is coded by its levels. NaN stands for missing in both.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
@@ -167,31 +168,57 @@ def fit_columns(
     return columns, codes
 
 
-def with_levels(column: Column, summary: Summary) -> tuple[Column, int]:
-    """Return a column that knows the levels of some more values, and how many it did not.
+class Growth(NamedTuple):
+    """What a column has that it had not before: so many levels, and gaps."""
 
-    Those that a single row has are noise where most are; a basis of one function for each has room
-    for so many.
+    levels: int
+    gap: bool
+
+
+def grown(column: Column, summary: Summary) -> tuple[Column, Growth]:
+    """Return a column that knows the levels and gaps of some more values, and what is new."""
+    codes = column.encode(summary.values)
+    gap = bool(np.any(np.isnan(codes))) and not _knows_gaps(column.basis)
+    unknown = (codes < 0) & (column.levels is not None)
+    levels: dict[str, int] = {}
+    if np.any(unknown):
+        values, weight = as_numbers(summary.values[unknown]), summary.weight[unknown]
+        levels = _more_levels(column, values, weight)
+    known = set((column.levels or {}).values())
+    growth = Growth(len(set(levels.values()) - known), gap)
+    if not any(growth):
+        return replace(column, levels=column.levels and column.levels | levels), growth
+    basis = column.basis.grown(*growth)
+    return replace(column, levels=column.levels and column.levels | levels, basis=basis), growth
+
+
+def _knows_gaps(basis: Gapped | Levels) -> bool:
+    return basis.missing_ is not None if isinstance(basis, Levels) else basis.saw_missing_
+
+
+def _more_levels(column: Column, values: Array, weight: Array) -> dict[str, int]:
+    """Return codes of levels that are new.
+
+    Those that a single row has, where most are of that kind, and those for which a basis of one
+    function for each has no room, share one code, as the rarest have in ``_levels``.
     """
-    if column.levels is None:
-        return column, 0
     total: dict[str, float] = {}
-    values, weight = as_numbers(summary.values), summary.weight.tolist()
-    for level, w in zip(_level_names(values), weight, strict=True):
-        if level is not None and level not in column.levels:
-            total[level] = total.get(level, 0.0) + w
+    for level, w in zip(_level_names(values), weight.tolist(), strict=True):
+        total[level] = total.get(level, 0.0) + w
     new, basis = sorted(total), column.basis
     if isinstance(basis, Levels):
         first = len(basis.shares_)
         shared = [level for level in new if total[level] >= 2]
-        new = new if 2 * len(shared) >= len(new) else shared
+        kept = new if 2 * len(shared) >= len(new) else shared
     else:
-        first = basis.n_functions_ - basis.saw_missing_
-        new = sorted(sorted(new, key=lambda v: -total[v])[: max(MAX_LEVELS - first, 0)])
-    if not new:
-        return column, 0
-    levels = column.levels | {level: first + k for k, level in enumerate(new)}
-    return replace(column, levels=levels, basis=basis.with_levels(len(new))), len(new)
+        assert basis.basis_ is not None
+        first = basis.basis_.n_functions_
+        kept = sorted(sorted(new, key=lambda v: -total[v])[: max(MAX_LEVELS - first, 0)])
+    codes = {level: first + k for k, level in enumerate(kept)}
+    assert column.levels is not None
+    shared_by = Counter(column.levels.values()).most_common(1)
+    rest = shared_by[0][0] if shared_by and shared_by[0][1] > 1 else first + len(kept)
+    return {level: codes.get(level, rest) for level in new}
 
 
 def level_columns(basis: Any, names: list[Any]) -> set[int]:

@@ -14,6 +14,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
 from .bases.anchored import Anchored
+from .bases.categorical import Categorical
 from .bases.levels import Levels
 from .core import growing, posterior, schedule
 from .core.cavi import Data
@@ -466,9 +467,9 @@ def with_functions_of(mode: Any, old: Any, new: Any, smoothness: float) -> Any:
 
 
 def of_a_new_level(state: State, d: int, basis: Any) -> Array:
-    """Return the weights of the average of all levels: (C,)."""
+    """Return the weights of the average of all levels, or of a gap that makes no difference."""
     mean = state.factors[d].mean
-    if state.modes[d].anchored:
+    if state.modes[d].anchored or not isinstance(basis.basis_, Categorical):
         return np.zeros(mean.shape[1])
     return np.asarray(basis.average_phi_[state.modes[d].keep] @ mean)
 

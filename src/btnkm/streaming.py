@@ -20,7 +20,7 @@ from . import fitting
 from .arrangement import Arrangement
 from .auto import settings_of
 from .bases.levels import Levels
-from .columns import Column, with_levels
+from .columns import Column, Growth, grown
 from .core.growing import with_functions
 from .core.past import Past
 from .core.state import State
@@ -149,7 +149,7 @@ class Streaming:
         """
         self._check_more(source, survey)
         target = self._same_target()
-        columns, arrangements, states, pasts = self._with_levels(survey, pasts)
+        columns, arrangements, states, pasts = self._grown(survey, pasts)
         sample = coded(survey.sample, columns, target)
         rows = source.code(columns, target, survey, sample)
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
@@ -188,20 +188,20 @@ class Streaming:
         if hasattr(self.likelihood_, "check"):
             self.likelihood_.check(survey.y.values)
 
-    def _with_levels(self: Any, survey: Survey, pasts: list[Past] | None) -> Grown:
-        """Return what to go on from, with the levels of these rows that were never seen before."""
+    def _grown(self: Any, survey: Survey, pasts: list[Past] | None) -> Grown:
+        """Return what to go on from, with levels and gaps of these rows that are new."""
         columns, states = list(self.columns_), list(self._states())
         pasts = None if pasts is None else list(pasts)
-        more: dict[int, int] = {}
+        more: dict[int, Growth] = {}
         for j in self._active:
-            columns[j], count = with_levels(columns[j], survey.columns[j])
-            if count:
-                more[j] = count
+            columns[j], growth = grown(columns[j], survey.columns[j])
+            if any(growth):
+                more[j] = growth
         if not more:
             return Grown(columns, self._arrangements, states, pasts)
-        grown = {one: one.with_levels(more) for one in self._arrangements}
+        larger = {one: one.grown(more) for one in self._arrangements}
         for k, before in enumerate(self._arrangements):
-            after = grown[before]
+            after = larger[before]
             for d, j in enumerate(before.inputs, before.first_input):
                 if j not in more:
                     continue
@@ -213,6 +213,6 @@ class Streaming:
                     places = old.n_products_, old.n_functions_
                     if isinstance(old, Levels):  # the last of its functions is for those unseen
                         places = len(old.shares_), len(old.shares_)
-                    said = pasts[k].modes[d].with_functions(places, more[j])
+                    said = pasts[k].modes[d].with_functions(places, sum(more[j]))
                     pasts[k] = pasts[k].with_mode(d, said)
-        return Grown(columns, tuple(grown[one] for one in self._arrangements), states, pasts)
+        return Grown(columns, tuple(larger[one] for one in self._arrangements), states, pasts)

@@ -52,10 +52,11 @@ class Anchored(Basis):
         self.means_, _ = average_features(self.basis, x, weight)
         return self._set_around()
 
-    def with_levels(self, count: int) -> Anchored:
-        """Return the functions of so many codes more, each nowhere in the training rows."""
-        grown = Anchored(self.basis.with_levels(count))
-        grown.means_ = np.append(self.means_, np.zeros(count))
+    def grown(self, levels: int, gap: bool) -> Anchored:
+        """Return the functions of a basis that has grown: what is new is in no training row."""
+        grown = Anchored(self.basis.grown(levels, gap))
+        new = grown.basis.n_functions_ - self.basis.n_functions_
+        grown.means_ = np.append(self.means_, np.zeros(new))
         return grown._set_around()
 
     def _set_around(self) -> Self:

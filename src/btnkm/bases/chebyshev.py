@@ -17,7 +17,6 @@ from .base import (
     product_table,
     recurrence,
 )
-from .room import empty
 
 
 class Chebyshev(Basis):
@@ -81,7 +80,7 @@ def _doubling(x: np.ndarray, count: int) -> np.ndarray:
     T_{k+j} = 2 T_k T_j - T_{k-j} for all j up to k at once: few operations, for threads to share
     the interpreter.
     """
-    out = empty(count, len(x), x.dtype)
+    out = np.empty((count, len(x)), dtype=x.dtype)
     out[:1] = 1.0
     out[1:2] = x
     k = 1

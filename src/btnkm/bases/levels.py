@@ -41,9 +41,15 @@ class Levels(Basis):
         self.n_functions_ = self.n_products_ = len(shares) + 1
         return self
 
-    def with_levels(self, count: int) -> Levels:
-        """Return the indicators of so many levels more; what was never seen stays what it was."""
-        return copy(self)._set_shares(np.append(self.shares_, np.zeros(count)))
+    def grown(self, levels: int, gap: bool) -> Levels:
+        """Return the indicators of so many levels more, and of gaps if they are new.
+
+        What was never seen stays what it was.
+        """
+        grown = copy(self)
+        if gap:
+            grown.missing_ = len(self.shares_) + levels
+        return grown._set_shares(np.append(self.shares_, np.zeros(levels + gap)))
 
     def features(self, x: np.ndarray) -> tuple[sp.csr_array, sp.csr_array]:
         """Return the indicators of the levels, and of what was never seen: (n, L + 1), twice."""

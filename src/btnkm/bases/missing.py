@@ -14,7 +14,7 @@ from sklearn.base import clone
 from .base import Array, Basis
 from .categorical import Categorical
 from .chebyshev import Chebyshev
-from .spiked import Spiked
+from .spiked import Spiked, with_indicators
 
 BLOCK = 65_536  # rows at a time while averaging, so that memory does not grow with n
 
@@ -43,6 +43,8 @@ class Gapped(Basis):
         The fitted basis; None if every value was missing.
     saw_missing_ : bool
         Whether ``fit`` saw a missing value.
+    indicator_ : str or None
+        Where the function that is 1 where a value is missing stands: "first" or "last".
     typical_ : float
         The value whose functions a missing row has.
     average_phi_, average_psi_ : ndarray of shape (M,) and (K,)
@@ -75,6 +77,7 @@ class Gapped(Basis):
         weight = np.ones(len(x)) if weight is None else np.asarray(weight)
         missing = np.isnan(x)
         self.saw_missing_ = bool(missing.any())
+        self.indicator_ = "first" if self.saw_missing_ else None  # whose products go far in psi
         self.basis_: Basis | None = None
         if missing.all():
             self.average_phi_ = self.average_psi_ = np.ones(1)
@@ -99,21 +102,36 @@ class Gapped(Basis):
         return self._set_around(inner)
 
     def _set_around(self, inner: Basis) -> Self:
-        """Store what a fitted basis has, with an indicator of gaps in front if there were any."""
-        if not self.saw_missing_:
+        """Store what a fitted basis has, with an indicator of gaps if there is one."""
+        if self.indicator_ is None:
             return self._set(inner.table_, inner.degrees_, inner.constant_)
-        phi = inner.phi(np.array([self.typical_]))[0]
-        degrees, constant = np.append(0, inner.degrees_), np.append(0, inner.constant_)
-        return self._set(_bordered(inner.table_, phi), degrees, constant)
+        phi = inner.phi(np.array([self.typical_]))
+        parts = [np.zeros(1), inner.degrees_], [np.zeros(1), inner.constant_]
+        if self.indicator_ == "first":
+            return self._set(_bordered(inner.table_, phi[0]), *map(np.concatenate, parts))
+        return self._set(
+            with_indicators(inner.table_, phi), *(np.concatenate(part[::-1]) for part in parts)
+        )
 
-    def with_levels(self, count: int) -> Gapped:
-        """Return the functions of so many codes more; what was never seen stays what it was."""
-        assert isinstance(self.basis_, Categorical)
+    def grown(self, levels: int, gap: bool) -> Gapped:
+        """Return the functions of so many codes more, and of gaps if these are new, at the end.
+
+        A gap among levels is one more level. What was never seen stays what it was.
+        """
+        assert self.basis_ is not None
         grown = copy(self)
-        inner = grown.basis_ = self.basis_.with_levels(count)
-        none = np.zeros(count)
-        grown.average_phi_ = np.append(self.average_phi_, none)
-        grown.average_psi_ = np.append(self.average_psi_, none)
+        grown.saw_missing_ |= gap
+        inner = self.basis_
+        if isinstance(inner, Categorical):
+            if gap:
+                grown.typical_ = float(inner.n_functions_ + levels)
+            inner = inner.with_levels(levels + gap)
+            none = np.zeros(levels + gap)
+            grown.average_phi_ = np.append(self.average_phi_, none)
+            grown.average_psi_ = np.append(self.average_psi_, none)
+        elif gap:
+            grown.indicator_ = "last"
+        grown.basis_ = inner
         return grown._set_around(inner)
 
     def phi(self, x: Array) -> Array:
@@ -169,8 +187,9 @@ class Gapped(Basis):
             held = held.view()
             held.flags.writeable = False  # a phi of the user's must not write into it
         inner = evaluate(self.basis_, held)
-        if self.saw_missing_:  # the typical value filled in has given all other coordinates
-            inner = tuple(_beside(xp.astype(missing, a.dtype), a) for a in inner)
+        if self.indicator_ is not None:  # the typical value has given all other coordinates
+            first = self.indicator_ == "first"
+            inner = tuple(_beside(xp.astype(missing, a.dtype), a, first) for a in inner)
         may_be_unseen = isinstance(self.basis_, Categorical)
         if not may_be_unseen and (self.saw_missing_ or not some_missing):
             return inner
@@ -183,12 +202,15 @@ class Gapped(Basis):
         )
 
 
-def _beside(first: Array, others: Array) -> Array:
-    """Return a column (n,) before others (n, M); on a device each contiguous, as kernels want."""
+def _beside(one: Array, others: Array, first: bool) -> Array:
+    """Return a column (n,) before or behind others (n, M); on a device each is contiguous."""
     xp = array_namespace(others)
     if is_numpy_array(others):
-        return xp.concat([first[:, None], others], axis=1)
-    return xp.concat([first[None, :], others.T]).T
+        parts, axis = [one[:, None], others], 1
+    else:  # as kernels want it
+        parts, axis = [one[None, :], others.T], 0
+    both = xp.concat(parts if first else parts[::-1], axis=axis)
+    return both if axis else both.T
 
 
 def _evenly_ranked(x: np.ndarray, weight: np.ndarray, count: int = 1000) -> np.ndarray:

@@ -63,7 +63,7 @@ class Spiked(Basis):
             self.basis_ = inner = inner.set_params(n_basis=max(size - count, size // 2, 1)).fit(x)
         degrees = np.append(inner.degrees_, np.full(count, DEGREE))
         constant = np.append(inner.constant_, np.zeros(count))
-        return self._set(_with_spikes(inner.table_, inner.phi(self.spikes_)), degrees, constant)
+        return self._set(with_indicators(inner.table_, inner.phi(self.spikes_)), degrees, constant)
 
     def phi(self, x: Array) -> Array:
         """Return the smooth functions, then the indicators: (n,) -> (n, M)."""
@@ -97,7 +97,7 @@ def stand_out(counts: np.ndarray) -> np.ndarray:
     return np.sort(heavy[np.argsort(-counts[heavy], kind="stable")[:MOST_SPIKES]])
 
 
-def _with_spikes(table: sp.csr_array, phi: np.ndarray) -> sp.csr_array:
+def with_indicators(table: sp.csr_array, phi: np.ndarray) -> sp.csr_array:
     """Return the product table of functions and indicators; ``phi`` has the functions there."""
     count, m = phi.shape
     size, k = m + count, table.shape[1]

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 
-from ..bases.room import offer
 from ..core.arrays import host, like, wide
 from ..core.cavi import Data
 from ..core.chunks import Chunk, averages
@@ -353,13 +352,11 @@ class Latest:
     def __init__(self, of: Callable[[int], tuple[Array, Array]]) -> None:
         self.of = of
         self.mode: int | None = None
-        self.features: tuple[Array, Array] = None, None
 
     def __call__(self, d: int) -> tuple[Array, Array]:
         """Return the features of mode d."""
         if d != self.mode:
-            with offer(self.features[1]):
-                self.features = self.of(d)
+            self.features = self.of(d)
             self.mode = d
         return self.features
 

@@ -1,4 +1,4 @@
-"""What the C library does with memory that was let go of; nothing where it is another than glibc."""
+"""What the C library does with memory that was let go of; other ones than glibc are left alone."""
 
 from __future__ import annotations
 
