@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from btnkm import BTNClassifier, BTNRegressor, fitting, streaming
+from btnkm import BTNClassifier, BTNRegressor, fitting, machine, sources, streaming, survey
 
 SMALL = {"n_basis": 6, "max_rank": 4, "n_init": 2, "max_iter": 30, "random_state": 0, "n_jobs": 1}
 
@@ -153,9 +153,6 @@ def test_partial_fit_says_what_it_cannot_do():
     for forget in (0.0, 1.5, "much", True):
         with pytest.raises(ValueError, match="forget must be above 0 and at most 1"):
             model.partial_fit(X, y, forget=forget)
-    going_on = BTNRegressor(**{**SMALL, "max_iter": 3}, warm_start=True).fit(X, y).fit(X, y)
-    with pytest.raises(ValueError, match="must go on from up to 262,144 rows"):
-        going_on.partial_fit(X, y)
     with pytest.raises(ValueError, match=r"got none of \[2\]; make it larger"):
         BTNClassifier(**SMALL).partial_fit(X, y > 0.3, classes=[0, 1, 2])
     fresh = BTNRegressor(**{**SMALL, "max_iter": 3}).partial_fit(X, y)
@@ -371,3 +368,65 @@ def test_what_is_new_in_a_batch_says_nothing_of_what_was_known(kind, anchored):
     assert model.score(later, z) > max(unseen, 0.8)
     model.partial_fit(*table(200, 3, ["u", "another"]))
     assert model.score(new, y_new) > before - 0.01
+
+
+def test_batches_may_follow_any_fit_but_a_large_one(monkeypatch):
+    X, _, y = rows(400, 0)
+    how = {**SMALL, "max_iter": 3}
+    going_on = BTNRegressor(**how, warm_start=True).fit(X, y).fit(X, y)
+    assert np.all(np.isfinite(going_on.partial_fit(X, y).predict(X)))
+    for module in (survey, sources, streaming, machine):
+        monkeypatch.setattr(module, "MOST_ROWS", 200)
+    monkeypatch.setattr(streaming, "WINDOW", 0)
+    first = BTNRegressor(**how).partial_fit(X, y)  # a sample first, then all
+    assert {entry["rows"] for entry in first.history_} == {200, 400}
+    first.partial_fit(X, y)
+    with pytest.raises(ValueError, match="use partial_fit for the first rows, too"):
+        BTNRegressor(**how).fit(X, y).partial_fit(X, y)
+
+
+def test_a_fit_that_was_interrupted_can_go_on():
+    X, _, y = rows(400, 0)
+
+    def stop(entry):
+        if entry["phase"] == "exact":
+            raise KeyboardInterrupt
+
+    model = BTNRegressor(**{**SMALL, "n_init": 1}, callback=stop)
+    with pytest.warns(ConvergenceWarning, match="Interrupted"):
+        model.fit(X, y)
+    model.set_params(callback=None).partial_fit(X, y)
+    before = model.predict(X)
+    model.set_params(callback=stop)
+    with pytest.warns(ConvergenceWarning, match="the model is as it was"):
+        model.partial_fit(X[:50], y[:50])
+    np.testing.assert_array_equal(model.predict(X), before)
+    model.set_params(callback=None).partial_fit(X, y)
+
+
+def test_what_must_not_change_is_refused():
+    X, _, y = rows(300, 0)
+    model = BTNRegressor(**{**SMALL, "max_iter": 3}, warm_start=True).fit(X, y)
+    for name, value in {"network": "tt", "likelihood": "student_t", "basis": "fourier"}.items():
+        was = getattr(model, name)
+        model.set_params(**{name: value})
+        for go_on in (model.fit, model.partial_fit):
+            with pytest.raises(ValueError, match=f"{name} must stay what it was"):
+                go_on(X, y)
+        model.set_params(**{name: was})
+    model.set_params(max_iter=2, tol=0.0).fit(X, y)
+    with pytest.warns(UserWarning, match="y has moved .* standard deviations of the first rows"):
+        model.partial_fit(X, y + 1000.0)
+
+
+def test_classes_are_looked_at_in_every_batch():
+    X, _, y = rows(300, 0)
+    labels = (y > 0.3).astype(int)
+    fresh = BTNClassifier(**{**SMALL, "max_iter": 3})
+    model = BTNClassifier(**{**SMALL, "max_iter": 3}).partial_fit(X, labels, classes=[0, 1])
+    for one in (fresh, model):
+        for wrong in (np.ones(300), object(), 3, ["a", 1, None]):
+            with pytest.raises(ValueError, match="weights of rows are sample_weight"):
+                one.partial_fit(X, labels, wrong)
+    with pytest.raises(ValueError, match=r"all there are, \[0, 1\], got \[0, 1, 2\]"):
+        model.partial_fit(X, labels, classes=[0, 1, 2])

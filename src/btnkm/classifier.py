@@ -173,6 +173,7 @@ feature_names_in_
                 )
 
     _check_y = staticmethod(checks.check_labels)
+    _lasting = (*Machine._lasting, "class_weight")
 
     def _target(self, y: Array, weight: Array | None) -> Target:
         try:
@@ -250,15 +251,34 @@ feature_names_in_
             What the rows of all earlier batches count for from now on; below 1 the model follows
             what drifts. With batches of b rows it remembers about b / (1 - forget).
         """
-        if classes is not None and not hasattr(self, "classes_") and hasattr(y, "__len__"):
-            labels = checks.check_labels(type(self).__name__, here(y))
-            lacking = set(np.asarray(classes).tolist()) - set(labels.tolist())
-            if lacking:
-                raise ValueError(
-                    f"the first batch must have a row of every class, got none of "
-                    f"{sorted(lacking)!r}; make it larger."
-                )
+        if classes is not None:
+            self._check_classes(classes, y)
         return super().partial_fit(X, y, sample_weight, forget=forget)
+
+    def _check_classes(self, classes: Any, y: Any) -> None:
+        """Say so if these are not all classes, or the first rows have none of some."""
+        array = np.asarray(classes)
+        if array.ndim != 1 or len({type(label) for label in array.tolist()}) > 1:
+            raise ValueError(
+                f"classes must be an array of labels, got {classes!r}; weights of rows are "
+                "sample_weight, by name."
+            )
+        known, there = set(array.tolist()), None
+        if hasattr(self, "classes_"):
+            there = set(self.classes_.tolist())
+        elif hasattr(y, "__len__") and not isinstance(y, str):
+            there = set(checks.check_labels(type(self).__name__, here(y)).tolist())
+        if there is None or there == known:
+            return
+        if there - known or hasattr(self, "classes_"):
+            raise ValueError(
+                f"classes must be all there are, {_some(there)}, got {_some(known)}; weights of "
+                "rows are sample_weight, by name."
+            )
+        raise ValueError(
+            f"the first batch must have a row of every class, got none of {_some(known - there)}; "
+            "make it larger."
+        )
 
     def _class_weights(self, y: Array, codes: Array, weight: Array | None) -> Array:
         """Return the weight of each class: (n_classes,)."""
@@ -432,3 +452,9 @@ def _signs(
     """Return the class as a sign, standardised, and the weights times that of the class."""
     codes, weight = _codes(classes, y, weight)
     return (2.0 * codes - 1.0 - shift) / scale, weight * of_class[codes.astype(int)]
+
+
+def _some(labels: set[Any]) -> str:
+    """Return a list of labels, the first ones if they are many."""
+    listed = sorted(labels, key=str)
+    return f"{listed[:10]!r}" if len(listed) <= 10 else f"{listed[:10]!r} and others"

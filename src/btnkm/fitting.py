@@ -374,7 +374,7 @@ def fit(
             )
         usable = [start for start in starts if start.usable]
         kept: list[Past] = []
-        if pasts is not None and not interrupted:
+        if pasts is not None and (not pasts or not interrupted):
             # by the same threads, whose memory is theirs
             kept = [work.absorbed(start.state, here, pool) for start in usable]
     if not may_find_nothing and not any(start.usable for start in starts):

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -32,7 +32,7 @@ from .core.schedule import Schedule
 from .running import Target, Task, Values, bonds, run_all
 from .sources import coded, is_stored, ones_or_none, open_source
 from .streaming import Streaming
-from .survey import Survey
+from .survey import MOST_ROWS, Survey
 from .tables import split_columns
 
 Array = np.ndarray
@@ -50,6 +50,18 @@ class Machine(Streaming, BaseEstimator):
 
     noise_prior: Gamma | None = None
     _auto: Auto
+    # parameters that a fit which goes on cannot change
+    _lasting: ClassVar[tuple[str, ...]] = (
+        "basis",
+        "network",
+        "cores",
+        "mode_order",
+        "n_basis",
+        "basis_prior",
+        "smoothness",
+        "anchored",
+        "likelihood",
+    )
 
     def __init__(
         self,
@@ -186,9 +198,15 @@ class Machine(Streaming, BaseEstimator):
         self._window = None
 
     def _fit_anew(
-        self, source: Any, survey: Survey, checkpoint: Any = None, checkpoint_every: int = 1
+        self,
+        source: Any,
+        survey: Survey,
+        checkpoint: Any = None,
+        checkpoint_every: int = 1,
+        *,
+        keep: bool = False,
     ) -> Self:
-        """Fit from random factors."""
+        """Fit from random factors, and keep what the rows say if they are few, or if asked to."""
         self._clear()
         validate_data(self, source.example, skip_check_array=True)
         if survey.n < 2:
@@ -218,11 +236,14 @@ class Machine(Streaming, BaseEstimator):
             keeper.seeds = seeds
         weights = [summary.weight for summary in summaries]
         summary = Values(codes, weights)
-        task = Task(target, columns, summary, sample, rows, counted, [int(s) for s in seeds])
+        keep = keep or survey.n <= MOST_ROWS
+        listed = [int(s) for s in seeds]
+        task = Task(target, columns, summary, sample, rows, counted, listed, keep)
         arrangements, counts, candidates = self._arrange(task, active, names)
         history: list[dict[str, Any]] = [] if keeper is None else keeper.history
         found = run_all(self, task, arrangements, counts, history, keeper)
         self._active = active
+        self._begun_with = {name: repr(getattr(self, name)) for name in self._lasting}
         schedule = settings_of(self, target, counted, arrangements[0]).schedule
         self._conclude(task, found, history, schedule)
         if candidates:

@@ -47,6 +47,7 @@ class Task(NamedTuple):
     rows: Any  # all of them, wherever they are
     counted: int  # rows, those of weight k k times
     seeds: list[int]
+    keep: bool = False  # what the rows say, for partial_fit
 
 
 class Run(NamedTuple):
@@ -127,14 +128,15 @@ def fit_some_then_all(
         return result
 
     may_find_nothing = run.before > 0
-    if task.sample.n == task.rows.n:  # and what they say can be kept, for partial_fit
-        return fit(task.rows, settings, may_find_nothing=may_find_nothing, pasts=[])
+    pasts: Any = [] if task.keep else None
+    if task.sample.n == task.rows.n:
+        return fit(task.rows, settings, may_find_nothing=may_find_nothing, pasts=pasts)
     some = fit(task.rows.beside(task.sample), settings, may_find_nothing=may_find_nothing)
     if some.interrupted or not some.ended:
         return some
     begun = [start.state for start in some.starts]
     settings = to_go_on(machine, settings, len(begun))
-    every = fit(task.rows, settings, go_on_from=begun, may_find_nothing=True)
+    every = fit(task.rows, settings, go_on_from=begun, may_find_nothing=True, pasts=pasts)
     if len(every.starts) == len(begun):
         return every
     # stopped before all had seen all rows: what the sample has found is the more even mixture

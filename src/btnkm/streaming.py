@@ -30,6 +30,7 @@ from .survey import MOST_ROWS, Batch, Survey
 
 Array = np.ndarray
 WINDOW = 8192  # rows of a stream that are kept at most
+FAR = 20.0  # standard deviations between the targets of a batch and those of the first one
 FAINT = 1e-2  # what a row counts for when it is as good as forgotten
 
 
@@ -108,15 +109,15 @@ class Streaming:
             )
         source, survey = self._open(X, y, sample_weight)
         if not hasattr(self, "posterior_"):
-            self._fit_anew(source, survey)
+            self._fit_anew(source, survey, keep=True)
             if survey.n <= WINDOW:
                 self._window = Window(survey.sample, survey.n)
             return self
         if not self._pasts:
             raise ValueError(
-                f"partial_fit must go on from up to {MOST_ROWS:,} rows, got a model of more, or of "
-                "another posterior (warm_start), or one that was stopped, which keeps nothing that "
-                "its rows have said; begin with fewer rows."
+                f"partial_fit must go on from itself, or a fit of up to {MOST_ROWS:,} rows, got one "
+                "of more, which keeps nothing that its rows have said; use partial_fit for the "
+                "first rows, too."
             )
         self._check_more(source, survey)
         window = None
@@ -157,6 +158,7 @@ class Streaming:
         task = Task(target, columns, Values([], []), sample, rows, counted, seeds.tolist())
         history: list[dict[str, Any]] = []
         found = []
+        keep: Any = [] if survey.n <= MOST_ROWS else None
         for one in dict.fromkeys(arrangements):
             own = [k for k, other in enumerate(arrangements) if other is one]
             settings = to_go_on(self, settings_of(self, target, counted, one), len(own))
@@ -167,7 +169,7 @@ class Streaming:
                 task.seeds,
                 observer(self, run, target, one, {}, rows.n),
                 go_on_from=[states[k] for k in own],
-                pasts=[pasts[k] for k in own] if pasts else None,
+                pasts=[pasts[k] for k in own] if pasts else keep,
                 may_find_nothing=True,
             )
             if len(result.starts) < len(own) or (pasts and not result.ended):
@@ -184,7 +186,21 @@ class Streaming:
     def _check_more(self: Any, source: Any, survey: Survey) -> None:
         """Say what is wrong with rows that a model is to go on with."""
         validate_data(self, source.example, reset=False, skip_check_array=True)
-        self._same_target().encode(*survey.y)
+        for name, before in self._begun_with.items():
+            if repr(getattr(self, name)) != before:
+                raise ValueError(
+                    f"{name} must stay what it was in the fit that is gone on from, {before}, got "
+                    f"{getattr(self, name)!r}; set it back, or fit anew with warm_start=False."
+                )
+        y, weight = self._same_target().encode(*survey.y)
+        level = float(np.average(y, weights=weight))
+        if self._y_scale != 1.0 and abs(level) > FAR:
+            warnings.warn(
+                f"y has moved {abs(level):.3g} standard deviations of the first rows, whose scale "
+                "the model keeps: it may find little; fit anew.",
+                UserWarning,
+                stacklevel=4,
+            )
         if hasattr(self.likelihood_, "check"):
             self.likelihood_.check(survey.y.values)
 
