@@ -1,6 +1,6 @@
 """What scale costs: the page that is written from the results of the scale suites.
 
-python -m benchmarks run scale-sweep       # and scale-tnkm, scale-compare
+python -m benchmarks run scale-sweep       # and scale-tnkm, scale-compare, scale-stream
 python -m benchmarks.scale                 # writes docs/scale.md and docs/scale/*.png
 """
 
@@ -15,13 +15,14 @@ import numpy as np
 
 from benchmarks.scale_compare import SIZES, SYNTHETIC
 from benchmarks.scale_elsewhere import elsewhere
+from benchmarks.scale_stream import BATCH, BATCHES, NOISE, STREAMS, TURN
 from benchmarks.scale_sweep import BASE, EPOCH, LARGE, Shape
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "scale.md"
 PICTURES = HERE.parent / "docs" / "scale"
-SUITES = ("scale-sweep", "scale-tnkm", "scale-compare")
+SUITES = ("scale-sweep", "scale-tnkm", "scale-compare", "scale-stream")
 #: What the exponents should be at most, and the ratios.
 EXPONENT_TARGETS = {"n": 1.0, "D": 1.0, "M": 1.1}
 LIMIT_TARGET, EPOCH_TARGET = 2.0, 10.0
@@ -37,6 +38,13 @@ METHODS = {
     "gp": "scikit-learn GP",
     "hgb": "HistGradientBoosting",
     "ngboost": "NGBoost",
+}
+STREAM_METHODS = {
+    "at-once": "all at once",
+    "first": "first batch",
+    "stream": "batches",
+    "forget": "batches, forgetting",
+    "sums": "batches, sums alone",
 }
 
 
@@ -253,6 +261,25 @@ def _comparison(records):
     return "\n\n".join(parts)
 
 
+def _streams(records):
+    parts = []
+    for dataset in STREAMS:
+        error = "error" if dataset == "labels" else "rmse_to_f"
+        header = [dataset, "error", "NLL", "90% coverage", "rank", "seconds"]
+        lines = []
+        for method, name in STREAM_METHODS.items():
+            own = [r["metrics"] for r in records if (r["dataset"], r["method"]) == (dataset, method)]
+            if not own:
+                continue
+            scores = [median_of(records, dataset, method, s) for s in (error, "nll", "coverage_90")]
+            rank = statistics.median(rank for m in own for rank in m["ranks"])
+            seconds = median_of(records, dataset, method, "fit_seconds")
+            line = [_number(v, ".4f") for v in scores[:2]] + [_number(scores[2], ".3f")]
+            lines.append([name, *line, f"{rank:g}", _number(seconds)])
+        parts.append(_table(header, lines))
+    return "\n\n".join(parts)
+
+
 def _libraries(records):
     found = {r["metrics"]["library"] for r in records if "library" in r["metrics"]}
     found |= {f"scikit-learn {r['versions']['scikit-learn']}" for r in records}
@@ -278,7 +305,7 @@ def render(records):
     -------
     text : str
     """
-    sweep, epoch, compare = (records[suite] for suite in SUITES)
+    sweep, epoch, compare, stream = (records[suite] for suite in SUITES)
     calm = quiet(sweep)
     loud = [r for r in measured(sweep) if r not in calm]
     large_busy = [r["metrics"]["over_limit"] for r in loud if r["dataset"] == str(LARGE)]
@@ -299,7 +326,12 @@ def render(records):
         comparison=_comparison(compare),
         skipped=_skipped(compare),
         libraries=_libraries(compare),
-        machines=_machines([*sweep, *epoch, *compare]),
+        rows=BATCH * BATCHES,
+        batch=BATCH,
+        turn=TURN * BATCH,
+        noise=NOISE,
+        streams=_streams(stream),
+        machines=_machines([*sweep, *epoch, *compare, *stream]),
         elsewhere=elsewhere(),
     )
 
@@ -307,8 +339,8 @@ def render(records):
 TEMPLATE = """# What scale costs
 
 Written by `python -m benchmarks.scale` from `benchmarks/results/scale-*.jsonl`, which
-`python -m benchmarks run scale-sweep`, `scale-tnkm` and `scale-compare` fill, and from those of
-`benchmarks.gpu` and `benchmarks.scale_rows`; do not edit.
+`python -m benchmarks run scale-sweep`, `scale-tnkm`, `scale-compare` and `scale-stream` fill, and
+from those of `benchmarks.gpu` and `benchmarks.scale_rows`; do not edit.
 
 The machine is shared, and other work ran beside all of this. Ratios are of medians of work that
 took turns in one process. Seconds of sweeps are scaled by those of a yardstick, fixed matrix
@@ -379,6 +411,18 @@ their seconds count.
 {skipped}
 
 {libraries}; {machines}.
+
+## Batches one after the other
+
+{rows:,} rows that come in batches of {batch}, medians over the splits; two starts, all else at its
+default. *all at once* is `fit`, *first batch* a fit of that alone, *batches* are `partial_fit`.
+*sums alone* lets go of every row as soon as it was heard, where `partial_fit` keeps the rows of a
+short stream and decides all anew as they double. *forgetting* is `forget=0.9`. Of a regression the
+error is the root mean square distance to the true function; its noise is {noise}. The function is a
+sum of ten products, of which the first batch shows but the larger ones; *turned* is one input alone
+for the first {turn:,} rows.
+
+{streams}
 
 {elsewhere}
 """

@@ -115,11 +115,14 @@ class Turns:
 
     Parameters
     ----------
+    n : int
+        Rows: sweeps of a sample do not count.
     work : dict of str to callable
         Each returns what it took, in seconds or another unit of its own.
     """
 
-    def __init__(self, work):
+    def __init__(self, n, work):
+        self.n = n
         self.work = work
         self.taken = {name: [] for name in ("sweep", *work)}
         self.begin = None
@@ -127,7 +130,7 @@ class Turns:
     def __call__(self, entry):
         """Note the sweep that has just ended and do the work."""
         end = time.perf_counter()
-        if entry["phase"] != "exact":
+        if entry["phase"] != "exact" or entry["rows"] != self.n:
             return
         if self.begin is not None:  # the first exact sweep makes all environments anew
             self.taken["sweep"].append(end - self.begin)
@@ -158,7 +161,7 @@ def fit_in_turns(shape, config, work):
     from btnkm import BTNRegressor
 
     X, y = rows_of(shape)
-    turns = Turns(work)
+    turns = Turns(shape.n, work)
     model = BTNRegressor(
         "chebyshev",
         n_basis=shape.M,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from benchmarks.accuracy import measure_accuracy
 from benchmarks.networks import measure_network
 from benchmarks.scale_compare import SYNTHETIC, measure_compare
+from benchmarks.scale_stream import STREAMS, measure_stream
 from benchmarks.scale_sweep import EPOCH, measure_epoch, measure_sweep, shapes
 from benchmarks.tasks import task_of
 from btnkm.runs.cells import Cell
@@ -144,6 +145,23 @@ SUITES = {
                 "gp": {},
                 "hgb": {},
                 "ngboost": {},
+            }.items()
+        },
+    ),
+    "scale-stream": Suite(
+        "batches one after the other beside all rows at once",
+        tuple(STREAMS),
+        ("at-once", "first", "stream", "sums", "forget"),
+        3,
+        measure_stream,
+        {
+            name: {"n_init": 2, "random_state": 0, **more}
+            for name, more in {
+                "at-once": {},
+                "first": {},
+                "stream": {},
+                "sums": {},
+                "forget": {"forget": 0.9},
             }.items()
         },
     ),

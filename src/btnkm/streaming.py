@@ -115,9 +115,9 @@ class Streaming:
             return self
         if not self._pasts:
             raise ValueError(
-                f"partial_fit must go on from itself, or a fit of up to {MOST_ROWS:,} rows, got one "
-                "of more, which keeps nothing that its rows have said; use partial_fit for the "
-                "first rows, too."
+                f"partial_fit must go on from itself, or a fit of up to {MOST_ROWS:,} rows, got "
+                "one of more, which keeps nothing that its rows have said; use partial_fit for "
+                "the first rows, too."
             )
         self._check_more(source, survey)
         window = None
