@@ -268,7 +268,9 @@ def _streams(records):
         header = [dataset, "error", "NLL", "90% coverage", "rank", "seconds"]
         lines = []
         for method, name in STREAM_METHODS.items():
-            own = [r["metrics"] for r in records if (r["dataset"], r["method"]) == (dataset, method)]
+            own = [
+                r["metrics"] for r in records if (r["dataset"], r["method"]) == (dataset, method)
+            ]
             if not own:
                 continue
             scores = [median_of(records, dataset, method, s) for s in (error, "nll", "coverage_90")]
