@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from btnkm import BTNClassifier, BTNRegressor, sources, survey
+from btnkm import BTNClassifier, BTNRegressor, checkpoints, sources, survey
 
 SMALL = {"n_basis": 6, "max_rank": 3, "n_init": 2, "max_iter": 20, "random_state": 0, "n_jobs": 1}
 
@@ -106,7 +108,7 @@ def test_other_data_or_parameters_are_refused(tmp_path):
     model = BTNRegressor(**{**SMALL, "max_iter": 3})
     model.fit(X, y, checkpoint=path)
     before = path.read_bytes()
-    with pytest.raises(ValueError, match="the rows differs"):
+    with pytest.raises(ValueError, match="the rows differ from what"):
         model.fit(X, y + 1e-6, checkpoint=path)
     with pytest.raises(ValueError, match="the parameter max_rank differs"):
         model.set_params(max_rank=2).fit(X, y, checkpoint=path)
@@ -116,8 +118,65 @@ def test_other_data_or_parameters_are_refused(tmp_path):
     path.write_bytes(b"no checkpoint")
     with pytest.raises(ValueError, match="cannot be read; delete it or name another"):
         model.fit(X, y, checkpoint=path)
-    with pytest.raises(FileNotFoundError):
-        model.fit(X, y, checkpoint=tmp_path / "nowhere" / "fit.checkpoint")
+
+
+def test_refusals_name_what_is_to_blame(tmp_path):
+    X, y = make_rows("counts")
+    path = tmp_path / "c"
+    few = {**SMALL, "max_iter": 3}
+    BTNRegressor(**few).fit(X, y, checkpoint=path)
+    with pytest.raises(ValueError, match="but the estimator differs from what"):
+        BTNClassifier(**few).fit(X, y > 1, checkpoint=path)
+    with pytest.raises(ValueError, match="but the parameter likelihood differs from what"):
+        BTNRegressor(**few, likelihood="student_t").fit(X, y, checkpoint=path)
+    with pytest.raises(ValueError, match="but the columns differ from what"):
+        BTNRegressor(**few).fit(pd.DataFrame(X, columns=list("abc")), y, checkpoint=path)
+
+
+def test_a_file_that_is_not_as_it_was_written_is_refused(tmp_path):
+    X, y = make_rows("numbers")
+    path = tmp_path / "c"
+    model = BTNRegressor(**{**SMALL, "max_iter": 3})
+    model.fit(X, y, checkpoint=path)
+    whole = path.read_bytes()
+    spoilt = [whole[:-1], whole + b"\0", b""]
+    for place in (3, 30, len(whole) // 2, len(whole) - 5):
+        flipped = bytearray(whole)
+        flipped[place] ^= 4
+        spoilt.append(bytes(flipped))
+    for content in spoilt:
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="cannot be read; delete it or name another"):
+            model.fit(X, y, checkpoint=path)
+
+
+def test_a_place_where_no_checkpoint_can_be_is_told_at_once(tmp_path, monkeypatch):
+    X, y = make_rows("numbers")
+    model = BTNRegressor(**SMALL, callback=lambda entry: pytest.fail("it has begun"))
+    with pytest.raises(FileNotFoundError, match=r"must be in a folder .*got '.*nowhere' \(No such"):
+        model.fit(X, y, checkpoint=tmp_path / "nowhere" / "c")
+    with pytest.raises(IsADirectoryError, match="must name a file, got the folder"):
+        model.fit(X, y, checkpoint=tmp_path)
+    with pytest.raises(TypeError, match="must be the path of a file or None, got 5; use"):
+        model.fit(X, y, checkpoint=5)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    model.set_params(callback=None, max_iter=3).fit(X, y, checkpoint="~/c")
+    assert [file.name for file in tmp_path.iterdir()] == ["c"]
+
+
+def test_a_fit_goes_on_where_its_checkpoint_cannot_be_written(tmp_path, monkeypatch):
+    X, y = make_rows("numbers")
+    expected = BTNRegressor(**SMALL).fit(X, y).predict(X)
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoints.os, "fsync", full)
+    with pytest.warns(UserWarning, match=r"could not be written \(No space left") as told:
+        model = BTNRegressor(**SMALL).fit(X, y, checkpoint=tmp_path / "c", checkpoint_every=1)
+    assert len(told) == 1
+    np.testing.assert_array_equal(model.predict(X), expected)
+    assert not list(tmp_path.iterdir())
 
 
 def test_stopping_right_after_going_on_leaves_a_file_that_is_right(tmp_path):

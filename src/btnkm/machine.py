@@ -21,7 +21,7 @@ from sklearn.utils.validation import (
 from . import checks, fitting
 from .arrangement import Arrangement, arrange, block_size
 from .auto import MANY_LEVELS, Auto, number, settings_of
-from .checkpoints import Checkpoint, signature
+from .checkpoints import Checkpoint, check_path, signature
 from .choosing import interaction_order, judge, share_out
 from .clusters import is_dask, open_dask
 from .columns import fit_columns, level_columns
@@ -164,6 +164,7 @@ class Machine(Streaming, BaseEstimator):
         """
         if checkpoint is not None:
             checks.check_integer("checkpoint_every", checkpoint_every, 1)
+            checkpoint = check_path(checkpoint)
         if self.warm_start and hasattr(self, "posterior_"):
             if checkpoint is not None:
                 raise ValueError(
