@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 
-from btnkm import BTNRegressor, Gamma
+from btnkm import BTNClassifier, BTNRegressor, Gamma
 from btnkm.bases import Chebyshev
 from btnkm.core.cp import CP
 from btnkm.core.sweeper import Sweeper
@@ -371,11 +371,33 @@ def test_refitting_forgets_the_last_fit(data):
     assert len(reused.history_) == len(fresh.history_)
 
 
-def test_a_fit_that_fails_leaves_nothing_behind(data):
+def test_rows_that_cannot_be_fitted_leave_the_model_as_it_was(data):
     X, y = data
     reused = model().fit(X, y)
+    expected = reused.predict(X)
     with pytest.raises(ValueError, match="Input y contains NaN"):
         reused.fit(X[:, :2], np.full(100, np.nan))
+    with pytest.raises(ValueError, match="at least 2 rows"):
+        reused.fit(X[:1, :2], y[:1])
+    with pytest.raises(ValueError, match="n_basis must be"):
+        reused.set_params(n_basis=-1).fit(X[:, :2], y)
+    np.testing.assert_array_equal(reused.predict(X), expected)
+    reused = BTNClassifier(n_init=1, max_iter=2, random_state=0).fit(X, y > 0)
+    expected = reused.predict_proba(X)
+    with pytest.raises(ValueError, match="at least two classes"):
+        reused.fit(X[:, :2], np.ones(len(y)))
+    np.testing.assert_array_equal(reused.predict_proba(X), expected)
+
+
+def test_a_fit_that_fails_on_its_way_leaves_nothing_behind(data):
+    X, y = data
+    reused = model().fit(X, y)
+
+    def fails(entry):
+        raise RuntimeError("stop here")
+
+    with pytest.raises(RuntimeError, match="stop here"):
+        reused.set_params(callback=fails).fit(X[:, :2], y)
     with pytest.raises(NotFittedError):
         reused.predict(X)
 

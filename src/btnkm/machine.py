@@ -173,7 +173,6 @@ class Machine(Streaming, BaseEstimator):
                 )
             self._go_on(*self._open(X, y, sample_weight), None)
             return self
-        self._clear()
         source, survey = self._open(X, y, sample_weight)
         return self._fit_anew(source, survey, checkpoint, checkpoint_every)
 
@@ -208,14 +207,14 @@ class Machine(Streaming, BaseEstimator):
         keep: bool = False,
     ) -> Self:
         """Fit from random factors, and keep what the rows say if they are few, or if asked to."""
-        self._clear()
-        validate_data(self, source.example, skip_check_array=True)
         if survey.n < 2:
             raise ValueError(
                 "X must have at least 2 rows, got 1 sample: one says nothing about a spread; "
                 "give more rows."
             )
         target = self._target(survey.y.values, ones_or_none(survey.y.weight))
+        self._clear()
+        validate_data(self, source.example, skip_check_array=True)
         names = survey.names
         counted = int(max(survey.n, survey.total))  # a weight of k counts k times; few no less
         n_basis = number(self, "n_basis", self._auto.n_basis(counted, len(names)))
