@@ -246,6 +246,38 @@ def test_batches_that_change_between_passes(monkeypatch):
         BTNRegressor(**SMALL).fit(Growing(X, y))
 
 
+def test_batches_with_other_rows_in_a_later_pass(monkeypatch):
+    X, y, _ = make(300)
+
+    class Fickle:
+        passes = 0
+
+        def __init__(self, *later):
+            self.later = later
+
+        def __iter__(self):
+            self.passes += 1
+            yield from [(X, y)] if self.passes == 1 else [self.later]
+
+    # all is kept from the first pass, which nothing may use up
+    model = BTNRegressor(**SMALL).fit(Fickle(X[:20], y[:20]))
+    assert {entry["rows"] for entry in model.history_} == {300}
+    expected = model.predict(X)
+    for module in (survey, sources):
+        monkeypatch.setattr(module, "MOST_ROWS", 100)
+    other = X.copy()
+    other[7, 2] += 1e-3
+    names = pd.DataFrame(X, columns=list("abcd"))
+    later = ((X[:20], y[:20]), (X, y[::-1] + 0.1), (other, y), (X, y, y**2), (names, y))
+    for rows in later:
+        with pytest.raises(ValueError, match="same rows every time"):
+            BTNRegressor(**SMALL).fit(Fickle(*rows))
+    # another order is no other table
+    order = np.random.default_rng(1).permutation(300)
+    found = BTNRegressor(**SMALL).fit(Fickle(X[order], y[order])).predict(X)
+    assert np.corrcoef(found, expected)[0, 1] > 0.98
+
+
 def test_spilled_numbers_come_back():
     file = Spilled()
     parts = [np.arange(5.0), np.arange(7.0) + 0.5, np.empty(0)]

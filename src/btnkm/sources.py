@@ -18,7 +18,7 @@ from . import checks
 from .core.arrays import here, host, like
 from .execution.local import LocalRows
 from .execution.spill import Spilled
-from .survey import MOST_ROWS, Batch, Survey
+from .survey import MOST_ROWS, Batch, Survey, Totals
 from .tables import is_arrow, split_columns
 
 Array = np.ndarray
@@ -79,9 +79,11 @@ class Batches:
     def survey(self, levels_of: LevelsOf) -> Survey:
         """Return what is known of all rows."""
         found: Survey | None = None
+        self.totals = Totals()
         for batch, names in self.read():
             one = Survey.of(batch, names, found.n if found else 0, levels_of(names), found)
             found = one if found is None else found.merge(one)
+            self.totals.add(batch)
         if found is None:
             raise ValueError("the batches must hold at least 2 rows, got none; look at the source.")
         return found
@@ -92,12 +94,13 @@ class Batches:
             return sample
         codes = [Spilled() for _ in columns]
         y, weight = np.empty(survey.n), None
-        done = 0
-        for batch, _ in self.read():
+        done, totals = 0, Totals()
+        for batch, names in self.read():
             rows = slice(done, done + len(batch.y))
             done = rows.stop
-            if done > survey.n:
+            if done > survey.n or names != survey.names:
                 break
+            totals.add(batch)
             for file, column, values in zip(codes, columns, batch.columns, strict=True):
                 file.append(host(column.encode(values)))
             y[rows], counts = target.encode(batch.y, batch.weight)
@@ -105,10 +108,10 @@ class Batches:
                 weight = np.ones(survey.n)
             if weight is not None:
                 weight[rows] = counts
-        if done != survey.n:
+        if done != survey.n or not totals.same(self.totals):
             raise ValueError(
                 f"the batches must hold the same rows every time, got {survey.n:,} at first and "
-                "another number then; pass a list, or an object that begins anew in __iter__."
+                "others then; pass a list, or an object that begins anew in __iter__."
             )
         return LocalRows(codes, y, weight)
 
@@ -123,7 +126,7 @@ def open_source(X: Any, y: Any, sample_weight: Any, check_y: CheckY) -> Source:
     if is_stored(X):
         return Batches(lambda: stored_rows(X, y, sample_weight), check_y)
     if y is None and _is_iterable_of_batches(X):
-        if iter(X) is X:
+        if isinstance(X, Iterator):  # to ask it for one would be to begin
             raise TypeError(
                 "batches must be something that can be gone through again and again, got "
                 f"{type(X).__name__}, which can be read once; pass a list, or an object whose "

@@ -48,6 +48,23 @@ class Batch(NamedTuple):
         return self._replace(columns=columns)
 
 
+class Totals:
+    """Sums over rows, by which to tell whether they are the same, in whatever order they come."""
+
+    def __init__(self) -> None:
+        self.sums = np.zeros((1, 2))  # as many rows as there are columns, once there are some
+
+    def add(self, batch: Batch) -> None:
+        """Add the rows of a batch."""
+        numbers = [_numbers(values) for values in (*batch.columns, batch.y, batch.weight)]
+        self.sums = self.sums + np.array([(np.sum(v), np.sum(np.abs(v))) for v in numbers])
+
+    def same(self, other: Totals) -> bool:
+        """Whether they are those of the same rows, but for what rounding does."""
+        (a, size), (b, _) = self.sums.T, other.sums.T
+        return len(a) == len(b) and bool(np.all(np.abs(a - b) <= 1e-9 * size))
+
+
 class Summary(NamedTuple):
     """Values of a column, and how much each counts."""
 
@@ -263,6 +280,17 @@ def _joined(a: Array, b: Array) -> Array:
     gap: Any = {"O": None, "f": np.nan}.get(full.dtype.kind, "nat")
     gaps = np.full(len(empty), gap, dtype=full.dtype)
     return np.concatenate([gaps, full] if empty is a else [full, gaps])
+
+
+def _numbers(values: Any) -> Array:
+    """Return a number for every value, without the gaps."""
+    values = host(values)
+    if values.dtype.kind in "mM":
+        return values[~np.isnat(values)].astype(np.int64).astype(float)
+    if values.dtype.kind not in "biuf":  # of levels and labels the number is any, but its own
+        return np.array([hash(v) * 2.0**-63 for v in values.tolist() if v is not None])
+    floats = values.astype(float)
+    return floats[~np.isnan(floats)]
 
 
 def is_empty(values: Array) -> bool:
