@@ -278,6 +278,19 @@ def test_batches_with_other_rows_in_a_later_pass(monkeypatch):
     assert np.corrcoef(found, expected)[0, 1] > 0.98
 
 
+def test_dates_to_the_nanosecond(tmp_path):
+    rng = np.random.default_rng(0)
+    when = rng.integers(-(10**15), 10**15, 300)
+    table = pd.DataFrame({"at": when.astype("M8[ns]"), "for": when[::-1].astype("m8[ns]")})
+    table["y"] = when / 1e15 + 0.1 * rng.standard_normal(300)
+    table.to_parquet(tmp_path / "f.parquet")
+    X = table.drop(columns="y")
+    expected = BTNRegressor(**SMALL).fit(X, table["y"]).predict(X)
+    model = BTNRegressor(**SMALL).fit(tmp_path / "f.parquet", "y")
+    np.testing.assert_array_equal(model.predict(tmp_path / "f.parquet"), expected)
+    np.testing.assert_array_equal(model.predict(pa.table(X)), expected)
+
+
 def test_spilled_numbers_come_back():
     file = Spilled()
     parts = [np.arange(5.0), np.arange(7.0) + 0.5, np.empty(0)]

@@ -109,12 +109,8 @@ def _from_arrow(column: Any, name: Any) -> Array:
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _from_levels(_objects(column.to_pylist()))
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        values = column.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)
-        return _dates(np.asarray(values, dtype="M8[us]"))
-    if pa.types.is_duration(kind):
-        values = column.cast(pa.duration("us")).to_numpy(zero_copy_only=False)
-        return _dates(np.asarray(values, dtype="m8[us]"))
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_duration(kind):
+        return _dates(np.asarray(column.to_numpy(zero_copy_only=False)))
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
