@@ -278,6 +278,89 @@ def test_batches_with_other_rows_in_a_later_pass(monkeypatch):
     assert np.corrcoef(found, expected)[0, 1] > 0.98
 
 
+def numbers_and_text(n=300):
+    """Return a frame of which every column matters."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.uniform(-1.0, 1.0, n), "k": rng.integers(0, 3, n)})
+    table["t"] = np.array(["u", "v"])[rng.integers(0, 2, n)]
+    y = table["a"] + table["k"] + (table["t"] == "u") + 0.1 * rng.standard_normal(n)
+    return table.assign(y=y, w=1.0)
+
+
+def test_what_folders_names_tell_is_a_column(tmp_path):
+    path = tmp_path / "year=3" / "rows"  # of a folder above the table nothing is told
+    numbers_and_text().to_parquet(path, partition_cols=["k"])
+    table = pd.read_parquet(path)
+    assert table["k"].dtype == "category"
+    expected = BTNRegressor(**SMALL).fit(table.drop(columns=["y", "w"]), table["y"])
+    inputs = table.drop(columns=["y", "w"])
+    for X in (path, str(path), path / "*" / "*.parquet", path / "k=*"):
+        model = BTNRegressor(**SMALL).fit(X, "y", "w")
+        assert model.feature_names_in_.tolist() == ["a", "t", "k"]
+        np.testing.assert_allclose(model.predict(inputs), expected.predict(inputs), rtol=1e-8)
+        np.testing.assert_allclose(model.predict(X), expected.predict(inputs), rtol=1e-8)
+        assert model.score(X, "y") > 0.95
+    parts = sorted(path.iterdir())
+    model.fit(parts, "y", "w")
+    assert set(model.feature_names_in_) == {"a", "t", "k", "year"}  # as pandas has it
+    assert model.score(parts, "y", "w") > 0.95
+    assert BTNClassifier(**SMALL).fit(path, "k").classes_.tolist() == [0, 1, 2]
+    one = next(parts[0].iterdir())
+    assert model.fit(one, "y", "w").feature_names_in_.tolist() == ["a", "t"]
+
+
+FILES = {
+    "a column less": lambda part: part.drop(columns="t"),
+    "integers": lambda part: part,
+    "gaps": lambda part: part.assign(t=None, a=None),
+    "gaps of numbers": lambda part: part.assign(t=np.nan),
+    "categories": lambda part: part.assign(t=part["t"].astype("category")),
+    "truth": lambda part: part.assign(k=part["k"] > 0),
+}
+
+
+@pytest.mark.parametrize("change", FILES.values(), ids=FILES)
+@pytest.mark.parametrize("first", [True, False])
+def test_files_of_one_table_need_not_be_alike(change, first, tmp_path):
+    table = numbers_and_text()
+    parts = [change(table[:100]), table[100:].assign(k=table["k"][100:].astype(float))]
+    for name, part in zip("01" if first else "10", parts, strict=True):
+        part.to_parquet(tmp_path / f"{name}.parquet")
+    rows = pd.concat(parts if first else parts[::-1])
+    rows["t"] = rows["t"].astype(object)
+    rows["k"] = rows["k"].astype(float)
+    X, y = rows[["a", "k", "t"]], rows["y"]
+    expected = BTNRegressor(**SMALL).fit(X, y).predict(X)
+    model = BTNRegressor(**SMALL).fit(tmp_path, "y", "w")
+    assert set(model.feature_names_in_) == {"a", "k", "t"}
+    np.testing.assert_allclose(model.predict(tmp_path), expected, rtol=1e-6)
+    files = [tmp_path / "0.parquet", str(tmp_path / "1.parquet")]
+    np.testing.assert_allclose(model.fit(files, "y", "w").predict(files), expected, rtol=1e-6)
+
+
+def test_files_that_cannot_be_fitted(tmp_path):
+    table = numbers_and_text()
+    model = BTNRegressor(**SMALL)
+    for where in (tmp_path / "nowhere", tmp_path / "*.parquet", tmp_path, [tmp_path / "nowhere"]):
+        with pytest.raises(FileNotFoundError, match="must name Parquet files, got .*there are non"):
+            model.fit(where, "y")
+    table[:100].to_parquet(tmp_path / "1.parquet")
+    table[100:].assign(t=1).to_parquet(tmp_path / "2.parquet")
+    with pytest.raises(ValueError, match=r"'t' must .* text in '.*1.parq.* numbers in '.*2.parq"):
+        model.fit(tmp_path, "y")
+    (tmp_path / "0.csv").write_text("a,y")
+    for where in (tmp_path, tmp_path / "0.csv"):
+        with pytest.raises(ValueError, match=r"must be Parquet, got '.*0.csv'"):
+            model.fit(where, "y")
+    model.fit(tmp_path / "1.*", "y")
+    readers = [pq.ParquetFile(tmp_path / "1.parquet"), pq.ParquetDataset(tmp_path / "1.parquet")]
+    scanner = ds.dataset(tmp_path / "1.parquet").scanner()
+    for reader in (*readers, scanner, scanner.to_reader()):
+        for call in (model.fit, model.predict):
+            with pytest.raises(TypeError, match=f"got {type(reader).__name__} of pyarrow; pass"):
+                call(reader)
+
+
 def test_dates_to_the_nanosecond(tmp_path):
     rng = np.random.default_rng(0)
     when = rng.integers(-(10**15), 10**15, 300)
@@ -289,6 +372,76 @@ def test_dates_to_the_nanosecond(tmp_path):
     model = BTNRegressor(**SMALL).fit(tmp_path / "f.parquet", "y")
     np.testing.assert_array_equal(model.predict(tmp_path / "f.parquet"), expected)
     np.testing.assert_array_equal(model.predict(pa.table(X)), expected)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "arrow"])
+def test_targets_and_weights_may_be_columns_of_a_frame(library):
+    table = numbers_and_text().assign(w=np.arange(300) % 3)
+    inputs, y, w = table[["a", "k", "t"]], table["y"], table["w"].to_numpy(float)
+    model = BTNRegressor(**SMALL).fit(inputs, y, w)
+    expected, score = model.predict(inputs), model.score(inputs, y, w)
+    polars = pytest.importorskip("polars", reason="polars is an extra")
+    to = {"pandas": pd.DataFrame, "polars": polars.from_pandas, "arrow": pa.table}[library]
+    X = to(table)
+    np.testing.assert_allclose(model.fit(X, "y", "w").predict(to(inputs)), expected, rtol=1e-8)
+    assert model.score(X, "y", "w") == pytest.approx(score)
+    model = BTNRegressor(**SMALL).partial_fit(X, "y", "w")
+    np.testing.assert_allclose(model.predict(to(inputs)), expected, rtol=1e-8)
+    labels = BTNClassifier(**SMALL).partial_fit(X, "k", [0, 1, 2], "w")
+    assert labels.score(X, "k", "w") > 0.8
+    with pytest.raises(ValueError, match=r"row of every class, got none of \[3\]"):
+        BTNClassifier(**SMALL).partial_fit(X, "k", [0, 1, 2, 3])
+    with pytest.raises(ValueError, match="y must name a column of X, got 'z'; the columns are"):
+        model.fit(X, "z")
+    with pytest.raises(ValueError, match="sample_weight must name a column of X, got 'z'"):
+        model.fit(X, "y", "z")
+
+
+def test_lists_are_batches_as_tuples_are():
+    X, y, _ = make(200)
+    expected = BTNRegressor(**SMALL).fit(X, y).predict(X)
+    for batches in ([[X[:90], y[:90]], [X[90:], y[90:]]], [[X.tolist(), y.tolist()]]):
+        np.testing.assert_allclose(
+            BTNRegressor(**SMALL).fit(batches).predict(X), expected, rtol=1e-8
+        )
+
+
+def test_what_is_no_table_is_told_what_to_be(tmp_path):
+    X, y, _ = make(200)
+    model = BTNRegressor(**SMALL).fit(X, y)
+    record = np.rec.fromarrays(X.T, names="a,b,c,d")
+    mapped = np.memmap(tmp_path / "m", dtype=record.dtype, mode="w+", shape=record.shape)
+    cases = [
+        (((X, y),), "a tuple of arrays; pass one, and targets"),
+        (([(X, y)], y), r"batches \(list\); let fit"),
+        ((Batches(X, y), y), r"batches \(Batches\); let fit"),
+        (([(X, y, y, y)],), "every batch must be a tuple.*got 4 items"),
+        (({0: X}.values(),), "every batch must be a tuple.*got ndarray"),
+        (({"a": 1},), "an array, a DataFrame or nested lists .*got dict; make"),
+        ((record, y), r"got a structured one; pass pandas.DataFrame\(X\)"),
+        ((mapped, y), r"got a structured one; pass pandas.DataFrame\(X\)"),
+    ]
+    for arguments, message in cases:
+        with pytest.raises(TypeError, match=message):
+            model.fit(*arguments)
+    for batches in ([(X, y)], Batches(X, y), iter(Batches(X, y))):
+        with pytest.raises(TypeError, match="got batches .*predict one after the other"):
+            model.predict(batches)
+    with pytest.raises(ValueError, match="y must name a column of X, got 'y'; X has no names"):
+        model.fit(X, "y")
+
+
+def test_tensors_of_every_sort():
+    torch = pytest.importorskip("torch", reason="torch is an extra")
+    X, y, _ = make(200, gaps=False)
+    X, y = torch.asarray(X), torch.asarray(y)
+    short = BTNRegressor(**SMALL).fit(X.bfloat16(), y.bfloat16())
+    assert short.score(X.bfloat16(), y.bfloat16()) > 0.9
+    with pytest.raises(TypeError, match="must be dense, got a sparse tensor"):
+        short.fit(X.to_sparse(), y)
+    for call in (short.predict, lambda X: short.fit(X, y[:0])):
+        with pytest.raises(ValueError, match="at least one row and one column, got 0 sample"):
+            call(X[:0])
 
 
 def test_spilled_numbers_come_back():

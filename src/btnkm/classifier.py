@@ -27,6 +27,7 @@ from .core.softmax import Softmax
 from .machine import Machine, answered
 from .predictive import PredictiveDistribution, check_level
 from .running import Target
+from .sources import with_targets
 
 Array = np.ndarray
 LIKELIHOODS = ("logistic", "least_squares")
@@ -252,7 +253,7 @@ feature_names_in_
             what drifts. With batches of b rows it remembers about b / (1 - forget).
         """
         if classes is not None:
-            self._check_classes(classes, y)
+            self._check_classes(classes, with_targets(X, y, None)[1])
         return super().partial_fit(X, y, sample_weight, forget=forget)
 
     def _check_classes(self, classes: Any, y: Any) -> None:
@@ -365,7 +366,8 @@ feature_names_in_
         return answered(X, found) if found.dtype.kind in "biuf" else found
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of rows whose class y (n,) is the most probable one."""
+        """Return the share of rows whose class y (n,), or in a column y, is the most probable."""
+        X, y, sample_weight = with_targets(X, y, sample_weight)
         found = here(self.predict(X))
         return float(accuracy_score(here(y), found, sample_weight=here(sample_weight)))
 

@@ -13,6 +13,7 @@ from .execution.dask import DaskRows, itself
 from .execution.local import LocalRows
 from .sources import Batches, CheckY, LevelsOf, coded, read
 from .survey import Batch, Survey
+from .tables import by_name
 
 Array = np.ndarray
 
@@ -59,13 +60,7 @@ class DaskTable:
 
 def open_dask(X: Any, y: Any, sample_weight: Any, check_y: CheckY) -> Any:
     """Return where rows of Dask come from: a cluster, or batch by batch where there is none."""
-    named = [name for name in (y, sample_weight) if isinstance(name, str)]
-    if named and hasattr(X, "columns"):
-        for name in named:
-            if name not in X.columns:
-                raise ValueError(f"y must name a column, got {name!r}; see X.columns.")
-        y, sample_weight = (X[v] if isinstance(v, str) else v for v in (y, sample_weight))
-        X = X.drop(columns=named)
+    X, y, sample_weight = by_name(X, y, sample_weight)
     client = _client()
     if client is not None:
         return DaskTable(X, y, sample_weight, check_y, client)

@@ -148,11 +148,12 @@ class Machine(Streaming, BaseEstimator):
         Parameters
         ----------
         X : array or DataFrame of shape (n, inputs)
-            Or rows that are not in memory: a ``numpy.memmap``, an Arrow data set, a path of Parquet
-            files, or anything that yields tuples (X, y) or (X, y, sample_weight) each time it is
-            gone through. An array of torch, CuPy or another library that follows the array API
-            standard stays on its device.
-        y : array of shape (n,), or the name of a column of an Arrow data set or Parquet files
+            Or rows that are not in memory: a ``numpy.memmap``, an Arrow data set, Parquet files (a
+            path, a folder, a pattern such as "rows/*.parquet", or a list of these), or anything
+            that yields tuples (X, y) or (X, y, sample_weight) each time it is gone through. An
+            array of torch, CuPy or another library that follows the array API standard stays on
+            its device.
+        y : array of shape (n,), or the name of a column of a frame, an Arrow data set or files
         sample_weight : array of shape (n,), the name of a column, or None
             A weight of k counts a row k times; rows of weight 0 are left out.
         checkpoint : path or None

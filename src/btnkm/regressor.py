@@ -24,6 +24,7 @@ from .core.likelihoods import LIKELIHOODS, Likelihood
 from .machine import Machine, answered
 from .predictive import PredictiveDistribution
 from .running import Target
+from .sources import with_targets
 
 Array = np.ndarray
 
@@ -303,7 +304,8 @@ class BTNRegressor(RegressorMixin, Machine):
         return self._y_shift + self._y_scale * array_namespace(means).mean(means, axis=0)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return R^2 of the predictions of y (n,)."""
+        """Return R^2 of the predictions of y (n,), which may be the name of a column of X."""
+        X, y, sample_weight = with_targets(X, y, sample_weight)
         return float(r2_score(here(y), here(self.predict(X)), sample_weight=here(sample_weight)))
 
     def predict_dist(self, X: Any) -> PredictiveDistribution:

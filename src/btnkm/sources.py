@@ -6,8 +6,7 @@ Coordinates of batches go to files, which vanish with the process, however it en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from os import PathLike
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,8 +17,9 @@ from . import checks
 from .core.arrays import here, host, like
 from .execution.local import LocalRows
 from .execution.spill import Spilled
+from .parquet import is_path, parquet_batches
 from .survey import MOST_ROWS, Batch, Survey, Totals
-from .tables import is_arrow, split_columns
+from .tables import by_name, split_columns
 
 Array = np.ndarray
 BATCH_ROWS = 65_536
@@ -67,7 +67,14 @@ class Batches:
 
     def read(self) -> Iterator[tuple[Batch, list[Any]]]:
         """Yield the rows that count, batch by batch."""
-        for X, y, *weight in self.batches():
+        for given in self.batches():
+            if not isinstance(given, tuple | list) or len(given) not in (2, 3):
+                what = f"{len(given)} items" if isinstance(given, tuple | list) else ""
+                raise TypeError(
+                    "every batch must be a tuple (X, y) or (X, y, sample_weight), got "
+                    f"{what or type(given).__name__}; put these together, and nothing else."
+                )
+            X, y, *weight = given
             if not n_rows(X):
                 continue
             if not hasattr(self, "example"):
@@ -138,13 +145,14 @@ def open_source(X: Any, y: Any, sample_weight: Any, check_y: CheckY) -> Source:
                 "there."
             )
         return Batches(lambda: X, check_y)
+    X, y, sample_weight = by_name(X, y, sample_weight)
     return Table(X, *read(X, y, sample_weight, check_y))
 
 
 def is_stored(X: Any) -> bool:
-    """Tell rows that are on disk: a path, an Arrow data set, or a mapped file."""
-    arrow = type(X).__module__.startswith("pyarrow") and hasattr(X, "to_batches")
-    return isinstance(X, np.memmap | str | PathLike) or (arrow and not is_arrow(X))
+    """Tell rows that are on disk: paths, an Arrow data set, or a mapped file."""
+    arrow = type(X).__module__.startswith("pyarrow") and hasattr(X, "get_fragments")
+    return isinstance(X, np.memmap) or is_path(X) or arrow
 
 
 def stored_batches(X: Any) -> Iterator[Any]:
@@ -159,34 +167,23 @@ def stored_batches(X: Any) -> Iterator[Any]:
         raise ImportError(
             "files must be read by pyarrow, which is not installed; pip install pyarrow."
         ) from None
-    source = _data_set(X) if isinstance(X, str | PathLike) else X
+    if is_path(X):
+        yield from parquet_batches(X, BATCH_ROWS)
+        return
     # its own readers would hold a gigabyte of what is to come
     ahead = {"batch_readahead": 1, "fragment_readahead": 1}
-    for batch in source.to_batches(batch_size=BATCH_ROWS, **ahead):
+    for batch in X.to_batches(batch_size=BATCH_ROWS, **ahead):
         yield pa.Table.from_batches([batch])
 
 
 def stored_rows(X: Any, y: Any, sample_weight: Any) -> Iterator[tuple[Any, Any, Any]]:
     """Yield batches of rows on disk with their targets and weights, by name or in arrays."""
     done = 0
-    named = [name for name in (y, sample_weight) if isinstance(name, str)]
     for table in stored_batches(X):
         rows = slice(done, done + len(table))
         done = rows.stop
-        beside: list[Any] = []
-        for what, given in (("y", y), ("sample_weight", sample_weight)):
-            if isinstance(given, str) and is_arrow(table):
-                if given not in table.column_names:
-                    raise ValueError(
-                        f"{what} must name a column, got {given!r}; the columns are "
-                        f"{table.column_names[:10]}."
-                    )
-                beside.append(_plain(table.column(given)))
-            else:
-                beside.append(None if given is None else given[rows])
-        if is_arrow(table):
-            table = table.select([name for name in table.column_names if name not in named])
-        yield table, *beside
+        beside = (v if v is None or isinstance(v, str) else v[rows] for v in (y, sample_weight))
+        yield by_name(table, *beside)
     for what, given in (("y", y), ("sample_weight", sample_weight)):
         if given is not None and not isinstance(given, str) and len(given) != done:
             raise ValueError(
@@ -195,25 +192,30 @@ def stored_rows(X: Any, y: Any, sample_weight: Any) -> Iterator[tuple[Any, Any, 
             )
 
 
-def _plain(column: Any) -> Array:
-    """Return targets or weights of an Arrow column, missing numbers as NaN."""
-    values = column.to_numpy(zero_copy_only=False)
-    return np.asarray(values)
-
-
-def _data_set(path: Any) -> Any:
-    import pyarrow.dataset as ds
-
-    return ds.dataset(path, format="parquet")
+def with_targets(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    """Return X, and the targets and weights of rows anywhere that may be in columns of it."""
+    if not is_stored(X):
+        return by_name(X, y, sample_weight)
+    if not isinstance(y, str) and not isinstance(sample_weight, str):
+        return X, y, sample_weight
+    parts = [part for _, *part in stored_rows(X, y, sample_weight)]
+    beside = (
+        None if part[0] is None else np.concatenate(part) for part in zip(*parts, strict=True)
+    )
+    return X, *(beside if parts else (y, sample_weight))
 
 
 def _is_iterable_of_batches(X: Any) -> bool:
-    if hasattr(X, "shape") or hasattr(X, "columns") or is_arrow(X) or not hasattr(X, "__iter__"):
+    if hasattr(X, "shape") or hasattr(X, "columns") or not hasattr(X, "__iter__"):
+        return False
+    if isinstance(X, Mapping | Set) or type(X).__module__.startswith("pyarrow"):
         return False
     if not isinstance(X, list | tuple):
         return True
     first = X[0] if X else None
-    return isinstance(first, tuple) and len(first) in (2, 3) and hasattr(first[0], "shape")
+    if not isinstance(first, tuple | list) or not first:
+        return False
+    return hasattr(first[0], "__len__") and not isinstance(first[0], str)  # else it is a row
 
 
 def read(

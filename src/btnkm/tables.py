@@ -5,6 +5,7 @@ Floats with NaN, dates and durations with NaT, or objects with None for missing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from datetime import UTC, date, timedelta
 from datetime import time as clock
 from decimal import Decimal
@@ -38,8 +39,7 @@ def split_columns(X: Any) -> tuple[list[Array], list[Any]]:
         return [_from_arrow(X.column(j), name) for j, name in enumerate(X.column_names)], list(
             X.column_names
         )
-    if hasattr(X, "collect") and hasattr(X, "lazy"):
-        raise TypeError("X must be a table in memory, got a lazy one; call its collect() first.")
+    _check_kind(X)
     if is_elsewhere(X):
         columns = _from_elsewhere(X)
         return columns, [f"x{j}" for j in range(len(columns))]
@@ -60,12 +60,17 @@ def split_columns(X: Any) -> tuple[list[Array], list[Any]]:
 def _from_elsewhere(X: Any) -> list[Any]:
     """Return the columns of an array of another library, on its device: floats."""
     X = X.detach() if hasattr(X, "detach") else X  # there is nothing to differentiate
+    if "sparse" in str(getattr(X, "layout", "")):
+        raise TypeError("X must be dense, got a sparse tensor; pass X.to_dense().")
+    if str(X.dtype) == "torch.bfloat16":  # which the array API does not know
+        X = X.float()
     xp = array_namespace(X)
-    if X.ndim != 2 or 0 in X.shape:
+    if X.ndim != 2:
         raise ValueError(
-            "X must have shape (n, inputs) with at least one row and one column (Expected 2D "
-            f"array), got shape {tuple(X.shape)}; reshape it."
+            f"X must have shape (n, inputs) (Expected 2D array), got shape {tuple(X.shape)}; "
+            "reshape it."
         )
+    _check_frame(X, [])
     if not xp.isdtype(X.dtype, ("bool", "integral", "real floating")):
         raise ValueError(f"X must hold real numbers, got {X.dtype}; convert it to floats.")
     if not xp.isdtype(X.dtype, (xp.float32, xp.float64)):
@@ -89,12 +94,79 @@ def _check_frame(frame: Any, names: list[Any]) -> None:
         )
 
 
+def _check_kind(X: Any) -> None:
+    """Say of what is no table what to make of it."""
+    if _is_lazy(X):
+        raise TypeError("X must be a table in memory, got a lazy one; call its collect() first.")
+    if type(X).__module__.startswith("pyarrow"):
+        raise TypeError(
+            f"X must be a table, a data set or a path, got {type(X).__name__} of pyarrow; pass the "
+            "path of its files, or read it."
+        )
+    if getattr(getattr(X, "dtype", None), "names", None):
+        raise TypeError(
+            "X must be an array of two dimensions, got a structured one; pass pandas.DataFrame(X)."
+        )
+    first = X[0] if isinstance(X, list | tuple) and X else None
+    if _is_matrix(first):
+        raise TypeError(
+            f"X must be one table (Expected 2D array), got a {type(X).__name__} of arrays; pass "
+            "one, and targets as a second argument, as in fit(X, y)."
+        )
+    pair = isinstance(first, list | tuple) and bool(first) and _is_matrix(first[0])
+    other = isinstance(X, Mapping | Set) or any(
+        hasattr(X, name) for name in ("shape", "__getitem__", "__array__")
+    )
+    if pair or (hasattr(X, "__iter__") and not other):
+        raise TypeError(
+            f"X must be one table here, got batches ({type(X).__name__}); let fit have them alone, "
+            "each with its y, and predict one after the other."
+        )
+
+
+def _is_lazy(X: Any) -> bool:
+    return hasattr(X, "collect") and hasattr(X, "lazy")
+
+
+def _is_matrix(X: Any) -> bool:
+    return len(getattr(X, "shape", ())) == 2
+
+
+def by_name(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    """Return a frame without the columns that y and sample_weight name, and those beside it."""
+    named = [v for v in (y, sample_weight) if isinstance(v, str)]
+    if not named:
+        return X, y, sample_weight
+    if not is_arrow(X):
+        _check_kind(X)
+    names = X.column_names if is_arrow(X) else list(getattr(X, "columns", ()))
+    beside = []
+    for what, given in (("y", y), ("sample_weight", sample_weight)):
+        if isinstance(given, str) and given not in names:
+            known = f"the columns are {names[:10]}" if names else "X has no names, so pass an array"
+            raise ValueError(f"{what} must name a column of X, got {given!r}; {known}.")
+        column = X[given] if isinstance(given, str) else given
+        # pyarrow: missing numbers as NaN
+        arrow = isinstance(given, str) and is_arrow(X)
+        beside.append(column.to_numpy(zero_copy_only=False) if arrow else column)
+    if is_arrow(X):
+        X = X.select([name for name in names if name not in named])
+    else:
+        X = X.drop(named) if hasattr(X, "get_columns") else X.drop(columns=named)
+    return X, *beside
+
+
 def _nested_list(X: Any) -> Any:
     """Return a list of rows as an array, of objects where its values are mixed."""
     try:
         array = np.asarray(X)
     except ValueError:  # ragged: check_array's message is the better one
         return X
+    if array.ndim == 0 and array.dtype == object:
+        raise TypeError(
+            f"X must be an array, a DataFrame or nested lists (Expected 2D array), got "
+            f"{type(X).__name__}; make one of it, as with pandas.DataFrame(X)."
+        )
     return np.asarray(X, dtype=object) if array.dtype.kind in "US" else array
 
 

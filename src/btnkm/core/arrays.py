@@ -39,6 +39,7 @@ def host(array: Any) -> np.ndarray:
     if hasattr(array, "__cuda_array_interface__") and hasattr(array, "get"):  # CuPy
         return np.asarray(array.get())
     if is_torch_array(array):
+        array = array.float() if str(array.dtype) == "torch.bfloat16" else array  # NumPy has none
         return np.asarray(array.detach().cpu().numpy())
     return np.asarray(array)
 
