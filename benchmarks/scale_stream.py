@@ -1,4 +1,4 @@
-"""How close batches, one after the other, come to a fit of all rows at once, and to a drifting f."""
+"""How close batches, one after the other, come to all rows at once, and to an f that turns."""
 
 import time
 
