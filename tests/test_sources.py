@@ -12,7 +12,7 @@ import pytest
 
 from btnkm import BTNClassifier, BTNRegressor, sources, survey
 from btnkm.core.arrays import host
-from btnkm.execution.spill import Spilled
+from btnkm.execution.spill import spilled_columns
 
 SMALL = {"n_basis": 6, "max_rank": 3, "n_init": 1, "max_iter": 8, "random_state": 0, "n_jobs": 1}
 
@@ -445,15 +445,43 @@ def test_tensors_of_every_sort():
 
 
 def test_spilled_numbers_come_back():
-    file = Spilled()
     parts = [np.arange(5.0), np.arange(7.0) + 0.5, np.empty(0)]
-    for part in parts:
-        file.append(part)
     whole = np.concatenate(parts)
-    assert len(file) == 12
-    assert file.shape == (12,)
-    for rows in (slice(None), slice(3, 9), slice(11, 40), slice(4, 4)):
-        np.testing.assert_array_equal(file[rows], whole[rows])
+    files = spilled_columns(3, len(whole))
+    for part in parts:
+        for k, file in enumerate(files):
+            file.append(k * part)
+    for k, file in enumerate(files):
+        assert len(file) == 12
+        assert file.shape == (12,)
+        for rows in (slice(None), slice(3, 9), slice(11, 40), slice(4, 4)):
+            np.testing.assert_array_equal(file[rows], k * whole[rows])
+
+
+def test_a_table_may_have_more_columns_than_a_process_may_open_files(monkeypatch):
+    resource = pytest.importorskip("resource", reason="Windows has no such limits")
+    for module in (survey, sources):
+        monkeypatch.setattr(module, "MOST_ROWS", 20)
+    X = np.random.default_rng(0).uniform(-1.0, 1.0, (60, 300))
+    batches = sources.Batches(lambda: [(X[:30], X[:30, 0]), (X[30:], X[30:, 0])], np.asarray)
+    seen = batches.survey(lambda names: ())
+    column, target = Same(), Same()
+    sample = sources.LocalRows([], np.empty(0), None)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    try:
+        rows = batches.code([column] * 300, target, seen, sample)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    for code, expected in zip(rows.codes, X.T, strict=True):
+        np.testing.assert_array_equal(code[10:50], expected[10:50])
+
+
+class Same:
+    """A column, or a target, whose coordinates are its values."""
+
+    def encode(self, values, weight=None):
+        return values if weight is None else (values, weight)
 
 
 def test_rows_kept_do_not_depend_on_batches(monkeypatch):

@@ -1,7 +1,7 @@
 """Where training rows come from: a table in memory or on a device, or batches from anywhere.
 
 A source is looked at (``survey``), and then coded: every row's coordinates in the fitted columns.
-Coordinates of batches go to files, which vanish with the process, however it ends.
+Coordinates of batches go to a file, which vanishes with the process, however it ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_consistent_length
 from . import checks
 from .core.arrays import here, host, like
 from .execution.local import LocalRows
-from .execution.spill import Spilled
+from .execution.spill import spilled_columns
 from .parquet import is_path, parquet_batches
 from .survey import MOST_ROWS, Batch, Survey, Totals
 from .tables import by_name, split_columns
@@ -96,10 +96,10 @@ class Batches:
         return found
 
     def code(self, columns: list[Any], target: Any, survey: Survey, sample: LocalRows) -> LocalRows:
-        """Return coordinates in files, unless the sample has every row."""
+        """Return coordinates in a file, unless the sample has every row."""
         if sample.n == survey.n:
             return sample
-        codes = [Spilled() for _ in columns]
+        codes = spilled_columns(len(columns), survey.n)
         y, weight = np.empty(survey.n), None
         done, totals = 0, Totals()
         for batch, names in self.read():
