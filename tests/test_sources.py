@@ -503,3 +503,61 @@ def test_rows_kept_do_not_depend_on_batches(monkeypatch):
         assert len(found.sample.y) == 50
         ends = [(np.nanmin(c.values), np.nanmax(c.values)) for c in found.columns]
         assert ends == [(np.nanmin(c), np.nanmax(c)) for c in X.T]
+
+
+def noted(values, weight, sizes):
+    """Return the note of a column that comes in batches of these sizes."""
+    ends = np.cumsum([0, *sizes])
+    parts = [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    notes = [survey.Note.of(values[rows], weight[rows], levels=True) for rows in parts]
+    found = notes[0]
+    for note in notes[1:]:
+        found = found.merge(note, "x")
+    return found
+
+
+def test_levels_are_counted_whatever_they_are():
+    rng = np.random.default_rng(0)
+    weight = rng.integers(1, 4, 200).astype(float)
+    for levels in (["b", "a", None, "c"], [2.0, np.nan, 0.0, 1.0], [b"a", "a", 1, (1, 2)]):
+        kind = float if levels[0] == 2.0 else object
+        table = np.empty(4, dtype=kind)
+        table[:] = levels
+        values = table[rng.integers(0, 4, 200)]
+        note = noted(values, weight, [50, 1, 149])
+        seen = [v for v in levels if v is not None and v == v]
+        assert note.missing == (len(seen) < 4)
+        assert set(note.totals) == set(seen)
+        for level in seen:
+            which = np.array([v == level for v in values.tolist()])
+            assert note.totals[level] == weight[which].sum()
+
+
+def test_names_of_rows_are_not_all_remembered(monkeypatch):
+    monkeypatch.setattr(survey, "MOST_LEVELS", 50)
+    rng = np.random.default_rng(0)
+    often = [f"often{k}" for k in range(20) for _ in range(30)]
+    once = [f"once{k:04d}" for k in range(1400)]
+    mixed = np.array(often + once, dtype=object)[rng.permutation(2000)]
+    weight = np.ones(2000)
+    expected = {**dict.fromkeys(often, 30.0), **dict.fromkeys(once[:30], 1.0)}
+    for sizes in ([2000], [100] * 20, [1, 999, 700, 300]):
+        for values in (mixed, mixed[::-1]):
+            note = noted(values, weight, sizes)
+            assert len(note.totals) <= 100
+            batch = survey.Batch([values[:1]], weight[:1], weight[:1])
+            seen = survey.Survey(["x"], 2000, 2000.0, batch, np.empty(1), np.empty(1), [note])
+            summary = seen.columns[0]
+            assert dict(zip(summary.values, summary.weight, strict=True)) == expected
+
+
+def test_a_column_of_names_does_no_harm(monkeypatch):
+    for module in (survey, sources):
+        monkeypatch.setattr(module, "MOST_ROWS", 100)
+    X, y, _ = make(300)
+    table = pd.DataFrame(X, columns=list("abcd")).assign(name=[f"n{k}" for k in range(300)])
+    model = BTNRegressor(**SMALL)
+    expected = answers(model.fit(Batches(table, y)), table)
+    monkeypatch.setattr(survey, "MOST_LEVELS", 40)
+    assert_same(answers(model.fit(Batches(table, y)), table), expected)
+    assert len(model.columns_[-1].levels) == 40

@@ -3,13 +3,18 @@
 Rows are looked at once, batch by batch, wherever they are. Of a table of up to ``MOST_ROWS`` rows
 everything is kept. Of a larger one so many rows are kept, chosen by a hash of their positions, so
 that batches, devices and clusters choose the same; beside them the ends of every numeric column,
-whether it has gaps, and how often each level of a categorical one occurs.
+whether it has gaps, and how often each level of a categorical one occurs: of more than
+``MOST_LEVELS`` of them the most frequent, those first in the order of their text where some are as
+frequent. The others count as levels never seen. While batches are gone through twice as many are
+known, and only a level that falls behind those and comes back later is counted for less than it is.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +24,7 @@ from .core.arrays import host, indices
 
 Array = np.ndarray
 MOST_ROWS = 2**18
+MOST_LEVELS = 2**20  # of a column: more are names of rows, and would grow with them
 KINDS = {"M": "dates", "m": "durations", "f": "numbers", "O": "text"}
 
 
@@ -84,7 +90,7 @@ class Note(NamedTuple):
     missing : bool
         Whether there are gaps.
     totals : dict or None
-        The weight of each level; None for numbers.
+        The weight of each level, of up to twice ``MOST_LEVELS``; None for numbers.
     """
 
     kind: str
@@ -100,22 +106,21 @@ class Note(NamedTuple):
                 return cls.of(host(values).astype(float), weight, levels=True)
             xp = array_namespace(values)
             gaps = xp.isnan(values)
-            count = int(xp.sum(xp.astype(gaps, xp.int64)))
-            if count == len(weight):
+            n_gaps = int(xp.sum(xp.astype(gaps, xp.int64)))
+            if n_gaps == len(weight):
                 return cls("f", (), True, None)
             ends = (
                 float(end(xp.where(gaps, xp.full_like(values, never), values)))
                 for end, never in ((xp.min, np.inf), (xp.max, -np.inf))
             )
-            return cls("f", tuple(ends), count > 0, None)
+            return cls("f", tuple(ends), n_gaps > 0, None)
         kind = values.dtype.kind
         if kind == "O" or levels:
-            totals: dict[Any, float] = {}
-            for value, w in zip(values.tolist(), weight.tolist(), strict=True):
-                if value is not None and value == value:
-                    totals[value] = totals.get(value, 0.0) + w
-            seen = sum(value is not None and value == value for value in values.tolist())
-            return cls(kind, (), seen < len(values), totals)
+            places: dict[Any, int] = defaultdict(count().__next__)  # in the order they come
+            place = np.fromiter(map(places.__getitem__, values.tolist()), np.intp, len(values))
+            sums = zip(places, np.bincount(place, weight).tolist(), strict=True)
+            totals = {value: w for value, w in sums if value is not None and value == value}
+            return cls(kind, (), len(totals) < len(places), _bounded(totals))
         seen = ~(np.isnat(values) if kind in "mM" else np.isnan(values))
         missing, values = not bool(np.all(seen)), values[seen]
         return cls(kind, (values.min(), values.max()) if len(values) else (), missing, None)
@@ -141,6 +146,7 @@ class Note(NamedTuple):
             totals = dict(self.totals)
             for level, w in other.totals.items():
                 totals[level] = totals.get(level, 0.0) + w
+            totals = _bounded(totals)
         else:
             ends = min(ends), max(ends)
         return Note(self.kind, ends, self.missing or other.missing, totals)
@@ -258,12 +264,27 @@ class Survey:
             return Summary(kept, weight)
         note = self.notes[j]
         if note.totals is not None:
-            levels = list(note.totals) + [None] * note.missing
-            values = np.array(levels, dtype=kept.dtype)
-            return Summary(values, np.array([*note.totals.values(), *[1.0] * note.missing]))
+            totals = _most_frequent(note.totals)
+            values = np.array([*totals, *[None] * note.missing], dtype=kept.dtype)
+            return Summary(values, np.array([*totals.values(), *[1.0] * note.missing]))
         gap = [np.array("nat", dtype=kept.dtype) if note.kind in "mM" else np.nan] * note.missing
         more = np.array([*note.ends, *gap], dtype=kept.dtype)
         return Summary(np.concatenate([kept, more]), np.append(weight, np.ones(len(more))))
+
+
+def _bounded(totals: dict[Any, float]) -> dict[Any, float]:
+    """Return the totals of all levels that may be known; they are cut rarely, as that is dear."""
+    return totals if len(totals) <= 2 * MOST_LEVELS else _most_frequent(totals)
+
+
+def _most_frequent(totals: dict[Any, float]) -> dict[Any, float]:
+    """Return the totals of the most frequent levels, and of some as frequent the first by text."""
+    if len(totals) <= MOST_LEVELS:
+        return totals
+    least = np.partition(np.fromiter(totals.values(), float), -MOST_LEVELS)[-MOST_LEVELS]
+    found = {level: w for level, w in totals.items() if w > least}
+    ties = sorted((level for level, w in totals.items() if w == least), key=str)
+    return found | dict.fromkeys(ties[: MOST_LEVELS - len(found)], float(least))
 
 
 def _take(column: Any, rows: Any) -> Any:
