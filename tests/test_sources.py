@@ -186,6 +186,23 @@ def test_empty_batches_and_files_are_passed_over(tmp_path):
         model.predict_dist(tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["numbers", "two", "three"])
+def test_no_rows_have_no_answers(kind):
+    table, y = frame(100)
+    model = BTNRegressor(**SMALL) if kind == "numbers" else BTNClassifier(**SMALL)
+    y = y if kind == "numbers" else np.digitize(y, [0.0] if kind == "two" else [-0.5, 0.5])
+    array = table[list("abcd")].to_numpy()
+    there = array_api_strict.asarray(array)
+    for X, empty in ((array, array[:0]), (there, there[:0, :]), (table, table[:0])):
+        some, none = answers(model.fit(X, y), X), answers(model, empty)
+        for a, b in zip(none, some, strict=True):
+            assert a.shape == (0, *b.shape[1:])
+            assert (type(a), a.dtype) == (type(b), b.dtype)
+    for learn in (model.fit, model.partial_fit):
+        with pytest.raises(ValueError, match="0 sample"):
+            learn(table[:0], y[:0])
+
+
 def test_a_column_that_is_all_gaps_in_a_batch_takes_its_type_from_the_others():
     rng = np.random.default_rng(0)
     x = rng.uniform(-1.0, 1.0, 300)

@@ -416,11 +416,12 @@ class Machine(Streaming, BaseEstimator):
         """Return the coordinates of new rows in the table's columns that the networks use."""
         check_is_fitted(self)
         if is_dask(X) or (is_stored(X) and not isinstance(X, np.memmap)):
+            kind, read = ("Dask ", "compute") if is_dask(X) else ("", "read")
             raise TypeError(
-                f"X must be a table in memory here, got {type(X).__name__}; read it, or use "
-                "predict, which takes it as it is."
+                f"X must be a table in memory here, got a {kind}{type(X).__name__}; {read} it, or "
+                "use predict, which takes it as it is."
             )
-        raw, _ = split_columns(X)
+        raw, _ = split_columns(X, least=0)
         validate_data(self, X, reset=False, skip_check_array=True)
         used = set(self._active)
         return [
@@ -434,7 +435,7 @@ class Machine(Streaming, BaseEstimator):
         first = columns[self._active[0]]
         n, size = first.shape[0], block_size(self._arrangements, self.posterior_)
         size = _TIMES_ON_DEVICE * size if is_elsewhere(first) else min(most, size)
-        for start in range(0, n, size):
+        for start in range(0, max(n, 1), size):  # of no rows one block, for answers of its shape
             rows = slice(start, min(start + size, n))
             made: dict[int, Any] = {}
             yield rows, [one.features(columns, rows, made) for one in self._arrangements[starts]]

@@ -22,42 +22,45 @@ Array = np.ndarray
 _NUMBER = (int, float, np.integer, np.floating, np.bool_, Decimal, Fraction)
 
 
-def split_columns(X: Any) -> tuple[list[Array], list[Any]]:
-    """Return the columns of a table and their names (x0, x1, … where it has none).
+def split_columns(X: Any, least: int = 1) -> tuple[list[Array], list[Any]]:
+    """Return the columns of a table of at least so many rows, and their names (x0, x1, … if none).
 
     Numbers and booleans become floats, dates and durations microseconds, text and categories
     objects. pandas and polars frames are known by their methods, so neither library is imported.
     """
     if hasattr(X, "get_columns") and hasattr(X, "schema"):  # polars
-        _check_frame(X, list(X.columns))
+        _check_frame(X, list(X.columns), least)
         return [_from_polars(column) for column in X.get_columns()], list(X.columns)
     if hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas
-        _check_frame(X, list(X.columns))
+        _check_frame(X, list(X.columns), least)
         return [_from_pandas(X.iloc[:, j]) for j in range(X.shape[1])], list(X.columns)
     if is_arrow(X):
-        _check_frame(X, X.column_names)
+        _check_frame(X, X.column_names, least)
         return [_from_arrow(X.column(j), name) for j, name in enumerate(X.column_names)], list(
             X.column_names
         )
     _check_kind(X)
     if is_elsewhere(X):
-        columns = _from_elsewhere(X)
+        columns = _from_elsewhere(X, least)
         return columns, [f"x{j}" for j in range(len(columns))]
     if not hasattr(X, "dtype"):
         X = _nested_list(X)
     if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
-        table = check_array(X, dtype=None, ensure_all_finite=False)
+        table = check_array(X, dtype=None, ensure_all_finite=False, ensure_min_samples=least)
         columns = [_dates(table[:, j]) for j in range(table.shape[1])]
     elif isinstance(X, np.ndarray) and X.dtype.kind in "OUS":
-        table = check_array(X.astype(object), dtype=None, ensure_all_finite=False)
+        X = X.astype(object)
+        table = check_array(X, dtype=None, ensure_all_finite=False, ensure_min_samples=least)
         columns = [_from_objects(table[:, j]) for j in range(table.shape[1])]
     else:
-        table = check_array(X, dtype=np.float64, ensure_all_finite="allow-nan")
+        table = check_array(
+            X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=least
+        )
         columns = list(table.T)
     return columns, [f"x{j}" for j in range(len(columns))]
 
 
-def _from_elsewhere(X: Any) -> list[Any]:
+def _from_elsewhere(X: Any, least: int) -> list[Any]:
     """Return the columns of an array of another library, on its device: floats."""
     X = X.detach() if hasattr(X, "detach") else X  # there is nothing to differentiate
     if "sparse" in str(getattr(X, "layout", "")):
@@ -70,7 +73,7 @@ def _from_elsewhere(X: Any) -> list[Any]:
             f"X must have shape (n, inputs) (Expected 2D array), got shape {tuple(X.shape)}; "
             "reshape it."
         )
-    _check_frame(X, [])
+    _check_frame(X, [], least)
     if not xp.isdtype(X.dtype, ("bool", "integral", "real floating")):
         raise ValueError(f"X must hold real numbers, got {X.dtype}; convert it to floats.")
     if not xp.isdtype(X.dtype, (xp.float32, xp.float64)):
@@ -80,8 +83,8 @@ def _from_elsewhere(X: Any) -> list[Any]:
     return [xp.asarray(X[:, j], copy=True) for j in range(X.shape[1])]
 
 
-def _check_frame(frame: Any, names: list[Any]) -> None:
-    if 0 in frame.shape:
+def _check_frame(frame: Any, names: list[Any], least: int) -> None:
+    if frame.shape[0] < least or frame.shape[1] == 0:
         raise ValueError(
             f"X must have at least one row and one column, got {frame.shape[0]} sample(s) and "
             f"{frame.shape[1]} feature(s); look at how the table was selected."
