@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import dask.array as da
+import dask.bag as db
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -94,7 +96,8 @@ def test_frames_of_a_cluster(client):
     expected = model.fit(frame, y).predict(frame, return_std=True)
     on_cluster = dd.from_pandas(frame, npartitions=4)
     named = dd.from_pandas(frame.assign(y=y), npartitions=4)
-    for table, target in ((on_cluster, y), (on_cluster, named["y"]), (named, "y")):
+    by_position = named["y"].to_dask_array()
+    for table, target in ((on_cluster, by_position), (on_cluster, named["y"]), (named, "y")):
         model.fit(table, target)
         assert model.feature_names_in_.tolist() == list(frame.columns)
         found = model.predict(on_cluster, return_std=True)
@@ -165,6 +168,118 @@ def test_what_goes_wrong_on_a_worker_is_told(client):
         BTNRegressor(**SMALL).fit(lazy, da.where(target > 1, np.nan, target))
     with pytest.raises(ValueError, match="requires y"):
         BTNRegressor(**SMALL).fit(lazy, None)
+
+
+def test_rows_of_frames_go_with_their_own_targets(client, monkeypatch):
+    X, y, rng = make()
+    frame = pd.DataFrame(X, columns=list("abc")).iloc[rng.permutation(len(y))]
+    series = pd.Series(y)[frame.index]
+    on_cluster = dd.from_pandas(frame, npartitions=3)  # which sorts the rows
+    model = BTNRegressor(**SMALL)
+    message = "must be in the partitions of X.*give it as a column of the frame, by name, or as a D"
+    for target in (series, series.to_numpy(), series.tolist()):
+        with pytest.raises(TypeError, match="y " + message):
+            model.fit(on_cluster, target)
+    targets = dd.from_pandas(series, npartitions=3)
+    with pytest.raises(TypeError, match="sample_weight " + message):
+        model.fit(on_cluster, targets, pd.Series(1.0, frame.index))
+    assert model.fit(on_cluster, targets).score(frame, series) > 0.9
+    assert model.fit(on_cluster.to_dask_array(lengths=True), y).score(X, y) > 0.9
+    unsorted = dd.from_pandas(series, npartitions=3, sort=False)
+    for there in (client, None):
+        monkeypatch.setattr(clusters, "_client", lambda there=there: there)
+        with pytest.raises(ValueError, match="y must have the index of X in every partition"):
+            model.fit(on_cluster, unsorted)
+
+
+def test_collections_that_are_no_tables(client):
+    X, y, _ = make()
+    model = BTNRegressor(**SMALL).fit(X, y)
+    series = dd.from_pandas(pd.Series(y), npartitions=2)
+    for no_table, error, message in (
+        (da.from_array(y), ValueError, "shape .n, inputs.*got a Dask Array of 1 dim"),
+        (series, ValueError, "shape .n, inputs.*got a Dask Series of 1 dim"),
+        (db.from_sequence([1, 2]), TypeError, "must be a Dask array or frame, got a Bag"),
+        (delayed(X), TypeError, "must be a Dask array or frame, got a Delayed"),
+    ):
+        with pytest.raises(error, match=message):
+            model.predict(no_table)
+        with pytest.raises(error, match=message):
+            BTNRegressor(**SMALL).fit(no_table, da.from_array(y))
+    lazy, target, _ = in_pieces(X, y)
+    with pytest.raises(TypeError, match="y must be a Dask array or series, got a Delayed"):
+        BTNRegressor(**SMALL).fit(lazy, delayed(y))
+    with pytest.raises(
+        ValueError, match="sample_weight must name a column of a Dask frame, got 'w'"
+    ):
+        BTNRegressor(**SMALL).fit(lazy, target, "w")
+    with pytest.raises(
+        TypeError, match="in memory here, got a Dask Array; compute it, or use pred"
+    ):
+        model.predict_dist(lazy)
+
+
+@pytest.mark.parametrize("lost", ["a", "y"])
+def test_a_partition_that_lacks_a_column(client, monkeypatch, lost):
+    X, y, _ = make()
+    frame = pd.DataFrame(X, columns=list("abc")).assign(y=y)
+
+    parts = [delayed(frame[:300]), delayed(frame[300:].drop(columns=lost))]
+    lazy = dd.from_delayed(parts, meta=frame, verify_meta=False)
+    for there in (client, None):
+        monkeypatch.setattr(clusters, "_client", lambda there=there: there)
+        with pytest.raises(ValueError, match=f"every partition must have the columns.*'{lost}'"):
+            BTNRegressor(**SMALL).fit(lazy, "y")
+
+
+def tasks(client):
+    return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+
+
+@pytest.mark.parametrize("kind", ["y", "names", "work", "callback", "stopped"])
+def test_what_fails_leaves_nothing_on_the_cluster(client, kind, monkeypatch):
+    X, y, _ = make()
+    lazy, target, _ = in_pieces(X, y)
+    model = BTNRegressor(**SMALL)
+    if kind == "y":
+        target = da.where(target > 1, np.nan, target)
+    elif kind == "names":  # known when partitions are looked at together
+        frame = pd.DataFrame(X, columns=list("abc")).assign(y=y)
+        parts = [delayed(frame[:300]), delayed(frame[300:].rename(columns={"a": "other"}))]
+        lazy = dd.from_delayed(parts, meta=frame, verify_meta=False)
+        target = lazy["y"]
+    elif kind == "work":
+        monkeypatch.setattr(execution, "work", lambda *args: 1 / 0)
+    else:
+
+        def fail(entry):
+            raise KeyboardInterrupt if kind == "stopped" else ZeroDivisionError
+
+        model.set_params(callback=fail)
+    # the error and all it has seen are there still, as where it is looked at in a notebook
+    with pytest.raises((ValueError, ZeroDivisionError, KeyboardInterrupt)) as _seen:
+        model.fit(lazy, target)
+    for _ in range(50):
+        if not tasks(client):
+            break
+        time.sleep(0.1)
+    assert tasks(client) == 0
+    assert shards(client) == 0
+
+
+@pytest.mark.parametrize("kind", ["cluster", "client"])
+def test_a_cluster_closed_in_mid_fit_is_told(kind):
+    X, y, _ = make()
+    cluster = LocalCluster(n_workers=1, processes=False, dashboard_address=":0")
+    with cluster, Client(cluster) as client:
+
+        def close(entry):
+            if entry["sweep"] == 3:
+                (cluster if kind == "cluster" else client).close()
+
+        lazy, target, _ = in_pieces(X, y)
+        with pytest.raises(RuntimeError, match="closed or lost; .* a checkpoint goes on"):
+            BTNRegressor(**SMALL, callback=close).fit(lazy, target)
 
 
 def test_without_a_cluster_dask_is_read_piece_by_piece(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -172,10 +173,13 @@ class Machine(Streaming, BaseEstimator):
                     "checkpoint must be None where a fit goes on from another (warm_start), got "
                     f"{str(checkpoint)!r}; leave one of them out."
                 )
-            self._go_on(*self._open(X, y, sample_weight), None)
+            source, survey = self._open(X, y, sample_weight)
+            with closing(source):
+                self._go_on(source, survey, None)
             return self
         source, survey = self._open(X, y, sample_weight)
-        return self._fit_anew(source, survey, checkpoint, checkpoint_every)
+        with closing(source):
+            return self._fit_anew(source, survey, checkpoint, checkpoint_every)
 
     def _open(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         """Return where rows come from, and what is known of all of them."""

@@ -38,6 +38,9 @@ class Source(Protocol):
     def code(self, columns: list[Any], target: Any, survey: Survey, sample: LocalRows) -> Any:
         """Return the rows as the engine wants them; the ``sample`` may be all of them."""
 
+    def close(self) -> None:
+        """Let go of what is held elsewhere."""
+
 
 class Table:
     """A table in memory, or on whatever device an array of another library is."""
@@ -56,6 +59,9 @@ class Table:
         """Return coordinates where the table is."""
         here = is_numpy_array(self.batch.columns[0])
         return sample if here and sample.n == survey.n else coded(self.batch, columns, target)
+
+    def close(self) -> None:
+        """Do nothing: the table is the caller's."""
 
 
 class Batches:
@@ -121,6 +127,9 @@ class Batches:
                 "others then; pass a list, or an object that begins anew in __iter__."
             )
         return LocalRows(codes, y, weight)
+
+    def close(self) -> None:
+        """Do nothing: the file goes with the last who has its columns."""
 
 
 def n_rows(X: Any) -> int:

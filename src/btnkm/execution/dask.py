@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, ClassVar, NamedTuple
@@ -123,8 +123,9 @@ class DaskExecutor:
             missing = [i for i in range(len(self.parts)) if i not in found]
             if not missing:
                 break
-            self._find_homes(missing)
-            found |= self._gather({i: self._send(i, command) for i in missing})
+            with connected(self.client):
+                self._find_homes(missing)
+                found |= self._gather({i: self._send(i, command) for i in missing})
         else:
             raise RuntimeError(
                 f"the cluster must keep its workers for one sum, but lost some {MOST_TRIES} times; "
@@ -136,7 +137,8 @@ class DaskExecutor:
         return tuple(np.asarray(part) for part in total)
 
     def close(self) -> None:
-        """Let the workers forget the shards."""
+        """Let the workers forget the shards, and what they are made of."""
+        release([self.spec])
         with suppress(Exception):  # a cluster that is gone has nothing to forget
             self.client.run(forget, self.name)
 
@@ -176,22 +178,50 @@ class DaskExecutor:
         import distributed
 
         waiting = dict(futures)
-        while any(not future.done() for future in waiting.values()):
-            with suppress(TimeoutError):
-                distributed.wait(list(waiting.values()), timeout=LOOK_SECONDS)  # type: ignore[no-untyped-call]
-                break
-            workers = workers_of(self.client)
-            for i in [i for i in waiting if self.homes[i] not in workers]:
-                waiting.pop(i).cancel()
-        finished = [i for i, future in waiting.items() if future.status == "finished"]
-        for future in waiting.values():
-            if future.status == "error" and not _is_loss(future.exception()):
-                raise future.exception()
-        answers = self.client.gather([waiting[i] for i in finished])
+        try:
+            while any(not future.done() for future in waiting.values()):
+                with suppress(TimeoutError):
+                    distributed.wait(list(waiting.values()), timeout=LOOK_SECONDS)  # type: ignore[no-untyped-call]
+                    break
+                workers = workers_of(self.client)
+                for i in [i for i in waiting if self.homes[i] not in workers]:
+                    waiting.pop(i).cancel()
+            finished = [i for i, future in waiting.items() if future.status == "finished"]
+            for future in waiting.values():
+                if future.status == "error" and not _is_loss(future.exception()):
+                    raise future.exception()
+            answers = self.client.gather([waiting[i] for i in finished])
+        finally:
+            release(futures.values())
         found = {i: a for i, a in zip(finished, answers, strict=True) if a is not None}
         self.to_make |= set(futures)
         self.to_make -= set(found)
         return found
+
+
+def release(futures: Iterable[Any]) -> None:
+    """Let go of tasks now.
+
+    A client keeps the error of a task as long as anybody has its future, and the error keeps the
+    frames it went through, where the futures are: none of them would ever go by itself.
+    """
+    for future in futures:
+        future.release()
+
+
+@contextmanager
+def connected(client: Any) -> Iterator[None]:
+    """Say what has happened if the cluster, or the client, is closed meanwhile."""
+    try:
+        yield
+    except Exception as error:
+        lost = type(error).__name__ in ("RPCClosed", "CommClosedError")
+        if not lost and client.status == "running":
+            raise
+        raise RuntimeError(
+            "the cluster must be there until the fit is done, but it, or its client, was closed or "
+            "lost; start another and fit again: a fit with a checkpoint goes on from where it was."
+        ) from error
 
 
 def workers_of(client: Any) -> list[str]:
