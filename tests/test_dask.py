@@ -282,6 +282,30 @@ def test_a_cluster_closed_in_mid_fit_is_told(kind):
             BTNRegressor(**SMALL, callback=close).fit(lazy, target)
 
 
+def test_draws_are_of_the_same_functions_in_every_block(monkeypatch):
+    X, y, _ = make()
+    X[::7, 1] = np.nan
+    model = BTNRegressor(**{**SMALL, "n_init": 3}).fit(X[:60], y[:60])
+    lazy = da.from_array(X, chunks=(170, 2))
+    draws = model.sample_y(lazy, 6, random_state=3)
+    assert draws.shape == (600, 6)
+    assert draws.chunks[0] == lazy.chunks[0]
+    found = draws.compute(scheduler="sync")
+    np.testing.assert_array_equal(draws.compute(scheduler="sync"), found)
+    twice = model.sample_y(da.from_array(np.tile(X[:100], (2, 1)), chunks=(100, 3)), 6)
+    first, second = np.split(twice.compute(scheduler="sync"), 2)
+    assert np.min(np.abs(first - second)) > 0  # noise is not the same
+    frame = pd.DataFrame(X, columns=list("abc"))
+    of_frame = model.fit(frame[:60], y[:60]).sample_y(dd.from_pandas(frame, npartitions=3), 2)
+    assert of_frame.compute(scheduler="sync").shape == (600, 2)
+    model.fit(X[:60], y[:60])
+    whole = X[~np.isnan(X).any(axis=1)]
+    monkeypatch.setattr(type(model.likelihood_), "draw", lambda self, f, rng: f)
+    expected = model.sample_y(da.from_array(whole, chunks=(-1, -1)), 6).compute(scheduler="sync")
+    found = model.sample_y(da.from_array(whole, chunks=(130, 3)), 6).compute(scheduler="sync")
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
 def test_without_a_cluster_dask_is_read_piece_by_piece(monkeypatch):
     X, y, _ = make()
     lazy, target, _ = in_pieces(X, y)

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from . import checks
 from .anywhere import anywhere
 from .auto import Auto
+from .clusters import is_dask, lazily
 from .core import posterior
 from .core.arrays import here
 from .core.gamma import Gamma
@@ -329,6 +330,9 @@ class BTNRegressor(RegressorMixin, Machine):
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Return draws of y: whole functions from the posterior, plus noise.
 
+        Of Dask these are made block by block once they are computed: the same functions in every
+        block, and noise of its own.
+
         Parameters
         ----------
         X : array or DataFrame of shape (n, inputs)
@@ -340,9 +344,20 @@ class BTNRegressor(RegressorMixin, Machine):
         ndarray of shape (n, n_samples)
         """
         checks.check_integer("n_samples", n_samples, 1)
-        columns = self._columns_of(here(X))
+        seed = int(check_random_state(random_state).randint(2**31))
+        if is_dask(X):
+            return lazily(BTNRegressor._draws, self, X, n_samples, seed, numbered=True)
+        return answered(X, self._draws(here(X), n_samples, seed))
+
+    def _draws(self, X: Any, n_samples: int, seed: int, block: int | None = None) -> Array:
+        """Return draws of y (n, n_samples); functions depend on the seed, noise on the block, too.
+
+        Gaps are filled as noise is.
+        """
+        columns = self._columns_of(X)
         gaps = [j for j in self._active if np.any(self.columns_[j].basis.unknown(columns[j]))]
-        rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
+        rng = np.random.default_rng(seed)
+        noise = rng if block is None else np.random.default_rng([seed, block])
         n = len(columns[self._active[0]])
         out = np.empty((n, n_samples))
         chosen = rng.integers(len(self.posterior_), size=n_samples)
@@ -360,15 +375,15 @@ class BTNRegressor(RegressorMixin, Machine):
                 beyond = np.sqrt(np.maximum(predictor.least - variance, 0.0))
                 for i in range(len(which)):
                     for j in gaps:
-                        filled = self.columns_[j].basis.fill(columns[j][rows], rng)
+                        filled = self.columns_[j].basis.fill(columns[j][rows], noise)
                         d = one.inputs.index(j) + one.first_input
                         features[d] = one.bases[d].features(filled)
                     drawn = [draw[i] for draw in draws]
                     f[rows, i] = posterior.evaluate(state, drawn, features.__getitem__)
                     f[rows, i] += beyond * level[i]
             for i, place in enumerate(which):
-                out[:, place] = state.likelihood.draw(f[:, i], rng)
-        return answered(X, self._y_shift + self._y_scale * out)
+                out[:, place] = state.likelihood.draw(f[:, i], noise)
+        return self._y_shift + self._y_scale * out
 
 
 def _standardised(shift: float, scale: float, y: Array, weight: Array) -> tuple[Array, Array]:
