@@ -16,7 +16,8 @@ def read(name):
 
 def elsewhere():
     """Return the sections, each from records of its own."""
-    parts = [_device(read("gpu.jsonl")), _disk(_of("disk")), _dask(_of("dask"))]
+    parts = [_device(read("gpu.jsonl")), _disk(_of("disk")), _spill(_of("spill"))]
+    parts.append(_dask(_of("dask")))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -74,6 +75,26 @@ def _disk(records):
         cells += [f"{r['rmse']:.4f}", f"{r['noise']:g}"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _spill(records):
+    if not records:
+        return ""
+    names = ("again_us", "spilled_us", "written_gb_per_second", "read_gb_per_second")
+    m = {name: statistics.median(r[name] for r in records) for name in names}
+    inputs, rank = records[0]["inputs"], records[0]["rank"]
+    turn = inputs * m["spilled_us"] / m["again_us"]
+    return "\n".join(
+        [
+            "Coordinates are on disk, moments of rows that do not fit in memory are made anew for",
+            f"every input that is updated: {m['again_us']:.2f} µs a row, of {inputs} inputs and rank "
+            f"{rank} (`scale_rows spill`).",
+            f"On this disk, which writes {m['written_gb_per_second']:.1f} and reads "
+            f"{m['read_gb_per_second']:.1f} GB/s, to have them there would",
+            f"take {m['spilled_us']:.2f} µs; as the former grows with the inputs and the latter does "
+            f"not, they meet at {turn:.0f} inputs.",
+        ]
+    )
 
 
 def _dask(records):

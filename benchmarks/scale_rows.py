@@ -7,6 +7,7 @@ Records are added to ``benchmarks/results/scale-rows.jsonl``.
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 import threading
@@ -95,6 +96,50 @@ def measure_disk(n, sweeps, limit):
     }
 
 
+def measure_spill(n, sweeps):
+    """Return what it takes to make a row's moments anew for an input, and to have them on disk.
+
+    Where they do not fit in memory, an update of an input makes those of all others anew. On disk,
+    the products on either side of it would be read, and one written.
+    """
+    X, y = rows(n, 0)
+    limit = 0.04 + 320 * n / 2**30  # coordinates, and no room for products
+    model = BTNRegressor(**SETTINGS, max_iter=sweeps, memory_limit=limit, n_jobs=2).fit(X, y)
+    updates = len(model.posterior_[0].modes)
+    rank = int(np.max(model.ranks_))
+    product = 8 * (rank * (rank + 1) // 2 + rank)  # bytes
+    write, read = disk_seconds()
+    return {
+        "kind": "spill",
+        "rows": n,
+        "inputs": INPUTS,
+        "rank": rank,
+        "again_us": 1e6 * sweep_seconds(model, n) / (n * updates),
+        "spilled_us": 1e6 * product * (2 * read + write),
+        "written_gb_per_second": 1e-9 / write,
+        "read_gb_per_second": 1e-9 / read,
+    }
+
+
+def disk_seconds(parcels=128):
+    """Return the seconds that a byte takes to the temporary folder, and back from the disk."""
+    parcel = np.random.default_rng(0).bytes(2**24)
+    with tempfile.TemporaryFile(prefix="btnkm-", buffering=0) as file:
+        begin = time.perf_counter()
+        for _ in range(parcels):
+            file.write(parcel)
+        os.fsync(file.fileno())
+        written = time.perf_counter()
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        file.seek(0)
+        middle = time.perf_counter()
+        while file.read(len(parcel)):
+            pass
+        end = time.perf_counter()
+    size = parcels * len(parcel)
+    return (written - begin) / size, (end - middle) / size
+
+
 def measure_dask(n, sweeps, workers):
     """Fit rows on a cluster of so many processes, and return what it took."""
     import dask
@@ -129,8 +174,10 @@ def measure_dask(n, sweeps, workers):
 def main():
     """Measure what was asked for and add the records to the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale_rows", description=__doc__)
-    parser.add_argument("what", choices=("disk", "dask"))
-    parser.add_argument("--rows", type=int, help="default: 20 million on disk, 2 million of Dask")
+    parser.add_argument("what", choices=("disk", "spill", "dask"))
+    parser.add_argument(
+        "--rows", type=int, help="default: 20 million on disk, 250,000 of spill, 2 million of Dask"
+    )
     parser.add_argument("--sweeps", type=int, default=4, help="of all rows")
     parser.add_argument("--limit", type=float, default=1.4, help="memory_limit of disk, in GiB")
     options = parser.parse_args()
@@ -144,6 +191,10 @@ def main():
 
     if options.what == "disk":
         tell(measure_disk(options.rows or 20_000_000, options.sweeps, options.limit))
+        return
+    if options.what == "spill":
+        for _ in range(3):
+            tell(measure_spill(options.rows or 250_000, options.sweeps))
         return
     for _ in range(3):
         for workers in (1, 2):

@@ -209,9 +209,7 @@ def test_collections_that_are_no_tables(client):
     lazy, target, _ = in_pieces(X, y)
     with pytest.raises(TypeError, match="y must be a Dask array or series, got a Delayed"):
         BTNRegressor(**SMALL).fit(lazy, delayed(y))
-    with pytest.raises(
-        ValueError, match="sample_weight must name a column of a Dask frame, got 'w'"
-    ):
+    with pytest.raises(ValueError, match="sample_weight must name a column of X, got 'w'"):
         BTNRegressor(**SMALL).fit(lazy, target, "w")
     with pytest.raises(
         TypeError, match="in memory here, got a Dask Array; compute it, or use pred"

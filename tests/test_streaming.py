@@ -430,3 +430,12 @@ def test_classes_are_looked_at_in_every_batch():
                 one.partial_fit(X, labels, wrong)
     with pytest.raises(ValueError, match=r"all there are, \[0, 1\], got \[0, 1, 2\]"):
         model.partial_fit(X, labels, classes=[0, 1, 2])
+
+
+def test_a_batch_of_no_rows_changes_nothing():
+    X, _, y = rows(200, 0)
+    model = BTNRegressor(**{**SMALL, "max_iter": 3}).partial_fit(X, y)
+    before = model.predict(X)
+    np.testing.assert_array_equal(model.partial_fit(X[:0], y[:0]).predict(X), before)
+    with pytest.raises(ValueError, match="0 sample"):
+        BTNRegressor(**SMALL).partial_fit(X[:0], y[:0])

@@ -236,18 +236,17 @@ feature_names_in_
         *,
         forget: float = 1.0,
     ) -> Self:
-        """Learn from a batch of rows more; what the earlier ones said is kept, not the rows.
+        """Learn from a batch of rows more; see ``BTNRegressor.partial_fit``.
 
-        The first batch is fitted as ``fit`` would, and decides classes, functions, components and
-        levels: let it be like the others, and not small. Later ones move the posterior.
+        The first batch must have rows of all classes.
 
         Parameters
         ----------
         X, y, sample_weight
             As for ``fit``.
         classes : array or None
-            All classes there are, for those who would rather hear of one that the first batch
-            lacks.
+            All classes there are, for those who would rather hear of one that is not among them, or
+            that the first batch lacks.
         forget : float, default=1.0
             What the rows of all earlier batches count for from now on; below 1 the model follows
             what drifts. With batches of b rows it remembers about b / (1 - forget).

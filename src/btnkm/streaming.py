@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numbers
 import warnings
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ Array = np.ndarray
 WINDOW = 8192  # rows of a stream that are kept at most
 FAR = 20.0  # standard deviations between the targets of a batch and those of the first one
 FAINT = 1e-2  # what a row counts for when it is as good as forgotten
+NEARLY = 0.75  # of what is remembered, that rows which are kept must hold
 
 
 class Window(NamedTuple):
@@ -50,10 +52,14 @@ class Window(NamedTuple):
 
     def then(self, later: Batch, forget: float) -> Window:
         """Return these rows, each counting for so much of a row, and later ones."""
-        rows = self.rows._replace(weight=forget * self.rows.weight)
-        if forget < 1.0:
-            rows = rows.take(np.flatnonzero(rows.weight > FAINT))
-        return Window(rows.join(later), self.fitted, self.since + len(later.y))
+        rows = self.rows._replace(weight=forget * self.rows.weight).join(later)
+        if forget < 1.0:  # the oldest are forgotten soon anyhow
+            rows = rows.take(np.flatnonzero(rows.weight > FAINT)[-WINDOW:])
+        return Window(rows, self.fitted, self.since + len(later.y))
+
+    def holds(self, remembered: float) -> bool:
+        """Tell whether these are few enough, and nearly all of what is remembered."""
+        return len(self.rows.y) <= WINDOW and np.sum(self.rows.weight) >= NEARLY * remembered
 
     @property
     def is_news(self) -> bool:
@@ -107,7 +113,13 @@ class Streaming:
             raise ValueError(
                 f"forget must be above 0 and at most 1, got {forget!r}; 1 forgets nothing."
             )
+        if hasattr(self, "posterior_") and getattr(X, "shape", (None,))[0] == 0:
+            return self  # streams have batches of no rows
         source, survey = self._open(X, y, sample_weight)
+        with closing(source):
+            return self._learn(source, survey, forget)
+
+    def _learn(self: Any, source: Any, survey: Survey, forget: float) -> Any:
         if not hasattr(self, "posterior_"):
             self._fit_anew(source, survey, keep=True)
             if survey.n <= WINDOW:
@@ -125,9 +137,11 @@ class Streaming:
             window = self._window.then(survey.sample, forget)
             if window.is_news:
                 return self._begin_again(source.example, window.rows, survey.names)
+            if not window.holds(forget * self._pasts[0].data.n + survey.total):
+                window = None
         pasts = [past.weighed(forget) for past in self._pasts]
         if self._go_on(source, survey, pasts):
-            self._window = None if window is None or len(window.rows.y) > WINDOW else window
+            self._window = window
         return self
 
     def _begin_again(self: Any, example: Any, rows: Batch, names: list[Any]) -> Any:
