@@ -87,12 +87,11 @@ def _spill(records):
     return "\n".join(
         [
             "Coordinates are on disk, moments of rows that do not fit in memory are made anew for",
-            f"every input that is updated: {m['again_us']:.2f} µs a row, of {inputs} inputs and rank "
-            f"{rank} (`scale_rows spill`).",
-            f"On this disk, which writes {m['written_gb_per_second']:.1f} and reads "
-            f"{m['read_gb_per_second']:.1f} GB/s, to have them there would",
-            f"take {m['spilled_us']:.2f} µs; as the former grows with the inputs and the latter does "
-            f"not, they meet at {turn:.0f} inputs.",
+            f"every input that is updated: {m['again_us']:.2f} µs a row, of {inputs} inputs and",
+            f"rank {rank} (`scale_rows spill`). On this disk, which writes "
+            f"{m['written_gb_per_second']:.1f} and reads {m['read_gb_per_second']:.1f} GB/s, to",
+            f"have them there would take {m['spilled_us']:.2f} µs; as the former grows with the",
+            f"inputs and the latter does not, they meet at {turn:.0f} inputs.",
         ]
     )
 
