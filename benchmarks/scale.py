@@ -377,7 +377,7 @@ coefficients after every solve.
 
 {sweeps}
 
-*keeps* tells what fits below `memory_limit`, 16 GiB here, and the default of 1.4 in the last lines:
+*keeps* tells what fits below `memory_limit`, 18 GiB here, and the default of 1.4 in the last lines:
 features and products of modes ("all"), the latter alone, or nothing: then every mode makes the
 products of all others anew, and a sweep costs the square of D. Shapes that fit below the default
 are not measured twice.

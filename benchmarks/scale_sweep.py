@@ -107,7 +107,10 @@ def plan_of(shape, memory_limit, threads):
 
     sizes = [(shape.M, shape.products)] * shape.D
     footprint = CP().footprint(shape.R, shape.D)
-    return local.make_plan(shape.n, sizes, footprint, 1, threads, memory_limit)
+    n_features = shape.D * shape.products  # phi is a part of psi
+    return local.make_plan(
+        shape.n, sizes, footprint, 1, threads, memory_limit, n_features=n_features
+    )
 
 
 class Turns:

@@ -114,7 +114,7 @@ SUITES = {
         3,
         measure_sweep,
         {
-            "kept": {"memory_limit": 16.0, "n_jobs": 2, "warm_sweeps": 2, "max_iter": 9},
+            "kept": {"memory_limit": 18.0, "n_jobs": 2, "warm_sweeps": 2, "max_iter": 9},
             "default": {"memory_limit": 1.4, "n_jobs": 2, "warm_sweeps": 2, "max_iter": 4},
         },
     ),

@@ -103,17 +103,7 @@ class Work:
         rng = np.random.default_rng(self.seeds[k])
 
         def begin(rank: Any) -> State:
-            return schedule.initial_state(
-                self.network,
-                self.modes,
-                self.grams,
-                rank,
-                self.priors,
-                self.likelihood,
-                self.schedule,
-                rng,
-                self.output,
-            )
+            return self._random(rank, self.modes, self.grams, rng)
 
         def grow(state: State, begun: Any) -> tuple[State, int] | None:
             doubled = np.minimum(np.multiply(2, self.network.rank(state)), self.max_rank)
@@ -135,8 +125,9 @@ class Work:
             past = self.pasts[k] if self.pasts else None
             if past is not None:
                 first, past = self._widened(first, past, rng)
-                # all at once, what is not known of new columns would outweigh the data
-                how = replace(how, thaw_sweeps=GROWTH_THAW)
+                if first is not self.begun[k]:
+                    # all at once, what is not known of new columns would outweigh the data
+                    how = replace(how, thaw_sweeps=GROWTH_THAW)
             for step in schedule.run(
                 executor, first, self.data, self.priors, how, may_grow, pause, past
             ):
@@ -147,27 +138,32 @@ class Work:
 
     def _widened(self, state: State, past: Past, rng: np.random.Generator) -> tuple[State, Past]:
         """Return a posterior with columns to spare, for what these rows show and none before."""
-        network, before = self.network, self.network.rank(state)
+        before = self.network.rank(state)
         spare = min(SPARE_COLUMNS, int((self.data.n - past.data.n) / ROWS_A_COMPONENT))
-        rank = np.minimum(np.add(before, spare), self.max_rank).tolist()
+        rank = np.maximum(before, np.minimum(np.add(before, spare), self.max_rank)).tolist()
         if not np.any(np.greater(rank, before)) or not self.schedule.drop_components:
             return state, past
         grams = []
         for gram, mode, own in zip(self.grams, self.modes, state.modes, strict=True):
             kept = np.isin(mode.keep, own.keep)
             grams.append(gram[np.ix_(kept, kept)])
-        fresh = schedule.initial_state(
-            network,
-            state.modes,
-            tuple(grams),
+        return growing.widened(state, self._random(rank, state.modes, tuple(grams), rng), past)
+
+    def _random(
+        self, rank: Any, modes: tuple[Any, ...], grams: tuple[Array, ...], rng: np.random.Generator
+    ) -> State:
+        """Return random factors."""
+        return schedule.initial_state(
+            self.network,
+            modes,
+            grams,
             rank,
             self.priors,
-            state.likelihood,
+            self.likelihood,
             self.schedule,
             rng,
             self.output,
         )
-        return growing.widened(state, fresh, past)
 
     def absorbed(self, state: State, data: Data, threads: local.Threads | None) -> Past:
         """Return what the rows, of whose targets this is known, have to say of a posterior."""
@@ -288,6 +284,10 @@ def fit(
         "spilled": rows.spilled,
         "on_device": rows.on_device,
         "number_bytes": rows.number_bytes,
+        "n_features": sum(
+            sum(size) if isinstance(basis, Levels) else basis.n_numbers
+            for basis, size in zip(problem.bases, sizes, strict=True)
+        ),
     }
     count, rank, plan = plan_starts(
         settings, rows.n_here, planned, count, side_by_side, per_row, **where

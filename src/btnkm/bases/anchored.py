@@ -85,6 +85,11 @@ class Anchored(Basis):
         phi, psi = self.basis.features(x)
         return self._combine(phi), psi
 
+    @property
+    def n_numbers(self) -> int:
+        """Those of the basis, and centred functions beside them."""
+        return self.n_functions_ + self.basis.n_numbers
+
     def _combine(self, phi: Array) -> Array:
         xp = array_namespace(phi)
         frame = xp.asarray(self.frame_, dtype=phi.dtype, device=device(phi))

@@ -115,6 +115,11 @@ class Basis(BaseEstimator):
         """Return ``phi(x)`` and ``psi(x)`` together; override where one contains the other."""
         return self.phi(x), self.psi(x)
 
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers of a row ``features`` has; what phi and psi share counts once."""
+        return self.n_functions_ + self.n_products_
+
     def gram(self, sums: np.ndarray) -> np.ndarray:
         """Return sum_n phi_i phi_j h_p from sum_n psi_k h_p: (K, P) -> (M, M, P)."""
         m = self.n_functions_

@@ -63,6 +63,11 @@ class Chebyshev(Basis):
         psi = self.psi(x)
         return psi[:, : self.n_functions_], psi
 
+    @property
+    def n_numbers(self) -> int:
+        """Those of psi, of which phi is a part."""
+        return self.n_products_
+
     def _polynomials(self, x: Array, count: int) -> Array:
         if has_triton(x):  # a recurrence of array operations writes everything several times
             from .triton_kernels import chebyshev

@@ -148,6 +148,13 @@ class Gapped(Basis):
         phi, psi = self._evaluate(x, lambda basis, x: basis.features(x), averages)
         return phi, psi
 
+    @property
+    def n_numbers(self) -> int:
+        """Those of the inner basis, or of copies beside an indicator."""
+        if self.basis_ is None or self.indicator_ is not None:
+            return super().n_numbers
+        return self.basis_.n_numbers
+
     def unknown(self, x: Array) -> Array:
         """Tell which values stand for the training average: (n,).
 

@@ -78,6 +78,11 @@ class Spiked(Basis):
         phi, psi = self.basis_.features(x)
         return self._beside(phi, x), self._beside(psi, x)
 
+    @property
+    def n_numbers(self) -> int:
+        """Those of the smooth basis, or of copies beside indicators."""
+        return self.basis_.n_numbers if len(self.spikes_) == 0 else super().n_numbers
+
     def _beside(self, smooth: Array, x: Array) -> Array:
         if len(self.spikes_) == 0:
             return smooth

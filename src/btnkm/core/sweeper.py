@@ -239,9 +239,10 @@ class Sweeper:
 
     def _forget(self, smaller: Smaller) -> None:
         """Let go of what is known of columns that are dropped."""
+        if self._gauge is not None:  # a new list: a pause may hold the old one
+            kept = smaller.kept
+            self._gauge = [g[kept[k]] if k in kept else g for k, g in enumerate(self._gauge)]
         for k, columns in smaller.kept.items():
-            if self._gauge is not None:
-                self._gauge[k] = self._gauge[k][columns]
             if self.past is not None:
                 before, after = (s.factors[k].layout for s in (self.state, smaller.state))
                 said = self.past.modes[k].take(columns, before, after)

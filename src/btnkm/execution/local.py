@@ -136,6 +136,7 @@ def make_plan(
     spilled: bool = False,
     on_device: bool = False,
     number_bytes: int = 8,
+    n_features: int | None = None,
 ) -> Plan:
     """Choose what to keep in memory, as much as fits below the limit.
 
@@ -158,12 +159,14 @@ def make_plan(
         Whether rows are on a device that wants many of them at a time.
     number_bytes : int
         Of a row's number.
+    n_features : int, optional
+        Numbers of a row in the features of all modes; M + K of each unless told otherwise.
     """
     moments, columns = footprint.kept, footprint.columns
     widest = max(k + m for m, k in sizes)
     # the columns as they came may be copies, too
     coordinates = n * (4 if spilled else 2 * len(sizes) + 4)
-    features = n * sum(k + m for m, k in sizes)
+    features = n * (sum(k + m for m, k in sizes) if n_features is None else n_features)
     modes = len(sizes) + (not on_device)  # with one for outputs, of which few devices are short
     root = max(2, round(modes**0.5))
     products = {
