@@ -66,9 +66,9 @@ def make_sweeper(
     chunks = local.make_chunks(plan, bases, list(x.T), y, None)
     chunks = local.share_chunks(chunks, len(bases), plan.stride, network)
     modes = tuple(make_mode(basis, 1.0) for basis in bases)
-    averages = local.weighted_averages(local.LocalExecutor(chunks), len(modes), float(len(y)))
+    sums = local.feature_sums(local.LocalExecutor(chunks), len(modes))
     grams = tuple(
-        mode.gram(psi[:, None])[0] for mode, (_, psi) in zip(modes, averages, strict=True)
+        mode.gram(psi[:, None])[0] / len(y) for mode, (_, psi) in zip(modes, sums, strict=True)
     )
     priors = Priors(Gamma(1e-3, 1e-3), Gamma(1e-5, 1e-6), Gamma(1.0, 1.0))
     schedule = Schedule()

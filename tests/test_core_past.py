@@ -62,7 +62,8 @@ def test_the_past_is_a_sum():
 
     def make(seed):
         modes = tuple(said(layout.components(2), seed=seed + k) for k in range(2))
-        return Past(Data(*rng.random(2)), modes, (rng.random(),), rng.random(2))
+        features = ((rng.random(3), rng.random(5)),) * 2
+        return Past(Data(*rng.random(2)), modes, (rng.random(),), rng.random(2), features)
 
     a, b = make(0), make(2)
     both = a + b.weighed(0.5)
@@ -70,6 +71,7 @@ def test_the_past_is_a_sum():
     expected = a.modes[1].second + 0.5 * b.modes[1].second
     np.testing.assert_allclose(both.modes[1].second, expected)
     np.testing.assert_allclose(both.information, a.information + 0.5 * b.information)
+    np.testing.assert_allclose(both.features[0][1], a.features[0][1] + 0.5 * b.features[0][1])
 
 
 @pytest.mark.parametrize("gaps", [False, True])

@@ -439,3 +439,68 @@ def test_a_batch_of_no_rows_changes_nothing():
     np.testing.assert_array_equal(model.partial_fit(X[:0], y[:0]).predict(X), before)
     with pytest.raises(ValueError, match="0 sample"):
         BTNRegressor(**SMALL).partial_fit(X[:0], y[:0])
+
+
+@pytest.mark.usefixtures("no_window")
+def test_rows_elsewhere_do_not_bring_new_components():
+    """Of what those would do where rows were before, nothing would be known."""
+    rng = np.random.default_rng(0)
+
+    def at(low, high, n):
+        X = np.column_stack([rng.uniform(low, high, n), rng.uniform(-1.0, 1.0, (n, 2))])
+        return X, np.sin(3.0 * X[:, 0]) * X[:, 1] + X[:, 2] + 0.1 * rng.standard_normal(n)
+
+    model = BTNRegressor(**{**SMALL, "n_init": 1, "max_rank": 8}).partial_fit(*at(-1.0, 0.6, 400))
+    rank = model.rank_
+    model.partial_fit(*at(0.7, 1.0, 300))
+    assert model.rank_ <= rank
+
+
+@pytest.mark.usefixtures("no_window")
+def test_the_level_of_labels_is_not_that_of_the_last_batch():
+    X, _, y = rows(1500, 0)
+    model = BTNClassifier(**{**SMALL, "n_init": 1}).partial_fit(X[:1400], y[:1400] > 0.3)
+    before = model.predict_proba(X)[:, 1].mean()
+    late = X[1400:1430].copy()
+    late[:, 2] = 0.99
+    model.partial_fit(np.concatenate([late, X[1430:1432]]), np.append(np.ones(30), [0, 1]) > 0.5)
+    away = np.abs(X[:, 2]) < 0.5
+    assert model.predict_proba(X)[away, 1].mean() < before + 0.05
+
+
+def test_a_window_is_never_less_than_what_came_and_knows_what_fades():
+    X, _, y = rows(300, 0)
+    batch = survey.Batch(list(X.T), y, np.full(300, 1e-3))
+    window = streaming.Window.of(batch.take(slice(100))).then(batch, 0.5)
+    assert len(window.rows.y) == 400  # small weights are no old rows
+    assert window.kept(0.5) is not None
+    assert len(window.then(batch, 1e-3).rows.y) == 300
+    other = batch._replace(columns=[X[:, 0], np.array(["a"] * 300, dtype=object), X[:, 2]])
+    with pytest.raises(ValueError, match="'b' must have one type in every batch, got numbers and"):
+        survey.check_kinds(["a", "b", "c"], batch, other)
+
+
+def test_a_fit_of_other_rows_ends_a_window():
+    X, _, y = rows(300, 0)
+    model = BTNRegressor(**{**SMALL, "max_iter": 3}, warm_start=True).partial_fit(X[:100], y[:100])
+    model.fit(X, y)
+    assert model._window is None
+
+
+@pytest.mark.usefixtures("no_window")
+def test_relevance_after_a_batch_of_one_row():
+    X, _, y = rows(400, 0)
+    model = BTNRegressor(**{**SMALL, "n_init": 1}).partial_fit(X, y)
+    before = model.feature_relevance_
+    model.partial_fit(X[:1], y[:1])
+    np.testing.assert_allclose(model.feature_relevance_, before, atol=0.05)
+
+
+def test_a_constant_level_that_gets_company():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"k": ["a"] * 150 + [None] * 50, "x": rng.uniform(-1, 1, 200)})
+    y = frame["x"].to_numpy() + frame["k"].isna() + 0.1 * rng.standard_normal(200)
+    how = {**SMALL, "max_iter": 3, "n_init": 1, "anchored": True}
+    model = BTNRegressor(**how).fit(frame, y)
+    later = frame.assign(k="b")
+    assert np.all(np.isfinite(model.partial_fit(later, y + 1.0).predict(later)))

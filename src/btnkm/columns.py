@@ -177,6 +177,8 @@ class Growth(NamedTuple):
 
 def grown(column: Column, summary: Summary) -> tuple[Column, Growth]:
     """Return a column that knows the levels and gaps of some more values, and what is new."""
+    if isinstance(column.basis, Gapped) and column.basis.basis_ is None:
+        return column, Growth(0, gap=False)  # it had nothing but gaps, and is no input
     codes = column.encode(summary.values)
     gap = bool(np.any(np.isnan(codes))) and not _knows_gaps(column.basis)
     unknown = (codes < 0) & (column.levels is not None)

@@ -21,7 +21,7 @@ from .core.cavi import Data
 from .core.levels import LevelMode
 from .core.likelihoods import Likelihood
 from .core.network import Network
-from .core.past import Past
+from .core.past import Past, alike
 from .core.schedule import Pause, Progress, Schedule
 from .core.state import Mode, Priors, State
 from .core.sweeper import Sweeper
@@ -95,6 +95,7 @@ class Work:
     output: int | None
     begun: Sequence[State] = ()  # posteriors to go on from, instead of random factors
     pasts: Sequence[Past] = ()  # rows that are gone, as each start knew them
+    alike: bool = True  # whether their inputs are spread as those of the rows at hand
 
     def run(
         self, k: int, threads: local.Threads | None = None, pause: Pause | None = None
@@ -141,13 +142,17 @@ class Work:
         before = self.network.rank(state)
         spare = min(SPARE_COLUMNS, int((self.data.n - past.data.n) / ROWS_A_COMPONENT))
         rank = np.maximum(before, np.minimum(np.add(before, spare), self.max_rank)).tolist()
-        if not np.any(np.greater(rank, before)) or not self.schedule.drop_components:
+        may_grow = self.schedule.drop_components and self.alike
+        if not may_grow or not np.any(np.greater(rank, before)):
             return state, past
         grams = []
         for gram, mode, own in zip(self.grams, self.modes, state.modes, strict=True):
             kept = np.isin(mode.keep, own.keep)
             grams.append(gram[np.ix_(kept, kept)])
-        return growing.widened(state, self._random(rank, state.modes, tuple(grams), rng), past)
+        fresh = self._random(rank, state.modes, tuple(grams), rng)
+        if np.any(np.less(self.network.rank(fresh), before)):  # of a bond whose side lost functions
+            return state, past
+        return growing.widened(state, fresh, past)
 
     def _random(
         self, rank: Any, modes: tuple[Any, ...], grams: tuple[Array, ...], rng: np.random.Generator
@@ -165,10 +170,21 @@ class Work:
             self.output,
         )
 
-    def absorbed(self, state: State, data: Data, threads: local.Threads | None) -> Past:
-        """Return what the rows, of whose targets this is known, have to say of a posterior."""
+    def absorbed(
+        self,
+        state: State,
+        data: Data,
+        features: tuple[tuple[Array, Array], ...],
+        threads: local.Threads | None,
+    ) -> Past:
+        """Return what the rows have to say of a posterior.
+
+        Their targets are known by ``data``, and their features add up to those given.
+        """
         with closing(self.blocks.executor(len(self.modes), self.network, threads)) as executor:
-            return Sweeper(executor, state, data, self.priors).absorbed()
+            sweeper = Sweeper(executor, state, data, self.priors)
+            sweeper.state = state  # whatever it has learned from these rows alone
+            return sweeper.absorbed(features)
 
     def spare(self, rank: Any) -> int:
         """Return with how many components more than ``rank`` the warm phase begins."""
@@ -321,9 +337,14 @@ def fit(
         how = replace(how, warm_smoothing=settings.likelihood.gentle, thaw_sweeps=12)
     blocks = rows.blocks(plan, problem.bases)
     with closing(blocks.executor(len(modes))) as executor:
-        averages = local.weighted_averages(executor, len(modes), here.n)
+        features = local.feature_sums(executor, len(modes))
+    seen, similar = features, True
+    for past in (pasts or ())[:1]:
+        seen = tuple((a + c, b + d) for (a, b), (c, d) in zip(features, past.features, strict=True))
+        similar = alike(features, here.n, past)
     averages = [
-        (phi, mode.average_gram(psi)) for mode, (phi, psi) in zip(modes, averages, strict=True)
+        (phi / data.n, mode.average_gram(psi / data.n))
+        for mode, (phi, psi) in zip(modes, seen, strict=True)
     ]
     output = None
     if problem.n_outputs is not None:
@@ -350,6 +371,7 @@ def fit(
         output=output,
         begun=go_on_from,
         pasts=pasts or (),
+        alike=similar,
     )
     # a helper has an interpreter, rows and features of its own, and gets them as a parcel
     room = limit * local.GIB - plan.n_bytes
@@ -376,7 +398,7 @@ def fit(
         kept: list[Past] = []
         if pasts is not None and (not pasts or not interrupted):
             # by the same threads, whose memory is theirs
-            kept = [work.absorbed(start.state, here, pool) for start in usable]
+            kept = [work.absorbed(start.state, here, features, pool) for start in usable]
     if not may_find_nothing and not any(start.usable for start in starts):
         if interrupted:
             raise KeyboardInterrupt("no start had reached its exact phase: nothing to keep")

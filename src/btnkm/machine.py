@@ -175,7 +175,9 @@ class Machine(Streaming, BaseEstimator):
                 )
             source, survey = self._open(X, y, sample_weight)
             with closing(source):
-                self._go_on(source, survey, None)
+                self._check_more(source, survey)
+                if self._go_on(source, survey, None):
+                    self._window = None
             return self
         source, survey = self._open(X, y, sample_weight)
         with closing(source):

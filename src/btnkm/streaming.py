@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numbers
 import warnings
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,13 +22,14 @@ from . import fitting
 from .arrangement import Arrangement
 from .auto import settings_of
 from .bases.levels import Levels
+from .clusters import is_dask
 from .columns import Column, Growth, grown
 from .core.growing import with_functions
 from .core.past import Past
 from .core.state import State
 from .running import Run, Task, Values, observer, to_go_on
 from .sources import Table, coded
-from .survey import MOST_ROWS, Batch, Survey
+from .survey import MOST_ROWS, Batch, Survey, check_kinds
 
 Array = np.ndarray
 WINDOW = 8192  # rows of a stream that are kept at most
@@ -42,24 +44,42 @@ class Window(NamedTuple):
     Attributes
     ----------
     rows : Batch
+    decay : ndarray of shape (n,)
+        What is left of each row's weight.
+    total : float
+        The weight of all rows that are remembered, kept or not.
     fitted, since : int
         How many there were when they were last fitted together, and how many came since.
     """
 
     rows: Batch
+    decay: Array
+    total: float
     fitted: int
     since: int = 0
 
+    @classmethod
+    def of(cls, rows: Batch) -> Window:
+        """Return rows that were just fitted together."""
+        return cls(rows, np.ones(len(rows.y)), float(np.sum(rows.weight)), len(rows.y))
+
     def then(self, later: Batch, forget: float) -> Window:
         """Return these rows, each counting for so much of a row, and later ones."""
-        rows = self.rows._replace(weight=forget * self.rows.weight).join(later)
-        if forget < 1.0:  # the oldest are forgotten soon anyhow
-            rows = rows.take(np.flatnonzero(rows.weight > FAINT)[-WINDOW:])
-        return Window(rows, self.fitted, self.since + len(later.y))
+        left = np.flatnonzero(forget * self.decay > FAINT)
+        rows = self.rows.take(left)
+        rows = rows._replace(weight=forget * rows.weight).join(later)
+        decay = np.append(forget * self.decay[left], np.ones(len(later.y)))
+        total = forget * self.total + float(np.sum(later.weight))
+        return Window(rows, decay, total, self.fitted, self.since + len(later.y))
 
-    def holds(self, remembered: float) -> bool:
-        """Tell whether these are few enough, and nearly all of what is remembered."""
-        return len(self.rows.y) <= WINDOW and np.sum(self.rows.weight) >= NEARLY * remembered
+    def kept(self, forget: float) -> Window | None:
+        """Return the rows to keep, the latest if they fade, unless they are too many or too few."""
+        window = self
+        if forget < 1.0:  # the oldest are forgotten soon anyhow
+            latest = slice(-WINDOW, None) if WINDOW else slice(0)
+            window = self._replace(rows=self.rows.take(latest), decay=self.decay[latest])
+        few = len(window.rows.y) <= WINDOW
+        return window if few and np.sum(window.rows.weight) >= NEARLY * self.total else None
 
     @property
     def is_news(self) -> bool:
@@ -93,12 +113,13 @@ class Streaming:
     def partial_fit(
         self: Any, X: Any, y: Any = None, sample_weight: Any = None, *, forget: float = 1.0
     ) -> Any:
-        """Learn from a batch of rows more; what the earlier ones said is kept, not the rows.
+        """Learn from a batch of rows more.
 
-        While they are but some thousands the rows themselves are kept, too, and the model is made
-        anew of all of them each time as many have come as there were. Apart from that a batch moves
-        the posterior: levels never seen before join in, and components where there is need of more.
-        Scales, functions and inputs that matter stay as they are.
+        While a stream has, or remembers, up to 8,192 rows these are kept in the model, and in what
+        is stored of it, and the model is made anew of all of them each time as many have come as
+        there were. Apart from that a batch moves the posterior, and of its rows only what they
+        have said is kept. Levels never seen before join in, and components where there is need of
+        more; scales, functions and inputs that matter stay as they are.
 
         Parameters
         ----------
@@ -113,7 +134,7 @@ class Streaming:
             raise ValueError(
                 f"forget must be above 0 and at most 1, got {forget!r}; 1 forgets nothing."
             )
-        if hasattr(self, "posterior_") and getattr(X, "shape", (None,))[0] == 0:
+        if hasattr(self, "posterior_") and not is_dask(X) and np.shape(X)[:1] == (0,):
             return self  # streams have batches of no rows
         source, survey = self._open(X, y, sample_weight)
         with closing(source):
@@ -123,7 +144,7 @@ class Streaming:
         if not hasattr(self, "posterior_"):
             self._fit_anew(source, survey, keep=True)
             if survey.n <= WINDOW:
-                self._window = Window(survey.sample, survey.n)
+                self._window = Window.of(survey.sample)
             return self
         if not self._pasts:
             raise ValueError(
@@ -134,35 +155,43 @@ class Streaming:
         self._check_more(source, survey)
         window = None
         if self._window is not None and survey.n <= MOST_ROWS:
+            check_kinds(survey.names, self._window.rows, survey.sample)
             window = self._window.then(survey.sample, forget)
             if window.is_news:
-                return self._begin_again(source.example, window.rows, survey.names)
-            if not window.holds(forget * self._pasts[0].data.n + survey.total):
-                window = None
+                return self._begin_again(source.example, window, forget, survey.names)
+            window = window.kept(forget)
         pasts = [past.weighed(forget) for past in self._pasts]
         if self._go_on(source, survey, pasts):
             self._window = window
         return self
 
-    def _begin_again(self: Any, example: Any, rows: Batch, names: list[Any]) -> Any:
-        """Fit all rows of a stream so far together; whatever fails leaves the model as it was."""
+    def _begin_again(
+        self: Any, example: Any, window: Window, forget: float, names: list[Any]
+    ) -> Any:
+        """Fit all rows of a stream so far together."""
+        rows = window.rows
+        with self._or_as_it_was():
+            table = Table(example, rows, names)
+            self._fit_anew(table, Survey.whole(rows, names), keep=True)
+        self._window = window._replace(fitted=len(rows.y), since=0).kept(forget)
+        return self
+
+    @contextmanager
+    def _or_as_it_was(self) -> Iterator[None]:
+        """Leave the model as it was if anything fails."""
         before = dict(vars(self))
         try:
-            self._fit_anew(Table(example, rows, names), Survey.whole(rows, names))
+            yield
         except BaseException:
             vars(self).clear()
             vars(self).update(before)
             raise
-        if len(rows.y) <= WINDOW:
-            self._window = Window(rows, len(rows.y))
-        return self
 
     def _go_on(self: Any, source: Any, survey: Survey, pasts: list[Past] | None) -> bool:
         """Let every start go on from its posterior, with other rows, or more than are gone.
 
         Returns whether it came to an end; else the model is as it was.
         """
-        self._check_more(source, survey)
         target = self._same_target()
         columns, arrangements, states, pasts = self._grown(survey, pasts)
         sample = coded(survey.sample, columns, target)
@@ -194,7 +223,8 @@ class Streaming:
                 )
                 return False
             found.append((one, result))
-        self._conclude(task, found, history, settings.schedule, new=not pasts)
+        with self._or_as_it_was():
+            self._conclude(task, found, history, settings.schedule, new=not pasts)
         return True
 
     def _check_more(self: Any, source: Any, survey: Survey) -> None:
@@ -223,8 +253,9 @@ class Streaming:
         columns, states = list(self.columns_), list(self._states())
         pasts = None if pasts is None else list(pasts)
         more: dict[int, Growth] = {}
+        summaries = survey.columns
         for j in self._active:
-            columns[j], growth = grown(columns[j], survey.columns[j])
+            columns[j], growth = grown(columns[j], summaries[j])
             if any(growth):
                 more[j] = growth
         if not more:
@@ -243,6 +274,6 @@ class Streaming:
                     places = old.n_products_, old.n_functions_
                     if isinstance(old, Levels):  # the last of its functions is for those unseen
                         places = len(old.shares_), len(old.shares_)
-                    said = pasts[k].modes[d].with_functions(places, sum(more[j]))
-                    pasts[k] = pasts[k].with_mode(d, said)
+                    count = new.n_functions_ - old.n_functions_
+                    pasts[k] = pasts[k].with_functions(d, places, count)
         return Grown(columns, tuple(larger[one] for one in self._arrangements), states, pasts)

@@ -287,6 +287,17 @@ def _most_frequent(totals: dict[Any, float]) -> dict[Any, float]:
     return found | dict.fromkeys(ties[: MOST_LEVELS - len(found)], float(least))
 
 
+def check_kinds(names: list[Any], before: Batch, later: Batch) -> None:
+    """Raise one clear sentence if a column is of another type in later rows."""
+    for name, old, new in zip(names, before.columns, later.columns, strict=True):
+        kinds = old.dtype.kind, new.dtype.kind
+        if kinds[0] != kinds[1] and not is_empty(old) and not is_empty(new):
+            raise ValueError(
+                f"column {name!r} must have one type in every batch, got "
+                f"{' and '.join(KINDS.get(kind, kind) for kind in kinds)}; convert it before."
+            )
+
+
 def _take(column: Any, rows: Any) -> Any:
     if is_numpy_array(column):
         return column[rows]

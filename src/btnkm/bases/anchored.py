@@ -27,8 +27,8 @@ class Anchored(Basis):
 
     Attributes
     ----------
-    means_ : ndarray of shape (M_basis,)
-        Of the functions of the basis.
+    means_, others_ : ndarray of shape (M_basis,)
+        Of the functions of the basis: their means, and which are not constant.
     frame_ : ndarray of shape (M_basis, M)
         The coefficients C of the functions in those of the basis.
 
@@ -50,6 +50,10 @@ class Anchored(Basis):
         """Take the means of the functions over ``x`` (n,), whose rows count ``weight`` (n,)."""
         weight = np.ones(len(x)) if weight is None else weight
         self.means_, _ = average_features(self.basis, x, weight)
+        constant = self.basis.constant_
+        centred = np.eye(len(constant)) - np.outer(constant, self.means_)
+        # what is constant already is nothing centred
+        self.others_ = np.abs(centred).max(axis=0) > 1e-9
         return self._set_around()
 
     def grown(self, levels: int, gap: bool) -> Anchored:
@@ -57,13 +61,14 @@ class Anchored(Basis):
         grown = Anchored(self.basis.grown(levels, gap))
         new = grown.basis.n_functions_ - self.basis.n_functions_
         grown.means_ = np.append(self.means_, np.zeros(new))
+        grown.others_ = np.append(self.others_, np.ones(new, dtype=bool))
         return grown._set_around()
 
     def _set_around(self) -> Self:
         inner, means = self.basis, self.means_
         constant, m = inner.constant_, inner.n_functions_
         centred = np.eye(m) - np.outer(constant, means)
-        others = np.abs(centred).max(axis=0) > 1e-9  # what is constant already is nothing centred
+        others = self.others_
         self.frame_ = np.column_stack([constant, centred[:, others]])
         size = self.frame_.shape[1]
         table = inner.table_.toarray().reshape(m, m, -1)

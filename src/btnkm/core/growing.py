@@ -1,7 +1,7 @@
 """A posterior with columns or functions more than it had, and what rows that are gone make of them.
 
 New columns add nothing to f until they are solved for, and new functions are zero in all rows that
-are gone: what those have said is what it was.
+are gone.
 """
 
 from __future__ import annotations
@@ -24,8 +24,14 @@ def widened(state: State, fresh: State, past: Past) -> tuple[State, Past]:
     for d, (factor, drawn) in enumerate(zip(state.factors, fresh.factors, strict=True)):
         before, after = factor.layout, drawn.layout
         places = network.places(before, after)
+        silent = network.silent(before, after, d, state.modes)
+        if network.turns and state.modes[d].anchored:  # a core has its anchors where they were
+            anchor = after.anchor.copy()
+            anchor[silent] = 0.0
+            anchor[places] = before.anchor
+            after = replace(after, anchor=anchor)
         mean = drawn.mean.copy()
-        mean[:, network.silent(before, after, d, state.modes)] = 0.0
+        mean[:, silent] = 0.0
         mean[:, places] = factor.mean
         factors.append(factor.among(mean, places, after))
         past = past.with_mode(d, past.modes[d].grown(places, before, after))

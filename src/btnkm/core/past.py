@@ -5,11 +5,13 @@ rows that are gone, those sums are kept as they were when the last was heard, an
 those of new rows (streaming variational Bayes: the posterior is the next prior, mode by mode). So
 are the sums by which a likelihood learns its own parameters.
 
-Of columns and functions that are new since they have said nothing: zero, in all sums.
+Functions that are new since are zero in those rows, and so are their sums. Of columns that are new
+they have said nothing; those are let in only where rows at hand are like them (``alike``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -19,6 +21,7 @@ from .cavi import Data
 from .layout import Layout
 
 Array = np.ndarray
+SHIFT = 5.0  # standard errors between means, from which on rows are not alike
 
 
 class Said(NamedTuple):
@@ -57,17 +60,17 @@ class Said(NamedTuple):
 
     def with_functions(self, places: tuple[int, int], count: int) -> Said:
         """Return the same with so many functions from the given row of psi, and of phi, on."""
-
-        def wider(part: Array, place: int) -> Array:
-            gap = max(place - len(part), 0) + count  # functions before it may have been dropped
-            zeros = np.zeros((gap, part.shape[1]))
-            return np.concatenate([part[:place], zeros, part[place:]])
-
-        return Said(*(wider(part, place) for part, place in zip(self, places, strict=True)))
+        return Said(*(_wider(part, at, count) for part, at in zip(self, places, strict=True)))
 
     def first(self, n_psi: int, n_phi: int) -> Said:
         """Return what rows say of the first functions, which are all that is left."""
         return Said(self.second[:n_psi], self.linear[:n_phi])
+
+
+def _wider(part: Array, place: int, count: int) -> Array:
+    """Return sums with zeros for so many functions from a place on; the last may be gone."""
+    zeros = np.zeros((max(place - len(part), 0) + count, *part.shape[1:]))
+    return np.concatenate([part[:place], zeros, part[place:]])
 
 
 @dataclass(frozen=True)
@@ -82,16 +85,27 @@ class Past:
         What the likelihood learns from; empty if that is in the sums of the modes.
     information : array
         The sum of the rows' weights, of every output.
+    features : tuple of (phi, psi)
+        Weighted sums of the functions of every input's mode: (M,) and (K,).
     """
 
     data: Data
     modes: tuple[Said, ...]
     asked: tuple[Any, ...]
     information: Any
+    features: tuple[tuple[Array, Array], ...]
 
     def with_mode(self, d: int, said: Said) -> Past:
         """Return the same, something else being known of mode d."""
         return replace(self, modes=(*self.modes[:d], said, *self.modes[d + 1 :]))
+
+    def with_functions(self, d: int, places: tuple[int, int], count: int) -> Past:
+        """Return the same with so many functions of mode d more, from these places on."""
+        phi, psi = self.features[d]
+        wider = _wider(phi, places[1], count), _wider(psi, places[0], count)
+        features = (*self.features[:d], wider, *self.features[d + 1 :])
+        grown = self.with_mode(d, self.modes[d].with_functions(places, count))
+        return replace(grown, features=features)
 
     def weighed(self, share: float) -> Past:
         """Return the same rows, each counting for so much of a row."""
@@ -101,6 +115,7 @@ class Past:
             modes=tuple(said.weighed(share) for said in self.modes),
             asked=tuple(share * np.asarray(part) for part in self.asked),
             information=share * np.asarray(self.information),
+            features=tuple((share * phi, share * psi) for phi, psi in self.features),
         )
 
     def __add__(self, other: Past) -> Past:
@@ -111,4 +126,26 @@ class Past:
             tuple(Said(a.second + b.second, a.linear + b.linear) for a, b in modes),
             tuple(a + b for a, b in zip(self.asked, other.asked, strict=True)),
             self.information + other.information,
+            tuple(
+                (phi + more_phi, psi + more_psi)
+                for (phi, psi), (more_phi, more_psi) in zip(
+                    self.features, other.features, strict=True
+                )
+            ),
         )
+
+
+def alike(
+    features: Sequence[tuple[Array, Array]], n: float, gone: Past, n_functions: int = 4
+) -> bool:
+    """Tell whether inputs of rows that count n are spread as those of rows that are gone.
+
+    Else what columns that are new make of the latter would be anybody's guess. The means of the
+    first functions of every mode are compared, in units of their standard error.
+    """
+    error = np.sqrt(1.0 / n + 1.0 / gone.data.n)  # of functions of size up to 1
+    for (phi, _), (gone_phi, _) in zip(features, gone.features, strict=True):
+        own, other = phi[: n_functions + 1] / n, gone_phi[: n_functions + 1] / gone.data.n
+        if np.any(np.abs(own - other) > SHIFT * error):
+            return False
+    return True

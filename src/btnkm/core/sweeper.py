@@ -262,7 +262,9 @@ class Sweeper:
         self._remember(partial(look, likelihood=self.state.likelihood))
         sums = self._with_past(self.executor.sum(self._asked[-1]))
         learned = cavi.update_likelihood(self.state, sums, self.data, self.priors)
-        other = learned.likelihood.propose(sums) if self.spread else None
+        # what rows that are gone think of another offset is not known
+        free = self.spread and self.past is None
+        other = learned.likelihood.propose(sums) if free else None
         if other is not None:
             self._remember(partial(look, likelihood=other))
             sums = self._with_past(self.executor.sum(partial(chunks.ask, likelihood=other)))
@@ -285,15 +287,17 @@ class Sweeper:
             return sums
         return tuple(a + b for a, b in zip(sums, self.past.asked, strict=True))
 
-    def absorbed(self) -> Past:
-        """Return what the rows have to say of q as it is, those that are gone left out."""
+    def absorbed(self, features: tuple[tuple[Array, Array], ...]) -> Past:
+        """Return what the rows, whose features add up so, have to say of q as it is."""
         self.spread = 1.0
         self.refresh()
         likelihood, asked = self.state.likelihood, ()
         if not likelihood.fixed:
-            asked = self.executor.sum(partial(chunks.look, likelihood=likelihood, d=0))
+            self._remember(look := partial(chunks.look, likelihood=likelihood, d=0))
+            asked = self.executor.sum(look)
         if isinstance(likelihood, Curved):
-            self.executor.each(partial(chunks.ask_truth, likelihood=likelihood, d=0))
+            self._remember(truth := partial(chunks.ask_truth, likelihood=likelihood, d=0))
+            self.executor.each(truth)
         modes = []
         for d in range(len(self.state.modes)):
             modes.append(Said(*self._row_sums(d)))
@@ -302,7 +306,7 @@ class Sweeper:
         information = np.zeros(())
         if not likelihood.fixed:
             (information,) = self.executor.sum(chunks.information)
-        return Past(self.data, tuple(modes), asked, information)
+        return Past(self.data, tuple(modes), asked, information, features)
 
     def remembered(self) -> Past:
         """Return what rows that are gone say of q as it is."""
@@ -320,11 +324,11 @@ class Sweeper:
         """
         likelihood: Any = self.state.likelihood
         assert isinstance(likelihood, Curved)
-        sums = self.executor.sum(partial(chunks.slopes, likelihood=likelihood, d=self.last or 0))
-        slopes, weights = sums
-        if self.past is not None:
-            weights = weights + self.past.information
-        moved = likelihood.moved(np.clip(slopes / weights, -1.0, 1.0))
+        moved: Any = likelihood
+        if self.past is None:
+            slopes_of = partial(chunks.slopes, likelihood=likelihood, d=self.last or 0)
+            slopes, weights = self.executor.sum(slopes_of)
+            moved = likelihood.moved(np.clip(slopes / weights, -1.0, 1.0))
         self.state = replace(self.state, likelihood=moved)
         for d in range(len(self.state.modes)):
             # for every mode: a bound would allow for steps, this does not

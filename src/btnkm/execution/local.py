@@ -385,9 +385,7 @@ def share_chunks(
     return [Chunk(features(c.features), c.y, c.weight, environments()) for c in chunks]
 
 
-def weighted_averages(
-    executor: Executor, n_modes: int, total: float
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return each mode's averages of phi (M,) and psi (K,) over rows whose weights add up so."""
+def feature_sums(executor: Executor, n_modes: int) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    """Return the weighted sums over rows of each mode's phi (M,) and psi (K,)."""
     sums = executor.sum(partial(averages, n_modes=n_modes))
-    return [(phi / total, psi / total) for phi, psi in zip(sums[::2], sums[1::2], strict=True)]
+    return tuple(zip(sums[::2], sums[1::2], strict=True))
