@@ -92,7 +92,7 @@ def _limits(plt, records):
         1, 2, figsize=(10, 4.6), layout="constrained", width_ratios=(1, 1.35)
     )
     for method, label, colour, style in (
-        ("kept", "memory_limit=16", SWEEP, "o-"),
+        ("kept", "memory_limit=18", SWEEP, "o-"),
         ("default", "the default, 1.4", DEFAULT, "^:"),
     ):
         metrics = along(records, "n", method)

@@ -17,6 +17,7 @@ from .core.likelihoods import Likelihood
 from .execution.local import GIB, LocalRows
 
 Array = np.ndarray
+READERS = 0.15  # of the limit: what those of files leave behind
 
 
 class Target(NamedTuple):
@@ -80,6 +81,7 @@ def run_all(
         own = settings_of(machine, target, task.counted, one)
         kept = sum(s.state.n_bytes for _, result in found for s in result.starts)
         limit = own.limit(task.rows)
+        limit *= 1.0 - READERS if task.rows.spilled else 1.0
         own = replace(own, n_init=count, memory_limit=limit - kept / GIB)
         # components start as they do without a train beside them
         seeds = [*task.seeds, k] if one.full else task.seeds
