@@ -188,9 +188,7 @@ def grown(column: Column, summary: Summary) -> tuple[Column, Growth]:
         levels = _more_levels(column, values, weight)
     known = set((column.levels or {}).values())
     growth = Growth(len(set(levels.values()) - known), gap)
-    if not any(growth):
-        return replace(column, levels=column.levels and column.levels | levels), growth
-    basis = column.basis.grown(*growth)
+    basis = column.basis.grown(*growth) if any(growth) else column.basis
     return replace(column, levels=column.levels and column.levels | levels, basis=basis), growth
 
 
@@ -204,9 +202,7 @@ def _more_levels(column: Column, values: Array, weight: Array) -> dict[str, int]
     Those that a single row has, where most are of that kind, and those for which a basis of one
     function for each has no room, share one code, as the rarest have in ``_levels``.
     """
-    total: dict[str, float] = {}
-    for level, w in zip(_level_names(values), weight.tolist(), strict=True):
-        total[level] = total.get(level, 0.0) + w
+    total = _totals(values, weight)
     new, basis = sorted(total), column.basis
     if isinstance(basis, Levels):
         first = len(basis.shares_)
@@ -292,10 +288,7 @@ def _warp(values: Array, weight: Array) -> tuple[Array, Array]:
 
 def _levels(values: Array, weight: Array, many: bool) -> dict[str, int]:
     """Return the code of every level, in sorted order; the rarest ones may share the last code."""
-    total: dict[str, float] = {}
-    for level, w in zip(_level_names(values), weight.tolist(), strict=True):
-        if level is not None:
-            total[level] = total.get(level, 0.0) + w
+    total = _totals(values, weight)
     levels = sorted(total)
     shared = [level for level in levels if total[level] >= 2]
     most = int(np.clip(sum(total.values()) / ROWS_PER_LEVEL, MIN_LEVELS, MAX_LEVELS))
@@ -310,6 +303,15 @@ def _levels(values: Array, weight: Array, many: bool) -> dict[str, int]:
         kept = [level for level in levels if level in frequent]
     codes = {level: code for code, level in enumerate(kept)}
     return {level: codes.get(level, len(kept)) for level in levels}
+
+
+def _totals(values: Array, weight: Array) -> dict[str, float]:
+    """Return the weight of each level."""
+    total: dict[str, float] = {}
+    for level, w in zip(_level_names(values), weight.tolist(), strict=True):
+        if level is not None:
+            total[level] = total.get(level, 0.0) + w
+    return total
 
 
 def _level_names(values: Array) -> list[Any]:

@@ -13,6 +13,9 @@ from typing import Any
 from .survey import KINDS, is_empty
 from .tables import split_columns
 
+# of Arrow's readers, which would hold a gigabyte of what is to come
+AHEAD = {"batch_readahead": 1, "fragment_readahead": 1}
+
 
 def is_path(X: Any) -> bool:
     """Tell a path, or a list of paths."""
@@ -29,14 +32,12 @@ def parquet_batches(X: Any, n_rows: int) -> Iterator[Any]:
     files = [file for path in ([X] if single else X) for file in _files(path, single)]
     names = dict.fromkeys(name for _, schema in files for name in schema.names)
     _check_kinds(files, list(names))
-    # its own readers would hold a gigabyte of what is to come
-    ahead = {"batch_readahead": 1, "fragment_readahead": 1}
     for file, schema in files:
         fields = [
             schema.field(name) if name in schema.names else pa.field(name, pa.null())
             for name in names
         ]
-        for batch in file.to_batches(pa.schema(fields), batch_size=n_rows, **ahead):
+        for batch in file.to_batches(pa.schema(fields), batch_size=n_rows, **AHEAD):
             yield pa.Table.from_batches([batch])
 
 

@@ -17,7 +17,7 @@ from . import checks
 from .core.arrays import here, host, like
 from .execution.local import LocalRows
 from .execution.spill import spilled_columns
-from .parquet import is_path, parquet_batches
+from .parquet import AHEAD, is_path, parquet_batches
 from .survey import MOST_ROWS, Batch, Survey, Totals
 from .tables import by_name, split_columns
 
@@ -179,9 +179,7 @@ def stored_batches(X: Any) -> Iterator[Any]:
     if is_path(X):
         yield from parquet_batches(X, BATCH_ROWS)
         return
-    # its own readers would hold a gigabyte of what is to come
-    ahead = {"batch_readahead": 1, "fragment_readahead": 1}
-    for batch in X.to_batches(batch_size=BATCH_ROWS, **ahead):
+    for batch in X.to_batches(batch_size=BATCH_ROWS, **AHEAD):
         yield pa.Table.from_batches([batch])
 
 

@@ -136,11 +136,7 @@ class Note(NamedTuple):
             full = other if self.empty else self
             return full._replace(missing=self.missing or other.missing)
         if self.kind != other.kind or (self.totals is None) != (other.totals is None):
-            raise ValueError(
-                f"column {name!r} must have one type in every batch, got "
-                f"{KINDS.get(self.kind, self.kind)} and {KINDS.get(other.kind, other.kind)}; "
-                "convert it before."
-            )
+            raise _two_types(name, self.kind, other.kind)
         totals, ends = None, self.ends + other.ends
         if self.totals is not None and other.totals is not None:
             totals = dict(self.totals)
@@ -290,12 +286,16 @@ def _most_frequent(totals: dict[Any, float]) -> dict[Any, float]:
 def check_kinds(names: list[Any], before: Batch, later: Batch) -> None:
     """Raise one clear sentence if a column is of another type in later rows."""
     for name, old, new in zip(names, before.columns, later.columns, strict=True):
-        kinds = old.dtype.kind, new.dtype.kind
-        if kinds[0] != kinds[1] and not is_empty(old) and not is_empty(new):
-            raise ValueError(
-                f"column {name!r} must have one type in every batch, got "
-                f"{' and '.join(KINDS.get(kind, kind) for kind in kinds)}; convert it before."
-            )
+        kind, other = old.dtype.kind, new.dtype.kind
+        if kind != other and not is_empty(old) and not is_empty(new):
+            raise _two_types(name, kind, other)
+
+
+def _two_types(name: Any, *kinds: str) -> ValueError:
+    return ValueError(
+        f"column {name!r} must have one type in every batch, got "
+        f"{' and '.join(KINDS.get(kind, kind) for kind in kinds)}; convert it before."
+    )
 
 
 def _take(column: Any, rows: Any) -> Any:

@@ -50,10 +50,8 @@ class Anchored(Basis):
         """Take the means of the functions over ``x`` (n,), whose rows count ``weight`` (n,)."""
         weight = np.ones(len(x)) if weight is None else weight
         self.means_, _ = average_features(self.basis, x, weight)
-        constant = self.basis.constant_
-        centred = np.eye(len(constant)) - np.outer(constant, self.means_)
         # what is constant already is nothing centred
-        self.others_ = np.abs(centred).max(axis=0) > 1e-9
+        self.others_ = np.abs(self._centred()).max(axis=0) > 1e-9
         return self._set_around()
 
     def grown(self, levels: int, gap: bool) -> Anchored:
@@ -64,11 +62,13 @@ class Anchored(Basis):
         grown.others_ = np.append(self.others_, np.ones(new, dtype=bool))
         return grown._set_around()
 
+    def _centred(self) -> np.ndarray:
+        """Return the coefficients of every function less its mean: (M_basis, M_basis)."""
+        return np.eye(len(self.means_)) - np.outer(self.basis.constant_, self.means_)
+
     def _set_around(self) -> Self:
-        inner, means = self.basis, self.means_
-        constant, m = inner.constant_, inner.n_functions_
-        centred = np.eye(m) - np.outer(constant, means)
-        others = self.others_
+        inner, others = self.basis, self.others_
+        constant, m, centred = inner.constant_, inner.n_functions_, self._centred()
         self.frame_ = np.column_stack([constant, centred[:, others]])
         size = self.frame_.shape[1]
         table = inner.table_.toarray().reshape(m, m, -1)
