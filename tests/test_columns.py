@@ -16,7 +16,8 @@ from sklearn.base import clone
 from btnkm import BTNRegressor
 from btnkm.bases import Basis, BSpline, Categorical, Chebyshev
 from btnkm.bases.levels import Levels
-from btnkm.columns import MAX_KNOTS, MAX_LEVELS, fit_columns
+from btnkm import columns as columns_room
+from btnkm.columns import MAX_KNOTS, MAX_LEVELS, fit_columns, grown
 from btnkm.survey import Summary
 from btnkm.tables import split_columns
 
@@ -626,3 +627,18 @@ def test_dates_durations_and_numbers_are_not_taken_for_one_another(fitted, given
             fit.predict(frame)
     empty = pd.DataFrame({"a": [None, None]}, dtype=frame["a"].dtype)
     assert np.all(np.isfinite(fit.predict(empty)))
+
+
+def test_levels_that_come_one_by_one_share_a_function_beyond_a_hundred(monkeypatch):
+    monkeypatch.setattr(columns_room, "MOST_LEVELS", MAX_LEVELS + 20)
+    values = np.array([f"level {k % 5}" for k in range(50)], dtype=object)
+    (column,), _ = fit_columns([Summary(values, np.ones(50))], ["g"], "auto", 8)
+    for k in range(MAX_LEVELS + 30):
+        one = Summary(np.array([f"later {k}"], dtype=object), np.ones(1))
+        column, growth = grown(column, one)
+        assert growth.levels == (k <= MAX_LEVELS - 5)
+    assert column.basis.n_functions_ == MAX_LEVELS + 1
+    assert column.rest == MAX_LEVELS
+    assert len(column.levels) == MAX_LEVELS + 20
+    codes = column.encode(np.array(["later 97", "later 110", "later 129"], dtype=object))
+    assert codes.tolist() == [MAX_LEVELS, MAX_LEVELS, -1]

@@ -1,4 +1,4 @@
-"""Imports run one way: checks <- bases, and core <- execution, <- the rest."""
+"""Imports run one way: checks and core/arrays <- bases, core <- execution, <- the rest."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ ALLOWED = {
         "triton",
         "btnkm.bases",
         "btnkm.checks",
+        "btnkm.core.arrays",
     },
     "execution": {
         "numpy",

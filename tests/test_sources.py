@@ -326,6 +326,13 @@ def test_what_folders_names_tell_is_a_column(tmp_path):
     assert model.fit(one, "y", "w").feature_names_in_.tolist() == ["a", "t"]
 
 
+def test_names_of_rows_are_no_input(tmp_path):
+    table = numbers_and_text()[::-1]  # whose index is no range, and goes into the file
+    table.to_parquet(tmp_path / "rows.parquet")
+    model = BTNRegressor(**SMALL).fit(tmp_path / "rows.parquet", "y", "w")
+    assert model.feature_names_in_.tolist() == ["a", "k", "t"]
+
+
 FILES = {
     "a column less": lambda part: part.drop(columns="t"),
     "integers": lambda part: part,

@@ -22,7 +22,7 @@ _TRAIN_RANK = 6  # "auto" of every bond
 _MANY_ROWS = 10_000
 _MOST_STARTS = 8
 SWEEPS_OF_ALL = 20  # "auto", where a sample was fitted before
-MANY_LEVELS = 10  # of a column, from which components are anchored
+ANCHOR_LEVELS = 10  # of a column, from which components are anchored
 
 
 class Auto(NamedTuple):

@@ -8,7 +8,6 @@ column is coded by its levels. NaN stands for missing in both.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ from .bases.anchored import Anchored
 from .bases.levels import Levels
 from .bases.spiked import stand_out
 from .core.arrays import like
-from .survey import KINDS, Summary, is_empty
+from .survey import KINDS, MOST_LEVELS, Summary, is_empty
 from .tables import as_numbers, level_name
 
 Array = np.ndarray
@@ -55,6 +54,8 @@ class Column:
         "M" for dates, "m" for durations, "f" for numbers, "O" for text.
     basis : Gapped or, from ``MANY_LEVELS`` levels on, Levels
         Its argument are the coordinates that ``encode`` returns.
+    rest : int or None
+        The code that the rarest levels share, if they do.
     """
 
     name: Any
@@ -63,6 +64,7 @@ class Column:
     levels: dict[str, int] | None
     kind: str
     basis: Gapped | Levels
+    rest: int | None = None
 
     def encode(self, values: Array) -> Array:
         """Return the coordinates of raw values: (n,) floats, NaN where missing.
@@ -156,11 +158,11 @@ def fit_columns(
         categorical = isinstance(choice, Categorical)
         if values.dtype == object and not categorical:
             values = _numbers(values, name)
-        levels = _levels(values, weight, many_levels) if categorical else None
+        levels, rest = _levels(values, weight, many_levels) if categorical else (None, None)
         knots, positions = (np.empty(0), np.empty(0)) if categorical else _warp(values, weight)
         many = many_levels and levels is not None and len(set(levels.values())) >= MANY_LEVELS
         functions = Levels() if many else Gapped(clone(choice))
-        column = Column(name, knots, positions, levels, given.dtype.kind, functions)
+        column = Column(name, knots, positions, levels, given.dtype.kind, functions, rest)
         code = column.encode(given)
         column.basis.fit(code, weight)
         columns.append(column)
@@ -182,25 +184,27 @@ def grown(column: Column, summary: Summary) -> tuple[Column, Growth]:
     codes = column.encode(summary.values)
     gap = bool(np.any(np.isnan(codes))) and not _knows_gaps(column.basis)
     unknown = (codes < 0) & (column.levels is not None)
-    levels: dict[str, int] = {}
-    if np.any(unknown):
+    levels, rest = column.levels, column.rest
+    if levels is not None and np.any(unknown):
         values, weight = as_numbers(summary.values[unknown]), summary.weight[unknown]
-        levels = _more_levels(column, values, weight)
+        new, rest = _more_levels(column, values, weight)
+        levels = levels | new
     known = set((column.levels or {}).values())
-    growth = Growth(len(set(levels.values()) - known), gap)
+    growth = Growth(len(set((levels or {}).values()) - known), gap)
     basis = column.basis.grown(*growth) if any(growth) else column.basis
-    return replace(column, levels=column.levels and column.levels | levels, basis=basis), growth
+    return replace(column, levels=levels, basis=basis, rest=rest), growth
 
 
 def _knows_gaps(basis: Gapped | Levels) -> bool:
     return basis.missing_ is not None if isinstance(basis, Levels) else basis.saw_missing_
 
 
-def _more_levels(column: Column, values: Array, weight: Array) -> dict[str, int]:
-    """Return codes of levels that are new.
+def _more_levels(column: Column, values: Array, weight: Array) -> tuple[dict[str, int], int | None]:
+    """Return codes of levels that are new, and the one that the rarest share from now on.
 
     Those that a single row has, where most are of that kind, and those for which a basis of one
-    function for each has no room, share one code, as the rarest have in ``_levels``.
+    function for each has no room, share one code, as the rarest have in ``_levels``. Names beyond
+    ``MOST_LEVELS`` are not remembered.
     """
     total = _totals(values, weight)
     new, basis = sorted(total), column.basis
@@ -214,9 +218,12 @@ def _more_levels(column: Column, values: Array, weight: Array) -> dict[str, int]
         kept = sorted(sorted(new, key=lambda v: -total[v])[: max(MAX_LEVELS - first, 0)])
     codes = {level: first + k for k, level in enumerate(kept)}
     assert column.levels is not None
-    shared_by = Counter(column.levels.values()).most_common(1)
-    rest = shared_by[0][0] if shared_by and shared_by[0][1] > 1 else first + len(kept)
-    return {level: codes.get(level, rest) for level in new}
+    others = [level for level in new if level not in codes]
+    others = others[: max(MOST_LEVELS - len(column.levels) - len(codes), 0)]
+    rest = column.rest
+    if rest is None and others:
+        rest = first + len(kept)
+    return codes | dict.fromkeys(others, rest or 0), rest
 
 
 def level_columns(basis: Any, names: list[Any]) -> set[int]:
@@ -286,8 +293,8 @@ def _warp(values: Array, weight: Array) -> tuple[Array, Array]:
     return knots, 2.0 * (RANK_SHARE * rank + (1.0 - RANK_SHARE) * value) - 1.0
 
 
-def _levels(values: Array, weight: Array, many: bool) -> dict[str, int]:
-    """Return the code of every level, in sorted order; the rarest ones may share the last code."""
+def _levels(values: Array, weight: Array, many: bool) -> tuple[dict[str, int], int | None]:
+    """Return the code of every level, in sorted order, and that of the rarest if they share it."""
     total = _totals(values, weight)
     levels = sorted(total)
     shared = [level for level in levels if total[level] >= 2]
@@ -302,7 +309,8 @@ def _levels(values: Array, weight: Array, many: bool) -> dict[str, int]:
         frequent = set(sorted(shared, key=lambda v: -total[v])[: most - 1])
         kept = [level for level in levels if level in frequent]
     codes = {level: code for code, level in enumerate(kept)}
-    return {level: codes.get(level, len(kept)) for level in levels}
+    rest = len(kept)
+    return {level: codes.get(level, rest) for level in levels}, rest if rest < len(levels) else None
 
 
 def _totals(values: Array, weight: Array) -> dict[str, float]:

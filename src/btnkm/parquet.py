@@ -6,6 +6,7 @@ Every file is read by its own types, which later come together as those of any b
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from glob import glob, has_magic
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from .survey import KINDS, is_empty
 from .tables import split_columns
 
+_ROW_NAMES = re.compile(r"__index_level_\d+__")  # what pandas calls an index without a name
 # of Arrow's readers, which would hold a gigabyte of what is to come
 AHEAD = {"batch_readahead": 1, "fragment_readahead": 1}
 
@@ -31,6 +33,7 @@ def parquet_batches(X: Any, n_rows: int) -> Iterator[Any]:
     single = not isinstance(X, list | tuple)
     files = [file for path in ([X] if single else X) for file in _files(path, single)]
     names = dict.fromkeys(name for _, schema in files for name in schema.names)
+    names = {name: None for name in names if not _ROW_NAMES.fullmatch(name)}
     _check_kinds(files, list(names))
     for file, schema in files:
         fields = [

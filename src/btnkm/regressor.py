@@ -331,7 +331,7 @@ class BTNRegressor(RegressorMixin, Machine):
         """Return draws of y: whole functions from the posterior, plus noise.
 
         Of Dask these are made block by block once they are computed: the same functions in every
-        block, and noise of its own.
+        block, and noise of its own, whose size is drawn for every block.
 
         Parameters
         ----------

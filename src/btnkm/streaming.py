@@ -21,7 +21,6 @@ from sklearn.utils.validation import validate_data
 from . import fitting
 from .arrangement import Arrangement
 from .auto import settings_of
-from .bases.levels import Levels
 from .clusters import is_dask
 from .columns import Column, Growth, grown
 from .core.growing import with_functions
@@ -168,7 +167,7 @@ class Streaming:
     def _begin_again(
         self: Any, example: Any, window: Window, forget: float, names: list[Any]
     ) -> Any:
-        """Fit all rows of a stream so far together."""
+        """Fit all rows of a stream so far together, here: none are kept on a device."""
         rows = window.rows
         with self._or_as_it_was():
             table = Table(example, rows, names)
@@ -271,9 +270,6 @@ class Streaming:
                 start = fitting.of_a_new_level(states[k], d, old)
                 states[k] = with_functions(states[k], d, mode, start)
                 if pasts is not None:
-                    places = old.n_products_, old.n_functions_
-                    if isinstance(old, Levels):  # the last of its functions is for those unseen
-                        places = len(old.shares_), len(old.shares_)
                     count = new.n_functions_ - old.n_functions_
-                    pasts[k] = pasts[k].with_functions(d, places, count)
+                    pasts[k] = pasts[k].with_functions(d, old.end, count)
         return Grown(columns, tuple(larger[one] for one in self._arrangements), states, pasts)

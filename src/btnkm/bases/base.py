@@ -11,14 +11,13 @@ transpose. One sparse table defines both, so a new basis writes ``phi``, ``psi``
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
-from array_api_compat import array_namespace, device, is_numpy_array, is_torch_array
+from array_api_compat import array_namespace, device, is_numpy_array
 from sklearn.base import BaseEstimator
 
 from ..checks import check_integer
@@ -120,6 +119,11 @@ class Basis(BaseEstimator):
         """How many numbers of a row ``features`` has; what phi and psi share counts once."""
         return self.n_functions_ + self.n_products_
 
+    @property
+    def end(self) -> tuple[int, int]:
+        """Where functions that come later have their place, in psi and in phi."""
+        return self.n_products_, self.n_functions_
+
     def gram(self, sums: np.ndarray) -> np.ndarray:
         """Return sum_n phi_i phi_j h_p from sum_n psi_k h_p: (K, P) -> (M, M, P)."""
         m = self.n_functions_
@@ -182,12 +186,6 @@ def collect(functions: Iterable[Array], count: int) -> Array:
     for row, function in zip(out[1:], taken, strict=True):
         row[:] = function
     return out.T
-
-
-def has_triton(x: Array) -> bool:
-    """Tell whether an array is on a device for which there are kernels of our own."""
-    cuda = is_torch_array(x) and x.is_cuda and x.dtype.itemsize >= 4
-    return cuda and importlib.util.find_spec("triton") is not None
 
 
 def recurrence(first: Array, second: Array, twice: Array) -> Iterator[Array]:

@@ -7,13 +7,13 @@ from typing import Self
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
+from ..core.arrays import has_triton
 from .base import (
     Array,
     Basis,
     collect,
     count_functions,
     distinct,
-    has_triton,
     product_table,
     recurrence,
 )

@@ -41,6 +41,11 @@ class Levels(Basis):
         self.n_functions_ = self.n_products_ = len(shares) + 1
         return self
 
+    @property
+    def end(self) -> tuple[int, int]:
+        """Where levels that come later have their place: before what was never seen."""
+        return len(self.shares_), len(self.shares_)
+
     def grown(self, levels: int, gap: bool) -> Levels:
         """Return the indicators of so many levels more, and of gaps if they are new.
 

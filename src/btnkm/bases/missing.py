@@ -23,14 +23,15 @@ class Gapped(Basis):
     """The functions of another basis, plus one that is 1 where the value is missing (NaN).
 
     If ``fit`` saw missing values, a missing row has the functions of a typical value (the median,
-    or the most frequent level) and a 1 in the first coordinate, which all other rows have at 0. So
+    or the most frequent level) and a 1 in one coordinate, which all other rows have at 0. So
     a gap means "typical" until the data say otherwise; were its other functions 0, shrinking its
     weight would shrink whole products of inputs, which costs accuracy where rows are few. If
     ``fit`` saw none, a NaN later is the training average: phi and psi take their means over the
     training rows, which integrates the unknown input out of first and second moments alike. So does
     the code -1 of a categorical basis, a level never seen: it is no gap, and gaps may well differ
-    from it. If ``fit`` saw nothing but gaps, the only function is the constant 1. Values outside
-    [-1, 1] are held at the nearer end, for a basis that does not do so itself too.
+    from it. If ``fit`` saw nothing but gaps, the only function is the constant 1. Where gaps come
+    later, ``grown`` adds the coordinate at the end, or a level. Values outside [-1, 1] are held at
+    the nearer end, for a basis that does not do so itself too.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ class Gapped(Basis):
     basis_ : Basis or None
         The fitted basis; None if every value was missing.
     saw_missing_ : bool
-        Whether ``fit`` saw a missing value.
+        Whether a missing value was seen.
     indicator_ : str or None
         Where the function that is 1 where a value is missing stands: "first" or "last".
     typical_ : float
@@ -158,7 +159,7 @@ class Gapped(Basis):
     def unknown(self, x: Array) -> Array:
         """Tell which values stand for the training average: (n,).
 
-        Levels never seen, and gaps where ``fit`` saw none.
+        Levels never seen, and gaps where none was seen.
         """
         xp = array_namespace(x)
         never = xp.zeros_like(x, dtype=xp.bool)
