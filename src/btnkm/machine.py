@@ -21,7 +21,7 @@ from sklearn.utils.validation import (
 
 from . import checks, fitting
 from .arrangement import Arrangement, arrange, block_size
-from .auto import MANY_LEVELS, Auto, number, settings_of
+from .auto import ANCHOR_LEVELS, Auto, number, settings_of
 from .checkpoints import Checkpoint, check_path, signature
 from .choosing import interaction_order, judge, share_out
 from .clusters import is_dask, open_dask
@@ -299,7 +299,7 @@ class Machine(Streaming, BaseEstimator):
         columns = task.columns
         auto = isinstance(self.anchored, str)
         many = len(active) >= self._auto.many_inputs or any(
-            c.levels is not None and c.basis.n_functions_ >= MANY_LEVELS for c in columns
+            c.levels is not None and c.basis.n_functions_ >= ANCHOR_LEVELS for c in columns
         )
 
         def arranged(order: list[int], full: bool) -> Arrangement:
@@ -383,6 +383,8 @@ class Machine(Streaming, BaseEstimator):
         exact = [p for p in best.sweeps if p.phase == "exact" and p.stage == stage]
         self.posterior_ = tuple(s.state for _, result in found for s in result.starts)
         self._arrangements = tuple(one for one, result in found for _ in result.starts)
+        # of phi and phi phi^T over the rows, in every mode: what explanations average over
+        self._averages = tuple(result.averages for _, result in found for _ in result.starts)
         n_outputs = self._n_outputs
         ranks = [
             bonds(self.network, s.last.rank, one, n_outputs)

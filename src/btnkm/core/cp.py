@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -188,11 +189,18 @@ class CP(Network):
         """Return the number of components."""
         return state.n_components
 
-    def effects(self, seconds: list[Array], spreads: list[Array]) -> Array:
-        """Return E[f^2] with one mode's second moments replaced, for each."""
-        ones = np.ones_like(seconds[0])
-        left = list(accumulate(seconds[:-1], np.multiply, initial=ones))
-        right = list(accumulate(seconds[:0:-1], np.multiply, initial=ones))[::-1]
-        return np.array(
-            [float(np.sum(s * a * b)) for s, a, b in zip(spreads, left, right, strict=True)]
-        )
+    def whole(self, parts: Sequence[Array]) -> Array:
+        """Return the sum over components, or pairs of them, of the product of all modes."""
+        return _summed(reduce(np.multiply, parts))
+
+    def replaced(self, parts: Sequence[Array], others: Sequence[Array]) -> Array:
+        """Return the same with one mode's part replaced, for each."""
+        ones = np.ones_like(parts[0][:1])
+        left = accumulate(parts[:-1], np.multiply, initial=ones)
+        right = list(accumulate(parts[:0:-1], np.multiply, initial=ones))[::-1]
+        found = [_summed(o * a * b) for o, a, b in zip(others, left, right, strict=True)]
+        return np.array(np.broadcast_arrays(*found))
+
+
+def _summed(product: Array) -> Array:
+    return np.asarray(product.reshape(len(product), -1).sum(axis=1))

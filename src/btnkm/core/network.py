@@ -171,11 +171,15 @@ class Network(ABC):
         """Return the rank, or ranks, as they are reported."""
 
     @abstractmethod
-    def effects(self, seconds: list[Array], spreads: list[Array]) -> Array:
-        """Return E[f^2] with mode d's second moments replaced by its spreads, for each d: (D,).
+    def whole(self, parts: Sequence[Array]) -> Array:
+        """Return f from z of every mode, (n, C), or E[f^2] from E[z z^T], (n, C, C): (n,).
 
-        Both are (C, C) matrices for each mode: of z over the rows, and of z less its mean.
+        The number of rows is 1 where all have the same.
         """
+
+    @abstractmethod
+    def replaced(self, parts: Sequence[Array], others: Sequence[Array]) -> Array:
+        """Return ``whole(parts)`` with mode d's part replaced by its other one, each d: (D, n)."""
 
     def product(self, terms: list[Terms], features_of: Callable[[int], Any]) -> Moments:
         """Return the moments of all modes together, never holding more than two of them."""

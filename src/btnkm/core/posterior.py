@@ -175,7 +175,7 @@ def effect_shares(
     for w, (phi, gram) in zip(weights, averages, strict=True):
         second, mean = w.T @ gram @ w, w.T @ phi
         size = max(float(np.max(np.abs(second))), np.finfo(float).tiny)  # cancels in the shares
-        seconds.append(second / size)
-        spreads.append((second - np.outer(mean, mean)) / size)
-    effects = np.maximum(network.effects(seconds, spreads), 0.0)
+        seconds.append(second[None] / size)
+        spreads.append((second - np.outer(mean, mean))[None] / size)
+    effects = np.maximum(network.replaced(seconds, spreads)[:, 0], 0.0)
     return np.asarray(effects / max(float(np.sum(effects)), np.finfo(float).tiny))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -203,25 +204,23 @@ class TT(Network):
         """Return the number of indices of every bond."""
         return tuple(factor.layout.shape[1] for factor in state.factors[:-1])
 
-    def effects(self, seconds: list[Array], spreads: list[Array]) -> Array:
-        """Return E[f^2] with one mode's second moments replaced, up to a common factor."""
-        shapes = _shapes([len(second) for second in seconds])
-        lefts, rights = [np.ones((1, 1))], [np.ones((1, 1))]
-        left_logs, right_logs = [0.0], [0.0]
-        for second, shape in zip(seconds[:-1], shapes, strict=False):
-            after = np.einsum("ac,abcd->bd", lefts[-1], second.reshape(*shape, *shape))
-            _keep(after, lefts, left_logs)
-        for second, shape in zip(seconds[:0:-1], shapes[::-1], strict=False):
-            after = np.einsum("bd,abcd->ac", rights[-1], second.reshape(*shape, *shape))
-            _keep(after, rights, right_logs)
-        found = np.array(
-            [
-                np.einsum("ac,abcd,bd->", a, spread.reshape(*shape, *shape), b, optimize=True)
-                for a, spread, b, shape in zip(lefts, spreads, rights[::-1], shapes, strict=True)
-            ]
-        )
-        logs = np.array(left_logs) + np.array(right_logs[::-1])
-        return np.asarray(found * np.exp(logs - logs.max()))
+    def whole(self, parts: Sequence[Array]) -> Array:
+        """Return the product of all matrices."""
+        return np.asarray(reduce(np.matmul, _matrices(parts))[:, 0, 0])
+
+    def replaced(self, parts: Sequence[Array], others: Sequence[Array]) -> Array:
+        """Return the same with one mode's part replaced, for each."""
+        matrices = _matrices(parts)
+        lefts, rights = [np.ones((1, 1, 1))], [np.ones((1, 1, 1))]
+        for matrix in matrices[:-1]:
+            lefts.append(lefts[-1] @ matrix)
+        for matrix in matrices[:0:-1]:
+            rights.append(matrix @ rights[-1])
+        found = [
+            (left @ other @ right)[:, 0, 0]
+            for left, other, right in zip(lefts, _matrices(others), rights[::-1], strict=True)
+        ]
+        return np.array(np.broadcast_arrays(*found))
 
 
 def _around(ranks: Sequence[int], d: int) -> tuple[int, int]:
@@ -238,10 +237,15 @@ def _shapes(columns: list[int]) -> list[tuple[int, int]]:
     return shapes
 
 
-def _keep(after: Array, matrices: list[Array], logs: list[float]) -> None:
-    size = max(float(np.max(np.abs(after))), np.finfo(float).tiny)
-    matrices.append(after / size)
-    logs.append(logs[-1] + float(np.log(size)))
+def _matrices(parts: Sequence[Array]) -> list[Array]:
+    """Return z of every mode as matrices (n, R, R'), E[z z^T] as (n, R R, R' R')."""
+    shapes = _shapes([part.shape[1] for part in parts])
+    if parts[0].ndim == 2:
+        return [part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
+    return [
+        part.reshape(-1, *shape, *shape).swapaxes(2, 3).reshape(-1, shape[0] ** 2, shape[1] ** 2)
+        for part, shape in zip(parts, shapes, strict=True)
+    ]
 
 
 def _apply(vector: Any, matrix: Any, times: Array, to_the_right: bool, out: Any) -> Any:

@@ -1,0 +1,174 @@
+"""What a posterior says of functionals of f: averages over inputs, and what an input adds to them.
+
+f is linear in the weights of every mode. Its average over an input, or its value at a point less
+that average, is the same network with another vector in the place of phi(x): its mean over the
+rows, or what phi(x) differs by. Under q modes are independent, so that first and second moments of
+such a functional are those of the modes, brought together as the network does: exact, without
+draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .levels import LevelFactor, LevelMode
+from .state import Factor, Mode, State
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Part:
+    """Moments of z = W^T v in one mode, for v = phi(x), for its mean over x, and for both together.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (n_phi, C)
+        E[z] of a row is phi times this.
+    square : ndarray of shape (K, C, C)
+        E[z z^T] of a row is psi times this.
+    cross : ndarray of shape (n_phi, C, C)
+        E[z zbar^T] of a row is phi times this; zbar is the average of z over the rows.
+    center : ndarray of shape (C,)
+        E[zbar].
+    level : ndarray of shape (C, C)
+        E[zbar zbar^T].
+    total : ndarray of shape (C, C)
+        The average of E[z z^T] over the rows.
+    """
+
+    mean: Array
+    square: Array
+    cross: Array
+    center: Array
+    level: Array
+    total: Array
+
+    @cached_property
+    def spread(self) -> Array:
+        """The average over the rows of E[(z - zbar)(z - zbar)^T]: (C, C)."""
+        return self.total - self.level
+
+    def scaled(self, by: float) -> Part:
+        """Return the moments of z times a number."""
+        first = {name: by * getattr(self, name) for name in ("mean", "center")}
+        second = {
+            name: by * by * getattr(self, name) for name in ("square", "cross", "level", "total")
+        }
+        return replace(self, **first, **second)
+
+    def at(self, features: tuple[Any, Any]) -> At:
+        """Return the moments at some rows, given their phi and psi."""
+        phi, psi = features
+        c = len(self.center)
+        mean = phi[:, : len(self.mean)] @ self.mean
+        square = psi[:, : len(self.square)] @ self.square.reshape(len(self.square), -1)
+        cross = phi[:, : len(self.cross)] @ self.cross.reshape(len(self.cross), -1)
+        return At(self, mean, square.reshape(-1, c, c), cross.reshape(-1, c, c))
+
+
+@dataclass(frozen=True)
+class At:
+    """Moments of z and of its average at n rows: (n, C), (n, C, C) and (n, C, C)."""
+
+    part: Part
+    mean: Array
+    square: Array
+    cross: Array
+
+    @property
+    def added(self) -> Array:
+        """E[z - zbar]: (n, C)."""
+        return self.mean - self.part.center
+
+    @property
+    def added_square(self) -> Array:
+        """E[(z - zbar)(z - zbar)^T]: (n, C, C)."""
+        return self._products(1.0, -1.0, 1.0, -1.0)
+
+    def mixed(self, t: float) -> Array:
+        """E[t z + (1 - t) zbar]: (n, C)."""
+        return t * self.mean + (1.0 - t) * self.part.center
+
+    def mixed_square(self, s: float, t: float) -> Array:
+        """E[(s z + (1 - s) zbar)(t z + (1 - t) zbar)^T]: (n, C, C)."""
+        return self._products(s, 1.0 - s, t, 1.0 - t)
+
+    def _products(self, a: float, b: float, c: float, d: float) -> Array:
+        """E[(a z + b zbar)(c z + d zbar)^T]: (n, C, C)."""
+        back = np.swapaxes(self.cross, 1, 2)
+        return a * c * self.square + a * d * self.cross + b * c * back + b * d * self.part.level
+
+
+def parts_of(state: State, averages: list[tuple[Array, Any]]) -> list[Part]:
+    """Return the parts of all inputs, given the averages of phi and phi phi^T over the rows."""
+    inputs = slice(0, state.output)
+    modes, factors = state.modes[inputs], state.factors[inputs]
+    return [
+        _of_levels(mode, factor, *average)
+        if isinstance(factor, LevelFactor)
+        else _of_functions(mode, factor, *average)
+        for mode, factor, average in zip(modes, factors, averages, strict=False)
+    ]
+
+
+def contrasts_of(state: State) -> tuple[Array, Array] | None:
+    """Return first and second moments of each output's weights less their mean: (K, C), (K, C, C).
+
+    None if f has but one value.
+    """
+    if state.output is None:
+        return None
+    factor: Any = state.factors[state.output]
+    count = len(factor.mean)
+    mean = factor.mean - factor.mean.mean(axis=0)
+    shares = (np.eye(count) - 1.0 / count) ** 2
+    spread = np.tensordot(shares, factor.cov, 1)
+    return mean, mean[:, :, None] * mean[:, None, :] + spread
+
+
+def _of_functions(mode: Mode, factor: Factor, phi: Array, gram: Array) -> Part:
+    present = mode.present
+    whole = mode.whole(factor.mean, factor.layout.anchor)
+    m, c = whole.shape
+    products = np.multiply.outer(whole.T, whole.T)  # (C, M, C, M)
+    free = slice(m - len(factor.mean), None)
+    products[:, free, :, free] += factor.cov
+    pairs = products.transpose(0, 2, 1, 3).reshape(c * c, m, m)
+    square = mode.adjoint(pairs)
+    average = np.asarray(phi)[present]
+    cross = (products @ average).transpose(1, 0, 2)  # (M, C, C): of w_mc and zbar_d
+    mean = np.zeros((mode.n_phi, c))
+    mean[present] = whole
+    crossed = np.zeros((mode.n_phi, c, c))
+    crossed[present] = cross
+    among = np.asarray(gram)[np.ix_(present, present)]
+    total = pairs.reshape(c * c, -1) @ among.ravel()
+    return Part(
+        mean,
+        np.asarray(square).reshape(-1, c, c),
+        crossed,
+        average @ whole,
+        np.tensordot(average, cross, 1),
+        total.reshape(c, c),
+    )
+
+
+def _of_levels(mode: LevelMode, factor: LevelFactor, phi: Array, gram: Any) -> Part:
+    values = mode.whole(factor.mean, factor.layout.anchor)
+    shares, average = mode.shares, np.asarray(phi)[: len(values)]
+    assert shares is not None
+    center = average @ values
+    square = values[:, :, None] * values[:, None, :] + factor.cov
+    cross = values[:, :, None] * center + average[:, None, None] * factor.cov
+    level = np.multiply.outer(center, center) + np.tensordot(average**2, factor.cov, 1)
+    total = np.tensordot(gram.diagonal()[: len(values)], square, 1)
+    unseen = (
+        np.concatenate([table, np.tensordot(shares, table, 1)[None]])
+        for table in (values, square, cross)
+    )
+    return Part(*unseen, center, level, total)

@@ -1,0 +1,382 @@
+"""Effects: how f depends on one input, or on two, averaged over the others.
+
+The inputs are taken as independent of each other, each spread as in the training rows. A main
+effect is E[f | x_d] - E[f], an interaction E[f | x_d, x_e] less both main effects and E[f]
+(functional ANOVA): in the network each is one contraction, with phi(x_d) less its mean in the modes
+asked about, and means in the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+from sklearn.utils import check_random_state
+
+from ..bases.levels import Levels
+from ..checks import check_integer
+from ..core import posterior
+from ..predictive import check_level
+from .view import Data, Start, View
+
+Array = np.ndarray
+POINTS = 100
+
+
+@dataclass(frozen=True)
+class Effect(Data):
+    """What one input adds to the average, at some of its values.
+
+    Attributes
+    ----------
+    name : the column's
+    kind : str
+        "number", "date", "duration" or "levels".
+    unit : str
+        What is added to: "y", or the scale on which effects add up.
+    values : ndarray of shape (n,)
+    mean, std : ndarray of shape (n,), or (n, K) with K classes
+        Posterior mean and standard deviation of the effect.
+    low, high : ndarray of the same shape
+        Ends of the credible band, of probability ``level``.
+    level : float
+    rows : ndarray of shape (n,) or (11,)
+        The share of the training rows at each level; of numbers their deciles, both ends included.
+    spikes : dict
+        Of values that stand out: values, mean, std.
+    missing : dict or None
+        Mean and std of the effect of a gap, where the training rows have some.
+    outputs : list or None
+        The classes, if there are more than two.
+    """
+
+    name: Any
+    kind: str
+    unit: str
+    values: Array
+    mean: Array
+    std: Array
+    low: Array
+    high: Array
+    level: float
+    rows: Array
+    spikes: dict[str, Array]
+    missing: dict[str, Array] | None
+    outputs: list[Any] | None
+
+    def to_frame(self) -> Any:
+        """Return a pandas frame with a row for each value (and class)."""
+        return _frame(self, {str(self.name): self.values})
+
+
+@dataclass(frozen=True)
+class Surface(Data):
+    """What two inputs add together beyond what each adds alone, on a grid of their values.
+
+    Attributes
+    ----------
+    names, kinds : tuple of two
+    unit : str
+    x, y : ndarray of shape (n,) and (m,)
+        Values of both inputs.
+    mean, std : ndarray of shape (n, m), or (n, m, K) with K classes
+        Of the interaction alone.
+    total : ndarray of the same shape
+        E[f | x, y] - E[f]: both main effects included.
+    outputs : list or None
+    """
+
+    names: tuple[Any, Any]
+    kinds: tuple[str, str]
+    unit: str
+    x: Array
+    y: Array
+    mean: Array
+    std: Array
+    total: Array
+    outputs: list[Any] | None
+
+
+def effects(
+    model: Any, inputs: Sequence[Any] | None = None, *, points: int = POINTS, level: float = 0.95
+) -> list[Effect]:
+    """Return the main effect of every input, in the order of the table.
+
+    Exact under the posterior, up to the band, which takes it as normal.
+
+    Parameters
+    ----------
+    model : BTNRegressor or BTNClassifier, fitted
+    inputs : list of names or positions, or None
+        None is all of them.
+    points : int, default=100
+        Values of a number; all of them if it has no more.
+    level : float, default=0.95
+        Of the credible band.
+
+    Returns
+    -------
+    list of Effect
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from btnkm import BTNRegressor
+    >>> from btnkm.explain import effects
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(200, 2))
+    >>> y = X[:, 0] ** 2 + 0.1 * rng.standard_normal(200)
+    >>> effect = effects(BTNRegressor(n_init=1, random_state=0).fit(X, y))[0]
+    >>> bool(effect.mean[0] > 0.5 and effect.mean[50] < -0.2)
+    True
+    """
+    check_integer("points", points, 2)
+    view = View.of(model)
+    wide = _width(level)
+    places = range(len(view.names)) if inputs is None else [view.place(name) for name in inputs]
+    return [_effect(view, j, points, wide, level) for j in places]
+
+
+def interaction(model: Any, first: Any, second: Any, *, points: int = 30) -> Surface:
+    """Return what two inputs, by name or position, do together beyond what each does alone."""
+    check_integer("points", points, 2)
+    view = View.of(model)
+    places = view.place(first), view.place(second)
+    if places[0] == places[1]:
+        raise ValueError(f"an interaction must have two different inputs, got {first!r} twice.")
+    grids = [view.grid(j, points) for j in places]
+    sizes = [len(grid.codes) for grid in grids]
+    a, b = (index.ravel() for index in np.indices(sizes))
+    means, seconds, totals = [], [], []
+    for start in view.starts:
+        modes = [start.mode(j) for j in places]
+        if None in modes:
+            zeros = np.zeros(
+                (*a.shape, *start.first([p.center[None] for p in start.parts]).shape[1:])
+            )
+            means.append(zeros)
+            seconds.append(zeros)
+            totals.append(zeros)
+            continue
+        at = [start.at(j, grid.codes) for j, grid in zip(places, grids, strict=True)]
+        added = dict(zip(modes, (at[0].added[a], at[1].added[b]), strict=True))
+        square = dict(zip(modes, (at[0].added_square[a], at[1].added_square[b]), strict=True))
+        there = dict(zip(modes, (at[0].mean[a], at[1].mean[b]), strict=True))
+        centers = [part.center[None] for part in start.parts]
+        levels = [part.level[None] for part in start.parts]
+        means.append(start.first([added.get(d, c) for d, c in enumerate(centers)]))
+        seconds.append(start.second([square.get(d, c) for d, c in enumerate(levels)]))
+        whole = start.first([there.get(d, c) for d, c in enumerate(centers)])
+        totals.append(whole - start.first(centers))
+    mean, std = view.pooled(means, seconds)
+    total = view.scale * np.mean(totals, axis=0)
+    shaped = [part.reshape(*sizes, *part.shape[1:]) for part in (mean, std, total)]
+    names = view.names[places[0]], view.names[places[1]]
+    kinds = view.kind(places[0]), view.kind(places[1])
+    x, y = (grid.values for grid in grids)
+    return Surface(names, kinds, view.unit, x, y, *shaped, view.outputs)
+
+
+@dataclass(frozen=True)
+class PartialDependence(Data):
+    """The average prediction of some rows, were an input at each of some values for all of them.
+
+    Attributes
+    ----------
+    name, kind, unit
+    values : ndarray of shape (n,)
+    mean, std : ndarray of shape (n,), or (n, K) with K classes
+        In ``unit``; the standard deviation is that of draws from the posterior.
+    outputs : list or None
+    """
+
+    name: Any
+    kind: str
+    unit: str
+    values: Array
+    mean: Array
+    std: Array
+    outputs: list[Any] | None
+
+    def to_frame(self) -> Any:
+        """Return a pandas frame with a row for each value (and class)."""
+        return _frame(self, {str(self.name): self.values})
+
+
+def partial_dependence(
+    model: Any,
+    X: Any,
+    name: Any,
+    *,
+    points: int = 40,
+    draws: int = 64,
+    random_state: Any = 0,
+) -> PartialDependence:
+    """Return the average over rows X of f, with one input at each of some values.
+
+    Unlike an effect it keeps the other inputs as they come together in X.
+
+    Parameters
+    ----------
+    model : BTNRegressor or BTNClassifier, fitted
+    X : table of shape (rows, inputs)
+    name : name or position of the input
+    points : int, default=40
+    draws : int, default=64
+        From the posterior, for the standard deviation: rows come in pairs in its exact formula.
+    random_state : int, RandomState or None, default=0
+    """
+    check_integer("points", points, 2)
+    check_integer("draws", draws, 2)
+    view = View.of(model)
+    j = view.place(name)
+    grid = view.grid(j, points)
+    columns = model._columns_of(X)
+    rng = np.random.default_rng(int(check_random_state(random_state).randint(2**31)))
+    each = -(-draws // len(view.starts))
+    means, drawn = [], []
+    for k, start in enumerate(view.starts):
+        state = start.state
+        own = posterior.draw_weights(state, each, rng)
+        pairs = zip(state.modes, state.factors, strict=True)
+        center = [mode.whole(factor.mean, factor.layout.anchor) for mode, factor in pairs]
+        blocks = [f for _, (f,) in model._row_blocks(columns, starts=slice(k, k + 1))]
+        means.append(_average_curve(start, center, blocks, j, grid.codes))
+        for i in range(each):
+            weights = [draw[i] for draw in own]
+            drawn.append(_average_curve(start, weights, blocks, j, grid.codes))
+    mean = view.level + view.scale * np.mean(means, axis=0)
+    std = view.scale * np.std(drawn, axis=0)
+    named = view.names[j], view.kind(j), view.unit
+    return PartialDependence(*named, grid.values, mean, std, view.outputs)
+
+
+def _average_curve(
+    start: Start, weights: list[Array], blocks: list[Any], j: int, codes: Array
+) -> Array:
+    """Return the average over rows of f for given weights, column j at each of some codes.
+
+    f is linear in z of that mode: what is around it is averaged once.
+    """
+    state, d = start.state, start.mode(j)
+    count = len(start.parts)
+    outputs = [[]]
+    if state.output is not None:
+        contrasts = weights[state.output] - weights[state.output].mean(axis=0)
+        outputs = [[contrast[None]] for contrast in contrasts]
+    around, n = 0.0, 0
+    for features in blocks:
+        parts = [_z(state, weights, e, features[e][0]) for e in range(count)]
+        n += len(parts[0])
+        units = [parts[0]] if d is None else np.eye(weights[d].shape[1])[:, None]
+        place = 0 if d is None else d
+        sums = [
+            [
+                np.sum(state.network.whole([*parts[:place], unit, *parts[place + 1 :], *output]))
+                for output in outputs
+            ]
+            for unit in units
+        ]
+        around = around + np.array(sums)
+    average = np.asarray(around) / n  # (C, outputs)
+    if d is None:
+        found = np.tile(average, (len(codes), 1))
+    else:
+        phi = start.arrangement.bases[d].features(codes)[0]
+        found = _z(state, weights, d, phi) @ average
+    return found[:, 0] if state.output is None else found
+
+
+def _z(state: Any, weights: list[Array], d: int, phi: Any) -> Array:
+    """Return z of every row in one mode, for given weights: (n, C)."""
+    mode, w = state.modes[d], weights[d]
+    if mode.n_phi > len(mode.present) and getattr(mode, "shares", None) is not None:
+        w = np.concatenate([w, mode.shares @ w[None]])  # a level never seen
+        return np.asarray(phi @ w)
+    return np.asarray(phi[:, mode.present] @ w)
+
+
+def _effect(view: View, j: int, points: int, wide: float, level: float) -> Effect:
+    grid = view.grid(j, points)
+    column = view.columns[j]
+    gap = np.full(int(grid.gaps), np.nan)
+    codes = np.concatenate([grid.codes, grid.spike_codes, gap])
+    means, seconds = [], []
+    for start in view.starts:
+        d = start.mode(j)
+        centers = [part.center[None] for part in start.parts]
+        if d is None:
+            shape = start.first(centers).shape[1:]
+            means.append(np.zeros((len(codes), *shape)))
+            seconds.append(np.zeros((len(codes), *shape)))
+            continue
+        at = start.at(j, codes)
+        levels = [part.level[None] for part in start.parts]
+        means.append(start.first([*centers[:d], at.added, *centers[d + 1 :]]))
+        seconds.append(start.second([*levels[:d], at.added_square, *levels[d + 1 :]]))
+    mean, std = view.pooled(means, seconds)
+    n, k = len(grid.codes), len(grid.spike_codes)
+    of_rows = (
+        _shares_of_levels(view, j, grid.codes)
+        if column.levels is not None
+        else view.quantiles(j, np.linspace(0.0, 1.0, 11))
+        if len(grid.codes)
+        else np.empty(0)
+    )
+    spikes = {"values": grid.spikes, "mean": mean[n : n + k], "std": std[n : n + k]}
+    missing = {"mean": mean[-1], "std": std[-1]} if grid.gaps else None
+    mean, std = mean[:n], std[:n]
+    return Effect(
+        view.names[j],
+        view.kind(j),
+        view.unit,
+        grid.values,
+        mean,
+        std,
+        mean - wide * std,
+        mean + wide * std,
+        level,
+        of_rows,
+        spikes,
+        missing,
+        view.outputs,
+    )
+
+
+def _shares_of_levels(view: View, j: int, codes: Array) -> Array:
+    """Return the share of the training rows without gaps that each level has, NaN for a gap."""
+    basis: Any = view.columns[j].basis
+    if isinstance(basis, Levels):
+        shares = basis.shares_
+    elif basis.basis_ is None:
+        return np.full(len(codes), np.nan)
+    else:  # the first function may be that of gaps
+        shares = basis.average_phi_[int(basis.indicator_ == "first") :]
+    known = np.isfinite(codes)
+    return np.where(known, shares[np.where(known, codes, 0.0).astype(int)], np.nan)
+
+
+def _frame(result: Any, first: dict[str, Any]) -> Any:
+    """Return a pandas frame of a curve, classes one below the other."""
+    import pandas as pd
+
+    columns = {
+        name: getattr(result, name)
+        for name in ("mean", "std", "low", "high")
+        if hasattr(result, name)
+    }
+    if result.outputs is None:
+        return pd.DataFrame({**first, **columns})
+    parts = [
+        pd.DataFrame({**first, "class": label, **{n: v[:, k] for n, v in columns.items()}})
+        for k, label in enumerate(result.outputs)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def _width(level: Any) -> float:
+    """Return how many standard deviations a central interval of a normal has on either side."""
+    return float(ndtri(check_level(level)[1]))

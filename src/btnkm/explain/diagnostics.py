@@ -1,0 +1,293 @@
+"""Can it be trusted? Calibration, residuals, and how the fit went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import beta
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_consistent_length
+
+from ..core.arrays import here
+from ..sources import with_targets
+from .view import Data, View
+
+Array = np.ndarray
+LEVELS = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])
+_BINS = 10
+
+
+@dataclass(frozen=True)
+class Calibration(Data):
+    """Whether what is said to happen in p of all cases does, on rows with known y.
+
+    Attributes
+    ----------
+    n : int
+        Rows.
+    pit : ndarray of shape (n,)
+        P(Y <= y) of every row, or one of the probabilities between P(Y < y) and that for counts: as
+        evenly spread as random numbers where the distributions are right.
+    histogram : ndarray of shape (10,)
+        Shares of the rows by tenths of ``pit``.
+    levels, coverage : ndarray
+        Probabilities of central intervals, and the shares of rows that these hold.
+    low, high : ndarray
+        Between which nine in ten such shares lie where the intervals are right.
+    log_density : float
+        Mean log density of y.
+    """
+
+    n: int
+    pit: Array
+    histogram: Array
+    levels: Array
+    coverage: Array
+    low: Array
+    high: Array
+    log_density: float
+
+
+@dataclass(frozen=True)
+class Reliability(Data):
+    """Whether classes are as frequent as the probabilities they are given.
+
+    Attributes
+    ----------
+    n : int
+        Rows.
+    classes : list
+    predicted, observed : list of ndarray
+        Of every class (of two, the second): the mean probability of rows with similar ones, and
+        the share of these rows that are of the class.
+    low, high : list of ndarray
+        Between which nine in ten such shares lie where the probabilities are right.
+    counts : list of ndarray
+    log_loss, brier, accuracy : float
+    """
+
+    n: int
+    classes: list[Any]
+    predicted: list[Array]
+    observed: list[Array]
+    low: list[Array]
+    high: list[Array]
+    counts: list[Array]
+    log_loss: float
+    brier: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Residuals(Data):
+    """What is left of y once the prediction is known.
+
+    Attributes
+    ----------
+    fitted, std, residual : ndarray of shape (n,)
+        Mean and standard deviation of y, and y less the mean.
+    score : ndarray of shape (n,)
+        What of a standard normal variable is as likely to be exceeded: its quantile at ``pit``.
+    rmse, bias : float
+        Root of the mean squared residual, and the mean residual.
+    worst : ndarray of int
+        The ten rows whose score is furthest from zero.
+    by_input : dict
+        Of every numeric input, how the size of the score goes with it (rank correlation): far from
+        zero where the noise is not the same everywhere.
+    """
+
+    fitted: Array
+    std: Array
+    residual: Array
+    score: Array
+    rmse: float
+    bias: float
+    worst: Array
+    by_input: dict[Any, float]
+
+
+@dataclass(frozen=True)
+class History(Data):
+    """How the fit went, one entry of every list for each start.
+
+    Attributes
+    ----------
+    phases : list of list of str
+        "warm", "thaw" or "exact", of every sweep.
+    bounds : list of ndarray
+        The bound after every sweep, NaN before the exact phase.
+    ranks : list of ndarray
+        Components, or the mean over bonds.
+    noise : list of ndarray
+        Standard deviation of the noise.
+    converged : bool
+    reason : str
+        Why the fit ended.
+    """
+
+    phases: list[list[str]]
+    bounds: list[Array]
+    ranks: list[Array]
+    noise: list[Array]
+    converged: bool
+    reason: str
+
+
+def calibration(model: Any, X: Any, y: Any, *, random_state: Any = 0) -> Calibration | Reliability:
+    """Return how well probabilities match what happens, on rows that the fit did not see.
+
+    Parameters
+    ----------
+    model : BTNRegressor or BTNClassifier, fitted
+    X : table of shape (n, inputs)
+    y : array of shape (n,), or the name of a column of X
+    random_state : int, RandomState or None, default=0
+        For counts, whose ``pit`` is drawn between two probabilities.
+
+    Returns
+    -------
+    Calibration, or Reliability of a classifier
+    """
+    X, y = _rows(model, X, y)
+    if hasattr(model, "classes_"):
+        return _reliability(model, X, y)
+    distribution = model.predict_dist(X)
+    pit = _pit(distribution, y, random_state)
+    distance = np.abs(2.0 * pit - 1.0)
+    coverage = np.array([np.mean(distance <= level) for level in LEVELS])
+    histogram = np.histogram(pit, _BINS, (0.0, 1.0))[0] / len(y)
+    low, high = _likely(LEVELS, len(y))
+    log_density = float(np.mean(distribution.logpdf(y)))
+    return Calibration(len(y), pit, histogram, LEVELS, coverage, low, high, log_density)
+
+
+def residuals(model: Any, X: Any, y: Any, *, random_state: Any = 0) -> Residuals:
+    """Return residuals of a regression, and where they are unlike what the model says of them.
+
+    Parameters
+    ----------
+    model : BTNRegressor, fitted
+    X : table of shape (n, inputs)
+    y : array of shape (n,), or the name of a column of X
+    random_state : int, RandomState or None, default=0
+        As in ``calibration``.
+    """
+    if hasattr(model, "classes_"):
+        raise TypeError(
+            "residuals must be those of a regressor, got a classifier; use calibration."
+        )
+    X, y = _rows(model, X, y)
+    distribution = model.predict_dist(X)
+    pit = np.clip(_pit(distribution, y, random_state), 1e-12, 1.0 - 1e-12)
+    score = ndtri(pit)
+    residual = y - distribution.mean
+    view = View.of(model)
+    columns = model._columns_of(X)
+    sizes = _ranks(np.abs(score))
+    by_input = {}
+    for j in view.active:
+        codes = here(columns[j])
+        known = np.isfinite(codes)
+        if view.kind(j) != "levels" and known.sum() > 2:
+            by_input[view.names[j]] = _correlation(_ranks(codes[known]), sizes[known])
+    return Residuals(
+        distribution.mean,
+        distribution.std,
+        residual,
+        score,
+        float(np.sqrt(np.mean(residual**2))),
+        float(np.mean(residual)),
+        np.argsort(-np.abs(score))[:10],
+        by_input,
+    )
+
+
+def history(model: Any) -> History:
+    """Return how the bound, the rank and the noise went from sweep to sweep."""
+    View.of(model)
+    starts: dict[int, list[dict[str, Any]]] = {}
+    for entry in model.history_:
+        starts.setdefault(entry["start"], []).append(entry)
+    runs = list(starts.values())
+    return History(
+        [[entry["phase"] for entry in run] for run in runs],
+        [np.array([entry["bound"] for entry in run], dtype=float) for run in runs],
+        [np.array([np.mean(entry["rank"]) for entry in run]) for run in runs],
+        [np.array([entry.get("noise_std", np.nan) for entry in run], dtype=float) for run in runs],
+        bool(model.converged_),
+        model.stop_reason_,
+    )
+
+
+def _rows(model: Any, X: Any, y: Any) -> tuple[Any, Array]:
+    X, y, _ = with_targets(X, y, None)
+    y = model._check_y(type(model).__name__, here(y))
+    check_consistent_length(X, y)
+    return X, y
+
+
+def _pit(distribution: Any, y: Array, random_state: Any) -> Array:
+    after = distribution.cdf(y)
+    if not distribution.discrete:
+        return np.asarray(after)
+    before = distribution.cdf(y - 1.0)
+    return np.asarray(
+        before + check_random_state(random_state).uniform(size=len(y)) * (after - before)
+    )
+
+
+def _likely(share: Array, n: Any) -> tuple[Array, Array]:
+    """Return between what nine in ten observed shares lie, where the true one is ``share``."""
+    hits = share * n
+    return beta.ppf(0.05, hits + 0.5, n - hits + 0.5), beta.ppf(0.95, hits + 0.5, n - hits + 0.5)
+
+
+def _reliability(model: Any, X: Any, y: Array) -> Reliability:
+    classes = model.classes_
+    probability = here(model.predict_proba(X))
+    code = np.searchsorted(classes, y)
+    unknown = (code >= len(classes)) | (classes[np.minimum(code, len(classes) - 1)] != y)
+    if np.any(unknown):
+        raise ValueError(
+            f"y must hold classes of the fit, {classes.tolist()[:10]}, got "
+            f"{y[unknown].tolist()[0]!r}; leave out such rows."
+        )
+    shown = [1] if len(classes) == 2 else list(range(len(classes)))
+    found: dict[str, list[Array]] = {
+        name: [] for name in ("predicted", "observed", "low", "high", "counts")
+    }
+    for k in shown:
+        p = probability[:, k]
+        edges = np.unique(np.quantile(p, np.linspace(0.0, 1.0, _BINS + 1)[1:-1]))
+        bins = np.searchsorted(edges, p, side="right")
+        _, place = np.unique(bins, return_inverse=True)
+        counts = np.bincount(place)
+        predicted = np.bincount(place, p) / counts
+        low, high = _likely(predicted, counts)
+        values = predicted, np.bincount(place, code == k) / counts, low, high, counts
+        for name, value in zip(found, values, strict=True):
+            found[name].append(value)
+    own = probability[np.arange(len(y)), code]
+    truth = np.eye(len(classes))[code]
+    return Reliability(
+        n=len(y),
+        classes=[classes[k] for k in shown],
+        **found,
+        log_loss=float(-np.mean(np.log(own))),
+        brier=float(np.mean(np.sum((probability - truth) ** 2, axis=1))),
+        accuracy=float(np.mean(np.argmax(probability, axis=1) == code)),
+    )
+
+
+def _ranks(values: Array) -> Array:
+    return np.argsort(np.argsort(values)).astype(float)
+
+
+def _correlation(a: Array, b: Array) -> float:
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return 0.0
+    return float(np.corrcoef(a, b)[0, 1])

@@ -1,0 +1,269 @@
+"""A fitted model as explanations see it: a network for each start, inputs by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ..arrangement import Arrangement
+from ..bases import Gapped, Spiked
+from ..bases.levels import Levels
+from ..columns import Column
+from ..core import functionals
+from ..core.functionals import At, Part
+from ..core.state import State
+
+Array = np.ndarray
+MISSING = "(missing)"
+KINDS = {"f": "number", "M": "date", "m": "duration"}
+
+
+class Data:
+    """Results as plain data: ``to_dict`` gives what ``json.dumps`` takes."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by name, arrays as lists, dates as text."""
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Data):
+        return value.to_dict()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "mM":
+        return [None if np.isnat(v) else str(v) for v in value]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+@dataclass(frozen=True)
+class Start:
+    """One posterior: its parts, at sizes that multiply without overflow, and what scales them."""
+
+    state: State
+    arrangement: Arrangement
+    averages: list[tuple[Array, Any]]
+
+    @cached_property
+    def _sized(self) -> tuple[list[Part], float]:
+        parts = functionals.parts_of(self.state, self.averages)
+        sizes = [np.sqrt(max(float(np.max(np.diagonal(p.total))), 1e-300)) for p in parts]
+        log = float(np.sum(np.log(sizes)))
+        return [p.scaled(1.0 / s) for p, s in zip(parts, sizes, strict=True)], np.exp(log)
+
+    @property
+    def parts(self) -> list[Part]:
+        """Of all modes but the outputs', each brought to size one."""
+        return self._sized[0]
+
+    @property
+    def size(self) -> float:
+        """What first moments are to be multiplied by."""
+        return self._sized[1]
+
+    def mode(self, j: int) -> int | None:
+        """Return the mode of a column of the table, None if it has none."""
+        one = self.arrangement
+        return one.inputs.index(j) + one.first_input if j in one.inputs else None
+
+    def at(self, j: int, codes: Array) -> At:
+        """Return the moments of a column's mode at some coordinates."""
+        d = self.mode(j)
+        assert d is not None
+        return self.parts[d].at(self.arrangement.bases[d].features(codes))
+
+    @cached_property
+    def _contrasts(self) -> tuple[Array, Array] | None:
+        return functionals.contrasts_of(self.state)
+
+    def first(self, parts: Sequence[Array]) -> Array:
+        """Return E of a functional from first moments (n, C) of all modes: (n,) or (n, K)."""
+        return self._each(parts, 0, self.state.network.whole) * self.size
+
+    def second(self, parts: Sequence[Array]) -> Array:
+        """Return E of its square from second moments (n, C, C): (n,) or (n, K)."""
+        return self._each(parts, 1, self.state.network.whole) * self.size**2
+
+    def first_replaced(self, parts: Sequence[Array], others: Sequence[Array]) -> Array:
+        """Return E with each mode's part replaced: (D, n) or (D, n, K), outputs not among D."""
+        return self._replaced(parts, others, 0) * self.size
+
+    def second_replaced(self, parts: Sequence[Array], others: Sequence[Array]) -> Array:
+        """Return E of the square with each mode's part replaced: (D, n) or (D, n, K)."""
+        return self._replaced(parts, others, 1) * self.size**2
+
+    def _each(self, parts: Sequence[Array], order: int, contract: Any) -> Array:
+        if self._contrasts is None:
+            return np.asarray(contract(list(parts)))
+        found = [contract([*parts, output[None]]) for output in self._contrasts[order]]
+        return np.stack(np.broadcast_arrays(*found), axis=-1)
+
+    def _replaced(self, parts: Sequence[Array], others: Sequence[Array], order: int) -> Array:
+        count = len(parts)
+        replaced = self.state.network.replaced
+        if self._contrasts is None:
+            return np.asarray(replaced(parts, others))
+        found = [
+            replaced([*parts, output[None]], [*others, output[None]])[:count]
+            for output in self._contrasts[order]
+        ]
+        return np.stack(found, axis=-1)
+
+
+@dataclass(frozen=True)
+class View:
+    """What explanations need of a model.
+
+    Attributes
+    ----------
+    names : list
+        Of the columns.
+    columns : list of Column
+    active : list of int
+        Columns that take part; the others never vary.
+    starts : list of Start
+    scale, level : float, float or ndarray of shape (K,)
+        What f is multiplied by, and what is added to it, in units of what is explained.
+    unit : str
+        What is explained: "y", or the scale on which effects add up.
+    outputs : list or None
+        The classes, if there are more than two.
+    """
+
+    names: list[Any]
+    columns: list[Column]
+    active: list[int]
+    starts: list[Start]
+    scale: float
+    level: Any
+    unit: str
+    outputs: list[Any] | None
+
+    @classmethod
+    def of(cls, model: Any) -> View:
+        """Return the view of a fitted model."""
+        check_is_fitted(model)
+        starts = [
+            Start(*parts)
+            for parts in zip(model.posterior_, model._arrangements, model._averages, strict=True)
+        ]
+        names = [column.name for column in model.columns_]
+        scale, level, unit = _scale(model)
+        many = model._n_outputs is not None
+        outputs = model.classes_.tolist() if many else None
+        return cls(names, model.columns_, model._active, starts, scale, level, unit, outputs)
+
+    def place(self, name: Any) -> int:
+        """Return the position of an input, given its name or position."""
+        if name in self.names:
+            return self.names.index(name)
+        whole = isinstance(name, int | np.integer) and not isinstance(name, bool)
+        if whole and -len(self.names) <= name < len(self.names):
+            return int(name) % len(self.names)
+        raise ValueError(
+            f"an input must be a column's name or position, got {name!r}; the columns are "
+            f"{self.names[:10]}{' …' if len(self.names) > 10 else ''}."
+        )
+
+    def pooled(self, means: Sequence[Array], seconds: Sequence[Array]) -> tuple[Array, Array]:
+        """Return mean and standard deviation of the mixture over starts, in units of y."""
+        mean = np.mean(means, axis=0)
+        variance = np.maximum(np.mean(seconds, axis=0) - mean**2, 0.0)
+        return self.scale * mean, self.scale * np.sqrt(variance)
+
+    def kind(self, j: int) -> str:
+        """Return "levels", "number", "date" or "duration"."""
+        column = self.columns[j]
+        return "levels" if column.levels is not None else KINDS.get(column.kind, "number")
+
+    def grid(self, j: int, points: int) -> Grid:
+        """Return values at which to look at an input, spread as the training rows are."""
+        column = self.columns[j]
+        if column.levels is not None:
+            return _levels_of(column)
+        codes = np.unique(np.append(np.linspace(-1.0, 1.0, points), 0.0))
+        knots, positions = column.knots, column.positions
+        if len(knots) == 0:
+            return Grid(np.empty(0), np.empty(0), np.empty(0), np.empty(0))
+        spikes = np.empty(0)
+        basis = column.basis
+        if isinstance(basis, Gapped) and isinstance(basis.basis_, Spiked):
+            spikes = basis.basis_.spikes_
+        # beside values that have an effect of their own, not on them
+        codes = positions if len(knots) <= points else codes[~np.isin(codes, spikes)]
+        return Grid(self.raw(j, codes), codes, self.raw(j, spikes), spikes, _has_gaps(column.basis))
+
+    def raw(self, j: int, codes: Array) -> Array:
+        """Return the values of a numeric column that have these coordinates."""
+        column = self.columns[j]
+        values = np.interp(codes, column.positions, column.knots)
+        if column.kind in "mM":
+            return np.round(values).astype(np.int64).astype(f"{column.kind}8[us]")
+        return values
+
+    def quantiles(self, j: int, q: Array) -> Array:
+        """Return quantiles of the training values of a numeric column."""
+        basis: Any = self.columns[j].basis
+        return self.raw(j, np.quantile(basis.values_, q))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Values of an input and their coordinates; those that stand out apart from the others."""
+
+    values: Array
+    codes: Array
+    spikes: Array
+    spike_codes: Array
+    gaps: bool = False
+
+
+def _levels_of(column: Column) -> Grid:
+    """Return the levels, those that share a code as one."""
+    assert column.levels is not None
+    by_code: dict[int, list[str]] = {}
+    for level, code in column.levels.items():
+        by_code.setdefault(code, []).append(level)
+    codes = sorted(by_code)
+    names = [
+        by_code[c][0] if len(by_code[c]) == 1 else f"{len(by_code[c])} other levels" for c in codes
+    ]
+    values: list[Any] = names
+    at = [float(c) for c in codes]
+    if _has_gaps(column.basis):
+        values, at = [*values, MISSING], [*at, np.nan]
+    return Grid(np.array(values, dtype=object), np.array(at), np.empty(0), np.empty(0))
+
+
+def _has_gaps(basis: Any) -> bool:
+    return basis.missing_ is not None if isinstance(basis, Levels) else basis.saw_missing_
+
+
+def _scale(model: Any) -> tuple[float, Any, str]:
+    """Return what f is multiplied by, what is added to it, and what that is."""
+    likelihood = model.likelihood_
+    if hasattr(model, "classes_"):
+        if hasattr(likelihood, "offsets"):
+            offsets = np.mean([s.likelihood.offsets for s in model.posterior_], axis=0)
+            return 1.0, offsets - offsets.mean(), "log probability (centred)"
+        if hasattr(likelihood, "offset"):
+            level = float(np.mean([s.likelihood.offset for s in model.posterior_]))
+            return 1.0, level, f"log odds of {model.classes_[1]}"
+        return 1.0, -model._threshold, f"score of {model.classes_[1]}"
+    if likelihood.additive:
+        return model._y_scale, model._y_shift, "y"
+    level = [s.likelihood.offset + np.log(s.likelihood.size) for s in model.posterior_]
+    return 1.0, float(np.mean(level)), "log of the mean of y"

@@ -1,0 +1,509 @@
+"""Explanations against enumeration of all rows there could be, and draws from the posterior."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations, product
+from math import factorial
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import ndtri
+
+from btnkm import BTNClassifier, BTNRegressor, explain
+from btnkm.core import posterior
+from btnkm.explain import shapley
+from btnkm.explain.view import MISSING, View
+
+SMALL = {"n_init": 2, "random_state": 0, "max_iter": 12}
+
+
+def table(n=240, seed=0, gaps=False, levels=3):
+    """A table of few values in each column, so that all rows there could be are few."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame({"a": rng.integers(-2, 3, n) / 2.0, "b": rng.integers(0, 4, n) * 1.0})
+    X["g"] = np.array([f"level {k}" for k in range(levels)])[rng.integers(0, levels, n)]
+    if gaps:
+        X.loc[rng.random(n) < 0.15, "b"] = np.nan
+    f = X["a"] * X["b"].fillna(1.0) + X["a"] ** 2 + (X["g"] == "level 0")
+    return X, f, rng
+
+
+def regression(**kwargs):
+    X, f, rng = table(**kwargs)
+    return X, f + 0.2 * rng.standard_normal(len(f))
+
+
+MODELS = {
+    "cp": lambda: (BTNRegressor(**SMALL), regression()),
+    "gaps": lambda: (BTNRegressor(**SMALL), regression(gaps=True)),
+    "anchored": lambda: (BTNRegressor(**SMALL, anchored=True), regression()),
+    "train": lambda: (
+        BTNRegressor(**SMALL, network="tt", cores="full", mode_order=["b", "g", "a"]),
+        regression(gaps=True),
+    ),
+    "many levels": lambda: (BTNRegressor(**SMALL), regression(n=400, levels=25)),
+    "outliers": lambda: (BTNRegressor(**SMALL, likelihood="student_t"), regression()),
+    "counts": lambda: (BTNRegressor(**SMALL, likelihood="negative_binomial"), counts()),
+    "two classes": lambda: (BTNClassifier(**SMALL), classes(2)),
+    "three classes": lambda: (BTNClassifier(**SMALL), classes(3)),
+}
+
+
+def counts():
+    X, f, rng = table()
+    return X, rng.poisson(np.exp(0.3 * f)).astype(float)
+
+
+def classes(count):
+    X, f, rng = table(n=400)
+    noisy = f + 0.5 * rng.standard_normal(len(f))
+    cuts = np.quantile(noisy, np.linspace(0, 1, count + 1)[1:-1])
+    return X, np.array(["low", "middle", "top"])[np.searchsorted(cuts, noisy)]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def fitted(request):
+    model, (X, y) = MODELS[request.param]()
+    return model.fit(X, y), X, y
+
+
+def all_rows(model, X):
+    """All rows there could be, and how often each would be were inputs independent."""
+    values = [[v if v == v else np.nan for v in X[name].unique()] for name in X]
+    rows = pd.DataFrame(list(product(*values)), columns=X.columns)
+    weight = np.ones(len(rows))
+    for name in X:
+        share = X[name].value_counts(normalize=True, dropna=False)
+        weight *= rows[name].map(share).to_numpy()
+    return rows, weight
+
+
+def f_of(model, rows):
+    """E[f] in units of what is explained: (n,), or (n, K) less the mean over classes."""
+    view = View.of(model)
+    means = model._means(rows).mean(axis=0)
+    if view.outputs is not None:
+        means = means - means.mean(axis=1, keepdims=True)
+    return view.level + view.scale * means
+
+
+def draws_of(model, rows, count, seed=0):
+    """Draws of the same from the posterior: (draws, n) or (draws, n, K)."""
+    view, rng, out = View.of(model), np.random.default_rng(seed), []
+    columns = model._columns_of(rows)
+    for start in view.starts:
+        weights = posterior.draw_weights(start.state, count, rng)
+        features = start.arrangement.features(columns)
+        for i in range(count):
+            f = posterior.evaluate(start.state, [w[i] for w in weights], features.__getitem__)
+            out.append(f if f.ndim == 1 else f - f.mean(axis=1, keepdims=True))
+    return view.scale * np.array(out)
+
+
+def grouped(rows, weight, f, names):
+    """Averages of f over all inputs but some: a frame, of the values of those."""
+    frame = rows[names].copy()
+    frame["w"], f = weight, f.reshape(len(f), -1)
+    for k in range(f.shape[1]):
+        frame[f"f{k}"] = weight * f[:, k]
+    sums = frame.groupby(names, dropna=False).sum()
+    return sums.filter(like="f").div(sums["w"], axis=0)
+
+
+def test_main_effects_are_averages_over_the_others(fitted):
+    model, X, _ = fitted
+    rows, weight = all_rows(model, X)
+    f = f_of(model, rows)
+    center = np.tensordot(weight, f, 1)
+    for effect in explain.effects(model):
+        expected = grouped(rows, weight, f, [effect.name]) - center
+        found = effect.mean.reshape(len(effect.values), -1)
+        for value, row in zip(effect.values, found, strict=True):
+            np.testing.assert_allclose(row, expected.loc[value], atol=1e-8)
+        if effect.missing is not None:
+            gap = expected[expected.index.isna()].to_numpy()[0]
+            np.testing.assert_allclose(effect.missing["mean"], gap.squeeze(), atol=1e-8)
+
+
+def test_bands_are_those_of_draws(fitted):
+    model, X, _ = fitted
+    rows, weight = all_rows(model, X)
+    drawn = draws_of(model, rows, 400)
+    flat = drawn.reshape(len(drawn), len(rows), -1)
+    for effect in explain.effects(model):
+        curves = []
+        for draw in flat:
+            average = grouped(rows, weight, draw, [effect.name]) - weight @ draw
+            curves.append(average.loc[list(effect.values)].to_numpy())
+        expected = np.std(curves, axis=0)
+        found = effect.std.reshape(expected.shape)
+        np.testing.assert_allclose(found, expected, rtol=0.25, atol=0.02 * np.std(flat))
+
+
+def test_interactions_are_what_main_effects_leave(fitted):
+    model, X, _ = fitted
+    rows, weight = all_rows(model, X)
+    f = f_of(model, rows)
+    center = np.tensordot(weight, f, 1)
+    surface = explain.interaction(model, "a", "g")
+    alone = {name: grouped(rows, weight, f, [name]) for name in ("a", "g")}
+    both = grouped(rows, weight, f, ["a", "g"])
+    for i, x in enumerate(surface.x):
+        for k, g in enumerate(surface.y):
+            total = both.loc[(x, g)].to_numpy() - center
+            rest = total - (alone["a"].loc[x] + alone["g"].loc[g] - 2 * center).to_numpy()
+            np.testing.assert_allclose(surface.mean[i, k].ravel(), rest, atol=1e-8)
+            np.testing.assert_allclose(surface.total[i, k].ravel(), total, atol=1e-8)
+
+
+def variances(rows, weight, f, names):
+    """Variance of f, what each input explains alone and with others, and each pair beyond."""
+    f = f.reshape(len(f), -1)
+    center = weight @ f
+    total = np.sum(weight @ (f - center) ** 2)
+
+    def explained(some):
+        average = grouped(rows, weight, f, list(some))
+        keys = rows[list(some)].merge(average.reset_index(), how="left", on=list(some))
+        return np.sum(weight @ (keys.filter(like="f").to_numpy() - center) ** 2)
+
+    one = {name: explained([name]) for name in names}
+    others = {name: total - explained([n for n in names if n != name]) for name in names}
+    pairs = {p: explained(p) - one[p[0]] - one[p[1]] for p in combinations(names, 2)}
+    return total, one, others, pairs
+
+
+def test_shares_are_those_of_draws(fitted):
+    model, X, _ = fitted
+    rows, weight = all_rows(model, X)
+    found = [variances(rows, weight, f, list(X)) for f in draws_of(model, rows, 60)]
+    total = np.mean([v[0] for v in found])
+    shares = explain.variance_shares(model)
+    assert shares.variance == pytest.approx(total, rel=0.1)
+    for j, name in enumerate(X):
+        for k, value, std in (
+            (1, shares.first, shares.first_std),
+            (2, shares.total, shares.total_std),
+        ):
+            drawn = [v[k][name] for v in found]
+            assert value[j] == pytest.approx(np.mean(drawn) / total, rel=0.1, abs=0.012)
+            spread = np.std([v[k][name] / v[0] for v in found])
+            assert std[j] == pytest.approx(spread, rel=0.4, abs=0.01)
+    for pair in explain.interactions(model):
+        names = pair.names if pair.names in found[0][3] else pair.names[::-1]
+        expected = np.mean([v[3][names] for v in found]) / total
+        assert pair.share == pytest.approx(expected, rel=0.1, abs=0.012)
+
+
+def test_shares_without_uncertainty_are_exact():
+    model, (X, y) = MODELS["cp"]()
+    model.fit(X, y)
+    model.posterior_ = tuple(known(state) for state in model.posterior_[:1])
+    model._arrangements, model._averages = model._arrangements[:1], model._averages[:1]
+    rows, weight = all_rows(model, X)
+    total, one, others, pairs = variances(rows, weight, f_of(model, rows), list(X))
+    shares = explain.variance_shares(model)
+    np.testing.assert_allclose(shares.first, [one[n] / total for n in X], atol=1e-9)
+    np.testing.assert_allclose(shares.total, [others[n] / total for n in X], atol=1e-9)
+    assert shares.variance == pytest.approx(total)
+    assert np.max(shares.first_std) < 1e-9
+    for pair in explain.interactions(model):
+        assert pair.share == pytest.approx(pairs[pair.names] / total, abs=1e-9)
+
+
+def known(state):
+    """The posterior with its means known exactly."""
+    from dataclasses import replace
+
+    pairs = zip(state.modes, state.factors, strict=True)
+    return replace(state, factors=tuple(mode.point(f.mean, f.layout) for mode, f in pairs))
+
+
+def shapley_values(rows, weight, f, row, names):
+    """What each input contributes to one row, over all subsets: (D, K)."""
+    f = f.reshape(len(f), -1)
+
+    def value(some):
+        if not some:
+            return weight @ f
+        average = grouped(rows, weight, f, list(some))
+        key = tuple(row[n] for n in some)
+        return average.loc[key if len(some) > 1 else key[0]].to_numpy().ravel()
+
+    out = []
+    for name in names:
+        others = [n for n in names if n != name]
+        total = 0.0
+        for size in range(len(names)):
+            share = factorial(size) * factorial(len(names) - size - 1) / factorial(len(names))
+            for some in combinations(others, size):
+                more = [n for n in names if n in (*some, name)]
+                total = total + share * (value(more) - value([n for n in names if n in some]))
+        out.append(total)
+    return np.array(out)
+
+
+def test_contributions_are_shapley_values_and_add_up(fitted):
+    model, X, _ = fitted
+    rows, weight = all_rows(model, X)
+    f = f_of(model, rows)
+    some = X.dropna().iloc[:3]
+    local = explain.explain_local(model, some)
+    np.testing.assert_allclose(local.prediction, f_of(model, some), rtol=1e-10, atol=1e-10)
+    together = local.base + local.contributions.sum(axis=1)
+    np.testing.assert_allclose(together, local.prediction, rtol=1e-12)
+    for i, (_, row) in enumerate(some.iterrows()):
+        expected = shapley_values(rows, weight, f, row, list(X))
+        np.testing.assert_allclose(
+            local.contributions[i].reshape(expected.shape), expected, atol=1e-8
+        )
+    drawn = np.array(
+        [
+            [
+                shapley_values(rows, weight, draw, row, list(X))
+                for _, row in some.iloc[:1].iterrows()
+            ]
+            for draw in draws_of(model, rows, 80)
+        ]
+    ).std(axis=0)
+    found = local.std[:1].reshape(drawn.shape)
+    np.testing.assert_allclose(found, drawn, rtol=0.35, atol=0.02 * np.std(f))
+
+
+def test_contributions_add_up_for_any_row():
+    model, (X, y) = MODELS["gaps"]()
+    model.fit(X, y)
+    odd = pd.DataFrame({"a": [99.0, np.nan], "b": [np.nan, -7.0], "g": ["never seen", None]})
+    local = explain.explain_local(model, odd)
+    np.testing.assert_allclose(local.prediction, model.predict(odd), rtol=1e-12)
+    assert explain.explain_local(model, odd, return_std=False).std.shape == (2, 3)
+
+
+def test_contributions_of_many_inputs(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (300, 30))
+    y = X[:, 0] * X[:, 1] + X[:, 2] + 0.1 * rng.standard_normal(300)
+    model = BTNRegressor(n_init=1, max_iter=8, random_state=0).fit(X, y)
+    local = explain.explain_local(model, X[:5])
+    np.testing.assert_allclose(local.prediction, model.predict(X[:5]), rtol=1e-10)
+    monkeypatch.setattr(shapley, "MOST_NODES", 15)  # exact for so many inputs
+    monkeypatch.setattr(shapley, "_NUMBERS", 1)  # row by row
+    exact = explain.explain_local(model, X[:5])
+    np.testing.assert_allclose(local.std, exact.std, rtol=1e-6)
+    np.testing.assert_allclose(local.contributions, exact.contributions, rtol=1e-10)
+    np.testing.assert_allclose(
+        explain.variance_shares(model).total.sum(), 1.0, atol=0.7
+    )  # none is lost in products of thirty
+
+
+def test_partial_dependence_keeps_other_inputs_as_they_are(fitted):
+    model, X, _ = fitted
+    some = X.iloc[:40]
+    found = explain.partial_dependence(model, some, "a", draws=400)
+    spread = []
+    for value, mean in zip(found.values, found.mean, strict=True):
+        there = some.assign(a=value)
+        np.testing.assert_allclose(mean, f_of(model, there).mean(axis=0), atol=1e-8)
+        spread.append(draws_of(model, there, 200).mean(axis=1).std(axis=0))
+    np.testing.assert_allclose(found.std, spread, rtol=0.25, atol=0.02 * np.std(f_of(model, X)))
+
+
+def test_components_add_up_to_the_best_start():
+    model, (X, y) = MODELS["anchored"]()
+    model.set_params(n_init=1).fit(X, y)
+    rows, _ = all_rows(model, X)
+    total = 0.0
+    for one in explain.components(model):
+        part = np.full(len(rows), one.amplitude)
+        for factor in one.factors:
+            values = pd.Series(factor.mean, index=factor.values)
+            part = part * rows[factor.name].map(values).to_numpy()
+        total = total + part
+        assert str(one).count("×") == len(one.factors)
+    # but for factors that hardly vary, which are taken as constant
+    assert np.std(model._y_shift + total - model.predict(rows)) < 0.1 * np.std(y)
+    assert sum(one.share for one in explain.components(model)) == pytest.approx(1.0)
+    assert len(explain.components(model, most=1)) == 1
+    train = BTNRegressor(**SMALL, network="tt", cores="full", mode_order="given").fit(X, y)
+    with pytest.raises(ValueError, match="no products of one function"):
+        explain.components(train)
+
+
+@pytest.mark.parametrize(
+    ("curve", "word"),
+    [
+        (lambda x: x, "rises"),
+        (lambda x: -np.exp(x), "falls"),
+        (lambda x: -(x**2), "rises, then falls"),
+        (lambda x: x**2, "falls, then rises"),
+        (lambda x: np.sin(9 * x), "goes up and down"),
+    ],
+)
+def test_shapes_are_told_in_words(curve, word):
+    x = np.linspace(-1, 1, 60)
+    factor = explain.Factor("x", "number", x, curve(x), 0 * x, 1.0)
+    assert factor.shape == word
+
+
+def test_functions_tell_what_was_kept():
+    X = np.random.default_rng(0).uniform(-1, 1, (300, 2))
+    y = np.cos(4 * X[:, 0])
+    model = BTNRegressor(n_init=1, random_state=0).fit(X, y + 0.1 * X[:, 1])
+    first, second = explain.functions(model)
+    assert len(first.numbers) + first.dropped == model.columns_[0].basis.n_functions_
+    assert first.share.sum() == pytest.approx(1.0)
+    assert np.all(np.diff(first.numbers) > 0)
+    assert len(first.precision) == len(first.numbers)
+    # an even function needs the even ones
+    even = first.numbers % 2 == 0
+    assert first.share[even].sum() > 0.99
+    assert len(explain.functions(model, ["x1"])) == 1
+    assert second.name == "x1"
+
+
+def test_calibration_of_what_is_right_and_wrong():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (1500, 1))
+    y = X[:, 0] + 0.3 * rng.standard_normal(1500)
+    model = BTNRegressor(n_init=1, random_state=0).fit(X[:500], y[:500])
+    right = explain.calibration(model, X[500:], y[500:])
+    assert right.n == 1000
+    assert np.mean((right.coverage >= right.low) & (right.coverage <= right.high)) > 0.6
+    low, high = model.predict_interval(X[500:], 0.9).T
+    held = np.mean((low <= y[500:]) & (y[500:] <= high))
+    assert right.coverage[right.levels == 0.9][0] == pytest.approx(held)
+    assert right.histogram.sum() == pytest.approx(1.0)
+    dist = model.predict_dist(X[500:])
+    assert right.log_density == pytest.approx(np.mean(dist.logpdf(y[500:])))
+    wild = explain.calibration(model, X[500:], y[500:] * 3)
+    assert np.all(wild.coverage < wild.low)
+
+
+def test_calibration_of_counts_is_even_where_right():
+    X, y = counts()
+    model = BTNRegressor(**SMALL, likelihood="negative_binomial").fit(X, y)
+    found = explain.calibration(model, X, y)
+    assert 0.02 < found.histogram.min()
+    assert found.histogram.max() < 0.2
+    assert explain.residuals(model, X, y).rmse < np.std(y)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_reliability_of_classes(count):
+    X, y = classes(count)
+    model = BTNClassifier(**SMALL).fit(X, y)
+    found = explain.calibration(model, X, y)
+    assert len(found.classes) == (1 if count == 2 else 3)
+    for predicted, observed, counted in zip(
+        found.predicted, found.observed, found.counts, strict=True
+    ):
+        assert counted.sum() == len(y)
+        assert np.corrcoef(predicted, observed)[0, 1] > 0.9
+    assert found.accuracy == pytest.approx(model.score(X, y))
+    own = model.predict_proba(X)[np.arange(len(y)), np.searchsorted(model.classes_, y)]
+    assert found.log_loss == pytest.approx(-np.mean(np.log(own)))
+    with pytest.raises(ValueError, match="classes of the fit"):
+        explain.calibration(model, X, np.full(len(y), "zzz"))
+    with pytest.raises(TypeError, match="use calibration"):
+        explain.residuals(model, X, y)
+
+
+def test_residuals_tell_where_the_noise_is_larger():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.uniform(0, 1, 600), "b": rng.uniform(0, 1, 600)})
+    y = X["a"] + 0.5 * X["b"] * rng.standard_normal(600)
+    model = BTNRegressor(n_init=1, random_state=0).fit(X, y)
+    found = explain.residuals(model, X.assign(y=y), "y")
+    assert found.by_input["b"] > 0.3
+    assert abs(found.by_input["a"]) < 0.2
+    np.testing.assert_allclose(found.residual, y - model.predict(X))
+    pit = model.predict_dist(X).cdf(y)
+    np.testing.assert_allclose(found.score, ndtri(pit), atol=1e-9)
+    assert np.abs(found.score[found.worst[0]]) == np.max(np.abs(found.score))
+
+
+def test_history_is_that_of_the_fit(fitted):
+    model, _, _ = fitted
+    found = explain.history(model)
+    assert sum(map(len, found.bounds)) == len(model.history_)
+    best = explain.variance.best_start(model)
+    assert found.bounds[best][-1] == pytest.approx(model.lower_bound_)
+    assert set(sum(found.phases, [])) <= {"warm", "thaw", "exact"}
+
+
+def test_results_are_plain_data(fitted):
+    model, X, y = fitted
+    results = [
+        *explain.effects(model),
+        explain.interaction(model, "a", "g"),
+        explain.variance_shares(model),
+        *explain.interactions(model, most=2),
+        explain.explain_local(model, X.iloc[:2]),
+        explain.partial_dependence(model, X.iloc[:9], "g", draws=2),
+        *explain.functions(model),
+        explain.calibration(model, X, y),
+        explain.history(model),
+    ]
+    for result in results:
+        again = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+        assert again.keys() == result.to_dict().keys()
+    for result in (results[0], results[2], results[4]):
+        if hasattr(result, "to_frame"):
+            assert len(result.to_frame()) > 0
+
+
+def test_kinds_of_columns_and_odd_names():
+    rng = np.random.default_rng(0)
+    n = 200
+    day = np.datetime64("2024-01-01") + rng.integers(0, 300, n).astype("m8[D]")
+    X = pd.DataFrame({"day": day, "wait": rng.integers(1, 99, n).astype("m8[h]"), 7: 1.0})
+    X["g"] = np.where(rng.random(n) < 0.2, None, np.array(["u", "v"])[rng.integers(0, 2, n)])
+    X["zero"] = np.where(rng.random(n) < 0.4, 0.0, rng.uniform(1, 9, n))
+    y = (X["g"] == "u") + (day - day.min()).astype(float) / 300 + (X["zero"] == 0)
+    model = BTNRegressor(n_init=1, random_state=0).fit(X, y + 0.05 * rng.standard_normal(n))
+    found = {effect.name: effect for effect in explain.effects(model)}
+    assert [e.kind for e in found.values()] == ["date", "duration", "number", "levels", "number"]
+    assert found["day"].values.dtype.kind == "M"
+    assert found["day"].to_dict()["values"][0].startswith("2024-01-0")
+    assert np.all(found[7].mean == 0)
+    assert found["g"].values.tolist() == ["u", "v", MISSING]
+    assert found["g"].rows[:2].sum() == pytest.approx(1.0)
+    spikes = found["zero"].spikes
+    assert spikes["values"].tolist() == [0.0]
+    assert spikes["mean"][0] > 0.3
+    assert explain.interaction(model, 7, "g").std.max() == 0.0
+    assert explain.partial_dependence(model, X, 7).std.shape == found[7].mean.shape
+
+
+def test_what_cannot_be_explained():
+    X, y = regression()
+    with pytest.raises(Exception, match="not fitted"):
+        explain.effects(BTNRegressor())
+    model = BTNRegressor(n_init=1, max_iter=3, random_state=0).fit(X, y)
+    for wrong in ("zz", 3, -4, True, None):
+        with pytest.raises(ValueError, match="name or position"):
+            explain.effects(model, [wrong])
+    with pytest.raises(ValueError, match="two different"):
+        explain.interaction(model, "a", 0)
+    with pytest.raises(ValueError, match="points"):
+        explain.effects(model, points=1)
+    with pytest.raises(ValueError, match="level"):
+        explain.effects(model, level=95)
+    with pytest.raises(ValueError, match="inconsistent"):
+        explain.calibration(model, X, y[:5])
+
+
+def test_a_stream_and_a_fit_of_tensors_can_be_explained():
+    torch = pytest.importorskip("torch")
+    X, y = regression()
+    X = X.drop(columns="g")
+    model = BTNRegressor(n_init=1, max_iter=6, random_state=0)
+    model.fit(torch.asarray(X.to_numpy()), torch.asarray(y.to_numpy()))
+    local = explain.explain_local(model, X.to_numpy()[:4])
+    np.testing.assert_allclose(local.prediction, model.predict(X.to_numpy()[:4]), rtol=1e-10)
+    stream = BTNRegressor(n_init=1, max_iter=6, random_state=0)
+    for part in range(3):
+        stream.partial_fit(X[part::3], y[part::3])
+    assert explain.variance_shares(stream).order[0] == 0
