@@ -14,9 +14,9 @@ import pytest
 from sklearn.base import clone
 
 from btnkm import BTNRegressor
+from btnkm import columns as columns_room
 from btnkm.bases import Basis, BSpline, Categorical, Chebyshev
 from btnkm.bases.levels import Levels
-from btnkm import columns as columns_room
 from btnkm.columns import MAX_KNOTS, MAX_LEVELS, fit_columns, grown
 from btnkm.survey import Summary
 from btnkm.tables import split_columns

@@ -69,15 +69,37 @@ def fitted(request):
     return model.fit(X, y), X, y
 
 
-def all_rows(model, X):
+class World:
     """All rows there could be, and how often each would be were inputs independent."""
-    values = [[v if v == v else np.nan for v in X[name].unique()] for name in X]
-    rows = pd.DataFrame(list(product(*values)), columns=X.columns)
-    weight = np.ones(len(rows))
-    for name in X:
-        share = X[name].value_counts(normalize=True, dropna=False)
-        weight *= rows[name].map(share).to_numpy()
-    return rows, weight
+
+    def __init__(self, X):
+        self.names = list(X)
+        counts = [X[name].value_counts(normalize=True, dropna=False, sort=False) for name in X]
+        self.values = [list(count.index) for count in counts]
+        self.shares = [count.to_numpy() for count in counts]
+        self.rows = pd.DataFrame(list(product(*self.values)), columns=X.columns)
+
+    def shaped(self, f):
+        """Return f of all rows as a tensor, an axis for each input and one for classes."""
+        return f.reshape(*map(len, self.values), -1)
+
+    def averaged(self, f, known):
+        """Return the averages of f over all inputs but some, in axes of length one."""
+        f = self.shaped(f)
+        for d, share in enumerate(self.shares):
+            if self.names[d] not in known:
+                f = np.moveaxis(np.tensordot(share, f, (0, d))[None], 0, d)
+        return f
+
+    def explained(self, f, known):
+        """Return the variance of such averages, summed over classes."""
+        square = (self.averaged(f, known) - self.averaged(f, ())) ** 2
+        return float(np.sum(self.averaged(np.broadcast_to(square, self.shaped(f).shape), ())))
+
+    def place(self, name, value):
+        missing = value == MISSING if isinstance(value, str) else value != value
+        known = self.values[self.names.index(name)]
+        return next(k for k, v in enumerate(known) if (v != v if missing else v == value))
 
 
 def f_of(model, rows):
@@ -102,83 +124,72 @@ def draws_of(model, rows, count, seed=0):
     return view.scale * np.array(out)
 
 
-def grouped(rows, weight, f, names):
-    """Averages of f over all inputs but some: a frame, of the values of those."""
-    frame = rows[names].copy()
-    frame["w"], f = weight, f.reshape(len(f), -1)
-    for k in range(f.shape[1]):
-        frame[f"f{k}"] = weight * f[:, k]
-    sums = frame.groupby(names, dropna=False).sum()
-    return sums.filter(like="f").div(sums["w"], axis=0)
+def along(tensor, world, name):
+    """Return a tensor's values along one axis, with classes: (values, K)."""
+    d = world.names.index(name)
+    return np.moveaxis(tensor, d, 0).reshape(tensor.shape[d], -1)
 
 
 def test_main_effects_are_averages_over_the_others(fitted):
     model, X, _ = fitted
-    rows, weight = all_rows(model, X)
-    f = f_of(model, rows)
-    center = np.tensordot(weight, f, 1)
+    world = World(X)
+    f = f_of(model, world.rows)
     for effect in explain.effects(model):
-        expected = grouped(rows, weight, f, [effect.name]) - center
+        added = world.averaged(f, [effect.name]) - world.averaged(f, ())
+        expected = along(added, world, effect.name)
+        order = [world.place(effect.name, value) for value in effect.values]
+        assert len(order) + (effect.missing is not None) == len(expected)
         found = effect.mean.reshape(len(effect.values), -1)
-        for value, row in zip(effect.values, found, strict=True):
-            np.testing.assert_allclose(row, expected.loc[value], atol=1e-8)
+        np.testing.assert_allclose(found, expected[order], atol=1e-8)
         if effect.missing is not None:
-            gap = expected[expected.index.isna()].to_numpy()[0]
-            np.testing.assert_allclose(effect.missing["mean"], gap.squeeze(), atol=1e-8)
+            gap = expected[world.place(effect.name, np.nan)]
+            np.testing.assert_allclose(np.ravel(effect.missing["mean"]), gap, atol=1e-8)
 
 
 def test_bands_are_those_of_draws(fitted):
     model, X, _ = fitted
-    rows, weight = all_rows(model, X)
-    drawn = draws_of(model, rows, 400)
-    flat = drawn.reshape(len(drawn), len(rows), -1)
+    world = World(X)
+    drawn = draws_of(model, world.rows, 400)
     for effect in explain.effects(model):
-        curves = []
-        for draw in flat:
-            average = grouped(rows, weight, draw, [effect.name]) - weight @ draw
-            curves.append(average.loc[list(effect.values)].to_numpy())
-        expected = np.std(curves, axis=0)
+        order = [world.place(effect.name, value) for value in effect.values]
+        curves = [
+            along(world.averaged(f, [effect.name]) - world.averaged(f, ()), world, effect.name)
+            for f in drawn
+        ]
+        expected = np.std(curves, axis=0)[order]
         found = effect.std.reshape(expected.shape)
-        np.testing.assert_allclose(found, expected, rtol=0.25, atol=0.02 * np.std(flat))
+        np.testing.assert_allclose(found, expected, rtol=0.25, atol=0.02 * np.std(drawn))
 
 
 def test_interactions_are_what_main_effects_leave(fitted):
     model, X, _ = fitted
-    rows, weight = all_rows(model, X)
-    f = f_of(model, rows)
-    center = np.tensordot(weight, f, 1)
+    world = World(X)
+    f = f_of(model, world.rows)
     surface = explain.interaction(model, "a", "g")
-    alone = {name: grouped(rows, weight, f, [name]) for name in ("a", "g")}
-    both = grouped(rows, weight, f, ["a", "g"])
-    for i, x in enumerate(surface.x):
-        for k, g in enumerate(surface.y):
-            total = both.loc[(x, g)].to_numpy() - center
-            rest = total - (alone["a"].loc[x] + alone["g"].loc[g] - 2 * center).to_numpy()
-            np.testing.assert_allclose(surface.mean[i, k].ravel(), rest, atol=1e-8)
-            np.testing.assert_allclose(surface.total[i, k].ravel(), total, atol=1e-8)
+    center = world.averaged(f, ())
+    total = world.averaged(f, ["a", "g"]) - center
+    rest = total - (world.averaged(f, ["a"]) + world.averaged(f, ["g"]) - 2.0 * center)
+    at = np.ix_(
+        [world.place("a", x) for x in surface.x], [0], [world.place("g", g) for g in surface.y]
+    )
+    for found, expected in ((surface.mean, rest), (surface.total, total)):
+        np.testing.assert_allclose(found.ravel(), expected[at].ravel(), atol=1e-8)
 
 
-def variances(rows, weight, f, names):
+def variances(world, f):
     """Variance of f, what each input explains alone and with others, and each pair beyond."""
-    f = f.reshape(len(f), -1)
-    center = weight @ f
-    total = np.sum(weight @ (f - center) ** 2)
-
-    def explained(some):
-        average = grouped(rows, weight, f, list(some))
-        keys = rows[list(some)].merge(average.reset_index(), how="left", on=list(some))
-        return np.sum(weight @ (keys.filter(like="f").to_numpy() - center) ** 2)
-
-    one = {name: explained([name]) for name in names}
-    others = {name: total - explained([n for n in names if n != name]) for name in names}
-    pairs = {p: explained(p) - one[p[0]] - one[p[1]] for p in combinations(names, 2)}
+    names = world.names
+    total = world.explained(f, names)
+    one = {name: world.explained(f, [name]) for name in names}
+    others = {n: total - world.explained(f, [o for o in names if o != n]) for n in names}
+    pairs = {p: world.explained(f, p) - one[p[0]] - one[p[1]] for p in combinations(names, 2)}
     return total, one, others, pairs
 
 
 def test_shares_are_those_of_draws(fitted):
     model, X, _ = fitted
-    rows, weight = all_rows(model, X)
-    found = [variances(rows, weight, f, list(X)) for f in draws_of(model, rows, 60)]
+    world = World(X)
+    found = [variances(world, f) for f in draws_of(model, world.rows, 200)]
     total = np.mean([v[0] for v in found])
     shares = explain.variance_shares(model)
     assert shares.variance == pytest.approx(total, rel=0.1)
@@ -192,8 +203,7 @@ def test_shares_are_those_of_draws(fitted):
             spread = np.std([v[k][name] / v[0] for v in found])
             assert std[j] == pytest.approx(spread, rel=0.4, abs=0.01)
     for pair in explain.interactions(model):
-        names = pair.names if pair.names in found[0][3] else pair.names[::-1]
-        expected = np.mean([v[3][names] for v in found]) / total
+        expected = np.mean([v[3][pair.names] for v in found]) / total
         assert pair.share == pytest.approx(expected, rel=0.1, abs=0.012)
 
 
@@ -202,8 +212,8 @@ def test_shares_without_uncertainty_are_exact():
     model.fit(X, y)
     model.posterior_ = tuple(known(state) for state in model.posterior_[:1])
     model._arrangements, model._averages = model._arrangements[:1], model._averages[:1]
-    rows, weight = all_rows(model, X)
-    total, one, others, pairs = variances(rows, weight, f_of(model, rows), list(X))
+    world = World(X)
+    total, one, others, pairs = variances(world, f_of(model, world.rows))
     shares = explain.variance_shares(model)
     np.testing.assert_allclose(shares.first, [one[n] / total for n in X], atol=1e-9)
     np.testing.assert_allclose(shares.total, [others[n] / total for n in X], atol=1e-9)
@@ -221,55 +231,40 @@ def known(state):
     return replace(state, factors=tuple(mode.point(f.mean, f.layout) for mode, f in pairs))
 
 
-def shapley_values(rows, weight, f, row, names):
-    """What each input contributes to one row, over all subsets: (D, K)."""
-    f = f.reshape(len(f), -1)
-
-    def value(some):
-        if not some:
-            return weight @ f
-        average = grouped(rows, weight, f, list(some))
-        key = tuple(row[n] for n in some)
-        return average.loc[key if len(some) > 1 else key[0]].to_numpy().ravel()
-
+def shapley_values(world, f):
+    """What each input contributes, over all subsets, in every row there could be: (D, ..., K)."""
+    names = world.names
     out = []
     for name in names:
         others = [n for n in names if n != name]
         total = 0.0
         for size in range(len(names)):
-            share = factorial(size) * factorial(len(names) - size - 1) / factorial(len(names))
+            share = factorial(size) * factorial(len(others) - size) / factorial(len(names))
             for some in combinations(others, size):
-                more = [n for n in names if n in (*some, name)]
-                total = total + share * (value(more) - value([n for n in names if n in some]))
+                added = world.averaged(f, [*some, name]) - world.averaged(f, some)
+                total = total + share * added
         out.append(total)
-    return np.array(out)
+    return np.array(np.broadcast_arrays(*out))
 
 
 def test_contributions_are_shapley_values_and_add_up(fitted):
     model, X, _ = fitted
-    rows, weight = all_rows(model, X)
-    f = f_of(model, rows)
-    some = X.dropna().iloc[:3]
-    local = explain.explain_local(model, some)
-    np.testing.assert_allclose(local.prediction, f_of(model, some), rtol=1e-10, atol=1e-10)
+    world = World(X)
+    f = f_of(model, world.rows)
+    local = explain.explain_local(model, world.rows)
+    np.testing.assert_allclose(local.prediction, f, rtol=1e-10, atol=1e-10)
     together = local.base + local.contributions.sum(axis=1)
     np.testing.assert_allclose(together, local.prediction, rtol=1e-12)
-    for i, (_, row) in enumerate(some.iterrows()):
-        expected = shapley_values(rows, weight, f, row, list(X))
-        np.testing.assert_allclose(
-            local.contributions[i].reshape(expected.shape), expected, atol=1e-8
-        )
-    drawn = np.array(
-        [
-            [
-                shapley_values(rows, weight, draw, row, list(X))
-                for _, row in some.iloc[:1].iterrows()
-            ]
-            for draw in draws_of(model, rows, 80)
-        ]
-    ).std(axis=0)
-    found = local.std[:1].reshape(drawn.shape)
-    np.testing.assert_allclose(found, drawn, rtol=0.35, atol=0.02 * np.std(f))
+
+    def by_input(values):
+        return np.array([world.shaped(values[:, j]) for j in range(len(world.names))])
+
+    expected = shapley_values(world, f)
+    np.testing.assert_allclose(by_input(local.contributions), expected, atol=1e-8)
+    drawn = [shapley_values(world, draw) for draw in draws_of(model, world.rows, 200)]
+    np.testing.assert_allclose(
+        by_input(local.std), np.std(drawn, axis=0), rtol=0.35, atol=0.02 * np.std(f)
+    )
 
 
 def test_contributions_add_up_for_any_row():
@@ -301,19 +296,19 @@ def test_contributions_of_many_inputs(monkeypatch):
 def test_partial_dependence_keeps_other_inputs_as_they_are(fitted):
     model, X, _ = fitted
     some = X.iloc[:40]
-    found = explain.partial_dependence(model, some, "a", draws=400)
+    found = explain.partial_dependence(model, some, "a", draws=300)
     spread = []
     for value, mean in zip(found.values, found.mean, strict=True):
         there = some.assign(a=value)
         np.testing.assert_allclose(mean, f_of(model, there).mean(axis=0), atol=1e-8)
-        spread.append(draws_of(model, there, 200).mean(axis=1).std(axis=0))
+        spread.append(draws_of(model, there, 150).mean(axis=1).std(axis=0))
     np.testing.assert_allclose(found.std, spread, rtol=0.25, atol=0.02 * np.std(f_of(model, X)))
 
 
 def test_components_add_up_to_the_best_start():
     model, (X, y) = MODELS["anchored"]()
     model.set_params(n_init=1).fit(X, y)
-    rows, _ = all_rows(model, X)
+    rows = World(X).rows
     total = 0.0
     for one in explain.components(model):
         part = np.full(len(rows), one.amplitude)
@@ -356,9 +351,8 @@ def test_functions_tell_what_was_kept():
     assert first.share.sum() == pytest.approx(1.0)
     assert np.all(np.diff(first.numbers) > 0)
     assert len(first.precision) == len(first.numbers)
-    # an even function needs the even ones
-    even = first.numbers % 2 == 0
-    assert first.share[even].sum() > 0.99
+    even = first.numbers % 2 == 0  # and so is the function, but for the ranks of its values
+    assert first.share[even].sum() > 0.95
     assert len(explain.functions(model, ["x1"])) == 1
     assert second.name == "x1"
 
@@ -385,7 +379,7 @@ def test_calibration_of_counts_is_even_where_right():
     X, y = counts()
     model = BTNRegressor(**SMALL, likelihood="negative_binomial").fit(X, y)
     found = explain.calibration(model, X, y)
-    assert 0.02 < found.histogram.min()
+    assert found.histogram.min() > 0.02
     assert found.histogram.max() < 0.2
     assert explain.residuals(model, X, y).rmse < np.std(y)
 
@@ -430,7 +424,7 @@ def test_history_is_that_of_the_fit(fitted):
     assert sum(map(len, found.bounds)) == len(model.history_)
     best = explain.variance.best_start(model)
     assert found.bounds[best][-1] == pytest.approx(model.lower_bound_)
-    assert set(sum(found.phases, [])) <= {"warm", "thaw", "exact"}
+    assert set().union(*found.phases) <= {"warm", "thaw", "exact", "settle"}
 
 
 def test_results_are_plain_data(fitted):
@@ -458,7 +452,7 @@ def test_kinds_of_columns_and_odd_names():
     rng = np.random.default_rng(0)
     n = 200
     day = np.datetime64("2024-01-01") + rng.integers(0, 300, n).astype("m8[D]")
-    X = pd.DataFrame({"day": day, "wait": rng.integers(1, 99, n).astype("m8[h]"), 7: 1.0})
+    X = pd.DataFrame({"day": day, "wait": rng.integers(1, 99, n).astype("m8[h]"), "same": 1.0})
     X["g"] = np.where(rng.random(n) < 0.2, None, np.array(["u", "v"])[rng.integers(0, 2, n)])
     X["zero"] = np.where(rng.random(n) < 0.4, 0.0, rng.uniform(1, 9, n))
     y = (X["g"] == "u") + (day - day.min()).astype(float) / 300 + (X["zero"] == 0)
@@ -467,14 +461,14 @@ def test_kinds_of_columns_and_odd_names():
     assert [e.kind for e in found.values()] == ["date", "duration", "number", "levels", "number"]
     assert found["day"].values.dtype.kind == "M"
     assert found["day"].to_dict()["values"][0].startswith("2024-01-0")
-    assert np.all(found[7].mean == 0)
+    assert np.all(found["same"].mean == 0)
     assert found["g"].values.tolist() == ["u", "v", MISSING]
     assert found["g"].rows[:2].sum() == pytest.approx(1.0)
     spikes = found["zero"].spikes
     assert spikes["values"].tolist() == [0.0]
     assert spikes["mean"][0] > 0.3
-    assert explain.interaction(model, 7, "g").std.max() == 0.0
-    assert explain.partial_dependence(model, X, 7).std.shape == found[7].mean.shape
+    assert explain.interaction(model, "same", "g").std.max() == 0.0
+    assert explain.partial_dependence(model, X, "same").std.shape == found["same"].mean.shape
 
 
 def test_what_cannot_be_explained():
@@ -500,7 +494,7 @@ def test_a_stream_and_a_fit_of_tensors_can_be_explained():
     X, y = regression()
     X = X.drop(columns="g")
     model = BTNRegressor(n_init=1, max_iter=6, random_state=0)
-    model.fit(torch.asarray(X.to_numpy()), torch.asarray(y.to_numpy()))
+    model.fit(torch.asarray(X.to_numpy(copy=True)), torch.asarray(y.to_numpy(copy=True)))
     local = explain.explain_local(model, X.to_numpy()[:4])
     np.testing.assert_allclose(local.prediction, model.predict(X.to_numpy()[:4]), rtol=1e-10)
     stream = BTNRegressor(n_init=1, max_iter=6, random_state=0)

@@ -117,7 +117,7 @@ class History(Data):
     Attributes
     ----------
     phases : list of list of str
-        "warm", "thaw" or "exact", of every sweep.
+        "warm", "thaw", "exact" or "settle", of every sweep.
     bounds : list of ndarray
         The bound after every sweep, NaN before the exact phase.
     ranks : list of ndarray
