@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from . import bases
     from .classifier import BTNClassifier
     from .core.gamma import Gamma
+    from .persistence import load
     from .predictive import PredictiveDistribution
     from .regressor import BTNRegressor
 
@@ -19,6 +20,7 @@ __all__ = [
     "PredictiveDistribution",
     "__version__",
     "bases",
+    "load",
 ]
 
 _HOME = {
@@ -26,6 +28,7 @@ _HOME = {
     "BTNRegressor": "btnkm.regressor",
     "Gamma": "btnkm.core.gamma",
     "PredictiveDistribution": "btnkm.predictive",
+    "load": "btnkm.persistence",
 }
 
 

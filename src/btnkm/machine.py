@@ -356,6 +356,23 @@ class Machine(Streaming, BaseEstimator):
             )
         return [found[k] for k in by_weight], [counts[k] for k in by_weight], candidates
 
+    def save(self, path: Any) -> None:
+        """Write the fitted model to a file, from which ``btnkm.load(path)`` reads it.
+
+        The file is a zip of JSON and .npy, without pickle; it holds what predicting and learning on
+        need, and of the rows no more than ``partial_fit`` keeps. It takes the place of an older one
+        when all of it is written. ``callback``, and a ``random_state`` that is a generator, are
+        None in the model that is read; so is anything you have added to it yourself left out.
+
+        Parameters
+        ----------
+        path : str or path
+            For example "model.btn".
+        """
+        from .persistence import save
+
+        save(self, path)
+
     def _warn_of_nothing(self, columns: list[Array]) -> None:
         """Say so if f, its level aside, varies less between these rows than it is uncertain."""
         means, variances = self._predict(

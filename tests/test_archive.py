@@ -1,0 +1,386 @@
+"""Files of models: written as a whole or not at all; what is no model's is refused in one way."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import io
+import json
+import pickle
+import signal
+import stat
+import subprocess
+import sys
+import time
+import warnings
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import btnkm
+from btnkm import BTNRegressor, archive, persistence
+
+
+def rows(n=60):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=n), "b": rng.choice(["x", "y", "z"], n)})
+    frame.loc[::9, "a"] = np.nan
+    return frame
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A model on its way through a stream, with text, gaps and little else."""
+    X = rows()
+    y = np.sin(X["a"].fillna(1.0)) + (X["b"] == "x")
+    how = {"n_init": 1, "max_iter": 2, "n_basis": 3, "max_rank": 2, "n_jobs": 1, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # so small a fit finds little
+        model = BTNRegressor(**how).partial_fit(X, y)
+    model.history_ = model.history_[-1:]
+    return model
+
+
+@pytest.fixture(scope="module")
+def content(small, tmp_path_factory):
+    """Its file."""
+    path = tmp_path_factory.mktemp("models") / "small.btn"
+    small.save(path)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Return a function that reads a model from bytes."""
+
+    def loaded(content):
+        path = tmp_path / "read.btn"
+        path.write_bytes(content)
+        return btnkm.load(path)
+
+    return loaded
+
+
+@pytest.fixture
+def refused(read):
+    """Return a function that makes sure that bytes are refused: in a sentence, and soon."""
+
+    def check(content, match="model saved by btnkm"):
+        begin = time.perf_counter()
+        with pytest.raises(ValueError, match=match) as caught:
+            read(content)
+        assert str(caught.value).startswith("path must name a model saved by btnkm, got '")
+        assert str(caught.value).endswith(".")
+        assert "\n" not in str(caught.value)
+        assert caught.type is ValueError
+        assert time.perf_counter() - begin < 2.0
+
+    return check
+
+
+def packed(members, compression=zipfile.ZIP_STORED):
+    """Return a file with any members, and a checksum that is right."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", compression) as new, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of a name that comes twice
+        for name, data in members:
+            new.writestr(name, data)
+        new.comment = b"0" * 64
+    body = out.getvalue()[:-64]
+    return body + hashlib.sha256(body).hexdigest().encode()
+
+
+def members(content):
+    with zipfile.ZipFile(io.BytesIO(content)) as old:
+        return {name: old.read(name) for name in old.namelist()}
+
+
+def forged(content, change):
+    """Return a file with another ``model.json``, and a checksum that is right."""
+    found = members(content)
+    manifest = change(json.loads(found["model.json"]))
+    return packed({**found, "model.json": json.dumps(manifest).encode()}.items())
+
+
+def test_a_file_is_a_zip_of_json_and_npy_that_anyone_can_read(content):
+    with zipfile.ZipFile(io.BytesIO(content)) as found:
+        assert found.testzip() is None
+    parts = members(content)
+    manifest = json.loads(parts.pop("model.json"))
+    assert manifest["format"] == "btnkm model"
+    assert manifest["version"] == 1
+    assert manifest["btnkm"] == btnkm.__version__
+    for name, data in parts.items():
+        flat = np.load(io.BytesIO(data), allow_pickle=False)
+        shapes = [e["shape"] for e in manifest["arrays"] if f"{e['dtype']}.npy" == name]
+        assert 0 < len(flat) <= sum(int(np.prod(shape)) for shape in shapes)
+
+
+def test_arrays_keep_their_bits_and_their_order_in_memory(tmp_path):
+    rng = np.random.default_rng(0)
+    half = rng.normal(size=(6, 6))
+    whole = half + half.T
+    nearly, signed = whole.copy(), np.zeros((2, 2))
+    nearly[0, 1] = np.nextafter(nearly[0, 1], 9.0)
+    signed[0, 1] = -0.0
+    square = [whole, whole.reshape(2, 3, 2, 3), np.stack([whole, 2.0 * whole]), nearly, signed]
+    assert [archive.Entry.of(array).symmetric for array in square] == [True] * 3 + [False] * 2
+    cube = rng.normal(size=(2, 3, 4))
+    others = [half.T, cube.transpose(1, 0, 2), np.empty((0, 3)), np.array(2.5), np.array([True])]
+    others += [np.arange(3, dtype=np.int32), np.array([np.nan, np.inf, -0.0]), half[::2, 1:3]]
+    archive.write(tmp_path / "a", {}, [*square, *others])
+    with archive.Archive(tmp_path / "a") as file:
+        found = file.arrays(file.manifest["arrays"])
+    for array, other in zip([*square, *others], found, strict=True):
+        assert other.dtype == array.dtype
+        assert other.shape == array.shape
+        assert other.tobytes() == array.tobytes()
+    assert found[5].flags.f_contiguous
+    assert found[6].transpose(1, 0, 2).flags.c_contiguous
+
+
+def test_an_older_version_is_brought_up_to_date_step_by_step(small, content, read, monkeypatch):
+    def before(manifest):
+        manifest["attributes"]["reason"] = manifest["attributes"].pop("stop_reason_")
+        return manifest
+
+    def renamed(manifest):
+        attributes = dict(manifest["attributes"])
+        attributes["stop_reason_"] = attributes.pop("reason")
+        return manifest | {"attributes": attributes}
+
+    old = forged(content, before)
+    monkeypatch.setattr(persistence, "VERSION", 3)
+    monkeypatch.setattr(persistence, "MIGRATIONS", {1: renamed, 2: lambda manifest: manifest})
+    same = read(old)
+    assert same.stop_reason_ == small.stop_reason_
+    assert np.array_equal(same.predict(rows()), small.predict(rows()))
+    monkeypatch.setattr(persistence, "MIGRATIONS", {2: renamed})
+    with pytest.raises(ValueError, match="one of format 1, which never was"):
+        read(old)
+
+
+def test_every_version_before_this_one_has_a_migration():
+    assert set(persistence.MIGRATIONS) == set(range(1, persistence.VERSION))
+
+
+def test_a_newer_version_is_refused_with_the_version_that_is_needed(content, refused):
+    new = forged(content, lambda m: m | {"version": 2, "btnkm": "0.9.1", "arrays": "another way"})
+    refused(new, "one of format 2, while btnkm .* reads formats up to 1; it was .* btnkm 0.9.1")
+
+
+def test_a_file_that_is_only_packed_anew_is_read(small, content, read):
+    same = read(forged(content, lambda manifest: manifest))
+    assert np.array_equal(same.predict(rows()), small.predict(rows()))
+
+
+def test_every_flipped_bit_is_noticed(content, refused):
+    rng = np.random.default_rng(0)
+    with zipfile.ZipFile(io.BytesIO(content)) as found:
+        headers = [info.header_offset + k for info in found.infolist() for k in range(46)]
+    end = range(len(content) - 300, len(content))  # the zip's list of what it holds
+    for place in {*headers, *end, *rng.integers(len(content), size=100).tolist()}:
+        wrong = bytearray(content)
+        wrong[place] ^= 1 << int(rng.integers(8))
+        refused(bytes(wrong))
+
+
+def test_every_cut_is_noticed(content, refused):
+    for size in {0, 1, 3, 4, 30, 63, 64, 65, 100, *range(1, len(content), len(content) // 40)}:
+        refused(content[:size])
+    for more in (b"\0", b"PK\5\6", content[-64:], content):
+        refused(content + more, "its checksum differs")
+
+
+def test_other_files_are_refused(refused, tmp_path):
+    refused(b"", "a file of another kind; take another copy")
+    refused(pickle.dumps({"a": 1}), "a file of another kind")
+    made = io.BytesIO()
+    np.savez(made, a=np.ones(3))
+    refused(made.getvalue(), "its checksum differs")
+    refused(packed([("model.json", "{}")]), "a zip of something else")
+    refused(packed([("model.json", '{"format": NaN}')]), "model.json cannot be read")
+    refused(packed([("model.json", '{"format": 1, "format": 2}')]), "model.json cannot be read")
+    refused(packed([("model.json", "[1]")]), "no description of a model")
+    with pytest.raises(FileNotFoundError):
+        btnkm.load(tmp_path / "none.btn")
+    with pytest.raises(IsADirectoryError, match="must name a file, got the folder"):
+        btnkm.load(tmp_path)
+    with pytest.raises(TypeError, match="path must name a file"):
+        btnkm.load(3)
+
+
+def test_members_that_do_not_belong_are_refused(content, refused):
+    own = members(content)
+    for name in ("../../evil.txt", "/etc/evil", "float64.npy", "arrays/", "MODEL.JSON"):
+        refused(packed([*own.items(), (name, b"x")]), "does not hold what a model's does")
+    without = [item for item in own.items() if item[0] != "model.json"]
+    refused(packed(without), "does not hold what a model's does")
+    refused(packed([*own.items(), ("float32.npy", b"")]), "other types of arrays than it lists")
+    swapped = {**own, "float64.npy": own["int64.npy"], "int64.npy": own["float64.npy"]}
+    refused(packed(swapped.items()), "other arrays than it lists")
+    refused(packed(own.items(), zipfile.ZIP_DEFLATED), "packed in another way")
+    refused(packed(own.items(), zipfile.ZIP_BZIP2), "packed in another way")
+
+
+def test_bombs_are_refused_before_they_take_memory(content, refused):
+    for shape in ([10**6, 10**7], [2**63, 2**63], [0, 2**62]):
+        change = {"shape": shape, "axes": [0, 1], "symmetric": False}
+
+        def huge(manifest, change=change):
+            manifest["arrays"][0] |= change
+            return manifest
+
+        refused(forged(content, huge))
+    own = members(content)
+    deep = {**own, "model.json": b"[" * 10**6}
+    refused(packed(deep.items()), "model.json cannot be read")
+    zeros = {**own, "float64.npy": bytes(10**7)}
+    refused(packed(zeros.items(), zipfile.ZIP_DEFLATED), "packed in another way")
+
+
+def test_arrays_of_objects_are_refused(content, refused):
+    own, made = members(content), io.BytesIO()
+    np.save(made, np.array([{"a": 1}, None], dtype=object), allow_pickle=True)
+    refused(packed({**own, "float64.npy": made.getvalue()}.items()), "other arrays than it lists")
+
+
+def test_arrays_that_were_changed_are_refused(content, refused):
+    own = members(content)
+    for place in (-1, -9, 130):
+        wrong = bytearray(own["float64.npy"])
+        wrong[place] ^= 1
+        refused(packed({**own, "float64.npy": bytes(wrong)}.items()), "not the one it names")
+
+
+def test_posteriors_without_a_number_are_refused(small, refused, tmp_path):
+    wrong = copy.deepcopy(small)
+    wrong.posterior_[0].factors[0].mean[0, 0] = np.nan
+    wrong.save(tmp_path / "wrong.btn")
+    refused((tmp_path / "wrong.btn").read_bytes(), "posteriors that do not fit together")
+
+
+def test_indices_that_lead_out_of_a_product_table_are_refused(small, refused, tmp_path):
+    wrong = copy.deepcopy(small)
+    wrong.columns_[0].basis.table_.indices[0] = 10**6
+    wrong.save(tmp_path / "wrong.btn")
+    refused((tmp_path / "wrong.btn").read_bytes(), "a sparse matrix that is none")
+
+
+GONE = object()
+OTHERS = [None, True, -1, 0, 1, 2**40, 0.5, -1e300, "x", [], [1, 2], {}, GONE, {"float": "nan"}]
+OTHERS += [{"array": 0}, {"array": 10**9}, {"object": 0}, {"tuple": []}, {"dict": ["a", 1]}]
+
+
+def places(node, path=()):
+    """Yield the path of every part of a manifest."""
+    if path:
+        yield path
+    inside = {dict: dict.items, list: enumerate}.get(type(node), lambda _: ())
+    for key, inner in inside(node):
+        yield from places(inner, (*path, key))
+
+
+def put(manifest, path, value):
+    """Return the manifest with something else in one place, or nothing."""
+    holder = manifest
+    for key in path[:-1]:
+        holder = holder[key]
+    if value is GONE:
+        del holder[path[-1]]
+    else:
+        holder[path[-1]] = value
+    return manifest
+
+
+@pytest.mark.parametrize("part", ["arrays", "objects", "attributes", ""])
+def test_whatever_stands_in_a_file_is_refused_or_harmless(part, content, read):
+    manifest = json.loads(members(content)["model.json"])
+    every = [path for path in places(manifest) if not part or (path[0] == part and path[1:])]
+    rng = np.random.default_rng(0)
+    wrong: list[str] = []
+    for _ in range(100):
+        path, other = every[rng.integers(len(every))], OTHERS[rng.integers(len(OTHERS))]
+        try:
+            model = read(forged(content, lambda m, p=path, v=other: put(m, p, v)))
+        except ValueError as error:
+            wrong.append(str(error))
+            continue
+        mean, std = model.predict(rows(), return_std=True)
+        assert np.all(np.isfinite(mean)), (path, other)
+        assert np.all(std > 0), (path, other)
+    assert len(wrong) > 60
+    assert all(text.startswith("path must name a model saved by btnkm") for text in wrong)
+
+
+def test_a_file_takes_the_place_of_another_as_a_whole(small, tmp_path, monkeypatch):
+    path = tmp_path / "m.btn"
+    small.save(path)
+    before = path.read_bytes()
+    path.chmod(0o604)
+    small.save(str(path))
+    assert path.read_bytes() == before
+    assert stat.S_IMODE(path.stat().st_mode) == 0o604
+
+    def fails(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    for where, name in (
+        (archive.os, "fsync"),
+        (zipfile.ZipFile, "open"),
+        (archive.Path, "replace"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, fails)
+            with pytest.raises(OSError, match="No space left"):
+                small.save(path)
+        assert path.read_bytes() == before
+        assert [entry.name for entry in tmp_path.iterdir()] == ["m.btn"]
+
+
+def test_a_new_file_has_the_rights_of_any_new_file(small, tmp_path, monkeypatch):
+    (tmp_path / "plain").touch()
+    small.save(tmp_path / "m.btn")
+    rights = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "m.btn")}
+    assert len(rights) == 1
+
+
+def test_paths_are_what_they_are_elsewhere(small, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    small.save("~/home.btn")
+    assert np.array_equal(btnkm.load("~/home.btn").predict(rows()), small.predict(rows()))
+    (tmp_path / "link.btn").symlink_to(tmp_path / "home.btn")
+    small.save(tmp_path / "link.btn")
+    assert (tmp_path / "link.btn").is_symlink()
+    with pytest.raises(FileNotFoundError, match="path must be in a folder that can be written to"):
+        small.save(tmp_path / "no" / "m.btn")
+    with pytest.raises(IsADirectoryError, match="must name a file"):
+        small.save(tmp_path)
+
+
+def test_a_process_killed_while_it_writes_leaves_the_old_file(small, tmp_path):
+    path = tmp_path / "m.btn"
+    small.save(path)
+    before = path.read_bytes()
+    code = (
+        "import sys, time, btnkm\n"
+        "from btnkm import archive\n"
+        "model = btnkm.load(sys.argv[1])\n"
+        "def wait(*_):\n"
+        "    print('writing', flush=True)\n"
+        "    time.sleep(60)\n"
+        "archive._digest = wait\n"  # all is written but the checksum
+        "model.save(sys.argv[1])\n"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "writing\n"
+        finally:
+            process.send_signal(signal.SIGKILL)
+    assert path.read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 2  # what was half written has another name
+    small.save(path)
+    assert path.read_bytes() == before
