@@ -51,7 +51,7 @@ class Part:
     @cached_property
     def spread(self) -> Array:
         """The average over the rows of E[(z - zbar)(z - zbar)^T]: (C, C)."""
-        return self.total - self.level
+        return np.asarray(self.total - self.level)
 
     def scaled(self, by: float) -> Part:
         """Return the moments of z times a number."""
@@ -83,7 +83,7 @@ class At:
     @property
     def added(self) -> Array:
         """E[z - zbar]: (n, C)."""
-        return self.mean - self.part.center
+        return np.asarray(self.mean - self.part.center)
 
     @property
     def added_square(self) -> Array:
@@ -167,8 +167,8 @@ def _of_levels(mode: LevelMode, factor: LevelFactor, phi: Array, gram: Any) -> P
     cross = values[:, :, None] * center + average[:, None, None] * factor.cov
     level = np.multiply.outer(center, center) + np.tensordot(average**2, factor.cov, 1)
     total = np.tensordot(gram.diagonal()[: len(values)], square, 1)
-    unseen = (
-        np.concatenate([table, np.tensordot(shares, table, 1)[None]])
+    mean, second, crossed = (
+        np.concatenate([table, np.tensordot(shares, table, 1)[None]])  # of a level never seen
         for table in (values, square, cross)
     )
-    return Part(*unseen, center, level, total)
+    return Part(mean, second, crossed, center, level, total)

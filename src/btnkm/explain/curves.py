@@ -173,11 +173,11 @@ def interaction(model: Any, first: Any, second: Any, *, points: int = 30) -> Sur
         totals.append(whole - start.first(centers))
     mean, std = view.pooled(means, seconds)
     total = view.scale * np.mean(totals, axis=0)
-    shaped = [part.reshape(*sizes, *part.shape[1:]) for part in (mean, std, total)]
+    mean, std, total = (part.reshape(*sizes, *part.shape[1:]) for part in (mean, std, total))
     names = view.names[places[0]], view.names[places[1]]
     kinds = view.kind(places[0]), view.kind(places[1])
     x, y = (grid.values for grid in grids)
-    return Surface(names, kinds, view.unit, x, y, *shaped, view.outputs)
+    return Surface(names, kinds, view.unit, x, y, mean, std, total, view.outputs)
 
 
 @dataclass(frozen=True)
@@ -263,11 +263,12 @@ def _average_curve(
     """
     state, d = start.state, start.mode(j)
     count = len(start.parts)
-    outputs = [[]]
+    outputs: list[list[Array]] = [[]]
     if state.output is not None:
         contrasts = weights[state.output] - weights[state.output].mean(axis=0)
         outputs = [[contrast[None]] for contrast in contrasts]
-    around, n = 0.0, 0
+    around: Any = 0.0
+    n = 0
     for features in blocks:
         parts = [_z(state, weights, e, features[e][0]) for e in range(count)]
         n += len(parts[0])

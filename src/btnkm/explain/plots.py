@@ -12,12 +12,14 @@ from .curves import Effect, effects, interaction, partial_dependence
 from .diagnostics import Calibration, calibration, history, residuals
 from .products import components
 from .shapley import explain_local
-from .variance import functions, interactions, variance_shares
+from .variance import Shares, functions, interactions, variance_shares
 
 Array = np.ndarray
 # told apart by people who see few colours, and in grey
 COLORS = ["#2f6fb3", "#d1661f", "#3a8f5c", "#9a4fa3", "#b8860b", "#4d4d4d"]
 _MOST_INPUTS, _MOST_BARS, _MOST_LEVELS = 12, 30, 15
+_FEW_VALUES = 6  # of a number, which are points rather than a line
+_TOO_LITTLE = 0.005  # of the variance, for a picture of its own
 _LONGEST = 22  # characters of a name before it goes on in the next line
 
 
@@ -35,7 +37,7 @@ def plot_effects(
     ----------
     model : BTNRegressor or BTNClassifier, fitted
     inputs : list of names or positions, or None
-        None is the ``most`` that explain most of the variance.
+        None is the ``most`` that explain most of the variance, each at least half a hundredth.
     most : int, default=12
     level : float, default=0.95
         Of the bands.
@@ -50,7 +52,7 @@ def plot_effects(
     if inputs is None:
         shares = variance_shares(model)
         order = shares.order
-        inputs = order[:most].tolist()
+        inputs = _worth_showing(shares)[:most].tolist()
         left_out = len(order) - len(inputs)
     found = effects(model, inputs, level=level)
     made = axes is None
@@ -62,8 +64,8 @@ def plot_effects(
         figure = axes[0].figure
         figure.supylabel(f"effect on {found[0].unit}", fontsize="medium")
         if left_out:
-            many = "another input" if left_out == 1 else f"{left_out} other inputs"
-            figure.supxlabel(f"{many}, which explain less, are not shown", fontsize="small")
+            told = "one input that explains" if left_out == 1 else f"{left_out} inputs that explain"
+            figure.supxlabel(f"not shown: {told} less", fontsize="small")
         if found[0].outputs is not None:
             _legend_of_classes(figure, found[0].outputs)
     return axes
@@ -100,6 +102,7 @@ def plot_interaction(model: Any, first: Any, second: Any, *, ax: Any = None) -> 
 def plot_interactions(model: Any, *, most: int = 15, ax: Any = None) -> Any:
     """Draw the pairs of inputs that add most to the variance, as bars, and return the axes."""
     pairs = interactions(model, most=most)
+    pairs = [pair for pair in pairs if pair.share > _TOO_LITTLE / 5] or pairs[:1]
     names = [" × ".join(map(str, pair.names)) for pair in pairs]
     ax = _bars_axes(ax, len(pairs))
     ax.barh(range(len(pairs)), [100.0 * pair.share for pair in pairs], color=COLORS[0])
@@ -123,9 +126,11 @@ def plot_shares(model: Any, *, most: int = _MOST_BARS, ax: Any = None) -> Any:
     ax.errorbar(total, places, xerr=[low, spread], fmt="none", **error)
     left_out = len(shares.names) - len(order)
     _name_bars(ax, [str(shares.names[j]) for j in order])
-    more = f"; {left_out} more inputs explain less" if left_out else ""
-    ax.set_xlabel(f"share of the variance of f (%), ± one standard deviation{more}")
-    ax.legend(frameon=False, loc="lower right")
+    more = f"\n{left_out} more inputs explain less" if left_out else ""
+    ax.set_xlabel(f"share of the variance (%) ± std{more}")
+    ax.legend(
+        frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, borderaxespad=0.2
+    )
     return ax
 
 
@@ -164,7 +169,7 @@ def plot_local(model: Any, X: Any, *, row: int = 0, most: int = 12, ax: Any = No
     names = [f"{local.names[j]} = {raw[j]}" if raw else str(local.names[j]) for j in shown]
     values, spreads = list(own[shown]), list(std[shown])
     if len(rest):
-        names.append(f"{len(rest)} other inputs")
+        names.append("one other input" if len(rest) == 1 else f"{len(rest)} other inputs")
         values.append(float(np.sum(own[rest])))
         spreads.append(float(np.sqrt(np.sum(std[rest] ** 2))))
     ax = _bars_axes(ax, len(values))
@@ -175,6 +180,7 @@ def plot_local(model: Any, X: Any, *, row: int = 0, most: int = 12, ax: Any = No
     ax.errorbar(ends, range(len(values)), xerr=spreads, fmt="none", ecolor="0.35", elinewidth=1.0)
     for place, end in enumerate(ends[:-1]):
         ax.plot([end, end], [place - 0.4, place + 1.4], color="0.6", linewidth=0.8)
+    ax.use_sticky_edges = False
     _name_bars(ax, names)
     ax.axvline(base, color="0.6", linewidth=0.8, linestyle=":")
     ax.axvline(prediction, color="0.2", linewidth=0.8)
@@ -194,7 +200,9 @@ def plot_components(model: Any, *, most: int = 6, widest: int = 5) -> Array:
     """
     import matplotlib.pyplot as plt
 
-    found = components(model, most=most)
+    found = [one for one in components(model) if one.factors][:most]
+    if not found:
+        raise ValueError("components must vary to be drawn, got none that does; f is constant.")
     width = max(1, min(widest, max(len(one.factors) for one in found)))
     figure, axes = plt.subplots(
         len(found),
@@ -213,6 +221,7 @@ def plot_components(model: Any, *, most: int = 6, widest: int = 5) -> Array:
             ax.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
             ax.set_xlabel(_wrapped(factor.name), fontsize="small")
             ax.tick_params(labelsize="x-small")
+            _tidy(ax)
         size = one.amplitude if np.ndim(one.amplitude) == 0 else np.max(np.abs(one.amplitude))
         line[0].set_ylabel(f"{size:+.3g} ×\n({one.share:.0%})", fontsize="small")
     return axes
@@ -232,7 +241,7 @@ def plot_functions(
     axes : array of matplotlib axes, or None
     """
     if inputs is None:
-        inputs = variance_shares(model).order[:most].tolist()
+        inputs = _worth_showing(variance_shares(model))[:most].tolist()
     found = functions(model, inputs)
     made = axes is None
     axes = _grid_of_axes(len(found), axes, height=1.9)
@@ -428,12 +437,12 @@ def _draw_effect(ax: Any, effect: Effect) -> None:
             )
             ax.text(
                 1.04,
-                -0.02,
+                1.0,
                 "gap",
                 transform=ax.transAxes,
                 fontsize="x-small",
                 ha="center",
-                va="top",
+                va="bottom",
                 color="0.35",
             )
     ax.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
@@ -458,8 +467,9 @@ def _curve(
     """Draw a line with its band, or points with bars for levels."""
     if kind != "levels":
         low, high = mean - wide * std, mean + wide * std
-        if len(values) == 1:
-            ax.errorbar(values, mean, wide * std, fmt="o", color=color)
+        if len(values) <= _FEW_VALUES:
+            ax.plot(values, mean, color=color, linewidth=0.8, alpha=0.5)
+            ax.errorbar(values, mean, wide * std, fmt="o", markersize=4, color=color)
         else:
             ax.fill_between(values, low, high, color=color, alpha=0.2, linewidth=0)
             ax.plot(values, mean, color=color, linewidth=1.6)
@@ -478,6 +488,12 @@ def _curve(
         ax.set_xlabel(f"the highest and lowest of {len(values)} levels", fontsize="small")
     _label_values(ax.xaxis, values[order])
     ax.set_xlim(-0.6, len(order) - 0.4)
+
+
+def _worth_showing(shares: Shares) -> Array:
+    """Return the inputs that explain something, or the one that explains most; the most first."""
+    order = shares.order
+    return order[: max(1, int(np.sum(shares.total > _TOO_LITTLE)))]
 
 
 def _places(values: Array) -> Array:
@@ -594,5 +610,6 @@ def _raw_values(table: Any, count: int) -> list[str]:
         value = column[0]
         missing = value is None or value != value
         number = not missing and column.dtype.kind == "f"
-        out.append("missing" if missing else f"{value:.4g}" if number else str(value)[:20])
+        text = str(value).removesuffix(".000000").removesuffix("T00:00:00")
+        out.append("missing" if missing else f"{value:.4g}" if number else text[:20])
     return out

@@ -98,7 +98,10 @@ def components(model: Any, *, points: int = 60, most: int | None = None) -> list
             "components must be those of a CP tensor, got a train with full cores, whose terms are "
             "no products of one function each; use network='cp', or look at effects."
         )
-    found = [_component(view, start, r, points) for r in range(start.state.n_components)]
+    every = range(start.state.n_components)
+    if len(start.parts) == 1 and start._contrasts is None:  # a sum of functions of one input is one
+        return [_only(view, start, points)]
+    found = [_component(view, start, r, points) for r in every]
     total = sum(variance for _, variance in found) or 1.0
     ordered = sorted(found, key=lambda pair: -pair[1])[:most]
     return [
@@ -111,7 +114,7 @@ def _component(view: View, start: Start, r: int, points: int) -> Any:
     """Return amplitude and factors of a component, and the variance of it alone."""
     sizes, centers = [], []
     for d, part in enumerate(start.parts):
-        square = _mean_square(start, d, r)
+        square = _mean_square(start, d, part.mean[:, r])
         sizes.append(np.sqrt(max(square, 1e-300)))
         centers.append(part.center[r] / sizes[-1])
     amplitude: Any = float(np.prod(sizes)) * start.size * view.scale
@@ -119,9 +122,7 @@ def _component(view: View, start: Start, r: int, points: int) -> Any:
     if contrasts is not None:
         amplitude = amplitude * contrasts[0][:, r]
     factors = []
-    for j in start.arrangement.inputs:
-        d = start.mode(j)
-        assert d is not None
+    for d, j in enumerate(start.arrangement.inputs, start.arrangement.first_input):
         varies = max(1.0 - centers[d] ** 2, 0.0)
         grid = view.grid(j, points)
         at = start.at(j, grid.codes)
@@ -140,9 +141,21 @@ def _component(view: View, start: Start, r: int, points: int) -> Any:
     return (amplitude, factors), variance
 
 
-def _mean_square(start: Start, d: int, r: int) -> float:
-    """Return the average over the rows of the square of E[z_r] in one mode."""
-    part, mode = start.parts[d], start.state.modes[d]
-    gram = start.averages[d][1]
-    w = part.mean[mode.present, r]
+def _only(view: View, start: Start, points: int) -> Component:
+    """Return the one function of a model of one input."""
+    (j,), (part,) = start.arrangement.inputs, start.parts
+    size = np.sqrt(max(_mean_square(start, 0, part.mean.sum(axis=1)), 1e-300))
+    grid = view.grid(j, points)
+    at = start.at(j, grid.codes)
+    mean, second = at.mean.sum(axis=1), at.square.sum(axis=(1, 2))
+    std = np.sqrt(np.maximum(second - mean**2, 0.0)) / size
+    varies = max(1.0 - float(part.center.sum() / size) ** 2, 0.0)
+    factor = Factor(view.names[j], view.kind(j), grid.values, mean / size, std, varies)
+    return Component(float(size) * start.size * view.scale, 1.0, [factor])
+
+
+def _mean_square(start: Start, d: int, weights: Array) -> float:
+    """Return the average over the rows of the square of a function of one mode."""
+    mode, gram = start.state.modes[d], start.averages[d][1]
+    w = weights[mode.present]
     return float(w @ (gram[np.ix_(mode.present, mode.present)] @ w))

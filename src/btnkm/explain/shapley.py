@@ -122,13 +122,13 @@ def _contributions(start: Any, columns: Any, rows: slice, spread: bool) -> tuple
         )
     ]
     inputs = len(at) - start.arrangement.first_input  # amplitudes never vary
-    first = 0.0
+    first: Any = 0.0
     added = [a.added for a in at]
     for t, weight in zip(*_nodes(-(-inputs // 2)), strict=True):
         first = first + weight * start.first_replaced([a.mixed(t) for a in at], added)
     if not spread:
         return first, np.zeros_like(first)
-    second = 0.0
+    second: Any = 0.0
     squares = [a.added_square for a in at]
     nodes, weights = _nodes(min(-(-inputs // 2), MOST_NODES))
     for k, s in enumerate(nodes):

@@ -123,8 +123,9 @@ def variance_shares(model: Any, *, draws: int = 128, random_state: Any = 0) -> S
         weights = posterior.draw_weights(start.state, each, rng)
         for i in range(each):
             pairs = [_drawn(start, d, draw[i]) for d, draw in enumerate(weights[: len(totals)])]
+            full, bars = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
             outputs = _drawn_outputs(start, weights, i)
-            drawn.append(_decomposed(start, *map(list, zip(*pairs, strict=True)), count, outputs))
+            drawn.append(_decomposed(start, full, bars, count, outputs))
     variance, *parts = np.mean(exact, axis=0)
     first, total = np.array(parts).reshape(2, count) / max(variance, _TINY)
     shares = np.array([row[1:] / max(row[0], _TINY) for row in drawn]).reshape(-1, 2, count)

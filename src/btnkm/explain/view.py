@@ -265,5 +265,5 @@ def _scale(model: Any) -> tuple[float, Any, str]:
         return 1.0, -model._threshold, f"score of {model.classes_[1]}"
     if likelihood.additive:
         return model._y_scale, model._y_shift, "y"
-    level = [s.likelihood.offset + np.log(s.likelihood.size) for s in model.posterior_]
-    return 1.0, float(np.mean(level)), "log of the mean of y"
+    levels = [s.likelihood.offset + np.log(s.likelihood.size) for s in model.posterior_]
+    return 1.0, float(np.mean(levels)), "log of the mean of y"
