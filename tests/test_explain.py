@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import ndtri
+from sklearn import config_context
 
 from btnkm import BTNClassifier, BTNRegressor, explain
 from btnkm.core import posterior
@@ -501,3 +502,30 @@ def test_a_stream_and_a_fit_of_tensors_can_be_explained():
     for part in range(3):
         stream.partial_fit(X[part::3], y[part::3])
     assert explain.variance_shares(stream).order[0] == 0
+
+
+def test_a_model_at_a_glance():
+    X, y = regression()
+    model = BTNRegressor(**SMALL)
+    plain = model._repr_html_()
+    assert "btnkm-summary" not in plain
+    model.fit(X.rename(columns={"a": "<b>a</b>"}), y)
+    found = explain.summary(model)
+    assert [one["name"] for one in found.inputs][0] == "<b>a</b>"
+    assert sum(one["functions"] for one in found.inputs) == model.n_basis_.sum()
+    text = str(found)
+    assert "240 rows" in text
+    assert all(name in text for name in ("<b>a</b>", "b", "g", f"{model.noise_std_:.4g}"))
+    html = model._repr_html_()
+    assert "&lt;b&gt;a&lt;/b&gt;" in html
+    assert "<b>a</b>" not in html
+    assert html.count("btnkm-summary'") == 1
+    assert model._repr_mimebundle_()["text/html"].count("btnkm-summary'") == 1
+    json.dumps(found.to_dict(), allow_nan=False)
+    with config_context(display="text"):
+        assert not hasattr(model, "_repr_html_")
+        assert "text/html" not in model._repr_mimebundle_()
+    many = BTNClassifier(n_init=1, max_iter=2, random_state=0)
+    many.fit(np.random.default_rng(0).normal(size=(90, 20)), np.arange(90) % 3)
+    assert "and 8 more" in str(explain.summary(many))
+    assert "3 classes from 20 inputs" in explain.summary(many).title

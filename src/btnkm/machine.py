@@ -31,6 +31,7 @@ from .core.gamma import Gamma
 from .core.posterior import Predictor
 from .core.schedule import Schedule
 from .running import Target, Task, Values, bonds, run_all
+from .sharing import Sharing
 from .sources import coded, is_stored, ones_or_none, open_source
 from .streaming import Streaming
 from .survey import MOST_ROWS, Survey
@@ -42,7 +43,7 @@ _LOOK_AT = 1000  # training rows, to see whether anything was found
 _DRAWS = 16  # posterior draws of each start behind feature_relevance_
 
 
-class Machine(Streaming, BaseEstimator):
+class Machine(Streaming, Sharing, BaseEstimator):
     """Base of the estimators; see BTNRegressor for the parameters.
 
     A subclass says what y may be (``_check_y``), what the engine gets for it (``_target``) and what
@@ -355,23 +356,6 @@ class Machine(Streaming, BaseEstimator):
                 | {"weight": float(weights[k])}
             )
         return [found[k] for k in by_weight], [counts[k] for k in by_weight], candidates
-
-    def save(self, path: Any) -> None:
-        """Write the fitted model to a file, from which ``btnkm.load(path)`` reads it.
-
-        The file is a zip of JSON and .npy, without pickle; it holds what predicting and learning on
-        need, and of the rows no more than ``partial_fit`` keeps. It takes the place of an older one
-        when all of it is written. ``callback``, and a ``random_state`` that is a generator, are
-        None in the model that is read; so is anything you have added to it yourself left out.
-
-        Parameters
-        ----------
-        path : str or path
-            For example "model.btn".
-        """
-        from .persistence import save
-
-        save(self, path)
 
     def _warn_of_nothing(self, columns: list[Array]) -> None:
         """Say so if f, its level aside, varies less between these rows than it is uncertain."""

@@ -10,6 +10,7 @@ from .diagnostics import (
     history,
     residuals,
 )
+from .overview import Summary, summary
 from .plots import (
     plot_calibration,
     plot_components,
@@ -40,6 +41,7 @@ __all__ = [
     "Reliability",
     "Residuals",
     "Shares",
+    "Summary",
     "Surface",
     "calibration",
     "components",
@@ -62,5 +64,6 @@ __all__ = [
     "plot_residuals",
     "plot_shares",
     "residuals",
+    "summary",
     "variance_shares",
 ]

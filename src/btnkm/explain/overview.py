@@ -1,0 +1,128 @@
+"""A fitted model at a glance: for print, and for notebooks below the picture of scikit-learn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from .variance import variance_shares
+from .view import Data, View
+
+_MOST_INPUTS = 12  # that are shown
+_STYLE = """\
+.btnkm-summary{font:13px/1.45 system-ui,sans-serif;margin:.5em 0;overflow-x:auto}
+.btnkm-summary p{margin:.2em 0}
+.btnkm-summary table{font:inherit;border-collapse:collapse;margin:.4em 0}
+.btnkm-summary th,.btnkm-summary td{padding:.15em .9em .15em 0;text-align:right;border:0;
+background:none;color:inherit}
+.btnkm-summary thead th{border-bottom:1px solid currentColor;font-weight:600}
+.btnkm-summary tbody th{text-align:left;font-weight:400}
+.btnkm-summary .bar{display:inline-block;height:.6em;background:#2f6fb3;border-radius:2px}
+.btnkm-summary .note{opacity:.75}"""
+
+
+@dataclass(frozen=True)
+class Summary(Data):
+    """What was fitted, and what it found.
+
+    Attributes
+    ----------
+    title : str
+        What is explained by what, in a line.
+    facts : dict
+        What is to be known of the fit, by name.
+    inputs : list of dict
+        name, kind, functions, total and total_std (its share of the variance) of every input, those
+        that matter most first.
+    """
+
+    title: str
+    facts: dict[str, str]
+    inputs: list[dict[str, Any]]
+
+    def __str__(self) -> str:
+        wide = max(map(len, self.facts))
+        lines = [self.title, *(f"  {name:{wide}}  {fact}" for name, fact in self.facts.items())]
+        shown = self.inputs[:_MOST_INPUTS]
+        longest = max(len(str(one["name"])) for one in shown)
+        lines.append("  share of the variance, with all that an input has a part in")
+        for one in shown:
+            share = f"{one['total']:6.1%} ± {one['total_std']:5.1%}"
+            lines.append(f"    {one['name']!s:{longest}}  {share}")
+        if len(self.inputs) > len(shown):
+            lines.append(f"    and {len(self.inputs) - len(shown)} more that explain less")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for one in self.inputs[:_MOST_INPUTS]:
+            bar = f'<span class="bar" style="width:{100.0 * min(one["total"], 1.0):.0f}px"></span>'
+            share = f"{one['total']:.1%} ± {one['total_std']:.1%}"
+            rows.append(
+                f"<tr><th scope='row'>{escape(str(one['name']))}</th><td>{one['kind']}</td>"
+                f"<td>{one['functions']}</td><td>{share}</td>"
+                f"<td style='text-align:left'>{bar}</td></tr>"
+            )
+        left_out = len(self.inputs) - _MOST_INPUTS
+        more = f"<p class='note'>{left_out} more inputs explain less.</p>" if left_out > 0 else ""
+        facts = " · ".join(f"{name}: {escape(fact)}" for name, fact in self.facts.items())
+        head = "<th scope='col'>input</th><th>kind</th><th>functions</th>"
+        return (
+            f"<style>{_STYLE}</style><div class='btnkm-summary'><p>{escape(self.title)}</p>"
+            f"<p class='note'>{facts}</p><table><thead><tr>{head}<th>share of the variance</th>"
+            f"<th></th></tr></thead><tbody>{''.join(rows)}</tbody></table>{more}</div>"
+        )
+
+
+def summary(model: Any) -> Summary:
+    """Return a fitted model at a glance: print it, or let a notebook show it.
+
+    Parameters
+    ----------
+    model : BTNRegressor or BTNClassifier, fitted
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from btnkm import BTNRegressor
+    >>> from btnkm.explain import summary
+    >>> X = np.random.default_rng(0).uniform(size=(100, 2))
+    >>> model = BTNRegressor(n_init=1, random_state=0).fit(X, np.sin(5 * X[:, 0]))
+    >>> print(summary(model).title)
+    BTNRegressor: y from 2 inputs, 100 rows
+    """
+    view = View.of(model)
+    shares = variance_shares(model)
+    rows = max(entry["rows"] for entry in model.history_)
+    count = len(view.names)
+    inputs = "1 input" if count == 1 else f"{count} inputs"
+    what = "y"
+    if hasattr(model, "classes_"):
+        what = f"{len(model.classes_)} classes"
+    facts = {"rank": _rank(model), "starts": str(len(view.starts))}
+    if np.isfinite(getattr(model, "noise_std_", np.nan)):
+        facts["noise"] = f"{model.noise_std_:.4g}"
+    facts["shares of pairs and more"] = f"{shares.interactions:.1%}"
+    facts["fit"] = model.stop_reason_
+    return Summary(
+        f"{type(model).__name__}: {what} from {inputs}, {rows:,} rows",
+        facts,
+        [
+            {
+                "name": view.names[j],
+                "kind": view.kind(j),
+                "functions": int(model.n_basis_[j]),
+                "total": float(shares.total[j]),
+                "total_std": float(shares.total_std[j]),
+            }
+            for j in shares.order
+        ],
+    )
+
+
+def _rank(model: Any) -> str:
+    ranks = model.rank_
+    return str(ranks) if np.ndim(ranks) == 0 else "-".join(map(str, np.ravel(ranks)))

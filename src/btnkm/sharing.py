@@ -1,0 +1,44 @@
+"""What people do with a fitted model: keep it, ship it, show it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Sharing:
+    """Files and pictures of a fitted model; what they need is imported when asked for."""
+
+    def save(self, path: Any) -> None:
+        """Write the fitted model to a file, from which ``btnkm.load(path)`` reads it.
+
+        The file is a zip of JSON and .npy, without pickle; it holds what predicting and learning on
+        need, and of the rows no more than ``partial_fit`` keeps. It takes the place of an older one
+        when all of it is written. ``callback``, and a ``random_state`` that is a generator, are
+        None in the model that is read; so is anything you have added to it yourself left out.
+
+        Parameters
+        ----------
+        path : str or path
+            For example "model.btn".
+        """
+        from .persistence import save
+
+        save(self, path)
+
+    @property
+    def _repr_html_(self: Any) -> Callable[[], str]:
+        """What a notebook shows: scikit-learn's picture, and below it what was found."""
+        picture = super()._repr_html_  # type: ignore[misc]  # none if that is switched off
+        return lambda: picture() + self._summary_html()
+
+    def _repr_mimebundle_(self: Any, **kwargs: Any) -> dict[str, str]:
+        shown: dict[str, str] = super()._repr_mimebundle_(**kwargs)  # type: ignore[misc]
+        if "text/html" in shown:
+            shown["text/html"] += self._summary_html()
+        return shown
+
+    def _summary_html(self: Any) -> str:
+        from .explain import summary
+
+        return summary(self)._repr_html_() if hasattr(self, "posterior_") else ""
