@@ -496,7 +496,11 @@ def test_a_stream_and_a_fit_of_tensors_can_be_explained():
     X = X.drop(columns="g")
     model = BTNRegressor(n_init=1, max_iter=6, random_state=0)
     model.fit(torch.asarray(X.to_numpy(copy=True)), torch.asarray(y.to_numpy(copy=True)))
-    local = explain.explain_local(model, X.to_numpy()[:4])
+    tensor = torch.asarray(X.to_numpy(copy=True)[:4])
+    local = explain.explain_local(model, tensor)
+    assert isinstance(local.prediction, np.ndarray)
+    assert explain.calibration(model, tensor, torch.zeros(4)).n == 4
+    assert explain.partial_dependence(model, tensor, 0, draws=2).mean.shape == (5,)
     np.testing.assert_allclose(local.prediction, model.predict(X.to_numpy()[:4]), rtol=1e-10)
     stream = BTNRegressor(n_init=1, max_iter=6, random_state=0)
     for part in range(3):

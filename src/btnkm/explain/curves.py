@@ -19,6 +19,7 @@ from sklearn.utils import check_random_state
 from ..bases.levels import Levels
 from ..checks import check_integer
 from ..core import posterior
+from ..core.arrays import here
 from ..predictive import check_level
 from .view import Data, Start, View
 
@@ -234,7 +235,7 @@ def partial_dependence(
     view = View.of(model)
     j = view.place(name)
     grid = view.grid(j, points)
-    columns = model._columns_of(X)
+    columns = model._columns_of(here(X))
     rng = np.random.default_rng(int(check_random_state(random_state).randint(2**31)))
     each = -(-draws // len(view.starts))
     means, drawn = [], []

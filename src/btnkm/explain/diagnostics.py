@@ -190,7 +190,7 @@ def residuals(model: Any, X: Any, y: Any, *, random_state: Any = 0) -> Residuals
     sizes = _ranks(np.abs(score))
     by_input = {}
     for j in view.active:
-        codes = here(columns[j])
+        codes = columns[j]
         known = np.isfinite(codes)
         if view.kind(j) != "levels" and known.sum() > 2:
             by_input[view.names[j]] = _correlation(_ranks(codes[known]), sizes[known])
@@ -225,7 +225,7 @@ def history(model: Any) -> History:
 
 def _rows(model: Any, X: Any, y: Any) -> tuple[Any, Array]:
     X, y, _ = with_targets(X, y, None)
-    y = model._check_y(type(model).__name__, here(y))
+    X, y = here(X), model._check_y(type(model).__name__, here(y))
     check_consistent_length(X, y)
     return X, y
 
@@ -248,7 +248,7 @@ def _likely(share: Array, n: Any) -> tuple[Array, Array]:
 
 def _reliability(model: Any, X: Any, y: Array) -> Reliability:
     classes = model.classes_
-    probability = here(model.predict_proba(X))
+    probability = model.predict_proba(X)
     code = np.searchsorted(classes, y)
     unknown = (code >= len(classes)) | (classes[np.minimum(code, len(classes) - 1)] != y)
     if np.any(unknown):

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.arrays import here
 from .view import Data, View
 
 Array = np.ndarray
@@ -83,7 +84,7 @@ def explain_local(model: Any, X: Any, *, return_std: bool = True) -> Local:
     Local
     """
     view = View.of(model)
-    columns = model._columns_of(X)
+    columns = model._columns_of(here(X))
     n, count = columns[view.active[0]].shape[0], len(view.names)
     shape = (n, count) if view.outputs is None else (n, count, len(view.outputs))
     means, seconds, bases = [], [], []
