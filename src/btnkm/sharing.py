@@ -26,6 +26,12 @@ class Sharing:
 
         save(self, path)
 
+    def explain_local(self, X: Any) -> Any:
+        """Return what each input contributes to each prediction: ``btnkm.explain.explain_local``."""
+        from .explain import explain_local
+
+        return explain_local(self, X)
+
     @property
     def _repr_html_(self: Any) -> Callable[[], str]:
         """What a notebook shows: scikit-learn's picture, and below it what was found."""
