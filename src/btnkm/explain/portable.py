@@ -1,0 +1,239 @@
+"""A fitted model as plain data: numbers, text, lists and float64 arrays, and no class of ours.
+
+Whoever reads it needs none of this library to predict: a browser, another language, a file format.
+For each start, f is a product over modes of what a column's functions make of its value:
+
+1. A raw value becomes a coordinate: by ``knots`` and ``positions``, linear between them and flat
+   beyond; or by ``levels``, -1 for one that is not among them. What is missing is NaN.
+2. The coordinate becomes phi and psi by the column's ``basis``; of a mode without a column (the
+   amplitudes) both are the constant 1.
+3. z = phi[:len(mean)] @ mean has the means of the mode, Z = psi[:len(second)] @ second its second
+   moments: of each component and each pair of them (CP), or of the entries of a matrix (TT).
+4. Modes are multiplied one after the other. CP: entry by entry. TT: z is a (left, right) matrix,
+   Z one of (left pairs, right pairs), and what came before is a row vector.
+5. What is left is summed: E[f] = sum z, E[f^2] = sum multiplicity * Z; with an ``output`` for each
+   of its rows, E[f_k] = sum z * mean_k, and so on. Var[f] is at least ``least``.
+
+Pairs r <= s are in the order of ``numpy.triu_indices``; one with r < s counts twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ..bases import BSpline, Categorical, Chebyshev, Fourier, Gapped, Polynomial, Spiked
+from ..bases.anchored import Anchored
+from ..bases.levels import Levels
+from ..core.cp import CP
+from ..core.layout import pairs
+from ..core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
+from ..core.posterior import Predictor
+from ..core.softmax import Softmax
+from ..core.tt import TT
+
+Array = np.ndarray
+NETWORKS: dict[type, str] = {CP: "cp", TT: "tt"}
+
+
+def portable(model: Any) -> dict[str, Any]:
+    """Return a fitted model as plain data, from which anyone can compute its predictions.
+
+    Parameters
+    ----------
+    model : BTNRegressor or BTNClassifier
+        Fitted, with bases and a likelihood of this library.
+
+    Returns
+    -------
+    dict
+        ``format``
+            1, the version of what follows.
+        ``classes``
+            Of a classifier, its labels; None of a regressor.
+        ``shift``, ``scale``
+            y = shift + scale * target, with the target what ``likelihood`` is about.
+        ``threshold``, ``noise_std``
+            Of the "least_squares" classifier: the target above which the second class begins, and
+            the noise of the best start, which intervals of probabilities go by. Else None.
+        ``columns``
+            One dict for each column of the table: ``name``; ``kind`` ("f" numbers, "M" dates and
+            "m" durations in microseconds, "O" text); ``knots`` and ``positions``, or ``levels``
+            (text to code), the other being None; ``active``, whether f depends on it; ``basis``,
+            None if it does not. Bases say their ``kind``, ``n_functions`` and ``n_products``, and
+            parameters of their own.
+        ``starts``
+            One dict for each: ``network`` ("cp" or "tt"); ``modes``, with ``column`` (a position,
+            or None), ``shape`` (left, right; both the rank in CP), ``mean`` (n_phi, C) and
+            ``second`` (n_psi, S); ``multiplicity`` (S,); ``least``, a number, or an array (K,) with
+            an output; ``output``, None or a dict with ``mean`` (K, C) and ``second`` (K, S);
+            ``likelihood``, with its ``kind`` and parameters.
+
+    Notes
+    -----
+    y is the equal mixture over starts. f ~ N(E[f], Var[f]) in each, and the target is
+
+    - "gaussian": Student-t with ``dof``, mean f and variance Var[f] + ``noise``: its scale is the
+      square root of that variance times max(dof - 2, dof / 2) / dof;
+    - "student_t": a mixture of normals around E[f], with variances Var[f] + ``noise`` (Q,) and
+      ``weights`` (Q,); ``noise_total`` is the variance of the noise;
+    - "negative_binomial": a count with mean size exp(offset + f);
+    - "bernoulli": the second class with probability sigma(offset + f);
+    - "softmax": class k with a probability proportional to exp(offsets_k + f_k).
+    """
+    check_is_fitted(model)
+    classes = getattr(model, "classes_", None)
+    least_squares = classes is not None and isinstance(model.likelihood_, Gaussian)
+    return {
+        "format": 1,
+        "classes": None if classes is None else classes.tolist(),
+        "shift": float(getattr(model, "_y_shift", 0.0)),
+        "scale": float(model._y_scale) if classes is None else 1.0,
+        "threshold": float(model._threshold) if least_squares else None,
+        "noise_std": model.likelihood_.noise_std if least_squares else None,
+        "columns": [_column(c, j in model._active) for j, c in enumerate(model.columns_)],
+        "starts": [
+            _start(state, one)
+            for state, one in zip(model.posterior_, model._arrangements, strict=True)
+        ],
+    }
+
+
+def _column(column: Any, active: bool) -> dict[str, Any]:
+    numeric = column.levels is None
+    return {
+        "name": column.name,
+        "kind": column.kind,
+        "knots": column.knots if numeric else None,
+        "positions": column.positions if numeric else None,
+        "levels": None if numeric else dict(column.levels),
+        "active": active,
+        "basis": _basis(column.basis, column.name) if active else None,
+    }
+
+
+def _basis(basis: Any, name: Any) -> dict[str, Any]:
+    """Return a fitted basis as plain data; a class of the user's may do anything, and is refused.
+
+    ``type`` rather than ``isinstance``: so may a class derived from one of ours.
+    """
+    described: dict[type, Any] = {
+        Chebyshev: lambda b: {"kind": "chebyshev"},
+        Polynomial: lambda b: {"kind": "polynomial", "offset": float(b.offset)},
+        Fourier: lambda b: {
+            "kind": "fourier",
+            "boundary": float(b.boundary),
+            "weights": b.weights_,
+        },
+        BSpline: lambda b: {
+            "kind": "bspline",
+            "degree": b.degree_,
+            "coefficients": b.coefficients_,
+        },
+        Categorical: lambda b: {"kind": "categorical"},
+        Spiked: lambda b: {
+            "kind": "spiked",
+            "basis": _basis(b.basis_, name),
+            "spikes": b.spikes_,
+        },
+        # a missing value has the last function where ``missing`` is None, as a level never seen has
+        Levels: lambda b: {"kind": "levels", "missing": b.missing_},
+        Gapped: lambda b: _gapped(b, name),
+    }
+    if type(basis) not in described:
+        raise TypeError(
+            f"column {name!r} must have a basis of btnkm to be written as plain data, got "
+            f"{type(basis).__name__}, a class of your own; fit with a basis from btnkm.bases."
+        )
+    sizes = {"n_functions": basis.n_functions_, "n_products": basis.n_products_}
+    return described[type(basis)](basis) | sizes
+
+
+def _gapped(basis: Gapped, name: Any) -> dict[str, Any]:
+    """Return what stands for values that are not there.
+
+    With an ``indicator`` ("first" or "last") a missing value has the functions of ``typical`` and 1
+    there, in phi and psi alike, where others have 0. Where ``saw_missing`` is False it has the
+    averages instead; so has a level never seen, always.
+    """
+    if basis.basis_ is None:  # nothing but gaps
+        return {"kind": "constant"}
+    return {
+        "kind": "gapped",
+        "basis": _basis(basis.basis_, name),
+        "saw_missing": basis.saw_missing_,
+        "indicator": basis.indicator_,
+        "typical": float(basis.typical_),
+        "average_phi": basis.average_phi_,
+        "average_psi": basis.average_psi_,
+    }
+
+
+def _start(state: Any, arrangement: Any) -> dict[str, Any]:
+    predictor = Predictor.of(state)
+    network = type(state.network)
+    if network not in NETWORKS:
+        raise TypeError(f"the network must be CP or TT, got {network.__name__}.")
+    modes: list[dict[str, Any]] = []
+    for d, (basis, factor) in enumerate(zip(arrangement.bases, state.factors, strict=False)):
+        term, place = predictor.terms[d], d - arrangement.first_input
+        layout = factor.layout
+        modes.append(
+            {
+                "column": None if place < 0 else arrangement.inputs[place],
+                "shape": list(layout.shape),
+                "mean": _unframed(basis, term.mean),
+                "second": np.ascontiguousarray(term.second),
+            }
+        )
+    output = None
+    if state.output is not None:
+        term = predictor.terms[state.output]
+        output = {"mean": term.mean, "second": np.ascontiguousarray(term.second)}
+    rank = modes[-1]["shape"][1]
+    return {
+        "network": NETWORKS[network],
+        "modes": modes,
+        "multiplicity": pairs(rank)[2],
+        "least": predictor.least if state.output is not None else float(predictor.least),
+        "output": output,
+        "likelihood": _likelihood(state.likelihood),
+    }
+
+
+def _unframed(basis: Any, mean: Array) -> Array:
+    """Return weights of the functions a column's basis has, from those of a frame of them."""
+    if isinstance(basis, Anchored):
+        mean = basis.frame_[:, : len(mean)] @ mean
+        used = np.flatnonzero(np.any(mean != 0.0, axis=1))
+        mean = mean[: used[-1] + 1]
+    return np.ascontiguousarray(mean)
+
+
+def _likelihood(likelihood: Any) -> dict[str, Any]:
+    kind = type(likelihood)
+    if kind is Gaussian:
+        shape = float(likelihood.noise.shape)
+        return {"kind": "gaussian", "noise": likelihood.noise_std**2, "dof": 2.0 * shape}
+    if kind is StudentT:
+        mixture = likelihood.predictive(np.zeros(1), np.zeros(1))
+        used = mixture.weights > 0.0
+        return {
+            "kind": "student_t",
+            "noise": mixture.noise[used],
+            "weights": mixture.weights[used],
+            "noise_total": likelihood.noise_std**2,
+        }
+    if kind is NegativeBinomial:
+        offset, size = float(likelihood.offset), float(likelihood.size)
+        return {"kind": "negative_binomial", "offset": offset, "size": size}
+    if kind is Bernoulli:
+        return {"kind": "bernoulli", "offset": float(likelihood.offset)}
+    if kind is Softmax:
+        return {"kind": "softmax", "offsets": np.array(likelihood.offsets)}
+    raise TypeError(
+        f"likelihood must be one of btnkm to be written as plain data, got {kind.__name__}, a "
+        "class of your own; fit with one from btnkm.likelihoods."
+    )

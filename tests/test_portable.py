@@ -1,0 +1,235 @@
+"""Plain data tell all that predictions need: loops over them say what the model says."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from btnkm import BTNRegressor
+from btnkm.core.posterior import Predictor
+from btnkm.explain.portable import portable
+from btnkm.likelihoods import StudentT
+from btnkm.tables import as_numbers, split_columns
+from tests.models import MAKERS, SMALL, fitted, smooth
+from tests.problems import Hinges
+
+
+def listed(value):
+    """Return plain data with lists for arrays; whatever else is no plain data fails in JSON."""
+    if isinstance(value, dict):
+        return {key: listed(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [listed(part) for part in value]
+    if isinstance(value, np.ndarray):
+        assert value.dtype == np.float64
+        return value.tolist()
+    return value
+
+
+def coordinate(column, value):
+    """Return what a raw value is to the basis of its column; None where it is missing."""
+    if column["levels"] is not None:
+        return None if value is None else float(column["levels"].get(value, -1))
+    if value is None or not column["knots"]:
+        return None
+    knots, positions = column["knots"], column["positions"]
+    if value >= knots[-1]:
+        return positions[-1]
+    if value <= knots[0]:
+        return positions[0]
+    for (x0, x1), (p0, p1) in zip(pairwise(knots), pairwise(positions), strict=True):
+        if x0 <= value < x1:
+            return (p1 - p0) / (x1 - x0) * (value - x0) + p0
+    raise AssertionError(value)
+
+
+def features(basis, x):
+    """Return phi and psi at a coordinate; None where it is missing."""
+    m, k = basis["n_functions"], basis["n_products"]
+    kind = basis["kind"]
+    if kind == "constant":
+        return [1.0], [1.0]
+    if kind == "levels":
+        missing = m - 1 if basis["missing"] is None else basis["missing"]
+        code = missing if x is None else m - 1 if x < 0 else int(x)
+        return ([float(i == code) for i in range(m)],) * 2
+    if kind == "gapped":
+        inner = basis["basis"]
+        never = inner["kind"] == "categorical" and x is not None and x < 0
+        if never or (x is None and not basis["saw_missing"]):
+            return basis["average_phi"], basis["average_psi"]
+        phi, psi = features(inner, basis["typical"] if x is None else x)
+        gap = [float(x is None)]
+        if basis["indicator"] == "first":
+            return gap + phi, gap + psi
+        return (phi + gap, psi + gap) if basis["indicator"] == "last" else (phi, psi)
+    if kind == "categorical":
+        return ([float(i == x) for i in range(m)],) * 2
+    x = min(max(x, -1.0), 1.0)
+    if kind == "spiked":
+        here = [float(x == spike) for spike in basis["spikes"]]
+        phi, psi = features(basis["basis"], x)
+        return phi + here, psi + here
+    if kind == "chebyshev":
+        angle = math.acos(x)
+        return [math.cos(i * angle) for i in range(m)], [math.cos(i * angle) for i in range(k)]
+    if kind == "polynomial":
+        norm = math.sqrt(sum(x ** (2 * i) for i in range(m)))
+        phi = [x**i / norm for i in range(m)]
+        psi = [x**i / norm**2 for i in range(2 * m - 1)]
+        if basis["offset"]:
+            psi += [*phi, 1.0]
+        return [value + basis["offset"] for value in phi], psi
+    if kind == "fourier":
+        angle = (x + basis["boundary"]) * math.pi / (2 * basis["boundary"])
+        sines = [w * math.sin((i + 1) * angle) for i, w in enumerate(basis["weights"])]
+        return sines, [math.cos(i * angle) for i in range(k)]
+    assert kind == "bspline"
+    local = splines(x, m, basis["degree"])
+    mixed = zip(*basis["coefficients"], strict=True)
+    phi = [sum(c * b for c, b in zip(column, local, strict=True)) for column in mixed]
+    pairs = [(i, i + d) for d in range(basis["degree"] + 1) for i in range(m - d)]
+    return phi, [local[i] * local[j] for i, j in pairs]
+
+
+def splines(x, m, degree):
+    """Return the m clamped B-splines at x by their definition, knot by knot."""
+    pieces = m - degree
+    knots = [0.0] * degree + [float(i) for i in range(pieces + 1)] + [float(pieces)] * degree
+    u = min((x + 1.0) * 0.5 * pieces, pieces * (1.0 - 1e-16))
+    piece = min(int(u), pieces - 1) + degree
+    values = [float(i == piece) for i in range(len(knots) - 1)]
+    for q in range(1, degree + 1):
+        after = []
+        for i in range(len(values) - 1):
+            left, right = knots[i + q] - knots[i], knots[i + q + 1] - knots[i + 1]
+            value = values[i] * (u - knots[i]) / left if left else 0.0
+            value += values[i + 1] * (knots[i + q + 1] - u) / right if right else 0.0
+            after.append(value)
+        values = after
+    return values
+
+
+def times(vector, matrix):
+    """Return a vector times as many leading rows of a matrix as there are."""
+    return [
+        sum(v * row[c] for v, row in zip(vector, matrix, strict=False))
+        for c in range(len(matrix[0]))
+    ]
+
+
+def pair_counts(rank):
+    return [1.0 if r == s else 2.0 for r in range(rank) for s in range(r, rank)]
+
+
+def moments(data, start, row):
+    """Return E[f] and Var[f] of one row: lists of one entry, or of one for every class."""
+    mean = second = None
+    for mode in start["modes"]:
+        phi, psi = [1.0], [1.0]
+        if mode["column"] is not None:
+            column = data["columns"][mode["column"]]
+            phi, psi = features(column["basis"], coordinate(column, row[mode["column"]]))
+        z, zz = times(phi, mode["mean"]), times(psi, mode["second"])
+        if mean is None:
+            mean, second = z, zz
+        elif start["network"] == "cp":
+            mean = [a * b for a, b in zip(mean, z, strict=True)]
+            second = [a * b for a, b in zip(second, zz, strict=True)]
+        else:
+            left, right = mode["shape"]
+            counts, width = pair_counts(left), right * (right + 1) // 2
+            mean = [sum(mean[a] * z[a * right + b] for a in range(left)) for b in range(right)]
+            second = [
+                sum(counts[p] * second[p] * zz[p * width + q] for p in range(len(counts)))
+                for q in range(width)
+            ]
+    second = [m * s for m, s in zip(start["multiplicity"], second, strict=True)]
+    least = start["least"]
+    if start["output"] is None:
+        means, seconds, least = [sum(mean)], [sum(second)], [least]
+    else:
+        output = start["output"]
+        means = [sum(a * b for a, b in zip(mean, w, strict=True)) for w in output["mean"]]
+        seconds = [sum(a * b for a, b in zip(second, w, strict=True)) for w in output["second"]]
+    return means, [max(s - m * m, v) for m, s, v in zip(means, seconds, least, strict=True)]
+
+
+def rows_of(X):
+    """Return raw rows: numbers, microseconds, text, None where missing."""
+    columns = [as_numbers(column).tolist() for column in split_columns(X)[0]]
+    clean = [[None if v is None or v != v else v for v in column] for column in columns]
+    return list(zip(*clean, strict=True))
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_loops_over_plain_data_say_what_the_model_says(name):
+    model, X = fitted(name)
+    plain = portable(model)
+    data = json.loads(json.dumps(listed(plain)))
+    found = np.array(
+        [[moments(data, start, row) for row in rows_of(X)] for start in data["starts"]]
+    )  # (S, n, 2, K)
+    expected = model._predict(model._columns_of(X), Predictor.moments, 2)
+    expected = expected if expected.ndim == 4 else expected[..., None]
+    np.testing.assert_allclose(np.moveaxis(found, 2, 0), expected, rtol=1e-10, atol=1e-10)
+    if data["classes"] is not None:
+        return
+    distribution = model.predict_dist(X)
+    mean, variance = found[..., 0].transpose(2, 0, 1)
+    noise = np.zeros(mean.shape)
+    for k, start in enumerate(data["starts"]):
+        own = start["likelihood"]
+        if own["kind"] == "negative_binomial":
+            mean[k] = own["size"] * np.exp(own["offset"] + mean[k] + 0.5 * variance[k])
+        else:
+            noise[k] = own["noise" if own["kind"] == "gaussian" else "noise_total"]
+    np.testing.assert_allclose(
+        data["shift"] + data["scale"] * mean.mean(axis=0), distribution.mean, rtol=1e-10
+    )
+    if not distribution.discrete:
+        total = np.mean(variance + noise, axis=0) + np.var(mean, axis=0)
+        np.testing.assert_allclose(data["scale"] * np.sqrt(total), distribution.std, rtol=1e-10)
+
+
+def test_parameters_of_likelihoods_are_those_of_the_distributions():
+    model, X = fitted("student t")
+    data = portable(model)
+    for start, state in zip(data["starts"], model.posterior_, strict=True):
+        own, part = start["likelihood"], state.likelihood.predictive(np.zeros(1), np.full(1, 0.3))
+        density = own["weights"] / np.sqrt(2.0 * np.pi * (0.3 + own["noise"]))
+        assert density.sum() == pytest.approx(np.exp(part.logpdf(np.zeros(1))[0]), rel=1e-12)
+    model, X = fitted("gaussian")
+    own = portable(model)["starts"][0]["likelihood"]
+    part = model.posterior_[0].likelihood.predictive(np.zeros(1), np.full(1, 0.3))
+    scale = math.sqrt((0.3 + own["noise"]) * (own["dof"] - 2.0) / own["dof"])
+    assert scale == pytest.approx(part.scale[0], rel=1e-14)
+    assert portable(fitted("least squares")[0])["threshold"] is not None
+    assert portable(fitted("two classes")[0])["classes"] == [False, True]
+
+
+def test_constant_columns_have_no_part():
+    X, y = smooth(2)
+    frame = pd.DataFrame({"a": X[:, 0], "same": 1.0, "b": X[:, 1]})
+    columns = portable(BTNRegressor(**SMALL).fit(frame, y))["columns"]
+    assert [column["active"] for column in columns] == [True, False, True]
+    assert columns[1]["basis"] is None
+
+
+def test_what_is_no_class_of_ours_is_refused_in_one_sentence():
+    X, y = smooth(2)
+    model = BTNRegressor(basis=Hinges(), **SMALL).fit(X, y)
+    with pytest.raises(TypeError, match=r"^column 'x0' must have a basis of btnkm .*got Hinges"):
+        portable(model)
+
+    class Own(StudentT):
+        pass
+
+    model = BTNRegressor(likelihood=Own(dof=5.0), **SMALL).fit(X, y)
+    with pytest.raises(TypeError, match=r"^likelihood must be one of btnkm .*got Own"):
+        portable(model)
