@@ -33,7 +33,7 @@ Array = np.ndarray
 LIKELIHOODS = ("logistic", "least_squares")
 # points of each start at which the probabilities of many classes are averaged, or their quantiles
 # taken
-_PROBABILITY_POINTS, _INTERVAL_POINTS = 128, 1024
+PROBABILITY_POINTS, INTERVAL_POINTS = 128, 1024
 _POINT_NUMBERS = 2**22  # probabilities held at a time, of every class at every point of every start
 
 
@@ -347,7 +347,7 @@ feature_names_in_
     def _probabilities(self, X: Any) -> Array:
         check_is_fitted(self)
         if len(self.classes_) > 2:
-            points = self._points(X, _PROBABILITY_POINTS)
+            points = self._points(X, PROBABILITY_POINTS)
             probability = np.concatenate([p.mean(axis=0) for p in points])
             return np.maximum(probability, np.finfo(float).tiny)
         return self._of_two(*self._moments(X)).T
@@ -384,7 +384,7 @@ feature_names_in_
         check_is_fitted(self)
         levels = check_level(level)
         if len(self.classes_) > 2:
-            points = self._points(X, _INTERVAL_POINTS)
+            points = self._points(X, INTERVAL_POINTS)
             both = [np.quantile(p, levels, axis=0) for p in points]
             return answered(X, np.moveaxis(np.concatenate(both, axis=1), 0, -1))
         means, variances = self._moments(X)

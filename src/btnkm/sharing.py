@@ -15,7 +15,7 @@ class Sharing:
         The file is a zip of JSON and .npy, without pickle; it holds what predicting and learning on
         need, and of the rows no more than ``partial_fit`` keeps. It takes the place of an older one
         when all of it is written. ``callback``, and a ``random_state`` that is a generator, are
-        None in the model that is read; so is anything you have added to it yourself left out.
+        None in the model that is read, and what you have added to it yourself is left out.
 
         Parameters
         ----------
@@ -25,6 +25,25 @@ class Sharing:
         from .persistence import save
 
         save(self, path)
+
+    def to_onnx(self) -> Any:
+        """Return the fitted model as an ONNX graph, for runtimes without Python.
+
+        There is an input for each column, by its name (with "_" behind it if an output has that
+        name): numbers, dates and durations in microseconds as doubles (n, 1), NaN where missing;
+        text (n, 1), empty where missing. Outputs of a regressor are ``mean`` and ``std``, as of
+        ``predict(X, return_std=True)``: doubles (n, 1). Those of a classifier are ``label`` (n, 1)
+        and ``probabilities`` (n, n_classes). Bases and likelihoods must be the library's. Needs
+        the extra ``onnx``.
+
+        Returns
+        -------
+        onnx.ModelProto
+            ``onnx.save(model.to_onnx(), "model.onnx")`` writes it to a file.
+        """
+        from .onnx import to_onnx
+
+        return to_onnx(self)
 
     def explain_local(self, X: Any) -> Any:
         """Return what each input contributes to each prediction: ``btnkm.explain.explain_local``."""

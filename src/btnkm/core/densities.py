@@ -230,7 +230,7 @@ def _normal_grid(end: float, step: float) -> tuple[list[float], list[float]]:
     return nodes.tolist(), (density / density.sum()).tolist()
 
 
-_FINE_GRID = _normal_grid(8.5, 0.1)
+FINE_GRID = _normal_grid(8.5, 0.1)
 
 
 def expected_sigmoid(mean: Array, variance: Array) -> Array:
@@ -241,6 +241,6 @@ def expected_sigmoid(mean: Array, variance: Array) -> Array:
     """
     std = np.sqrt(variance)
     total = np.zeros_like(mean)
-    for z, weight in zip(*_FINE_GRID, strict=True):
+    for z, weight in zip(*FINE_GRID, strict=True):
         total += weight * expit(mean + std * z)
     return total

@@ -1,0 +1,267 @@
+"""From a column to its part in f: coordinates, functions and their weights, as nodes.
+
+Columns and bases are those of ``explain/portable.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from .values import ML, Graph, Value
+
+Array = np.ndarray
+Both = tuple[Value, Value]  # of phi and of psi
+
+
+class Features(Protocol):
+    """The functions of a column at n rows."""
+
+    def times(self, mean: Array, second: Array) -> Both:
+        """Return phi and psi times weights of as many leading functions: (n, C) and (n, S)."""
+
+
+@dataclass
+class Functions:
+    """Functions that are evaluated: phi (n, M) and psi (n, K)."""
+
+    phi: Value
+    psi: Value
+    sizes: tuple[int, int]
+
+    def times(self, mean: Array, second: Array) -> Both:
+        """Return both times their weights, which are zero for functions that were dropped."""
+        mean, second = (_padded(w, m) for w, m in zip((mean, second), self.sizes, strict=True))
+        return self.phi @ mean, self.psi @ second
+
+
+@dataclass
+class Lookup:
+    """Functions of levels: what weights make of each is a table with a row for each level.
+
+    Attributes
+    ----------
+    place : Value
+        The row of each of the n values in the table: its code, the next one for a level never seen,
+        and the last for a gap.
+    rows : pair of functions
+        From weights of phi, and of psi, to the table.
+    """
+
+    place: Value
+    rows: tuple[Callable[[Array], Array], Callable[[Array], Array]]
+
+    def times(self, mean: Array, second: Array) -> Both:
+        """Return the rows of the tables."""
+        node = self.place.graph.node
+        phi, psi = (
+            node("Gather", table(weights), self.place, axis=0)
+            for table, weights in zip(self.rows, (mean, second), strict=True)
+        )
+        return phi, psi
+
+
+def _padded(weights: Array, size: int) -> Array:
+    """Return weights of all functions of a basis, given those of the first."""
+    out = np.zeros((size, weights.shape[1]))
+    out[: len(weights)] = weights
+    return out
+
+
+def column_features(graph: Graph, column: dict[str, Any], value: Value) -> Features:
+    """Return the functions of a column at its raw values (n, 1)."""
+    basis = column["basis"]
+    if basis["kind"] == "constant":  # there were only gaps to learn from
+        ones = graph.full(value, 1.0)
+        return Functions(ones, ones, (1, 1))
+    if column["levels"] is not None:
+        return _level_features(graph, column, value)
+    missing = graph.node("IsNaN", value)
+    x = graph.where(missing, basis["typical"], _coordinates(graph, column, value))
+    phi, psi = _smooth(graph, basis["basis"], x)
+    if basis["indicator"] is not None:
+        order = 1 if basis["indicator"] == "first" else -1
+        here = graph.number(missing)
+        phi, psi = (graph.concat([here, part][::order]) for part in (phi, psi))
+    if not basis["saw_missing"]:
+        phi = graph.where(missing, basis["average_phi"][None, :], phi)
+        psi = graph.where(missing, basis["average_psi"][None, :], psi)
+    return Functions(phi, psi, (basis["n_functions"], basis["n_products"]))
+
+
+def _place(graph: Graph, sorted_values: Array, value: Value) -> Value:
+    """Return the position of the last of some sorted numbers that is not above each value.
+
+    By halving: the steps are few however many numbers there are, and memory that of the rows. For
+    one below all of them, and for NaN, it is the first.
+    """
+    bits = max(int(np.ceil(np.log2(len(sorted_values)))), 0)
+    padded = np.full(2**bits, np.inf)
+    padded[: len(sorted_values)] = sorted_values
+    place = graph.full(value, 0)
+    for step in (2**bit for bit in reversed(range(bits))):
+        further = place + step
+        not_above = graph.node("LessOrEqual", graph.node("Gather", padded, further), value)
+        place = graph.where(not_above, further, place)
+    return place
+
+
+def _coordinates(graph: Graph, column: dict[str, Any], value: Value) -> Value:
+    """Return the coordinates of numbers: linear between knots, flat beyond; NaN is left as it is.
+
+    The operations are those of ``numpy.interp``, in its order: spikes are known by equality.
+    """
+    knots, positions = column["knots"], column["positions"]
+    slopes = np.append(np.diff(positions) / np.diff(knots), 0.0)
+    held = graph.node("Clip", value, float(knots[0]), float(knots[-1]))
+    place = _place(graph, knots, held)
+    knot, position, slope = (
+        graph.node("Gather", array, place) for array in (knots, positions, slopes)
+    )
+    return graph.node("Clip", slope * (held - knot) + position, -1.0, 1.0)
+
+
+def _level_features(graph: Graph, column: dict[str, Any], value: Value) -> Lookup:
+    basis, levels = column["basis"], column["levels"]
+    few = basis["kind"] == "gapped"
+    count = basis["basis"]["n_functions"] if few else basis["n_functions"] - 1
+    never, gap = count, count + 1
+    if column["kind"] == "O":
+        known = {"": gap} | levels
+        place = graph.node(
+            "LabelEncoder",
+            value,
+            domain=ML,
+            keys_strings=list(known),
+            values_int64s=list(known.values()),
+            default_int64=never,
+        )
+    else:
+        place = _number_code(graph, levels, value, never, gap)
+    if few:
+        phi, psi = _level_rows(basis, count)
+        rows = (lambda w: phi[:, : len(w)] @ w), (lambda w: psi[:, : len(w)] @ w)
+    else:
+        last = count if basis["missing"] is None else basis["missing"]
+        order = np.append(np.arange(count + 1), last)
+        rows = (lambda w: w[order]), (lambda w: w[order])
+    return Lookup(place.reshaped(-1), rows)
+
+
+def _number_code(graph: Graph, levels: dict[str, int], value: Value, never: int, gap: int) -> Value:
+    """Return the codes of levels that are numbers, by their text."""
+    pairs = sorted((float(level), code) for level, code in levels.items())
+    if not pairs:
+        pairs = [(np.inf, never)]
+    known, codes = np.array([n for n, _ in pairs]), np.array([code for _, code in pairs])
+    place = _place(graph, known, value)
+    same = graph.node("Equal", graph.node("Gather", known, place), value)
+    code = graph.where(same, graph.node("Gather", codes, place), np.array(never))
+    return graph.where(graph.node("IsNaN", value), np.array(gap), code)
+
+
+def _level_rows(basis: dict[str, Any], count: int) -> tuple[Array, Array]:
+    """Return phi and psi of each level, of one never seen and of a gap: (count + 2, M), alike."""
+    found = []
+    for average in (basis["average_phi"], basis["average_psi"]):
+        own = np.eye(count + 2, count)
+        own[count + 1, int(basis["typical"])] = 1.0
+        if basis["indicator"] is not None:
+            flag = np.zeros((count + 2, 1))
+            flag[count + 1] = 1.0
+            own = np.hstack([flag, own] if basis["indicator"] == "first" else [own, flag])
+        own[count] = average
+        if not basis["saw_missing"]:
+            own[count + 1] = average
+        found.append(own)
+    return found[0], found[1]
+
+
+def _smooth(graph: Graph, basis: dict[str, Any], x: Value) -> Both:
+    """Return phi and psi of a basis at coordinates (n, 1) in [-1, 1]."""
+    return _BASES[basis["kind"]](graph, basis, x)
+
+
+def _spiked(graph: Graph, basis: dict[str, Any], x: Value) -> Both:
+    phi, psi = _smooth(graph, basis["basis"], x)
+    if len(basis["spikes"]) == 0:
+        return phi, psi
+    here = graph.number(graph.node("Equal", x, basis["spikes"][None, :]))
+    return graph.concat([phi, here]), graph.concat([psi, here])
+
+
+def _chebyshev(graph: Graph, basis: dict[str, Any], x: Value) -> Both:
+    """Return T_0, T_1, .. by T_{k+j} = 2 T_k T_j - T_{k-j}, twice as many in each step."""
+    count = basis["n_products"]
+    ones = graph.full(x, 1.0)
+    psi = graph.concat([ones, x]) if count > 1 else ones
+    k = 1
+    while k + 1 < count:
+        more = min(k, count - 1 - k)
+        up, down = np.arange(1, more + 1), np.arange(k - 1, k - more - 1, -1)
+        after = (2.0 * psi.columns([k])) * psi.columns(up) - psi.columns(down)
+        psi = graph.concat([psi, after])
+        k += more
+    return psi.columns(np.arange(basis["n_functions"])), psi
+
+
+def _polynomial(graph: Graph, basis: dict[str, Any], x: Value) -> Both:
+    m, offset = basis["n_functions"], basis["offset"]
+    powers = graph.node("Pow", x, np.arange(2.0 * m - 1.0)[None, :])
+    first = powers.columns(np.arange(m))
+    norm = graph.node("Sqrt", (first * first) @ np.ones((m, 1)))
+    scaled, psi = first / norm, powers / (norm * norm)
+    if offset != 0.0:
+        psi = graph.concat([psi, scaled, norm / norm])
+    return scaled + offset, psi
+
+
+def _fourier(graph: Graph, basis: dict[str, Any], x: Value) -> Both:
+    boundary, m = basis["boundary"], basis["n_functions"]
+    angle = (x + boundary) * (np.pi / (2.0 * boundary))
+    sines = graph.node("Sin", angle * np.arange(1.0, m + 1.0)[None, :])
+    # cosines as sines: a runtime may not know the former in double precision
+    psi = graph.node("Sin", angle * np.arange(2.0 * m + 1.0)[None, :] + 0.5 * np.pi)
+    return sines * basis["weights"][None, :m], psi
+
+
+def _bspline(graph: Graph, basis: dict[str, Any], x: Value) -> Both:
+    """Return splines: those that are not zero on a row's piece by Cox-de Boor, then all."""
+    m, degree = basis["n_functions"], basis["degree"]
+    pieces = m - degree
+    u = (x + 1.0) * (0.5 * pieces)
+    piece = graph.node("Clip", graph.node("Floor", u), 0.0, pieces - 1.0)
+
+    def knot(places: int) -> Value:
+        """Return a knot so many places from the piece; those at the ends are repeated."""
+        return graph.node("Clip", piece + float(places), 0.0, float(pieces))
+
+    values = [graph.full(u, 1.0)]
+    for q in range(1, degree + 1):
+        raised: list[Any] = [0.0] * (q + 1)
+        for r, value in enumerate(values):
+            start, end = knot(r - q + 1), knot(r + 1)
+            rise = value * ((u - start) / (end - start))
+            raised[r] = raised[r] + (value - rise)
+            raised[r + 1] = raised[r + 1] + rise
+        values = raised
+    here = graph.number(graph.node("Equal", piece, np.arange(float(pieces))[None, :]))
+    local = graph.concat([here * value for value in values])
+    # spline i is number i - k of those on piece k
+    where = np.vstack([np.eye(pieces, m, k=j) for j in range(degree + 1)])
+    splines = local @ where
+    pairs = [(i, i + d) for d in range(degree + 1) for i in range(m - d)]
+    psi = splines.columns([i for i, _ in pairs]) * splines.columns([j for _, j in pairs])
+    return splines @ basis["coefficients"], psi
+
+
+_BASES: dict[str, Callable[[Graph, dict[str, Any], Value], Both]] = {
+    "bspline": _bspline,
+    "chebyshev": _chebyshev,
+    "fourier": _fourier,
+    "polynomial": _polynomial,
+    "spiked": _spiked,
+}
