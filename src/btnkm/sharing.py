@@ -46,7 +46,7 @@ class Sharing:
         return to_onnx(self)
 
     def explain_local(self, X: Any) -> Any:
-        """Return what each input contributes to each prediction: ``btnkm.explain.explain_local``."""
+        """Return what each input contributes to each prediction; see ``explain.explain_local``."""
         from .explain import explain_local
 
         return explain_local(self, X)

@@ -136,7 +136,7 @@ def effects(
     """
     check_integer("points", points, 2)
     view = View.of(model)
-    wide = _width(level)
+    wide = half_width(level)
     places = range(len(view.names)) if inputs is None else [view.place(name) for name in inputs]
     return [_effect(view, j, points, wide, level) for j in places]
 
@@ -379,6 +379,6 @@ def _frame(result: Any, first: dict[str, Any]) -> Any:
     return pd.concat(parts, ignore_index=True)
 
 
-def _width(level: Any) -> float:
+def half_width(level: Any) -> float:
     """Return how many standard deviations a central interval of a normal has on either side."""
     return float(ndtri(check_level(level)[1]))

@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from .curves import Effect, effects, interaction, partial_dependence
+from .curves import effects, half_width, interaction, partial_dependence
 from .diagnostics import Calibration, calibration, history, residuals
+from .drawing import (
+    COLORS,
+    MOST_BARS,
+    MOST_INPUTS,
+    TOO_LITTLE,
+    bars_axes,
+    classes,
+    curve,
+    draw_effect,
+    grid_of_axes,
+    label_values,
+    legend_of_classes,
+    name_bars,
+    one_axes,
+    places,
+    raw_values,
+    same_scale,
+    shade_phases,
+    tidy,
+    worth_showing,
+    wrapped,
+)
 from .products import components
 from .shapley import explain_local
-from .variance import Shares, functions, interactions, variance_shares
+from .variance import functions, interactions, variance_shares
 
 Array = np.ndarray
-# told apart by people who see few colours, and in grey
-COLORS = ["#2f6fb3", "#d1661f", "#3a8f5c", "#9a4fa3", "#b8860b", "#4d4d4d"]
-_MOST_INPUTS, _MOST_BARS, _MOST_LEVELS = 12, 30, 15
-_FEW_VALUES = 6  # of a number, which are points rather than a line
-_TOO_LITTLE = 0.005  # of the variance, for a picture of its own
-_LONGEST = 22  # characters of a name before it goes on in the next line
+BAND = half_width(0.95)
 
 
 def plot_effects(
     model: Any,
     inputs: Sequence[Any] | None = None,
     *,
-    most: int = _MOST_INPUTS,
+    most: int = MOST_INPUTS,
     level: float = 0.95,
     axes: Any = None,
 ) -> Array:
@@ -52,14 +68,14 @@ def plot_effects(
     if inputs is None:
         shares = variance_shares(model)
         order = shares.order
-        inputs = _worth_showing(shares)[:most].tolist()
+        inputs = worth_showing(shares)[:most].tolist()
         left_out = len(order) - len(inputs)
     found = effects(model, inputs, level=level)
     made = axes is None
-    axes = _grid_of_axes(len(found), axes)
+    axes = grid_of_axes(len(found), axes)
     for one, ax in zip(found, axes, strict=True):
-        _draw_effect(ax, one)
-    _same_scale(axes)
+        draw_effect(ax, one)
+    same_scale(axes)
     if made:
         figure = axes[0].figure
         figure.supylabel(f"effect on {found[0].unit}", fontsize="medium")
@@ -67,7 +83,7 @@ def plot_effects(
             told = "one input that explains" if left_out == 1 else f"{left_out} inputs that explain"
             figure.supxlabel(f"not shown: {told} less", fontsize="small")
         if found[0].outputs is not None:
-            _legend_of_classes(figure, found[0].outputs)
+            legend_of_classes(figure, found[0].outputs)
     return axes
 
 
@@ -81,9 +97,9 @@ def plot_interaction(model: Any, first: Any, second: Any, *, ax: Any = None) -> 
     if surface.outputs is not None:
         k = int(np.argmax(np.ptp(mean, axis=(0, 1))))
         mean, title = mean[:, :, k], f"class {surface.outputs[k]}"
-    ax = _one_axes(ax, (5.2, 4.2))
+    ax = one_axes(ax, (5.2, 4.2))
     limit = float(np.max(np.abs(mean), initial=1e-12))
-    xs, ys = (_places(v) for v in (surface.x, surface.y))
+    xs, ys = (places(v) for v in (surface.x, surface.y))
     mesh = ax.pcolormesh(
         xs, ys, mean.T, cmap="RdBu_r", vmin=-limit, vmax=limit, shading="nearest", rasterized=True
     )
@@ -91,8 +107,8 @@ def plot_interaction(model: Any, first: Any, second: Any, *, ax: Any = None) -> 
         (ax.xaxis, surface.x, surface.names[0]),
         (ax.yaxis, surface.y, surface.names[1]),
     ):
-        _label_values(axis, values)
-        axis.set_label_text(_wrapped(name))
+        label_values(axis, values)
+        axis.set_label_text(wrapped(name))
     if title:
         ax.set_title(title, fontsize="medium")
     ax.figure.colorbar(mesh, ax=ax, label=f"joint effect on {surface.unit}")
@@ -102,20 +118,20 @@ def plot_interaction(model: Any, first: Any, second: Any, *, ax: Any = None) -> 
 def plot_interactions(model: Any, *, most: int = 15, ax: Any = None) -> Any:
     """Draw the pairs of inputs that add most to the variance, as bars, and return the axes."""
     pairs = interactions(model, most=most)
-    pairs = [pair for pair in pairs if pair.share > _TOO_LITTLE / 5] or pairs[:1]
+    pairs = [pair for pair in pairs if pair.share > TOO_LITTLE / 5] or pairs[:1]
     names = [" × ".join(map(str, pair.names)) for pair in pairs]
-    ax = _bars_axes(ax, len(pairs))
+    ax = bars_axes(ax, len(pairs))
     ax.barh(range(len(pairs)), [100.0 * pair.share for pair in pairs], color=COLORS[0])
-    _name_bars(ax, names)
+    name_bars(ax, names)
     ax.set_xlabel("share of the variance that the pair adds (%)")
     return ax
 
 
-def plot_shares(model: Any, *, most: int = _MOST_BARS, ax: Any = None) -> Any:
+def plot_shares(model: Any, *, most: int = MOST_BARS, ax: Any = None) -> Any:
     """Draw what every input explains of the variance, alone and with others; return the axes."""
     shares = variance_shares(model)
     order = shares.order[:most]
-    ax = _bars_axes(ax, len(order))
+    ax = bars_axes(ax, len(order))
     places = np.arange(len(order))
     error = {"ecolor": "0.35", "elinewidth": 1.0, "capsize": 0}
     total, first = 100.0 * shares.total[order], 100.0 * shares.first[order]
@@ -125,7 +141,7 @@ def plot_shares(model: Any, *, most: int = _MOST_BARS, ax: Any = None) -> Any:
     ax.barh(places, first, color=COLORS[0], label="alone")
     ax.errorbar(total, places, xerr=[low, spread], fmt="none", **error)
     left_out = len(shares.names) - len(order)
-    _name_bars(ax, [str(shares.names[j]) for j in order])
+    name_bars(ax, [str(shares.names[j]) for j in order])
     more = f"\n{left_out} more inputs explain less" if left_out else ""
     ax.set_xlabel(f"share of the variance (%) ± std{more}")
     ax.legend(
@@ -165,14 +181,14 @@ def plot_local(model: Any, X: Any, *, row: int = 0, most: int = 12, ax: Any = No
         unit = f"{unit} of {local.outputs[k]}"
     order = np.argsort(-np.abs(own), kind="stable")
     shown, rest = order[:most], order[most:]
-    raw = _raw_values(table, len(own))
+    raw = raw_values(table, len(own))
     names = [f"{local.names[j]} = {raw[j]}" if raw else str(local.names[j]) for j in shown]
     values, spreads = list(own[shown]), list(std[shown])
     if len(rest):
         names.append("one other input" if len(rest) == 1 else f"{len(rest)} other inputs")
         values.append(float(np.sum(own[rest])))
         spreads.append(float(np.sqrt(np.sum(std[rest] ** 2))))
-    ax = _bars_axes(ax, len(values))
+    ax = bars_axes(ax, len(values))
     starts = base + np.append(0.0, np.cumsum(values)[:-1])
     colors = [COLORS[0] if value >= 0 else COLORS[1] for value in values]
     ax.barh(range(len(values)), values, left=starts, color=colors)
@@ -181,7 +197,7 @@ def plot_local(model: Any, X: Any, *, row: int = 0, most: int = 12, ax: Any = No
     for place, end in enumerate(ends[:-1]):
         ax.plot([end, end], [place - 0.4, place + 1.4], color="0.6", linewidth=0.8)
     ax.use_sticky_edges = False
-    _name_bars(ax, names)
+    name_bars(ax, names)
     ax.axvline(base, color="0.6", linewidth=0.8, linestyle=":")
     ax.axvline(prediction, color="0.2", linewidth=0.8)
     ax.set_xlabel(unit)
@@ -217,18 +233,18 @@ def plot_components(model: Any, *, most: int = 6, widest: int = 5) -> Array:
         line[0].set_visible(True)
         for factor, ax in zip(one.factors, line, strict=False):
             ax.set_visible(True)
-            _curve(ax, factor.kind, factor.values, factor.mean, factor.std, COLORS[0], 1.96)
+            curve(ax, factor.kind, factor.values, factor.mean, factor.std, COLORS[0], BAND)
             ax.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
-            ax.set_xlabel(_wrapped(factor.name), fontsize="small")
+            ax.set_xlabel(wrapped(factor.name), fontsize="small")
             ax.tick_params(labelsize="x-small")
-            _tidy(ax)
+            tidy(ax)
         size = one.amplitude if np.ndim(one.amplitude) == 0 else np.max(np.abs(one.amplitude))
         line[0].set_ylabel(f"{size:+.3g} ×\n({one.share:.0%})", fontsize="small")
     return axes
 
 
 def plot_functions(
-    model: Any, inputs: Sequence[Any] | None = None, *, most: int = _MOST_INPUTS, axes: Any = None
+    model: Any, inputs: Sequence[Any] | None = None, *, most: int = MOST_INPUTS, axes: Any = None
 ) -> Array:
     """Draw how much each basis function of an input counts: the rows of W that were kept.
 
@@ -241,19 +257,19 @@ def plot_functions(
     axes : array of matplotlib axes, or None
     """
     if inputs is None:
-        inputs = _worth_showing(variance_shares(model))[:most].tolist()
+        inputs = worth_showing(variance_shares(model))[:most].tolist()
     found = functions(model, inputs)
     made = axes is None
-    axes = _grid_of_axes(len(found), axes, height=1.9)
+    axes = grid_of_axes(len(found), axes, height=1.9)
     for one, ax in zip(found, axes, strict=True):
         ax.bar(one.numbers, np.maximum(one.share, 1e-12), color=COLORS[0])
         ax.set_yscale("log")
         ax.set_ylim(1e-6, 1.5)
-        ax.set_title(_wrapped(one.name), fontsize="medium")
+        ax.set_title(wrapped(one.name), fontsize="medium")
         dropped = f", {one.dropped} dropped" if one.dropped else ""
         ax.set_xlabel(f"function ({len(one.numbers)} kept{dropped})", fontsize="small")
         ax.xaxis.get_major_locator().set_params(integer=True)
-        _tidy(ax)
+        tidy(ax)
     if made:
         axes[0].figure.supylabel("share of the input's squared weights", fontsize="medium")
     return axes
@@ -262,12 +278,12 @@ def plot_functions(
 def plot_partial_dependence(model: Any, X: Any, name: Any, *, ax: Any = None) -> Any:
     """Draw the average prediction of rows X along one input, with its band; return the axes."""
     found = partial_dependence(model, X, name)
-    ax = _one_axes(ax, (4.6, 3.4))
-    for k, color in _classes(found.outputs):
+    ax = one_axes(ax, (4.6, 3.4))
+    for k, color in classes(found.outputs):
         mean, std = (found.mean, found.std) if k is None else (found.mean[:, k], found.std[:, k])
-        _curve(ax, found.kind, found.values, mean, std, color, 1.96)
-    ax.set(xlabel=_wrapped(found.name), ylabel=f"average {found.unit}")
-    _tidy(ax)
+        curve(ax, found.kind, found.values, mean, std, color, BAND)
+    ax.set(xlabel=wrapped(found.name), ylabel=f"average {found.unit}")
+    tidy(ax)
     return ax
 
 
@@ -280,7 +296,7 @@ def plot_calibration(model: Any, X: Any, y: Any, *, axes: Any = None) -> Array:
     """
     found = calibration(model, X, y)
     if not isinstance(found, Calibration):
-        axes = _grid_of_axes(1, axes, width=4.6, height=4.2)
+        axes = grid_of_axes(1, axes, width=4.6, height=4.2)
         ax = axes[0]
         for k, label in enumerate(found.classes):
             color = COLORS[k % len(COLORS)]
@@ -298,9 +314,9 @@ def plot_calibration(model: Any, X: Any, y: Any, *, axes: Any = None) -> Array:
         ax.plot([0, 1], [0, 1], color="0.6", linewidth=0.8, zorder=0)
         ax.set(xlabel="probability predicted", ylabel="share observed", aspect="equal")
         ax.legend(frameon=False, title="class", loc="upper left")
-        _tidy(ax)
+        tidy(ax)
         return axes
-    axes = _grid_of_axes(2, axes, width=4.4, height=3.8)
+    axes = grid_of_axes(2, axes, width=4.4, height=3.8)
     ax = axes[0]
     ax.fill_between(
         found.levels,
@@ -323,7 +339,7 @@ def plot_calibration(model: Any, X: Any, y: Any, *, axes: Any = None) -> Array:
     ax.axhline(0.1, color="0.6", linewidth=0.8)
     ax.set(xlabel="P(Y ≤ y) as predicted", ylabel="share of rows", xlim=(0, 1))
     for ax in axes:
-        _tidy(ax)
+        tidy(ax)
     return axes
 
 
@@ -332,7 +348,7 @@ def plot_residuals(model: Any, X: Any, y: Any, *, axes: Any = None) -> Array:
     from scipy.special import ndtri
 
     found = residuals(model, X, y)
-    axes = _grid_of_axes(2, axes, width=4.4, height=3.6)
+    axes = grid_of_axes(2, axes, width=4.4, height=3.6)
     n = len(found.score)
     size = float(np.clip(200.0 / np.sqrt(n), 2.0, 18.0))
     axes[0].scatter(found.fitted, found.score, s=size, color=COLORS[0], alpha=0.6, linewidths=0)
@@ -345,14 +361,14 @@ def plot_residuals(model: Any, X: Any, y: Any, *, axes: Any = None) -> Array:
     axes[1].plot(ends, ends, color="0.6", linewidth=0.8, zorder=0)
     axes[1].set(xlabel="normal quantile", ylabel="score of the residual")
     for ax in axes:
-        _tidy(ax)
+        tidy(ax)
     return axes
 
 
 def plot_history(model: Any, *, axes: Any = None) -> Array:
     """Draw the bound and the rank of every start by sweep, and its phases; return both axes."""
     found = history(model)
-    axes = _grid_of_axes(2, axes, width=4.6, height=3.4)
+    axes = grid_of_axes(2, axes, width=4.6, height=3.4)
     best = int(
         np.argmax([np.nanmax(b) if np.any(np.isfinite(b)) else -np.inf for b in found.bounds])
     )
@@ -369,247 +385,11 @@ def plot_history(model: Any, *, axes: Any = None) -> Array:
         low = min(np.quantile(b, 0.2) for b in others if len(b))
         top = max(b.max() for b in others if len(b))
         axes[0].set_ylim(low - 0.1 * (top - low), top + 0.05 * (top - low))
-    _shade_phases(axes, found.phases[best])
+    shade_phases(axes, found.phases[best])
     axes[0].set(xlabel="sweep", ylabel="lower bound")
     axes[1].set(xlabel="sweep", ylabel="rank")
     axes[1].set_ylim(bottom=0.0)
     for ax in axes:
         ax.xaxis.get_major_locator().set_params(integer=True)
-        _tidy(ax)
+        tidy(ax)
     return axes
-
-
-def _shade_phases(axes: Array, phases: list[str]) -> None:
-    """Tell the phases apart by shades, named above the first axes."""
-    begin = 0
-    for end in range(1, len(phases) + 1):
-        if end == len(phases) or phases[end] != phases[begin]:
-            shade = {"warm": 0.10, "thaw": 0.05}.get(phases[begin], 0.0)
-            for ax in axes:
-                ax.axvspan(begin + 0.5, end + 0.5, color="black", alpha=shade, linewidth=0)
-            if end - begin > 0.06 * len(phases):
-                axes[0].text(
-                    0.5 * (begin + end) + 0.5,
-                    1.01,
-                    phases[begin],
-                    fontsize="x-small",
-                    ha="center",
-                    va="bottom",
-                    transform=axes[0].get_xaxis_transform(),
-                )
-            begin = end
-
-
-def _draw_effect(ax: Any, effect: Effect) -> None:
-    wide = 0.0
-    for k, color in _classes(effect.outputs):
-
-        def of(array: Any, k: int | None = k) -> Any:
-            return array if k is None else array[..., k]
-
-        mean, std = of(effect.mean), of(effect.std)
-        wide = np.max(np.abs(of(effect.high) - mean), initial=0.0) / max(
-            np.max(std, initial=0.0), 1e-300
-        )
-        _curve(ax, effect.kind, effect.values, mean, std, color, min(wide, 10.0))
-        if len(effect.spikes["values"]):
-            ax.errorbar(
-                effect.spikes["values"],
-                of(effect.spikes["mean"]),
-                wide * of(effect.spikes["std"]),
-                fmt="D",
-                markersize=3.5,
-                color=color,
-                elinewidth=1,
-            )
-        if effect.missing is not None and effect.kind != "levels":
-            at, spread = float(of(effect.missing["mean"])), float(of(effect.missing["std"]))
-            ax.errorbar(
-                [1.04],
-                [at],
-                [wide * spread],
-                fmt="s",
-                markersize=4,
-                color=color,
-                elinewidth=1,
-                transform=ax.get_yaxis_transform(),
-                clip_on=False,
-            )
-            ax.text(
-                1.04,
-                1.0,
-                "gap",
-                transform=ax.transAxes,
-                fontsize="x-small",
-                ha="center",
-                va="bottom",
-                color="0.35",
-            )
-    ax.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
-    if effect.kind != "levels" and len(effect.rows):
-        inner = effect.rows[1:-1]
-        ax.plot(
-            inner,
-            np.zeros(len(inner)),
-            "|",
-            color="0.35",
-            markersize=5,
-            transform=ax.get_xaxis_transform(),
-            clip_on=False,
-        )
-    ax.set_title(_wrapped(effect.name), fontsize="medium")
-    _tidy(ax)
-
-
-def _curve(
-    ax: Any, kind: str, values: Array, mean: Array, std: Array, color: str, wide: float
-) -> None:
-    """Draw a line with its band, or points with bars for levels."""
-    if kind != "levels":
-        low, high = mean - wide * std, mean + wide * std
-        if len(values) <= _FEW_VALUES:
-            ax.plot(values, mean, color=color, linewidth=0.8, alpha=0.5)
-            ax.errorbar(values, mean, wide * std, fmt="o", markersize=4, color=color)
-        else:
-            ax.fill_between(values, low, high, color=color, alpha=0.2, linewidth=0)
-            ax.plot(values, mean, color=color, linewidth=1.6)
-        _label_values(ax.xaxis, values)
-        return
-    order = np.arange(len(values))
-    if len(values) > _MOST_LEVELS:
-        ends = np.argsort(-mean, kind="stable")
-        order = np.append(ends[: _MOST_LEVELS // 2 + 1], ends[-(_MOST_LEVELS // 2) :])
-    places = np.arange(len(order))
-    ax.errorbar(
-        places, mean[order], wide * std[order], fmt="o", markersize=4, color=color, elinewidth=1.4
-    )
-    if len(values) > _MOST_LEVELS:
-        ax.axvline(_MOST_LEVELS // 2 + 0.5, color="0.6", linestyle=":", linewidth=1.0)
-        ax.set_xlabel(f"the highest and lowest of {len(values)} levels", fontsize="small")
-    _label_values(ax.xaxis, values[order])
-    ax.set_xlim(-0.6, len(order) - 0.4)
-
-
-def _worth_showing(shares: Shares) -> Array:
-    """Return the inputs that explain something, or the one that explains most; the most first."""
-    order = shares.order
-    return order[: max(1, int(np.sum(shares.total > _TOO_LITTLE)))]
-
-
-def _places(values: Array) -> Array:
-    return np.arange(len(values)) if values.dtype == object else values
-
-
-def _label_values(axis: Any, values: Array) -> None:
-    """Name levels; leave numbers few ticks, and dates short ones."""
-    if values.dtype == object:
-        upright = axis.axis_name == "x" and sum(len(str(v)) for v in values) > 24
-        axis.set_ticks(
-            range(len(values)),
-            [textwrap.shorten(str(v), 18, placeholder="…") or str(v)[:17] + "…" for v in values],
-            fontsize="small",
-            rotation=35 if upright else 0,
-            ha="right" if upright or axis.axis_name == "y" else "center",
-            **({"rotation_mode": "anchor"} if upright else {}),
-        )
-    elif values.dtype.kind == "M":
-        import matplotlib.dates as dates
-
-        locator = dates.AutoDateLocator(minticks=2, maxticks=5)
-        axis.set_major_locator(locator)
-        axis.set_major_formatter(dates.ConciseDateFormatter(locator))
-
-
-def _grid_of_axes(count: int, axes: Any, width: float = 3.0, height: float = 2.4) -> Array:
-    """Return as many axes in a row, those given or new ones in a figure of their own."""
-    if axes is not None:
-        given = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
-        if len(given) < count:
-            raise ValueError(f"axes must be at least {count}, got {len(given)}; make more.")
-        return given[:count]
-    import matplotlib.pyplot as plt
-
-    columns = min(count, 4 if count > 6 else 3)
-    lines = -(-count // columns)
-    figure, made = plt.subplots(
-        lines,
-        columns,
-        figsize=(width * columns + 0.4, height * lines + 0.4),
-        layout="constrained",
-        squeeze=False,
-    )
-    for ax in made.ravel()[count:]:
-        figure.delaxes(ax)
-    return np.asarray(made.ravel()[:count])
-
-
-def _one_axes(ax: Any, size: tuple[float, float]) -> Any:
-    if ax is not None:
-        return ax
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(figsize=size, layout="constrained")[1]
-
-
-def _bars_axes(ax: Any, count: int) -> Any:
-    return _one_axes(ax, (6.2, 0.28 * count + 1.1))
-
-
-def _name_bars(ax: Any, names: list[str]) -> None:
-    ax.set_yticks(range(len(names)), [_wrapped(n, 40) for n in names], fontsize="small")
-    ax.invert_yaxis()
-    ax.margins(y=0.02)
-    _tidy(ax)
-
-
-def _same_scale(axes: Array) -> None:
-    """Let effects be compared: one range for all of them."""
-    limits = np.array([ax.get_ylim() for ax in axes])
-    for ax in axes:
-        ax.set_ylim(limits[:, 0].min(), limits[:, 1].max())
-
-
-def _classes(outputs: list[Any] | None) -> list[tuple[int | None, str]]:
-    if outputs is None:
-        return [(None, COLORS[0])]
-    return [(k, COLORS[k % len(COLORS)]) for k in range(len(outputs))]
-
-
-def _legend_of_classes(figure: Any, outputs: list[Any]) -> None:
-    from matplotlib.lines import Line2D
-
-    lines = [Line2D([], [], color=color) for _, color in _classes(outputs)]
-    figure.legend(
-        lines,
-        [str(o) for o in outputs],
-        loc="outside upper center",
-        ncols=min(len(outputs), 6),
-        frameon=False,
-        title="class",
-    )
-
-
-def _wrapped(name: Any, longest: int = _LONGEST) -> str:
-    """Return a name in lines of a bearable length; a dollar sign is no formula."""
-    text = str(name).replace("$", r"\$")
-    lines = textwrap.wrap(text, longest, break_long_words=True) or [""]
-    return "\n".join(lines if len(lines) <= 2 else [lines[0], lines[1][: longest - 1] + "…"])
-
-
-def _tidy(ax: Any) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-
-
-def _raw_values(table: Any, count: int) -> list[str]:
-    """Return the values of a table's first row as text, if it can be asked for them."""
-    from ..tables import split_columns
-
-    columns, _ = split_columns(table)
-    out = []
-    for column in columns[:count]:
-        value = column[0]
-        missing = value is None or value != value
-        number = not missing and column.dtype.kind == "f"
-        text = str(value).removesuffix(".000000").removesuffix("T00:00:00")
-        out.append("missing" if missing else f"{value:.4g}" if number else text[:20])
-    return out

@@ -1,0 +1,260 @@
+"""What pictures of explanations are made of: axes, curves with bands, bars and their names."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import numpy as np
+
+from .curves import Effect, half_width
+from .variance import Shares
+
+Array = np.ndarray
+# told apart by people who see few colours, and in grey
+COLORS = ["#2f6fb3", "#d1661f", "#3a8f5c", "#9a4fa3", "#b8860b", "#4d4d4d"]
+MOST_INPUTS, MOST_BARS, MOST_LEVELS = 12, 30, 15
+FEW_VALUES = 6  # of a number, which are points rather than a line
+TOO_LITTLE = 0.005  # of the variance, for a picture of its own
+LONGEST = 22  # characters of a name before it goes on in the next line
+
+
+def shade_phases(axes: Array, phases: list[str]) -> None:
+    """Tell the phases apart by shades, named above the first axes."""
+    begin = 0
+    for end in range(1, len(phases) + 1):
+        if end == len(phases) or phases[end] != phases[begin]:
+            shade = {"warm": 0.10, "thaw": 0.05}.get(phases[begin], 0.0)
+            for ax in axes:
+                ax.axvspan(begin + 0.5, end + 0.5, color="black", alpha=shade, linewidth=0)
+            if end - begin > 0.06 * len(phases):
+                axes[0].text(
+                    0.5 * (begin + end) + 0.5,
+                    1.01,
+                    phases[begin],
+                    fontsize="x-small",
+                    ha="center",
+                    va="bottom",
+                    transform=axes[0].get_xaxis_transform(),
+                )
+            begin = end
+
+
+def draw_effect(ax: Any, effect: Effect) -> None:
+    """Draw the curve, or the points, of an effect with its band, spikes and gaps, on its axes."""
+    wide = half_width(effect.level)
+    for k, color in classes(effect.outputs):
+
+        def of(array: Any, k: int | None = k) -> Any:
+            return array if k is None else array[..., k]
+
+        mean, std = of(effect.mean), of(effect.std)
+        curve(ax, effect.kind, effect.values, mean, std, color, wide)
+        if len(effect.spikes["values"]):
+            ax.errorbar(
+                effect.spikes["values"],
+                of(effect.spikes["mean"]),
+                wide * of(effect.spikes["std"]),
+                fmt="D",
+                markersize=3.5,
+                color=color,
+                elinewidth=1,
+            )
+        if effect.missing is not None and effect.kind != "levels":
+            at, spread = float(of(effect.missing["mean"])), float(of(effect.missing["std"]))
+            ax.errorbar(
+                [1.04],
+                [at],
+                [wide * spread],
+                fmt="s",
+                markersize=4,
+                color=color,
+                elinewidth=1,
+                transform=ax.get_yaxis_transform(),
+                clip_on=False,
+            )
+            ax.text(
+                1.04,
+                1.0,
+                "gap",
+                transform=ax.transAxes,
+                fontsize="x-small",
+                ha="center",
+                va="bottom",
+                color="0.35",
+            )
+    ax.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
+    if effect.kind != "levels" and len(effect.rows):
+        inner = effect.rows[1:-1]
+        ax.plot(
+            inner,
+            np.zeros(len(inner)),
+            "|",
+            color="0.35",
+            markersize=5,
+            transform=ax.get_xaxis_transform(),
+            clip_on=False,
+        )
+    ax.set_title(wrapped(effect.name), fontsize="medium")
+    tidy(ax)
+
+
+def curve(
+    ax: Any, kind: str, values: Array, mean: Array, std: Array, color: str, wide: float
+) -> None:
+    """Draw a line with its band, or points with bars for levels."""
+    if kind != "levels":
+        low, high = mean - wide * std, mean + wide * std
+        if len(values) <= FEW_VALUES:
+            ax.plot(values, mean, color=color, linewidth=0.8, alpha=0.5)
+            ax.errorbar(values, mean, wide * std, fmt="o", markersize=4, color=color)
+        else:
+            ax.fill_between(values, low, high, color=color, alpha=0.2, linewidth=0)
+            ax.plot(values, mean, color=color, linewidth=1.6)
+        label_values(ax.xaxis, values)
+        return
+    order = np.arange(len(values))
+    if len(values) > MOST_LEVELS:
+        ends = np.argsort(-mean, kind="stable")
+        order = np.append(ends[: MOST_LEVELS // 2 + 1], ends[-(MOST_LEVELS // 2) :])
+    places = np.arange(len(order))
+    ax.errorbar(
+        places, mean[order], wide * std[order], fmt="o", markersize=4, color=color, elinewidth=1.4
+    )
+    if len(values) > MOST_LEVELS:
+        ax.axvline(MOST_LEVELS // 2 + 0.5, color="0.6", linestyle=":", linewidth=1.0)
+        ax.set_xlabel(f"the highest and lowest of {len(values)} levels", fontsize="small")
+    label_values(ax.xaxis, values[order])
+    ax.set_xlim(-0.6, len(order) - 0.4)
+
+
+def worth_showing(shares: Shares) -> Array:
+    """Return the inputs that explain something, or the one that explains most; the most first."""
+    order = shares.order
+    return order[: max(1, int(np.sum(shares.total > TOO_LITTLE)))]
+
+
+def places(values: Array) -> Array:
+    """Return where values stand on an axis: levels one after the other."""
+    return np.arange(len(values)) if values.dtype == object else values
+
+
+def label_values(axis: Any, values: Array) -> None:
+    """Name levels; leave numbers few ticks, and dates short ones."""
+    if values.dtype == object:
+        upright = axis.axis_name == "x" and sum(len(str(v)) for v in values) > 24
+        axis.set_ticks(
+            range(len(values)),
+            [textwrap.shorten(str(v), 18, placeholder="…") or str(v)[:17] + "…" for v in values],
+            fontsize="small",
+            rotation=35 if upright else 0,
+            ha="right" if upright or axis.axis_name == "y" else "center",
+            **({"rotation_mode": "anchor"} if upright else {}),
+        )
+    elif values.dtype.kind == "M":
+        import matplotlib.dates as dates
+
+        locator = dates.AutoDateLocator(minticks=2, maxticks=5)
+        axis.set_major_locator(locator)
+        axis.set_major_formatter(dates.ConciseDateFormatter(locator))
+
+
+def grid_of_axes(count: int, axes: Any, width: float = 3.0, height: float = 2.4) -> Array:
+    """Return as many axes in a row, those given or new ones in a figure of their own."""
+    if axes is not None:
+        given = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
+        if len(given) < count:
+            raise ValueError(f"axes must be at least {count}, got {len(given)}; make more.")
+        return given[:count]
+    import matplotlib.pyplot as plt
+
+    columns = min(count, 4 if count > 6 else 3)
+    lines = -(-count // columns)
+    figure, made = plt.subplots(
+        lines,
+        columns,
+        figsize=(width * columns + 0.4, height * lines + 0.4),
+        layout="constrained",
+        squeeze=False,
+    )
+    for ax in made.ravel()[count:]:
+        figure.delaxes(ax)
+    return np.asarray(made.ravel()[:count])
+
+
+def one_axes(ax: Any, size: tuple[float, float]) -> Any:
+    """Return the axes given, or those of a new figure of this size."""
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=size, layout="constrained")[1]
+
+
+def bars_axes(ax: Any, count: int) -> Any:
+    """Return the axes given, or new ones with room for so many bars."""
+    return one_axes(ax, (6.2, 0.28 * count + 1.1))
+
+
+def name_bars(ax: Any, names: list[str]) -> None:
+    """Name bars from top to bottom."""
+    ax.set_yticks(range(len(names)), [wrapped(n, 40) for n in names], fontsize="small")
+    ax.invert_yaxis()
+    ax.margins(y=0.02)
+    tidy(ax)
+
+
+def same_scale(axes: Array) -> None:
+    """Let effects be compared: one range for all of them."""
+    limits = np.array([ax.get_ylim() for ax in axes])
+    for ax in axes:
+        ax.set_ylim(limits[:, 0].min(), limits[:, 1].max())
+
+
+def classes(outputs: list[Any] | None) -> list[tuple[int | None, str]]:
+    """Return place and colour of every class; no place if there are none."""
+    if outputs is None:
+        return [(None, COLORS[0])]
+    return [(k, COLORS[k % len(COLORS)]) for k in range(len(outputs))]
+
+
+def legend_of_classes(figure: Any, outputs: list[Any]) -> None:
+    """Tell above a figure which colour is which class."""
+    from matplotlib.lines import Line2D
+
+    lines = [Line2D([], [], color=color) for _, color in classes(outputs)]
+    figure.legend(
+        lines,
+        [str(o) for o in outputs],
+        loc="outside upper center",
+        ncols=min(len(outputs), 6),
+        frameon=False,
+        title="class",
+    )
+
+
+def wrapped(name: Any, longest: int = LONGEST) -> str:
+    """Return a name in lines of a bearable length; a dollar sign is no formula."""
+    text = str(name).replace("$", r"\$")
+    lines = textwrap.wrap(text, longest, break_long_words=True) or [""]
+    return "\n".join(lines if len(lines) <= 2 else [lines[0], lines[1][: longest - 1] + "…"])
+
+
+def tidy(ax: Any) -> None:
+    """Leave out the frame where nothing is read off."""
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def raw_values(table: Any, count: int) -> list[str]:
+    """Return the values of a table's first row as text, if it can be asked for them."""
+    from ..tables import split_columns
+
+    columns, _ = split_columns(table)
+    out = []
+    for column in columns[:count]:
+        value = column[0]
+        missing = value is None or value != value
+        number = not missing and column.dtype.kind == "f"
+        text = str(value).removesuffix(".000000").removesuffix("T00:00:00")
+        out.append("missing" if missing else f"{value:.4g}" if number else text[:20])
+    return out
