@@ -194,7 +194,11 @@ def pivot(x: Array, variance: Array, a: Array) -> tuple[Array, Array, Array]:
 @lru_cache(maxsize=8)
 def normal_points(dimension: int, count: int) -> np.ndarray:
     """Return points spread like standard normal variables, more evenly than draws."""
+    return np.asarray(ndtri(np.clip(even_points(dimension, count), 1e-9, 1.0 - 1e-9)))
+
+
+def even_points(dimension: int, count: int) -> np.ndarray:
+    """Return points of a scrambled Sobol sequence, always the same: (count, dimension)."""
     from scipy.stats import qmc  # slow to load, and a helper process never asks
 
-    even = qmc.Sobol(dimension, rng=np.random.default_rng(0)).random(count)
-    return np.asarray(ndtri(np.clip(even, 1e-9, 1.0 - 1e-9)))
+    return np.asarray(qmc.Sobol(dimension, rng=np.random.default_rng(0)).random(count))

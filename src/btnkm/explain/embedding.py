@@ -1,0 +1,110 @@
+"""A portable model as text that can stand in a page: JSON, and one run of float64 numbers."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+
+from ..core.softmax import even_points
+
+Array = np.ndarray
+POINTS = 1024  # over which intervals of three classes or more are taken (classifier.py)
+BITS = 30  # of a coordinate of a Sobol sequence
+
+
+def embedded(data: dict[str, Any]) -> tuple[str, str]:
+    """Return a portable model as JSON, and its numbers as base64 of little-endian float64.
+
+    An array is ``{"array": [place, rows, columns]}`` in the JSON, a vector without ``columns``:
+    where its numbers begin, and its shape.
+    """
+    numbers: list[Array] = []
+    place = 0
+
+    def packed(value: Any) -> Any:
+        nonlocal place
+        if isinstance(value, np.ndarray):
+            numbers.append(np.ascontiguousarray(value, dtype="<f8").ravel())
+            start, place = place, place + value.size
+            return {"array": [start, *value.shape]}
+        if isinstance(value, dict):
+            return {key: packed(part) for key, part in value.items()}
+        if isinstance(value, list | tuple):
+            return [packed(part) for part in value]
+        if isinstance(value, float) and not np.isfinite(value):
+            return None  # JSON has no such number, and the page no use for one
+        return value
+
+    text = as_json(packed(_for_page(data)))
+    run = np.concatenate(numbers) if numbers else np.empty(0)
+    return text, base64.b64encode(run.tobytes()).decode("ascii")
+
+
+def as_json(value: Any) -> str:
+    """Return JSON that may stand inside a script element, whatever text of the user's is in it."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":  # only ever inside strings
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _for_page(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the data with levels as pairs (a text may be any word of JavaScript's), and points."""
+    columns = [
+        {
+            **column,
+            "name": str(column["name"]),
+            "levels": None if column["levels"] is None else list(column["levels"].items()),
+        }
+        for column in data["columns"]
+    ]
+    classes = data["classes"]
+    directions = {}
+    if classes is not None:
+        classes = [str(label) for label in classes]
+        ranks = {s["output"]["mean"].shape[1] for s in data["starts"] if s["output"] is not None}
+        sizes = sorted(len(classes) + rank for rank in ranks)
+        directions = {str(size): sobol_directions(size) for size in sizes}
+    return {**data, "columns": columns, "classes": classes, "directions": directions}
+
+
+def sobol_directions(dimension: int) -> Array:
+    """Return what the points of ``core.softmax.normal_points`` are made of: (bits + 1, dimension).
+
+    A scrambled Sobol sequence is linear in the bits of the Gray code of a point's number: first are
+    the integers of point 0, then by which of their bits a point with the single bit k differs.
+    """
+    even = np.round(even_points(dimension, POINTS) * 2.0**BITS).astype(np.int64)
+    single = [2 ** (k + 1) - 1 for k in range(POINTS.bit_length() - 1)]  # whose Gray code is 2^k
+    return np.concatenate([even[:1], even[single] ^ even[0]]).astype(float)
+
+
+def with_levels(data: dict[str, Any], kept: dict[int, list[str]]) -> dict[str, Any]:
+    """Return a portable model that knows these levels alone of some columns, by position.
+
+    All others are to it what was never seen. Of a column of very many levels this leaves out most
+    of its weights.
+    """
+    columns, starts = list(data["columns"]), list(data["starts"])
+    for j, names in kept.items():
+        levels, basis = columns[j]["levels"], columns[j]["basis"]
+        own = {name: levels[name] for name in names}
+        if basis is not None and basis["kind"] == "levels":
+            codes = sorted(set(own.values()))
+            own = {name: codes.index(code) for name, code in own.items()}
+            gap = [] if basis["missing"] is None else [basis["missing"]]
+            rows = np.array([*codes, *gap, basis["n_functions"] - 1])
+            sizes = {"n_functions": len(rows), "n_products": len(rows)}
+            basis = {**basis, **sizes, "missing": len(codes) if gap else None}
+            starts = [{**s, "modes": [_rows(m, j, rows) for m in s["modes"]]} for s in starts]
+        columns[j] = {**columns[j], "levels": own, "basis": basis}
+    return {**data, "columns": columns, "starts": starts}
+
+
+def _rows(mode: dict[str, Any], column: int, rows: Array) -> dict[str, Any]:
+    if mode["column"] != column:
+        return mode
+    return {**mode, "mean": mode["mean"][rows], "second": mode["second"][rows]}

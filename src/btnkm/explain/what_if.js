@@ -1,0 +1,736 @@
+"use strict";
+
+// Predictions of a fitted model, made in the browser from the data that portable.py describes:
+// of one row of raw values the mean and the exact interval of y, or the probability of each class.
+// Every function says what its counterpart in Python says, to about 1e-12.
+const WhatIf = (() => {
+  // ---- functions of mathematics ---------------------------------------------------------------
+
+  const LOG_2PI = Math.log(2 * Math.PI);
+
+  // log Gamma(z), z > 0: Stirling's series from z + 12 on.
+  function logGamma(z) {
+    let product = z;
+    for (let k = 1; k < 12; k++) product *= z + k;
+    const x = z + 12;
+    const t = 1 / (x * x);
+    const end = 1 / 1680 - t * (1 / 1188 - (691 * t) / 360360);
+    const series = (1 / 12 - t * (1 / 360 - t * (1 / 1260 - t * end))) / x;
+    return (x - 0.5) * Math.log(x) - x + 0.5 * LOG_2PI + series - Math.log(product);
+  }
+
+  // log Gamma(a + 1/2) - log Gamma(a), without the digits that a difference of both would lose.
+  function logGammaHalf(a) {
+    let shift = 0;
+    while (a < 16) {
+      shift += Math.log(a) - Math.log(a + 0.5);
+      a += 1;
+    }
+    const t = 1 / (a * a);
+    const series = 1 / 8 - t * (1 / 192 - t * (1 / 640 - t * (17 / 14336 - (31 * t) / 18432)));
+    return shift + 0.5 * Math.log(a) - series / a;
+  }
+
+  const normalPdf = (x) => Math.exp(-0.5 * x * x) / Math.sqrt(2 * Math.PI);
+
+  // P(Z <= x): a series of positive terms near zero, a continued fraction in the tails.
+  function normalCdf(x) {
+    const a = Math.abs(x);
+    if (a > 38.6) return x < 0 ? 0 : 1;
+    if (a < 1.5) {
+      let term = a;
+      let sum = a;
+      for (let k = 3; Math.abs(term) > 1e-17 * sum; k += 2) sum += term *= (a * a) / k;
+      const within = sum * normalPdf(a);
+      return x < 0 ? 0.5 - within : 0.5 + within;
+    }
+    let fraction = a;
+    for (let k = 120; k > 0; k--) fraction = a + k / fraction;
+    const tail = normalPdf(a) / fraction;
+    return x < 0 ? tail : 1 - tail;
+  }
+
+  // x with P(Z <= x) = p: Newton's method in the logarithm of the nearer tail, which is concave.
+  function normalQuantile(p) {
+    if (p === 0.5) return 0;
+    const tail = Math.min(p, 1 - p);
+    let x = -Math.sqrt(-2 * Math.log(tail)); // left of the solution
+    for (let k = 0; k < 60; k++) {
+      const below = normalCdf(x);
+      const step = ((Math.log(tail) - Math.log(below)) * below) / normalPdf(x);
+      x += step;
+      if (Math.abs(step) < 1e-9) break; // the next step would be the square of it
+    }
+    return p < 0.5 ? x : -x;
+  }
+
+  // The continued fraction of the incomplete beta function, by Lentz's method.
+  function betaFraction(a, b, x) {
+    const nonzero = (value) => (Math.abs(value) < 1e-300 ? 1e-300 : value);
+    let c = 1;
+    let d = 1 / nonzero(1 - ((a + b) * x) / (a + 1));
+    let fraction = d;
+    for (let m = 1; m < 100000; m++) {
+      const even = (m * (b - m) * x) / ((a + 2 * m - 1) * (a + 2 * m));
+      d = 1 / nonzero(1 + even * d);
+      c = nonzero(1 + even / c);
+      fraction *= d * c;
+      const odd = (-(a + m) * (a + b + m) * x) / ((a + 2 * m) * (a + 2 * m + 1));
+      d = 1 / nonzero(1 + odd * d);
+      c = nonzero(1 + odd / c);
+      fraction *= d * c;
+      if (Math.abs(d * c - 1) < 1e-15) break;
+    }
+    return fraction;
+  }
+
+  // The regularised incomplete beta function I_x(a, b), given x and y = 1 - x.
+  function incompleteBeta(a, b, x, y) {
+    if (x <= 0 || y <= 0) return x <= 0 ? 0 : 1;
+    const logBeta = logGamma(a) + logGamma(b) - logGamma(a + b);
+    const front = Math.exp(a * Math.log(x) + b * Math.log(y) - logBeta);
+    if (x < (a + 1) / (a + b + 2)) return (front * betaFraction(a, b, x)) / a;
+    return 1 - (front * betaFraction(b, a, y)) / b;
+  }
+
+  const LARGE_DOF = 1e5;
+
+  // P(T <= t) of Student's distribution.
+  function studentCdf(dof, t) {
+    if (dof > LARGE_DOF) {
+      // Fisher's expansion around the normal distribution
+      const s = t * t;
+      const first = (t * (s + 1)) / (4 * dof);
+      const second = (t * (((3 * s - 7) * s - 5) * s - 3)) / (96 * dof * dof);
+      return normalCdf(t) - normalPdf(t) * (first + second);
+    }
+    const half = 0.5 * dof;
+    const x = dof / (dof + t * t);
+    const y = (t * t) / (dof + t * t);
+    // x^(dof / 2) y^(1 / 2) / B(dof / 2, 1 / 2)
+    const power = Math.exp(logGammaHalf(half) - half * Math.log1p((t * t) / dof));
+    const front = power * Math.sqrt(y / Math.PI);
+    if (y < 1.5 / (half + 2.5)) {
+      const within = front * betaFraction(0.5, half, y); // half of what lies between -t and t
+      return t < 0 ? 0.5 - within : 0.5 + within;
+    }
+    const tail = (0.5 * front * betaFraction(half, 0.5, x)) / half;
+    return t < 0 ? tail : 1 - tail;
+  }
+
+  function studentLogPdf(dof, t) {
+    const constant = logGammaHalf(0.5 * dof) - 0.5 * Math.log(Math.PI * dof);
+    return constant - 0.5 * (dof + 1) * Math.log1p((t * t) / dof);
+  }
+
+  const sigmoid = (x) => (x < 0 ? Math.exp(x) / (1 + Math.exp(x)) : 1 / (1 + Math.exp(-x)));
+  const logSigmoid = (x) => Math.min(x, 0) - Math.log1p(Math.exp(-Math.abs(x)));
+
+  // Nodes and weights of the trapezoid rule for a standard normal variable.
+  function normalGrid(end, step) {
+    const count = Math.ceil((2 * end + 0.5 * step) / step);
+    const nodes = Array.from({ length: count }, (_, k) => -end + k * step);
+    const density = nodes.map((z) => Math.exp(-0.5 * z * z));
+    const total = density.reduce((a, b) => a + b, 0);
+    return nodes.map((z, k) => [z, density[k] / total]);
+  }
+
+  // The symmetric square root of a positive semidefinite matrix (an array of rows), by Jacobi's
+  // rotations of its eigenvectors.
+  function squareRoot(matrix) {
+    const n = matrix.length;
+    const a = matrix.map((row) => Float64Array.from(row));
+    const v = a.map((_, i) => Float64Array.from({ length: n }, (_, j) => (i === j ? 1 : 0)));
+    for (let sweep = 0; sweep < 60; sweep++) {
+      let off = 0;
+      let on = 0;
+      for (let i = 0; i < n; i++) {
+        on += a[i][i] ** 2;
+        for (let j = 0; j < i; j++) off += a[i][j] ** 2;
+      }
+      if (off <= 1e-34 * on) break;
+      for (let p = 0; p < n; p++) {
+        for (let q = p + 1; q < n; q++) {
+          if (a[p][q] === 0) continue;
+          const theta = (a[q][q] - a[p][p]) / (2 * a[p][q]);
+          const t = (theta < 0 ? -1 : 1) / (Math.abs(theta) + Math.hypot(theta, 1));
+          const c = 1 / Math.hypot(t, 1);
+          const s = t * c;
+          for (let k = 0; k < n; k++) {
+            const [x, y] = [a[k][p], a[k][q]];
+            a[k][p] = c * x - s * y;
+            a[k][q] = s * x + c * y;
+          }
+          for (let k = 0; k < n; k++) {
+            const [x, y] = [a[p][k], a[q][k]];
+            a[p][k] = c * x - s * y;
+            a[q][k] = s * x + c * y;
+            const [f, g] = [v[k][p], v[k][q]];
+            v[k][p] = c * f - s * g;
+            v[k][q] = s * f + c * g;
+          }
+        }
+      }
+    }
+    return a.map((_, i) =>
+      Float64Array.from({ length: n }, (_, j) => {
+        let sum = 0;
+        for (let k = 0; k < n; k++) sum += v[i][k] * v[j][k] * Math.sqrt(Math.max(a[k][k], 0));
+        return sum;
+      }),
+    );
+  }
+
+  // ---- from a raw value to the functions of its column ----------------------------------------
+
+  const isMissing = (value) => value === null || value === undefined || Number.isNaN(value);
+
+  // The coordinate of a raw value: NaN where it is missing, -1 for a level that is not known.
+  function coordinate(column, value) {
+    if (isMissing(value)) return NaN;
+    if (column.levels) return column.levels.has(value) ? column.levels.get(value) : -1;
+    const { knots, positions } = column;
+    const last = knots.length - 1;
+    if (last < 0) return NaN;
+    if (value >= knots[last]) return positions[last];
+    if (value <= knots[0]) return positions[0];
+    let low = 0;
+    let high = last;
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (knots[middle] <= value) low = middle;
+      else high = middle;
+    }
+    if (knots[low] === value) return positions[low];
+    const slope = (positions[low + 1] - positions[low]) / (knots[low + 1] - knots[low]);
+    return slope * (value - knots[low]) + positions[low];
+  }
+
+  const indicator = (count, place) => Array.from({ length: count }, (_, k) => (k === place ? 1 : 0));
+  const held = (x) => Math.min(Math.max(x, -1), 1);
+
+  // phi and psi of each kind of basis at a coordinate; NaN only comes to those that know gaps.
+  const FEATURES = {
+    constant: () => [[1], [1]],
+
+    levels(basis, x) {
+      const never = basis.n_functions - 1;
+      const missing = basis.missing === null ? never : basis.missing;
+      const row = indicator(never + 1, Number.isNaN(x) ? missing : x < 0 ? never : x);
+      return [row, row];
+    },
+
+    gapped(basis, x) {
+      const missing = Number.isNaN(x);
+      const never = basis.basis.kind === "categorical" && x < 0;
+      if (never || (missing && !basis.saw_missing)) return [basis.average_phi, basis.average_psi];
+      const inner = features(basis.basis, missing ? basis.typical : x);
+      const gap = missing ? 1 : 0;
+      if (basis.indicator === "first") return inner.map((part) => [gap, ...part]);
+      if (basis.indicator === "last") return inner.map((part) => [...part, gap]);
+      return inner;
+    },
+
+    categorical(basis, x) {
+      const row = indicator(basis.n_functions, x);
+      return [row, row];
+    },
+
+    spiked(basis, x) {
+      const here = Array.from(basis.spikes, (spike) => (held(x) === spike ? 1 : 0));
+      return features(basis.basis, x).map((part) => [...part, ...here]);
+    },
+
+    chebyshev(basis, x) {
+      const psi = [1, held(x)];
+      // T_{k+j} = 2 T_k T_j - T_{k-j}, with k the greatest power of two below the index
+      for (let index = 2, k = 1; index < basis.n_products; index++) {
+        if (index > 2 * k) k *= 2;
+        psi.push(psi[index - k] * (2 * psi[k]) - psi[2 * k - index]);
+      }
+      return [psi.slice(0, basis.n_functions), psi.slice(0, basis.n_products)];
+    },
+
+    polynomial(basis, x) {
+      const m = basis.n_functions;
+      const value = held(x);
+      let total = 1;
+      for (let k = 1; k < m; k++) total = total * value * value + 1;
+      const scale = 1 / Math.sqrt(total);
+      const powers = (first, count) => {
+        const out = [first];
+        while (out.length < count) out.push(out[out.length - 1] * value);
+        return out;
+      };
+      const phi = powers(scale, m);
+      const psi = powers(scale * scale, 2 * m - 1);
+      if (basis.offset !== 0) psi.push(...phi, 1);
+      return [phi.map((f) => f + basis.offset), psi];
+    },
+
+    fourier(basis, x) {
+      const angle = (held(x) + basis.boundary) * (Math.PI / (2 * basis.boundary));
+      const phi = Array.from(basis.weights, (weight, k) => weight * Math.sin((k + 1) * angle));
+      return [phi, Array.from({ length: basis.n_products }, (_, k) => Math.cos(k * angle))];
+    },
+
+    bspline(basis, x) {
+      const m = basis.n_functions;
+      const local = bSplines(held(x), m, basis.degree);
+      const phi = Array.from({ length: m }, (_, k) => {
+        let sum = 0;
+        for (let i = 0; i < m; i++) sum += local[i] * basis.coefficients.data[i * m + k];
+        return sum;
+      });
+      const psi = [];
+      for (let d = 0; d <= basis.degree; d++) {
+        for (let i = 0; i + d < m; i++) psi.push(local[i] * local[i + d]);
+      }
+      return [phi, psi];
+    },
+  };
+
+  const features = (basis, x) => FEATURES[basis.kind](basis, x);
+
+  // The m clamped B-splines on equally spaced knots, by the recursion of Cox and de Boor.
+  function bSplines(x, m, degree) {
+    const pieces = m - degree;
+    const u = (x + 1) * (0.5 * pieces);
+    const piece = Math.min(Math.max(Math.floor(u), 0), pieces - 1);
+    const knot = (k) => Math.min(Math.max(k, 0), pieces);
+    let values = [1];
+    for (let q = 1; q <= degree; q++) {
+      const raised = new Array(q + 1).fill(0);
+      values.forEach((value, r) => {
+        const [start, end] = [knot(piece + r - q + 1), knot(piece + r + 1)];
+        const rise = value * ((u - start) / (end - start));
+        raised[r] += value - rise;
+        raised[r + 1] += rise;
+      });
+      values = raised;
+    }
+    const local = new Array(m).fill(0);
+    values.forEach((value, r) => (local[piece + r] = value));
+    return local;
+  }
+
+  // ---- moments of f ---------------------------------------------------------------------------
+
+  // A vector times as many leading rows of a matrix as there are.
+  function times(vector, matrix) {
+    const { data, rows, columns } = matrix;
+    const out = new Float64Array(columns);
+    for (let i = 0; i < rows; i++) {
+      const v = vector[i];
+      if (v === 0) continue;
+      for (let j = 0, at = i * columns; j < columns; j++, at++) out[j] += v * data[at];
+    }
+    return out;
+  }
+
+  // How often each pair r <= s stands in a matrix.
+  function pairCounts(rank) {
+    const counts = [];
+    for (let r = 0; r < rank; r++) for (let s = r; s < rank; s++) counts.push(r === s ? 1 : 2);
+    return counts;
+  }
+
+  // A row vector times the matrix of one more mode of a train.
+  function apply(vector, matrix, counts) {
+    const width = matrix.length / vector.length;
+    const out = new Float64Array(width);
+    for (let p = 0; p < vector.length; p++) {
+      const v = vector[p] * (counts ? counts[p] : 1);
+      for (let q = 0; q < width; q++) out[q] += v * matrix[p * width + q];
+    }
+    return out;
+  }
+
+  // Divide by powers of two, which are exact, so that hundreds of modes stay within a double's
+  // range: each component by its own, or all entries by the same (a train). ``power`` keeps them.
+  function rescale(product) {
+    const { mean, second, power } = product;
+    const rank = mean.length;
+    const sizes = [];
+    for (let r = 0, at = 0; r < rank; at += rank - r, r++) {
+      sizes.push(Math.max(Math.abs(mean[r]), Math.sqrt(Math.abs(second[at]))));
+    }
+    const some = power.length === 1 ? [Math.max(...sizes)] : sizes;
+    const shifts = some.map((size) => (size > 1e-307 ? Math.round(Math.log2(size)) : 0));
+    scale(product, shifts.map((shift) => -shift));
+    product.power = power.map((before, k) => before + shifts[k]);
+  }
+
+  function scale({ mean, second }, power) {
+    const factor = (r) => 2 ** power[power.length === 1 ? 0 : r];
+    for (let r = 0, at = 0; r < mean.length; r++) {
+      mean[r] *= factor(r);
+      for (let s = r; s < mean.length; s++, at++) second[at] *= factor(r) * factor(s);
+    }
+  }
+
+  const RESCALE_EVERY = 16;
+
+  // Means and packed second moments of the product of all modes of one start.
+  function productOf(start, featuresOf) {
+    let product = null;
+    start.modes.forEach((mode, d) => {
+      const [phi, psi] = mode.column === null ? [[1], [1]] : featuresOf(mode.column);
+      const mean = times(phi, mode.mean);
+      const second = times(psi, mode.second);
+      if (product === null) {
+        product = { mean, second, power: start.network === "cp" ? Array.from(mean, () => 0) : [0] };
+      } else if (start.network === "cp") {
+        mean.forEach((value, r) => (product.mean[r] *= value));
+        second.forEach((value, p) => (product.second[p] *= value));
+      } else {
+        product.mean = apply(product.mean, mean, null);
+        product.second = apply(product.second, second, pairCounts(mode.shape[0]));
+      }
+      if ((d + 1) % RESCALE_EVERY === 0) rescale(product);
+    });
+    scale(product, product.power.map((power) => Math.min(Math.max(power, -1000), 500)));
+    return product;
+  }
+
+  const dot = (a, b) => {
+    let sum = 0;
+    for (let k = 0; k < a.length; k++) sum += a[k] * b[k];
+    return sum;
+  };
+
+  // E[f] and Var[f] of one start.
+  function moments(start, featuresOf) {
+    const { mean, second } = productOf(start, featuresOf);
+    const first = mean.reduce((a, b) => a + b, 0);
+    const square = dot(second, start.multiplicity);
+    return { mean: first, variance: Math.max(square - first * first, start.least) };
+  }
+
+  // E[f] and Cov[f] = root root^T + diag(own) of the K outputs of one start.
+  function joint(start, featuresOf) {
+    const product = productOf(start, featuresOf);
+    const rank = product.mean.length;
+    const covariance = Array.from({ length: rank }, () => new Float64Array(rank));
+    for (let r = 0, at = 0; r < rank; r++) {
+      for (let s = r; s < rank; s++, at++) {
+        const spread = product.second[at] - product.mean[r] * product.mean[s];
+        covariance[r][s] = covariance[s][r] = spread;
+      }
+    }
+    const half = squareRoot(covariance);
+    const { mean: weights, second: squares } = start.output;
+    const counted = product.second.map((value, p) => value * start.multiplicity[p]);
+    const out = { mean: [], own: [], root: [] };
+    for (let k = 0; k < weights.rows; k++) {
+      const row = weights.data.subarray(k * rank, (k + 1) * rank);
+      const mean = dot(row, product.mean);
+      const second = dot(counted, squares.data.subarray(k * counted.length));
+      const root = half.map((column) => dot(row, column));
+      const variance = Math.max(second - mean * mean, start.least[k]);
+      out.mean.push(mean);
+      out.root.push(root);
+      out.own.push(Math.max(variance - dot(root, root), 0));
+    }
+    return out;
+  }
+
+  // ---- distributions of y ---------------------------------------------------------------------
+
+  // Each says its mean, cdf, pdf (the probability of a count) and the scale on which it changes.
+  const DENSITIES = {
+    gaussian: ({ noise, dof }, mean, variance) =>
+      student(mean, Math.sqrt((variance + noise) * (Math.max(dof - 2, 0.5 * dof) / dof)), dof),
+
+    student_t({ noise, weights }, mean, variance) {
+      const scales = Array.from(noise, (v) => Math.sqrt(variance + v));
+      const sum = (f) => scales.reduce((total, scale, k) => total + weights[k] * f(scale), 0);
+      return {
+        mean,
+        width: Math.min(...scales),
+        cdf: (y) => sum((scale) => normalCdf((y - mean) / scale)),
+        pdf: (y) => sum((scale) => normalPdf((y - mean) / scale) / scale),
+      };
+    },
+
+    negative_binomial({ offset, size }, f, variance) {
+      const location = f + offset;
+      const std = Math.sqrt(variance);
+      const width = Math.sqrt(Math.exp(-Math.min(Math.max(location, -40), 40)) / size + 1 / size);
+      const step = Math.min(Math.max(Math.min(width / std, 1), 0.01), 0.35);
+      const grid = normalGrid(6.3, step);
+      return {
+        mean: size * Math.exp(location + 0.5 * variance),
+        width: 1,
+        discrete: true,
+        cdf(y) {
+          if (y < 0) return 0;
+          let total = 0;
+          for (const [z, weight] of grid) {
+            const x = location + std * z;
+            total += weight * incompleteBeta(size, Math.floor(y) + 1, sigmoid(-x), sigmoid(x));
+          }
+          return Math.min(total, 1);
+        },
+        pdf(k) {
+          const constant = logGamma(k + size) - logGamma(size) - logGamma(k + 1);
+          let total = 0;
+          for (const [z, weight] of grid) {
+            const x = location + std * z;
+            total += weight * Math.exp(constant + k * logSigmoid(x) + size * logSigmoid(-x));
+          }
+          return total;
+        },
+      };
+    },
+  };
+
+  const student = (mean, scale, dof) => ({
+    mean,
+    width: scale,
+    cdf: (y) => studentCdf(dof, (y - mean) / scale),
+    pdf: (y) => Math.exp(studentLogPdf(dof, (y - mean) / scale)) / scale,
+  });
+
+  // The equal mixture of what the starts say, moved and stretched to the units of y.
+  class Mixture {
+    constructor(parts, shift, scale) {
+      Object.assign(this, { parts, shift, scale, discrete: Boolean(parts[0].discrete) });
+      this.mean = shift + scale * this.average((part) => part.mean);
+    }
+
+    average(of) {
+      return this.parts.reduce((total, part) => total + of(part), 0) / this.parts.length;
+    }
+
+    pdf(y) {
+      const at = (y - this.shift) / this.scale;
+      return this.average((part) => part.pdf(at)) / this.scale;
+    }
+
+    cdf(y) {
+      return this.standardCdf((y - this.shift) / this.scale);
+    }
+
+    standardCdf(y) {
+      return this.average((part) => part.cdf(y));
+    }
+
+    // Newton's steps where they close in fast; elsewhere the bracket is halved.
+    quantile(level) {
+      if (this.discrete) return this.integerQuantile(level);
+      let [low, high] = this.bracket(level);
+      let x = 0.5 * (low + high);
+      let last = high - low;
+      const narrowest = Math.min(...this.parts.map((part) => part.width));
+      for (let k = 0; k < 300; k++) {
+        const excess = this.standardCdf(x) - level;
+        if (excess < 0) low = x;
+        else high = x;
+        const newton = x - excess / this.average((part) => part.pdf(x));
+        const fast = newton > low && newton < high && Math.abs(newton - x) < 0.5 * last;
+        const next = fast ? newton : low + 0.5 * (high - low);
+        last = Math.abs(next - x);
+        x = next;
+        if (last <= 1e-14 * narrowest + 1e-16 * Math.abs(x)) break;
+      }
+      return this.shift + this.scale * x;
+    }
+
+    // Two numbers with the quantile between them, ever further from the means.
+    bracket(level) {
+      for (let reach = 4; ; reach *= 2) {
+        const low = Math.min(...this.parts.map((part) => part.mean - reach * part.width));
+        const high = Math.max(...this.parts.map((part) => part.mean + reach * part.width));
+        const within = this.standardCdf(low) < level && this.standardCdf(high) > level;
+        if (within || reach > 1e15) return [low, high];
+      }
+    }
+
+    // The smallest count whose distribution function reaches the level.
+    integerQuantile(level) {
+      let low = -1;
+      let high = Math.ceil(Math.min(Math.max(...this.parts.map((part) => part.mean)), 1e15)) + 1;
+      for (let k = 0; k < 60 && this.standardCdf(high) < level; k++) high *= 2;
+      for (;;) {
+        const middle = Math.floor(0.5 * (low + high));
+        if (middle <= low || middle >= high) return high;
+        if (this.standardCdf(middle) >= level) high = middle;
+        else low = middle;
+      }
+    }
+  }
+
+  // ---- classes --------------------------------------------------------------------------------
+
+  const TINY = 2 ** -1022; // what a probability is at least
+  const FINE_GRID = normalGrid(8.5, 0.1);
+
+  // E[sigma(f)] for f ~ N(mean, variance).
+  function expectedSigmoid(mean, variance) {
+    const std = Math.sqrt(variance);
+    return FINE_GRID.reduce((sum, [z, weight]) => sum + weight * sigmoid(mean + std * z), 0);
+  }
+
+  // Probabilities of two classes, and the interval of that of the second.
+  function ofTwo(data, parts, levels) {
+    const { threshold } = data;
+    const least = threshold !== null;
+    const each = parts.map(({ start, mean, variance }) => {
+      const own = start.likelihood;
+      return [-1, 1].map((sign) => {
+        if (!least) return expectedSigmoid(sign * (mean + own.offset), variance);
+        return DENSITIES.gaussian(own, -sign * mean, variance).cdf(-sign * threshold);
+      });
+    });
+    const probabilities = [0, 1].map((k) =>
+      Math.max(each.reduce((sum, p) => sum + p[k], 0) / each.length, TINY),
+    );
+    const dof = 1e9; // so many make a normal distribution
+    const f = parts.map(({ start, mean, variance }) => {
+      const scale = Math.sqrt(Math.max(variance, 1e-300) * ((dof - 2) / dof));
+      return student(mean + (least ? 0 : start.likelihood.offset), scale, dof);
+    });
+    const mixture = new Mixture(f, 0, 1);
+    const ends = levels.map((level) => {
+      const end = mixture.quantile(level);
+      return least ? normalCdf((end - threshold) / data.noise_std) : sigmoid(end);
+    });
+    return { probabilities, intervals: [ends.map((end) => 1 - end).reverse(), ends] };
+  }
+
+  // Points of a scrambled Sobol sequence, as normal variables, from its directions: the integers
+  // of point 0, and those by which points with a single bit in their Gray code differ from it.
+  function normalPoints(directions, count) {
+    const { data, rows: bits, columns: dimension } = directions;
+    const points = [];
+    const integers = Array.from(data.subarray(0, dimension));
+    for (let n = 0; n < count; n++) {
+      if (n > 0) {
+        const bit = 31 - Math.clz32(n & -n); // by which the Gray codes of n - 1 and n differ
+        for (let k = 0; k < dimension; k++) integers[k] ^= data[(bit + 1) * dimension + k];
+      }
+      points.push(
+        Float64Array.from(integers, (value) =>
+          normalQuantile(Math.min(Math.max(value * 2 ** -30, 1e-9), 1 - 1e-9)),
+        ),
+      );
+    }
+    if (2 ** (bits - 1) < count) throw new Error("too few directions for so many points");
+    return points;
+  }
+
+  const POINTS = { probability: 128, interval: 1024 };
+
+  // Probabilities of three classes or more, and the interval of each.
+  function ofMany(data, joints, levels) {
+    const n = data.classes.length;
+    const sums = new Float64Array(n);
+    const samples = Array.from({ length: n }, () => []);
+    for (const { start, mean, own, root } of joints) {
+      const shared = root[0].length;
+      const points = data.points(n + shared);
+      const deviation = own.map(Math.sqrt);
+      points.forEach((z, index) => {
+        const x = mean.map((m, k) => {
+          const across = dot(root[k], z.subarray(n));
+          return m + start.likelihood.offsets[k] + deviation[k] * z[k] + across;
+        });
+        const top = Math.max(...x);
+        const weights = x.map((value) => Math.exp(value - top));
+        const total = weights.reduce((a, b) => a + b, 0);
+        weights.forEach((weight, k) => {
+          samples[k].push(weight / total);
+          if (index < POINTS.probability) sums[k] += weight / total;
+        });
+      });
+    }
+    const count = POINTS.probability * joints.length;
+    return {
+      probabilities: Array.from(sums, (sum) => Math.max(sum / count, TINY)),
+      intervals: samples.map((values) => {
+        const sorted = Float64Array.from(values).sort();
+        return levels.map((level) => {
+          const place = level * (sorted.length - 1);
+          const below = Math.min(Math.floor(place), sorted.length - 2);
+          return sorted[below] + (sorted[below + 1] - sorted[below]) * (place - below);
+        });
+      }),
+    };
+  }
+
+  // ---- the data in the page -------------------------------------------------------------------
+
+  // Arrays in the data are {"array": [place, rows, columns]}, or without columns, of float64
+  // numbers that stand one behind the other in the bytes of ``base64``.
+  function unpack(data, base64) {
+    const text = atob(base64);
+    const bytes = Uint8Array.from(text, (character) => character.charCodeAt(0));
+    const view = new DataView(bytes.buffer);
+    const numbers = new Float64Array(bytes.length / 8);
+    for (let k = 0; k < numbers.length; k++) numbers[k] = view.getFloat64(8 * k, true);
+    const unpacked = (value) => {
+      if (Array.isArray(value)) return value.map(unpacked);
+      if (value === null || typeof value !== "object") return value;
+      if (!Array.isArray(value.array)) {
+        return Object.fromEntries(Object.entries(value).map(([key, v]) => [key, unpacked(v)]));
+      }
+      const [place, rows, columns] = value.array;
+      if (columns === undefined) return numbers.subarray(place, place + rows);
+      return { data: numbers.subarray(place, place + rows * columns), rows, columns };
+    };
+    return unpacked(data);
+  }
+
+  // A model whose ``predict(row, levels)`` takes one raw value for every column: a number (dates
+  // and durations in microseconds), text, or null where it is missing. It returns the mean, the
+  // ends of the interval and the mixture itself, or the probabilities of the classes with theirs.
+  class Model {
+    constructor(packed, base64) {
+      this.data = unpack(packed, base64);
+      for (const column of this.data.columns) {
+        if (column.levels) column.levels = new Map(column.levels);
+      }
+      const known = new Map();
+      this.data.points = (dimension) => {
+        if (!known.has(dimension)) {
+          const directions = this.data.directions[String(dimension)];
+          known.set(dimension, normalPoints(directions, POINTS.interval));
+        }
+        return known.get(dimension);
+      };
+    }
+
+    predict(row, levels = [0.025, 0.975]) {
+      const made = new Map();
+      const featuresOf = (j) => {
+        if (!made.has(j)) {
+          const column = this.data.columns[j];
+          made.set(j, features(column.basis, coordinate(column, row[j])));
+        }
+        return made.get(j);
+      };
+      const { starts, classes, shift, scale } = this.data;
+      if (classes !== null && classes.length > 2) {
+        const joints = starts.map((start) => ({ start, ...joint(start, featuresOf) }));
+        return ofMany(this.data, joints, levels);
+      }
+      const parts = starts.map((start) => ({ start, ...moments(start, featuresOf) }));
+      if (classes !== null) return ofTwo(this.data, parts, levels);
+      const mixture = new Mixture(
+        parts.map(({ start, mean, variance }) => {
+          return DENSITIES[start.likelihood.kind](start.likelihood, mean, variance);
+        }),
+        shift,
+        scale,
+      );
+      const interval = levels.map((level) => mixture.quantile(level));
+      return { mean: mixture.mean, interval, mixture };
+    }
+  }
+
+  return {
+    Model,
+    functions: { incompleteBeta, logGamma, normalCdf, normalQuantile, studentCdf, squareRoot },
+  };
+})();

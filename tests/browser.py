@@ -1,0 +1,66 @@
+"""A real browser for tests of pages: Debian's Chromium, driven by Playwright, offline."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def _without(reason: str) -> None:
+    """Skip the test, or fail it where a browser is required."""
+    advice = f"{reason}; run tools/browser, and pip install playwright"
+    if os.environ.get("BTNKM_BROWSER") == "required":
+        pytest.fail(advice)
+    pytest.skip(advice)
+
+
+@contextmanager
+def browser() -> Iterator:
+    """Yield a headless Chromium of its own, with an empty profile."""
+    path = next((found for name in NAMES if (found := shutil.which(name))), None)
+    if path is None:
+        _without("no Chromium was found")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        _without("Playwright is not installed")
+    with sync_playwright() as driver:
+        one = driver.chromium.launch(executable_path=path, args=list(FLAGS))
+        try:
+            yield one
+        finally:
+            one.close()
+
+
+@contextmanager
+def opened(browser, **settings) -> Iterator:
+    """Yield an offline page that fails the test if it asks for anything, errs or complains."""
+    context = browser.new_context(offline=True, **settings)
+    page = context.new_page()
+    asked, said = [], []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("console", lambda message: said.append(message.text))
+    page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+    try:
+        yield page
+    finally:
+        context.close()
+    assert [url for url in asked if not url.startswith("file://")] == []
+    assert len(asked) <= 1, asked  # the page itself
+    assert said == []
