@@ -12,13 +12,14 @@ from scipy import special
 import btnkm.explain
 from btnkm import BTNRegressor
 from btnkm.core.softmax import even_points
-from btnkm.explain.embedding import POINTS, embedded, sobol_directions, with_levels
+from btnkm.explain.embedding import ENGINE_FILES, POINTS, embedded, sobol_directions, with_levels
 from btnkm.explain.portable import portable
 from tests.browser import browser, opened
 from tests.models import MAKERS, SMALL, fitted
 from tests.test_portable import rows_of
 
-ENGINE = (Path(btnkm.explain.__file__).parent / "what_if.js").read_text(encoding="utf-8")
+FOLDER = Path(btnkm.explain.__file__).parent
+ENGINE = "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in ENGINE_FILES)
 LEVELS = [0.025, 0.975]
 
 
@@ -79,7 +80,7 @@ def applied(page, name, arguments):
     """Return what one of the engine's functions says of lists of arguments."""
     return np.array(
         page.evaluate(
-            "([name, all]) => all.map((some) => WhatIf.functions[name](...some))",
+            "([name, all]) => all.map((some) => Numerics[name](...some))",
             [name, np.transpose(arguments).tolist()],
         )
     )
@@ -110,7 +111,7 @@ def test_a_square_root_is_symmetric_and_its_square_the_matrix(page):
     half = rng.normal(size=(9, 6)) * np.geomspace(1e-3, 10.0, 6)
     matrix = half @ half.T  # of rank 6
     root = page.evaluate(
-        "(rows) => WhatIf.functions.squareRoot(rows).map((row) => Array.from(row))",
+        "(rows) => Numerics.squareRoot(rows).map((row) => Array.from(row))",
         matrix.tolist(),
     )
     close(root, np.transpose(root), 1e-13)

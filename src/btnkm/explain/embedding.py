@@ -11,6 +11,7 @@ import numpy as np
 from ..core.softmax import even_points
 
 Array = np.ndarray
+ENGINE_FILES = ("numerics.js", "features.js", "what_if.js")  # in this order
 POINTS = 1024  # over which intervals of three classes or more are taken (classifier.py)
 BITS = 30  # of a coordinate of a Sobol sequence
 
