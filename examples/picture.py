@@ -46,7 +46,13 @@ def main():
     order = np.argsort(mean)
     place = np.arange(len(mean))
     axes[3].fill_between(
-        place, low[order], high[order], color="#2f6fb3", alpha=0.2, linewidth=0, label="90% interval"
+        place,
+        low[order],
+        high[order],
+        color="#2f6fb3",
+        alpha=0.2,
+        linewidth=0,
+        label="90% interval",
     )
     axes[3].plot(place, mean[order], color="#2f6fb3", label="prediction")
     axes[3].plot(place, y_new.to_numpy()[order], ".", color="0.25", markersize=4, label="observed")

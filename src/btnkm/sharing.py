@@ -51,6 +51,34 @@ class Sharing:
 
         return explain_local(self, X)
 
+    def report(
+        self, path: Any, X: Any = None, y: Any = None, *, title: str | None = None, cv: Any = None
+    ) -> Any:
+        """Write one HTML page about the model, complete in itself: to read, to send, to try out.
+
+        It says how good the model is, what matters and how, what to be warned of, and predicts in
+        the browser: a slider or a menu for each input.
+
+        Parameters
+        ----------
+        path : str or path
+            For example "model.html".
+        X, y : table of shape (n, inputs) and array of shape (n,), or None
+            Rows that the fit has not seen, for figures of how good predictions are; y may be the
+            name of a column of X.
+        title : str or None
+        cv : int, splitter or None
+            With ``cv``, X and y are the rows of the fit, and each part of them is predicted by a
+            clone fitted to the others.
+
+        Returns
+        -------
+        pathlib.Path
+        """
+        from .explain.report import report
+
+        return report(self, path, X, y, title=title, cv=cv)
+
     @property
     def _repr_html_(self: Any) -> Callable[[], str]:
         """What a notebook shows: scikit-learn's picture, and below it what was found."""

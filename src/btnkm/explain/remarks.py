@@ -1,0 +1,269 @@
+"""What a user should know before trusting a model, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..bases.levels import Levels
+from ..core.arrays import here
+from ..tables import as_numbers, split_columns
+from .diagnostics import Calibration
+from .goodness import Goodness
+from .words import counted, listed, number, percent, shortened
+
+Array = np.ndarray
+FEW_ROWS = 3.0  # rows for each weight of the network, below which it is told
+STILL_RISING = 5e-3  # of the bound, for each row and sweep
+FAR, MATTERS = 0.05, 0.01  # beyond a range, as a share of it; of the variance
+FEW_TO_JUDGE = 50  # rows, below which figures are rough themselves
+CLEARLY = 0.05  # by which a share is another than the probability that was given
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A sentence or two; ``grave`` where predictions may mislead."""
+
+    grave: bool
+    title: str
+    text: str
+
+
+def remarks(
+    model: Any,
+    shares: Array,
+    X: Any = None,
+    good: Goodness | None = None,
+    drawn: Any = None,
+) -> list[Remark]:
+    """Return what is to be said of a fitted model, the grave first.
+
+    Parameters
+    ----------
+    model : BTNRegressor or BTNClassifier
+    shares : ndarray of shape (D,)
+        Of the variance that each input explains.
+    X : table of rows that were not in the fit, or None
+    good : Goodness of such rows, or None
+    drawn : tuple of ndarray of shape (S, n) or (S, n, K), or None
+        Means and variances of f at some rows like those of the fit.
+    """
+    found = [*_of_fit(model), *_of_findings(model, drawn), *_of_columns(model)]
+    if X is not None:
+        found += _of_rows(model, shares, X)
+    if good is not None:
+        found += _of_figures(good)
+    return sorted(found, key=lambda remark: not remark.grave)
+
+
+def n_rows(model: Any) -> int:
+    """Return how many rows the fit looked at, at most at a time."""
+    return max((int(entry["rows"]) for entry in model.history_), default=0)
+
+
+def _of_fit(model: Any) -> Iterator[Remark]:
+    bounds, rows = model.lower_bounds_, max(n_rows(model), 1)
+    if not model.converged_:
+        last = bounds[-5:]
+        rising = float(last[-1] - last[0]) / max(len(last) - 1, 1) / rows
+        if rising > STILL_RISING:
+            yield Remark(
+                True,
+                "Not converged",
+                f"The fit ended while it was still improving. {model.stop_reason_} "
+                "Predictions may become better with a larger max_iter.",
+            )
+        else:
+            yield Remark(
+                False,
+                "Not fully converged",
+                f"{model.stop_reason_} The last sweeps of the best start changed little, so more "
+                "of them (a larger max_iter) would change predictions little.",
+            )
+    weights = _weights(model)
+    if rows < FEW_ROWS * weights:
+        rank = _rank_text(model.rank_)
+        yield Remark(
+            False,
+            "Few rows for the rank",
+            f"There are {counted(rows, 'row')} for {counted(weights, 'weight')} (rank {rank}): the "
+            "prior does much of the work. Intervals take this into account; a smaller max_rank or "
+            "n_basis, or more rows, would make the model surer.",
+        )
+    if isinstance(model.max_rank, int) and np.max(model.rank_) >= model.max_rank > 1:
+        yield Remark(
+            False,
+            "Every component was of use",
+            f"The rank reached max_rank={model.max_rank}. A larger one may fit better.",
+        )
+
+
+def _weights(model: Any) -> int:
+    """Return the number of weights of the start with the highest bound."""
+    ranks = np.atleast_1d(model.rank_)
+    if len(ranks) == 1:
+        return int(np.sum(model.n_basis_) * ranks[0])
+    sizes = [1, *ranks.tolist(), 1]
+    order = model.mode_order_[: len(model._active)]
+    pairs = zip(order, sizes[:-1], sizes[1:], strict=False)
+    return int(sum(model.n_basis_[j] * left * right for j, left, right in pairs))
+
+
+def _rank_text(rank: Any) -> str:
+    return ", ".join(map(str, np.atleast_1d(rank).tolist()))
+
+
+def _of_findings(model: Any, drawn: Any) -> Iterator[Remark]:
+    if drawn is None:
+        return
+    means, variances = drawn
+    spread = np.var(means.mean(axis=0), axis=0)
+    if np.all(spread < np.mean(variances, axis=(0, 1))):
+        yield Remark(
+            True,
+            "No effect was found",
+            "No input was found to have an effect: the prediction is nearly the same in all rows. "
+            "The rows may be too few, or the inputs may say nothing about the target.",
+        )
+    elif len(means) > 1:
+        between = float(np.mean(np.var(means, axis=0)))
+        if between > float(np.mean(spread)) / 3.0:
+            yield Remark(
+                True,
+                "The starts disagree",
+                f"The {len(means)} random starts found rather different functions; predictions are "
+                "their average, and intervals count their differences. More rows or fewer inputs "
+                "would help.",
+            )
+
+
+def _of_columns(model: Any) -> Iterator[Remark]:
+    constant = [j for j in range(len(model.columns_)) if j not in set(model._active)]
+    if constant:
+        names = [f"“{shortened(model.columns_[j].name, 30)}”" for j in constant]
+        yield Remark(
+            False,
+            "Inputs that never vary" if len(constant) > 1 else "An input that never varies",
+            f"{listed(names)} had the same value in every row of the fit, and can have no part in "
+            "predictions.",
+        )
+
+
+def _of_rows(model: Any, shares: Array, X: Any) -> Iterator[Remark]:
+    """Yield what is unlike the rows of the fit in new ones."""
+    raw, _ = split_columns(X, least=0)
+    beyond: dict[str, int] = {}
+    never: dict[str, int] = {}
+    gaps: dict[str, int] = {}
+    n = len(raw[0])
+    any_beyond, far_beyond = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
+    for j in model._active:
+        column, values = model.columns_[j], here(raw[j])
+        name = f"“{shortened(column.name, 30)}”"
+        codes = here(column.encode(values))
+        if not _knows_gaps(column.basis) and np.any(np.isnan(codes)):
+            gaps[name] = int(np.sum(np.isnan(codes)))
+        if column.levels is not None:
+            if np.any(codes < 0):
+                never[name] = int(np.sum(codes < 0))
+        elif len(column.knots):
+            numbers = as_numbers(values)
+            numbers = numbers.astype(float) if numbers.dtype != object else codes
+            low, high = column.knots[0], column.knots[-1]
+            out = np.maximum(low - numbers, numbers - high)  # NaN where missing
+            if np.any(out > 0):
+                beyond[name] = int(np.sum(out > 0))
+                any_beyond |= out > 0
+                far_beyond |= (out > FAR * (high - low)) & (shares[j] >= MATTERS)
+    if beyond:
+        count = int(any_beyond.sum())
+        yield Remark(
+            int(far_beyond.sum()) > 0.05 * n,
+            "Extrapolation",
+            f"{count:,} of {n:,} rows ({percent(count / n)}) have values beyond the range of the "
+            f"fit, in {_with_counts(beyond)}. There the prediction stays what it is at the nearer "
+            "end of the range, and its interval does not grow.",
+        )
+    if never:
+        yield Remark(
+            sum(never.values()) > 0.1 * n,
+            "Levels never seen",
+            f"There are levels that the fit has not seen in {_with_counts(never)}. The prediction "
+            "takes each for the average of the levels it knows.",
+        )
+    if gaps:
+        yield Remark(
+            sum(gaps.values()) > 0.1 * n,
+            "Missing values",
+            f"Values are missing in {_with_counts(gaps)}, where none was in the fit. The "
+            "prediction averages over the values it knows.",
+        )
+
+
+def _with_counts(found: dict[str, int]) -> str:
+    ordered = sorted(found.items(), key=lambda item: -item[1])
+    return listed([f"{name} ({counted(count, 'row')})" for name, count in ordered])
+
+
+def _knows_gaps(basis: Any) -> bool:
+    return basis.missing_ is not None if isinstance(basis, Levels) else bool(basis.saw_missing_)
+
+
+def _of_figures(good: Goodness) -> Iterator[Remark]:
+    found = good.calibration
+    if good.n < FEW_TO_JUDGE:
+        yield Remark(
+            False,
+            "Few rows to judge by",
+            f"The figures of {counted(good.n, 'row')} are rough themselves.",
+        )
+    if isinstance(found, Calibration):
+        k = int(np.argmin(np.abs(found.levels - 0.95)))
+        share = float(found.coverage[k])
+        off = share < found.low[k] or share > found.high[k]
+        if off and abs(share - 0.95) > 0.02:
+            many = "few" if share < 0.95 else "many"
+            advice = (
+                "They are too narrow: trust them less than they ask for."
+                if share < 0.95
+                else "They are wider than they need to be."
+            )
+            yield Remark(
+                share < 0.95,
+                "Intervals are off",
+                f"95% intervals hold {percent(share, 1)} of the {good.n:,} rows, too {many}. "
+                f"{advice}",
+            )
+        first = good.figures[0]
+        if first.name == "R²" and first.value < 0.05:
+            yield Remark(
+                True,
+                "Predictions explain next to nothing",
+                f"R² is {number(first.value, 2)}: knowing the inputs is worth hardly more than "
+                "knowing the average.",
+            )
+        return
+    outside = sum(
+        int(np.sum(((seen < low) | (seen > high)) & (np.abs(seen - said) > CLEARLY)))
+        for said, seen, low, high in zip(
+            found.predicted, found.observed, found.low, found.high, strict=True
+        )
+    )
+    total = sum(map(len, found.observed))
+    if total and outside > 0.3 * total and good.n >= FEW_TO_JUDGE:
+        yield Remark(
+            True,
+            "Probabilities are off",
+            f"In {outside} of {total} groups of rows with similar probabilities, the class was "
+            "clearly more or less frequent than predicted.",
+        )
+    loss = next(f for f in good.figures if f.name == "Log loss")
+    if loss.without is not None and loss.value > loss.without:
+        yield Remark(
+            True,
+            "Predictions explain next to nothing",
+            "The log loss is no better than that of giving every row the shares of the classes.",
+        )

@@ -1,0 +1,339 @@
+"use strict";
+
+// The page: its colours, and the what-if panel. All texts of the user's stand in the page already
+// or are set as text, never as HTML.
+(() => {
+  const byId = (id) => document.getElementById(id);
+
+  // ---- dark and light ---------------------------------------------------------------------------
+
+  const theme = byId("theme");
+  const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => {
+    const chosen = document.documentElement.dataset.theme;
+    return chosen ? chosen === "dark" : prefersDark.matches;
+  };
+  const tellTheme = () => {
+    theme.textContent = isDark() ? "Light" : "Dark";
+    theme.setAttribute("aria-label", isDark() ? "Use light colours" : "Use dark colours");
+  };
+  theme.hidden = false;
+  theme.addEventListener("click", () => {
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    tellTheme();
+  });
+  prefersDark.addEventListener("change", tellTheme);
+  tellTheme();
+
+  // A folded section opens when it is gone to, and all of them before printing.
+  addEventListener("beforeprint", () => {
+    for (const details of document.querySelectorAll("details.more")) details.open = true;
+  });
+
+  // ---- numbers as text, by the rules of words.py ------------------------------------------------
+
+  function decimalsFor(width) {
+    if (!(Number.isFinite(width) && width > 0)) return 2;
+    return Math.min(Math.max(2 - Math.floor(Math.log10(width)), 0), 12);
+  }
+
+  function numberText(value, decimals) {
+    if (Number.isNaN(value)) return "–";
+    if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
+    if (Math.abs(value) >= 1e7) return value.toPrecision(3).replace("-", "−");
+    const rounded = value.toFixed(decimals);
+    const [whole, part] = rounded.replace("-", "").split(".");
+    const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ",") + (part ? `.${part}` : "");
+    return Number(rounded) < 0 ? `−${grouped}` : grouped;
+  }
+
+  // 1, 2 or 5 times a power of ten, with at most so many steps in the span.
+  function niceStep(span, most) {
+    const rough = span / most;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    return power * [1, 2, 5, 10].find((m) => m * power >= rough * (1 - 1e-9));
+  }
+
+  const percentText = (share) => {
+    const value = 100 * share;
+    if (value > 0 && value < 0.05) return "<0.1%";
+    if (value < 100 && value > 99.95) return ">99.9%";
+    return `${value.toFixed(1)}%`;
+  };
+
+  // ---- controls ---------------------------------------------------------------------------------
+
+  // One input: a slider with a field, or a menu. ``value`` is raw, as the model wants it.
+  class Control {
+    constructor(element, levels, changed) {
+      this.element = element;
+      this.column = Number(element.dataset.column);
+      this.kind = element.dataset.kind;
+      this.levels = levels;
+      this.part = (name) => element.querySelector(`[data-part="${name}"]`);
+      for (const name of ["low", "high", "factor", "typical", "decimals"]) {
+        this[name] = Number(element.dataset[name]);
+      }
+      if (this.kind === "menu") {
+        this.menu = this.part("menu");
+        this.first = this.menu.value;
+        this.menu.addEventListener("change", changed);
+      } else {
+        this.slider = this.part("slider");
+        this.field = this.part("field");
+        this.gap = this.part("gap");
+        this.slider.addEventListener("input", () => {
+          const raw = Number(this.slider.value) * this.factor;
+          this.set(Math.min(Math.max(raw, this.low), this.high), this.slider);
+          changed();
+        });
+        this.field.addEventListener("input", () => {
+          const raw = this.fromField();
+          if (Number.isFinite(raw)) {
+            this.set(raw, this.field);
+            changed();
+          }
+        });
+        this.field.addEventListener("change", () => this.set(this.number, null));
+        this.gap.addEventListener("change", () => {
+          this.tell();
+          changed();
+        });
+      }
+      this.reset();
+    }
+
+    get value() {
+      if (this.kind !== "menu") return this.gap.checked ? null : this.number;
+      const chosen = this.menu.value;
+      if (chosen === "gap") return null;
+      if (chosen === "unseen") return WhatIf.UNSEEN;
+      return "numbers" in this.menu.dataset ? Number(chosen) : this.levels[Number(chosen)];
+    }
+
+    reset() {
+      if (this.kind === "menu") {
+        this.menu.value = this.first;
+        return;
+      }
+      this.gap.checked = false;
+      this.set(this.typical * this.factor, null);
+    }
+
+    // Take a raw number; ``from`` is the input that the user moved, which is left alone.
+    set(raw, from) {
+      this.number = raw;
+      if (from !== null) this.gap.checked = false;
+      if (from !== this.slider) this.slider.value = String(raw / this.factor);
+      if (from !== this.field) this.field.value = this.toField(raw);
+      this.tell();
+    }
+
+    toField(raw) {
+      if (this.kind !== "date") {
+        const shown = raw / this.factor;
+        const rounded = Number(shown.toFixed(this.decimals + 1));
+        const close = Math.abs(rounded - shown) <= 1e-12 * Math.abs(shown);
+        return String(close ? rounded : shown);
+      }
+      const moment = new Date(raw / 1000).toISOString();
+      return this.field.type === "date" ? moment.slice(0, 10) : moment.slice(0, 19);
+    }
+
+    fromField() {
+      if (this.field.value === "") return NaN;
+      if (this.kind !== "date") return Number(this.field.value) * this.factor;
+      return new Date(`${this.field.value}${this.field.type === "date" ? "T00:00:00" : ""}Z`) * 1000;
+    }
+
+    // Say so beyond the range of the fit, and to a screen reader what a slider is at.
+    tell() {
+      const missing = this.gap.checked;
+      this.element.classList.toggle("is-missing", missing);
+      // a date is told in days, in which its ends may be half a day inside
+      const slack = this.kind === "date" ? this.factor : 0;
+      const beyond =
+        !missing && (this.number < this.low - slack || this.number > this.high + slack);
+      const hint = this.part("hint");
+      hint.hidden = !beyond;
+      hint.textContent = beyond
+        ? "Beyond the values of the fit: the prediction stays what it is at the nearer end."
+        : "";
+      this.slider.setAttribute("aria-valuetext", missing ? "missing" : this.field.value);
+      this.beyond = beyond;
+    }
+  }
+
+  // ---- pictures ---------------------------------------------------------------------------------
+
+  const draw = (parent, kind, attributes, text) => {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", kind);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    if (text !== undefined) element.textContent = text;
+    parent.append(element);
+    return element;
+  };
+
+  const WIDTH = 340;
+  const HEIGHT = 128;
+  const FLOOR = 100;
+
+  // The distribution of y: its density, what the interval holds, its mean, and the typical case.
+  function drawDensity(svg, said, axis, typical) {
+    const { mixture, mean, interval } = said;
+    const wide = interval[1] - interval[0];
+    const low = Math.min(axis[0], interval[0] - 0.25 * wide);
+    const high = Math.max(axis[1], interval[1] + 0.25 * wide);
+    const at = (y) => 8 + ((y - low) / (high - low || 1)) * (WIDTH - 16);
+    svg.replaceChildren();
+    const count = mixture.discrete ? Math.min(Math.floor(high) - Math.max(Math.ceil(low), 0) + 1, 80) : 160;
+    const first = mixture.discrete ? Math.max(Math.ceil(low), 0) : low;
+    const step = mixture.discrete
+      ? Math.max(1, Math.ceil((high - first) / 80))
+      : (high - low) / (count - 1);
+    const grid = Array.from({ length: count }, (_, k) => first + k * step).filter((y) => y <= high + 1e-9);
+    if (!mixture.discrete) grid.push(...interval);
+    grid.sort((a, b) => a - b);
+    const heights = grid.map((y) => mixture.pdf(y));
+    const top = Math.max(...heights) || 1;
+    const up = (height) => FLOOR - (height / top) * (FLOOR - 14);
+    const inside = (y) => y >= interval[0] && y <= interval[1];
+    if (mixture.discrete) {
+      const thick = Math.max(1, Math.min(14, at(first + step) - at(first) - 1));
+      grid.forEach((y, k) => {
+        const attributes = { x: at(y) - thick / 2, width: thick, y: up(heights[k]), height: FLOOR - up(heights[k]) };
+        draw(svg, "rect", { ...attributes, class: inside(y) ? "bar c0" : "bar c0 outside" });
+      });
+    } else {
+      const area = (chosen) => {
+        const line = chosen.map((k) => `${at(grid[k]).toFixed(2)},${up(heights[k]).toFixed(2)}`);
+        const [a, b] = [chosen[0], chosen[chosen.length - 1]];
+        return `${at(grid[a]).toFixed(2)},${FLOOR} ${line.join(" ")} ${at(grid[b]).toFixed(2)},${FLOOR}`;
+      };
+      const all = grid.map((_, k) => k);
+      draw(svg, "polygon", { points: area(all), class: "band c0" });
+      draw(svg, "polygon", { points: area(all.filter((k) => inside(grid[k]))), class: "middle95 c0" });
+    }
+    draw(svg, "line", { x1: 8, x2: WIDTH - 8, y1: FLOOR, y2: FLOOR, class: "base" });
+    if (typical !== null) {
+      draw(svg, "line", { x1: at(typical), x2: at(typical), y1: 8, y2: FLOOR, class: "ideal" });
+    }
+    draw(svg, "line", { x1: at(mean), x2: at(mean), y1: 4, y2: FLOOR, class: "now" });
+    const round = niceStep(high - low, 4);
+    const places = Math.max(0, -Math.floor(Math.log10(round) + 1e-9));
+    for (let y = Math.ceil(low / round) * round; y <= high; y += round) {
+      draw(svg, "line", { x1: at(y), x2: at(y), y1: FLOOR, y2: FLOOR + 4, class: "base" });
+      draw(svg, "text", { x: at(y), y: FLOOR + 17, class: "middle" }, numberText(y, places));
+    }
+  }
+
+  function drawOdds(list, said) {
+    const best = said.probabilities.indexOf(Math.max(...said.probabilities));
+    said.probabilities.forEach((p, k) => {
+      const item = list.children[k];
+      const [low, high] = said.intervals[k];
+      item.classList.toggle("first", k === best);
+      item.querySelector("span").textContent = percentText(p);
+      const svg = item.querySelector("svg");
+      svg.replaceChildren();
+      const bar = { y: 2, height: 8, rx: 2 };
+      draw(svg, "rect", { ...bar, x: 0, width: 100, class: "track" });
+      draw(svg, "rect", { ...bar, x: 0, width: 100 * p, class: "bar c0" });
+      draw(svg, "line", { x1: 100 * low, x2: 100 * high, y1: 6, y2: 6, class: "std" });
+      item.querySelector("small").textContent = `95% interval ${percentText(low)} to ${percentText(high)}`;
+    });
+    return best;
+  }
+
+  // ---- the panel --------------------------------------------------------------------------------
+
+  const source = byId("what-if-data");
+  if (source === null) return;
+  const { model: packed, page } = JSON.parse(source.textContent);
+  const model = new WhatIf.Model(packed, byId("what-if-numbers").textContent.trim());
+  const { columns, classes } = model.data;
+  const panel = byId("what-if-panel");
+  let typical = null;
+  let announcement = 0;
+
+  const row = () => {
+    const values = columns.map(() => null);
+    for (const control of controls) values[control.column] = control.value;
+    return values;
+  };
+
+  function exact(pairs) {
+    const list = byId("what-if-exact");
+    list.replaceChildren();
+    for (const [name, value] of pairs) {
+      const term = document.createElement("dt");
+      const figure = document.createElement("dd");
+      term.textContent = name;
+      figure.textContent = String(value);
+      list.append(term, figure);
+    }
+  }
+
+  function say(text) {
+    clearTimeout(announcement);
+    announcement = setTimeout(() => (byId("what-if-live").textContent = text), 400);
+  }
+
+  function tellNumber(said) {
+    const decimals = said.mixture.discrete ? 0 : decimalsFor(said.interval[1] - said.interval[0]);
+    const [low, high] = said.interval.map((end) => numberText(end, decimals));
+    const mean = numberText(said.mean, said.mixture.discrete ? 1 : decimals);
+    byId("what-if-mean").textContent = mean;
+    byId("what-if-interval").textContent = `${low} to ${high}`;
+    if (typical === null) typical = said.mean;
+    byId("what-if-typical").textContent = numberText(typical, said.mixture.discrete ? 1 : decimals);
+    drawDensity(byId("what-if-picture"), said, page.axis, typical);
+    exact([["mean", said.mean], ["2.5%", said.interval[0]], ["97.5%", said.interval[1]]]);
+    say(`Prediction ${mean}, 95% interval ${low} to ${high}.`);
+  }
+
+  function tellClasses(said) {
+    const best = drawOdds(byId("what-if-odds"), said);
+    byId("what-if-mean").textContent = classes[best];
+    exact(classes.flatMap((label, k) => [
+      [`P(${label})`, said.probabilities[k]],
+      [`${label}, 2.5%`, said.intervals[k][0]],
+      [`${label}, 97.5%`, said.intervals[k][1]],
+    ]));
+    say(`Most probable: ${classes[best]}, ${percentText(said.probabilities[best])}.`);
+  }
+
+  function update() {
+    const values = row();
+    const said = model.predict(values);
+    (classes === null ? tellNumber : tellClasses)(said);
+    panel.dataset.row = JSON.stringify(
+      values.map((value) => (value === WhatIf.UNSEEN ? { unseen: true } : value)),
+    );
+    const beyond = controls.filter((control) => control.beyond).length;
+    byId("what-if-beyond").hidden = beyond === 0;
+  }
+
+  // many movements of a slider within one frame are one update
+  let waiting = false;
+  const changed = () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => {
+      waiting = false;
+      update();
+    });
+  };
+
+  const controls = Array.from(panel.querySelectorAll("[data-column]"), (element) => {
+    const { levels } = columns[Number(element.dataset.column)];
+    return new Control(element, levels ? Array.from(levels.keys()) : null, changed);
+  });
+  byId("what-if-form").addEventListener("submit", (event) => event.preventDefault());
+  byId("what-if-reset").addEventListener("click", () => {
+    controls.forEach((control) => control.reset());
+    update();
+  });
+  panel.hidden = false;
+  update();
+})();

@@ -1,0 +1,207 @@
+"""One offline HTML page about a fitted model, with a panel that predicts in the browser."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import tempfile
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from .. import __version__
+from ..core.arrays import here
+from ..sources import with_targets
+from . import sections
+from .effect_section import effects_of
+from .embedding import ENGINE_FILES
+from .good_section import how_good
+from .goodness import Goodness, goodness
+from .pair_section import pairs
+from .panel import Panel, drawn_codes, panel
+from .remarks import n_rows, remarks
+from .variance import variance_shares
+from .words import counted, escaped, name, number, shortened
+
+Array = np.ndarray
+
+
+def report(
+    model: Any, path: Any, X: Any = None, y: Any = None, *, title: str | None = None, cv: Any = None
+) -> Path:
+    """Write one self-contained HTML page about a fitted model; it needs no network to be read.
+
+    Parameters
+    ----------
+    model : BTNRegressor or BTNClassifier, fitted
+    path : path
+        Where to write; a file that is there is replaced, once the new one is whole.
+    X : table of shape (n, inputs), or None
+        Rows that the fit has not seen: the page then says how good predictions are.
+    y : array of shape (n,), or the name of a column of X
+    title : str or None
+        The heading; None names what is predicted.
+    cv : int, splitter or None
+        With ``cv``, X and y are the rows of the fit: they are divided in so many parts, and each is
+        predicted by a clone fitted to the others.
+
+    Returns
+    -------
+    pathlib.Path
+    """
+    check_is_fitted(model)
+    if (X is None) != (y is None):
+        raise ValueError(
+            "X and y must come together, got one of them; give rows with their targets, or neither."
+        )
+    if cv is not None and X is None:
+        raise ValueError("cv must come with the rows of the fit, got none; pass X and y.")
+    target = _target(y)
+    good = None
+    if X is not None:
+        X, y, _ = with_targets(X, y, None)
+        y = model._check_y(type(model).__name__, here(y))
+        check_consistent_length(X, y)
+        good = goodness(model, X, y, cv)
+    text = page(model, X if cv is None else None, good, target, title)
+    return _write(Path(path), text)
+
+
+def page(model: Any, X: Any, good: Goodness | None, target: str, title: str | None = None) -> str:
+    """Return the page as text; X are rows that the fit has not seen, or None."""
+    shares = variance_shares(model)
+    controls = panel(model, shares.total, shares.order, target)
+    codes = drawn_codes(model)
+    drawn = model._predict(codes, lambda p, rows: replace(p, least=0.0).contrasts(rows), 2)
+    found = remarks(model, shares.total, X, good, drawn)
+    every = [
+        sections.summary(model, shares, good, target),
+        sections.warnings(found),
+        sections.what_if(controls, model, target),
+        sections.matters(shares),
+        effects_of(model, shares, target),
+        pairs(model, target),
+        how_good(good, model),
+        sections.fit(model, _made_of(model)),
+    ]
+    parts = [part for part in every if part is not None]
+    heading = title if title is not None else f"What predicts {shortened(target, 80)}?"
+    style = _read("report.css")
+    script = "\n".join(_read(file) for file in (*ENGINE_FILES, "report.js"))
+    today = datetime.now(UTC).strftime("%Y-%m-%d")
+    links = (f'<li><a href="#{part.key}">{escaped(part.title)}</a></li>' for part in parts)
+    return _filled(
+        _read("report.html"),
+        {
+            "policy": escaped(_policy(style, script)),
+            "generator": escaped(f"btnkm {__version__}"),
+            "title": escaped(shortened(heading, 120)),
+            "style": style,
+            "kind": "Model report",
+            "heading": name(heading, 200),
+            "made": escaped(
+                f"{type(model).__name__}, {counted(n_rows(model), 'row')}, "
+                f"{counted(len(model.columns_), 'input')}; made on {today}"
+            ),
+            "contents": "".join(links),
+            "sections": "\n".join(part.html() for part in parts),
+            "footer": escaped(
+                f"Made by btnkm {__version__}. This page is complete in itself: it loads nothing "
+                "and sends nothing."
+            ),
+            "data": _data(controls),
+            "script": script,
+        },
+    )
+
+
+def _target(y: Any) -> str:
+    """Return what the user calls the target."""
+    if isinstance(y, str):
+        return y
+    called = getattr(y, "name", None)
+    return called if isinstance(called, str) and called.strip() else "y"
+
+
+def _made_of(model: Any) -> list[tuple[str, str]]:
+    """Return what was asked for and what came of it."""
+    last: dict[int, Any] = {}
+    for entry in model.history_:
+        last[entry["start"]] = entry
+    seconds = sum(float(entry["seconds"]) for entry in last.values())
+    pairs = [
+        ("Call", " ".join(repr(model).split())),
+        ("Likelihood", repr(model.likelihood_)),
+        ("Ended", model.stop_reason_),
+        ("Starts", f"{len(model.posterior_)}, averaged with equal weight"),
+        ("Ranks", ", ".join(str(r) for r in model.ranks_.tolist())),
+        ("Functions", f"{int(model.n_basis_.sum())} in {counted(len(model.n_basis_), 'input')}"),
+        ("Lower bound", number(model.lower_bound_, 2)),
+        ("Time", f"{seconds:.1f} s of sweeps"),
+    ]
+    return pairs
+
+
+def _read(file: str) -> str:
+    return files(__package__).joinpath(file).read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+    """Return what the page may do: run its own script and style, and nothing else."""
+
+    def sha256(text: str) -> str:
+        digest = hashlib.sha256(text.encode("utf-8")).digest()
+        return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
+
+    return (
+        f"default-src 'none'; script-src {sha256(script)}; style-src {sha256(style)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _data(controls: Panel | str) -> str:
+    if isinstance(controls, str):
+        return ""
+    return (
+        f'<script type="application/json" id="what-if-data">{controls.data}</script>\n'
+        f'<script type="text/plain" id="what-if-numbers">{controls.numbers}</script>'
+    )
+
+
+def _filled(template: str, values: dict[str, str]) -> str:
+    """Return the template with its places filled, once: what is filled in is not looked at."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], template)
+
+
+def _write(path: Path, text: str) -> Path:
+    """Write a file whole or not at all."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"the folder of the report must be there, got {str(folder)!r}; make it first."
+        )
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{path.name[:40]}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace", newline="\n") as file:
+            file.write(text)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    return path
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

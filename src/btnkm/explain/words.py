@@ -1,0 +1,113 @@
+"""Values and names as a page shows them: short, in plain words, and escaped."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+LONGEST = 60  # characters of a name in running text
+SECOND, DAY = 1e6, 86_400e6  # in microseconds
+UNITS = [("days", DAY), ("hours", 3600e6), ("minutes", 60e6), ("seconds", SECOND)]
+UNITS += [("microseconds", 1.0)]
+
+
+def escaped(text: Any) -> str:
+    """Return text that means nothing to HTML or SVG, in an attribute either."""
+    return html.escape(str(text), quote=True)
+
+
+def shortened(text: Any, most: int = LONGEST) -> str:
+    """Return the beginning of a long name, and something to see of an empty one; not escaped."""
+    words = " ".join(str(text).split())
+    if not words:
+        return "(no name)"
+    return words if len(words) <= most else words[: most - 1].rstrip() + "…"
+
+
+def name(text: Any, most: int = LONGEST) -> str:
+    """Return a name of the user's as HTML: escaped, and with a direction of writing of its own."""
+    short = shortened(text, most)
+    title = f' title="{escaped(text)}"' if short.endswith("…") else ""
+    return f'<bdi class="name"{title}>{escaped(short)}</bdi>'
+
+
+def listed(parts: Sequence[str], most: int = 5) -> str:
+    """Return "a, b and c", the first few where there are many."""
+    if len(parts) > most:
+        return ", ".join(parts[: most - 1]) + f" and {len(parts) - most + 1:,} others"
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """Return "1 row", "1,234 rows"."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def decimals_for(width: float) -> int:
+    """Return the decimals with which numbers that differ by about ``width`` are told apart."""
+    if not (math.isfinite(width) and width > 0):
+        return 2
+    return min(max(2 - math.floor(math.log10(width)), 0), 12)
+
+
+def number(value: Any, decimals: int | None = None) -> str:
+    """Return a number of about four digits, or with so many decimals; a dash where there is none.
+
+    report.js has the same rules.
+    """
+    value = float(value)
+    if not math.isfinite(value):
+        return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
+    size = abs(value)
+    if size >= 1e7 or (0 < size < 1e-4 and decimals is None):
+        text = f"{value:.3g}"
+    elif decimals is not None:
+        text = f"{value:,.{decimals}f}"
+    else:
+        places = 0 if size >= 1000 else 3 - math.floor(math.log10(size)) if size > 0 else 0
+        text = f"{value:,.{max(places, 0)}f}"
+        text = text.rstrip("0").rstrip(".") if "." in text else text
+    return text.replace("-", "−") if float(text.replace(",", "")) else text.replace("-", "")
+
+
+def percent(share: Any, decimals: int = 0) -> str:
+    """Return a share as percent: "12%", "<1%"."""
+    value = 100.0 * float(share)
+    least = 10.0**-decimals
+    if 0.0 < value < 0.5 * least:
+        return f"<{least:g}%"
+    return f"{value:.{decimals}f}%"
+
+
+def as_float(values: Any) -> np.ndarray:
+    """Return dates and durations as microseconds, numbers as they are."""
+    values = np.asarray(values)
+    if values.dtype.kind in "mM":
+        return values.astype(f"{values.dtype.kind}8[us]").astype(np.int64).astype(float)
+    return values.astype(float)
+
+
+def unit_of(span: float) -> tuple[str, float]:
+    """Return the unit in which durations up to this many microseconds are told, and its size."""
+    return next((unit for unit in UNITS if abs(span) >= 2.0 * unit[1]), UNITS[-1])
+
+
+def date(microseconds: float, span: float) -> str:
+    """Return a moment, as finely as moments that are ``span`` apart need."""
+    unit = "D" if span >= 3.0 * DAY else "m" if span >= 180.0 * SECOND else "s"
+    moment = np.datetime64(int(round(microseconds)), "us").astype(f"M8[{unit}]")
+    return str(moment).replace("T", " ")
+
+
+def value(kind: str, microseconds_or_number: float, span: float) -> str:
+    """Return one value of a column; ``span`` is that of all its values."""
+    if kind == "date":
+        return date(microseconds_or_number, span)
+    if kind == "duration":
+        unit, size = unit_of(span)
+        return f"{number(microseconds_or_number / size)} {unit}"
+    return number(microseconds_or_number, decimals_for(span) if span > 0 else None)

@@ -1,0 +1,368 @@
+"""The report: one file, complete, inert to any text of the user's, and right in its figures."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, r2_score
+from sklearn.model_selection import KFold, StratifiedKFold
+
+import btnkm
+from btnkm import BTNClassifier, BTNRegressor
+from btnkm.explain import words
+from btnkm.explain.charts import axis
+from btnkm.explain.goodness import goodness
+from btnkm.explain.remarks import remarks
+from tests.models import MAKERS, SMALL, fitted, smooth
+from tests.problems import Hinges
+
+NASTY = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</script><script>alert(2)</script>",
+    "",
+    "x" * 300,
+    "\U0001f600 \u202e txt \u2028",
+    "{{style}} &amp; ${1+1} {{script}}",
+    "' onmouseover='alert(3)",
+]
+
+
+class Page(HTMLParser):
+    """What a browser would make of a page: its elements with their attributes, and its text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.text, self.scripts, self._inside = [], "", [], None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag if tag in ("script", "style") else None
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag):
+        self._inside = None
+
+    def handle_data(self, data):
+        if self._inside == "script":
+            self.scripts[-1] += data
+        elif self._inside is None:
+            self.text += data
+
+
+def written(model, folder, *args, **kwargs):
+    return model.report(folder / "model.html", *args, **kwargs).read_text(encoding="utf-8")
+
+
+def nasty_table():
+    """Return a table whose names and levels would be markup if they were not escaped."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(160, len(NASTY))), columns=NASTY)
+    place = rng.integers(len(NASTY), size=160)
+    X[NASTY[1]] = np.array(NASTY, dtype=object)[place]
+    y = pd.Series(X[NASTY[0]] + 0.3 * place + X[NASTY[4]] * X[NASTY[3]], name=NASTY[2])
+    return X, y
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_every_kind_of_model_has_a_report(name, tmp_path):
+    model, X = fitted(name)
+    page = Page(written(model, tmp_path))
+    ids = [a["id"] for _, a in page.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+    assert [tag for tag, _ in page.elements if tag == "h1"] == ["h1"]
+    assert [tag for tag, _ in page.elements if tag == "main"] == ["main"]
+    assert "what-if-panel" in ids
+    assert "nan" not in page.text
+    assert "–" not in page.text.split("How it was fitted")[-1]
+    for tag, attributes in page.elements:
+        for key in ("aria-labelledby", "aria-describedby", "for"):
+            assert set(attributes.get(key, "").split()) <= set(ids), (tag, attributes)
+        if tag == "svg" and attributes.get("role") == "img":
+            assert "aria-labelledby" in attributes
+        if tag == "a":
+            assert attributes["href"].removeprefix("#") in ids
+
+
+def test_a_page_is_complete_and_may_run_only_what_is_its_own(tmp_path):
+    model, X = fitted("gaussian")
+    text = written(model, tmp_path)
+    page = Page(text)
+    policy = next(a["content"] for _, a in page.elements if "http-equiv" in a)
+    assert policy.startswith("default-src 'none'; ")
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)[1]
+    for kind, part in (("style", style), ("script", page.scripts[-1])):
+        digest = base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+    for tag, attributes in page.elements:
+        assert not {"src", "srcset", "data", "action", "style", "poster"} & set(attributes), tag
+        assert not [key for key in attributes if key.startswith("on")]
+        assert attributes.get("href", "#").startswith(("#", "data:,"))
+    assert "http" not in style
+    # the name of SVG, which is no address
+    assert set(re.findall(r"https?://[^\"' ]*", page.scripts[-1])) == {"http://www.w3.org/2000/svg"}
+
+
+def harmless(page):
+    """Tell whether a page has the scripts it should have, and nothing that would run otherwise."""
+    kinds = [a.get("type") for tag, a in page.elements if tag == "script"]
+    handlers = [key for _, a in page.elements for key in a if key.startswith("on")]
+    others = {tag for tag, _ in page.elements} & {"img", "iframe", "object", "embed", "base"}
+    return kinds == ["application/json", "text/plain", None] and not handlers and not others
+
+
+def test_no_text_of_the_users_is_markup(tmp_path):
+    X, y = nasty_table()
+    model = BTNRegressor(**SMALL).fit(X[:120], y[:120])
+    text = written(model, tmp_path, X[120:], y[120:], title=NASTY[1])
+    page = Page(text)
+    assert harmless(page)
+    assert "<script>alert" not in text
+    for name in (NASTY[0], NASTY[1], NASTY[2], NASTY[6], NASTY[7]):
+        assert name in page.text
+    assert "(no name)" in page.text
+    assert "\u202e" not in "".join(page.scripts)  # in JSON it is an escape
+    classes = np.where(y > 0.0, NASTY[0], NASTY[2])
+    model = BTNClassifier(**SMALL).fit(X[:120], classes[:120])
+    page = Page(written(model, tmp_path, X[120:], classes[120:]))
+    assert harmless(page)
+    assert NASTY[0] in page.text
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
+    model, X = fitted("gaussian")
+    path = tmp_path / "model.html"
+    path.write_text("before")
+    monkeypatch.setattr("btnkm.explain.report.os.replace", _refuse)
+    with pytest.raises(OSError, match="no"):
+        model.report(path)
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+    monkeypatch.undo()
+    assert model.report(str(path)) == path
+    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(FileNotFoundError, match="folder of the report must be there"):
+        model.report(tmp_path / "none" / "model.html")
+
+
+def _refuse(*_):
+    raise OSError("no")
+
+
+def test_rows_and_targets_come_together(tmp_path):
+    model, X = fitted("gaussian")
+    with pytest.raises(ValueError, match="X and y must come together"):
+        model.report(tmp_path / "model.html", X)
+    with pytest.raises(ValueError, match="cv must come with the rows"):
+        model.report(tmp_path / "model.html", cv=5)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.report(tmp_path / "model.html", X, np.zeros(3))
+
+
+def test_held_out_figures_are_those_of_scikit_learn(tmp_path):
+    model, X = fitted("gaussian")
+    y = model.predict(X) + 3.0 * np.sin(np.arange(len(X)))
+    found = {figure.name: figure.value for figure in goodness(model, X, y).figures}
+    mean = model.predict(X)
+    assert found["R²"] == pytest.approx(r2_score(y, mean))
+    assert found["Mean error"] == pytest.approx(mean_absolute_error(y, mean))
+    assert found["Typical error"] == pytest.approx(np.sqrt(np.mean((y - mean) ** 2)))
+    assert found["Log loss"] == pytest.approx(-np.mean(model.predict_dist(X).logpdf(y)))
+    interval = model.predict_interval(X)
+    inside = np.mean((interval[:, 0] <= y) & (y <= interval[:, 1]))
+    coverage = goodness(model, X, y).calibration
+    assert coverage.coverage[coverage.levels == 0.95] == pytest.approx(inside)
+    page = Page(written(model, tmp_path, X, pd.Series(y, name="price")))
+    assert f"Held out: {len(X)} rows that the fit has not seen" in page.text
+    assert words.number(found["R²"]) in page.text
+    assert "What predicts price?" in page.text
+    model, frame = fitted("mixed")
+    named = Page(written(model, tmp_path, frame.assign(cost=model.predict(frame)), "cost"))
+    assert "What predicts cost?" in named.text
+
+
+def test_figures_of_classes_are_those_of_scikit_learn():
+    model, X = fitted("three classes")
+    y = model.predict(X)
+    y[:6] = "low"
+    found = {figure.name: figure.value for figure in goodness(model, X, y).figures}
+    assert found["Accuracy"] == pytest.approx(accuracy_score(y, model.predict(X)))
+    probability = model.predict_proba(X)
+    assert found["Log loss"] == pytest.approx(log_loss(y, probability, labels=model.classes_))
+
+
+def test_folds_are_predicted_by_models_that_have_not_seen_them(tmp_path):
+    X, y = smooth(2)
+    X, y = X[:90], y[:90]
+    model = BTNRegressor(**SMALL).fit(X, y)
+    found = goodness(model, X, y, cv=3)
+    mean = np.empty(90)
+    for known, left_out in KFold(3).split(X):
+        mean[left_out] = clone(model).fit(X[known], y[known]).predict(X[left_out])
+    np.testing.assert_allclose(found.predicted, mean)
+    assert (found.how, found.folds) == ("cross-validated", 3)
+    assert (
+        "Cross-validated: the 90 rows were divided into 3 parts"
+        in Page(written(model, tmp_path, X, y, cv=3)).text
+    )
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1]})
+    labels = np.where(y > 0.0, "yes", "no")
+    model = BTNClassifier(**SMALL).fit(frame, labels)
+    found = goodness(model, frame, labels, cv=3)
+    hits = []
+    for known, left_out in StratifiedKFold(3).split(X, labels):
+        other = clone(model).fit(frame.iloc[known], labels[known])
+        hits.append(other.predict(frame.iloc[left_out]) == labels[left_out])
+    assert found.figures[0].value == pytest.approx(np.mean(np.concatenate(hits)))
+    with pytest.raises(ValueError, match="cv must leave out every row once"):
+        goodness(model, frame, labels, cv=[(np.arange(40), np.arange(40, 90))])
+
+
+def titles(model, X=None, good=None, drawn=None):
+    shares = model.feature_relevance_
+    return {remark.title: remark for remark in remarks(model, shares, X, good, drawn)}
+
+
+def test_rows_unlike_those_of_the_fit_are_told():
+    model, X = fitted("no gaps in training")
+    X = X.copy()
+    X["size"] = 0.0
+    X["place"] = "level 0"
+    X["whole"] = 0.5
+    plain = titles(model, X)
+    assert not {"Levels never seen", "Missing values"} & set(plain)
+    X.loc[X.index[:3], "place"] = "elsewhere"
+    X.loc[X.index[:7], "whole"] = np.nan
+    X.loc[X.index[:9], "size"] = 1e3
+    found = titles(model, X)
+    assert "in “place” (3 rows)" in found["Levels never seen"].text
+    assert "in “whole” (7 rows)" in found["Missing values"].text
+    assert "“size” (9 rows)" in found["Extrapolation"].text
+    assert found["Extrapolation"].grave
+    X["size"] = X["size"].where(X["size"] < 10.0, 0.0)
+    assert "“size”" not in titles(model, X).get("Extrapolation", found["Missing values"]).text
+
+
+def test_what_the_fit_lacked_is_told():
+    model, X = fitted("sixty inputs")
+    found = titles(model)
+    assert "Few rows for the rank" in found
+    assert ("Not converged" in found) != ("Not fully converged" in found)
+    X, y = smooth(2)
+    frame = pd.DataFrame({"a": X[:, 0], "same": 1.0, "b": X[:, 1]})
+    model = BTNRegressor(**{**SMALL, "max_iter": 200}).fit(frame, y)
+    found = titles(model)
+    assert "“same” had the same value" in found["An input that never varies"].text
+    drawn = np.zeros((2, 30)), np.ones((2, 30))
+    assert titles(model, drawn=drawn)["No effect was found"].grave
+    apart = np.array([np.linspace(-1, 1, 30), np.linspace(1, -1.2, 30)]), np.full((2, 30), 1e-9)
+    assert "The starts disagree" in titles(model, drawn=apart)
+
+
+def test_poor_calibration_is_told():
+    model, X = fitted("gaussian")
+    X = np.repeat(X, 5, axis=0)
+    rng = np.random.default_rng(0)
+    right = model.sample_y(X, random_state=1)[:, 0]
+    assert "Intervals are off" not in titles(model, good=goodness(model, X, right))
+    wrong = right + 60.0 * rng.standard_normal(len(right))
+    found = titles(model, good=goodness(model, X, wrong))
+    assert found["Intervals are off"].grave
+    assert "too few" in found["Intervals are off"].text
+    model, X = fitted("two classes")
+    X = np.repeat(X, 5, axis=0)
+    right = rng.random(len(X)) < model.predict_proba(X)[:, 1]
+    assert "Probabilities are off" not in titles(model, good=goodness(model, X, right))
+    found = titles(model, good=goodness(model, X, ~right))
+    assert {"Probabilities are off", "Predictions explain next to nothing"} <= set(found)
+
+
+def test_without_a_panel_the_page_says_why(tmp_path):
+    X, y = smooth(2)
+    model = BTNRegressor(basis=Hinges(), **SMALL).fit(X, y)
+    page = Page(written(model, tmp_path))
+    assert "There is no what-if panel: column 'x0' must have a basis of btnkm" in page.text
+    assert [a.get("type") for tag, a in page.elements if tag == "script"] == [None]
+
+
+def test_twenty_inputs_take_less_than_three_megabytes(tmp_path):
+    X, y = smooth(20, n=400)
+    # of the default size; sweeps would only make it smaller
+    model = BTNRegressor(max_iter=1, warm_sweeps=1, prune=False, random_state=0).fit(X, y)
+    assert len(model.posterior_) == 8
+    assert len(written(model, tmp_path)) < 3_000_000
+
+
+def test_many_levels_and_inputs_are_folded_away(tmp_path):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"who": [f"customer {k}" for k in rng.integers(300, size=900)]})
+    for j in range(15):
+        X[f"x{j}"] = rng.normal(size=900)
+    y = X["x1"] + X["who"].str.len() + 0.1 * rng.normal(size=900)
+    model = BTNRegressor(**SMALL).fit(X, y)
+    page = Page(written(model, tmp_path))
+    options = [a for tag, a in page.elements if tag == "option"]
+    assert len(options) == 202  # the most frequent, one never seen, a gap
+    count = len(set(model.columns_[0].levels.values()))
+    said = f"The 200 most frequent levels; {count - 200} others would make the page too large"
+    assert said in page.text
+    assert "4 more inputs, which matter less" in page.text
+    assert "Show all 16 inputs" in page.text
+
+
+def test_a_model_from_a_file_has_the_same_report(tmp_path):
+    model, X = fitted("mixed")
+    model.save(tmp_path / "model.btn")
+    again = btnkm.load(tmp_path / "model.btn")
+    assert written(model, tmp_path) == written(again, tmp_path)
+
+
+def test_numbers_are_short_and_plain():
+    expected = {
+        1234567.0: "1,234,567",
+        0.00012345: "0.0001234",
+        1.5e-7: "1.5e−07",
+        -12.34: "−12.34",
+        2.0: "2",
+        -0.0: "0",
+        np.nan: "–",
+        np.inf: "∞",
+    }
+    for value, text in expected.items():
+        assert words.number(value) == text
+    assert words.number(-0.004, 2) == "0.00"
+    assert words.percent(0.0004) == "<1%"
+    assert words.listed(list("abcdefg"), 4) == "a, b, c and 4 others"
+    assert words.listed(["a"]) == "a"
+    assert words.listed(["a", "b", "c"]) == "a, b and c"
+
+
+@pytest.mark.parametrize(
+    ("days", "first"),
+    [(20 * 365, "1975"), (400, "1970-07"), (20, "1970-01-11"), (0.5, "1970-01-01 06")],
+)
+def test_dates_are_marked_where_people_count_from(days, first):
+    marks = axis("date", 1.0, days * words.DAY, 0.0, 1.0).marks
+    assert marks[0][1] == first
+    assert 1 <= len(marks) <= 5
+
+
+@pytest.mark.parametrize("span", [1e-9, 0.3, 7.0, 4.2e5, 1e15])
+def test_marks_are_round_and_few(span):
+    for whole in (False, True):
+        found = axis("number", -0.3 * span, 0.7 * span, 0.0, 100.0, whole=whole)
+        places = [float(found.at(value)) for value, _ in found.marks]
+        assert 2 <= len(places) <= 8
+        assert min(places) >= -1e-6
+        assert max(places) <= 100.0 + 1e-6
+        assert len({text for _, text in found.marks}) == len(places)
