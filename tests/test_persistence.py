@@ -68,11 +68,14 @@ def levels(n=400, count=40):
     return frame, np.sin(shop) + frame["x"].to_numpy() + 0.1 * rng.normal(size=n)
 
 
-def _stream(make, parts=3):
+def _stream(model, names=None):
     frame, y = table(150)
-    for rows in np.array_split(np.arange(len(y)), parts):
-        make.partial_fit(frame.iloc[rows], y[rows])
-    return make, frame
+    y = y if names is None else np.array(names, dtype=object)[labels(y, len(names))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        for rows in np.array_split(np.arange(len(y)), 3):
+            model.partial_fit(frame.iloc[rows], y[rows])
+    return model, frame
 
 
 def _fit(model, X, y, **more):
@@ -136,6 +139,7 @@ MODELS = {
         BTNRegressor(**QUICK), pd.DataFrame(numbers()[0]), numbers()[1]
     ),
     "a stream": lambda: _stream(BTNRegressor(**QUICK)),
+    "a stream of labels": lambda: _stream(BTNClassifier(**QUICK), ["low", "high"]),
     "torch": _torch,
 }
 
@@ -358,6 +362,13 @@ def test_what_cannot_be_stored_is_told(tmp_path):
     model.columns_[0].basis.basis_.at = tmp_path
     with pytest.raises(ValueError, match="the basis Hinges must be plain data.*Path"):
         model.save(tmp_path / "m.btn")
+
+    class Own(StudentT):
+        pass
+
+    other, _ = _fit(BTNRegressor(**QUICK, likelihood=Own(dof=5.0)), X, y)
+    with pytest.raises(ValueError, match="the parameter likelihood must be plain data.*type Own"):
+        other.save(tmp_path / "m.btn")
     model.mode_order = {1, 2}
     with pytest.raises(ValueError, match="the parameter mode_order must be plain data"):
         model.save(tmp_path / "m.btn")

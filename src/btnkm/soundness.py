@@ -80,6 +80,9 @@ def check_model(model: Any) -> None:
         _check_averages(averages, state)
     if getattr(model, "_window", None) is not None:
         _check_window(model._window, n)
+        y = model._window.rows.y
+        known = set(getattr(model, "classes_", np.empty(0)).tolist())
+        must(set(y.tolist()) <= known if known else are_numbers(y, None), "kept rows")
 
 
 def _check_arrangement(one: Any, columns: list[Column], active: list[int]) -> None:
