@@ -70,8 +70,12 @@ class Value:
         return self.graph.node("Reshape", self, np.array(shape, dtype=np.int64))
 
     def turned(self) -> Value:
-        """Return matrices with rows for columns: (n, a, b) -> (n, b, a)."""
-        return self.graph.node("Transpose", self, perm=[0, 2, 1])
+        """Return matrices with rows for columns: (n, a, b) -> (n, b, a).
+
+        Not by Transpose: onnxruntime (1.23, say) makes one node of that and a product, for which it
+        has no kernel in double precision.
+        """
+        return self.graph.node("Einsum", self, equation="nab->nba")
 
 
 class Graph:
