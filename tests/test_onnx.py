@@ -83,6 +83,16 @@ def test_a_graph_says_the_same_of_rows_like_none_before(name):
     check(model, wild if hasattr(X, "iloc") else wild.to_numpy())
 
 
+@pytest.mark.parametrize("name", ["gaussian", "two classes", "train of three classes"])
+def test_no_rows_have_no_answers_and_one_row_has_one(name):
+    model, X = fitted(name)
+    opened = session(model.to_onnx())
+    for n in (0, 1):
+        found = opened.run(None, {f"x{j}": X[:n, [j]] for j in range(3)})
+        assert [len(part) for part in found] == [n, n]
+    check(model, X[:1])
+
+
 def test_single_values_and_their_neighbours_are_told_apart():
     model, X = fitted("mixed")
     assert len(model.columns_[5].basis.basis_.spikes_) == 1  # pay of 0
