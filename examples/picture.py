@@ -1,4 +1,4 @@
-"""Draw the picture of the README: what matters, how, and how sure. ``python examples/picture.py``."""
+"""Draw the picture of the README: what matters, how, and how sure."""
 
 import argparse
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .execution.starts import Start
+from .files.whole import replaced
 
 _KIND = b"btnkm checkpoint 2\n"
 _DIGEST = hashlib.sha256().digest_size
@@ -123,28 +124,18 @@ class Checkpoint:
         runs = {key: [start.at_rest() for start in starts] for key, starts in self.runs.items()}
         body = pickle.dumps((self.signed, (runs, self.history, self.seeds)))
         try:
-            self._put(_KIND + hashlib.sha256(body).digest() + body)
+            with replaced(self.path, private=True) as file:
+                file.write(_KIND + hashlib.sha256(body).digest() + body)
         except OSError as error:
             if not self._failed:
+                why = error.strerror or error
                 warnings.warn(
-                    f"the checkpoint {str(self.path)!r} could not be written ({error.strerror}): "
+                    f"the checkpoint {str(self.path)!r} could not be written ({why}): "
                     "the fit goes on, but what came since the last writing would be lost with it.",
                     UserWarning,
                     stacklevel=2,
                 )
             self._failed = True
-
-    def _put(self, content: bytes) -> None:
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(self.path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
 
     def swept(self) -> None:
         """Count a sweep, and write if it is time."""

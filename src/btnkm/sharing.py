@@ -22,7 +22,7 @@ class Sharing:
         path : str or path
             For example "model.btn".
         """
-        from .persistence import save
+        from .files.models import save
 
         save(self, path)
 

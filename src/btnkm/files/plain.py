@@ -20,24 +20,24 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from ..arrangement import Arrangement
+from ..bases import BASES, Basis, Gapped, Spiked
+from ..bases.anchored import Anchored
+from ..bases.levels import Levels
+from ..columns import Column
+from ..core.cavi import Data
+from ..core.cp import CP
+from ..core.gamma import Gamma
+from ..core.layout import Layout, components, core
+from ..core.levels import LevelFactor, LevelMode
+from ..core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
+from ..core.past import Past, Said
+from ..core.softmax import Softmax
+from ..core.state import Factor, Mode, State
+from ..core.tt import TT
+from ..streaming import Window
+from ..survey import Batch
 from .archive import TYPES, Unreadable
-from .arrangement import Arrangement
-from .bases import BASES, Basis, Gapped, Spiked
-from .bases.anchored import Anchored
-from .bases.levels import Levels
-from .columns import Column
-from .core.cavi import Data
-from .core.cp import CP
-from .core.gamma import Gamma
-from .core.layout import Layout, components, core
-from .core.levels import LevelFactor, LevelMode
-from .core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
-from .core.past import Past, Said
-from .core.softmax import Softmax
-from .core.state import Factor, Mode, State
-from .core.tt import TT
-from .streaming import Window
-from .survey import Batch
 
 Array = np.ndarray
 #: Classes whose objects a file may hold, by name; csr_array is written by its parts.

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from ..bases import Basis, BSpline, Categorical, Fourier, Gapped, Polynomial, Spiked
+from ..bases.anchored import Anchored
+from ..bases.levels import Levels
+from ..columns import Column
+from ..core.gamma import Gamma
+from ..survey import KINDS
 from .archive import Unreadable
-from .bases import Basis, BSpline, Categorical, Fourier, Gapped, Polynomial, Spiked
-from .bases.anchored import Anchored
-from .bases.levels import Levels
-from .columns import Column
-from .core.gamma import Gamma
-from .survey import KINDS
 
 # coordinates at which functions are looked at: ends, middle, a gap
 _SOME = np.array([-1.0, -0.6, 0.0, 0.3, 1.0, np.nan])

@@ -14,19 +14,21 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import is_classifier
 
-from .arrangement import Arrangement
-from .bases import Chebyshev
-from .bases.anchored import Anchored
-from .bases.levels import Levels
-from .columns import Column
-from .core.cavi import Data
-from .core.cp import CP
-from .core.levels import LevelFactor, LevelMode
-from .core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
-from .core.past import Past, Said
-from .core.softmax import Softmax
-from .core.state import Factor, Mode, State
-from .core.tt import TT
+from ..arrangement import Arrangement
+from ..bases import Chebyshev
+from ..bases.anchored import Anchored
+from ..bases.levels import Levels
+from ..columns import Column
+from ..core.cavi import Data
+from ..core.cp import CP
+from ..core.levels import LevelFactor, LevelMode
+from ..core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
+from ..core.past import Past, Said
+from ..core.softmax import Softmax
+from ..core.state import Factor, Mode, State
+from ..core.tt import TT
+from ..streaming import Window
+from ..survey import KINDS, Batch
 from .sound_parts import (
     are_gammas,
     are_numbers,
@@ -38,8 +40,6 @@ from .sound_parts import (
     is_whole,
     must,
 )
-from .streaming import Window
-from .survey import KINDS, Batch
 
 Array = np.ndarray
 

@@ -14,16 +14,15 @@ import hashlib
 import json
 import math
 import os
-import secrets
-import stat
 import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Self
 
 import numpy as np
 from numpy.lib import format as npy
+
+from .whole import replaced
 
 Array = np.ndarray
 MANIFEST = "model.json"
@@ -137,39 +136,6 @@ def _is_symmetric(array: Array) -> bool:
         return False
     bits = array.reshape(count, size, size).view(np.int64)  # 0 is not -0 there
     return np.array_equal(bits, bits.swapaxes(1, 2))
-
-
-@contextmanager
-def replaced(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of the one at ``path`` once all of it is on the disk.
-
-    If that fails, or the process is killed, the old one stays what it was.
-    """
-    beside = path.parent / f".{secrets.token_hex(8)}.part"
-    try:
-        file = beside.open("x+b")  # with the rights of any new file
-    except OSError as error:
-        raise type(error)(
-            f"path must be in a folder that can be written to, got {str(path.parent)!r} "
-            f"({error.strerror}); make it, or name another."
-        ) from None
-    try:
-        with file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileNotFoundError):  # of a file that is there already its own
-            beside.chmod(stat.S_IMODE(path.stat().st_mode))
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    with suppress(OSError):  # where folders can be opened: the new name is to last, too
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def write(path: Path, manifest: dict[str, Any], arrays: Sequence[Array]) -> None:

@@ -19,12 +19,12 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from . import __version__, classifier
+from .. import __version__, classifier
+from ..bases import Basis
+from ..classifier import BTNClassifier
+from ..regressor import BTNRegressor
 from .archive import Archive, Unreadable, write
-from .bases import Basis
-from .classifier import BTNClassifier
 from .plain import Decoder, Encoder
-from .regressor import BTNRegressor
 from .soundness import check_model
 
 FORMAT, VERSION = "btnkm model", 1
@@ -34,43 +34,38 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 _ESTIMATORS: dict[str, type] = {"BTNClassifier": BTNClassifier, "BTNRegressor": BTNRegressor}
 #: Attributes of a fitted model; those of a parameter's name are parameters.
 _ATTRIBUTES = {
-    *(
-        "_active",
-        "_arrangements",
-        "_averages",
-        "_begun_with",
-        "_encode",
-        "_log_weights",
-        "_pasts",
-        "_threshold",
-    ),
-    *(
-        "_window",
-        "_y_scale",
-        "_y_shift",
-        "candidates_",
-        "classes_",
-        "columns_",
-        "converged_",
-        "cores_",
-    ),
-    *(
-        "feature_names_in_",
-        "feature_relevance_",
-        "feature_relevance_std_",
-        "history_",
-        "likelihood_",
-    ),
-    *(
-        "lower_bound_",
-        "lower_bounds_",
-        "mode_order_",
-        "n_basis_",
-        "n_features_in_",
-        "n_iter_",
-        "noise_std_",
-    ),
-    *("posterior_", "rank_", "ranks_", "stop_reason_"),
+    "_active",
+    "_arrangements",
+    "_averages",
+    "_begun_with",
+    "_encode",
+    "_log_weights",
+    "_pasts",
+    "_threshold",
+    "_window",
+    "_y_scale",
+    "_y_shift",
+    "candidates_",
+    "classes_",
+    "columns_",
+    "converged_",
+    "cores_",
+    "feature_names_in_",
+    "feature_relevance_",
+    "feature_relevance_std_",
+    "history_",
+    "likelihood_",
+    "lower_bound_",
+    "lower_bounds_",
+    "mode_order_",
+    "n_basis_",
+    "n_features_in_",
+    "n_iter_",
+    "noise_std_",
+    "posterior_",
+    "rank_",
+    "ranks_",
+    "stop_reason_",
 }
 
 

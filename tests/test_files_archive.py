@@ -20,7 +20,8 @@ import pandas as pd
 import pytest
 
 import btnkm
-from btnkm import BTNRegressor, archive, persistence
+from btnkm import BTNRegressor
+from btnkm.files import archive, models, whole
 
 
 def rows(n=60):
@@ -152,18 +153,18 @@ def test_an_older_version_is_brought_up_to_date_step_by_step(small, content, rea
         return manifest | {"attributes": attributes}
 
     old = forged(content, before)
-    monkeypatch.setattr(persistence, "VERSION", 3)
-    monkeypatch.setattr(persistence, "MIGRATIONS", {1: renamed, 2: lambda manifest: manifest})
+    monkeypatch.setattr(models, "VERSION", 3)
+    monkeypatch.setattr(models, "MIGRATIONS", {1: renamed, 2: lambda manifest: manifest})
     same = read(old)
     assert same.stop_reason_ == small.stop_reason_
     assert np.array_equal(same.predict(rows()), small.predict(rows()))
-    monkeypatch.setattr(persistence, "MIGRATIONS", {2: renamed})
+    monkeypatch.setattr(models, "MIGRATIONS", {2: renamed})
     with pytest.raises(ValueError, match="one of format 1, which never was"):
         read(old)
 
 
 def test_every_version_before_this_one_has_a_migration():
-    assert set(persistence.MIGRATIONS) == set(range(1, persistence.VERSION))
+    assert set(models.MIGRATIONS) == set(range(1, models.VERSION))
 
 
 def test_a_newer_version_is_refused_with_the_version_that_is_needed(content, refused):
@@ -328,9 +329,9 @@ def test_a_file_takes_the_place_of_another_as_a_whole(small, tmp_path, monkeypat
         raise OSError(28, "No space left on device")
 
     for where, name in (
-        (archive.os, "fsync"),
+        (whole.os, "fsync"),
         (zipfile.ZipFile, "open"),
-        (archive.Path, "replace"),
+        (whole.Path, "replace"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(where, name, fails)
@@ -366,7 +367,7 @@ def test_a_process_killed_while_it_writes_leaves_the_old_file(small, tmp_path):
     before = path.read_bytes()
     code = (
         "import sys, time, btnkm\n"
-        "from btnkm import archive\n"
+        "from btnkm.files import archive\n"
         "model = btnkm.load(sys.argv[1])\n"
         "def wait(*_):\n"
         "    print('writing', flush=True)\n"
