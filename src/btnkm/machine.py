@@ -151,7 +151,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
         ----------
         X : array or DataFrame of shape (n, inputs)
             Or rows that are not in memory: a ``numpy.memmap``, an Arrow data set, Parquet files (a
-            path, a folder, a pattern such as "rows/*.parquet", or a list of these), or anything
+            path, a folder, a pattern such as ``"rows/*.parquet"``, or a list of these), or anything
             that yields tuples (X, y) or (X, y, sample_weight) each time it is gone through. An
             array of torch, CuPy or another library that follows the array API standard stays on
             its device.

@@ -151,9 +151,9 @@ class BTNRegressor(RegressorMixin, Machine):
         candidate, that with the highest weight first.
     mode_order_ : ndarray
         Of a train: the columns' positions in the order of that start, those that never vary last.
-    n_basis_ : ndarray of shape (n_features_in_,)
+    n_basis_ : ndarray of shape (inputs,)
         Functions kept for each input, in that start.
-    feature_relevance_, feature_relevance_std_ : ndarray of shape (n_features_in_,)
+    feature_relevance_, feature_relevance_std_ : ndarray of shape (inputs,)
         Each input's share of the variance of f (total effect, shares sum to 1), posterior mean and
         standard deviation. Inputs are taken as independent of each other.
     lower_bound_, lower_bounds_ : float, ndarray
@@ -175,7 +175,7 @@ class BTNRegressor(RegressorMixin, Machine):
         Whether every start converged.
     stop_reason_ : str
         Why the fit ended, in a sentence.
-    n_features_in_, feature_names_in_
+    n_features_in_, feature_names_in_ : int, ndarray
         As in scikit-learn.
 
     Examples

@@ -22,7 +22,7 @@ from .base import (
 class Chebyshev(Basis):
     """Chebyshev polynomials T_0 .. T_{M-1}, where T_m(cos t) = cos(m t).
 
-    A product of two is half the sum of two others, T_i T_j = (T_{i+j} + T_{|i-j|}) / 2, so
+    A product of two is half the sum of two others, ``T_i T_j = (T_{i+j} + T_{|i-j|}) / 2``, so
     K = 2 M - 1. Values outside [-1, 1] are held at the nearer end.
 
     Parameters

@@ -53,15 +53,29 @@ _MOST_COUNTS = 1e9  # beyond, the bound is lost in rounding
 
 
 class Rows(NamedTuple):
-    """What a block of rows asks of f, and its share of the sums that ``learn`` wants."""
+    """What a block of rows asks of f, and its share of the sums that ``learn`` wants.
 
-    weight: Array  # (n,), or (n, K) where f has K outputs
+    Attributes
+    ----------
+    weight, pull : array of shape (n,), or (n, K) where f has K outputs
+    sums : tuple of arrays
+    """
+
+    weight: Array
     pull: Array
     sums: tuple[Array, ...]
 
 
 class Begin(NamedTuple):
-    """How a fit begins: targets as the engine gets them, y = shift + scale * target."""
+    """How a fit begins: targets as the engine gets them, y = shift + scale * target.
+
+    Attributes
+    ----------
+    target : ndarray of shape (n,)
+    likelihood : Likelihood
+        As the warm phase wants it.
+    shift, scale : float
+    """
 
     target: np.ndarray
     likelihood: Likelihood
@@ -70,13 +84,27 @@ class Begin(NamedTuple):
 
 
 class Likelihood(Protocol):
-    """What the engine needs of a likelihood, and estimators of one for numbers."""
+    """What the engine needs of a likelihood, and estimators of one for numbers.
 
-    fixed: ClassVar[bool]  # whether weights and pulls are the same for every f
-    additive: ClassVar[bool]  # whether the mean of y is f
-    of_labels: ClassVar[bool]  # whether y is a class: BTNClassifier's
-    worth: ClassVar[float]  # how much a row says of f, next to a number with Gaussian noise
-    gentle: ClassVar[float]  # power of the smoothness prior in the warm phase where rows are few
+    Attributes
+    ----------
+    fixed : bool
+        Whether weights and pulls are the same for every f.
+    additive : bool
+        Whether the mean of y is f.
+    of_labels : bool
+        Whether y is a class: BTNClassifier's.
+    worth : float
+        How much a row says of f, next to a number with Gaussian noise.
+    gentle : float
+        Power of the smoothness prior in the warm phase where rows are few.
+    """
+
+    fixed: ClassVar[bool]
+    additive: ClassVar[bool]
+    of_labels: ClassVar[bool]
+    worth: ClassVar[float]
+    gentle: ClassVar[float]
 
     @property
     def scale(self) -> float:
@@ -499,8 +527,8 @@ class NegativeBinomial(Logistic):
     Notes
     -----
     The bound of a row is more curved than the truth where mean and size are far apart, by
-    (mean + size) / (2 size |log(mean / size)|) for large means; the sweeps that settle make up for
-    most of it.
+    ``(mean + size) / (2 size |log(mean / size)|)`` for large means; the sweeps that settle make up
+    for most of it.
 
     The variance is never below the mean: where counts scatter less than a Poisson distribution,
     intervals are too wide, and "gaussian" may serve better.

@@ -1,0 +1,184 @@
+"""How the documentation is built: ``make docs``, or sphinx-build -W -n docs docs/_build/html."""
+
+import os
+import sys
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+
+from docutils import nodes
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # for gallery_conf.py beside this file
+
+# An example that is downloaded runs as it is; only here do all of them look alike (gallery_conf.py),
+# and fits keep to one thread, so that two examples can be built side by side.
+for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(threads, "1")
+
+from btnkm import __version__  # noqa: E402  (NumPy must not be loaded before)
+
+
+
+def members_of_public_classes():
+    """Return what of every public class is ours: full name -> (methods, properties).
+
+    What estimators have of scikit-learn is explained there.
+    """
+    found = {}
+    for module in ("btnkm", "btnkm.bases", "btnkm.likelihoods", "btnkm.baselines"):
+        for name in import_module(module).__all__:
+            kind = getattr(import_module(module), name)
+            if isinstance(kind, type):
+                found[f"{module}.{name}"] = _members(kind)
+    return found
+
+
+def _members(kind):
+    """Return names of public methods and properties, those of the class itself first."""
+    methods, properties = [], []
+    for owner in kind.__mro__:
+        if not owner.__module__.startswith("btnkm."):
+            continue
+        for name, value in vars(owner).items():
+            if name.startswith("_") or name in methods or name in properties:
+                continue
+            if isinstance(value, property | cached_property):
+                properties.append(name)
+            elif callable(value) or isinstance(value, classmethod | staticmethod):
+                methods.append(name)
+    return methods, properties
+
+
+project = "btnkm"
+author = "the btnkm developers"
+copyright = f"2026, {author}"
+version = release = __version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "myst_parser",
+    "numpydoc",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "reproduction/*.md", "gallery/*.ipynb", "gallery/*.py", "gallery/*.zip"]
+templates_path = ["_templates"]
+nitpicky = True
+nitpick_ignore_regex = [
+    # what a type variable or a private alias of ours stands for is said in words beside it
+    ("py:class", r"Self|Array"),
+]
+
+myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+autodoc_typehints = "none"  # the docstrings say more, shapes included
+autodoc_member_order = "bysource"
+autosummary_generate = True
+autosummary_context = {"members_of": members_of_public_classes()}
+numpydoc_show_class_members = False  # the templates list them
+numpydoc_xref_param_type = True
+numpydoc_xref_ignore = "all"  # but for these names, types are words: "array of shape (n,)"
+numpydoc_xref_aliases = {
+    "ndarray": "numpy.ndarray",
+    "RandomState": "numpy.random.RandomState",
+    "DataFrame": "pandas.DataFrame",
+    "Bunch": "sklearn.utils.Bunch",
+    "csr_array": "scipy.sparse.csr_array",
+    "bool": "bool",
+    "dict": "dict",
+    "float": "float",
+    "int": "int",
+    "list": "list",
+    "None": "None",
+    "str": "str",
+    "tuple": "tuple",
+    "Basis": "btnkm.bases.Basis",
+    "BTNRegressor": "btnkm.BTNRegressor",
+    "BTNClassifier": "btnkm.BTNClassifier",
+    "Gamma": "btnkm.Gamma",
+    "Likelihood": "btnkm.likelihoods.Likelihood",
+    "PredictiveDistribution": "btnkm.PredictiveDistribution",
+}
+#: Where the names of others are explained. An inventory would say so too, but has to be fetched.
+ELSEWHERE = {
+    "numpy.ndarray": "https://numpy.org/doc/stable/reference/generated/numpy.ndarray.html",
+    "numpy.random.RandomState": "https://numpy.org/doc/stable/reference/random/legacy.html",
+    "numpy.memmap": "https://numpy.org/doc/stable/reference/generated/numpy.memmap.html",
+    "pandas.DataFrame": "https://pandas.pydata.org/docs/reference/frame.html",
+    "scipy.sparse.csr_array": (
+        "https://docs.scipy.org/doc/scipy/reference/generated/scipy.sparse.csr_array.html"
+    ),
+    "sklearn.utils.Bunch": (
+        "https://scikit-learn.org/stable/modules/generated/sklearn.utils.Bunch.html"
+    ),
+    "None": "https://docs.python.org/3/library/constants.html#None",
+    "callable": "https://docs.python.org/3/library/functions.html#callable",
+    "sequence": "https://docs.python.org/3/glossary.html#term-sequence",
+    "bool": "https://docs.python.org/3/library/functions.html#bool",
+    "dict": "https://docs.python.org/3/library/stdtypes.html#dict",
+    "float": "https://docs.python.org/3/library/functions.html#float",
+    "int": "https://docs.python.org/3/library/functions.html#int",
+    "list": "https://docs.python.org/3/library/stdtypes.html#list",
+    "str": "https://docs.python.org/3/library/stdtypes.html#str",
+    "tuple": "https://docs.python.org/3/library/stdtypes.html#tuple",
+}
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "ignore_pattern": r"demo\.py$",
+    "within_subsection_order": "gallery_conf.Order",
+    "reset_modules": ("gallery_conf.apply_style",),
+    "reference_url": {},
+    "image_srcset": ["2x"],
+    "download_all_examples": False,
+    "show_signature": False,
+    "remove_config_comments": True,
+    "min_reported_time": 1e9,  # times differ from build to build
+    "show_memory": False,
+    "write_computation_times": False,
+    "abort_on_example_error": False,
+    "parallel": 2,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "btnkm"
+html_static_path = ["_static"]
+html_css_files = ["btnkm.css"]
+html_favicon = "_static/favicon.svg"
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {
+    "logo": {
+        "image_light": "_static/logo-light.svg",
+        "image_dark": "_static/logo-dark.svg",
+        "alt_text": "btnkm",
+    },
+    "navbar_align": "left",
+    "header_links_before_dropdown": 6,
+    "navbar_end": ["theme-switcher"],
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": [], "gallery/index": []},
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "show_prev_next": True,
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+html_sidebars = {"index": [], "compare": [], "install": []}
+
+
+def resolve_elsewhere(app, env, node, contnode):
+    """Return a link to where a name of another project is explained, or None."""
+    place = ELSEWHERE.get(node.get("reftarget", "").removeprefix("python:"))
+    if place is None:
+        return None
+    return nodes.reference("", "", contnode, internal=False, refuri=place)
+
+
+def setup(app):
+    """Add what is ours to Sphinx."""
+    app.connect("missing-reference", resolve_elsewhere)
