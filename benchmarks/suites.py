@@ -75,6 +75,13 @@ SUITES = {
         ("spambase", "adult", "adult-96"),
         ("btn", "hgb", "logistic"),
     ),
+    "boosting": Suite(
+        "boosting and NGBoost on the paper's six sets (needs BTNKM_DATA and ngboost)",
+        ("yacht", "energy-paper", "concrete", "airfoil", "spambase", "adult"),
+        ("hgb", "ngboost"),
+        measure=measure_compare,
+        defaults={name: {"random_state": 0} for name in ("hgb", "ngboost")},
+    ),
     "multiclass": Suite(
         "sets of three to ten classes: digits, wine and one with known probabilities",
         ("digits", "wine", "five"),

@@ -87,11 +87,11 @@ along = model.predict_dist(line)
 low, high = along.interval(0.9).T
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.2, 3.9), width_ratios=[1.7, 1])
-left.plot(X_train["speed"], y_train, ".", color="C5", alpha=0.45, markersize=4, label="rows")
-left.fill_between(line["speed"], low, high, color="C0", alpha=0.16, label="new observations")
+left.plot(X_train["speed"], y_train, ".", color="C5", alpha=0.45, markersize=4, label="rows, other conditions too")
+left.fill_between(line["speed"], low, high, color="C0", alpha=0.16, label="90 % of new observations")
 band = 1.645 * along.model_std
 left.fill_between(
-    line["speed"], along.mean - band, along.mean + band, color="C0", alpha=0.45, label="the curve"
+    line["speed"], along.mean - band, along.mean + band, color="C0", alpha=0.45, label="90 % for the curve"
 )
 left.plot(line["speed"], along.mean, color="C0", label="prediction")
 left.plot(line["speed"], power(line), "--", color="C1", linewidth=1.4, label="truth")
@@ -100,8 +100,13 @@ left.legend(loc="upper left")
 
 share, spread = model.feature_relevance_, model.feature_relevance_std_
 order = np.argsort(share)
-right.barh(np.array(X.columns)[order], share[order], xerr=spread[order], color="C0", height=0.6)
-right.set(xlabel="share of the variance of f", title="What matters")
+right.barh(np.array(X.columns)[order], 100 * share[order], color="C0", height=0.6)
+right.errorbar(
+    100 * share[order], np.arange(len(order)), xerr=100 * spread[order], fmt="none", ecolor="C5"
+)
+for place, value in enumerate(100 * share[order]):
+    right.annotate(f"{value:.1f} %", (value, place), (6, 0), textcoords="offset points", va="center")
+right.set(xlabel="share of the variance of f in %", title="What matters", xlim=(0, 112))
 right.grid(axis="y", visible=False)
 plt.show()
 

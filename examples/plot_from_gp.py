@@ -122,6 +122,7 @@ for (name, values), colour in zip(seconds.items(), ("C5", "C0"), strict=True):
     axis.loglog(sizes, values, "o-", color=colour, label=name)
 axis.set(xlabel="rows", ylabel="seconds of a fit", title="Time against rows")
 axis.set_xticks(sizes, [str(n) for n in sizes])
+axis.set_yticks([0.1, 1, 10], ["0.1", "1", "10"])
 axis.minorticks_off()
 axis.legend()
 plt.show()

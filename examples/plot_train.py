@@ -78,6 +78,7 @@ for (name, values), colour in zip(errors.items(), ("C5", "C0"), strict=True):
 axis.axhline(np.std(truth), color="C1", linestyle="--", linewidth=1.2, label="spread of f")
 axis.set(xlabel="rows", ylabel="distance to the true f", title="A train needs fewer rows for a chain")
 axis.set_xticks(sizes, [str(n) for n in sizes])
+axis.set_yticks([0.02, 0.05, 0.1, 0.2], ["0.02", "0.05", "0.1", "0.2"])
 axis.minorticks_off()
 axis.legend()
 plt.show()
