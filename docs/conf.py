@@ -1,6 +1,7 @@
 """How the documentation is built: ``make docs``, or sphinx-build -W -n docs docs/_build/html."""
 
 import os
+import re
 import sys
 from functools import cached_property
 from importlib import import_module
@@ -171,6 +172,29 @@ html_theme_options = {
 html_sidebars = {"index": [], "compare": [], "install": []}
 
 
+#: Pages whose text is elsewhere in the repository. Links to that work where it is browsed, and lead
+#: to the page here.
+PAGES = {
+    "examples/GALLERY_HEADER.rst": "/gallery/index.rst",
+    "GLOSSARY.md": "/project/glossary.md",
+    "CHANGELOG.md": "/project/changelog.md",
+    "CONTRIBUTING.md": "/project/contributing.md",
+    "CITATION.cff": "/project/citing.md",
+    "benchmarks/README.md": "/project/benchmarks.md",
+}
+
+
+def relink(app, docname, source):
+    """Have links to the repository's files lead to the pages made of them."""
+
+    def page(found):
+        example = re.fullmatch(r"examples/(plot_\w+)\.py", found[1])
+        place = f"/gallery/{example[1]}.rst" if example else PAGES.get(found[1])
+        return found[0] if place is None else f"]({place})"
+
+    source[0] = re.sub(r"\]\((?:\.\./)+([\w./-]+)\)", page, source[0])
+
+
 def resolve_elsewhere(app, env, node, contnode):
     """Return a link to where a name of another project is explained, or None."""
     place = ELSEWHERE.get(node.get("reftarget", "").removeprefix("python:"))
@@ -181,4 +205,5 @@ def resolve_elsewhere(app, env, node, contnode):
 
 def setup(app):
     """Add what is ours to Sphinx."""
+    app.connect("source-read", relink)
     app.connect("missing-reference", resolve_elsewhere)
