@@ -276,12 +276,20 @@ class NGBClassifier:
     def fit(self, X, y):
         """Encode and fit."""
         self.classes, labels = np.unique(y, return_inverse=True)
-        self.model.fit(self.columns.fit_transform(X), labels)
+        self.model.fit(self.columns.fit_transform(self._frame(X)), labels)
         return self
 
     def predictive(self, X):
         """Return its probabilities."""
-        return ClassPredictive(self.classes, self.model.predict_proba(self.columns.transform(X)))
+        encoded = self.columns.transform(self._frame(X))
+        return ClassPredictive(self.classes, self.model.predict_proba(encoded))
+
+    @staticmethod
+    def _frame(X):
+        """Return a frame, for which columns are chosen by type; an array has numbers only."""
+        import pandas as pd
+
+        return pd.DataFrame(X)
 
 
 #: Name to class and default configuration.

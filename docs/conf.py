@@ -27,7 +27,8 @@ def members_of_public_classes():
     What estimators have of scikit-learn is explained there.
     """
     found = {}
-    for module in ("btnkm", "btnkm.bases", "btnkm.likelihoods", "btnkm.baselines"):
+    modules = ("btnkm", "btnkm.bases", "btnkm.likelihoods", "btnkm.explain", "btnkm.baselines")
+    for module in modules:
         for name in import_module(module).__all__:
             kind = getattr(import_module(module), name)
             if isinstance(kind, type):
@@ -68,10 +69,6 @@ extensions = [
 exclude_patterns = ["_build", "reproduction/*.md", "gallery/*.ipynb", "gallery/*.py", "gallery/*.zip"]
 templates_path = ["_templates"]
 nitpicky = True
-nitpick_ignore_regex = [
-    # what a type variable or a private alias of ours stands for is said in words beside it
-    ("py:class", r"Self|Array"),
-]
 
 myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
@@ -104,6 +101,11 @@ numpydoc_xref_aliases = {
     "Likelihood": "btnkm.likelihoods.Likelihood",
     "PredictiveDistribution": "btnkm.PredictiveDistribution",
 }
+numpydoc_xref_aliases |= {
+    name: f"btnkm.explain.{name}"
+    for name in import_module("btnkm.explain").__all__
+    if name[0].isupper()
+}
 #: Where the names of others are explained. An inventory would say so too, but has to be fetched.
 ELSEWHERE = {
     "numpy.ndarray": "https://numpy.org/doc/stable/reference/generated/numpy.ndarray.html",
@@ -118,6 +120,7 @@ ELSEWHERE = {
     ),
     "None": "https://docs.python.org/3/library/constants.html#None",
     "callable": "https://docs.python.org/3/library/functions.html#callable",
+    "iterable": "https://docs.python.org/3/glossary.html#term-iterable",
     "sequence": "https://docs.python.org/3/glossary.html#term-sequence",
     "bool": "https://docs.python.org/3/library/functions.html#bool",
     "dict": "https://docs.python.org/3/library/stdtypes.html#dict",
@@ -131,7 +134,7 @@ ELSEWHERE = {
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
-    "ignore_pattern": r"demo\.py$",
+    "ignore_pattern": r"^(?!.*plot_)",
     "within_subsection_order": "gallery_conf.Order",
     "reset_modules": ("gallery_conf.apply_style",),
     "reference_url": {},
@@ -146,6 +149,7 @@ sphinx_gallery_conf = {
     "parallel": 2,
 }
 
+toc_object_entries_show_parents = "hide"
 html_theme = "pydata_sphinx_theme"
 html_title = "btnkm"
 html_static_path = ["_static"]
@@ -166,10 +170,10 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
     "show_prev_next": True,
-    "pygments_light_style": "a11y-high-contrast-light",
-    "pygments_dark_style": "a11y-high-contrast-dark",
+    "pygments_light_style": "github-light",
+    "pygments_dark_style": "github-dark",
 }
-html_sidebars = {"index": [], "compare": [], "install": []}
+html_sidebars = {"index": [], "compare": [], "install": [], "gallery/**": []}
 
 
 #: Pages whose text is elsewhere in the repository. Links to that work where it is browsed, and lead

@@ -131,16 +131,16 @@ plt.show()
 # What carries over, and what does not
 # ------------------------------------
 #
-# =================================  ===================================================
-# ``GaussianProcessRegressor``       ``BTNRegressor``
-# =================================  ===================================================
-# ``predict(X, return_std=True)``    the same; the noise is part of ``std`` in both here
-# ``sample_y(X, n_samples)``         the same, with noise; whole functions, not marginals
-# ``kernel_`` (length scales)        ``feature_relevance_``, ``n_basis_``
-# ``log_marginal_likelihood_value_`` ``lower_bound_``, a lower bound of it
-# ``kernel=`` (your knowledge)       ``basis=`` for each input; see :doc:`/guide/parameters`
-# ``alpha=`` of each row             ``sample_weight=`` in ``fit``
-# =================================  ===================================================
+# ===================================  ====================================================
+# ``GaussianProcessRegressor``         ``BTNRegressor``
+# ===================================  ====================================================
+# ``predict(X, return_std=True)``      the same; noise is part of ``std`` in both here
+# ``sample_y(X, n_samples)``           the same: whole functions, with noise
+# ``kernel_`` (length scales)          ``feature_relevance_``, ``n_basis_``
+# ``log_marginal_likelihood_value_``   ``lower_bound_``, a lower bound of it
+# ``kernel=`` (what you know)          ``basis=`` of each input; see :doc:`/guide/parameters`
+# ``alpha=`` of each row               ``sample_weight=`` in ``fit``
+# ===================================  ====================================================
 #
 # Far from all rows a Gaussian process returns to its mean with the full prior variance. Here an input
 # stays at the nearer end of its range, and so does the prediction: neither knows what is out there, and

@@ -76,7 +76,9 @@ def check(root):
     n_links : int
     """
     root = root.resolve()
-    pages = {path: read(path) for path in sorted(root.rglob("*.html"))}
+    # what lies in a folder such as _static belongs to the theme, and is no page
+    found = (p for p in sorted(root.rglob("*.html")) if not p.relative_to(root).parts[0][0] == "_")
+    pages = {path: read(path) for path in found}
     problems, n_links = [], 0
     for path, page in pages.items():
         for line, link in page.links:
