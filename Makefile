@@ -7,14 +7,20 @@ PYTEST_ARGS ?= -n 2 --dist worksteal
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Two examples at a time, one thread each; a warning is an error, and so is a link that leads nowhere.
+SITE := docs/_build/html
+BUILD_SITE = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+  $(BIN)/sphinx-build -W --keep-going -n -q -b html docs $(SITE) && \
+  $(BIN)/python tools/check_links.py $(SITE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench clean
+.PHONY: help demo docs test bench clean
 
 help:
 	@echo "make demo    fit a model on a data set bundled with scikit-learn, print what it found, draw demo.png"
-	@echo "make test    check style and types, then run the tests and the examples in the docstrings"
+	@echo "make docs    build the documentation, its examples run, in $(SITE)"
+	@echo "make test    check style and types, run the tests and all examples, build the documentation"
 	@echo "make bench   run a benchmark suite and print its table (SUITE=smoke; see benchmarks/README.md)"
 	@echo "make clean   remove $(VENV), caches and build outputs; benchmark results are kept"
 	@echo
@@ -24,7 +30,11 @@ demo: $(VENV)/installed-plot
 	@echo "Running the demo."
 	@$(BIN)/python examples/demo.py
 
-test: $(VENV)/installed-test
+docs: $(VENV)/installed-docs
+	@echo "Building the documentation in $(SITE) (two minutes the first time)."
+	@$(BUILD_SITE)
+
+test: $(VENV)/installed-test,docs
 	@echo "Checking the style of the code."
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -32,6 +42,8 @@ test: $(VENV)/installed-test
 	@$(BIN)/mypy
 	@echo "Running the tests."
 	@$(BIN)/pytest $(PYTEST_ARGS)
+	@echo "Building the documentation, and checking its links."
+	@$(BUILD_SITE)
 
 bench: $(VENV)/installed-bench
 	@echo "Running the benchmark suite '$(SUITE)'."
@@ -41,6 +53,7 @@ bench: $(VENV)/installed-bench
 clean:
 	@echo "Removing $(VENV), caches and build outputs (benchmarks/results stays)."
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.png
+	@rm -rf docs/_build docs/gallery docs/api/generated
 	@find . -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamps make the second run quick: a set-up is repeated only when

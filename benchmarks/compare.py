@@ -333,12 +333,12 @@ Adult). NLL is the mean negative log density, or log probability, of a test row.
 What the methods are:
 
 - **btnkm** is `BTNRegressor` and `BTNClassifier` at their defaults: eight starts up to 10,000 rows.
-- **GP** is scikit-learn's exact Gaussian process with a squared exponential kernel, one length scale
-  or one for each input (ARD), noise learned, the better of two starts of its optimiser; the sign of a
-  regression for classes. There is no room for Adult.
+- **GP** is scikit-learn's exact Gaussian process with a squared exponential kernel, one length
+  scale or one for each input (ARD), noise learned, the better of two starts of its optimiser; the
+  sign of a regression for classes. There is no room for Adult.
 - **boosting** is scikit-learn's `HistGradientBoosting` at its defaults. It has no distribution:
-  its intervals are those of a normal with the spread of errors on a fifth held out from a first fit,
-  which its seconds count.
+  its intervals are those of a normal with the spread of errors on a fifth held out from a first
+  fit, which its seconds count.
 - **NGBoost** is at its defaults, 500 trees, a normal distribution for numbers.
 - **T-KRR** (tensor kernel ridge regression) and **SP-BTN** are the paper's competitors, on our
   contractions. T-KRR has no distribution; SP-BTN follows its paper, and stays above what its
@@ -358,8 +358,8 @@ A fit of btnkm takes
 
 And beyond these sets:
 
-- **Time on small tables.** A few hundred rows take seconds. `n_init=1, max_iter=20` takes a tenth of
-  that, and costs a little accuracy (below).
+- **Time on small tables.** A few hundred rows take seconds. `n_init=1, max_iter=20` takes a tenth
+  of that, and costs a little accuracy (below).
 - **Steps and rules.** Where an effect has jumps, trees are made for it
   ([example](../examples/plot_from_boosting.py)).
 - **Few rows, evenly spread, equally smooth everywhere.** There a Gaussian process is as good or

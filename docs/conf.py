@@ -12,13 +12,12 @@ from docutils import nodes
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # for gallery_conf.py beside this file
 
-# An example that is downloaded runs as it is; only here do all of them look alike (gallery_conf.py),
-# and fits keep to one thread, so that two examples can be built side by side.
+# An example that is downloaded runs as it is; only here do all of them look alike, and do fits keep
+# to one thread, so that two examples can be built side by side.
 for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(threads, "1")
 
 from btnkm import __version__  # noqa: E402  (NumPy must not be loaded before)
-
 
 
 def members_of_public_classes():
@@ -66,7 +65,13 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "reproduction/*.md", "gallery/*.ipynb", "gallery/*.py", "gallery/*.zip"]
+exclude_patterns = [
+    "_build",
+    "reproduction/*.md",
+    "gallery/*.ipynb",
+    "gallery/*.py",
+    "gallery/*.zip",
+]
 templates_path = ["_templates"]
 nitpicky = True
 

@@ -2,9 +2,9 @@
 Many rows: files, streams, checkpoints
 ======================================
 
-All that a fit needs of the rows are sums over them. So they may lie in files that are larger than
-the memory, come batch by batch, or be spread over a cluster; the estimator is the same. Sizes are
-small here, to keep this page quick: :doc:`/scale` has what millions of rows cost.
+All that a fit needs of the rows are sums over them. So they may lie in files that are larger
+than the memory, come batch by batch, or be spread over a cluster; the estimator is the same.
+Sizes are small here, to keep this page quick: :doc:`/scale` has what millions of rows cost.
 """
 
 import copy
@@ -38,17 +38,19 @@ new = trips(2_000, seed=99)
 # Files
 # -----
 #
-# A folder, a pattern or a list of Parquet files, and the name of the column to predict. Files are read
-# twice; then the coordinates of the rows lie in one temporary file, eight bytes a number, and the rest
-# of the memory is bounded by ``memory_limit`` (in GiB). One start and 15 sweeps will do here.
+# A folder, a pattern or a list of Parquet files, and the name of the column to predict. Files
+# are read twice; then the coordinates of the rows lie in one temporary file, eight bytes a
+# number, and the rest of the memory is bounded by ``memory_limit`` (in GiB). One start and 15
+# sweeps will do here.
 
 options = {"n_init": 1, "max_iter": 15, "random_state": 0}
 model = BTNRegressor(**options, memory_limit=0.5).fit(folder / "*.parquet", "minutes")
-print(f"from files:  {model.history_[0]['rows']:,} rows, R² of new rows {model.score(new, 'minutes'):.4f}")
+rows, score = model.history_[0]["rows"], model.score(new, "minutes")
+print(f"from files:  {rows:,} rows, R² of new rows {score:.4f}")
 
 # %%
-# Anything that yields ``(X, y)`` each time it is gone through does as well: a database, a simulator, a
-# ``numpy.memmap``. Rows are the same whatever they come in, and so is the result.
+# Anything that yields ``(X, y)`` each time it is gone through does as well: a database, a
+# simulator, a ``numpy.memmap``. Rows are the same whatever they come in, and so is the result.
 
 
 class Days:
@@ -61,15 +63,18 @@ class Days:
 
 
 again = BTNRegressor(**options, memory_limit=0.5).fit(Days())
-difference = np.abs(model.predict(new.drop(columns="minutes")) - again.predict(new.drop(columns="minutes")))
+difference = np.abs(
+    model.predict(new.drop(columns="minutes")) - again.predict(new.drop(columns="minutes"))
+)
 print(f"from batches: predictions differ by at most {difference.max():.1e} minutes")
 
 # %%
 # Killed, and going on
 # --------------------
 #
-# With ``checkpoint=`` the state of the fit is on disk after every few sweeps. A callback stops this fit
-# half-way, as a power cut would; the same line again goes on, to the result it would have had.
+# With ``checkpoint=`` the state of the fit is on disk after every few sweeps. A callback stops
+# this fit half-way, as a power cut would; the same line again goes on, to the result it would
+# have had.
 
 frame = trips(3_000, seed=0)
 X, y = frame.drop(columns="minutes"), frame["minutes"]
@@ -98,11 +103,12 @@ print(f"resumed = uninterrupted: {np.array_equal(resumed.predict(X), whole.predi
 # A stream that drifts
 # --------------------
 #
-# ``partial_fit`` takes batches. Of a short stream the rows are kept, and all is decided anew each time
-# as many have come as there were. Of a long one only what rows have said is kept, as sums, and their
-# posterior is the prior of the next batch. ``forget=0.8`` lets what was said fade, by a fifth with every
-# batch; 1, the default, forgets nothing. After ten batches a bridge is closed. Each batch is predicted
-# first and learned from afterwards, by the stream and by a copy that stopped learning at that point.
+# ``partial_fit`` takes batches. Of a short stream the rows are kept, and all is decided anew
+# each time as many have come as there were. Of a long one only what rows have said is kept, as
+# sums, and their posterior is the prior of the next batch. ``forget=0.8`` lets what was said
+# fade, by a fifth with every batch; 1, the default, forgets nothing. After ten batches a bridge
+# is closed. Each batch is predicted first and learned from afterwards, by the stream and by a
+# copy that stopped learning at that point.
 
 stream, stopped = BTNRegressor(**options), None
 errors = {"goes on learning": [], "stopped when the bridge was closed": []}

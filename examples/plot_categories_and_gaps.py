@@ -6,8 +6,9 @@ Real tables have text in them, and holes. Both may stay: a column of text is one
 function for each level, however many there are, and a missing value is a typical value plus an
 effect of being missing. There is nothing to encode, impute or scale.
 
-The table: 1,500 flats, made up. The rent follows the size, more steeply in good districts; the year
-it was built, which is often not known; and the landlord, of which there are 150 with few flats each.
+The table: 1,500 flats, made up. The rent follows the size, more steeply in good districts; the
+year it was built, which is often not known; and the landlord, of which there are 150 with few
+flats each.
 """
 
 import matplotlib.pyplot as plt
@@ -82,9 +83,9 @@ print(f"90 % intervals    {np.mean((low <= y_test) & (y_test <= high)):6.1%} of 
 # --------------------------
 #
 # One flat, asked of every landlord: the effect of each, with its interval, against the truth. A
-# landlord with many flats is known well; one with few stays near the average, and the interval says
-# how far off that may be. The more the levels of a column differ in truth, the less they are pulled
-# together: that, too, is learned.
+# landlord with many flats is known well; one with few stays near the average, and the interval
+# says how far off that may be. The more the levels of a column differ in truth, the less they
+# are pulled together: that, too, is learned.
 
 rows = X_train["landlord"].value_counts()
 typical = pd.DataFrame(
@@ -105,7 +106,9 @@ left.errorbar(
     alpha=0.25,
     elinewidth=1,
 )
-left.scatter(true, effect, s=6 + 2.2 * rows, color="C0", alpha=0.8, edgecolor="white", linewidth=0.5)
+left.scatter(
+    true, effect, s=6 + 2.2 * rows, color="C0", alpha=0.8, edgecolor="white", linewidth=0.5
+)
 left.axline((0, 0), slope=1, color="C5", linewidth=1, linestyle="--")
 left.set(
     xlabel="true effect in euros", ylabel="found, with 90 %", title="Landlords, large: many flats"
@@ -127,9 +130,9 @@ plt.show()
 # Rows that are unlike any other
 # ------------------------------
 #
-# A landlord never seen is an average one, with an interval as wide as landlords differ. A year that
-# is missing is what years that were missing in training have shown. And a size that is missing,
-# which training never saw, is the average over all sizes.
+# A landlord never seen is an average one, with an interval as wide as landlords differ. A year
+# that is missing is what years that were missing in training have shown. And a size that is
+# missing, which training never saw, is the average over all sizes.
 
 base = {"size": 65.0, "year": 2000.0, "district": "Nord", "landlord": rows.index[0]}
 questions = {

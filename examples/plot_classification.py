@@ -2,9 +2,9 @@
 Classes, and how sure to be of them
 ===================================
 
-A probability of one half can mean two things: that the classes are mixed there, or that no one has
-been there yet. ``predict_proba`` gives the probability, averaged over all that the model holds
-possible; ``predict_proba_interval`` tells the two apart.
+A probability of one half can mean two things: that the classes are mixed there, or that no one
+has been there yet. ``predict_proba`` gives the probability, averaged over all that the model
+holds possible; ``predict_proba_interval`` tells the two apart.
 """
 
 import matplotlib.pyplot as plt
@@ -26,8 +26,8 @@ print("classes:", model.classes_)
 # %%
 # Left, the probability of the moon above; right, how wide its 95 % interval is. The interval is
 # widest where the moons end, and where both are as likely: there a little of f makes a large
-# difference. Beyond the rows an input stays at the nearer end of its range, so that nothing grows
-# wild.
+# difference. Beyond the rows an input stays at the nearer end of its range, so that nothing
+# grows wild.
 
 a, b = np.meshgrid(np.linspace(-1.9, 2.9, 110), np.linspace(-1.4, 1.9, 90))
 grid = np.column_stack([a.ravel(), b.ravel()])
@@ -36,7 +36,10 @@ low, high = model.predict_proba_interval(grid, level=0.95).T
 width = (high - low).reshape(a.shape)
 
 figure, axes = plt.subplots(1, 2, figsize=(9.2, 3.6), sharey=True)
-pictures = [(probability, "RdBu_r", "probability of upper"), (width, "YlGnBu", "width of its interval")]
+pictures = [
+    (probability, "RdBu_r", "probability of upper"),
+    (width, "YlGnBu", "width of its interval"),
+]
 for axis, (values, colours, title) in zip(axes, pictures, strict=True):
     filled = axis.contourf(a, b, values, levels=np.linspace(0, 1, 21), cmap=colours, alpha=0.85)
     axis.contour(a, b, probability, levels=[0.5], colors="#1f2937", linewidths=1.2)
@@ -50,8 +53,8 @@ axes[0].set_ylabel("$x_2$")
 plt.show()
 
 # %%
-# Probabilities can be checked: of the rows that are given 80 %, eight of ten should be of that class.
-# Four thousand new rows of the same kind:
+# Probabilities can be checked: of the rows that are given 80 %, eight of ten should be of that
+# class. Four thousand new rows of the same kind:
 
 X_new, y_new = make_moons(4000, noise=0.25, random_state=1)
 p = model.predict_proba(X_new)[:, 1]
@@ -67,9 +70,9 @@ for low, high in ((0, 0.1), (0.1, 0.4), (0.4, 0.6), (0.6, 0.9), (0.9, 1.01)):
 # More than two
 # -------------
 #
-# Three kinds of wine, thirteen measurements of each, 178 bottles: few rows, and a linear model is hard
-# to beat here. With more than two classes all of them share the components of one tensor. Three parts
-# of the bottles take turns as the test part.
+# Three kinds of wine, thirteen measurements of each, 178 bottles: few rows, and a linear model
+# is hard to beat here. With more than two classes all of them share the components of one
+# tensor. Three parts of the bottles take turns as the test part.
 
 X, y = load_wine(return_X_y=True)
 methods = {
@@ -87,9 +90,9 @@ for name, method in methods.items():
 # Rare classes
 # ------------
 #
-# ``class_weight`` asks what the probabilities were if classes had other shares, for example all the
-# same. The model is fitted to the rows as they are and its log odds are shifted, so that a rare class
-# is not taken for better known than it is.
+# ``class_weight`` asks what the probabilities were if classes had other shares, for example all
+# the same. The model is fitted to the rows as they are and its log odds are shifted, so that a
+# rare class is not taken for better known than it is.
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(1500, 2))

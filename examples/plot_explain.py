@@ -2,10 +2,10 @@
 Explain what was found
 ======================
 
-Diabetes: 442 patients, ten measurements of each, and how far the disease had come a year later. The
-table comes with scikit-learn. A model of it can be taken apart exactly: what each input does, which
-matter, which work together, and why one patient gets the prediction that he gets. Nothing here is
-sampled or approximated but for the posterior itself.
+Diabetes: 442 patients, ten measurements of each, and how far the disease had come a year later.
+The table comes with scikit-learn. A model of it can be taken apart exactly: what each input
+does, which matter, which work together, and why one patient gets the prediction that he gets.
+Nothing here is sampled or approximated but for the posterior itself.
 """
 
 import matplotlib.pyplot as plt
@@ -47,8 +47,9 @@ print(summary(model))
 # What each input does
 # --------------------
 #
-# A main effect is the average of f with one input at a value, less the average of all: what that value
-# adds. The band is 95 % of the posterior. Ticks below are deciles of the training rows.
+# A main effect is the average of f with one input at a value, less the average of all: what
+# that value adds. The band is 95 % of the posterior. Ticks below are deciles of the training
+# rows.
 
 plot_effects(model, most=6)
 plt.show()
@@ -57,8 +58,8 @@ plt.show()
 # Which inputs matter
 # -------------------
 #
-# The dark part of a bar is what an input explains of the variance of f by itself, the light part what it
-# explains together with others. Beside it, pairs by what they add beyond both.
+# The dark part of a bar is what an input explains of the variance of f by itself, the light
+# part what it explains together with others. Beside it, pairs by what they add beyond both.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4.0))
 plot_shares(model, ax=left)
@@ -70,8 +71,9 @@ print(variance_shares(model).to_frame().head(4).round(3))
 # Why this patient
 # ----------------
 #
-# Contributions are Shapley values, and add up to the prediction exactly. Their error bars say how far
-# the model knows them. The patient with the highest prediction of those it has not seen:
+# Contributions are Shapley values, and add up to the prediction exactly. Their error bars say
+# how far the model knows them. The patient with the highest prediction of those it has not
+# seen:
 
 prediction = model.predict(X_test)
 highest = int(np.argmax(prediction))
@@ -88,13 +90,13 @@ print(table.loc[table["adds"].abs().sort_values(ascending=False).index].head(4).
 # Can it be trusted?
 # ------------------
 #
-# On the 142 patients that the fit has not seen: left, whether intervals hold what they say, with the
-# range in which they should if all is well; right, whether the observations are spread evenly over their
-# predicted distributions.
+# On the 142 patients that the fit has not seen: left, whether intervals hold what they say,
+# with the range in which they should if all is well; right, whether the observations are spread
+# evenly over their predicted distributions.
 
 plot_calibration(model, X_test, y_test)
 plt.show()
 
 # %%
-# Everything behind the pictures is data, with ``to_dict()`` for JSON; :doc:`/guide/explanations` has
-# the formulas.
+# Everything behind the pictures is data, with ``to_dict()`` for JSON;
+# :doc:`/guide/explanations` has the formulas.

@@ -2,9 +2,10 @@
 Coming from gradient boosting
 =============================
 
-Boosted trees are quick, take anything, and are hard to beat where effects have steps. Where they are
-smooth, a model that is smooth needs fewer rows; and it comes with a distribution, where boosting takes
-a model for each quantile. Here both get the same table, with a column of text in it.
+Boosted trees are quick, take anything, and are hard to beat where effects have steps. Where
+they are smooth, a model that is smooth needs fewer rows; and it comes with a distribution,
+where boosting takes a model for each quantile. Here both get the same table, with a column of
+text in it.
 """
 
 import time
@@ -20,8 +21,8 @@ from btnkm import BTNRegressor
 # Yield of a crop
 # ---------------
 #
-# By rain, warmth, nitrogen and the variety sown, made up and smooth: more nitrogen helps up to a point,
-# which depends on the rain, and varieties differ in how they like it warm.
+# By rain, warmth, nitrogen and the variety sown, made up and smooth: more nitrogen helps up to
+# a point, which depends on the rain, and varieties differ in how they like it warm.
 
 VARIETIES = {"Amber": 0.2, "Boreal": -1.0, "Citrine": 0.9, "Dawn": 0.0, "Ember": 0.5}
 
@@ -55,8 +56,9 @@ X_new, y_new = fields(4000, seed=1)
 # Side by side
 # ------------
 #
-# Boosting at its defaults needs to be told that a column is a category, and for 90 % intervals two more
-# models, one for either quantile. ``BTNRegressor`` is at its defaults but for two starts instead of eight.
+# Boosting at its defaults needs to be told that a column is a category, and for 90 % intervals
+# two more models, one for either quantile. ``BTNRegressor`` is at its defaults but for two
+# starts instead of eight.
 
 rows = []
 for n in (200, 500, 1500):
@@ -83,12 +85,14 @@ print("method     rows  error   90 % intervals hold  mean width  seconds")
 for name, n, mean, low, high, taken in rows:
     error = np.sqrt(np.mean((mean - y_new) ** 2))
     held = np.mean((low <= y_new) & (y_new <= high))
-    print(f"{name:9s} {n:5d}  {error:.3f}   {held:18.1%}  {np.mean(high - low):10.2f}  {taken:7.1f}")
+    print(
+        f"{name:9s} {n:5d}  {error:.3f}   {held:18.1%}  {np.mean(high - low):10.2f}  {taken:7.1f}"
+    )
 print("noise            0.400                90.0%        1.32")
 
 # %%
-# Quantiles by boosting are fitted to the training rows, and hold them too well: new ones are held less
-# often. Boosting is quicker, at any size.
+# Quantiles by boosting are fitted to the training rows, and hold them too well: new ones are
+# held less often. Boosting is quicker, at any size.
 #
 # What the two have learned
 # -------------------------
@@ -115,8 +119,8 @@ plt.show()
 # Where boosting stays ahead
 # --------------------------
 #
-# Steps are what trees are made of. Rules with thresholds, such as what a field gets in subsidies, are
-# better learned by trees, and the more so the more rows there are:
+# Steps are what trees are made of. Rules with thresholds, such as what a field gets in
+# subsidies, are better learned by trees, and the more so the more rows there are:
 
 
 def subsidy(frame):

@@ -2,10 +2,10 @@
 Coming from Gaussian processes
 ==============================
 
-A Gaussian process with a product kernel and this model are close relatives: both have one kernel per
-input, multiplied. The Gaussian process keeps every weight and pays with the cube of the rows; here
-the weights are a tensor of low rank, and the cost is linear in the rows. The interface is nearly the
-same.
+A Gaussian process with a product kernel and this model are close relatives: both have one
+kernel per input, multiplied. The Gaussian process keeps every weight and pays with the cube of
+the rows; here the weights are a tensor of low rank, and the cost is linear in the rows. The
+interface is nearly the same.
 """
 
 import time
@@ -23,9 +23,9 @@ from btnkm import BTNRegressor
 # Side by side
 # ------------
 #
-# What you would write, and what to write instead. Length scales, signal and noise variance become
-# priors that are learned; there is no kernel to choose and nothing to standardise. (Four starts instead of
-# eight, to keep this page quick.)
+# What you would write, and what to write instead. Length scales, signal and noise variance
+# become priors that are learned; there is no kernel to choose and nothing to standardise. (Four
+# starts instead of eight, to keep this page quick.)
 
 
 def f(X):
@@ -63,31 +63,34 @@ for name, model in {"Gaussian process": gp, "btnkm": btn}.items():
 line = np.full((200, 4), 0.5)
 line[:, 0], line[:, 2] = np.linspace(0, 1, 200), 0.8
 figure, axes = plt.subplots(1, 2, figsize=(9.2, 3.5), sharey=True)
-for axis, (name, model) in zip(axes, {"GaussianProcessRegressor": gp, "BTNRegressor": btn}.items()):
+for axis, model in zip(axes, (gp, btn), strict=True):
     mean, std = model.predict(line, return_std=True)
     axis.fill_between(line[:, 0], mean - 1.645 * std, mean + 1.645 * std, color="C0", alpha=0.2)
     axis.plot(line[:, 0], mean, color="C0", label="prediction, 90 % of observations")
     axis.plot(line[:, 0], f(line), "--", color="C1", linewidth=1.4, label="truth")
-    axis.set(title=name, xlabel="$x_1$")
+    axis.set(title=type(model).__name__, xlabel="$x_1$")
 axes[0].legend(loc="lower left", fontsize=8.5)
 plt.show()
 
 # %%
-# This is what Gaussian processes are best at: few rows, spread evenly, a function that is equally smooth
-# everywhere. There is little to gain over one.
+# This is what Gaussian processes are best at: few rows, spread evenly, a function that is
+# equally smooth everywhere. There is little to gain over one.
 #
 # Tables as they come
 # -------------------
 #
-# Measurements rarely are spread evenly. Here the same function is asked of inputs that come in other
-# units: a concentration over four decades in place of the first, and hours until failure, mostly short,
-# in place of the second. A kernel takes distances as they are, unless someone finds the right
-# transformation of each column. ``BTNRegressor`` warps every input by its ranks.
+# Measurements rarely are spread evenly. Here the same function is asked of inputs that come in
+# other units: a concentration over four decades in place of the first, and hours until failure,
+# mostly short, in place of the second. A kernel takes distances as they are, unless someone
+# finds the right transformation of each column. ``BTNRegressor`` warps every input by its
+# ranks.
 
 
 def as_measured(X):
     """Return the same rows in the units in which they were written down."""
-    return np.column_stack([10 ** (4 * X[:, 0]), -50 * np.log1p(-0.999 * X[:, 1]), X[:, 2], X[:, 3]])
+    return np.column_stack(
+        [10 ** (4 * X[:, 0]), -50 * np.log1p(-0.999 * X[:, 1]), X[:, 2], X[:, 3]]
+    )
 
 
 X = rng.uniform(size=(300, 4))
@@ -102,17 +105,20 @@ for name, model in models.items():
 # What rows cost
 # --------------
 #
-# With few rows the Gaussian process is far quicker: a small matrix to invert, and nothing to choose
-# between. But its time grows with the cube of the rows, and its memory with their square, so that a few
-# thousand are the end of it; the other line is still rising slowly at a million (:doc:`/scale`). Two
-# starts here; seconds are those of the machine that built this page, with one core.
+# With few rows the Gaussian process is far quicker: a small matrix to invert, and nothing to
+# choose between. But its time grows with the cube of the rows, and its memory with their
+# square, so that a few thousand are the end of it; the other line is still rising slowly at a
+# million (:doc:`/scale`). Two starts here; seconds are those of the machine that built this
+# page, with one core.
 
 sizes = (100, 200, 400, 800)
 seconds = {"Gaussian process": [], "btnkm, two starts": []}
 for n in sizes:
     X = rng.uniform(size=(n, 4))
     y = f(X) + 0.15 * rng.standard_normal(n)
-    for name, model in zip(seconds, (process(), BTNRegressor(n_init=2, random_state=0)), strict=True):
+    for name, model in zip(
+        seconds, (process(), BTNRegressor(n_init=2, random_state=0)), strict=True
+    ):
         begun = time.perf_counter()
         model.fit(X, y)
         seconds[name].append(time.perf_counter() - begun)
@@ -142,7 +148,7 @@ plt.show()
 # ``alpha=`` of each row               ``sample_weight=`` in ``fit``
 # ===================================  ====================================================
 #
-# Far from all rows a Gaussian process returns to its mean with the full prior variance. Here an input
-# stays at the nearer end of its range, and so does the prediction: neither knows what is out there, and
-# only one of them says so. And a kernel that is no product over inputs, such as one on distances in
-# space, has no counterpart.
+# Far from all rows a Gaussian process returns to its mean with the full prior variance. Here an
+# input stays at the nearer end of its range, and so does the prediction: neither knows what is
+# out there, and only one of them says so. And a kernel that is no product over inputs, such as
+# one on distances in space, has no counterpart.

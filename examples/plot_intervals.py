@@ -2,9 +2,9 @@
 Intervals that mean something
 =============================
 
-Two things make a prediction uncertain: observations scatter, whatever we know, and we do not know
-the function. The first is noise, and more rows do not remove it. The second is ours, and they do. A
-model that tells them apart can say where to measure next.
+Two things make a prediction uncertain: observations scatter, whatever we know, and we do not
+know the function. The first is noise, and more rows do not remove it. The second is ours, and
+they do. A model that tells them apart can say where to measure next.
 """
 
 import matplotlib.pyplot as plt
@@ -36,8 +36,8 @@ dist = dist_of_gap = model.predict_dist(grid[:, None])
 draws = model.sample_y(grid[:, None], n_samples=200, random_state=0)
 
 # %%
-# ``model_std`` is what is not known of the curve, ``noise_std`` the scatter around it, and ``std``
-# both together: their squares add up.
+# ``model_std`` is what is not known of the curve, ``noise_std`` the scatter around it, and
+# ``std`` both together: their squares add up.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.2, 3.8), width_ratios=[1.5, 1])
 low, high = dist.interval(0.95).T
@@ -63,16 +63,17 @@ right.legend(loc="lower left", bbox_to_anchor=(0.07, 0.34), fontsize=8.5)
 plt.show()
 
 # %%
-# In the gap the model takes the smoothest way through that the rows on both sides allow. A bump that fits
-# into the gap as a whole is not foreseen by it, and the band there is rather too narrow than too wide: an
-# input is warped by its ranks, which brings the two sides of a gap nearer to each other.
+# In the gap the model takes the smoothest way through that the rows on both sides allow. A bump
+# that fits into the gap as a whole is not foreseen by it, and the band there is rather too
+# narrow than too wide: an input is warped by its ranks, which brings the two sides of a gap
+# nearer to each other.
 #
 # Do they hold?
 # -------------
 #
-# An interval of 90 % should hold nine of ten new observations: no fewer, or it lies; not many more,
-# or it is of no use. Many small tables of the same kind tell. Each has 150 rows of three inputs,
-# and its own 400 new rows; a fit has two starts.
+# An interval of 90 % should hold nine of ten new observations: no fewer, or it lies; not many
+# more, or it is of no use. Many small tables of the same kind tell. Each has 150 rows of three
+# inputs, and its own 400 new rows; a fit has two starts.
 
 levels = np.array([0.5, 0.8, 0.9, 0.95, 0.99])
 held = []
@@ -92,9 +93,9 @@ for level, share in zip(levels, np.mean(held, axis=0), strict=True):
 # Outliers
 # --------
 #
-# One row in twelve is a blunder of the recorder. Gaussian noise has to explain blunders as noise, and
-# intervals become wide everywhere; Student-t noise has room for them in its tails, learns how heavy
-# these are, and stays with the other rows.
+# One row in twelve is a blunder of the recorder. Gaussian noise has to explain blunders as
+# noise, and intervals become wide everywhere; Student-t noise has room for them in its tails,
+# learns how heavy these are, and stays with the other rows.
 
 rng = np.random.default_rng(1)
 x = rng.uniform(0, 10, 150)
@@ -113,7 +114,8 @@ for axis, likelihood in zip(axes, ("gaussian", "student_t"), strict=True):
     axis.plot(x, y, ".", color="C5", markersize=4, alpha=0.7)
     error = np.sqrt(np.mean((dist.mean - response(grid)) ** 2))
     axis.set(title=f'likelihood="{likelihood}"', xlabel="concentration")
-    print(f"{likelihood:10s} distance to the truth {error:.3f}, width of 90 % {np.mean(high - low):.2f}")
+    width = np.mean(high - low)
+    print(f"{likelihood:10s} distance to the truth {error:.3f}, width of 90 % {width:.2f}")
 print(fitted.likelihood_)
 axes[0].set_ylabel("response")
 axes[1].legend(loc="upper left", fontsize=8.5)
@@ -125,10 +127,10 @@ plt.show()
 # Whole functions
 # ---------------
 #
-# Intervals speak of one row at a time. A question that joins rows is one for draws of whole functions:
-# ``sample_y`` returns them, with noise on top. The mean response over the gap, for example, where noise
-# averages out and all that is left is what is not known of the curve. Rows taken as independent of each
-# other would pretend to know that mean far too well.
+# Intervals speak of one row at a time. A question that joins rows is one for draws of whole
+# functions: ``sample_y`` returns them, with noise on top. The mean response over the gap, for
+# example, where noise averages out and all that is left is what is not known of the curve. Rows
+# taken as independent of each other would pretend to know that mean far too well.
 
 gap = (grid > 4.9) & (grid < 7.2)
 means = draws[gap].mean(axis=0)

@@ -2,9 +2,9 @@
 A basis of your own
 ===================
 
-What an input can do is said by its basis: a handful of functions. The default, Chebyshev polynomials,
-suits anything smooth. Where you know more about an input, say so: here that a day has no end, and that
-23:59 is next to 0:00.
+What an input can do is said by its basis: a handful of functions. The default, Chebyshev
+polynomials, suits anything smooth. Where you know more about an input, say so: here that a day
+has no end, and that 23:59 is next to 0:00.
 """
 
 import matplotlib.pyplot as plt
@@ -17,9 +17,10 @@ from btnkm.bases import Basis
 # A class with one method
 # -----------------------
 #
-# ``phi`` takes the input, already scaled to run from −1 to 1, and returns one column for each function.
-# The first functions should be the smoothest, and together they should be able to make a constant. That
-# is all; the products of functions that the engine works with follow from ``phi``.
+# ``phi`` takes the input, already scaled to run from −1 to 1, and returns one column for each
+# function. The first functions should be the smoothest, and together they should be able to
+# make a constant. That is all; the products of functions that the engine works with follow from
+# ``phi``.
 
 
 class Periodic(Basis):
@@ -39,8 +40,9 @@ class Periodic(Basis):
 # The load of a grid
 # ------------------
 #
-# Demand for power by hour and temperature, made up; readings of the small hours are few. The peak is
-# at night where it is cold, which is an interaction: the curve of the hour changes with the weather.
+# Demand for power by hour and temperature, made up; readings of the small hours are few. The
+# peak is at night where it is cold, which is an interaction: the curve of the hour changes with
+# the weather.
 
 
 def demand(hour, cold):
@@ -80,24 +82,27 @@ for axis, (name, model) in zip(axes, models.items(), strict=True):
     everywhere = np.array([[h, c] for h in hours for c in (0.2, 0.5, 0.8)])
     error = np.sqrt(np.mean((model.predict(everywhere) - demand(*everywhere.T)) ** 2))
     night = (everywhere[:, 0] < 3) | (everywhere[:, 0] > 21)
-    of_night = np.sqrt(np.mean((model.predict(everywhere[night]) - demand(*everywhere[night].T)) ** 2))
+    of_night = np.sqrt(
+        np.mean((model.predict(everywhere[night]) - demand(*everywhere[night].T)) ** 2)
+    )
     print(f"{name:22s} distance to the truth {error:.2f} GW, at night {of_night:.2f} GW")
 axes[0].set_ylabel("demand in GW where it is cold")
 axes[0].legend(loc="upper left")
 plt.show()
 
 # %%
-# The default does not know that the two ends of a day meet, and jumps at midnight; the one of our own
-# cannot. It shares what little was measured before and after midnight.
+# The default does not know that the two ends of a day meet, and jumps at midnight; the one of
+# our own cannot. It shares what little was measured before and after midnight.
 #
 # What else to know
 # -----------------
 #
-# - A number is *warped* before the basis sees it, half by its rank and half by its value, so that
-#   crowded values get more room. Hours that are spread evenly stay nearly as they are; a basis that
-#   depends on exact distances should be given values that are spread evenly.
+# - A number is *warped* before the basis sees it, half by its rank and half by its value, so
+#   that crowded values get more room. Hours that are spread evenly stay nearly as they are; a
+#   basis that depends on exact distances should be given values that are spread evenly.
 # - Functions that come later are taken as rougher, and priors hold them back more.
-# - ``BSpline``, ``Fourier`` and ``Polynomial`` are there already (:ref:`the list <api-bases>`). A basis
-#   whose products span few functions can say so with ``psi`` and a table, and is then as fast as those.
+# - ``BSpline``, ``Fourier`` and ``Polynomial`` are there already (:ref:`the list <api-bases>`).
+#   A basis whose products span few functions can say so with ``psi`` and a table, and is then
+#   as fast as those.
 # - It is an estimator of scikit-learn, so its parameters can be searched over:
 #   ``GridSearchCV(..., {"basis": [{0: Periodic(3)}, {0: Periodic(6)}]})``.

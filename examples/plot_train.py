@@ -2,11 +2,11 @@
 A tensor train for a chain of steps
 ===================================
 
-Most tables want a sum of products, ``network="cp"``. One kind does not: inputs that act one after the
-other, each on what the earlier ones have left behind. Light through a stack of filters, a signal
-through stages of an amplifier, a person through stages of a form. Such a function is a product of
-matrices, one for each input, and a sum of products needs many terms for it. A *tensor train* has that
-form built in.
+Most tables want a sum of products, ``network="cp"``. One kind does not: inputs that act one
+after the other, each on what the earlier ones have left behind. Light through a stack of
+filters, a signal through stages of an amplifier, a person through stages of a form. Such a
+function is a product of matrices, one for each input, and a sum of products needs many terms
+for it. A *tensor train* has that form built in.
 """
 
 import time
@@ -20,9 +20,9 @@ from btnkm import BTNRegressor
 # Light through plates
 # --------------------
 #
-# Light with two states of polarisation passes five plates. Plate *d* turns it by an angle and dims one
-# of the states; how much of either depends on a setting :math:`x_d` between −1 and 1. Each plate is a
-# matrix of 2 × 2, and what arrives in the end is a product of five.
+# Light with two states of polarisation passes five plates. Plate *d* turns it by an angle and
+# dims one of the states; how much of either depends on a setting :math:`x_d` between −1 and 1.
+# Each plate is a matrix of 2 × 2, and what arrives in the end is a product of five.
 
 
 def arrives(X):
@@ -46,10 +46,10 @@ X_new = rng.uniform(-1, 1, size=(3000, 5))
 truth = arrives(X_new)
 
 # %%
-# The train is given what we know here: full matrices, and the order of the plates as that of the
-# columns. (Without ``cores="full", mode_order="given"`` it also considers diagonal matrices and another
-# order, by rows held out, which takes most of the time on small tables.) Both have two starts, and as many
-# functions of each input.
+# The train is given what we know here: full matrices, and the order of the plates as that of
+# the columns. (Without ``cores="full", mode_order="given"`` it also considers diagonal matrices
+# and another order, by rows held out, which takes most of the time on small tables.) Both have
+# two starts, and as many functions of each input.
 
 common = {"n_init": 2, "n_basis": 8, "random_state": 0}
 networks = {
@@ -76,7 +76,9 @@ figure, axis = plt.subplots(figsize=(6.4, 3.8))
 for (name, values), colour in zip(errors.items(), ("C5", "C0"), strict=True):
     axis.loglog(sizes, values, "o-", color=colour, label=f'network="{name}"')
 axis.axhline(np.std(truth), color="C1", linestyle="--", linewidth=1.2, label="spread of f")
-axis.set(xlabel="rows", ylabel="distance to the true f", title="A train needs fewer rows for a chain")
+axis.set(
+    xlabel="rows", ylabel="distance to the true f", title="A train needs fewer rows for a chain"
+)
 axis.set_xticks(sizes, [str(n) for n in sizes])
 axis.set_yticks([0.02, 0.05, 0.1, 0.2], ["0.02", "0.05", "0.1", "0.2"])
 axis.minorticks_off()
@@ -84,7 +86,8 @@ axis.legend()
 plt.show()
 
 # %%
-# ``rank_`` has a number for each of the four bonds between plates, and with enough rows it comes out as
-# three: the two states of the light, and one index for the mean of y, which is taken out before the fit
-# and has to be put back. On tables that are no chain the train costs several times as much and gains
-# nothing, or loses; :doc:`/cp-vs-tt` has nine data sets on which both were measured.
+# ``rank_`` has a number for each of the four bonds between plates, and with enough rows it
+# comes out as three: the two states of the light, and one index for the mean of y, which is
+# taken out before the fit and has to be put back. On tables that are no chain the train costs
+# several times as much and gains nothing, or loses; :doc:`/cp-vs-tt` has nine data sets on
+# which both were measured.

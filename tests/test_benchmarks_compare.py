@@ -3,7 +3,17 @@
 import pytest
 
 from benchmarks import scale
-from benchmarks.compare import METHODS, OURS, PAGE, SETS, SOURCES, Findings, _losses, render, verdict
+from benchmarks.compare import (
+    METHODS,
+    OURS,
+    PAGE,
+    SETS,
+    SOURCES,
+    Findings,
+    _losses,
+    render,
+    verdict,
+)
 from btnkm.reproduce.methods import METHODS as REPRODUCED
 from btnkm.reproduce.render.results import Results
 from btnkm.runs import runner

@@ -77,7 +77,7 @@ def check(root):
     """
     root = root.resolve()
     # what lies in a folder such as _static belongs to the theme, and is no page
-    found = (p for p in sorted(root.rglob("*.html")) if not p.relative_to(root).parts[0][0] == "_")
+    found = (p for p in sorted(root.rglob("*.html")) if p.relative_to(root).parts[0][0] != "_")
     pages = {path: read(path) for path in found}
     problems, n_links = [], 0
     for path, page in pages.items():
@@ -119,7 +119,9 @@ def main(argv=None):
     parser.add_argument("root", type=Path, metavar="FOLDER", help="where the site was built")
     root = parser.parse_args(argv).root
     if not (root / "index.html").is_file():
-        print(f"error: {root} must hold a built site, got no index.html; make docs", file=sys.stderr)
+        print(
+            f"error: {root} must hold a built site, got no index.html; make docs", file=sys.stderr
+        )
         return 2
     problems, n_links = check(root)
     for problem in problems:
