@@ -53,7 +53,7 @@ bench: $(VENV)/installed-bench
 clean:
 	@echo "Removing $(VENV), caches and build outputs (benchmarks/results stays)."
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.png
-	@rm -rf docs/_build docs/gallery docs/api/generated
+	@rm -rf docs/_build docs/_extra docs/gallery docs/api/generated
 	@find . -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamps make the second run quick: a set-up is repeated only when

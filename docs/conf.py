@@ -159,6 +159,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "btnkm"
 html_static_path = ["_static"]
 html_css_files = ["btnkm.css"]
+html_extra_path = ["_extra"]
 html_favicon = "_static/favicon.svg"
 html_copy_source = False
 html_show_sourcelink = False
@@ -193,6 +194,20 @@ PAGES = {
 }
 
 
+def make_report(folder):
+    """Write the report that the guide shows, if there is none yet."""
+    from sklearn.datasets import load_diabetes
+
+    from btnkm import BTNRegressor
+
+    place = folder / "report.html"
+    if not place.exists():
+        folder.mkdir(exist_ok=True)
+        X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        model = BTNRegressor(n_init=2, random_state=0).fit(X[:300], y[:300])
+        model.report(place, X[300:], y[300:], title="Diabetes: progression after one year")
+
+
 def relink(app, docname, source):
     """Have links to the repository's files lead to the pages made of them."""
 
@@ -214,5 +229,6 @@ def resolve_elsewhere(app, env, node, contnode):
 
 def setup(app):
     """Add what is ours to Sphinx."""
+    make_report(HERE / "_extra")
     app.connect("source-read", relink)
     app.connect("missing-reference", resolve_elsewhere)

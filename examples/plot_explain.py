@@ -98,5 +98,15 @@ plot_calibration(model, X_test, y_test)
 plt.show()
 
 # %%
+# One page for others
+# -------------------
+#
+# ``model.report("diabetes.html", X_test, y_test)`` writes all of this as one page, with a panel
+# that predicts in the browser; such a report is part of this site:
+#
+# .. raw:: html
+#
+#    <p><a href="../report.html">Open a report</a></p>
+#
 # Everything behind the pictures is data, with ``to_dict()`` for JSON;
 # :doc:`/guide/explanations` has the formulas.
