@@ -3,11 +3,14 @@
 import os
 import re
 import sys
+from contextlib import redirect_stdout, suppress
 from functools import cached_property
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 
 from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # for gallery_conf.py beside this file
@@ -194,6 +197,25 @@ PAGES = {
 }
 
 
+class ProgramHelp(SphinxDirective):
+    """Show what a command of the program prints as its help: it cannot differ from that."""
+
+    required_arguments = 1
+
+    def run(self):
+        """Return the help as a literal block."""
+        from btnkm.cli import main
+
+        os.environ["COLUMNS"] = "94"
+        printed = StringIO()
+        with redirect_stdout(printed), suppress(SystemExit):
+            main([self.arguments[0], "--help"])
+        text = printed.getvalue()
+        if not text.startswith(f"usage: btnkm {self.arguments[0]}"):
+            raise self.error(f"btnkm must have the command {self.arguments[0]!r}, got no help of it")
+        return [nodes.literal_block(text, text, language="text")]
+
+
 def make_report(folder):
     """Write the report that the guide shows, if there is none yet."""
     from sklearn.datasets import load_diabetes
@@ -230,5 +252,6 @@ def resolve_elsewhere(app, env, node, contnode):
 def setup(app):
     """Add what is ours to Sphinx."""
     make_report(HERE / "_extra")
+    app.add_directive("program-help", ProgramHelp)
     app.connect("source-read", relink)
     app.connect("missing-reference", resolve_elsewhere)
