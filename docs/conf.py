@@ -206,7 +206,7 @@ class ProgramHelp(SphinxDirective):
         """Return the help as a literal block."""
         from btnkm.cli import main
 
-        os.environ["COLUMNS"] = "94"
+        os.environ["COLUMNS"] = "82"
         printed = StringIO()
         with redirect_stdout(printed), suppress(SystemExit):
             main([self.arguments[0], "--help"])
