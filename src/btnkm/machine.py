@@ -14,10 +14,7 @@ from array_api_compat import array_namespace, device
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import (
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import check_is_fitted
 
 from . import checks, fitting
 from .arrangement import Arrangement, arrange, block_size
@@ -35,7 +32,7 @@ from .sharing import Sharing
 from .sources import coded, is_stored, ones_or_none, open_source
 from .streaming import Streaming
 from .survey import MOST_ROWS, Survey
-from .tables import split_columns
+from .tables import check_names, split_columns
 
 Array = np.ndarray
 _TIMES_ON_DEVICE = 16  # as many rows are looked at at a time
@@ -222,7 +219,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
             )
         target = self._target(survey.y.values, ones_or_none(survey.y.weight))
         self._clear()
-        validate_data(self, source.example, skip_check_array=True)
+        check_names(self, source.example, reset=True)
         names = survey.names
         counted = int(max(survey.n, survey.total))  # a weight of k counts k times; few no less
         n_basis = number(self, "n_basis", self._auto.n_basis(counted, len(names)))
@@ -431,7 +428,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
                 "use predict, which takes it as it is."
             )
         raw, _ = split_columns(X, least=0)
-        validate_data(self, X, reset=False, skip_check_array=True)
+        check_names(self, X, reset=False)
         used = set(self._active)
         return [
             column.encode(raw[j]) if j in used else None for j, column in enumerate(self.columns_)

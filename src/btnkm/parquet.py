@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from glob import glob, has_magic
 from typing import Any
 
@@ -26,8 +26,11 @@ def is_path(X: Any) -> bool:
     return isinstance(X, str | os.PathLike)
 
 
-def parquet_batches(X: Any, n_rows: int) -> Iterator[Any]:
-    """Yield a table for every so many rows of Parquet files: a path, a pattern, or a list."""
+def parquet_batches(X: Any, n_rows: int, columns: Collection[str] | None = None) -> Iterator[Any]:
+    """Yield a table for every so many rows of Parquet files: a path, a pattern, or a list.
+
+    Only of some ``columns``, if these are named.
+    """
     import pyarrow as pa
 
     single = not isinstance(X, list | tuple)
@@ -39,9 +42,27 @@ def parquet_batches(X: Any, n_rows: int) -> Iterator[Any]:
         fields = [
             schema.field(name) if name in schema.names else pa.field(name, pa.null())
             for name in names
+            if columns is None or name in columns
         ]
         for batch in file.to_batches(pa.schema(fields), batch_size=n_rows, **AHEAD):
             yield pa.Table.from_batches([batch])
+
+
+def parquet_types(X: Any) -> tuple[dict[str, Any], int]:
+    """Return Arrow's type of every column of Parquet files, and how many rows there are.
+
+    Where files differ, the type is that of the first in which it is not null.
+    """
+    single = not isinstance(X, list | tuple)
+    files = [file for path in ([X] if single else X) for file in _files(path, single)]
+    found: dict[str, Any] = {}
+    for _, schema in files:
+        for field in schema:
+            if _ROW_NAMES.fullmatch(field.name):
+                continue
+            if field.name not in found or str(found[field.name]) == "null":
+                found[field.name] = field.type
+    return found, sum(file.count_rows() for file, _ in files)
 
 
 def _files(given: Any, single: bool) -> list[tuple[Any, Any]]:
@@ -96,7 +117,7 @@ def _check_kinds(files: list[tuple[Any, Any]], names: list[str]) -> None:
         first: dict[str, Any] = {}
         for file, schema in files:
             if name in schema.names:
-                first.setdefault(_kind(schema.field(name).type), file)
+                first.setdefault(kind_of_type(schema.field(name).type), file)
         first.pop("", None)
         if len(first) > 1:  # one that holds nothing takes the type of the others
             first = {kind: file for kind, file in first.items() if not _is_empty(file, name)}
@@ -112,7 +133,7 @@ def _is_empty(file: Any, name: str) -> bool:
     return file.count_rows() == 0 or is_empty(split_columns(file.to_table(columns=[name]))[0][0])
 
 
-def _kind(of: Any) -> str:
+def kind_of_type(of: Any) -> str:
     """Return what values of an Arrow type are read as; nothing for gaps."""
     from pyarrow import types
 

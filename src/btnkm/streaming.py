@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
 
 from . import fitting
 from .arrangement import Arrangement
@@ -29,6 +28,7 @@ from .core.state import State
 from .running import Run, Task, Values, observer, to_go_on
 from .sources import Table, coded
 from .survey import MOST_ROWS, Batch, Survey, check_kinds
+from .tables import check_names
 
 Array = np.ndarray
 WINDOW = 8192  # rows of a stream that are kept at most
@@ -228,7 +228,7 @@ class Streaming:
 
     def _check_more(self: Any, source: Any, survey: Survey) -> None:
         """Say what is wrong with rows that a model is to go on with."""
-        validate_data(self, source.example, reset=False, skip_check_array=True)
+        check_names(self, source.example, reset=False)
         for name, before in self._begun_with.items():
             if repr(getattr(self, name)) != before:
                 raise ValueError(

@@ -14,12 +14,59 @@ from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
-from sklearn.utils.validation import check_array
+from sklearn.utils.validation import check_array, validate_data
 
 from .core.arrays import is_elsewhere
 
 Array = np.ndarray
 _NUMBER = (int, float, np.integer, np.floating, np.bool_, Decimal, Fraction)
+
+
+class Frame:
+    """Columns by name, already as ``split_columns`` would give them.
+
+    What the program makes of files: it needs neither pandas nor pyarrow for text.
+
+    Parameters
+    ----------
+    columns : dict of str to ndarray of shape (n,)
+    """
+
+    def __init__(self, columns: dict[str, Array]) -> None:
+        self.columns = columns
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return len(next(iter(self.columns.values()), ())), len(self.columns)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def column_names(self) -> list[str]:
+        """Return the names of the columns."""
+        return list(self.columns)
+
+    def take(self, rows: Any) -> Frame:
+        """Return some of the rows: places, or a mask."""
+        return Frame({name: values[rows] for name, values in self.columns.items()})
+
+
+def check_names(model: Any, X: Any, *, reset: bool) -> None:
+    """Keep number and names of a table's columns, or compare them with those that were kept."""
+    if not isinstance(X, Frame):
+        validate_data(model, X, reset=reset, skip_check_array=True)
+        return
+    names = X.column_names()
+    if reset:
+        model.n_features_in_, model.feature_names_in_ = len(names), _objects(names)
+        return
+    known = list(getattr(model, "feature_names_in_", names))
+    if known != names or len(names) != model.n_features_in_:
+        raise ValueError(
+            f"X must have the {model.n_features_in_} columns of fit in their order, {known[:10]}, "
+            f"got {len(names)}, {names[:10]}; select those."
+        )
 
 
 def split_columns(X: Any, least: int = 1) -> tuple[list[Array], list[Any]]:
@@ -28,6 +75,9 @@ def split_columns(X: Any, least: int = 1) -> tuple[list[Array], list[Any]]:
     Numbers and booleans become floats, dates and durations microseconds, text and categories
     objects. pandas and polars frames are known by their methods, so neither library is imported.
     """
+    if isinstance(X, Frame):
+        _check_frame(X, X.column_names(), least)
+        return list(X.columns.values()), X.column_names()
     if hasattr(X, "get_columns") and hasattr(X, "schema"):  # polars
         _check_frame(X, list(X.columns), least)
         return [_from_polars(column) for column in X.get_columns()], list(X.columns)
