@@ -1,0 +1,191 @@
+"""How the program reads tables: text of any shape, in blocks of any size."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from btnkm.commands import csv_files, kinds, values
+from btnkm.commands.csv_files import CsvTable, Dialect
+from btnkm.commands.errors import DataError
+from btnkm.commands.kinds import look_at
+from btnkm.commands.tables import open_table
+from btnkm.commands.values import BOOLEAN, DATE, NUMBER, TEXT, BadValue, Marks, decode, kind_of
+from btnkm.tables import Frame, check_names, split_columns
+
+MARKS = Marks()
+FIELDS = st.text(st.characters(exclude_characters="\0\r", codec="utf-8"), max_size=6)
+
+
+def of_text(text, dialect=None):
+    """Return the table in a text."""
+    return CsvTable("-", io.BufferedReader(io.BytesIO(text.encode())), dialect or Dialect())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(st.tuples(FIELDS, FIELDS, FIELDS), max_size=8),
+    separator=st.sampled_from([",", ";", "\t", "|"]),
+    end=st.sampled_from(["\n", "\r\n"]),
+    most=st.integers(1, 4),
+)
+def test_what_was_written_is_read_with_the_lines_it_is_in(rows, separator, end, most):
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=separator, lineterminator=end, quoting=csv.QUOTE_ALL)
+    writer.writerow(["a", "b", "c"])
+    lines = []
+    for row in rows:
+        lines.append(text.getvalue().count("\n") + 1)
+        writer.writerow(row)
+    table = of_text(text.getvalue())
+    assert table.separator == separator
+    before, csv_files.PART_ROWS = csv_files.PART_ROWS, most
+    try:
+        parts = list(table.parts(["c", "a"]))
+    finally:
+        csv_files.PART_ROWS = before
+    assert all(len(part) <= most for part in parts)
+    assert [line for part in parts for line in part.places] == lines
+    for j, name in ((0, "a"), (2, "c")):
+        assert [v for part in parts for v in part.columns[name]] == [row[j] for row in rows]
+
+
+def test_a_table_can_be_read_as_often_as_need_be(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("x\n1\n2\n")
+    table = open_table(str(path), Dialect())
+    for _ in range(2):
+        assert [part.columns["x"] for part in table.parts()] == [("1", "2")]
+    assert table.done == table.total == 6
+    again = of_text("x\n1\n")
+    assert len(list(again.parts())) == len(list(again.parts())) == 1
+
+
+def test_blank_lines_and_blanks_after_separators_are_none_of_the_table():
+    (part,) = of_text('x, y\n\n1, "a b"\n\n 2,c \n').parts()
+    assert part.columns == {"x": ("1", "2"), "y": ("a b", "c ")}
+    assert list(part.places) == [3, 5]
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind"),
+    [
+        (["1", " 2.5e3 ", "", "NA", "-0"], NUMBER),
+        (["true", "False", "nan"], BOOLEAN),
+        (["2024-02-29", "", "1970-01-01T12:30", "2000-01-01 00:00:00.5Z"], DATE),
+        (["1", "true"], TEXT),
+        (["2024-02-30"], TEXT),
+        (["20240101", "20240102"], NUMBER),
+        (["today", "now"], TEXT),
+        (["1_000"], TEXT),
+        (["1,5"], TEXT),
+        (["", "null"], None),
+    ],
+)
+def test_kinds_of_values(texts, kind):
+    assert kind_of(texts, MARKS) == kind
+
+
+def test_values_are_those_of_pandas():
+    texts = ["1", "-2.5e-3", "", "NaN", "1e300"]
+    expected = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").to_numpy()
+    np.testing.assert_array_equal(decode(texts, NUMBER, MARKS), expected)
+    dates = [
+        "2024-02-29",
+        "",
+        "1969-12-31T23:59:59.25",
+        "2000-01-01T01:00+02:00",
+        "2000-01-01 05:00Z",
+    ]
+    found = decode(dates, DATE, MARKS)
+    seen = [pd.Timestamp(d) for d in dates if d]
+    utc = [d.tz_convert(None) if d.tzinfo else d for d in seen]
+    assert found[[0, 2, 3, 4]].tolist() == [d.to_pydatetime() for d in utc]
+    assert np.isnat(found[1])
+    assert decode(["a", "", "NA", "nan ", "n "], TEXT, MARKS).tolist() == ["a", *[None] * 3, "n "]
+    assert decode(["true", "", "FALSE"], BOOLEAN, MARKS).tolist()[::2] == [1.0, 0.0]
+
+
+def test_marks_of_gaps_and_decimals_are_the_readers_choice():
+    marks = Marks(frozenset(["", "-999"]), ",")
+    found = decode(["1,5", "-999", "", "2"], NUMBER, marks)
+    np.testing.assert_array_equal(found, [1.5, np.nan, np.nan, 2.0])
+    with pytest.raises(BadValue) as bad:
+        decode(["1,5", "NA"], NUMBER, marks)
+    assert (bad.value.place, bad.value.value) == (1, "NA")
+    with pytest.raises(BadValue, match="a number"):
+        decode(["1.5"], NUMBER, marks)
+    assert decode(["NA", "-999"], TEXT, marks).tolist() == ["NA", None]
+
+
+COLUMN = st.lists(st.sampled_from(["1", "2.5", "", "x", "true", "2024-01-01", "1,5"]), max_size=12)
+
+
+@settings(max_examples=80, deadline=None)
+@given(column=COLUMN, most=st.integers(1, 5))
+def test_kinds_do_not_depend_on_blocks(column, most):
+    text = "".join(f"{'' if v is None else csv_quoted(v)},0\n" for v in column)
+    found = []
+    for size in (most, 1000):
+        before, csv_files.PART_ROWS = csv_files.PART_ROWS, size
+        try:
+            found.append(look_at(of_text("x,y\n" + text), ["x"], "y", lambda done, total: None))
+        finally:
+            csv_files.PART_ROWS = before
+    assert found[0].kinds == found[1].kinds
+    assert found[0].n_rows == found[1].n_rows == len(column)
+    assert found[0].kinds["x"] == (kind_of(column, MARKS) or NUMBER)
+
+
+def csv_quoted(value):
+    return f'"{value}"'
+
+
+def test_where_numbers_end_is_known_wherever_it_is(monkeypatch):
+    monkeypatch.setattr(csv_files, "PART_ROWS", 8)
+    rows = ["1"] * 20 + ["x"] + ["1"] * 5
+    text = "x,y\n" + "".join(f"{v},0\n" for v in rows)
+    turn = look_at(of_text(text), ["x"], "y", lambda *_: None).turns["x"]
+    assert (turn.kind, turn.value, turn.place) == (NUMBER, "x", 22)
+    # a few numbers at the head of a column of names are no surprise
+    text = "x,y\n" + "".join(f"{v},0\n" for v in ["1"] * (kinds.FEWEST_BEFORE - 1) + ["x"])
+    assert look_at(of_text(text), ["x"], "y", lambda *_: None).turns == {}
+
+
+def test_long_lines_are_refused_before_they_fill_memory(monkeypatch):
+    monkeypatch.setattr(csv_files, "CHUNK", 100)
+    monkeypatch.setattr(csv_files, "LONGEST_LINE", 1000)
+    with pytest.raises(DataError, match="line 3: must have lines below"):
+        of_text("x\n1\n" + "9" * 2000 + "\n")
+
+
+def test_infinity_is_a_number_of_which_there_is_none():
+    with pytest.raises(BadValue, match="a finite number"):
+        decode(["1", "1e999"], NUMBER, MARKS)
+    assert kind_of(["1", "inf"], MARKS) == NUMBER
+    assert values.decode(["inf"], NUMBER, MARKS, finite=False)[0] == np.inf
+
+
+def test_a_frame_has_columns_names_and_rows():
+    frame = Frame({"a": np.array([1.0, 2.0]), "b": np.array(["x", None], dtype=object)})
+    assert frame.shape == (2, 2)
+    columns, names = split_columns(frame)
+    assert names == ["a", "b"]
+    assert columns[1].tolist() == ["x", None]
+    assert frame.take(np.array([True, False])).columns["a"].tolist() == [1.0]
+
+    class Model:
+        pass
+
+    model = Model()
+    check_names(model, frame, reset=True)
+    assert (model.n_features_in_, model.feature_names_in_.tolist()) == (2, ["a", "b"])
+    check_names(model, frame, reset=False)
+    with pytest.raises(ValueError, match="in their order"):
+        check_names(model, Frame({"b": np.zeros(2), "a": np.zeros(2)}), reset=False)
