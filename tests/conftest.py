@@ -9,3 +9,22 @@ from btnkm import fitting
 def small_problems_use_threads(monkeypatch):
     """Give small problems the threads they ask for, or no test would see two at work."""
     monkeypatch.setattr(fitting, "WORTH_A_THREAD", 0)
+
+
+@pytest.fixture(scope="session")
+def sold_houses(tmp_path_factory):
+    """A folder with tables, and two models that the program has fitted to them."""
+    from tests.houses import QUICK, ROWS, houses, run, write, write_parquet
+
+    folder = tmp_path_factory.mktemp("houses")
+    rows = houses(ROWS)
+    write(folder / "houses.csv", rows)
+    write_parquet(folder / "houses.parquet", rows)
+    new = houses(30, seed=1)
+    write(folder / "new.csv", new)
+    write(folder / "test.csv", new)
+    fit = ("fit", "houses.csv", *QUICK, "--text", "zip", "--target")
+    price = run(*fit, "price", "--drop", "id,sold", "-o", "houses.btn", cwd=folder)
+    sold = run(*fit, "sold", "--drop", "id", "-o", "sold.btn", cwd=folder)
+    assert (price[0], price[2], sold[0], sold[2]) == (0, "", 0, "")
+    return folder

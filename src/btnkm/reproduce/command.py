@@ -8,12 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..fitting import n_cores
+from ..commands import COMMANDS
 from ..runs.records import read_records
 from ..runs.runner import run
 from . import methods
-from .experiments import ALL_SETS, EXPERIMENTS, N_SPLITS, SEEDS_A_SPLIT, cells_of
-from .measures import SYNTHETIC, measure
+from .experiments import ALL_SETS, EXPERIMENTS, N_SPLITS, SEEDS_A_SPLIT, SYNTHETIC, cells_of
 
 RESULTS = "results.jsonl"
 _KINDS = {Path.is_dir: "folder", Path.is_file: "file"}
@@ -31,7 +30,7 @@ def add_parser(commands: Any) -> None:
     listing = "\n".join(f"  {name:8} {e.title}" for name, e in EXPERIMENTS.items())
     parser = commands.add_parser(
         "reproduce",
-        help="run the experiments of the paper anew, beside what it prints",
+        help=COMMANDS["reproduce"],
         description="Run the experiments of the paper's section 4 and write tables, figures and a "
         "page with our figures beside the printed ones. What an earlier run measured with the same "
         "code is kept: the same command goes on where it was stopped or killed.",
@@ -57,7 +56,7 @@ def add_parser(commands: Any) -> None:
         "--document", type=Path, metavar="FILE", help="default: reproduction.md in DIR"
     )
     parser.add_argument(
-        "--jobs", type=int, default=n_cores(), metavar="N", help="runs side by side (%(default)s)"
+        "--jobs", type=int, metavar="N", help="runs side by side (default: one for each core)"
     )
     parser.add_argument(
         "--any-version",
@@ -76,8 +75,12 @@ def _names(text: str) -> tuple[str, ...]:
 
 def reproduce(arguments: argparse.Namespace) -> int:
     """Do what the command line asks for, and return the exit status."""
+    from ..fitting import n_cores
+    from .measures import measure
+
+    jobs = n_cores() if arguments.jobs is None else arguments.jobs
     _check("--splits", 1 <= arguments.splits <= N_SPLITS, f"1 to {N_SPLITS}", arguments.splits)
-    _check("--jobs", arguments.jobs >= 1, "1 or more", arguments.jobs)
+    _check("--jobs", jobs >= 1, "1 or more", jobs)
     _check_names("--datasets", arguments.datasets, (SYNTHETIC, *ALL_SETS))
     _check_names("--methods", arguments.methods, tuple(methods.METHODS))
     if arguments.render and (arguments.datasets or arguments.methods):
@@ -126,7 +129,7 @@ def reproduce(arguments: argparse.Namespace) -> int:
             output,
             data={name: identity for name, (_, identity) in data.items()},
             any_version=arguments.any_version,
-            n_jobs=arguments.jobs,
+            n_jobs=jobs,
         )
         if status == 130 or not read_records(output)[0]:
             return status

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..runs.cells import Cell
-from .measures import SYNTHETIC
 from .methods import CLASS_DATASETS, METHODS
 
+SYNTHETIC = "synthetic"  # what cells of a known tensor have for a data set
 N_SPLITS = 10
 #: Methods that have few splits of the larger sets, for which the paper prints no figure of theirs.
 SLOW, FEW_SPLITS = ("btn-signs", "gp-ard", "spbtn", "literal"), 3

@@ -11,8 +11,8 @@ from ..baselines.literal import COMPONENT_SHARE, component_shares
 from ..core.state import State
 from ..runs.cells import Cell
 from . import methods, synthetic
+from .experiments import SYNTHETIC
 
-SYNTHETIC = "synthetic"
 #: Share of an input's squared weights above which a function counts (section 4.3 of the paper).
 FUNCTION_SHARE = 2.5e-3
 _DIGITS = 6  # significant, of what is only drawn

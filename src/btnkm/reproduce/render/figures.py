@@ -21,11 +21,11 @@ from ..experiments import (
     RANK,
     RANKS,
     SETS,
+    SYNTHETIC,
     config_of,
     literal_config_of,
     synthetic_config_of,
 )
-from ..measures import SYNTHETIC
 from ..methods import CLASS_DATASETS, METHODS, N_ROWS
 from ..synthetic import MAX_RANK, N_FUNCTIONS
 from .results import Results

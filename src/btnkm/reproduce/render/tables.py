@@ -17,11 +17,11 @@ from ..experiments import (
     RANK,
     RANKS,
     SETS,
+    SYNTHETIC,
     config_of,
     methods_of,
     synthetic_config_of,
 )
-from ..measures import SYNTHETIC
 from ..methods import CLASS_DATASETS, METHODS
 from .results import ORIGIN, Record, Results, Summary, provenance
 

@@ -1,0 +1,235 @@
+"""``btnkm fit``: a table in, a model out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from contextlib import ExitStack
+from typing import Any
+
+from .console import Bar, Console, counted, facts, shares
+from .errors import Misuse
+from .options import (
+    add_model_options,
+    add_output_options,
+    add_table_options,
+    add_training_options,
+    command_parser,
+    model_parameters,
+    output_file,
+    probability,
+)
+
+_EXAMPLES = """\
+  btnkm fit houses.csv --target price -o houses.btn
+  btnkm fit houses.csv --target price --drop id --test 0.2 -o houses.btn
+  btnkm fit houses.csv --target sold --classify --text zip -o sold.btn
+  btnkm fit houses.parquet --target price --n-init 2 --memory-limit 4 --json -o houses.btn
+"""
+MOST_INPUTS = 12  # of which the summary tells
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to those of the program."""
+    parser = command_parser(
+        commands,
+        "fit",
+        "Fit a model to a table (CSV, TSV, either with .gz, Parquet: a file, a folder or a "
+        "pattern) and save it. Numbers, booleans, dates such as 2024-12-31 and text are told "
+        "apart by all rows; nothing has to be scaled, encoded or filled in. Tables may be larger "
+        "than memory. Ctrl-C keeps what the fit has found so far.",
+        _EXAMPLES,
+    )
+    parser.add_argument("data", metavar="TABLE", help="a file, or - for standard input")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=output_file,
+        required=True,
+        metavar="MODEL",
+        help="file for the model",
+    )
+    add_training_options(parser)
+    parser.add_argument(
+        "--test",
+        type=probability,
+        metavar="SHARE",
+        help="hold this share of the rows back, and tell how well they are predicted",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        type=output_file,
+        metavar="FILE",
+        help="note here how far the fit is; the same command goes on from there if it was killed",
+    )
+    add_model_options(parser)
+    add_table_options(parser)
+    add_output_options(parser, verbose=True)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Fit, save, and tell."""
+    from .models import check_model_path
+    from .training import Training
+
+    console = Console(arguments)
+    check_model_path(arguments.output, arguments.data)
+    training = Training(arguments, console, arguments.test or 0.0)
+    model = new_model(arguments, training.classify)
+    start = time.perf_counter()
+    fit(model, training, console, arguments.checkpoint)
+    seconds = time.perf_counter() - start
+    model.save(arguments.output)
+    found = summary(model, training)
+    found |= {"seconds": seconds, "model": str(arguments.output)}
+    if arguments.test:
+        found["test"] = tested(model, training, console)
+    _tell(found, training, console)
+    console.result(found)
+    return 0
+
+
+def new_model(arguments: argparse.Namespace, classify: bool) -> Any:
+    """Return an estimator with the parameters of the command line."""
+    import btnkm
+
+    kind = btnkm.BTNClassifier if classify else btnkm.BTNRegressor
+    parameters = model_parameters(arguments)
+    known = kind().get_params(deep=False)
+    for name in parameters:
+        if name not in known or name in ("callback", "warm_start", "verbose"):
+            raise Misuse(
+                f"--set must name a parameter of {kind.__name__}, got {name!r}; these are "
+                f"{', '.join(sorted(set(known) - {'callback', 'warm_start', 'verbose'}))}."
+            )
+    return kind(**parameters, verbose=int(arguments.verbose))
+
+
+def fit(model: Any, rows: Any, console: Console, checkpoint: Any = None) -> None:
+    """Fit a model, with a bar that follows its sweeps."""
+    with ExitStack() as stack:
+        stack.enter_context(console.library())
+        watched = sys.stderr.isatty() and not (console.json or console.quiet or console.verbose)
+        if watched:
+            model.set_params(callback=_Sweeps(model, console, stack))
+        try:
+            model.fit(rows, checkpoint=checkpoint)
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(
+                "Stopped before there was anything to keep: no model is saved."
+            ) from stop
+        finally:
+            model.set_params(callback=None)
+
+
+class _Sweeps:
+    """A bar that is there from the first sweep on, when no other is."""
+
+    def __init__(self, model: Any, console: Console, stack: ExitStack) -> None:
+        self.model, self.console, self.stack = model, console, stack
+        self.bar: Bar | None = None
+        self.sweeps: dict[int, int] = {}
+
+    def __call__(self, entry: dict[str, Any]) -> None:
+        if self.bar is None:
+            self.bar = self.stack.enter_context(self.console.progress("fitting"))
+        self.sweeps[entry["start"]] = entry["sweep"]
+        each, starts = self._expected(entry["rows"])
+        starts = max(starts, max(self.sweeps) + 1)
+        done = sum(min(sweep, each) for sweep in self.sweeps.values())
+        what = f"fitting, start {entry['start'] + 1} of {starts}, {entry['phase']} phase"
+        self.bar.update(done, each * starts, what)
+
+    def _expected(self, rows: int) -> tuple[int, int]:
+        """Return sweeps of a start, and starts: nearly so, as a bar needs no more."""
+        from ..auto import number
+
+        auto = self.model._auto
+        sweeps = number(self.model, "max_iter", auto.sweeps) + int(self.model.warm_sweeps)
+        starts = min(max(auto.rows // rows, auto.least_starts), 8)
+        return sweeps, number(self.model, "n_init", starts)
+
+
+def summary(model: Any, training: Any) -> dict[str, Any]:
+    """Return what is worth knowing of a fitted model."""
+    from .models import is_classifier, n_rows
+
+    names = list(training.kinds)
+    relevance = zip(model.feature_relevance_, model.feature_relevance_std_, strict=True)
+    return {
+        "estimator": type(model).__name__,
+        "data": training.name,
+        "target": training.target,
+        "rows": n_rows(model),
+        "rows_left_out": training.contents.n_missing,
+        "inputs": [
+            {"name": name, "kind": training.kinds[name], "share": share, "share_std": spread}
+            for name, (share, spread) in zip(names, relevance, strict=True)
+        ],
+        "classes": model.classes_.tolist() if is_classifier(model) else None,
+        "rank": model.rank_,
+        "noise_std": None if is_classifier(model) else model.noise_std_,
+        "starts": len(model.posterior_),
+        "sweeps": model.n_iter_,
+        "lower_bound": model.lower_bound_,
+        "converged": model.converged_,
+        "stop_reason": model.stop_reason_,
+        "interrupted": model.stop_reason_.startswith("Interrupted"),
+    }
+
+
+def tested(model: Any, training: Any, console: Console) -> dict[str, float]:
+    """Return scores of the rows that were held out."""
+    from .scores import Scores, predictive
+
+    scores = Scores()
+    with console.library():
+        for X, y, weight in training.held_out():
+            scores.add(predictive(model, X), y, weight)
+    return {"rows": scores.n, **scores.found()}
+
+
+def _tell(found: dict[str, Any], training: Any, console: Console) -> None:
+    """Print a summary."""
+    from .scores import sentence
+
+    how = "fitted until it was stopped" if found["interrupted"] else "fitted"
+    what = f"{found['estimator']} of {training.target!r}, {how} in {found['seconds']:.1f} s"
+    console.title(f"Saved {found['model']}: {what}")
+    rank = found["rank"]
+    rows = [
+        ("rows", f"{found['rows']:,} of {training.name}"),
+        ("inputs", _kinds(training.kinds)),
+        ("rank", ", ".join(map(str, rank)) if isinstance(rank, tuple) else str(rank)),
+    ]
+    if found["classes"] is not None:
+        listed = ", ".join(map(str, found["classes"][:6]))
+        more = ", …" if len(found["classes"]) > 6 else ""
+        why = f" ({training.why})" if training.why else ""
+        rows.insert(2, ("classes", f"{len(found['classes'])}: {listed}{more}{why}"))
+    elif found["noise_std"] == found["noise_std"]:
+        rows.append(("noise", f"{found['noise_std']:.4g} (standard deviation)"))
+    rows.append(("end", found["stop_reason"]))
+    if "test" in found:
+        rows.append(("test", f"{found['test']['rows']:,} rows: {sentence(found['test'])}"))
+    console.say(facts(rows, console.width))
+    console.say()
+    console.say("Share of each input in what is explained")
+    inputs = found["inputs"]
+    names, found_shares, spreads = (
+        [one[key] for one in inputs] for key in ("name", "share", "share_std")
+    )
+    console.say(shares(names, found_shares, spreads, console.width, MOST_INPUTS))
+
+
+def _kinds(kinds: dict[str, str]) -> str:
+    """Return how many inputs there are, and of what kind."""
+    plural = {"number": "number", "boolean": "boolean", "date": "date", "text": "text"}
+    counts = {kind: list(kinds.values()).count(kind) for kind in dict.fromkeys(kinds.values())}
+    parts = [
+        f"{n} text" if kind == "text" else counted(n, plural.get(kind, kind))
+        for kind, n in counts.items()
+    ]
+    return f"{len(kinds)}: {', '.join(parts)}"

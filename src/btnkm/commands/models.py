@@ -1,0 +1,132 @@
+"""Models of files: what they are, what their inputs hold, and rows as they want them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..tables import Frame
+from .csv_files import Part
+from .errors import DataError, Misuse
+from .tables import Table, check_columns, values_of
+from .values import DATE, DURATION, FLAG, NUMBER, TEXT
+
+Array = np.ndarray
+
+
+def load_model(path: str) -> Any:
+    """Return the model in a file."""
+    import btnkm
+
+    os.stat(path)  # a file that is not there is told in the same words everywhere
+    return btnkm.load(path)
+
+
+def check_model_path(path: Path, data: str) -> None:
+    """Say so, before hours are spent, if a model cannot be saved there."""
+    if path.exists() and not path.is_file():
+        raise Misuse(f"--output must be a file, got {str(path)!r}; name another, such as m.btn.")
+    if path.exists() and os.path.exists(data) and path.samefile(data):
+        raise Misuse(
+            f"--output must not be the table itself, got {str(path)!r}; name another file."
+        )
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(f"no file can be written to the folder {str(path.parent)!r}.")
+
+
+def is_classifier(model: Any) -> bool:
+    """Tell a model of classes."""
+    return hasattr(model, "classes_")
+
+
+def n_rows(model: Any) -> int | None:
+    """Return how many rows a model has learned from, if it is known."""
+    return max((int(entry["rows"]) for entry in model.history_), default=None)
+
+
+def input_kind(column: Any) -> str:
+    """Return what an input of a model holds."""
+    if column.kind in ("M", "m"):
+        return DATE if column.kind == "M" else DURATION
+    if column.kind == "O":
+        return TEXT
+    two = column.levels is None and set(np.asarray(column.knots).tolist()) <= {0.0, 1.0}
+    return FLAG if two else NUMBER
+
+
+class Inputs:
+    """The columns of a table that a model wants.
+
+    Parameters
+    ----------
+    model : estimator
+    table : Table
+        A column that is not there is told; those that are not wanted do no harm. Where the model
+        knows no names, columns count by their place.
+    ignored : set of str
+        Columns that are none of the inputs of a model without names.
+    """
+
+    def __init__(self, model: Any, table: Table, ignored: set[str | None] | None = None) -> None:
+        self.table = table
+        if hasattr(model, "feature_names_in_"):
+            self.names = [str(name) for name in model.feature_names_in_]
+            check_columns(table, self.names, "an input of the model")
+        else:
+            self.names = [name for name in table.names if name not in (ignored or ())]
+            if len(self.names) != model.n_features_in_:
+                raise DataError(
+                    f"must have {model.n_features_in_} columns, as the model knows no names, got "
+                    f"{len(self.names)}; leave out the others.",
+                    table.name,
+                )
+        # text of Parquet may be numbers that are levels: the model knows
+        kinds = [input_kind(column) for column in model.columns_]
+        self.kinds = [None if kind == TEXT else kind for kind in kinds]
+
+    def of(self, part: Part) -> Frame:
+        """Return rows as the model wants them."""
+        columns = [
+            values_of(self.table, part, name, kind)
+            for name, kind in zip(self.names, self.kinds, strict=True)
+        ]
+        return Frame(dict(zip(self.names, columns, strict=True)))
+
+
+def rows_and_targets(
+    model: Any, table: Table, target: str, note: Any, watch: Any
+) -> tuple[Frame, Array]:
+    """Return all rows of a table that have a target, and the targets, as the model knows them."""
+    check_columns(table, [target], "--target")
+    inputs = Inputs(model, table, {target})
+    kind, convert = _targets_of(model)
+    frames, targets, left_out = [], [], 0
+    for part in table.parts(dict.fromkeys([*inputs.names, target])):
+        watch(table.done, table.total)
+        y = values_of(table, part, target, kind)
+        gaps = [v is None or v != v for v in y.tolist()]
+        present = ~np.array(gaps)
+        left_out += sum(gaps)
+        frames.append(inputs.of(part).take(present))
+        targets.append(y[present])
+    if not sum(map(len, targets)):
+        raise DataError("must have rows with a target, got none.", table.name, column=target)
+    if left_out:
+        note(f"{left_out:,} of the rows have no {target!r} and are left out.")
+    frame = Frame(
+        {name: np.concatenate([one.columns[name] for one in frames]) for name in inputs.names}
+    )
+    return frame, np.concatenate(targets).astype(convert)
+
+
+def _targets_of(model: Any) -> tuple[str, Any]:
+    """Return what a file's targets are to be read as, and the type they then have."""
+    if not is_classifier(model):
+        return FLAG, float
+    kind = model.classes_.dtype.kind
+    if kind == "b":
+        return FLAG, bool
+    return (NUMBER, model.classes_.dtype) if kind in "iuf" else (TEXT, object)

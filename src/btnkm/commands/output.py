@@ -1,0 +1,171 @@
+"""Files that are whole or not there: written beside their place, and moved there at the end."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from .errors import Misuse
+
+FORMATS = (".csv", ".tsv", ".parquet", ".pq")
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yield a path to write to; what is there at the end takes the place of ``path``, at once.
+
+    Whatever stops the writing, a file that was there before stays as it was. What is no file, such
+    as /dev/null, is written to as it is.
+    """
+    place = Path(os.path.realpath(path))
+    if place.exists() and not place.is_file():
+        yield place
+        return
+    draft = place.parent / f".{secrets.token_hex(8)}-{place.name}"  # its suffix may tell the format
+    draft.touch(exist_ok=False)
+    try:
+        yield draft
+        if place.exists():
+            draft.chmod(stat.S_IMODE(place.stat().st_mode))
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+        draft.replace(place)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+class TextRows:
+    """Rows written as text.
+
+    Parameters
+    ----------
+    file : text file
+    separator : str
+    """
+
+    def __init__(self, file: Any, separator: str) -> None:
+        self._file = file
+        self._csv = csv.writer(file, delimiter=separator, lineterminator="\n")
+        self._begun = False
+
+    def write(self, columns: Mapping[str, Any]) -> None:
+        """Write rows, at first with a header; gaps are empty."""
+        if not self._begun:
+            self._csv.writerow(list(columns))
+            self._begun = True
+        self._csv.writerows(zip(*map(_items, columns.values()), strict=True))
+
+    def flush(self) -> None:
+        """Let go of what is not written yet."""
+        self._file.flush()
+
+
+class ParquetRows:
+    """Rows written to a Parquet file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: Any = None
+
+    def write(self, columns: Mapping[str, Any]) -> None:
+        """Write rows; types are those of the first ones."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.table({name: _arrow(values) for name, values in columns.items()})
+        if self._writer is None:
+            fields = [
+                pa.field(f.name, pa.string() if pa.types.is_null(f.type) else f.type)
+                for f in table.schema
+            ]
+            self._schema = pa.schema(fields)
+            self._writer = pq.ParquetWriter(self._path, self._schema)
+        self._writer.write_table(table.cast(self._schema))
+
+    def close(self) -> None:
+        """Write what makes it a file."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def check_format(path: Path) -> None:
+    """Say so if a file's name does not tell how rows are to be written."""
+    suffix = _suffix(path)
+    if path.exists() and not path.is_file():
+        return  # such as /dev/null: text
+    if suffix not in FORMATS:
+        raise Misuse(
+            f"the output must end with .csv, .tsv, .csv.gz, .tsv.gz or .parquet, got {str(path)!r};"
+            " rename it."
+        )
+    if suffix in (".parquet", ".pq") and find_spec("pyarrow") is None:
+        raise ImportError(
+            "Parquet must be written by pyarrow, which is not installed; "
+            "run: pip install 'btnkm[cli]'"
+        )
+
+
+def _suffix(path: Path) -> str:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    packed = suffixes[-1:] == [".gz"]
+    last = suffixes[-2:-1] if packed else suffixes[-1:]
+    found = last[0] if last else ""
+    return "" if packed and found not in (".csv", ".tsv") else found
+
+
+@contextmanager
+def rows_to(path: Path | None) -> Iterator[TextRows | ParquetRows]:
+    """Yield what writes rows to a file, as its name tells, or to stdout."""
+    if path is None:
+        text = io.TextIOWrapper(sys.stdout.buffer, "utf-8", newline="", write_through=True)
+        try:
+            yield TextRows(text, ",")
+        finally:
+            text.detach()
+        return
+    with whole_file(path) as draft:
+        if _suffix(path) in (".parquet", ".pq"):
+            rows = ParquetRows(draft)
+            try:
+                yield rows
+            finally:
+                rows.close()
+            return
+        packed = path.suffix.lower() == ".gz"
+        opened: Any = gzip.open if packed else open
+        with opened(draft, "wt", encoding="utf-8", newline="") as file:
+            yield TextRows(file, "\t" if _suffix(path) == ".tsv" else ",")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, whole or not at all."""
+    with whole_file(path) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
+def _items(values: Any) -> Sequence[Any]:
+    """Return values as text is to tell them."""
+    if hasattr(values, "to_pylist"):
+        values = values.to_pylist()
+    elif hasattr(values, "tolist"):
+        values = values.tolist()
+    return ["" if v is None or v != v else v for v in values]
+
+
+def _arrow(values: Any) -> Any:
+    import pyarrow as pa
+
+    if hasattr(values, "to_pylist"):
+        return values
+    plain = getattr(values, "dtype", None)
+    return pa.array(values if plain is not None and plain.kind in "biuf" else list(values))

@@ -1,0 +1,308 @@
+"""``btnkm predict``, run as a user would."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import btnkm
+from btnkm import cli
+from tests.houses import HEADER, INPUTS, ROWS, houses, read, run, start, write
+
+POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Windows is another world")
+
+
+@pytest.fixture
+def here(sold_houses, tmp_path, monkeypatch):
+    """An empty folder, from which the tables and models are one step away."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("houses.btn", "sold.btn", "new.csv"):
+        Path(name).symlink_to(sold_houses / name)
+    return tmp_path
+
+
+def frame(path):
+    found = pd.read_csv(path, parse_dates=["built"], dtype={"zip": str, "garden": bool})
+    return found[list(INPUTS)]
+
+
+def numbers(column):
+    return np.array(column, dtype=float)
+
+
+def test_means_deviations_intervals_and_quantiles_are_those_of_the_library(here):
+    options = ("--interval", "0.8", "--quantiles", "0.1,0.5", "-o", "out.csv")
+    status, out, err = run("predict", "houses.btn", "new.csv", *options)
+    assert (status, err) == (0, "")
+    assert out.startswith("Wrote 30 predictions to out.csv in ")
+    found = read("out.csv")
+    assert list(found) == ["mean", "std", "low", "high", "q0.1", "q0.5"]
+    said = btnkm.load("houses.btn").predict_dist(frame("new.csv"))
+    np.testing.assert_array_equal(numbers(found["mean"]), said.mean)
+    np.testing.assert_array_equal(numbers(found["std"]), said.std)
+    low, high = said.interval(0.8).T
+    np.testing.assert_array_equal(numbers(found["low"]), low)
+    np.testing.assert_array_equal(numbers(found["high"]), high)
+    np.testing.assert_array_equal(numbers(found["q0.5"]), said.quantile(0.5))
+    assert not list(here.glob(".*"))
+
+
+def test_classes_and_their_probabilities_on_standard_output(here):
+    text = Path("new.csv").read_text(encoding="utf-8")
+    status, out, err = run("predict", "sold.btn", "-", "--interval", "0.9", given=text)
+    assert (status, err) == (0, "")
+    header, *rows = csv.reader(io.StringIO(out))
+    assert header == ["label", "probability no", "probability yes", "low yes", "high yes"]
+    model = btnkm.load("sold.btn")
+    data = pd.read_csv("new.csv", parse_dates=["built"], dtype={"zip": str, "garden": bool})
+    X = data[list(model.feature_names_in_)]
+    assert [row[0] for row in rows] == model.predict(X).tolist()
+    found = np.array([row[1:] for row in rows], dtype=float)
+    np.testing.assert_array_equal(found[:, :2], model.predict_proba(X))
+    np.testing.assert_array_equal(found[:, 2:], model.predict_proba_interval(X, 0.9))
+
+
+def test_more_than_two_classes_have_an_interval_each(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    rows = [(f"{x:.3f}", "abc"[int(3 * x)]) for x in rng.uniform(size=60)]
+    data, model, out = (
+        write(tmp_path / "t.csv", rows, ("x", "y")),
+        tmp_path / "m",
+        tmp_path / "o.csv",
+    )
+    quick = ["--n-init", "1", "--set", "max_iter=4", "--quiet"]
+    assert cli.main(["fit", str(data), "--target", "y", "-o", str(model), *quick]) == 0
+    assert cli.main(["predict", str(model), str(data), "--interval", "0.5", "-o", str(out)]) == 0
+    found = read(out)
+    assert list(found) == [
+        "label", "probability a", "probability b", "probability c",
+        "low a", "high a", "low b", "high b", "low c", "high c",
+    ]  # fmt: skip
+    expected = btnkm.load(model).predict_proba_interval(pd.read_csv(data)[["x"]], 0.5)
+    np.testing.assert_array_equal(numbers(found["low b"]), expected[:, 1, 0])
+    np.testing.assert_array_equal(numbers(found["high c"]), expected[:, 2, 1])
+
+
+def test_kept_columns_come_first_as_they_are_and_blocks_join(here, monkeypatch, capsys):
+    from btnkm.commands import csv_files
+
+    predict = ["predict", "houses.btn", "new.csv", "--keep", "id,city", "-o"]
+    assert cli.main([*predict, "whole.csv"]) == 0
+    monkeypatch.setattr(csv_files, "PART_ROWS", 7)
+    assert cli.main([*predict, "parts.csv"]) == 0
+    found, whole, given = read("parts.csv"), read("whole.csv"), read("new.csv")
+    np.testing.assert_allclose(numbers(found["mean"]), numbers(whole["mean"]), rtol=1e-12)
+    assert list(found) == ["id", "city", "mean", "std"]
+    assert (found["id"], found["city"]) == (given["id"], given["city"])
+    assert cli.main(["predict", "houses.btn", "new.csv", "--keep", "-o", "all.csv.gz"]) == 0
+    with gzip.open("all.csv.gz", "rt", encoding="utf-8") as file:
+        assert next(csv.reader(file)) == [*HEADER, "mean", "std"]
+    write("named.csv", [("1", *row) for row in houses(3)], ("mean", *HEADER))
+    assert cli.main(["predict", "houses.btn", "named.csv", "--keep", "-o", "o.csv"]) == 2
+    assert "got 'mean' from the table and from the model" in capsys.readouterr().err
+    named = ["predict", "houses.btn", "named.csv", "--keep", "mean", "--prefix", "price "]
+    assert cli.main([*named, "-o", "o.tsv"]) == 0
+    assert Path("o.tsv").read_text().splitlines()[0] == "mean\tprice mean\tprice std"
+
+
+def test_parquet_in_and_out(here, sold_houses, capsys):
+    import pyarrow.parquet as pq
+
+    rows = sold_houses / "houses.parquet"
+    predict = ["predict", "houses.btn", str(rows), "--keep", "id,built,garden"]
+    assert cli.main([*predict, "-o", "o.parquet", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["rows"], told["columns"][0], told["notes"]) == (ROWS, "id", [])
+    found = pq.read_table("o.parquet").to_pandas()
+    assert found["id"].tolist() == list(range(ROWS))
+    assert found["garden"].dtype == bool
+    assert found["built"].iloc[0] == pd.read_parquet(rows)["built"].iloc[0]
+    expected = btnkm.load("houses.btn").predict(frame(sold_houses / "houses.csv"))
+    np.testing.assert_allclose(found["mean"], expected, rtol=1e-12)
+    assert cli.main([*predict, "-o", "o.csv"]) == 0
+    np.testing.assert_array_equal(numbers(read("o.csv")["mean"]), found["mean"])
+    # text in Parquet is read as that of other files is
+    table = pd.read_parquet(rows).astype({"area": str})
+    table.loc[41, "area"] = "wide"
+    table.to_parquet("text.parquet")
+    assert cli.main(["predict", "houses.btn", "text.parquet", "-o", "o.csv"]) == 1
+    assert "text.parquet, row 42, column 'area': must hold a number" in capsys.readouterr().err
+
+
+def test_columns_in_any_order_with_others_and_gaps(here, capsys):
+    rows = [dict(zip(HEADER, row, strict=True)) for row in houses(5, seed=3)]
+    rows[1]["area"] = rows[2]["city"] = "NA"
+    rows[3]["garden"], rows[3]["zip"], rows[4]["built"] = "True", "never seen", ""
+    order = ("zip", "garden", "more", "city", "built", "area", "rooms")
+    write("t.csv", [[row.get(name, "?") for name in order] for row in rows], order)
+    assert cli.main(["predict", "houses.btn", "t.csv", "-o", "o.csv"]) == 0
+    X = pd.DataFrame(rows)[list(INPUTS)]
+    X["area"] = pd.to_numeric(X["area"], errors="coerce")
+    X["rooms"] = pd.to_numeric(X["rooms"])
+    X["garden"] = X["garden"].str.lower() == "true"
+    X["built"] = pd.to_datetime(X["built"])
+    X["city"] = X["city"].where(X["city"] != "NA", None)
+    expected = btnkm.load("houses.btn").predict(X)
+    np.testing.assert_array_equal(numbers(read("o.csv")["mean"]), expected)
+
+
+def test_one_row_and_none(here, capsys):
+    write("one.csv", houses(1))
+    assert cli.main(["predict", "houses.btn", "one.csv", "-o", "o.csv"]) == 0
+    assert len(read("o.csv")["mean"]) == 1
+    write("none.csv", [])
+    for out in ("o.csv", "o.parquet"):
+        assert cli.main(["predict", "sold.btn", "none.csv", "-o", out]) == 0
+    assert Path("o.csv").read_text() == "label,probability no,probability yes\n"
+    assert pd.read_parquet("o.parquet").shape == (0, 3)
+
+
+def _changed(row, column, value):
+    return tuple(value if name == column else v for name, v in zip(HEADER, row, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("area", "12 m", "must hold a number, got '12 m'"),
+        ("area", "1_000", "must hold a number, got '1_000'"),
+        ("area", "-inf", "must hold a finite number, got '-inf'"),
+        ("built", "31.12.1999", "must hold a date such as 2024-12-31, got '31.12.1999'"),
+        ("built", "1999-02-31", "must hold a date such as 2024-12-31, got '1999-02-31'"),
+        ("garden", "perhaps", "must hold a number, true or false, got 'perhaps'"),
+    ],
+)
+def test_a_wrong_value_is_told_with_file_line_and_column(column, value, said, here, capsys):
+    rows = houses(4)
+    # a field of two lines comes before: lines are those of the file, not rows
+    rows[0] = _changed(rows[0], "city", "two\nlines")
+    rows[2] = _changed(rows[2], column, value)
+    write("bad.csv", rows)
+    assert cli.main(["predict", "houses.btn", "bad.csv", "-o", "o.csv", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    error = json.loads(err)
+    assert (error["file"], error["line"], error["column"]) == ("bad.csv", 5, column)
+    assert error["error"].startswith(f"bad.csv, line 5, column {column!r}: {said}")
+    assert not Path("o.csv").exists()
+
+
+def test_what_cannot_be_is_one_sentence(here, capsys):
+    write("less.csv", [row[2:] for row in houses(3)], HEADER[2:])
+    Path("old.csv").write_text("as it was")
+    for status, said, *arguments in (
+        (1, "less.csv, column 'area': must have the column 'area'", "houses.btn", "less.csv"),
+        (1, "nothing.csv: No such file", "houses.btn", "nothing.csv"),
+        (1, "nothing.btn: No such file", "nothing.btn", "new.csv"),
+        (1, "must name a model saved by btnkm, got 'less.csv'", "less.csv", "new.csv"),
+        (
+            1,
+            "column 'x': must have the column 'x' (--keep)",
+            "houses.btn",
+            "new.csv",
+            "--keep",
+            "x",
+        ),
+        (
+            2,
+            "must be of numbers, got a model of classes",
+            "sold.btn",
+            "new.csv",
+            "--quantiles",
+            ".5",
+        ),
+        (2, "must lie between 0 and 1, got '95'", "houses.btn", "new.csv", "--interval", "95"),
+    ):
+        assert cli.main(["predict", *arguments, "-o", "old.csv"]) == status
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("error: ")
+        assert said in err
+        assert err.count("\n") == 1
+    assert Path("old.csv").read_text() == "as it was"
+    assert cli.main(["predict", "houses.btn", "new.csv", "-o", "o.xlsx"]) == 2
+    assert "must end with .csv" in capsys.readouterr().err
+    assert cli.main(["predict", "houses.btn", "new.csv", "--json"]) == 2
+    assert "add -o FILE" in json.loads(capsys.readouterr().err)["error"]
+
+
+@POSIX
+def test_what_is_no_file_is_written_to_and_stays_what_it_is(here):
+    assert cli.main(["predict", "houses.btn", "new.csv", "-o", "/dev/null", "--quiet"]) == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def test_models_without_names_take_columns_by_their_place(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(50, 2))
+    model = btnkm.BTNRegressor(n_init=1, max_iter=4, random_state=0).fit(X, X[:, 0] + X[:, 1])
+    model.save(tmp_path / "m.btn")
+    rows = [[f"{v!r}" for v in row.tolist()] for row in X]
+    data, out = write(tmp_path / "t.csv", rows, ("a", "b")), tmp_path / "o.csv"
+    assert cli.main(["predict", str(tmp_path / "m.btn"), str(data), "-o", str(out)]) == 0
+    np.testing.assert_array_equal(numbers(read(out)["mean"]), model.predict(X))
+    write(data, [[*row, "1"] for row in rows], ("a", "b", "c"))
+    assert cli.main(["predict", str(tmp_path / "m.btn"), str(data), "-o", str(out)]) == 1
+    assert "must have 2 columns, as the model knows no names, got 3" in capsys.readouterr().err
+
+
+@POSIX
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM"])
+def test_who_is_killed_in_the_middle_leaves_no_half_of_a_file(how, here):
+    Path("out.csv").write_text("as it was")
+    process = start("predict", "houses.btn", "-", "-o", "out.csv", stdin=subprocess.PIPE)
+    rows = "".join(",".join(row) + "\n" for row in houses(500))
+    process.stdin.write(",".join(HEADER) + "\n" + rows * 40)  # more than a block: some are written
+    process.stdin.flush()
+    deadline = time.monotonic() + 60
+    while not any(path.stat().st_size for path in here.glob(".*-out.csv")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(getattr(signal, how))
+    process.communicate(timeout=60)
+    assert Path("out.csv").read_text() == "as it was"
+    if how == "SIGTERM":
+        assert process.returncode == 130
+        assert not list(here.glob(".*"))
+
+
+@POSIX
+def test_memory_does_not_grow_with_the_rows(here):
+    code = (
+        "import resource, sys; from btnkm.cli import main; status = main(sys.argv[1:]); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss); sys.exit(status)"
+    )
+    rows = houses(1000)
+    peaks = []
+    for times in (20, 200):
+        write("many.csv", rows * times)
+        predict = ("predict", "houses.btn", "many.csv", "--keep", "-o", "o.csv", "--quiet")
+        found = subprocess.run(
+            [sys.executable, "-c", code, *predict], capture_output=True, text=True, check=True
+        )
+        peaks.append(int(found.stdout))
+        with Path("o.csv").open(encoding="utf-8") as file:
+            assert sum(1 for _ in file) == 1000 * times + 1
+    # 180,000 rows of nine texts would be a hundred megabytes
+    assert peaks[1] - peaks[0] < 0.1 * peaks[0]
+
+
+@POSIX
+def test_a_reader_who_has_seen_enough_is_no_error(here):
+    write("many.csv", houses(200) * 100)
+    program = f"{sys.executable} -m btnkm predict houses.btn many.csv | head -n 2"
+    found = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.startswith("mean,std\n")
+    assert found.stderr == ""
