@@ -330,6 +330,7 @@ def test_a_model_from_a_file_has_the_same_report(tmp_path):
 def test_numbers_are_short_and_plain():
     expected = {
         1234567.0: "1,234,567",
+        1.5e9: "1.5e+09",
         0.00012345: "0.0001234",
         1.5e-7: "1.5e−07",
         -12.34: "−12.34",
@@ -341,6 +342,14 @@ def test_numbers_are_short_and_plain():
     for value, text in expected.items():
         assert words.number(value) == text
     assert words.number(-0.004, 2) == "0.00"
+    assert words.number(1234567890123.0, 0) == "1,234,567,890,123"
+    assert words.number(1.234567e-9, 12) == "1.235e−09"
+    assert [words.compact(v) for v in (-2.5e5, 1.5e6, 2e9, 99000.0)] == [
+        "−250k",
+        "1.5M",
+        "2B",
+        "99,000",
+    ]
     assert words.percent(0.0004) == "<1%"
     assert words.listed(list("abcdefg"), 4) == "a, b, c and 4 others"
     assert words.listed(["a"]) == "a"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import words
-from .words import escaped, number
+from .words import escaped
 
 Array = np.ndarray
 WIDTH, HEIGHT = 360, 210
@@ -66,7 +66,8 @@ def axis(
         low, high = first, math.ceil(high / step - 1e-9) * step
     count = int((high - first) / step + 1e-6) + 1
     decimals = max(0, -math.floor(math.log10(step / size) + 1e-9))
-    marks = [(value, number(value / size, decimals)) for value in first + step * np.arange(count)]
+    values = first + step * np.arange(count)
+    marks = [(float(value), words.compact(value / size, decimals)) for value in values]
     return Axis(low, high, start, end, marks)
 
 

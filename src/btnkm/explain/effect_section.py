@@ -19,6 +19,7 @@ Array = np.ndarray
 SHOWN = 6  # inputs before the others are folded away
 LEAST = 0.005  # share of the variance from which an input is among these
 FEW_VALUES = 6  # of a number, up to which there is no line between them
+LEAST_EXTENT = 0.05  # of an axis, in units of the spread of y: below, there is nothing to see
 LEVELS = 14  # of a chart; of more the highest and lowest
 
 
@@ -30,7 +31,9 @@ def effects_of(model: Any, shares: Shares, target: str) -> Section:
     shown = _shown_classes(found, outputs)
     # those that do next to nothing come with the others
     count = sum(shares.total[j] >= LEAST for j in order[:SHOWN]) or 1
-    ends = _extent(found[:count], shown)
+    least = LEAST_EXTENT * (model._y_scale if found[0].unit == "y" else 1.0)
+    low, high = _extent(found[:count], shown)
+    ends = min(low, -least), max(high, least)
     pictures = [_effect(one, k, ends, shown) for k, one in enumerate(found)]
     unit = target if found[0].unit == "y" else found[0].unit
     lead = (
@@ -186,7 +189,7 @@ def _level_effect(
         body += f'<text class="tick middle" x="{at:.1f}" y="{bottom + 15}">{escaped(text)}</text>'
     for place, i in enumerate(chosen):
         middle = TOP + pitch * (place + 0.5)
-        said = escaped(words.shortened(one.values[i], 15))
+        said = escaped(words.shortened(one.values[i], 14))
         body += f'<text class="name end" x="{left - 8}" y="{middle + 4:.1f}">{said}</text>'
         for k in range(mean.shape[1]):
             at = middle + 6.0 * (k - 0.5 * (mean.shape[1] - 1))

@@ -25,7 +25,8 @@ const Features = (() => {
     return slope * (value - knots[low]) + positions[low];
   }
 
-  const indicator = (count, place) => Array.from({ length: count }, (_, k) => (k === place ? 1 : 0));
+  const indicator = (count, place) =>
+    Array.from({ length: count }, (_, k) => (k === place ? 1 : 0));
   const held = (x) => Math.min(Math.max(x, -1), 1);
 
   // phi and psi of each kind of basis at a coordinate; NaN only comes to those that know gaps.

@@ -77,7 +77,7 @@ def _surface(surface: Surface, share: float, key: str) -> str:
 
 
 def _map(names: list[Any], sides: list[tuple[str, Array]], mean: Array) -> str:
-    left = 104 if sides[1][0] == "levels" else LEFT
+    left = 112 if sides[1][0] == "levels" else LEFT
     right, top, bottom = WIDTH - RIGHT, TOP + LABEL, HEIGHT - BOTTOM + LABEL
     x_edges, x_texts = _side(*sides[0], left, right)
     y_edges, y_texts = _side(*sides[1], bottom, top)
@@ -145,7 +145,7 @@ def _side(
     if kind == "levels":
         edges = np.linspace(start, end, len(values) + 1)
         middle = 0.5 * (edges[1:] + edges[:-1])
-        most = max(3, int(46 / len(values))) if end > start else 15
+        most = max(3, int(46 / len(values))) if end > start else 13
         texts = [(float(a), words.shortened(v, most)) for a, v in zip(middle, values, strict=True)]
         return edges.tolist(), texts
     numbers = words.as_float(values)

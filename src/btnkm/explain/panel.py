@@ -245,6 +245,7 @@ def _slider(column: Any, j: int) -> tuple[str, str, str, str]:
         for key, value in (("low", low), ("high", high), ("factor", factor), ("typical", shown))
     )
     attributes += f' data-decimals="{decimals}"'
+    attributes += " data-wide" if field == "datetime-local" else ""
     seconds = (
         ' step="1"' if field == "datetime-local" else ' step="any"' if field == "number" else ""
     )

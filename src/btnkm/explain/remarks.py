@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.stats import binomtest
 
 from ..bases.levels import Levels
 from ..core.arrays import here
@@ -116,12 +117,18 @@ def _rank_text(rank: Any) -> str:
     return ", ".join(map(str, np.atleast_1d(rank).tolist()))
 
 
+def found_nothing(drawn: tuple[Array, Array]) -> bool:
+    """Tell whether f varies less between rows than it is uncertain; see ``remarks``."""
+    means, variances = drawn
+    return bool(np.all(np.var(means.mean(axis=0), axis=0) < np.mean(variances, axis=(0, 1))))
+
+
 def _of_findings(model: Any, drawn: Any) -> Iterator[Remark]:
     if drawn is None:
         return
     means, variances = drawn
     spread = np.var(means.mean(axis=0), axis=0)
-    if np.all(spread < np.mean(variances, axis=(0, 1))):
+    if found_nothing(drawn):
         yield Remark(
             True,
             "No effect was found",
@@ -223,8 +230,8 @@ def _of_figures(good: Goodness) -> Iterator[Remark]:
     if isinstance(found, Calibration):
         k = int(np.argmin(np.abs(found.levels - 0.95)))
         share = float(found.coverage[k])
-        off = share < found.low[k] or share > found.high[k]
-        if off and abs(share - 0.95) > 0.02:
+        by_chance = binomtest(round(share * good.n), good.n, 0.95).pvalue
+        if by_chance < 0.01 and abs(share - 0.95) > 0.02:
             many = "few" if share < 0.95 else "many"
             advice = (
                 "They are too narrow: trust them less than they ask for."

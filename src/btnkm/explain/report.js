@@ -40,11 +40,23 @@
   function numberText(value, decimals) {
     if (Number.isNaN(value)) return "–";
     if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
-    if (Math.abs(value) >= 1e7) return value.toPrecision(3).replace("-", "−");
+    if (Math.abs(value) >= 1e15 || decimals > 6) {
+      return String(Number(value.toPrecision(4))).replace(/-/g, "−");
+    }
     const rounded = value.toFixed(decimals);
     const [whole, part] = rounded.replace("-", "").split(".");
     const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ",") + (part ? `.${part}` : "");
     return Number(rounded) < 0 ? `−${grouped}` : grouped;
+  }
+
+  function compactText(value, decimals) {
+    const size = Math.abs(value);
+    for (const [unit, letter] of [[1e9, "B"], [1e6, "M"], [1e3, "k"]]) {
+      if (size >= Math.max(unit, 1e5) && size < 1e12) {
+        return `${Number((value / unit).toPrecision(6))}${letter}`.replace("-", "−");
+      }
+    }
+    return size < 1e12 ? numberText(value, decimals) : String(Number(value.toPrecision(6)));
   }
 
   // 1, 2 or 5 times a power of ten, with at most so many steps in the span.
@@ -143,7 +155,8 @@
     fromField() {
       if (this.field.value === "") return NaN;
       if (this.kind !== "date") return Number(this.field.value) * this.factor;
-      return new Date(`${this.field.value}${this.field.type === "date" ? "T00:00:00" : ""}Z`) * 1000;
+      const time = this.field.type === "date" ? "T00:00:00" : "";
+      return new Date(`${this.field.value}${time}Z`) * 1000;
     }
 
     // Say so beyond the range of the fit, and to a screen reader what a slider is at.
@@ -184,46 +197,56 @@
     const wide = interval[1] - interval[0];
     const low = Math.min(axis[0], interval[0] - 0.25 * wide);
     const high = Math.max(axis[1], interval[1] + 0.25 * wide);
-    const at = (y) => 8 + ((y - low) / (high - low || 1)) * (WIDTH - 16);
+    const at = (y) => {
+      const share = (Math.min(Math.max(y, low), high) - low) / (high - low || 1);
+      return 8 + share * (WIDTH - 16);
+    };
     svg.replaceChildren();
-    const count = mixture.discrete ? Math.min(Math.floor(high) - Math.max(Math.ceil(low), 0) + 1, 80) : 160;
     const first = mixture.discrete ? Math.max(Math.ceil(low), 0) : low;
-    const step = mixture.discrete
-      ? Math.max(1, Math.ceil((high - first) / 80))
-      : (high - low) / (count - 1);
-    const grid = Array.from({ length: count }, (_, k) => first + k * step).filter((y) => y <= high + 1e-9);
-    if (!mixture.discrete) grid.push(...interval);
-    grid.sort((a, b) => a - b);
+    const step = mixture.discrete ? Math.max(1, Math.ceil((high - first) / 80)) : (high - low) / 80;
+    const grid = [];
+    for (let y = first; y <= high; y += step) grid.push(y);
+    if (!mixture.discrete) {
+      // closer where the density is; the ends of the interval are among these
+      for (let k = -30; k <= 130; k++) grid.push(interval[0] + (k / 100) * wide);
+      grid.push(high);
+      grid.sort((a, b) => a - b);
+    }
     const heights = grid.map((y) => mixture.pdf(y));
     const top = Math.max(...heights) || 1;
     const up = (height) => FLOOR - (height / top) * (FLOOR - 14);
-    const inside = (y) => y >= interval[0] && y <= interval[1];
+    const slack = 1e-9 * wide;
+    const inside = (y) => y >= interval[0] - slack && y <= interval[1] + slack;
     if (mixture.discrete) {
       const thick = Math.max(1, Math.min(14, at(first + step) - at(first) - 1));
       grid.forEach((y, k) => {
-        const attributes = { x: at(y) - thick / 2, width: thick, y: up(heights[k]), height: FLOOR - up(heights[k]) };
-        draw(svg, "rect", { ...attributes, class: inside(y) ? "bar c0" : "bar c0 outside" });
+        const place = { x: at(y) - thick / 2, y: up(heights[k]), width: thick };
+        const kind = inside(y) ? "bar c0" : "bar c0 outside";
+        draw(svg, "rect", { ...place, height: FLOOR - place.y, class: kind });
       });
     } else {
       const area = (chosen) => {
         const line = chosen.map((k) => `${at(grid[k]).toFixed(2)},${up(heights[k]).toFixed(2)}`);
         const [a, b] = [chosen[0], chosen[chosen.length - 1]];
-        return `${at(grid[a]).toFixed(2)},${FLOOR} ${line.join(" ")} ${at(grid[b]).toFixed(2)},${FLOOR}`;
+        const [start, end] = [a, b].map((k) => `${at(grid[k]).toFixed(2)},${FLOOR}`);
+        return `${start} ${line.join(" ")} ${end}`;
       };
       const all = grid.map((_, k) => k);
       draw(svg, "polygon", { points: area(all), class: "band c0" });
-      draw(svg, "polygon", { points: area(all.filter((k) => inside(grid[k]))), class: "middle95 c0" });
+      const held = all.filter((k) => inside(grid[k]));
+      draw(svg, "polygon", { points: area(held), class: "middle95 c0" });
     }
     draw(svg, "line", { x1: 8, x2: WIDTH - 8, y1: FLOOR, y2: FLOOR, class: "base" });
     if (typical !== null) {
       draw(svg, "line", { x1: at(typical), x2: at(typical), y1: 8, y2: FLOOR, class: "ideal" });
     }
     draw(svg, "line", { x1: at(mean), x2: at(mean), y1: 4, y2: FLOOR, class: "now" });
-    const round = niceStep(high - low, 4);
+    const long = Math.max(Math.abs(low), Math.abs(high)) >= 1e12;
+    const round = niceStep(high - low, long ? 2 : 4);
     const places = Math.max(0, -Math.floor(Math.log10(round) + 1e-9));
     for (let y = Math.ceil(low / round) * round; y <= high; y += round) {
       draw(svg, "line", { x1: at(y), x2: at(y), y1: FLOOR, y2: FLOOR + 4, class: "base" });
-      draw(svg, "text", { x: at(y), y: FLOOR + 17, class: "middle" }, numberText(y, places));
+      draw(svg, "text", { x: at(y), y: FLOOR + 17, class: "middle" }, compactText(y, places));
     }
   }
 
@@ -240,7 +263,8 @@
       draw(svg, "rect", { ...bar, x: 0, width: 100, class: "track" });
       draw(svg, "rect", { ...bar, x: 0, width: 100 * p, class: "bar c0" });
       draw(svg, "line", { x1: 100 * low, x2: 100 * high, y1: 6, y2: 6, class: "std" });
-      item.querySelector("small").textContent = `95% interval ${percentText(low)} to ${percentText(high)}`;
+      const ends = `${percentText(low)} to ${percentText(high)}`;
+      item.querySelector("small").textContent = `95% interval ${ends}`;
     });
     return best;
   }

@@ -27,7 +27,7 @@ from .good_section import how_good
 from .goodness import Goodness, goodness
 from .pair_section import pairs
 from .panel import Panel, drawn_codes, panel
-from .remarks import n_rows, remarks
+from .remarks import found_nothing, n_rows, remarks
 from .variance import variance_shares
 from .words import counted, escaped, name, number, shortened
 
@@ -82,13 +82,14 @@ def page(model: Any, X: Any, good: Goodness | None, target: str, title: str | No
     codes = drawn_codes(model)
     drawn = model._predict(codes, lambda p, rows: replace(p, least=0.0).contrasts(rows), 2)
     found = remarks(model, shares.total, X, good, drawn)
+    nothing = found_nothing(drawn)
     every = [
-        sections.summary(model, shares, good, target),
+        sections.summary(model, shares, good, target, nothing=nothing),
         sections.warnings(found),
         sections.what_if(controls, model, target),
-        sections.matters(shares),
+        sections.matters(shares, nothing=nothing),
         effects_of(model, shares, target),
-        pairs(model, target),
+        None if nothing else pairs(model, target),
         how_good(good, model),
         sections.fit(model, _made_of(model)),
     ]

@@ -45,7 +45,9 @@ def paragraph(text: str, kind: str = "lead") -> str:
 # ---- in short ---------------------------------------------------------------------------------
 
 
-def summary(model: Any, shares: Shares, good: Goodness | None, target: str) -> Section:
+def summary(
+    model: Any, shares: Shares, good: Goodness | None, target: str, *, nothing: bool = False
+) -> Section:
     """Return what was fitted, how good it is and what matters, in a few sentences."""
     rows, active = n_rows(model), len(model._active)
     what = _task(model, target)
@@ -53,11 +55,13 @@ def summary(model: Any, shares: Shares, good: Goodness | None, target: str) -> S
     if good is not None:
         said.append(_how_good(good))
     order = [int(j) for j in shares.order if shares.total[j] >= 0.03][:3]
-    if order and active > 1:
+    if nothing:
+        said.append("It found no input that has an effect.")
+    elif order and active > 1:
         names = [f"<strong>{name(shares.names[j], 40)}</strong>" for j in order]
         verb = "matters" if len(names) == 1 else "matter"
         said.append(f"{words.listed(names)} {verb} most.")
-    if shares.interactions >= 0.01 and active > 1:
+    if shares.interactions >= 0.01 and active > 1 and not nothing:
         said.append(
             f"{percent(shares.interactions)} of what it found lies in inputs acting together."
         )
@@ -88,7 +92,7 @@ def _task(model: Any, target: str) -> str:
     if kind == "NegativeBinomial":
         return f"A regression of counts that predicts {said}"
     if kind == "StudentT":
-        return f"A regression that outliers do not sway, which predicts {said}"
+        return f"A robust regression that predicts {said}"
     return f"A regression that predicts {said}"
 
 
@@ -176,7 +180,7 @@ def what_if(panel: Panel | str, model: Any, target: str) -> Section:
             'for="what-if-form">–</output></p><svg id="what-if-picture" '
             'viewBox="0 0 340 128" class="plot" aria-hidden="true"></svg>'
             '<p class="note wordy">Dashed: the typical case, <span id="what-if-typical">–</span>. '
-            "Dark: where 95 of 100 such cases lie.</p>"
+            "Strong colour: where 95 of 100 such cases lie.</p>"
         )
     body = (
         '<noscript><p class="lead">This panel needs JavaScript, which is switched off.</p>'
@@ -202,7 +206,7 @@ def _what_if_lead() -> str:
 # ---- what matters -----------------------------------------------------------------------------
 
 
-def matters(shares: Shares) -> Section:
+def matters(shares: Shares, *, nothing: bool = False) -> Section:
     """Return the share of the variance that every input explains."""
     order = [int(j) for j in shares.order]
     longest = max(float(np.max(shares.total + shares.total_std)), 1e-9)
@@ -213,6 +217,8 @@ def matters(shares: Shares) -> Section:
         "others. Lines are one standard deviation to either side. Inputs are taken as independent "
         "of each other."
     )
+    if nothing:
+        lead += " Here they are shares of next to nothing."
     body = paragraph(lead) + f'<ol class="matters">{"".join(items[:MATTER])}</ol>'
     if len(items) > MATTER:
         rest = f'<ol class="matters" start="{MATTER + 1}">{"".join(items[MATTER:])}</ol>'

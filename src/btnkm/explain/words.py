@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+MOST_DECIMALS = 6  # beyond, numbers have powers of ten
 LONGEST = 60  # characters of a name in running text
 SECOND, DAY = 1e6, 86_400e6  # in microseconds
 UNITS = [("days", DAY), ("hours", 3600e6), ("minutes", 60e6), ("seconds", SECOND)]
@@ -63,8 +64,9 @@ def number(value: Any, decimals: int | None = None) -> str:
     if not math.isfinite(value):
         return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
     size = abs(value)
-    if size >= 1e7 or (0 < size < 1e-4 and decimals is None):
-        text = f"{value:.3g}"
+    short = size >= 1e9 or 0 < size < 1e-4 if decimals is None else decimals > MOST_DECIMALS
+    if short or size >= 1e15:
+        text = f"{value:.4g}"
     elif decimals is not None:
         text = f"{value:,.{decimals}f}"
     else:
@@ -72,6 +74,14 @@ def number(value: Any, decimals: int | None = None) -> str:
         text = f"{value:,.{max(places, 0)}f}"
         text = text.rstrip("0").rstrip(".") if "." in text else text
     return text.replace("-", "−") if float(text.replace(",", "")) else text.replace("-", "")
+
+
+def compact(value: float, decimals: int = 0) -> str:
+    """Return a number for an axis: thousands and more as 250k, 1.5M, 2B, where it would be long."""
+    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if max(size, 1e5) <= abs(value) < 1e12:
+            return f"{value / size:.6g}{letter}".replace("-", "−")
+    return number(value, decimals) if abs(value) < 1e12 else f"{value:.6g}".replace("-", "−")
 
 
 def percent(share: Any, decimals: int = 0) -> str:
