@@ -23,6 +23,11 @@ LEAST_EXTENT = 0.05  # of an axis, in units of the spread of y: below, there is 
 LEVELS = 14  # of a chart; of more the highest and lowest
 
 
+def unit_of(unit: str, target: str) -> str:
+    """Return what effects add up in, with the user's word for y."""
+    return unit.removesuffix("y") + target if unit in ("y", "log of the mean of y") else unit
+
+
 def effects_of(model: Any, shares: Shares, target: str) -> Section:
     """Return how predictions change with each input, with bands."""
     order = [int(j) for j in shares.order if int(j) in set(model._active)]
@@ -35,7 +40,7 @@ def effects_of(model: Any, shares: Shares, target: str) -> Section:
     low, high = _extent(found[:count], shown)
     ends = min(low, -least), max(high, least)
     pictures = [_effect(one, k, ends, shown) for k, one in enumerate(found)]
-    unit = target if found[0].unit == "y" else found[0].unit
+    unit = unit_of(found[0].unit, target)
     lead = (
         f"What each input adds to the average of <strong>{name(unit, 50)}</strong>, all others "
         "averaged over: the line is the best guess, the band holds the truth with 95% probability. "

@@ -9,6 +9,7 @@ import numpy as np
 from . import charts, words
 from .charts import BOTTOM, HEIGHT, LABEL, LEFT, RIGHT, TOP, WIDTH
 from .curves import Surface, interaction
+from .effect_section import unit_of
 from .sections import Section, paragraph
 from .variance import interactions
 from .words import escaped, name, number, percent
@@ -32,10 +33,11 @@ def pairs(model: Any, target: str) -> Section | None:
     for k, pair in enumerate(found):
         surface = interaction(model, *pair.names, points=16)
         maps.append(_surface(surface, pair.share, f"pair-{k}"))
-    unit = target if surface.unit == "y" else surface.unit
+    unit = unit_of(surface.unit, target)
     lead = (
         f"What two inputs add to <strong>{name(unit, 50)}</strong> together, beyond what each adds "
-        "alone: the pairs that explain most. Where a map is pale, their effects just add up."
+        "alone: the pairs that explain most. Where a map has little colour, their effects just "
+        "add up."
     )
     body = paragraph(lead) + f'<div class="charts">{"".join(maps)}</div>'
     return Section("interactions", "Interactions", body)
