@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .execution.starts import Start
-from .files.whole import replaced
+from .files.whole import whole_file
 
 _KIND = b"btnkm checkpoint 2\n"
 _DIGEST = hashlib.sha256().digest_size
@@ -124,8 +124,8 @@ class Checkpoint:
         runs = {key: [start.at_rest() for start in starts] for key, starts in self.runs.items()}
         body = pickle.dumps((self.signed, (runs, self.history, self.seeds)))
         try:
-            with replaced(self.path, private=True) as file:
-                file.write(_KIND + hashlib.sha256(body).digest() + body)
+            with whole_file(self.path, private=True) as draft:
+                draft.write_bytes(_KIND + hashlib.sha256(body).digest() + body)
         except OSError as error:
             if not self._failed:
                 why = error.strerror or error

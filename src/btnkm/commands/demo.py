@@ -78,8 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
     if find_spec("matplotlib") is None:
         console.note("no picture is drawn without matplotlib; run: pip install 'btnkm[plot]'")
     else:
+        from ..files.whole import whole_file
         from .demo_picture import draw
-        from .output import whole_file
 
         picture = str(arguments.output)
         with whole_file(arguments.output) as path:

@@ -207,7 +207,7 @@ def _draw(model: Any, folder: Path, console: Console) -> list[str]:
     import numpy as np
 
     from .. import explain
-    from .output import whole_file
+    from ..files.whole import whole_file
 
     folder.mkdir(parents=True, exist_ok=True)
     written = []

@@ -1,13 +1,10 @@
-"""Files that are whole or not there: written beside their place, and moved there at the end."""
+"""Answers as files: text or Parquet, rows block by block, whole or not there."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import io
-import os
-import secrets
-import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,33 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ..files.whole import whole_file
 from .errors import Misuse
 
 FORMATS = (".csv", ".tsv", ".parquet", ".pq")
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """Yield a path to write to; what is there at the end takes the place of ``path``, at once.
-
-    Whatever stops the writing, a file that was there before stays as it was. What is no file, such
-    as /dev/null, is written to as it is.
-    """
-    place = Path(os.path.realpath(path))
-    if place.exists() and not place.is_file():
-        yield place
-        return
-    draft = place.parent / f".{secrets.token_hex(8)}-{place.name}"  # its suffix may tell the format
-    draft.touch(exist_ok=False)
-    try:
-        yield draft
-        if place.exists():
-            draft.chmod(stat.S_IMODE(place.stat().st_mode))
-        with draft.open("rb") as file:
-            os.fsync(file.fileno())
-        draft.replace(place)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 class TextRows:

@@ -45,8 +45,8 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the page."""
+    from ..files.whole import whole_file
     from .models import load_model, rows_and_targets
-    from .output import whole_file
     from .tables import open_table
 
     console = Console(arguments)

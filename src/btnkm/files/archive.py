@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, NamedTuple, Self
 import numpy as np
 from numpy.lib import format as npy
 
-from .whole import replaced
+from .whole import whole_file
 
 Array = np.ndarray
 MANIFEST = "model.json"
@@ -141,7 +141,7 @@ def _is_symmetric(array: Array) -> bool:
 def write(path: Path, manifest: dict[str, Any], arrays: Sequence[Array]) -> None:
     """Write a file, with ``manifest["arrays"]`` the list of what is known of every array."""
     entries = [Entry.of(array) for array in arrays]
-    with replaced(path) as file:
+    with whole_file(path) as draft, draft.open("w+b") as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
             for dtype in sorted({entry.dtype for entry in entries}):
                 own = [k for k, entry in enumerate(entries) if entry.dtype == dtype]

@@ -107,7 +107,7 @@ def _path(path: Any) -> Path:
         raise IsADirectoryError(
             f"path must name a file, got the folder {str(found)!r}; name a file in it."
         )
-    return found.resolve() if found.is_symlink() else found
+    return found
 
 
 def _parameters(model: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are whole or not there: written beside their place, and moved there at the end."""
 
 from __future__ import annotations
 
@@ -8,40 +8,44 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
 
 @contextmanager
-def replaced(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of the one at ``path`` once all of it is on the disk.
+def whole_file(path: Path, *, private: bool = False) -> Iterator[Path]:
+    """Yield a path to write to; what is there at the end takes the place of ``path``, at once.
 
-    If that fails, or the process is killed, the old one stays what it was. A new one has the rights
-    of any new file, or is for its owner alone if ``private``.
+    If writing fails, or the process is killed, a file that was there before stays what it was. A
+    new one has the rights of any new file, or is for its owner alone if ``private``. What is no
+    file, such as /dev/null, is written to as it is.
     """
-    beside = path.parent / f".{secrets.token_hex(8)}.part"
+    place = Path(os.path.realpath(path))
+    if place.exists() and not place.is_file():
+        yield place
+        return
+    draft = place.parent / f".{secrets.token_hex(8)}-{place.name}"  # its suffix may tell the format
     try:
         rights = 0o600 if private else 0o666
-        how = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        handle = os.open(beside, how, rights)
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, rights))
     except OSError as error:
         raise type(error)(
-            f"path must be in a folder that can be written to, got {str(path.parent)!r} "
+            f"path must be in a folder that can be written to, got {str(place.parent)!r} "
             f"({error.strerror}); make it, or name another."
         ) from None
     try:
-        with os.fdopen(handle, "w+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
+        yield draft
+        _to_disk(draft)
         with suppress(FileNotFoundError):  # of a file that is there already its own
-            beside.chmod(stat.S_IMODE(path.stat().st_mode))
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+            draft.chmod(stat.S_IMODE(place.stat().st_mode))
+        draft.replace(place)
+    finally:
+        draft.unlink(missing_ok=True)
     with suppress(OSError):  # where folders can be opened: the new name is to last, too
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _to_disk(place.parent)
+
+
+def _to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
