@@ -212,7 +212,9 @@ class ProgramHelp(SphinxDirective):
             main([self.arguments[0], "--help"])
         text = printed.getvalue()
         if not text.startswith(f"usage: btnkm {self.arguments[0]}"):
-            raise self.error(f"btnkm must have the command {self.arguments[0]!r}, got no help of it")
+            raise self.error(
+                f"btnkm must have the command {self.arguments[0]!r}, got no help of it"
+            )
         return [nodes.literal_block(text, text, language="text")]
 
 

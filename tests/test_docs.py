@@ -33,18 +33,23 @@ def is_program(code):
     return first.startswith(("import ", "from ")) and "Client()" not in code
 
 
+def bare(code):
+    """Return code without its comments, to tell whether it is that of the README."""
+    return re.sub(r" *#.*", "", code)
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_examples_of_pages_run(path, tmp_path, monkeypatch):
     """A page is one session: what an example defines is there in the next."""
     monkeypatch.chdir(tmp_path)
     session = {}
     reports = []
-    shown_before = [] if path == README else [code for _, code, _ in blocks_of(README)]
+    shown_before = [] if path == README else [bare(code) for _, code, _ in blocks_of(README)]
     runner = doctest.DocTestRunner(optionflags=OPTIONS, verbose=False)
     for language, code, line in blocks_of(path):
         if language == "python":
             compiled = compile(code, str(path), "exec")
-            if is_program(code) and code not in shown_before:
+            if is_program(code) and bare(code) not in shown_before:
                 exec(compiled, {"__name__": "example"})
             continue
         test = doctest.DocTestParser().get_doctest(code, session, path.name, str(path), line)
