@@ -142,7 +142,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     model, X = fitted("gaussian")
     path = tmp_path / "model.html"
     path.write_text("before")
-    monkeypatch.setattr("btnkm.explain.report.os.replace", _refuse)
+    monkeypatch.setattr("btnkm.files.whole.os.fsync", _refuse)
     with pytest.raises(OSError, match="no"):
         model.report(path)
     assert path.read_text() == "before"
@@ -151,12 +151,17 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     assert model.report(str(path)) == path
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert list(tmp_path.iterdir()) == [path]
-    with pytest.raises(FileNotFoundError, match="folder of the report must be there"):
+    with pytest.raises(FileNotFoundError, match="path must be in a folder that can be written to"):
         model.report(tmp_path / "none" / "model.html")
 
 
 def _refuse(*_):
     raise OSError("no")
+
+
+def test_half_a_character_in_a_name_is_no_matter(tmp_path):
+    page = Page(written(fitted("gaussian")[0], tmp_path, title="half \ud800"))
+    assert "half ?" in page.text
 
 
 def test_rows_and_targets_come_together(tmp_path):

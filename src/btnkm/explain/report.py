@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
-import tempfile
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -19,6 +16,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from .. import __version__
 from ..core.arrays import here
+from ..files.whole import replaced
 from ..sources import with_targets
 from . import sections
 from .effect_section import effects_of
@@ -72,7 +70,9 @@ def report(
         check_consistent_length(X, y)
         good = goodness(model, X, y, cv)
     text = page(model, X if cv is None else None, good, target, title)
-    return _write(Path(path), text)
+    with replaced(Path(path)) as file:
+        file.write(text.encode("utf-8", errors="replace"))  # half a character may be in a name
+    return Path(path)
 
 
 def page(model: Any, X: Any, good: Goodness | None, target: str, title: str | None = None) -> str:
@@ -180,29 +180,3 @@ def _data(controls: Panel | str) -> str:
 def _filled(template: str, values: dict[str, str]) -> str:
     """Return the template with its places filled, once: what is filled in is not looked at."""
     return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], template)
-
-
-def _write(path: Path, text: str) -> Path:
-    """Write a file whole or not at all."""
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"the folder of the report must be there, got {str(folder)!r}; make it first."
-        )
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{path.name[:40]}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="replace", newline="\n") as file:
-            file.write(text)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
-    return path
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
