@@ -38,7 +38,8 @@ def how_good(good: Goodness | None, model: Any) -> Section:
         )
     else:
         where = f"Held out: {counted(good.n, 'row')} that the fit has not seen."
-    where += " “Without inputs” is what the average of all rows alone would be worth."
+    known = "shares of the classes" if hasattr(model, "classes_") else "average of all rows"
+    where += f" “Without inputs” is what the {known} alone would be worth."
     head = ["Figure", "Value", "Without inputs"]
     rows = []
     for figure in good.figures:
