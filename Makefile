@@ -40,6 +40,7 @@ test: $(VENV)/installed-test,docs
 	@$(BIN)/ruff format --check .
 	@echo "Checking the types."
 	@$(BIN)/mypy
+	@sh tools/browser
 	@echo "Running the tests."
 	@$(BIN)/pytest $(PYTEST_ARGS)
 	@echo "Building the documentation, and checking its links."
