@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from .. import __version__
 from ..core.arrays import here
-from ..files.whole import replaced
+from ..files.whole import whole_file
 from ..sources import with_targets
 from . import sections
 from .effect_section import effects_of
@@ -70,8 +70,9 @@ def report(
         check_consistent_length(X, y)
         good = goodness(model, X, y, cv)
     text = page(model, X if cv is None else None, good, target, title)
-    with replaced(Path(path)) as file:
-        file.write(text.encode("utf-8", errors="replace"))  # half a character may be in a name
+    with whole_file(Path(path)) as draft:
+        # half a character may be in a name
+        draft.write_text(text, encoding="utf-8", errors="replace", newline="\n")
     return Path(path)
 
 
