@@ -142,6 +142,25 @@ def _scores(findings, score):
     return _table(["data set", *(name for name, _, _ in METHODS.values())], lines)
 
 
+def brief(findings):
+    """Return the table of the README: error and NLL of few methods, the best of them in bold."""
+    shown = [OURS, "gp-ard", "hgb", "ngboost"]
+    lines = []
+    for dataset, title in SETS.items():
+        line = [f"{title} ({ROWS[dataset]:,} × {INPUTS[dataset]})"]
+        for score in SCORES:
+            found = [findings.summary(dataset, method, score) for method in shown]
+            least = min(one.mean for one in found if one is not None)
+            best = _number(dataset, score, least)
+            for one in found:
+                text = "–" if one is None else _number(dataset, score, one.mean)
+                line.append(f"**{text}**" if text == best else text)
+        lines.append(line)
+    header = ["rows × inputs"]
+    header += [f"{title}: {METHODS[m][0]}" for title in SCORES.values() for m in shown]
+    return _table(header, lines)
+
+
 def _coverage(findings):
     lines = []
     for dataset, title in SETS.items():

@@ -11,6 +11,7 @@ from benchmarks.compare import (
     SOURCES,
     Findings,
     _losses,
+    brief,
     render,
     verdict,
 )
@@ -77,3 +78,8 @@ def test_the_committed_page_is_what_the_committed_results_say():
         pytest.skip("an sdist leaves out docs/ and results")
     text = render(Findings.read(), scale.latest("scale-compare"))
     assert text == PAGE.read_text(encoding="utf-8")
+
+
+def test_the_readme_has_the_table_of_the_committed_results():
+    readme = PAGE.parent.parent / "README.md"
+    assert brief(Findings.read()) in readme.read_text(encoding="utf-8")
