@@ -12,8 +12,8 @@ import pytest
 
 from btnkm import BTNRegressor
 from btnkm.core.posterior import Predictor
-from btnkm.explain.portable import portable
 from btnkm.likelihoods import StudentT
+from btnkm.portable import portable
 from btnkm.tables import as_numbers, split_columns
 from tests.models import MAKERS, SMALL, fitted, smooth
 from tests.problems import Hinges

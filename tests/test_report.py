@@ -16,10 +16,10 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 import btnkm
 from btnkm import BTNClassifier, BTNRegressor
-from btnkm.explain import words
-from btnkm.explain.charts import axis
-from btnkm.explain.goodness import goodness
-from btnkm.explain.remarks import remarks
+from btnkm.report import words
+from btnkm.report.charts import axis
+from btnkm.report.goodness import goodness
+from btnkm.report.remarks import remarks
 from tests.models import MAKERS, SMALL, fitted, smooth
 from tests.problems import Hinges
 

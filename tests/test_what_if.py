@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from scipy import special
 
-import btnkm.explain
+import btnkm.report
 from btnkm import BTNRegressor
 from btnkm.core.softmax import even_points
-from btnkm.explain.embedding import ENGINE_FILES, POINTS, embedded, sobol_directions, with_levels
-from btnkm.explain.portable import portable
+from btnkm.portable import portable
+from btnkm.report.embedding import ENGINE_FILES, POINTS, embedded, sobol_directions, with_levels
 from tests.browser import browser, opened
 from tests.models import MAKERS, SMALL, fitted
 from tests.test_portable import rows_of
 
-FOLDER = Path(btnkm.explain.__file__).parent
+FOLDER = Path(btnkm.report.__file__).parent
 ENGINE = "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in ENGINE_FILES)
 LEVELS = [0.025, 0.975]
 

@@ -75,7 +75,7 @@ class Sharing:
         -------
         pathlib.Path
         """
-        from .explain.report import report
+        from .report.page import report
 
         return report(self, path, X, y, title=title, cv=cv)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..explain.portable import portable
+from ..portable import portable
 
 if TYPE_CHECKING:
     from onnx import ModelProto

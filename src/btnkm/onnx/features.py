@@ -1,6 +1,6 @@
 """From a column to its part in f: coordinates, functions and their weights, as nodes.
 
-Columns and bases are those of ``explain/portable.py``.
+Columns and bases are those of ``portable.py``.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from .. import __version__
 from ..core.arrays import here
+from ..explain.variance import variance_shares
 from ..files.whole import whole_file
 from ..sources import with_targets
 from . import sections
@@ -26,7 +27,6 @@ from .goodness import Goodness, goodness
 from .pair_section import pairs
 from .panel import Panel, drawn_codes, panel
 from .remarks import found_nothing, n_rows, remarks
-from .variance import variance_shares
 from .words import counted, escaped, name, number, shortened
 
 Array = np.ndarray

@@ -11,8 +11,8 @@ from scipy.stats import binomtest
 
 from ..bases.levels import Levels
 from ..core.arrays import here
+from ..explain.diagnostics import Calibration
 from ..tables import as_numbers, split_columns
-from .diagnostics import Calibration
 from .goodness import Goodness
 from .words import counted, listed, number, percent, shortened
 

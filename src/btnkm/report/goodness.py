@@ -11,7 +11,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.model_selection import check_cv
 
 from ..core.arrays import here
-from .diagnostics import Calibration, Reliability, calibration
+from ..explain.diagnostics import Calibration, Reliability, calibration
 
 Array = np.ndarray
 

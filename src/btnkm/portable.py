@@ -24,15 +24,15 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..bases import BSpline, Categorical, Chebyshev, Fourier, Gapped, Polynomial, Spiked
-from ..bases.anchored import Anchored
-from ..bases.levels import Levels
-from ..core.cp import CP
-from ..core.layout import pairs
-from ..core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
-from ..core.posterior import Predictor
-from ..core.softmax import Softmax
-from ..core.tt import TT
+from .bases import BSpline, Categorical, Chebyshev, Fourier, Gapped, Polynomial, Spiked
+from .bases.anchored import Anchored
+from .bases.levels import Levels
+from .core.cp import CP
+from .core.layout import pairs
+from .core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
+from .core.posterior import Predictor
+from .core.softmax import Softmax
+from .core.tt import TT
 
 Array = np.ndarray
 NETWORKS: dict[type, str] = {CP: "cp", TT: "tt"}

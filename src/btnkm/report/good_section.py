@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..explain.diagnostics import Calibration, Reliability
 from . import charts, words
 from .charts import BOTTOM, HEIGHT, LABEL, LEFT, RIGHT, TOP, WIDTH
-from .diagnostics import Calibration, Reliability
 from .goodness import Goodness
 from .sections import Section, paragraph
 from .words import counted, escaped, name, number, percent

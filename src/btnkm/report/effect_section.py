@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ..explain.curves import Effect, effects
+from ..explain.variance import Shares
 from . import charts, words
 from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
-from .curves import Effect, effects
 from .sections import Section, paragraph
-from .variance import Shares
 from .words import counted, escaped, name, number
 
 Array = np.ndarray

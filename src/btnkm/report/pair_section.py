@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from ..explain.curves import Surface, interaction
+from ..explain.variance import interactions
 from . import charts, words
 from .charts import BOTTOM, HEIGHT, LABEL, LEFT, RIGHT, TOP, WIDTH
-from .curves import Surface, interaction
 from .effect_section import unit_of
 from .sections import Section, paragraph
-from .variance import interactions
 from .words import escaped, name, number, percent
 
 Array = np.ndarray

@@ -11,11 +11,11 @@ import numpy as np
 from ..bases import Gapped
 from ..bases.levels import Levels
 from ..core.posterior import Predictor
+from ..portable import portable
 from ..predictive import PredictiveDistribution
 from . import words
 from .charts import nice_step
 from .embedding import as_json, embedded, with_levels
-from .portable import portable
 from .words import counted, escaped, name, percent
 
 Array = np.ndarray

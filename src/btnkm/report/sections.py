@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ..explain.diagnostics import Calibration, History, Reliability, history
+from ..explain.variance import Shares, best_start
 from . import charts, words
 from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
-from .diagnostics import Calibration, History, Reliability, history
 from .goodness import Goodness
 from .panel import Panel
 from .remarks import Remark, n_rows
-from .variance import Shares, best_start
 from .words import counted, escaped, name, number, percent
 
 Array = np.ndarray
