@@ -88,10 +88,12 @@ def explain_local(model: Any, X: Any, *, return_std: bool = True) -> Local:
     n, count = columns[view.active[0]].shape[0], len(view.names)
     shape = (n, count) if view.outputs is None else (n, count, len(view.outputs))
     means, seconds, bases = [], [], []
-    for start in view.starts:
+    own_levels = (view.levels - view.level) / view.scale
+    for start, offset in zip(view.starts, own_levels, strict=True):
         centers = [part.center[None] for part in start.parts]
         levels = [part.level[None] for part in start.parts]
-        bases.append((start.first(centers)[0], start.second(levels)[0]))
+        center = start.first(centers)[0]
+        bases.append((center + offset, start.second(levels)[0] + offset * (2.0 * center + offset)))
         mean, second = np.zeros(shape), np.zeros(shape)
         c = max(len(part.center) for part in start.parts)
         size = max(1, _NUMBERS // (8 * len(start.parts) * c * c))

@@ -135,8 +135,10 @@ class View:
     active : list of int
         Columns that take part; the others never vary.
     starts : list of Start
-    scale, level : float, float or ndarray of shape (K,)
-        What f is multiplied by, and what is added to it, in units of what is explained.
+    scale : float
+        What f is multiplied by, in units of what is explained.
+    levels : ndarray of shape (S,), or (S, K)
+        What is then added to it, in every start.
     unit : str
         What is explained: "y", or the scale on which effects add up.
     outputs : list or None
@@ -148,7 +150,7 @@ class View:
     active: list[int]
     starts: list[Start]
     scale: float
-    level: Any
+    levels: Array
     unit: str
     outputs: list[Any] | None
 
@@ -161,10 +163,15 @@ class View:
             for parts in zip(model.posterior_, model._arrangements, model._averages, strict=True)
         ]
         names = [column.name for column in model.columns_]
-        scale, level, unit = _scale(model)
+        scale, levels, unit = _scale(model)
         many = model._n_outputs is not None
         outputs = model.classes_.tolist() if many else None
-        return cls(names, model.columns_, model._active, starts, scale, level, unit, outputs)
+        return cls(names, model.columns_, model._active, starts, scale, levels, unit, outputs)
+
+    @property
+    def level(self) -> Any:
+        """What is added to f on average over the starts: a number, or (K,)."""
+        return self.levels.mean(axis=0)
 
     def place(self, name: Any) -> int:
         """Return the position of an input, given its name or position."""
@@ -180,9 +187,9 @@ class View:
 
     def pooled(self, means: Sequence[Array], seconds: Sequence[Array]) -> tuple[Array, Array]:
         """Return mean and standard deviation of the mixture over starts, in units of y."""
-        mean = np.mean(means, axis=0)
-        variance = np.maximum(np.mean(seconds, axis=0) - mean**2, 0.0)
-        return self.scale * mean, self.scale * np.sqrt(variance)
+        within = np.maximum(np.asarray(seconds) - np.square(means), 0.0)
+        variance = np.mean(within, axis=0) + np.var(means, axis=0)
+        return self.scale * np.mean(means, axis=0), self.scale * np.sqrt(variance)
 
     def kind(self, j: int) -> str:
         """Return "levels", "number", "date" or "duration"."""
@@ -252,18 +259,19 @@ def _has_gaps(basis: Any) -> bool:
     return basis.missing_ is not None if isinstance(basis, Levels) else basis.saw_missing_
 
 
-def _scale(model: Any) -> tuple[float, Any, str]:
-    """Return what f is multiplied by, what is added to it, and what that is."""
-    likelihood = model.likelihood_
+def _scale(model: Any) -> tuple[float, Array, str]:
+    """Return what f is multiplied by, what is added to it in each start, and what that is."""
+    likelihoods = [state.likelihood for state in model.posterior_]
+    same = np.ones(len(likelihoods))
     if hasattr(model, "classes_"):
-        if hasattr(likelihood, "offsets"):
-            offsets = np.mean([s.likelihood.offsets for s in model.posterior_], axis=0)
-            return 1.0, offsets - offsets.mean(), "log probability (centred)"
-        if hasattr(likelihood, "offset"):
-            level = float(np.mean([s.likelihood.offset for s in model.posterior_]))
-            return 1.0, level, f"log odds of {model.classes_[1]}"
-        return 1.0, -model._threshold, f"score of {model.classes_[1]}"
-    if likelihood.additive:
-        return model._y_scale, model._y_shift, "y"
-    levels = [s.likelihood.offset + np.log(s.likelihood.size) for s in model.posterior_]
-    return 1.0, float(np.mean(levels)), "log of the mean of y"
+        if hasattr(likelihoods[0], "offsets"):
+            offsets = np.array([one.offsets for one in likelihoods])
+            return 1.0, offsets - offsets.mean(axis=1, keepdims=True), "log probability (centred)"
+        if hasattr(likelihoods[0], "offset"):
+            offsets = np.array([one.offset for one in likelihoods])
+            return 1.0, offsets, f"log odds of {model.classes_[1]}"
+        return 1.0, -model._threshold * same, f"score of {model.classes_[1]}"
+    if likelihoods[0].additive:
+        return model._y_scale, model._y_shift * same, "y"
+    levels = np.array([one.offset + np.log(one.size) for one in likelihoods])
+    return 1.0, levels, "log of the mean of y"
