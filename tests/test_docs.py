@@ -2,6 +2,7 @@
 
 import doctest
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ PAGES = [
     if path.exists()
 ] + sorted((ROOT / "docs" / "guide").glob("*.md"))
 BLOCK = re.compile(r"^```(python|pycon)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+PUBLIC = ("bases", "likelihoods", "explain", "baselines", "datasets", "testing")
+#: What the library itself uses of these modules, and explains in its source.
+LEFT_OUT = {"Source", "fingerprint", "best"}
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -63,6 +67,20 @@ def test_a_wrong_example_is_found(tmp_path):
     page.write_text("Words.\n\n```pycon\n>>> 1 + 1\n3\n\n```\n", encoding="utf-8")
     with pytest.raises(AssertionError, match="Expected"):
         test_examples_of_pages_run(page, tmp_path, pytest.MonkeyPatch())
+
+
+@pytest.mark.skipif(not (ROOT / "docs").exists(), reason="an sdist leaves out docs/")
+@pytest.mark.parametrize("module", ["btnkm", *(f"btnkm.{name}" for name in PUBLIC)])
+def test_the_reference_has_every_public_name(module):
+    listed = (ROOT / "docs" / "api" / "index.rst").read_text(encoding="utf-8").splitlines()
+    names = getattr(import_module(module), "__all__", None)
+    if names is None:  # a module of functions: what is defined there and has no underscore
+        found = vars(import_module(module)).items()
+        names = [name for name, value in found if getattr(value, "__module__", None) == module]
+    left_out = {"__version__", "bases", "BASES", *LEFT_OUT}
+    names = [name for name in names if name not in left_out and not name.startswith("_")]
+    assert names
+    assert [name for name in names if f"   {name}" not in listed] == []
 
 
 @pytest.mark.skipif(not (ROOT / "docs").exists(), reason="an sdist leaves out docs/")
