@@ -63,6 +63,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",  # formulas are drawn without a network, too
     "myst_parser",
     "numpydoc",
     "sphinx_design",
