@@ -52,6 +52,7 @@ _KINDS: dict[str, type] = {
 }
 _UNITS = re.compile(r"<[mM]8\[(\d{0,6})(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\]")
 _TEXT = re.compile(r"<U\d{1,7}")
+_MOST_ROOM = 16  # characters that an array of text may have room for, for each it holds, or item
 _INFINITE = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf}
 
 
@@ -116,11 +117,13 @@ class Encoder:
 
     def _array(self, array: Array, what: str) -> Any:
         kind, shape = array.dtype.kind, list(array.shape)
-        if kind == "O":
-            return {"objects": [shape, [self.node(item, what) for item in array.ravel().tolist()]]}
         if kind == "U":
-            little = array.dtype.newbyteorder("<").str
-            return {"text": [little, shape, array.ravel().tolist()]}
+            items = array.ravel().tolist()
+            tight = array if _is_tight(items, array.itemsize // 4) else np.array(items)
+            if _is_tight(items, tight.itemsize // 4):
+                return {"text": [tight.dtype.newbyteorder("<").str, shape, items]}
+        if kind in "OU":
+            return {"objects": [shape, [self.node(item, what) for item in array.ravel().tolist()]]}
         numbers = array.view(np.int64) if kind in "mM" else array
         if numbers.dtype.name not in TYPES:
             raise ValueError(
@@ -205,7 +208,9 @@ class Decoder:
                 if array.dtype == np.int64:
                     return array.view(np.dtype(dtype).newbyteorder("="))
             case {"text": [str(dtype), list(shape), list(items)]} if _TEXT.fullmatch(dtype):
-                if all(isinstance(item, str) and len(item) <= int(dtype[2:]) for item in items):
+                width = int(dtype[2:])
+                known = all(isinstance(item, str) and len(item) <= width for item in items)
+                if known and _is_tight(items, width):
                     found = np.array(items, dtype=np.dtype(dtype).newbyteorder("="))
                     return _shaped(found, shape)
             case {"objects": [list(shape), list(items)]}:
@@ -290,6 +295,11 @@ def _basis(kind: Any, content: dict[str, Any]) -> Any:
     basis = kind.__new__(kind)
     basis.__dict__.update(content)
     return basis
+
+
+def _is_tight(items: list[str], width: int) -> bool:
+    """Tell whether an array so wide is not much larger in memory than its text is in a file."""
+    return len(items) * width <= _MOST_ROOM * (len(items) + sum(map(len, items)))
 
 
 def _at(listed: list[Any], place: int) -> Any:
