@@ -6,6 +6,7 @@ import copy
 import hashlib
 import io
 import json
+import os
 import pickle
 import signal
 import stat
@@ -360,6 +361,21 @@ def test_a_file_takes_the_place_of_another_as_a_whole(small, tmp_path, monkeypat
                 small.save(path)
         assert path.read_bytes() == before
         assert [entry.name for entry in tmp_path.iterdir()] == ["m.btn"]
+
+
+def test_files_are_brought_to_disk_by_a_handle_that_may_write(small, tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    brought = []
+
+    def as_on_windows(handle):
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            if fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+                raise OSError(9, "Bad file descriptor")
+            brought.append(handle)
+
+    monkeypatch.setattr(whole.os, "fsync", as_on_windows)
+    small.save(tmp_path / "m.btn")
+    assert brought
 
 
 def test_a_new_file_has_the_rights_of_any_new_file(small, tmp_path, monkeypatch):

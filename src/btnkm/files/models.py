@@ -11,10 +11,8 @@ of the new version, so that every older file can be read, step by step.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
@@ -26,6 +24,7 @@ from ..regressor import BTNRegressor
 from .archive import Archive, Unreadable, write
 from .plain import Decoder, Encoder
 from .soundness import check_model
+from .whole import file_path
 
 FORMAT, VERSION = "btnkm model", 1
 #: From a ``model.json`` of version k to one of version k + 1.
@@ -96,18 +95,7 @@ def save(model: Any, path: Any) -> None:
         "attributes": attributes,
         "objects": encoder.objects,
     }
-    write(_path(path), manifest, encoder.arrays)
-
-
-def _path(path: Any) -> Path:
-    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-        raise TypeError(f"path must name a file, got {path!r}; use for example 'model.btn'.")
-    found = Path(path).expanduser()
-    if found.is_dir():
-        raise IsADirectoryError(
-            f"path must name a file, got the folder {str(found)!r}; name a file in it."
-        )
-    return found
+    write(file_path(path), manifest, encoder.arrays)
 
 
 def _parameters(model: Any) -> dict[str, Any]:
@@ -163,7 +151,7 @@ def load(path: Any, bases: Iterable[type[Basis]] = ()) -> Any:
     for basis in known:
         if not isinstance(basis, type) or not issubclass(basis, Basis):
             raise TypeError(f"bases must be classes of bases, got {basis!r}; pass its class.")
-    found = _path(path)
+    found = file_path(path)
     try:
         with Archive(found) as archive:
             manifest = _of_this_version(archive.manifest)

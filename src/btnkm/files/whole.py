@@ -8,6 +8,19 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+
+def file_path(path: Any, example: str = "model.btn") -> Path:
+    """Return where a user wants a file, or say why none can be there."""
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise TypeError(f"path must name a file, got {path!r}; use for example {example!r}.")
+    found = Path(path).expanduser()
+    if found.is_dir():
+        raise IsADirectoryError(
+            f"path must name a file, got the folder {str(found)!r}; name a file in it."
+        )
+    return found
 
 
 @contextmanager
@@ -33,18 +46,18 @@ def whole_file(path: Path, *, private: bool = False) -> Iterator[Path]:
         ) from None
     try:
         yield draft
-        _to_disk(draft)
+        _to_disk(draft, os.O_RDWR)  # Windows refuses it for a file opened to read
         with suppress(FileNotFoundError):  # of a file that is there already its own
             draft.chmod(stat.S_IMODE(place.stat().st_mode))
         draft.replace(place)
     finally:
         draft.unlink(missing_ok=True)
     with suppress(OSError):  # where folders can be opened: the new name is to last, too
-        _to_disk(place.parent)
+        _to_disk(place.parent, os.O_RDONLY)
 
 
-def _to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+def _to_disk(path: Path, how: int) -> None:
+    handle = os.open(path, how)
     try:
         os.fsync(handle)
     finally:
