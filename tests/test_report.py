@@ -159,6 +159,18 @@ def _refuse(*_):
     raise OSError("no")
 
 
+def test_paths_are_what_they_are_elsewhere(tmp_path, monkeypatch):
+    model, _ = fitted("gaussian")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert model.report("~/home.html") == tmp_path / "home.html"
+    assert (tmp_path / "home.html").is_file()
+    for wrong in (None, 3, b"model.html"):
+        with pytest.raises(TypeError, match="path must name a file, got .*'model.html'"):
+            model.report(wrong)
+    with pytest.raises(IsADirectoryError, match="path must name a file, got the folder"):
+        model.report(tmp_path)
+
+
 def test_half_a_character_in_a_name_is_no_matter(tmp_path):
     page = Page(written(fitted("gaussian")[0], tmp_path, title="half \ud800"))
     assert "half ?" in page.text

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from .. import __version__
 from ..core.arrays import here
 from ..explain.variance import variance_shares
-from ..files.whole import whole_file
+from ..files.whole import file_path, whole_file
 from ..sources import with_targets
 from . import sections
 from .effect_section import effects_of
@@ -56,6 +56,7 @@ def report(
     pathlib.Path
     """
     check_is_fitted(model)
+    place = file_path(path, "model.html")  # before anything takes time
     if (X is None) != (y is None):
         raise ValueError(
             "X and y must come together, got one of them; give rows with their targets, or neither."
@@ -70,10 +71,10 @@ def report(
         check_consistent_length(X, y)
         good = goodness(model, X, y, cv)
     text = page(model, X if cv is None else None, good, target, title)
-    with whole_file(Path(path)) as draft:
+    with whole_file(place) as draft:
         # half a character may be in a name
         draft.write_text(text, encoding="utf-8", errors="replace", newline="\n")
-    return Path(path)
+    return place
 
 
 def page(model: Any, X: Any, good: Goodness | None, target: str, title: str | None = None) -> str:
