@@ -326,6 +326,7 @@ def test_a_report_of_rows_held_out(here, capsys):
     assert told(capsys)["rows"] == 30
     page = Path("r.html").read_text(encoding="utf-8")
     assert page.lstrip().lower().startswith("<!doctype html")
+    assert "What predicts price?" in page
     assert "São Paulo" in page or "S\\u00e3o Paulo" in page
     assert cli.main(reports) == 2
     assert "--data and --target must come together" in capsys.readouterr().err

@@ -47,6 +47,13 @@ class Frame:
         """Return the names of the columns."""
         return list(self.columns)
 
+    def __getitem__(self, name: str) -> Array:
+        return self.columns[name]
+
+    def drop(self, columns: list[str]) -> Frame:
+        """Return the table without some columns."""
+        return Frame({name: v for name, v in self.columns.items() if name not in columns})
+
     def take(self, rows: Any) -> Frame:
         """Return some of the rows: places, or a mask."""
         return Frame({name: values[rows] for name, values in self.columns.items()})

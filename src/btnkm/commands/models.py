@@ -96,10 +96,8 @@ class Inputs:
         return Frame(dict(zip(self.names, columns, strict=True)))
 
 
-def rows_and_targets(
-    model: Any, table: Table, target: str, note: Any, watch: Any
-) -> tuple[Frame, Array]:
-    """Return all rows of a table that have a target, and the targets, as the model knows them."""
+def rows_with_targets(model: Any, table: Table, target: str, note: Any, watch: Any) -> Frame:
+    """Return all rows of a table that have a target, with it, as the model knows them."""
     check_columns(table, [target], "--target")
     inputs = Inputs(model, table, {target})
     kind, convert = _targets_of(model)
@@ -116,10 +114,8 @@ def rows_and_targets(
         raise DataError("must have rows with a target, got none.", table.name, column=target)
     if left_out:
         note(f"{left_out:,} of the rows have no {target!r} and are left out.")
-    frame = Frame(
-        {name: np.concatenate([one.columns[name] for one in frames]) for name in inputs.names}
-    )
-    return frame, np.concatenate(targets).astype(convert)
+    columns = {name: np.concatenate([one[name] for one in frames]) for name in inputs.names}
+    return Frame(columns | {target: np.concatenate(targets).astype(convert)})
 
 
 def _targets_of(model: Any) -> tuple[str, Any]:

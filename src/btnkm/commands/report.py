@@ -45,22 +45,21 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the page."""
-    from ..files.whole import whole_file
-    from .models import load_model, rows_and_targets
+    from .models import load_model, rows_with_targets
     from .tables import open_table
 
     console = Console(arguments)
     if (arguments.data is None) != (arguments.target is None):
         raise Misuse("--data and --target must come together; name both, or none.")
     model = load_model(arguments.model)
-    X = y = None
+    rows = None
     if arguments.data is not None:
         table = open_table(arguments.data, dialect_of(arguments), again=False)
         with console.progress(f"reading {table.name}", table.measure) as bar:
-            X, y = rows_and_targets(model, table, arguments.target, console.note, bar.update)
-    with console.library(), whole_file(arguments.output) as draft:
-        model.report(draft, X, y, title=arguments.title)
+            rows = rows_with_targets(model, table, arguments.target, console.note, bar.update)
+    with console.library():
+        model.report(arguments.output, rows, arguments.target, title=arguments.title)
     console.say(f"Wrote {arguments.output}")
     found = {"model": arguments.model, "output": str(arguments.output)}
-    console.result({**found, "rows": None if y is None else len(y)})
+    console.result({**found, "rows": None if rows is None else len(rows)})
     return 0
