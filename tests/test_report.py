@@ -16,7 +16,8 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 import btnkm
 from btnkm import BTNClassifier, BTNRegressor
-from btnkm.report import words
+from btnkm.explain.diagnostics import History
+from btnkm.report import sections, words
 from btnkm.report.charts import axis
 from btnkm.report.goodness import goodness
 from btnkm.report.remarks import remarks
@@ -302,6 +303,19 @@ def test_poor_calibration_is_told():
     assert "Probabilities are off" not in titles(model, good=goodness(model, X, right))
     found = titles(model, good=goodness(model, X, ~right))
     assert {"Probabilities are off", "Predictions explain next to nothing"} <= set(found)
+
+
+def test_a_start_without_a_bound_leaves_the_others_their_names():
+    bounds = [np.array([np.nan, np.nan]), np.array([-9.0, -8.0]), np.array([-9.0, -7.0])]
+    ranks = [np.array([2.0, 2.0]), np.array([5.0, 5.0]), np.array([4.0, 4.0])]
+    phases = [["exact", "exact"]] * 3
+    page = sections._bounds(History(phases, bounds, ranks, bounds, True, "converged"), 2)
+    table = re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", page)
+    assert [table[k : k + 4] for k in range(4, len(table), 4)] == [
+        ["2", "2", "−8.00", "5"],
+        ["3 (best)", "2", "−7.00", "4"],
+    ]
+    assert page.count('class="line c0"') == 1
 
 
 def test_without_a_panel_the_page_says_why(tmp_path):

@@ -268,7 +268,8 @@ def fit(model: Any, made_of: Sequence[tuple[str, str]]) -> Section:
     best = best_start(model)
     body = paragraph(
         "The lower bound on the evidence after every sweep of the exact phase, one line for each "
-        "random start. It can only rise; where it is flat, there is nothing left to learn."
+        "random start. It can only rise, but for where the rank grows and a new phase begins; where "
+        "it is flat, there is nothing left to learn."
     )
     facts = f'<div class="chart facts-box">{_facts(made_of)}</div>'
     body += f'<div class="charts">{_bounds(found, best)}{facts}</div>'
@@ -281,27 +282,28 @@ def _facts(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def _bounds(found: History, best: int) -> str:
-    runs = [np.asarray(b)[np.isfinite(b)] for b in found.bounds]
-    runs = [run for run in runs if len(run)]
+    finite = [np.asarray(b)[np.isfinite(b)] for b in found.bounds]
+    runs = {k: run for k, run in enumerate(finite) if len(run)}  # some starts may have none
     if not runs:
         return ""
-    high = max(float(run.max()) for run in runs)
+    every = runs.values()
+    high = max(float(run.max()) for run in every)
     # the first sweeps, which rise steeply, would leave no room for the others
-    low = min(float(run[min(len(run) - 1, max(2, len(run) // 10))]) for run in runs)
+    low = min(float(run[min(len(run) - 1, max(2, len(run) // 10))]) for run in every)
     low = min(low, high - 1e-6 * max(abs(high), 1.0))
-    longest = max(map(len, runs))
+    longest = max(map(len, every))
     x = charts.axis("number", 1, max(longest, 2), LEFT + 8, WIDTH - RIGHT)
     y = charts.axis("number", low, high + 0.04 * (high - low), HEIGHT - BOTTOM, TOP)
     body = charts.grid(x, y)
-    for k, run in sorted(enumerate(runs), key=lambda pair: pair[0] == best):  # the best on top
+    for k, run in sorted(runs.items(), key=lambda pair: pair[0] == best):  # the best on top
         inside = np.flatnonzero(run >= low)
         line = charts.points(x.at(inside + 1), y.at(run[inside]))
         kind = "line c0" if k == best else "line thin c5"
         body += f'<polyline class="{kind}" points="{line}"/>'
     rows = [
-        [f"{k + 1}{' (best)' if k == best else ''}", f"{len(runs[k])}", number(runs[k][-1], 2)]
+        [f"{k + 1}{' (best)' if k == best else ''}", f"{len(run)}", number(run[-1], 2)]
         + [number(found.ranks[k][-1])]
-        for k in range(len(runs))
+        for k, run in runs.items()
     ]
     head = ["Start", "Exact sweeps", "Bound", "Rank"]
     title = "Lower bound by sweep"
