@@ -268,8 +268,8 @@ def fit(model: Any, made_of: Sequence[tuple[str, str]]) -> Section:
     best = best_start(model)
     body = paragraph(
         "The lower bound on the evidence after every sweep of the exact phase, one line for each "
-        "random start. It can only rise, but for where the rank grows and a new phase begins; where "
-        "it is flat, there is nothing left to learn."
+        "random start. It can only rise, but for where the rank grows and a new phase begins; "
+        "where it is flat, there is nothing left to learn."
     )
     facts = f'<div class="chart facts-box">{_facts(made_of)}</div>'
     body += f'<div class="charts">{_bounds(found, best)}{facts}</div>'
