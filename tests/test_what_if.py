@@ -10,10 +10,12 @@ import pytest
 from scipy import special
 
 import btnkm.report
-from btnkm import BTNRegressor
+from btnkm import BTNRegressor, classifier
+from btnkm.classifier import INTERVAL_POINTS
 from btnkm.core.softmax import even_points
 from btnkm.portable import portable
-from btnkm.report.embedding import ENGINE_FILES, POINTS, embedded, sobol_directions, with_levels
+from btnkm.report import embedding
+from btnkm.report.embedding import ENGINE_FILES, embedded, sobol_directions, with_levels
 from tests.browser import browser, opened
 from tests.models import MAKERS, SMALL, fitted
 from tests.test_portable import rows_of
@@ -76,6 +78,14 @@ def test_the_browser_says_what_python_says(page, name):
     compare(model, X, asked(page, portable(model), rows_of(X)))
 
 
+def test_the_browser_takes_as_many_points_as_python(page, monkeypatch):
+    model, X = fitted("three classes")
+    for module in (classifier, embedding):
+        monkeypatch.setattr(module, "PROBABILITY_POINTS", 32)
+        monkeypatch.setattr(module, "INTERVAL_POINTS", 256)
+    compare(model, X, asked(page, portable(model), rows_of(X)))
+
+
 def applied(page, name, arguments):
     """Return what one of the engine's functions says of lists of arguments."""
     return np.array(
@@ -119,10 +129,10 @@ def test_a_square_root_is_symmetric_and_its_square_the_matrix(page):
 
 
 def test_directions_make_the_points_of_three_classes():
-    even = even_points(7, POINTS) * 2.0**30
+    even = even_points(7, INTERVAL_POINTS) * 2.0**30
     directions = sobol_directions(7).astype(int)
     point = directions[0].copy()
-    for n in range(1, POINTS):
+    for n in range(1, INTERVAL_POINTS):
         point ^= directions[1 + (n & -n).bit_length() - 1]
         assert np.array_equal(point, even[n])
 

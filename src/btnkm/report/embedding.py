@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ..classifier import INTERVAL_POINTS, PROBABILITY_POINTS
 from ..core.softmax import even_points
 
 Array = np.ndarray
 ENGINE_FILES = ("numerics.js", "features.js", "what_if.js")  # in this order
-POINTS = 1024  # over which intervals of three classes or more are taken (classifier.py)
 BITS = 30  # of a coordinate of a Sobol sequence
 
 
@@ -69,7 +69,9 @@ def _for_page(data: dict[str, Any]) -> dict[str, Any]:
         ranks = {s["output"]["mean"].shape[1] for s in data["starts"] if s["output"] is not None}
         sizes = sorted(len(classes) + rank for rank in ranks)
         directions = {str(size): sobol_directions(size) for size in sizes}
-    return {**data, "columns": columns, "classes": classes, "directions": directions}
+    points = {"probability": PROBABILITY_POINTS, "interval": INTERVAL_POINTS}
+    many = {"directions": directions, "n_points": points}  # for three classes or more
+    return {**data, "columns": columns, "classes": classes, **many}
 
 
 def sobol_directions(dimension: int) -> Array:
@@ -78,8 +80,9 @@ def sobol_directions(dimension: int) -> Array:
     A scrambled Sobol sequence is linear in the bits of the Gray code of a point's number: first are
     the integers of point 0, then by which of their bits a point with the single bit k differs.
     """
-    even = np.round(even_points(dimension, POINTS) * 2.0**BITS).astype(np.int64)
-    single = [2 ** (k + 1) - 1 for k in range(POINTS.bit_length() - 1)]  # whose Gray code is 2^k
+    even = np.round(even_points(dimension, INTERVAL_POINTS) * 2.0**BITS).astype(np.int64)
+    bits = INTERVAL_POINTS.bit_length() - 1
+    single = [2 ** (k + 1) - 1 for k in range(bits)]  # whose Gray code is 2^k
     return np.concatenate([even[:1], even[single] ^ even[0]]).astype(float)
 
 

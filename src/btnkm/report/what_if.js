@@ -325,8 +325,6 @@ const WhatIf = (() => {
     return points;
   }
 
-  const POINTS = { probability: 128, interval: 1024 };
-
   // Probabilities of three classes or more, and the interval of each.
   function ofMany(data, joints, levels) {
     const n = data.classes.length;
@@ -346,11 +344,11 @@ const WhatIf = (() => {
         const total = weights.reduce((a, b) => a + b, 0);
         weights.forEach((weight, k) => {
           samples[k].push(weight / total);
-          if (index < POINTS.probability) sums[k] += weight / total;
+          if (index < data.n_points.probability) sums[k] += weight / total;
         });
       });
     }
-    const count = POINTS.probability * joints.length;
+    const count = data.n_points.probability * joints.length;
     return {
       probabilities: Array.from(sums, (sum) => Math.max(sum / count, TINY)),
       intervals: samples.map((values) => {
@@ -400,7 +398,7 @@ const WhatIf = (() => {
       this.data.points = (dimension) => {
         if (!known.has(dimension)) {
           const directions = this.data.directions[String(dimension)];
-          known.set(dimension, normalPoints(directions, POINTS.interval));
+          known.set(dimension, normalPoints(directions, this.data.n_points.interval));
         }
         return known.get(dimension);
       };
