@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, islice
 from typing import Any, NamedTuple
@@ -121,10 +122,10 @@ class CsvTable:
         names = [name.strip() for name in header]
         unnamed = [f"column {j + 1}" for j, name in enumerate(names) if not name]
         names = [name or f"column {j + 1}" for j, name in enumerate(names)]
-        twice = next((name for name in names if names.count(name) > 1), None)
+        twice = next(((name, n) for name, n in Counter(names).items() if n > 1), None)
         if twice is not None:
             raise DataError(
-                f"every column must have a name of its own, got {twice!r} {names.count(twice)} "
+                f"every column must have a name of its own, got {twice[0]!r} {twice[1]} "
                 "times; rename them.",
                 self.name,
                 line=1,
