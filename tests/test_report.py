@@ -229,10 +229,9 @@ def test_folds_are_predicted_by_models_that_have_not_seen_them(tmp_path):
         mean[left_out] = clone(model).fit(X[known], y[known]).predict(X[left_out])
     np.testing.assert_allclose(found.predicted, mean)
     assert (found.how, found.folds) == ("cross-validated", 3)
-    assert (
-        "Cross-validated: the 90 rows were divided into 3 parts"
-        in Page(written(model, tmp_path, X, y, cv=3)).text
-    )
+    text = Page(written(model, tmp_path, X, y, cv=3)).text
+    assert "Cross-validated: the 90 rows were divided into 3 parts" in text
+    assert "all rows with the same weight" in text
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1]})
     labels = np.where(y > 0.0, "yes", "no")
     model = BTNClassifier(**SMALL).fit(frame, labels)

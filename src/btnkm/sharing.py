@@ -69,7 +69,7 @@ class Sharing:
         title : str or None
         cv : int, splitter or None
             With ``cv``, X and y are the rows of the fit, and each part of them is predicted by a
-            clone fitted to the others.
+            clone fitted to the others, all rows with the same weight.
 
         Returns
         -------

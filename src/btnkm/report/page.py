@@ -49,7 +49,8 @@ def report(
         The heading; None names what is predicted.
     cv : int, splitter or None
         With ``cv``, X and y are the rows of the fit: they are divided in so many parts, and each is
-        predicted by a clone fitted to the others.
+        predicted by a clone fitted to the others. Weights of the fit are not known here: all rows
+        count the same.
 
     Returns
     -------
