@@ -1,4 +1,8 @@
-"""Imports run one way: checks and core/arrays <- bases, core <- execution, <- the rest."""
+"""Imports run one way.
+
+checks and core/arrays <- bases, core <- execution, portable <- estimators <- explain, files, onnx
+<- report <- commands.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +39,28 @@ ALLOWED = {
         "btnkm.execution",
     },
 }
-FILES = [
-    pytest.param(room, path, id=f"{room}/{path.name}")
-    for room in ALLOWED
-    for path in sorted((ROOT / room).rglob("*.py"))
-]
+ALLOWED["portable.py"] = {"numpy", "sklearn.utils", "btnkm.bases", "btnkm.core"}
+#: Rooms that may import from anywhere but from these.
+APART = {
+    "explain": {"commands", "files", "onnx", "portable", "report"},
+    "files": {"commands", "explain", "onnx", "portable", "report"},
+    "onnx": {"commands", "explain", "files", "report"},
+    "report": {"commands", "onnx"},
+    "commands": {"bases", "core", "execution", "onnx", "portable"},
+}
+
+
+def files_of(rooms):
+    found = {room: [ROOT / room, *sorted((ROOT / room).rglob("*.py"))] for room in rooms}
+    return [
+        pytest.param(room, path, id=f"{room}/{path.name}")
+        for room, paths in found.items()
+        for path in paths
+        if path.is_file()
+    ]
+
+
+FILES = files_of(ALLOWED)
 
 
 def imported(source, package):
@@ -69,6 +90,14 @@ def test_a_room_imports_only_what_it_may(room, path):
     assert [name for name in names if not is_allowed(name, ALLOWED[room])] == []
 
 
+@pytest.mark.parametrize(("room", "path"), files_of(APART))
+def test_a_room_imports_nothing_of_those_above_or_beside_it(room, path):
+    package = ".".join(("btnkm", *path.relative_to(ROOT).parent.parts))
+    names = imported(path.read_text(encoding="utf-8"), package)
+    apart = {f"btnkm.{other}" for other in APART[room]}
+    assert [n for n in names if any(n == a or n.startswith(a + ".") for a in apart)] == []
+
+
 def test_checks_know_nothing_of_the_rest():
     names = imported((ROOT / "checks.py").read_text(encoding="utf-8"), "btnkm")
     assert [name for name in names if name.startswith("btnkm")] == []
@@ -76,6 +105,7 @@ def test_checks_know_nothing_of_the_rest():
 
 def test_every_room_has_modules():
     assert {p.values[0] for p in FILES} == set(ALLOWED)
+    assert {p.values[0] for p in files_of(APART)} == set(APART)
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ def how_good(good: Goodness | None, model: Any) -> Section:
     if good.folds:
         where = (
             f"Cross-validated: the {counted(good.n, 'row')} were divided into {good.folds} parts, "
-            "and each was predicted by a model fitted to the others, all rows with the same weight. "
-            "The model of this report was fitted to all of them."
+            "and each was predicted by a model fitted to the others, all rows with the same "
+            "weight. The model of this report was fitted to all of them."
         )
     else:
         where = f"Held out: {counted(good.n, 'row')} that the fit has not seen."
