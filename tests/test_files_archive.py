@@ -15,13 +15,14 @@ import sys
 import tracemalloc
 import warnings
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import btnkm
-from btnkm import BTNRegressor
+from btnkm import BTNRegressor, explain
 from btnkm.files import archive, models, plain, whole
 
 
@@ -285,6 +286,47 @@ def test_posteriors_without_a_number_are_refused(small, refused, tmp_path):
     refused((tmp_path / "wrong.btn").read_bytes(), "posteriors that do not fit together")
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"history_": [{"start": 0}]}, {"history_": []}, {"rank_": "3"}, {"rank_": (2, 2)}),
+        *({"noise_std_": "little"}, {"lower_bounds_": np.empty(0)}, {"candidates_": [{}]}),
+        *({"ranks_": np.array([0.5])}, {"n_basis_": np.array(["a", "b"])}),
+    ],
+)
+def test_what_is_told_of_a_fit_must_be_there(small, refused, tmp_path, wrong):
+    other = copy.deepcopy(small)
+    vars(other).update(wrong)
+    other.save(tmp_path / "wrong.btn")
+    refused((tmp_path / "wrong.btn").read_bytes())
+
+
+@pytest.mark.parametrize("key", ["start", "sweep", "rows", "phase", "bound", "rank", "seconds"])
+def test_sweeps_are_told_in_full(small, refused, tmp_path, key):
+    for change in ({}, {key: [None]}):
+        other = copy.deepcopy(small)
+        other.history_[0] = {k: v for k, v in other.history_[0].items() if k != key} | change
+        other.save(tmp_path / "wrong.btn")
+        refused((tmp_path / "wrong.btn").read_bytes())
+
+
+def test_parameters_and_names_are_those_that_can_be(small, content, refused, tmp_path):
+    for name, value in (("max_iter", 0), ("network", ["cp"]), ("tol", "x"), ("prune", 2)):
+
+        def other(manifest, name=name, value=value):
+            manifest["parameters"][name] = value
+            return manifest
+
+        refused(forged(content, other))
+    with pytest.raises(ValueError, match="max_iter must be an integer >= 1"):
+        copy.deepcopy(small).set_params(max_iter=0).save(tmp_path / "wrong.btn")
+    one = copy.deepcopy(small)
+    del one.feature_names_in_
+    one.columns_[0] = replace(one.columns_[0], name=["a"])
+    one.save(tmp_path / "wrong.btn")
+    refused((tmp_path / "wrong.btn").read_bytes(), "names of columns that do not fit")
+
+
 def test_indices_that_lead_out_of_a_product_table_are_refused(small, refused, tmp_path):
     wrong = copy.deepcopy(small)
     wrong.columns_[0].basis.table_.indices[0] = 10**6
@@ -334,6 +376,8 @@ def test_whatever_stands_in_a_file_is_refused_or_harmless(part, content, read):
         mean, std = model.predict(rows(), return_std=True)
         assert np.all(np.isfinite(mean)), (path, other)
         assert np.all(std > 0), (path, other)
+        assert str(explain.summary(model)), (path, other)
+        assert explain.history(model).to_dict(), (path, other)
     assert len(wrong) > 60
     assert all(text.startswith("path must name a model saved by btnkm") for text in wrong)
 

@@ -100,6 +100,7 @@ def save(model: Any, path: Any) -> None:
 
 def _parameters(model: Any) -> dict[str, Any]:
     """Return the parameters, but for what is good for one process only."""
+    model._check_parameters()  # one that was set since the fit is to be read again, too
     found = model.get_params(deep=False)
     seed = found["random_state"]
     lasting = seed is None or not hasattr(seed, "get_state")

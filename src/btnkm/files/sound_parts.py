@@ -28,7 +28,7 @@ def must(condition: Any, what: str) -> None:
 def is_whole(value: Any, low: int = 0) -> bool:
     """Tell an integer of at least ``low``."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return whole and value >= low
+    return whole and low <= value < 2**63
 
 
 def is_number(value: Any, low: float = -np.inf, high: float = np.inf) -> bool:
@@ -39,7 +39,19 @@ def is_number(value: Any, low: float = -np.inf, high: float = np.inf) -> bool:
 
 def is_float(value: Any) -> bool:
     """Tell a number that may be NaN or infinite."""
-    return isinstance(value, float | int | np.floating) and not isinstance(value, bool)
+    return isinstance(value, float | np.floating) or is_whole(value, -(2**63))
+
+
+def is_rank(value: Any) -> bool:
+    """Tell a rank: one number, or one for each bond of a train."""
+    return all(map(is_whole, value)) if isinstance(value, tuple) else is_whole(value)
+
+
+def is_name(value: Any) -> bool:
+    """Tell what a table may call a column: text, a number, nothing, or some of these."""
+    if isinstance(value, tuple):
+        return all(map(is_name, value))
+    return value is None or isinstance(value, str | int | float | np.generic)
 
 
 def are_places(listed: Any, n: int) -> bool:
@@ -70,6 +82,7 @@ def are_gammas(gamma: Any, size: int | None) -> bool:
 def check_column(column: Any) -> None:
     """Raise ``Unreadable`` unless a column is sound, and its basis fits it."""
     must(isinstance(column, Column) and column.kind in KINDS, "columns")
+    must(is_name(column.name), "names of columns")
     knots, positions, basis = column.knots, column.positions, column.basis
     must(are_numbers(knots, None) and are_numbers(positions, len(knots)), "columns")
     must(np.all(np.diff(knots) > 0) and np.all(np.abs(positions) <= 1.0), "columns")

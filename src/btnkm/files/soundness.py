@@ -2,11 +2,13 @@
 
 A file that is as it was written may still have been written by anybody. What is asked here: that
 every part has the type and shape that the others need of it, that numbers are finite where they
-must be, and that indices lead somewhere. A model that passes can predict and learn on.
+must be, and that indices lead somewhere. A model that passes can predict, learn on and be
+explained.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -37,15 +39,29 @@ from .sound_parts import (
     check_column,
     is_float,
     is_number,
+    is_rank,
     is_whole,
     must,
 )
 
 Array = np.ndarray
+#: What is read of each sweep in ``history_``, and of each candidate for a train's arrangement.
+_SWEEP: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("start", "sweep", "rows"), is_whole),
+    **dict.fromkeys(("bound", "noise_std", "seconds"), is_float),
+    "phase": lambda value: isinstance(value, str),
+    "rank": is_rank,
+}
+_CANDIDATE: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("log_density", "weight"), is_float),
+    **dict.fromkeys(("mode_order", "starts"), lambda value: isinstance(value, list)),
+    "cores": lambda value: isinstance(value, str),
+}
 
 
 def check_model(model: Any) -> None:
-    """Raise ``Unreadable`` unless a model is sound."""
+    """Raise ``Unreadable``, or what ``fit`` says of a parameter, unless a model is sound."""
+    model._check_parameters()
     n = model.n_features_in_
     must(is_whole(n) and isinstance(model.columns_, list) and len(model.columns_) == n, "columns")
     names = getattr(model, "feature_names_in_", None)
@@ -239,16 +255,32 @@ def _check_told(model: Any, n: int) -> None:
     must(are_numbers(model.feature_relevance_, n), "results")
     must(are_numbers(model.feature_relevance_std_, n), "results")
     must(isinstance(model.n_basis_, np.ndarray) and model.n_basis_.shape == (n,), "results")
-    must(isinstance(model.ranks_, np.ndarray), "results")
+    must(np.issubdtype(model.n_basis_.dtype, np.integer), "results")
+    must(isinstance(model.ranks_, np.ndarray) and is_rank(model.rank_), "results")
+    must(np.issubdtype(model.ranks_.dtype, np.integer) or not model.ranks_.size, "results")
     must(len(model.ranks_) == len(model.posterior_), "results")
+    if isinstance(model.rank_, tuple):  # of a train
+        must(sorted(model.mode_order_.tolist()) == list(range(n)), "results")
+        must(isinstance(model.cores_, list), "results")
     must(isinstance(model.lower_bounds_, np.ndarray) and model.lower_bounds_.ndim == 1, "results")
+    must(model.lower_bounds_.dtype == float and model.lower_bounds_.size, "results")
     must(is_float(model.lower_bound_) and is_whole(model.n_iter_), "results")
     must(isinstance(model.converged_, bool | np.bool_), "results")
-    must(isinstance(model.stop_reason_, str) and isinstance(model.history_, list), "results")
-    must(all(isinstance(entry, dict) for entry in model.history_), "results")
+    must(isinstance(model.stop_reason_, str), "results")
+    must(is_classifier(model) or is_float(model.noise_std_), "results")
+    must(_are_entries(model.history_, _SWEEP) and model.history_, "results")
+    must(_are_entries(getattr(model, "candidates_", []), _CANDIDATE), "results")
     begun = model._begun_with
     must(isinstance(begun, dict) and set(begun) == set(model._lasting), "results")
     must(all(isinstance(text, str) for text in begun.values()), "results")
+
+
+def _are_entries(listed: Any, checks: dict[str, Callable[[Any], bool]]) -> bool:
+    """Tell a list of dicts that have what is read of them."""
+    return isinstance(listed, list) and all(
+        isinstance(entry, dict) and all(is_one(entry[name]) for name, is_one in checks.items())
+        for entry in listed
+    )
 
 
 def _check_past(past: Any, state: State, one: Arrangement) -> None:
