@@ -295,8 +295,8 @@ def test_memory_does_not_grow_with_the_rows(here):
         peaks.append(int(found.stdout))
         with Path("o.csv").open(encoding="utf-8") as file:
             assert sum(1 for _ in file) == 1000 * times + 1
-    # 180,000 rows of nine texts would be a hundred megabytes
-    assert peaks[1] - peaks[0] < 0.1 * peaks[0]
+    # 180,000 rows of nine texts are a hundred megabytes, half of what the rest takes
+    assert peaks[1] < 1.25 * peaks[0]
 
 
 @POSIX
