@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import ndtri
+from scipy.stats import spearmanr
 from sklearn import config_context
 
 from btnkm import BTNClassifier, BTNRegressor, explain
@@ -412,6 +413,11 @@ def test_residuals_tell_where_the_noise_is_larger():
     model = BTNRegressor(n_init=1, random_state=0).fit(X, y)
     found = explain.residuals(model, X.assign(y=y), "y")
     assert found.by_input["b"] > 0.3
+    coarse = X.assign(b=np.round(X["b"]))  # ties
+    model_2 = BTNRegressor(n_init=1, random_state=0).fit(coarse, y)
+    ties = explain.residuals(model_2, coarse, y)
+    expected = spearmanr(coarse["b"], np.abs(ties.score)).statistic
+    assert ties.by_input["b"] == pytest.approx(expected)
     assert abs(found.by_input["a"]) < 0.2
     np.testing.assert_allclose(found.residual, y - model.predict(X))
     pit = model.predict_dist(X).cdf(y)
@@ -423,8 +429,10 @@ def test_history_is_that_of_the_fit(fitted):
     model, _, _ = fitted
     found = explain.history(model)
     assert sum(map(len, found.bounds)) == len(model.history_)
-    best = explain.variance.best_start(model)
-    assert found.bounds[best][-1] == pytest.approx(model.lower_bound_)
+    assert found.bounds[found.best][-1] == model.lower_bound_
+    rank = np.mean(model.rank_) if model.network == "cp" else None
+    assert rank is None or found.ranks[found.best][-1] == rank
+    assert np.all(model.ranks_[model.best_start_] == model.rank_)
     assert set().union(*found.phases) <= {"warm", "thaw", "exact", "settle"}
 
 
@@ -468,7 +476,10 @@ def test_kinds_of_columns_and_odd_names():
     spikes = found["zero"].spikes
     assert spikes["values"].tolist() == [0.0]
     assert spikes["mean"][0] > 0.3
-    assert explain.interaction(model, "same", "g").std.max() == 0.0
+    alone = explain.interaction(model, "same", "g")
+    assert np.all(alone.mean == 0.0)
+    assert np.all(alone.std == 0.0)
+    np.testing.assert_allclose(alone.total[0], found["g"].mean, atol=1e-10)
     assert explain.partial_dependence(model, X, "same").std.shape == found["same"].mean.shape
 
 
@@ -506,6 +517,8 @@ def test_a_stream_and_a_fit_of_tensors_can_be_explained():
     for part in range(3):
         stream.partial_fit(X[part::3], y[part::3])
     assert explain.variance_shares(stream).order[0] == 0
+    assert stream.n_samples_seen_ == 240
+    assert "240 rows" in explain.summary(stream).title
 
 
 def test_a_model_at_a_glance():

@@ -251,6 +251,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
         self._begun_with = {name: repr(getattr(self, name)) for name in self._lasting}
         schedule = settings_of(self, target, counted, arrangements[0]).schedule
         self._conclude(task, found, history, schedule)
+        self.n_samples_seen_ = survey.n
         if candidates:
             self.candidates_ = candidates
             for one, candidate in zip(arrangements, candidates, strict=True):
@@ -389,7 +390,8 @@ class Machine(Streaming, Sharing, BaseEstimator):
             for one, result in found
             for s in result.starts
         ]
-        self.ranks_, self.rank_ = np.array(ranks), ranks[result.starts.index(best)]
+        self.best_start_ = result.starts.index(best)
+        self.ranks_, self.rank_ = np.array(ranks), ranks[self.best_start_]
         if self.network == "tt":
             self.cores_ = ["full" if one.full else "diagonal" for one in self._arrangements]
             # a column that never varies may stand anywhere

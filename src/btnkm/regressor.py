@@ -169,6 +169,10 @@ class BTNRegressor(RegressorMixin, Machine):
         Standard deviation of the noise, in units of y; NaN for counts.
     likelihood_ : Likelihood
         With its own parameters as learned (``dof``, ``size``), in the start with the highest bound.
+    best_start_ : int
+        Which of the starts that is, in ``posterior_``.
+    n_samples_seen_ : int
+        Rows of the fit, or of all batches of a stream.
     n_iter_ : int
         Sweeps of the start with the highest bound, those before the exact phase included.
     converged_ : bool

@@ -45,11 +45,11 @@ class Sharing:
 
         return to_onnx(self)
 
-    def explain_local(self, X: Any) -> Any:
+    def explain_local(self, X: Any, *, return_std: bool = True) -> Any:
         """Return what each input contributes to each prediction; see ``explain.explain_local``."""
         from .explain import explain_local
 
-        return explain_local(self, X)
+        return explain_local(self, X, return_std=return_std)
 
     def report(
         self, path: Any, X: Any = None, y: Any = None, *, title: str | None = None, cv: Any = None
@@ -94,4 +94,9 @@ class Sharing:
     def _summary_html(self: Any) -> str:
         from .explain import summary
 
-        return summary(self)._repr_html_() if hasattr(self, "posterior_") else ""
+        if not hasattr(self, "posterior_"):
+            return ""
+        try:
+            return summary(self)._repr_html_()
+        except Exception:  # whoever looks at a model wants to see it, whatever is wrong with it
+            return ""

@@ -157,7 +157,10 @@ class Streaming:
             check_kinds(survey.names, self._window.rows, survey.sample)
             window = self._window.then(survey.sample, forget)
             if window.is_news:
-                return self._begin_again(source.example, window, forget, survey.names)
+                seen = self.n_samples_seen_ + survey.n
+                self._begin_again(source.example, window, forget, survey.names)
+                self.n_samples_seen_ = seen
+                return self
             window = window.kept(forget)
         pasts = [past.weighed(forget) for past in self._pasts]
         if self._go_on(source, survey, pasts):
@@ -166,14 +169,13 @@ class Streaming:
 
     def _begin_again(
         self: Any, example: Any, window: Window, forget: float, names: list[Any]
-    ) -> Any:
+    ) -> None:
         """Fit all rows of a stream so far together, here: none are kept on a device."""
         rows = window.rows
         with self._or_as_it_was():
             table = Table(example, rows, names)
             self._fit_anew(table, Survey.whole(rows, names), keep=True)
         self._window = window._replace(fitted=len(rows.y), since=0).kept(forget)
-        return self
 
     @contextmanager
     def _or_as_it_was(self) -> Iterator[None]:
@@ -224,6 +226,7 @@ class Streaming:
             found.append((one, result))
         with self._or_as_it_was():
             self._conclude(task, found, history, settings.schedule, new=not pasts)
+            self.n_samples_seen_ = survey.n + (self.n_samples_seen_ if pasts else 0)
         return True
 
     def _check_more(self: Any, source: Any, survey: Survey) -> None:

@@ -42,9 +42,9 @@ def is_classifier(model: Any) -> bool:
     return hasattr(model, "classes_")
 
 
-def n_rows(model: Any) -> int | None:
-    """Return how many rows a model has learned from, if it is known."""
-    return max((int(entry["rows"]) for entry in model.history_), default=None)
+def n_rows(model: Any) -> int:
+    """Return how many rows a model has learned from."""
+    return int(model.n_samples_seen_)
 
 
 def input_kind(column: Any) -> str:

@@ -142,16 +142,12 @@ def _of_functions(mode: Mode, factor: Factor, phi: Array, gram: Array) -> Part:
     square = mode.adjoint(pairs)
     average = np.asarray(phi)[present]
     cross = (products @ average).transpose(1, 0, 2)  # (M, C, C): of w_mc and zbar_d
-    mean = np.zeros((mode.n_phi, c))
-    mean[present] = whole
-    crossed = np.zeros((mode.n_phi, c, c))
-    crossed[present] = cross
     among = np.asarray(gram)[np.ix_(present, present)]
     total = pairs.reshape(c * c, -1) @ among.ravel()
     return Part(
-        mean,
+        mode.on_phi(whole),
         np.asarray(square).reshape(-1, c, c),
-        crossed,
+        mode.on_phi(cross),
         average @ whole,
         np.tensordot(average, cross, 1),
         total.reshape(c, c),
@@ -160,15 +156,11 @@ def _of_functions(mode: Mode, factor: Factor, phi: Array, gram: Array) -> Part:
 
 def _of_levels(mode: LevelMode, factor: LevelFactor, phi: Array, gram: Any) -> Part:
     values = mode.whole(factor.mean, factor.layout.anchor)
-    shares, average = mode.shares, np.asarray(phi)[: len(values)]
-    assert shares is not None
+    average = np.asarray(phi)[: len(values)]
     center = average @ values
     square = values[:, :, None] * values[:, None, :] + factor.cov
     cross = values[:, :, None] * center + average[:, None, None] * factor.cov
     level = np.multiply.outer(center, center) + np.tensordot(average**2, factor.cov, 1)
     total = np.tensordot(gram.diagonal()[: len(values)], square, 1)
-    mean, second, crossed = (
-        np.concatenate([table, np.tensordot(shares, table, 1)[None]])  # of a level never seen
-        for table in (values, square, cross)
-    )
+    mean, second, crossed = (mode.on_phi(table) for table in (values, square, cross))
     return Part(mean, second, crossed, center, level, total)

@@ -89,16 +89,19 @@ class LevelMode:
     def terms(self, factor: LevelFactor, spread: float, squares: bool) -> Terms:
         """Return what the rows need of q(W): see ``rows.terms``."""
         values = self.whole(factor.mean, factor.layout.anchor)
-        mean = self._with_unseen(values)
+        mean = self.on_phi(values)
         if not spread and not squares:
             return Terms(mean, None)
         second = factor.layout.average(
             lambda c, d: values[:, c] * values[:, d] + spread * factor.cov[:, c, d]
         )
-        return Terms(mean, self._with_unseen(second))
+        return Terms(mean, self.on_phi(second))
 
-    def _with_unseen(self, table: Array) -> Array:
-        return table if self.shares is None else np.concatenate([table, self.shares @ table[None]])
+    def on_phi(self, weights: Array) -> Array:
+        """Return the weights of the levels and, behind them, of one never seen: (n_phi, ...)."""
+        if self.shares is None:
+            return weights
+        return np.concatenate([weights, np.tensordot(self.shares, weights, 1)[None]])
 
 
 @dataclass(frozen=True)

@@ -137,9 +137,7 @@ def evaluate(state: State, weights: list[np.ndarray], features_of: FeaturesOf) -
     """Return f of every row for given weights."""
     terms = []
     for mode, w in zip(state.modes, weights, strict=True):
-        full = np.zeros((mode.n_phi, w.shape[1]))
-        full[mode.present] = w
-        terms.append(Terms(full, None))
+        terms.append(Terms(mode.on_phi(w), None))
     predictor = Predictor(state.network, terms, _last_layout(state), state.output)
     return predictor.mean(features_of)
 

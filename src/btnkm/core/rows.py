@@ -76,8 +76,8 @@ def terms(mode: Any, factor: Any, *, spread: float, squares: bool = False) -> Te
     if not isinstance(factor, Factor):  # of very many levels, which are no dense block
         own: Terms = mode.terms(factor, spread, squares)
         return own
-    mean = np.zeros((mode.n_phi, factor.mean.shape[1]))
-    mean[mode.present] = whole = mode.whole(factor.mean, factor.layout.anchor)
+    whole = mode.whole(factor.mean, factor.layout.anchor)
+    mean = mode.on_phi(whole)
     if not spread and not squares:
         return Terms(mean, None)
     columns = np.ascontiguousarray(whole.T)

@@ -126,6 +126,12 @@ class Mode:
         first = np.broadcast_to(anchor, (*weights.shape[:-2], 1, weights.shape[-1]))
         return np.concatenate([first, weights], axis=-2)
 
+    def on_phi(self, weights: Array) -> Array:
+        """Return the weights of the functions present as those of phi: (M, ...) -> (n_phi, ...)."""
+        full = np.zeros((self.n_phi, *weights.shape[1:]))
+        full[self.present] = weights
+        return full
+
     def places(self, which: Array) -> Array:
         """Return where functions, by position among the kept, stand among those present."""
         return np.append(0, which + 1) if self.anchored else which

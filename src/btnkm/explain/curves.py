@@ -20,6 +20,7 @@ from ..bases.levels import Levels
 from ..checks import check_integer
 from ..core import posterior
 from ..core.arrays import here
+from ..core.state import State
 from ..predictive import check_level
 from .view import Data, Start, View
 
@@ -154,24 +155,22 @@ def interaction(model: Any, first: Any, second: Any, *, points: int = 30) -> Sur
     means, seconds, totals = [], [], []
     for start in view.starts:
         modes = [start.mode(j) for j in places]
-        if None in modes:
-            zeros = np.zeros(
-                (*a.shape, *start.first([p.center[None] for p in start.parts]).shape[1:])
-            )
-            means.append(zeros)
-            seconds.append(zeros)
-            totals.append(zeros)
-            continue
-        at = [start.at(j, grid.codes) for j, grid in zip(places, grids, strict=True)]
-        added = dict(zip(modes, (at[0].added[a], at[1].added[b]), strict=True))
-        square = dict(zip(modes, (at[0].added_square[a], at[1].added_square[b]), strict=True))
-        there = dict(zip(modes, (at[0].mean[a], at[1].mean[b]), strict=True))
+        at = {
+            d: (start.at(j, grid.codes), index)
+            for j, d, grid, index in zip(places, modes, grids, (a, b), strict=True)
+            if d is not None
+        }
         centers = [part.center[None] for part in start.parts]
         levels = [part.level[None] for part in start.parts]
-        means.append(start.first([added.get(d, c) for d, c in enumerate(centers)]))
-        seconds.append(start.second([square.get(d, c) for d, c in enumerate(levels)]))
-        whole = start.first([there.get(d, c) for d, c in enumerate(centers)])
-        totals.append(whole - start.first(centers))
+        added, square, there = list(centers), list(levels), list(centers)
+        for d, (one, index) in at.items():
+            added[d], square[d] = one.added[index], one.added_square[index]
+            there[d] = one.mean[index]
+        both = 1.0 if len(at) == 2 else 0.0  # what never varies does nothing together
+        shape = a.shape + start.first(centers).shape[1:]
+        means.append(np.broadcast_to(both * start.first(added), shape))
+        seconds.append(np.broadcast_to(both * start.second(square), shape))
+        totals.append(np.broadcast_to(start.first(there) - start.first(centers), shape))
     mean, std = view.pooled(means, seconds)
     total = view.scale * np.mean(totals, axis=0)
     mean, std, total = (part.reshape(*sizes, *part.shape[1:]) for part in (mean, std, total))
@@ -292,13 +291,10 @@ def _average_curve(
     return found[:, 0] if state.output is None else found
 
 
-def _z(state: Any, weights: list[Array], d: int, phi: Any) -> Array:
+def _z(state: State, weights: list[Array], d: int, phi: Any) -> Array:
     """Return z of every row in one mode, for given weights: (n, C)."""
-    mode, w = state.modes[d], weights[d]
-    if mode.n_phi > len(mode.present) and getattr(mode, "shares", None) is not None:
-        w = np.concatenate([w, mode.shares @ w[None]])  # a level never seen
-        return np.asarray(phi @ w)
-    return np.asarray(phi[:, mode.present] @ w)
+    mode = state.modes[d]
+    return np.asarray(phi[:, : mode.n_phi] @ mode.on_phi(weights[d]))
 
 
 def _effect(view: View, j: int, points: int, wide: float, level: float) -> Effect:

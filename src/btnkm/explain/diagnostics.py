@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import beta
+from scipy.stats import beta, spearmanr
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length
 
@@ -124,6 +124,8 @@ class History(Data):
         Components, or the mean over bonds.
     noise : list of ndarray
         Standard deviation of the noise.
+    best : int
+        Which of the lists are those of the start with the highest bound.
     converged : bool
     reason : str
         Why the fit ended.
@@ -133,6 +135,7 @@ class History(Data):
     bounds: list[Array]
     ranks: list[Array]
     noise: list[Array]
+    best: int
     converged: bool
     reason: str
 
@@ -187,13 +190,12 @@ def residuals(model: Any, X: Any, y: Any, *, random_state: Any = 0) -> Residuals
     residual = y - distribution.mean
     view = View.of(model)
     columns = model._columns_of(X)
-    sizes = _ranks(np.abs(score))
     by_input = {}
     for j in view.active:
         codes = columns[j]
         known = np.isfinite(codes)
         if view.kind(j) != "levels" and known.sum() > 2:
-            by_input[view.names[j]] = _correlation(_ranks(codes[known]), sizes[known])
+            by_input[view.names[j]] = _rank_correlation(codes[known], np.abs(score[known]))
     return Residuals(
         distribution.mean,
         distribution.std,
@@ -213,11 +215,13 @@ def history(model: Any) -> History:
     for entry in model.history_:
         starts.setdefault(entry["start"], []).append(entry)
     runs = list(starts.values())
+    ends = [run[-1]["bound"] == model.lower_bound_ for run in runs]  # some starts may be left out
     return History(
         [[entry["phase"] for entry in run] for run in runs],
         [np.array([entry["bound"] for entry in run], dtype=float) for run in runs],
         [np.array([np.mean(entry["rank"]) for entry in run]) for run in runs],
         [np.array([entry.get("noise_std", np.nan) for entry in run], dtype=float) for run in runs],
+        ends.index(True) if any(ends) else 0,
         bool(model.converged_),
         model.stop_reason_,
     )
@@ -283,11 +287,7 @@ def _reliability(model: Any, X: Any, y: Array) -> Reliability:
     )
 
 
-def _ranks(values: Array) -> Array:
-    return np.argsort(np.argsort(values)).astype(float)
-
-
-def _correlation(a: Array, b: Array) -> float:
+def _rank_correlation(a: Array, b: Array) -> float:
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         return 0.0
-    return float(np.corrcoef(a, b)[0, 1])
+    return float(spearmanr(a, b).statistic)

@@ -12,6 +12,7 @@ from .variance import variance_shares
 from .view import Data, View
 
 _MOST_INPUTS = 12  # that are shown
+_DRAWS = 16  # enough for two digits of a standard deviation, at once
 _STYLE = """\
 .btnkm-summary{font:13px/1.45 system-ui,sans-serif;margin:.5em 0;overflow-x:auto}
 .btnkm-summary p{margin:.2em 0}
@@ -95,8 +96,8 @@ def summary(model: Any) -> Summary:
     BTNRegressor: y from 2 inputs, 100 rows
     """
     view = View.of(model)
-    shares = variance_shares(model)
-    rows = max(entry["rows"] for entry in model.history_)
+    shares = variance_shares(model, draws=_DRAWS)
+    rows = model.n_samples_seen_
     count = len(view.names)
     inputs = "1 input" if count == 1 else f"{count} inputs"
     what = "y"

@@ -153,7 +153,7 @@ def plot_shares(model: Any, *, most: int = MOST_BARS, ax: Any = None) -> Any:
 def plot_local(model: Any, X: Any, *, row: int = 0, most: int = 12, ax: Any = None) -> Any:
     """Draw what each input contributes to one row's prediction, and return the axes.
 
-    With more than two classes, to the most probable one.
+    With more than two classes, to the one that ``predict`` says.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def plot_local(model: Any, X: Any, *, row: int = 0, most: int = 12, ax: Any = No
     own, std = local.contributions[0], local.std[0]
     base, prediction, unit = local.base, local.prediction[0], local.unit
     if local.outputs is not None:
-        k = int(np.argmax(prediction))
+        k = int(np.argmax(model.predict_proba(table)[0]))
         own, std, base, prediction = own[:, k], std[:, k], base[k], prediction[k]
         unit = f"{unit} of {local.outputs[k]}"
     order = np.argsort(-np.abs(own), kind="stable")
@@ -187,7 +187,7 @@ def plot_local(model: Any, X: Any, *, row: int = 0, most: int = 12, ax: Any = No
     if len(rest):
         names.append("one other input" if len(rest) == 1 else f"{len(rest)} other inputs")
         values.append(float(np.sum(own[rest])))
-        spreads.append(float(np.sqrt(np.sum(std[rest] ** 2))))
+        spreads.append(np.nan)  # theirs depend on each other
     ax = bars_axes(ax, len(values))
     starts = base + np.append(0.0, np.cumsum(values)[:-1])
     colors = [COLORS[0] if value >= 0 else COLORS[1] for value in values]
@@ -369,9 +369,7 @@ def plot_history(model: Any, *, axes: Any = None) -> Array:
     """Draw the bound and the rank of every start by sweep, and its phases; return both axes."""
     found = history(model)
     axes = grid_of_axes(2, axes, width=4.6, height=3.4)
-    best = int(
-        np.argmax([np.nanmax(b) if np.any(np.isfinite(b)) else -np.inf for b in found.bounds])
-    )
+    best = found.best
     for k, (bound, rank) in enumerate(zip(found.bounds, found.ranks, strict=True)):
         style = {"color": COLORS[0], "alpha": 1.0 if k == best else 0.35}
         style["linewidth"] = 1.8 if k == best else 1.0

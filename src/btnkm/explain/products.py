@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ..checks import check_integer
-from .variance import best_start
 from .view import Data, Start, View
 
 Array = np.ndarray
@@ -92,7 +91,7 @@ def components(model: Any, *, points: int = 60, most: int | None = None) -> list
     """
     check_integer("points", points, 2)
     view = View.of(model)
-    start = view.starts[best_start(model)]
+    start = view.starts[model.best_start_]
     if start.arrangement.full:
         raise ValueError(
             "components must be those of a CP tensor, got a train with full cores, whose terms are "

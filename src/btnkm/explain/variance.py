@@ -31,7 +31,8 @@ class Shares(Data):
     ----------
     names : list
     first, first_std : ndarray of shape (D,)
-        By itself: expectation, and standard deviation under the posterior.
+        By itself: its expected variance over that of f, both exact under the posterior, and the
+        standard deviation of their ratio in draws.
     total, total_std : ndarray of shape (D,)
         With all that it has a part in; these add up to more than 1 where inputs interact.
     variance : float
@@ -178,16 +179,9 @@ def functions(model: Any, inputs: Sequence[Any] | None = None) -> list[Functions
         None is all of them.
     """
     view = View.of(model)
-    start = view.starts[best_start(model)]
+    start = view.starts[model.best_start_]
     places = range(len(view.names)) if inputs is None else [view.place(name) for name in inputs]
     return [_functions(view, start, j) for j in places]
-
-
-def best_start(model: Any) -> int:
-    """Return which start has the highest bound: that of ``rank_`` and ``lower_bound_``."""
-    last = {entry["start"]: entry["bound"] for entry in model.history_}
-    ordered = [last[k] for k in sorted(last)][: len(model.posterior_)]
-    return int(np.nanargmax(ordered)) if np.any(np.isfinite(ordered)) else 0
 
 
 def _functions(view: View, start: Start, j: int) -> Functions:

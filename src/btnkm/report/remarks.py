@@ -61,8 +61,8 @@ def remarks(
 
 
 def n_rows(model: Any) -> int:
-    """Return how many rows the fit looked at, at most at a time."""
-    return max((int(entry["rows"]) for entry in model.history_), default=0)
+    """Return how many rows the model has learned from."""
+    return int(model.n_samples_seen_)
 
 
 def _of_fit(model: Any) -> Iterator[Remark]:

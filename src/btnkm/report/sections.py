@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..explain.diagnostics import Calibration, History, Reliability, history
-from ..explain.variance import Shares, best_start
+from ..explain.variance import Shares
 from . import charts, words
 from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
 from .goodness import Goodness
@@ -265,7 +265,7 @@ def _share(shares: Shares, j: int, longest: float) -> str:
 def fit(model: Any, made_of: Sequence[tuple[str, str]]) -> Section:
     """Return the bound's history, and what the fit was made of."""
     found = history(model)
-    best = best_start(model)
+    best = model.best_start_
     body = paragraph(
         "The lower bound on the evidence after every sweep of the exact phase, one line for each "
         "random start. It can only rise, but for where the rank grows and a new phase begins; "
