@@ -70,8 +70,8 @@ random_state, callback, verbose, warm_start
     classes_ : ndarray of shape (n_classes,)
         The labels, sorted.
     rank_, cores_, candidates_, mode_order_, n_basis_, feature_relevance_, feature_relevance_std_, \
-lower_bound_, lower_bounds_, history_, best_start_, n_samples_seen_, n_iter_, converged_, \
-stop_reason_, n_features_in_, feature_names_in_
+lower_bound_, lower_bounds_, history_, best_start_, target_name_, n_samples_seen_, n_iter_, \
+converged_, stop_reason_, n_features_in_, feature_names_in_
         As in BTNRegressor; ``history_`` has no noise.
 
     Examples

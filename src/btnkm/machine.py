@@ -32,7 +32,7 @@ from .sharing import Sharing
 from .sources import coded, is_stored, ones_or_none, open_source
 from .streaming import Streaming
 from .survey import MOST_ROWS, Survey
-from .tables import check_names, split_columns
+from .tables import check_names, name_of, split_columns
 
 Array = np.ndarray
 _TIMES_ON_DEVICE = 16  # as many rows are looked at at a time
@@ -179,7 +179,9 @@ class Machine(Streaming, Sharing, BaseEstimator):
             return self
         source, survey = self._open(X, y, sample_weight)
         with closing(source):
-            return self._fit_anew(source, survey, checkpoint, checkpoint_every)
+            self._fit_anew(source, survey, checkpoint, checkpoint_every)
+        self.target_name_ = name_of(y)
+        return self
 
     def _open(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         """Return where rows come from, and what is known of all of them."""

@@ -171,6 +171,8 @@ class BTNRegressor(RegressorMixin, Machine):
         With its own parameters as learned (``dof``, ``size``), in the start with the highest bound.
     best_start_ : int
         Which of the starts that is, in ``posterior_``.
+    target_name_ : str or None
+        What the column or series of the targets is called.
     n_samples_seen_ : int
         Rows of the fit, or of all batches of a stream.
     n_iter_ : int

@@ -28,7 +28,7 @@ from .core.state import State
 from .running import Run, Task, Values, observer, to_go_on
 from .sources import Table, coded
 from .survey import MOST_ROWS, Batch, Survey, check_kinds
-from .tables import check_names
+from .tables import check_names, name_of
 
 Array = np.ndarray
 WINDOW = 8192  # rows of a stream that are kept at most
@@ -136,8 +136,11 @@ class Streaming:
         if hasattr(self, "posterior_") and not is_dask(X) and np.shape(X)[:1] == (0,):
             return self  # streams have batches of no rows
         source, survey = self._open(X, y, sample_weight)
+        target = getattr(self, "target_name_", name_of(y))
         with closing(source):
-            return self._learn(source, survey, forget)
+            self._learn(source, survey, forget)
+        self.target_name_ = target
+        return self
 
     def _learn(self: Any, source: Any, survey: Survey, forget: float) -> Any:
         if not hasattr(self, "posterior_"):

@@ -59,6 +59,12 @@ class Frame:
         return Frame({name: values[rows] for name, values in self.columns.items()})
 
 
+def name_of(y: Any) -> str | None:
+    """Return what targets are called: the column that they name, or their own name."""
+    name = y if isinstance(y, str) else getattr(y, "name", None)
+    return name if isinstance(name, str) and name else None
+
+
 def check_names(model: Any, X: Any, *, reset: bool) -> None:
     """Keep number and names of a table's columns, or compare them with those that were kept."""
     if not isinstance(X, Frame):

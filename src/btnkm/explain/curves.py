@@ -19,7 +19,6 @@ from sklearn.utils import check_random_state
 from ..bases.levels import Levels
 from ..checks import check_integer
 from ..core import posterior
-from ..core.arrays import here
 from ..core.state import State
 from ..predictive import check_level
 from .view import Data, Start, View
@@ -46,7 +45,8 @@ class Effect(Data):
         Ends of the credible band, of probability ``level``.
     level : float
     rows : ndarray of shape (n,) or (11,)
-        The share of the training rows at each level; of numbers their deciles, both ends included.
+        The share of each level in the training rows without gaps; of numbers their deciles, both
+        ends included.
     spikes : dict
         Of values that stand out: values, mean, std.
     missing : dict or None
@@ -234,7 +234,7 @@ def partial_dependence(
     view = View.of(model)
     j = view.place(name)
     grid = view.grid(j, points)
-    columns = model._columns_of(here(X))
+    columns = view.coordinates(X)
     rng = np.random.default_rng(int(check_random_state(random_state).randint(2**31)))
     each = -(-draws // len(view.starts))
     means, drawn = [], []
@@ -271,24 +271,26 @@ def _average_curve(
     n = 0
     for features in blocks:
         parts = [_z(state, weights, e, features[e][0]) for e in range(count)]
-        n += len(parts[0])
+        rows = len(parts[0])
+        n += rows
         units = [parts[0]] if d is None else np.eye(weights[d].shape[1])[:, None]
         place = 0 if d is None else d
-        sums = [
+        found = [
             [
-                np.sum(state.network.whole([*parts[:place], unit, *parts[place + 1 :], *output]))
+                state.network.whole([*parts[:place], unit, *parts[place + 1 :], *output])
                 for output in outputs
             ]
             for unit in units
         ]
-        around = around + np.array(sums)
+        # without another input there is one number for all rows
+        around = around + np.array([[rows * np.mean(f) for f in line] for line in found])
     average = np.asarray(around) / n  # (C, outputs)
     if d is None:
-        found = np.tile(average, (len(codes), 1))
+        curve = np.tile(average, (len(codes), 1))
     else:
         phi = start.arrangement.bases[d].features(codes)[0]
-        found = _z(state, weights, d, phi) @ average
-    return found[:, 0] if state.output is None else found
+        curve = _z(state, weights, d, phi) @ average
+    return curve[:, 0] if state.output is None else curve
 
 
 def _z(state: State, weights: list[Array], d: int, phi: Any) -> Array:

@@ -9,7 +9,6 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import beta, spearmanr
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_consistent_length
 
 from ..core.arrays import here
 from ..sources import with_targets
@@ -228,9 +227,12 @@ def history(model: Any) -> History:
 
 
 def _rows(model: Any, X: Any, y: Any) -> tuple[Any, Array]:
+    view = View.of(model)
     X, y, _ = with_targets(X, y, None)
     X, y = here(X), model._check_y(type(model).__name__, here(y))
-    check_consistent_length(X, y)
+    n = view.coordinates(X)[view.active[0]].shape[0]
+    if n != len(y):
+        raise ValueError(f"y must have one value for each of {n} rows, got {len(y)}; look at both.")
     return X, y
 
 

@@ -100,7 +100,7 @@ def summary(model: Any) -> Summary:
     rows = model.n_samples_seen_
     count = len(view.names)
     inputs = "1 input" if count == 1 else f"{count} inputs"
-    what = "y"
+    what = model.target_name_ or "y"
     if hasattr(model, "classes_"):
         what = f"{len(model.classes_)} classes"
     facts = {"rank": _rank(model), "starts": str(len(view.starts))}

@@ -90,6 +90,8 @@ def components(model: Any, *, points: int = 60, most: int | None = None) -> list
         How many components; None is all.
     """
     check_integer("points", points, 2)
+    if most is not None:
+        check_integer("most", most, 1)
     view = View.of(model)
     start = view.starts[model.best_start_]
     if start.arrangement.full:

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from ..core.arrays import here
 from .view import Data, View
 
 Array = np.ndarray
@@ -35,8 +34,10 @@ class Local(Data):
     ----------
     names : list
     unit : str
-        What adds up: "y", or the log odds of the second class, the log of the mean of counts, the
-        log probabilities less their mean of more than two classes.
+        What adds up: y itself or, where f is not the mean of y, the scale of f: log odds of the
+        second class, the log of the mean of counts, log probabilities less their mean of more than
+        two classes. Those are averages of f over the posterior; ``predict_proba`` and ``predict``
+        average probabilities and means instead, which are less extreme where f is uncertain.
     base, base_std : float, or ndarray of shape (K,) with K classes
         The average over the training distribution, from which rows depart.
     contributions, std : ndarray of shape (n, D), or (n, D, K)
@@ -84,7 +85,7 @@ def explain_local(model: Any, X: Any, *, return_std: bool = True) -> Local:
     Local
     """
     view = View.of(model)
-    columns = model._columns_of(here(X))
+    columns = view.coordinates(X)
     n, count = columns[view.active[0]].shape[0], len(view.names)
     shape = (n, count) if view.outputs is None else (n, count, len(view.outputs))
     means, seconds, bases = [], [], []

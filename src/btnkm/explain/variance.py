@@ -21,6 +21,7 @@ from .view import Data, Start, View
 
 Array = np.ndarray
 _TINY = np.finfo(float).tiny
+_NOTHING = 1e-12  # variance of f, of targets at size one, below which it is rounding
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,9 @@ def variance_shares(model: Any, *, draws: int = 128, random_state: Any = 0) -> S
             outputs = _drawn_outputs(start, weights, i)
             drawn.append(_decomposed(start, full, bars, count, outputs))
     variance, *parts = np.mean(exact, axis=0)
+    if variance < _NOTHING:
+        none = np.zeros(count)
+        return Shares(view.names, none, none, none, none, 0.0, 0.0)
     first, total = np.array(parts).reshape(2, count) / max(variance, _TINY)
     shares = np.array([row[1:] / max(row[0], _TINY) for row in drawn]).reshape(-1, 2, count)
     first_std, total_std = shares.std(axis=0)
@@ -145,6 +149,8 @@ def interactions(model: Any, *, most: int | None = None) -> list[Pair]:
     most : int or None, default=None
         How many of them; None is all.
     """
+    if most is not None:
+        check_integer("most", most, 1)
     view = View.of(model)
     count = len(view.names)
     found, variance = np.zeros((count, count)), 0.0
@@ -163,6 +169,8 @@ def interactions(model: Any, *, most: int | None = None) -> list[Pair]:
                 if i > j and e is not None:
                     found[j, i] += _summed(both[e])
     shares = np.maximum(found, 0.0) / max(variance, _TINY)
+    if variance < _NOTHING * len(view.starts):
+        shares = np.zeros_like(found)
     a, b = np.triu_indices(count, 1)
     order = np.argsort(-shares[a, b], kind="stable")[:most]
     names = view.names

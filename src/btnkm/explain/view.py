@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from ..bases import Gapped, Spiked
 from ..bases.levels import Levels
 from ..columns import Column
 from ..core import functionals
+from ..core.arrays import here
 from ..core.functionals import At, Part
 from ..core.state import State
 
@@ -140,9 +141,11 @@ class View:
     levels : ndarray of shape (S,), or (S, K)
         What is then added to it, in every start.
     unit : str
-        What is explained: "y", or the scale on which effects add up.
+        What is explained: the name of y, or the scale on which effects add up.
     outputs : list or None
         The classes, if there are more than two.
+    coordinates : callable
+        Takes rows of the table to their coordinates in every column, in memory.
     """
 
     names: list[Any]
@@ -153,10 +156,17 @@ class View:
     levels: Array
     unit: str
     outputs: list[Any] | None
+    coordinates: Callable[[Any], list[Any]]
 
     @classmethod
     def of(cls, model: Any) -> View:
         """Return the view of a fitted model."""
+        if not hasattr(model, "_row_blocks"):
+            raise TypeError(
+                f"a model must be a BTNRegressor or a BTNClassifier to be explained, got "
+                f"{type(model).__name__}; pass the part of it that is one, as in pipeline[-1] or "
+                "search.best_estimator_."
+            )
         check_is_fitted(model)
         starts = [
             Start(*parts)
@@ -166,7 +176,15 @@ class View:
         scale, levels, unit = _scale(model)
         many = model._n_outputs is not None
         outputs = model.classes_.tolist() if many else None
-        return cls(names, model.columns_, model._active, starts, scale, levels, unit, outputs)
+
+        def coordinates(X: Any) -> list[Any]:
+            columns = model._columns_of(here(X))
+            if columns[model._active[0]].shape[0] == 0:
+                raise ValueError("X must have at least one row, got none; give rows to explain.")
+            return list(columns)
+
+        scaled = scale, levels, unit
+        return cls(names, model.columns_, model._active, starts, *scaled, outputs, coordinates)
 
     @property
     def level(self) -> Any:
@@ -175,7 +193,7 @@ class View:
 
     def place(self, name: Any) -> int:
         """Return the position of an input, given its name or position."""
-        if name in self.names:
+        if isinstance(name, str | int | float | tuple) and name in self.names:
             return self.names.index(name)
         whole = isinstance(name, int | np.integer) and not isinstance(name, bool)
         if whole and -len(self.names) <= name < len(self.names):
@@ -271,7 +289,8 @@ def _scale(model: Any) -> tuple[float, Array, str]:
             offsets = np.array([one.offset for one in likelihoods])
             return 1.0, offsets, f"log odds of {model.classes_[1]}"
         return 1.0, -model._threshold * same, f"score of {model.classes_[1]}"
+    target = model.target_name_ or "y"
     if likelihoods[0].additive:
-        return model._y_scale, model._y_shift * same, "y"
+        return model._y_scale, model._y_shift * same, target
     levels = np.array([one.offset + np.log(one.size) for one in likelihoods])
-    return 1.0, levels, "log of the mean of y"
+    return 1.0, levels, f"log of the mean of {target}"

@@ -67,6 +67,7 @@ _ATTRIBUTES = {
     "rank_",
     "ranks_",
     "stop_reason_",
+    "target_name_",
 }
 
 
