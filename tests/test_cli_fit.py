@@ -5,17 +5,21 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import signal
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import btnkm
-from btnkm import cli
+from btnkm import cli, explain
+from btnkm.commands.console import Console
 from tests.houses import HEADER, INPUTS, QUICK, ROWS, houses, run, start, write
 
 NO_SIGNALS = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
@@ -66,8 +70,28 @@ def test_a_summary_says_what_was_done(folder, capsys):
     for words in ("of houses.csv", "6: 3 numbers, 1 text, 1 date, 1 boolean", "RMSE", "area"):
         assert words in out
     assert max(map(len, out.splitlines())) <= 80
+    assert cli.main(["explain", "m.btn"]) == 0
+    told = capsys.readouterr().out
+    assert out.endswith(told[: told.index("\n\n") + 1])  # the same shares
     assert cli.main([*fits, "--quiet", "-o", "m.btn"]) == 0
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_is_told_of_every_sweep(folder, monkeypatch, capsys):
+    told = []
+
+    @contextmanager
+    def progress(self, what, unit=""):
+        yield SimpleNamespace(update=lambda *told_of: told.append((unit, *told_of)))
+
+    monkeypatch.setattr(Console, "progress", progress)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert fit("houses.csv", "--target", "price", "--only", "area", "-o", "m.btn") == 0
+    sweeps = [what for unit, *what in told if unit == "sweeps"]
+    assert len(sweeps) == len(btnkm.load("m.btn").history_)
+    assert all(total == 0 for _, total, _ in sweeps)  # nobody knows how many there will be
+    assert re.fullmatch(r"fitting, start 1, sweep 1 \(warm\), rank \d+", sweeps[0][2])
+    assert re.search(r"\(exact\), rank \d+, bound -?[\d.]+$", sweeps[-1][2])
 
 
 def test_json_is_one_object_with_the_scores_of_rows_held_out(folder, capsys):
@@ -78,12 +102,14 @@ def test_json_is_one_object_with_the_scores_of_rows_held_out(folder, capsys):
     assert 5 < found["test"]["rows"] < 40
     assert [one["name"] for one in found["inputs"]] == ["area", "city"]
     assert [one["kind"] for one in found["inputs"]] == ["number", "text"]
-    assert sum(one["share"] for one in found["inputs"]) == pytest.approx(1)
     assert found["interrupted"] is False
     # the same rows are held out every time, and scored as the library would
     frame = pd.read_csv("houses.csv")
     held = np.random.default_rng([0, 1]).random(60) < 0.3
     model = btnkm.load("m.btn")
+    shares = explain.variance_shares(model)
+    assert [one["share"] for one in found["inputs"]] == pytest.approx(shares.total)
+    assert [one["share_std"] for one in found["inputs"]] == pytest.approx(shares.total_std)
     said = model.predict_dist(frame.loc[held, ["area", "city"]])
     y = frame.loc[held, "price"].to_numpy()
     assert found["test"]["rmse"] == pytest.approx(np.sqrt(np.mean((said.mean - y) ** 2)))

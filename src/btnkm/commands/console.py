@@ -73,7 +73,10 @@ class Console:
 
     @contextmanager
     def progress(self, what: str, unit: str = "") -> Iterator[Bar]:
-        """Yield a bar on stderr, if that is a terminal and rich is there; else one that is mute."""
+        """Yield a bar on stderr, if that is a terminal and rich is there; else one that is mute.
+
+        Of "sweeps" nobody knows how many there will be: they have no bar, but a line.
+        """
         mute = self.json or self.quiet or self.verbose or not sys.stderr.isatty()
         if mute or find_spec("rich") is None:
             yield Bar()
@@ -83,13 +86,18 @@ class Console:
             BarColumn,
             DownloadColumn,
             Progress,
+            SpinnerColumn,
             TaskProgressColumn,
             TextColumn,
+            TimeElapsedColumn,
             TimeRemainingColumn,
         )
 
         amount = DownloadColumn() if unit == "bytes" else TaskProgressColumn()
-        looks = (TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn())
+        text = TextColumn("{task.description}", markup=False)
+        looks: tuple[Any, ...] = (text, BarColumn(), amount, TimeRemainingColumn())
+        if unit == "sweeps":
+            looks = (SpinnerColumn(), text, TimeElapsedColumn())
         terminal = Terminal(stderr=True)
         with Progress(*looks, console=terminal, transient=True) as progress:
             yield Bar(progress, progress.add_task(what, total=None))
@@ -138,25 +146,28 @@ def facts(rows: Sequence[tuple[str, str]], width: int) -> str:
     return "\n".join(lines)
 
 
-def shares(
-    names: Sequence[str], values: Sequence[float], spreads: Sequence[float], width: int, most: int
-) -> str:
-    """Return lines of names with shares of a whole, largest first, and bars if there is room."""
-    order = sorted(range(len(names)), key=lambda j: -values[j])
-    shown = order[:most]
-    room = width - len("    100.0% ± 10.0%  ")
-    longest = max(len(names[j]) for j in shown)
+def shares(found: Any, width: int, most: int) -> str:
+    """Return what each input explains, alone and with others, largest first, and bars.
+
+    ``found`` is of ``explain.variance_shares``; bars are left out where there is no room.
+    """
+    order = found.order.tolist()
+    names = {j: str(found.names[j]) for j in order[:most]}
+    room = width - len("    100.0%  100.0% ± 10.0%  ")
+    longest = max(len("input"), *map(len, names.values()))
     broad = min(longest, max(room - 12, room // 2))  # names are clipped before bars vanish
     bars = min(room - broad, 30)
-    top = max(values[order[0]], 1e-300)
-    lines = []
-    for j in shown:
-        bar = "█" * round(bars * values[j] / top) if bars > 4 else ""
-        line = f"  {clipped(names[j], broad):{broad}}  {values[j]:6.1%} ± {spreads[j]:5.1%}  {bar}"
-        lines.append(line.rstrip())
+    top = max(float(found.total.max()), 1e-300)
+    lines = [
+        "Share of each input in what is explained",
+        f"  {'input':{broad}}   alone  with others",
+    ]
+    for j, name in names.items():
+        bar = "█" * round(bars * found.total[j] / top) if bars > 4 else ""
+        share = f"{found.first[j]:6.1%}  {found.total[j]:6.1%} ± {found.total_std[j]:5.1%}"
+        lines.append(f"  {clipped(name, broad):{broad}}  {share}  {bar}".rstrip())
     if len(order) > most:
-        rest = sum(values[j] for j in order[most:])
-        lines.append(f"  and {len(order) - most} more, {rest:.1%} together")
+        lines.append(f"  and {len(order) - most} more, which explain less")
     return "\n".join(lines)
 
 

@@ -6,10 +6,13 @@ import argparse
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .console import Console, shares
 from .options import add_output_options, command_parser, output_file
+
+if TYPE_CHECKING:
+    from ..tables import Frame
 
 SETS = ("diabetes", "friedman1")
 LEVELS = (0.50, 0.90, 0.95)
@@ -17,7 +20,7 @@ _EXAMPLES = """\
   btnkm demo
   btnkm demo --data friedman1 -o friedman1.png
 """
-_DIABETES_INPUTS = (
+_DIABETES_INPUTS: tuple[str, ...] = (
     "age",
     "sex",
     "body mass index",
@@ -56,57 +59,60 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit, tell and draw."""
+    import numpy as np
     from sklearn.model_selection import train_test_split
 
     import btnkm
 
+    from ..explain import variance_shares
+
     console = Console(arguments)
-    X, y, inputs, target, title = load(arguments.data)
-    X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.2, random_state=0)
+    X, y, target, title = load(arguments.data)
+    train, test = train_test_split(np.arange(len(y)), test_size=0.2, random_state=0)
     console.say(title)
-    sizes = f"{len(y_train)} rows to learn from, {len(y_test)} to test on, {X.shape[1]} inputs"
+    sizes = f"{len(train)} rows to learn from, {len(test)} to test on, {X.shape[1]} inputs"
     console.say(sizes)
     console.say("Fitting BTNRegressor() at its defaults ...\n")
     start = time.perf_counter()
     with console.library():
-        model = btnkm.BTNRegressor(random_state=0).fit(X_train, y_train)
+        model = btnkm.BTNRegressor(random_state=0).fit(X.take(train), y[train])
     seconds = time.perf_counter() - start
-    said = model.predict_dist(X_test)
-    found = figures(model, said, (X_train, y_train, X_test, y_test)) | {"seconds": seconds}
-    _tell(found, inputs, console)
+    said = model.predict_dist(X.take(test))
+    found = figures(model, said, X, y, train, test) | {"seconds": seconds}
+    shared = variance_shares(model)
+    _tell(found, len(shared.names), console)
+    console.say("\n" + shares(shared, console.width, len(shared.names)))
     picture = None
     if find_spec("matplotlib") is None:
         console.note("no picture is drawn without matplotlib; run: pip install 'btnkm[plot]'")
     else:
-        from ..files.whole import whole_file
-        from .demo_picture import draw
-
         picture = str(arguments.output)
-        with whole_file(arguments.output) as path:
-            draw(model, said, (X_train, y_train, y_test), inputs, target, path)
+        _draw(model, said, y[test], target, arguments.output)
         console.say(f"\nPicture: {picture}")
-    named = {name: found.pop(name) for name in ("relevance", "relevance_std")}
-    every = zip(inputs, *named.values(), strict=True)
-    listed = [{"name": name, "share": a, "share_std": b} for name, a, b in every]
-    console.result({"data": arguments.data, **found, "inputs": listed, "picture": picture})
+    every = zip(shared.names, shared.total, shared.total_std, strict=True)
+    inputs = [{"name": name, "share": a, "share_std": b} for name, a, b in every]
+    console.result({"data": arguments.data, **found, "inputs": inputs, "picture": picture})
     return 0
 
 
-def load(name: str) -> tuple[Any, Any, Any, str, str]:
-    """Return inputs, targets, names of the inputs and of the target, and a title."""
+def load(name: str) -> tuple[Frame, Any, str, str]:
+    """Return inputs, targets, what the target is called, and a title."""
     from sklearn.datasets import load_diabetes, make_friedman1
+
+    from ..tables import Frame
 
     if name == "diabetes":
         X, y = load_diabetes(return_X_y=True, scaled=False)
+        inputs, target = _DIABETES_INPUTS, "progression after one year"
         title = "diabetes: progression after one year from ten measurements (real data)"
-        return X, y, _DIABETES_INPUTS, "progression after one year", title
-    X, y = make_friedman1(n_samples=1000, noise=1.0, random_state=0)
-    inputs = tuple(f"x{d + 1}" for d in range(X.shape[1]))
-    title = "Friedman's first function: y depends on x1 to x5, not on x6 to x10 (made-up data)"
-    return X, y, inputs, "y", title
+    else:
+        X, y = make_friedman1(n_samples=1000, noise=1.0, random_state=0)
+        inputs, target = tuple(f"x{d + 1}" for d in range(X.shape[1])), "y"
+        title = "Friedman's first function: y depends on x1 to x5, not on x6 to x10 (made-up data)"
+    return Frame(dict(zip(inputs, X.T, strict=True))), y, target, title
 
 
-def figures(model: Any, said: Any, rows: tuple[Any, ...]) -> dict[str, Any]:
+def figures(model: Any, said: Any, X: Frame, y: Any, train: Any, test: Any) -> dict[str, Any]:
     """Return error, calibration and structure of a fitted model."""
     import numpy as np
     from sklearn.linear_model import RidgeCV
@@ -115,26 +121,24 @@ def figures(model: Any, said: Any, rows: tuple[Any, ...]) -> dict[str, Any]:
 
     from .scores import Scores
 
-    X_train, y_train, X_test, y_test = rows
+    table = np.column_stack(list(X.columns.values()))
     ridge = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3, 3, 13)))
-    gaps = ridge.fit(X_train, y_train).predict(X_test) - y_test
+    gaps = ridge.fit(table[train], y[train]).predict(table[test]) - y[test]
     scores = Scores()
-    scores.add(said, y_test)
+    scores.add(said, y[test])
     return {
         **scores.found(),
         "rmse_linear": float(np.sqrt(np.mean(gaps**2))),
-        "target_std": float(np.std(y_test)),
+        "target_std": float(np.std(y[test])),
         "rank": float(np.mean(model.rank_)),
         "n_basis": int(model.n_basis_.sum()),
         "noise_std": model.noise_std_,
         "sweeps": model.n_iter_,
         "stop_reason": model.stop_reason_,
-        "relevance": model.feature_relevance_.tolist(),
-        "relevance_std": model.feature_relevance_std_.tolist(),
     }
 
 
-def _tell(found: dict[str, Any], inputs: Any, console: Console) -> None:
+def _tell(found: dict[str, Any], inputs: int, console: Console) -> None:
     """Print error, calibration and structure."""
     say = console.say
     say("Error on the test rows (root mean square)")
@@ -148,9 +152,29 @@ def _tell(found: dict[str, Any], inputs: Any, console: Console) -> None:
         say(f"  {level:.0%} intervals hold         {share:8.1%}  of the test rows")
     say("\nWhat the fit decided by itself")
     say(f"  rank                        {found['rank']:8.3g}")
-    say(f"  basis functions kept        {found['n_basis']:8.4g}  over {len(inputs)} inputs")
+    say(f"  basis functions kept        {found['n_basis']:8.4g}  over {inputs} inputs")
     say(f"  noise standard deviation    {found['noise_std']:8.3f}")
     say(f"  sweeps                      {found['sweeps']:8d}  ({found['stop_reason']})")
     say(f"  seconds                     {found['seconds']:8.2f}")
-    say("\nRelevance of the inputs (share of the total, ± one standard deviation)")
-    say(shares(inputs, found["relevance"], found["relevance_std"], console.width, len(inputs)))
+
+
+def _draw(model: Any, said: Any, y: Any, target: str, path: Path) -> None:
+    """Draw predictions against truth, what matters, and the effect of what matters most."""
+    from matplotlib.figure import Figure
+
+    from ..explain import plot_effects, plot_shares, variance_shares
+    from ..files.whole import whole_file
+
+    figure = Figure(figsize=(14, 4.4), layout="constrained")  # of no window: it needs no display
+    left, middle, right = figure.subplots(1, 3)
+    low, high = said.interval(0.90).T
+    error = {"xerr": (said.mean - low, high - said.mean), "ecolor": "lightsteelblue"}
+    left.errorbar(said.mean, y, fmt="o", markersize=4, **error)
+    left.axline((y.mean(), y.mean()), slope=1.0, color="black", linewidth=1)
+    left.set(xlabel=f"predicted {target}, 90% intervals", ylabel=f"observed {target}")
+    left.spines[["top", "right"]].set_visible(False)
+    plot_shares(model, ax=middle)
+    plot_effects(model, variance_shares(model).order[:1].tolist(), axes=right)
+    right.set_ylabel(f"effect on {target}, 95% band")
+    with whole_file(path) as draft:
+        figure.savefig(draft, dpi=150)

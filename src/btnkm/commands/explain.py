@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .console import Console, clipped, counted, plain
+from .console import Console, clipped, counted, plain, shares
 from .errors import DataError, Misuse
 from .options import (
     add_output_options,
@@ -78,15 +78,15 @@ def run(arguments: argparse.Namespace) -> int:
         return _explain_rows(model, arguments, console)
     _check_inputs(model, arguments)
     with console.library():
-        shares = variance_shares(model)
+        shared = variance_shares(model)
         pairs = interactions(model, most=MOST_PAIRS)
         files = _write_effects(model, arguments)
         files += _draw(model, arguments.plots, console) if arguments.plots else []
-    _tell(shares, pairs, console)
+    _tell(shared, pairs, console)
     for file in files:
         console.say(f"Wrote {file}")
     listed = [pair.to_dict() for pair in pairs]
-    found = {"model": arguments.model, "shares": shares.to_dict(), "interactions": listed}
+    found = {"model": arguments.model, "shares": shared.to_dict(), "interactions": listed}
     console.result({**found, "files": files})
     return 0
 
@@ -126,31 +126,14 @@ def _check_inputs(model: Any, arguments: argparse.Namespace) -> None:
             )
 
 
-def _tell(shares: Any, pairs: list[Any], console: Console) -> None:
+def _tell(found: Any, pairs: list[Any], console: Console) -> None:
     """Print shares of inputs and pairs."""
-    console.say("Share of each input in what is explained")
-    order = shares.order.tolist()
-    shown = order[:MOST_INPUTS]
-    room = console.width - len("    100.0%  100.0% ± 10.0%  ")
-    longest = max(len("input"), *(len(str(shares.names[j])) for j in shown))
-    broad = min(longest, max(room - 12, room // 2))  # names are clipped before bars vanish
-    bars = min(room - broad, 30)
-    top = max(float(shares.total.max()), 1e-300)
-    console.say(f"  {'input':{broad}}   alone  with others")
-    for j in shown:
-        bar = "█" * round(bars * shares.total[j] / top) if bars > 4 else ""
-        line = (
-            f"  {clipped(str(shares.names[j]), broad):{broad}}  {shares.first[j]:6.1%}  "
-            f"{shares.total[j]:6.1%} ± {shares.total_std[j]:5.1%}  {bar}"
-        )
-        console.say(line.rstrip())
-    if len(order) > MOST_INPUTS:
-        console.say(f"  and {len(order) - MOST_INPUTS} more, which explain less")
-    found = [pair for pair in pairs if pair.share >= LEAST_SHARE]
-    if found:
+    console.say(shares(found, console.width, MOST_INPUTS))
+    large = [pair for pair in pairs if pair.share >= LEAST_SHARE]
+    if large:
         console.say("\nPairs that add most beyond what each input does alone")
         broad = console.width - 12
-        rows = [(clipped(" × ".join(map(str, p.names)), broad), f"{p.share:.1%}") for p in found]
+        rows = [(clipped(" × ".join(map(str, p.names)), broad), f"{p.share:.1%}") for p in large]
         width = max(len(name) for name, _ in rows)
         for name, share in rows:
             console.say(f"  {name:{width}}  {share:>6}")

@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from contextlib import ExitStack
+from math import isfinite
 from typing import Any
 
 from .console import Bar, Console, counted, facts, shares
@@ -71,6 +72,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit, save, and tell."""
+    from ..explain import variance_shares
     from .models import check_model_path
     from .training import Training
 
@@ -82,11 +84,15 @@ def run(arguments: argparse.Namespace) -> int:
     fit(model, training, console, arguments.checkpoint)
     seconds = time.perf_counter() - start
     model.save(arguments.output)
-    found = summary(model, training)
+    with console.library():
+        shared = variance_shares(model)
+    found = summary(model, training, shared)
     found |= {"seconds": seconds, "model": str(arguments.output)}
     if arguments.test:
         found["test"] = tested(model, training, console)
     _tell(found, training, console)
+    console.say()
+    console.say(shares(shared, console.width, MOST_INPUTS))
     console.result(found)
     return 0
 
@@ -108,12 +114,12 @@ def new_model(arguments: argparse.Namespace, classify: bool) -> Any:
 
 
 def fit(model: Any, rows: Any, console: Console, checkpoint: Any = None) -> None:
-    """Fit a model, with a bar that follows its sweeps."""
+    """Fit a model, with a line that follows its sweeps."""
     with ExitStack() as stack:
         stack.enter_context(console.library())
         watched = sys.stderr.isatty() and not (console.json or console.quiet or console.verbose)
         if watched:
-            model.set_params(callback=_Sweeps(model, console, stack))
+            model.set_params(callback=_Sweeps(console, stack))
         try:
             model.fit(rows, checkpoint=checkpoint)
         except KeyboardInterrupt as stop:
@@ -125,39 +131,27 @@ def fit(model: Any, rows: Any, console: Console, checkpoint: Any = None) -> None
 
 
 class _Sweeps:
-    """A bar that is there from the first sweep on, when no other is."""
+    """A line that is there from the first sweep on, when no other is."""
 
-    def __init__(self, model: Any, console: Console, stack: ExitStack) -> None:
-        self.model, self.console, self.stack = model, console, stack
+    def __init__(self, console: Console, stack: ExitStack) -> None:
+        self.console, self.stack = console, stack
         self.bar: Bar | None = None
-        self.sweeps: dict[int, int] = {}
 
     def __call__(self, entry: dict[str, Any]) -> None:
         if self.bar is None:
-            self.bar = self.stack.enter_context(self.console.progress("fitting"))
-        self.sweeps[entry["start"]] = entry["sweep"]
-        each, starts = self._expected(entry["rows"])
-        starts = max(starts, max(self.sweeps) + 1)
-        done = sum(min(sweep, each) for sweep in self.sweeps.values())
-        what = f"fitting, start {entry['start'] + 1} of {starts}, {entry['phase']} phase"
-        self.bar.update(done, each * starts, what)
-
-    def _expected(self, rows: int) -> tuple[int, int]:
-        """Return sweeps of a start, and starts: nearly so, as a bar needs no more."""
-        from ..auto import number
-
-        auto = self.model._auto
-        sweeps = number(self.model, "max_iter", auto.sweeps) + int(self.model.warm_sweeps)
-        starts = min(max(auto.rows // rows, auto.least_starts), 8)
-        return sweeps, number(self.model, "n_init", starts)
+            self.bar = self.stack.enter_context(self.console.progress("fitting", "sweeps"))
+        bound = f", bound {entry['bound']:.6g}" if isfinite(entry["bound"]) else ""
+        rank = entry["rank"]
+        told = "-".join(map(str, rank)) if isinstance(rank, tuple) else rank
+        what = f"fitting, start {entry['start'] + 1}, sweep {entry['sweep']} ({entry['phase']})"
+        self.bar.update(0, 0, f"{what}, rank {told}{bound}")
 
 
-def summary(model: Any, training: Any) -> dict[str, Any]:
+def summary(model: Any, training: Any, shared: Any) -> dict[str, Any]:
     """Return what is worth knowing of a fitted model."""
     from .models import is_classifier, n_rows
 
-    names = list(training.kinds)
-    relevance = zip(model.feature_relevance_, model.feature_relevance_std_, strict=True)
+    every = zip(training.kinds.items(), shared.total, shared.total_std, strict=True)
     return {
         "estimator": type(model).__name__,
         "data": training.name,
@@ -165,8 +159,8 @@ def summary(model: Any, training: Any) -> dict[str, Any]:
         "rows": n_rows(model),
         "rows_left_out": training.contents.n_missing,
         "inputs": [
-            {"name": name, "kind": training.kinds[name], "share": share, "share_std": spread}
-            for name, (share, spread) in zip(names, relevance, strict=True)
+            {"name": name, "kind": kind, "share": share, "share_std": spread}
+            for (name, kind), share, spread in every
         ],
         "classes": model.classes_.tolist() if is_classifier(model) else None,
         "rank": model.rank_,
@@ -215,13 +209,6 @@ def _tell(found: dict[str, Any], training: Any, console: Console) -> None:
     if "test" in found:
         rows.append(("test", f"{found['test']['rows']:,} rows: {sentence(found['test'])}"))
     console.say(facts(rows, console.width))
-    console.say()
-    console.say("Share of each input in what is explained")
-    inputs = found["inputs"]
-    names, found_shares, spreads = (
-        [one[key] for one in inputs] for key in ("name", "share", "share_std")
-    )
-    console.say(shares(names, found_shares, spreads, console.width, MOST_INPUTS))
 
 
 def _kinds(kinds: dict[str, str]) -> str:
