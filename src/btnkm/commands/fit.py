@@ -149,27 +149,20 @@ class _Sweeps:
 
 def summary(model: Any, training: Any, shared: Any) -> dict[str, Any]:
     """Return what is worth knowing of a fitted model."""
-    from .models import is_classifier, n_rows
+    from .models import described
 
     every = zip(training.kinds.items(), shared.total, shared.total_std, strict=True)
     return {
-        "estimator": type(model).__name__,
+        **described(model),
         "data": training.name,
         "target": training.target,
-        "rows": n_rows(model),
         "rows_left_out": training.contents.n_missing,
         "inputs": [
             {"name": name, "kind": kind, "share": share, "share_std": spread}
             for (name, kind), share, spread in every
         ],
-        "classes": model.classes_.tolist() if is_classifier(model) else None,
-        "rank": model.rank_,
-        "noise_std": None if is_classifier(model) else model.noise_std_,
-        "starts": len(model.posterior_),
         "sweeps": model.n_iter_,
         "lower_bound": model.lower_bound_,
-        "converged": model.converged_,
-        "stop_reason": model.stop_reason_,
         "interrupted": model.stop_reason_.startswith("Interrupted"),
     }
 
@@ -187,25 +180,17 @@ def tested(model: Any, training: Any, console: Console) -> dict[str, float]:
 
 def _tell(found: dict[str, Any], training: Any, console: Console) -> None:
     """Print a summary."""
+    from .models import lines_of
     from .scores import sentence
 
     how = "fitted until it was stopped" if found["interrupted"] else "fitted"
     what = f"{found['estimator']} of {training.target!r}, {how} in {found['seconds']:.1f} s"
     console.title(f"Saved {found['model']}: {what}")
-    rank = found["rank"]
     rows = [
         ("rows", f"{found['rows']:,} of {training.name}"),
         ("inputs", _kinds(training.kinds)),
-        ("rank", ", ".join(map(str, rank)) if isinstance(rank, tuple) else str(rank)),
+        *lines_of(found, training.why),
     ]
-    if found["classes"] is not None:
-        listed = ", ".join(map(str, found["classes"][:6]))
-        more = ", …" if len(found["classes"]) > 6 else ""
-        why = f" ({training.why})" if training.why else ""
-        rows.insert(2, ("classes", f"{len(found['classes'])}: {listed}{more}{why}"))
-    elif found["noise_std"] == found["noise_std"]:
-        rows.append(("noise", f"{found['noise_std']:.4g} (standard deviation)"))
-    rows.append(("end", found["stop_reason"]))
     if "test" in found:
         rows.append(("test", f"{found['test']['rows']:,} rows: {sentence(found['test'])}"))
     console.say(facts(rows, console.width))

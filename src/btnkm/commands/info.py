@@ -31,7 +31,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Load and tell."""
-    from .models import is_classifier, load_model, n_rows
+    from .models import described, load_model
 
     console = Console(arguments)
     model = load_model(arguments.model)
@@ -40,16 +40,9 @@ def run(arguments: argparse.Namespace) -> int:
     found = {
         "model": arguments.model,
         "bytes": os.path.getsize(arguments.model),
-        "estimator": type(model).__name__,
-        "rows": n_rows(model),
+        **described(model),
         "inputs": [_input(column) for column in model.columns_],
-        "classes": model.classes_.tolist() if is_classifier(model) else None,
-        "rank": model.rank_,
-        "noise_std": None if is_classifier(model) else model.noise_std_,
         "likelihood": _likelihood(model),
-        "starts": len(model.posterior_),
-        "converged": model.converged_,
-        "stop_reason": model.stop_reason_,
         "parameters": {k: v for k, v in given.items() if repr(v) != repr(usual[k])},
     }
     _tell(found, console)
@@ -85,22 +78,17 @@ def _likelihood(model: Any) -> dict[str, Any]:
 
 def _tell(found: dict[str, Any], console: Console) -> None:
     """Print it."""
-    rank, classes = found["rank"], found["classes"]
+    from .models import lines_of
+
     likelihood = found["likelihood"]
     learned = ", ".join(f"{k} {v:.3g}" for k, v in likelihood.items() if k != "name")
     rows = [
         ("model", f"{found['estimator']}, {found['bytes'] / 1024:,.0f} KiB"),
         ("rows", "unknown" if found["rows"] is None else f"{found['rows']:,}"),
         ("likelihood", f"{likelihood['name']}{f' ({learned})' if learned else ''}"),
-        ("rank", ", ".join(map(str, rank)) if isinstance(rank, tuple) else str(rank)),
         ("starts", str(found["starts"])),
-        ("end", found["stop_reason"]),
+        *lines_of(found),
     ]
-    if classes is not None:
-        more = ", …" if len(classes) > 8 else ""
-        rows.insert(2, ("classes", f"{len(classes)}: {', '.join(map(str, classes[:8]))}{more}"))
-    elif found["noise_std"] == found["noise_std"]:
-        rows.insert(4, ("noise", f"{found['noise_std']:.4g} (standard deviation)"))
     if found["parameters"]:
         given = ", ".join(f"{name}={value!r}" for name, value in found["parameters"].items())
         rows.append(("parameters", given))

@@ -47,6 +47,32 @@ def n_rows(model: Any) -> int:
     return int(model.n_samples_seen_)
 
 
+def described(model: Any) -> dict[str, Any]:
+    """Return what is worth knowing of any model."""
+    return {
+        "estimator": type(model).__name__,
+        "rows": n_rows(model),
+        "classes": model.classes_.tolist() if is_classifier(model) else None,
+        "rank": model.rank_,
+        "noise_std": None if is_classifier(model) else model.noise_std_,
+        "starts": len(model.posterior_),
+        "converged": model.converged_,
+        "stop_reason": model.stop_reason_,
+    }
+
+
+def lines_of(found: dict[str, Any], why: str = "") -> list[tuple[str, str]]:
+    """Return the same for people: of classes, rank, noise and end; ``why`` there are classes."""
+    rank, classes, noise = found["rank"], found["classes"], found["noise_std"]
+    rows = [("rank", ", ".join(map(str, rank)) if isinstance(rank, tuple) else str(rank))]
+    if classes is not None:
+        listed = ", ".join(map(str, classes[:8])) + (", …" if len(classes) > 8 else "")
+        rows.insert(0, ("classes", f"{len(classes)}: {listed}{f' ({why})' if why else ''}"))
+    elif noise == noise:
+        rows.append(("noise", f"{noise:.4g} (standard deviation)"))
+    return [*rows, ("end", found["stop_reason"])]
+
+
 def input_kind(column: Any) -> str:
     """Return what an input of a model holds."""
     if column.kind in ("M", "m"):
