@@ -307,6 +307,15 @@ def test_partial_dependence_keeps_other_inputs_as_they_are(fitted):
     np.testing.assert_allclose(found.std, spread, rtol=0.25, atol=0.02 * np.std(f_of(model, X)))
 
 
+@pytest.mark.parametrize("kind", [BTNRegressor, BTNClassifier])
+def test_partial_dependence_of_the_only_input(kind):
+    x = np.linspace(-1, 1, 120)[:, None]
+    y = np.sin(3 * x[:, 0]) if kind is BTNRegressor else (x[:, 0] > 0.1).astype(int)
+    model = kind(n_init=1, max_iter=8, random_state=0).fit(x, y)
+    found = explain.partial_dependence(model, x[:50], 0, draws=4)
+    np.testing.assert_allclose(found.mean, f_of(model, found.values[:, None]), atol=1e-9)
+
+
 def test_components_add_up_to_the_best_start():
     model, (X, y) = MODELS["anchored"]()
     model.set_params(n_init=1).fit(X, y)
@@ -497,7 +506,7 @@ def test_what_cannot_be_explained():
         explain.effects(model, points=1)
     with pytest.raises(ValueError, match="level"):
         explain.effects(model, level=95)
-    with pytest.raises(ValueError, match="inconsistent"):
+    with pytest.raises(ValueError, match="one value for each of 240 rows"):
         explain.calibration(model, X, y[:5])
 
 

@@ -6,6 +6,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.pipeline import make_pipeline
 
 from btnkm import BTNClassifier, BTNRegressor, explain
 
@@ -131,3 +132,53 @@ def test_contributions_begin_at_the_average_and_end_at_the_prediction():
     assert bars[0].get_x() == pytest.approx(local.base)
     assert bars[-1].get_x() + bars[-1].get_width() == pytest.approx(model.predict(X.iloc[[7]])[0])
     assert "4 other inputs" in [label.get_text() for label in ax.get_yticklabels()]
+
+
+def test_arguments_that_cannot_be(tmp_path):
+    X, y = mixed()
+    model = BTNRegressor(**SMALL).fit(X, y)
+    calls = {
+        "most": lambda: explain.plot_effects(model, most=0),
+        "at least one input": lambda: explain.plot_effects(model, []),
+        "one of 3 rows": lambda: explain.plot_local(model, X[:3], row=9),
+        "row must": lambda: explain.plot_local(model, X, row=1.5),
+        "most must": lambda: explain.plot_components(model, most=-1),
+        "two inputs": lambda: explain.plot_interactions(BTNRegressor(**SMALL).fit(*one())),
+        "at least one row": lambda: explain.partial_dependence(model, X[:0], "pay"),
+        "name or position": lambda: explain.partial_dependence(model, "pay", X),
+    }
+    for match, call in calls.items():
+        with pytest.raises((ValueError, TypeError), match=match):
+            call()
+    with pytest.raises(TypeError, match=r"pipeline\[-1\]"):
+        explain.plot_effects(make_pipeline(model))
+    X.assign(y=y).to_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(TypeError, match="table in memory"):
+        explain.calibration(model, tmp_path / "rows.parquet", "y")
+
+
+def test_durations_have_a_unit_and_levels_names_of_their_own():
+    rng = np.random.default_rng(0)
+    days = rng.integers(1, 400, 200)
+    X = pd.DataFrame({"wait": days.astype("m8[D]"), "g": [["", "z" * 300][k % 2] for k in days]})
+    model = BTNRegressor(**SMALL).fit(X, pd.Series(days / 100 + days % 2, name="price"))
+    wait, level = drawn(explain.plot_effects(model, ["wait", "g"], sharey=False))
+    assert wait.get_title() == "wait (days)"
+    assert wait.lines[0].get_xdata()[-1] == pytest.approx(days.max())
+    assert [label.get_text() for label in level.get_xticklabels()] == ["(empty)", "z" * 17 + "…"]
+    assert wait.get_ylim() != level.get_ylim()
+    bars = explain.plot_local(model, X)
+    assert bars.get_xlabel() == "price"
+    assert any("day" in label.get_text() for label in bars.get_yticklabels())
+
+
+def test_a_constant_model_has_nothing_to_show():
+    X, _ = mixed()
+    model = BTNRegressor(**SMALL).fit(X, np.ones(len(X)))
+    shares = explain.variance_shares(model)
+    assert np.all(shares.total == 0.0)
+    assert shares.interactions == 0.0
+    assert all(pair.share == 0.0 for pair in explain.interactions(model))
+    assert "0.0%" in str(explain.summary(model))
+    drawn(explain.plot_shares(model))
+    drawn(explain.plot_effects(model))

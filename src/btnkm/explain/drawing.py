@@ -14,6 +14,7 @@ Array = np.ndarray
 # told apart by people who see few colours, and in grey
 COLORS = ["#2f6fb3", "#d1661f", "#3a8f5c", "#9a4fa3", "#b8860b", "#4d4d4d"]
 MOST_INPUTS, MOST_BARS, MOST_LEVELS = 12, 30, 15
+FEW_CLASSES = 6  # that a legend has room for beside what is drawn
 FEW_VALUES = 6  # of a number, which are points rather than a line
 TOO_LITTLE = 0.005  # of the variance, for a picture of its own
 LONGEST = 22  # characters of a name before it goes on in the next line
@@ -52,7 +53,7 @@ def draw_effect(ax: Any, effect: Effect) -> None:
         curve(ax, effect.kind, effect.values, mean, std, color, wide)
         if len(effect.spikes["values"]):
             ax.errorbar(
-                effect.spikes["values"],
+                in_units(effect.spikes["values"])[0],
                 of(effect.spikes["mean"]),
                 wide * of(effect.spikes["std"]),
                 fmt="D",
@@ -85,7 +86,7 @@ def draw_effect(ax: Any, effect: Effect) -> None:
             )
     ax.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
     if effect.kind != "levels" and len(effect.rows):
-        inner = effect.rows[1:-1]
+        inner = in_units(effect.rows)[0][1:-1]
         ax.plot(
             inner,
             np.zeros(len(inner)),
@@ -95,7 +96,7 @@ def draw_effect(ax: Any, effect: Effect) -> None:
             transform=ax.get_xaxis_transform(),
             clip_on=False,
         )
-    ax.set_title(wrapped(effect.name), fontsize="medium")
+    ax.set_title(wrapped(f"{effect.name}{in_units(effect.values)[1]}"), fontsize="medium")
     tidy(ax)
 
 
@@ -104,6 +105,7 @@ def curve(
 ) -> None:
     """Draw a line with its band, or points with bars for levels."""
     if kind != "levels":
+        values, _ = in_units(values)
         low, high = mean - wide * std, mean + wide * std
         if len(values) <= FEW_VALUES:
             ax.plot(values, mean, color=color, linewidth=0.8, alpha=0.5)
@@ -134,6 +136,22 @@ def worth_showing(shares: Shares) -> Array:
     return order[: max(1, int(np.sum(shares.total > TOO_LITTLE)))]
 
 
+def short(level: Any) -> str:
+    """Return the name of a level for a tick."""
+    text = str(level).replace("$", r"\$") or "(empty)"
+    return text if len(text) <= 18 else text[:17] + "…"
+
+
+def in_units(values: Array) -> tuple[Array, str]:
+    """Return durations as numbers of a unit in which they are neither huge nor tiny, and that."""
+    if values.dtype.kind != "m":
+        return values, ""
+    longest = np.max(np.abs(values.astype("m8[us]").astype(float)), initial=0.0)
+    units = {"days": 86_400e6, "hours": 3_600e6, "minutes": 60e6, "seconds": 1e6}
+    unit = next((name for name, size in units.items() if longest >= 2.0 * size), "seconds")
+    return values.astype("m8[us]").astype(float) / units[unit], f" ({unit})"
+
+
 def places(values: Array) -> Array:
     """Return where values stand on an axis: levels one after the other."""
     return np.arange(len(values)) if values.dtype == object else values
@@ -143,13 +161,14 @@ def label_values(axis: Any, values: Array) -> None:
     """Name levels; leave numbers few ticks, and dates short ones."""
     if values.dtype == object:
         upright = axis.axis_name == "x" and sum(len(str(v)) for v in values) > 24
+        steep = 35 if len(values) <= 7 else 90
         axis.set_ticks(
             range(len(values)),
-            [textwrap.shorten(str(v), 18, placeholder="…") or str(v)[:17] + "…" for v in values],
+            [short(v) for v in values],
             fontsize="small",
-            rotation=35 if upright else 0,
+            rotation=steep if upright else 0,
             ha="right" if upright or axis.axis_name == "y" else "center",
-            **({"rotation_mode": "anchor"} if upright else {}),
+            **({"rotation_mode": "anchor", "va": "center"} if upright else {}),
         )
     elif values.dtype.kind == "M":
         import matplotlib.dates as dates
@@ -215,7 +234,16 @@ def classes(outputs: list[Any] | None) -> list[tuple[int | None, str]]:
     """Return place and colour of every class; no place if there are none."""
     if outputs is None:
         return [(None, COLORS[0])]
-    return [(k, COLORS[k % len(COLORS)]) for k in range(len(outputs))]
+    return [(k, color_of(k, len(outputs))) for k in range(len(outputs))]
+
+
+def color_of(k: int, count: int) -> Any:
+    """Return the colour of a class among so many."""
+    if count <= len(COLORS):
+        return COLORS[k]
+    import matplotlib
+
+    return matplotlib.colormaps["turbo"](0.05 + 0.9 * k / (count - 1))
 
 
 def legend_of_classes(figure: Any, outputs: list[Any]) -> None:
@@ -256,5 +284,7 @@ def raw_values(table: Any, count: int) -> list[str]:
         missing = value is None or value != value
         number = not missing and column.dtype.kind == "f"
         text = str(value).removesuffix(".000000").removesuffix("T00:00:00")
+        if column.dtype.kind == "m" and not missing:
+            text = str(value.astype("m8[s]").item())
         out.append("missing" if missing else f"{value:.4g}" if number else text[:20])
     return out

@@ -7,18 +7,23 @@ from typing import Any
 
 import numpy as np
 
+from ..checks import check_integer
+from ..core.arrays import here
 from .curves import effects, half_width, interaction, partial_dependence
 from .diagnostics import Calibration, calibration, history, residuals
 from .drawing import (
     COLORS,
+    FEW_CLASSES,
     MOST_BARS,
     MOST_INPUTS,
     TOO_LITTLE,
     bars_axes,
     classes,
+    color_of,
     curve,
     draw_effect,
     grid_of_axes,
+    in_units,
     label_values,
     legend_of_classes,
     name_bars,
@@ -45,6 +50,7 @@ def plot_effects(
     *,
     most: int = MOST_INPUTS,
     level: float = 0.95,
+    sharey: bool = True,
     axes: Any = None,
 ) -> Array:
     """Draw main effects with credible bands, the inputs that matter most first.
@@ -57,6 +63,8 @@ def plot_effects(
     most : int, default=12
     level : float, default=0.95
         Of the bands.
+    sharey : bool, default=True
+        Whether all have one scale, so that effects can be compared, or each its own.
     axes : array of matplotlib axes, or None
         As many as inputs; None makes a figure.
 
@@ -65,6 +73,9 @@ def plot_effects(
     ndarray of matplotlib axes
     """
     left_out = 0
+    check_integer("most", most, 1)
+    if inputs is not None and len(inputs) == 0:
+        raise ValueError("inputs must name at least one input, got none; leave it out for all.")
     if inputs is None:
         shares = variance_shares(model)
         order = shares.order
@@ -75,7 +86,8 @@ def plot_effects(
     axes = grid_of_axes(len(found), axes)
     for one, ax in zip(found, axes, strict=True):
         draw_effect(ax, one)
-    same_scale(axes)
+    if sharey:
+        same_scale(axes)
     if made:
         figure = axes[0].figure
         figure.supylabel(f"effect on {found[0].unit}", fontsize="medium")
@@ -99,7 +111,7 @@ def plot_interaction(model: Any, first: Any, second: Any, *, ax: Any = None) -> 
         mean, title = mean[:, :, k], f"class {surface.outputs[k]}"
     ax = one_axes(ax, (5.2, 4.2))
     limit = float(np.max(np.abs(mean), initial=1e-12))
-    xs, ys = (places(v) for v in (surface.x, surface.y))
+    xs, ys = (places(in_units(v)[0]) for v in (surface.x, surface.y))
     mesh = ax.pcolormesh(
         xs, ys, mean.T, cmap="RdBu_r", vmin=-limit, vmax=limit, shading="nearest", rasterized=True
     )
@@ -108,7 +120,7 @@ def plot_interaction(model: Any, first: Any, second: Any, *, ax: Any = None) -> 
         (ax.yaxis, surface.y, surface.names[1]),
     ):
         label_values(axis, values)
-        axis.set_label_text(wrapped(name))
+        axis.set_label_text(wrapped(f"{name}{in_units(values)[1]}"))
     if title:
         ax.set_title(title, fontsize="medium")
     ax.figure.colorbar(mesh, ax=ax, label=f"joint effect on {surface.unit}")
@@ -118,6 +130,8 @@ def plot_interaction(model: Any, first: Any, second: Any, *, ax: Any = None) -> 
 def plot_interactions(model: Any, *, most: int = 15, ax: Any = None) -> Any:
     """Draw the pairs of inputs that add most to the variance, as bars, and return the axes."""
     pairs = interactions(model, most=most)
+    if not pairs:
+        raise ValueError("a model must have two inputs for an interaction, got one; see effects.")
     pairs = [pair for pair in pairs if pair.share > TOO_LITTLE / 5] or pairs[:1]
     names = [" × ".join(map(str, pair.names)) for pair in pairs]
     ax = bars_axes(ax, len(pairs))
@@ -165,13 +179,7 @@ def plot_local(model: Any, X: Any, *, row: int = 0, most: int = 12, ax: Any = No
         Inputs shown; the others are one bar.
     ax : matplotlib axes or None
     """
-    table = (
-        X.iloc[[row]]
-        if hasattr(X, "iloc")
-        else X[[row], ...]
-        if hasattr(X, "ndim")
-        else X[row : row + 1]
-    )
+    table = _one_row(here(X), row)
     local = explain_local(model, table)
     own, std = local.contributions[0], local.std[0]
     base, prediction, unit = local.base, local.prediction[0], local.unit
@@ -207,6 +215,16 @@ def plot_local(model: Any, X: Any, *, row: int = 0, most: int = 12, ax: Any = No
     return ax
 
 
+def _one_row(X: Any, row: Any) -> Any:
+    """Return a table of one row of X."""
+    n = X.shape[0] if hasattr(X, "shape") else len(X)
+    check_integer("row", row, -n)
+    if row >= n:
+        raise ValueError(f"row must be one of {n} rows of X, got {row}; the first is 0.")
+    row %= n
+    return X.iloc[[row]] if hasattr(X, "iloc") else X[row : row + 1]
+
+
 def plot_components(model: Any, *, most: int = 6, widest: int = 5) -> Array:
     """Draw the largest components, a row each, with the inputs that vary most in them.
 
@@ -216,6 +234,7 @@ def plot_components(model: Any, *, most: int = 6, widest: int = 5) -> Array:
     """
     import matplotlib.pyplot as plt
 
+    check_integer("most", most, 1)
     found = [one for one in components(model) if one.factors][:most]
     if not found:
         raise ValueError("components must vary to be drawn, got none that does; f is constant.")
@@ -235,7 +254,8 @@ def plot_components(model: Any, *, most: int = 6, widest: int = 5) -> Array:
             ax.set_visible(True)
             curve(ax, factor.kind, factor.values, factor.mean, factor.std, COLORS[0], BAND)
             ax.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
-            ax.set_xlabel(wrapped(factor.name), fontsize="small")
+            unit = in_units(factor.values)[1]
+            ax.set_xlabel(wrapped(f"{factor.name}{unit}"), fontsize="small")
             ax.tick_params(labelsize="x-small")
             tidy(ax)
         size = one.amplitude if np.ndim(one.amplitude) == 0 else np.max(np.abs(one.amplitude))
@@ -282,7 +302,8 @@ def plot_partial_dependence(model: Any, X: Any, name: Any, *, ax: Any = None) ->
     for k, color in classes(found.outputs):
         mean, std = (found.mean, found.std) if k is None else (found.mean[:, k], found.std[:, k])
         curve(ax, found.kind, found.values, mean, std, color, BAND)
-    ax.set(xlabel=wrapped(found.name), ylabel=f"average {found.unit}")
+    unit = in_units(found.values)[1]
+    ax.set(xlabel=wrapped(f"{found.name}{unit}"), ylabel=f"average {found.unit}")
     tidy(ax)
     return ax
 
@@ -299,7 +320,7 @@ def plot_calibration(model: Any, X: Any, y: Any, *, axes: Any = None) -> Array:
         axes = grid_of_axes(1, axes, width=4.6, height=4.2)
         ax = axes[0]
         for k, label in enumerate(found.classes):
-            color = COLORS[k % len(COLORS)]
+            color = color_of(k, len(found.classes))
             error = [found.predicted[k] - found.low[k], found.high[k] - found.predicted[k]]
             ax.errorbar(
                 found.predicted[k],
@@ -313,7 +334,9 @@ def plot_calibration(model: Any, X: Any, y: Any, *, axes: Any = None) -> Array:
             ax.plot(found.predicted[k], found.observed[k], "o-", color=color, label=str(label))
         ax.plot([0, 1], [0, 1], color="0.6", linewidth=0.8, zorder=0)
         ax.set(xlabel="probability predicted", ylabel="share observed", aspect="equal")
-        ax.legend(frameon=False, title="class", loc="upper left")
+        side = len(found.classes) > FEW_CLASSES
+        place: Any = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if side else {}
+        ax.legend(frameon=False, title="class", **(place or {"loc": "upper left"}))
         tidy(ax)
         return axes
     axes = grid_of_axes(2, axes, width=4.4, height=3.8)
@@ -355,6 +378,7 @@ def plot_residuals(model: Any, X: Any, y: Any, *, axes: Any = None) -> Array:
     for edge in (-1.96, 0.0, 1.96):
         axes[0].axhline(edge, color="0.6", linewidth=0.8, linestyle="-" if edge == 0 else ":")
     axes[0].set(xlabel="predicted mean", ylabel="score of the residual")
+    axes[0].locator_params(axis="x", nbins=5)
     normal = ndtri((np.arange(n) + 0.5) / n)
     axes[1].scatter(normal, np.sort(found.score), s=size, color=COLORS[0], linewidths=0)
     ends = [normal[0], normal[-1]]
