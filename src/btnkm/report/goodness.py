@@ -1,8 +1,9 @@
-"""How good is it? Figures on rows that the fit has not seen: held out, or of folds left out."""
+"""How good is it? Figures on rows that the fit has not seen: given, or of folds left out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,14 +30,14 @@ class Figure:
 
 @dataclass(frozen=True)
 class Goodness:
-    """What predictions are worth, on rows the fit has not seen.
+    """What predictions are worth, on rows the fit should not have seen.
 
     Attributes
     ----------
     how : str
-        "held out" or "cross-validated".
+        "given" or "cross-validated".
     n, folds : int
-        Rows, and parts of them that were left out in turn (0 of rows held out).
+        Rows, and parts of them that were left out in turn (0 of rows given).
     figures : list of Figure
     calibration : Calibration or Reliability
     truth, predicted : ndarray of shape (n,)
@@ -59,7 +60,6 @@ class Folds:
         """Fit a clone of the model for each fold."""
         splitter = check_cv(cv, y, classifier=is_classifier(model))
         self.places, self.models, self._parts = [], [], []
-        self._check_y = model._check_y
         for known, left_out in splitter.split(np.zeros(len(y)), y):
             some = clone(model).set_params(callback=None, verbose=0, warm_start=False)
             self.models.append(some.fit(rows_of(X, known), y[known]))
@@ -72,6 +72,12 @@ class Folds:
             )
         if hasattr(model, "classes_"):
             self.classes_ = model.classes_
+
+    def in_place_of(self, model: Any) -> Any:
+        """Return the model, but with predictions of the folds: whatever asks it will check X."""
+        asked = copy(model)
+        asked.predict_dist, asked.predict_proba = self.predict_dist, self.predict_proba
+        return asked
 
     def predict_dist(self, X: Any) -> Together:
         """Return the distribution of y in every row; X must be the rows that were given."""
@@ -138,8 +144,10 @@ def goodness(model: Any, X: Any, y: Array, cv: Any = None) -> Goodness:
         How to divide the rows: a clone of the model is fitted to all parts but one, and asked about
         that one, for each in turn.
     """
-    asked = model if cv is None else Folds(model, X, y, cv)
-    how, folds = ("held out", 0) if cv is None else ("cross-validated", len(asked.models))
+    asked, how, folds = model, "given", 0
+    if cv is not None:
+        parts = Folds(model, X, y, cv)
+        asked, how, folds = parts.in_place_of(model), "cross-validated", len(parts.models)
     found = calibration(asked, X, y)
     if isinstance(found, Reliability):
         figures, truth, predicted = _of_classes(asked, X, y, found)
