@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from copy import copy
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -201,7 +203,7 @@ def test_held_out_figures_are_those_of_scikit_learn(tmp_path):
     coverage = goodness(model, X, y).calibration
     assert coverage.coverage[coverage.levels == 0.95] == pytest.approx(inside)
     page = Page(written(model, tmp_path, X, pd.Series(y, name="price")))
-    assert f"Held out: {len(X)} rows that the fit has not seen" in page.text
+    assert f"{len(X)} rows given with the report, which the fit should not have seen" in page.text
     assert words.number(found["R²"]) in page.text
     assert "What predicts price?" in page.text
     model, frame = fitted("mixed")
@@ -274,7 +276,6 @@ def test_what_the_fit_lacked_is_told():
     model, X = fitted("sixty inputs")
     found = titles(model)
     assert "Few rows for the rank" in found
-    assert ("Not converged" in found) != ("Not fully converged" in found)
     X, y = smooth(2)
     frame = pd.DataFrame({"a": X[:, 0], "same": 1.0, "b": X[:, 1]})
     model = BTNRegressor(**{**SMALL, "max_iter": 200}).fit(frame, y)
@@ -284,6 +285,50 @@ def test_what_the_fit_lacked_is_told():
     assert titles(model, drawn=drawn)["No effect was found"].grave
     apart = np.array([np.linspace(-1, 1, 30), np.linspace(1, -1.2, 30)]), np.full((2, 30), 1e-9)
     assert "The starts disagree" in titles(model, drawn=apart)
+
+
+def test_only_a_bound_that_still_rises_by_much_is_grave():
+    model = copy(fitted("gaussian")[0])
+    model.converged_ = False
+    rows = model.n_samples_seen_
+    for gain, title in ((0.1, "Not converged"), (0.01, "Nearly converged"), (1e-4, None)):
+        # what came before the last four sweeps does not count
+        model.lower_bounds_ = rows * np.array([-9.0, 0.0, 0.0, 0.5 * gain, 0.5 * gain, gain])
+        found = titles(model)
+        told = {"Not converged", "Nearly converged"} & set(found)
+        assert told == ({title} if title else set())
+        assert not told or found[title].grave == (title == "Not converged")
+    model.converged_ = True
+    assert "Not converged" not in titles(model)
+
+
+def test_one_input_is_one_curve_whatever_the_rank():
+    model = copy(fitted("one input")[0])
+    count = int(model.n_basis_.sum())
+    model.rank_, model.n_samples_seen_ = 7, 3 * count
+    assert not {"Few rows for the rank", "Few rows for the curve"} & set(titles(model))
+    model.n_samples_seen_ -= 1
+    assert f"for {count} weights: the prior" in titles(model)["Few rows for the curve"].text
+
+
+def test_rows_that_may_be_those_of_the_fit_are_told(tmp_path):
+    X, y = smooth(2)
+    model = BTNRegressor(**SMALL).fit(X, y)
+    said = "As many rows as in the fit"
+    assert said in titles(model, X, goodness(model, X, y))
+    assert said not in titles(model, X, goodness(model, X[1:], y[1:]))
+    assert said not in titles(model, X, replace(goodness(model, X, y), folds=5))
+
+
+def test_targets_have_the_name_that_the_fit_knows(tmp_path):
+    X, y = smooth(2)
+    model = BTNRegressor(**SMALL).fit(X, pd.Series(y, name="rent"))
+    assert "What predicts rent?" in Page(written(model, tmp_path)).text
+    assert "What predicts rent?" in Page(written(model, tmp_path, X, y)).text
+    named = Page(written(model, tmp_path, X, pd.Series(y, name="price"))).text
+    assert "What predicts price?" in named
+    model = BTNRegressor(**SMALL).fit(X, y)
+    assert "What predicts y?" in Page(written(model, tmp_path)).text
 
 
 def test_poor_calibration_is_told():
@@ -308,7 +353,7 @@ def test_a_start_without_a_bound_leaves_the_others_their_names():
     bounds = [np.array([np.nan, np.nan]), np.array([-9.0, -8.0]), np.array([-9.0, -7.0])]
     ranks = [np.array([2.0, 2.0]), np.array([5.0, 5.0]), np.array([4.0, 4.0])]
     phases = [["exact", "exact"]] * 3
-    page = sections._bounds(History(phases, bounds, ranks, bounds, True, "converged"), 2)
+    page = sections._bounds(History(phases, bounds, ranks, bounds, 2, True, "converged"))
     table = re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", page)
     assert [table[k : k + 4] for k in range(4, len(table), 4)] == [
         ["2", "2", "−8.00", "5"],

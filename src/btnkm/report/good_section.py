@@ -19,7 +19,7 @@ SPOTS = 600  # of a scatter plot
 
 
 def how_good(good: Goodness | None, model: Any) -> Section:
-    """Return figures on rows that the fit has not seen, or how to get them."""
+    """Return figures on rows that the fit should not have seen, or how to get them."""
     title = "How good it is"
     if good is None:
         text = (
@@ -37,7 +37,9 @@ def how_good(good: Goodness | None, model: Any) -> Section:
             "weight. The model of this report was fitted to all of them."
         )
     else:
-        where = f"Held out: {counted(good.n, 'row')} that the fit has not seen."
+        where = (
+            f"{counted(good.n, 'row')} given with the report, which the fit should not have seen."
+        )
     known = "shares of the classes" if hasattr(model, "classes_") else "average of all rows"
     where += f" “Without inputs” is what the {known} alone would be worth."
     head = ["Figure", "Value", "Without inputs"]

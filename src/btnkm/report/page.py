@@ -19,6 +19,7 @@ from ..core.arrays import here
 from ..explain.variance import variance_shares
 from ..files.whole import file_path, whole_file
 from ..sources import with_targets
+from ..tables import name_of
 from . import sections
 from .effect_section import effects_of
 from .embedding import ENGINE_FILES
@@ -64,7 +65,7 @@ def report(
         )
     if cv is not None and X is None:
         raise ValueError("cv must come with the rows of the fit, got none; pass X and y.")
-    target = _target(y)
+    target = name_of(y) or model.target_name_ or "y"
     good = None
     if X is not None:
         X, y, _ = with_targets(X, y, None)
@@ -125,14 +126,6 @@ def page(model: Any, X: Any, good: Goodness | None, target: str, title: str | No
             "script": script,
         },
     )
-
-
-def _target(y: Any) -> str:
-    """Return what the user calls the target."""
-    if isinstance(y, str):
-        return y
-    called = getattr(y, "name", None)
-    return called if isinstance(called, str) and called.strip() else "y"
 
 
 def _made_of(model: Any) -> list[tuple[str, str]]:

@@ -18,7 +18,8 @@ from .words import counted, listed, number, percent, shortened
 
 Array = np.ndarray
 FEW_ROWS = 3.0  # rows for each weight of the network, below which it is told
-STILL_RISING = 5e-3  # of the bound, for each row and sweep
+LAST = 4  # sweeps that tell whether more of them would help, by what they gained a row:
+MUCH, LITTLE = 0.02, 10.0  # so much is grave; below so many tolerances nothing need be said
 FAR, MATTERS = 0.05, 0.01  # beyond a range, as a share of it; of the variance
 FEW_TO_JUDGE = 50  # rows, below which figures are rough themselves
 CLEARLY = 0.05  # by which a share is another than the probability that was given
@@ -47,7 +48,7 @@ def remarks(
     model : BTNRegressor or BTNClassifier
     shares : ndarray of shape (D,)
         Of the variance that each input explains.
-    X : table of rows that were not in the fit, or None
+    X : table of rows that should not have been in the fit, or None
     good : Goodness of such rows, or None
     drawn : tuple of ndarray of shape (S, n) or (S, n, K), or None
         Means and variances of f at some rows like those of the fit.
@@ -57,6 +58,7 @@ def remarks(
         found += _of_rows(model, shares, X)
     if good is not None:
         found += _of_figures(good)
+        found += _of_the_same_rows(model, good)
     return sorted(found, key=lambda remark: not remark.grave)
 
 
@@ -68,31 +70,33 @@ def n_rows(model: Any) -> int:
 def _of_fit(model: Any) -> Iterator[Remark]:
     bounds, rows = model.lower_bounds_, max(n_rows(model), 1)
     if not model.converged_:
-        last = bounds[-5:]
-        rising = float(last[-1] - last[0]) / max(len(last) - 1, 1) / rows
-        if rising > STILL_RISING:
+        last = bounds[-LAST - 1 :]
+        gained = float(last[-1] - last[0]) / rows
+        if gained > MUCH:
             yield Remark(
                 True,
                 "Not converged",
                 f"The fit ended while it was still improving. {model.stop_reason_} "
                 "Predictions may become better with a larger max_iter.",
             )
-        else:
+        elif gained > LITTLE * model.tol:
             yield Remark(
                 False,
-                "Not fully converged",
-                f"{model.stop_reason_} The last sweeps of the best start changed little, so more "
-                "of them (a larger max_iter) would change predictions little.",
+                "Nearly converged",
+                f"{model.stop_reason_} The last sweeps of the best start changed little, as in "
+                "most fits: more of them (a larger max_iter) would change predictions little.",
             )
     weights = _weights(model)
     if rows < FEW_ROWS * weights:
-        rank = _rank_text(model.rank_)
+        several = len(model._active) > 1
+        rank = f" (rank {_rank_text(model.rank_)})" if several else ""
+        smaller = "max_rank or n_basis" if several else "n_basis"
         yield Remark(
             False,
-            "Few rows for the rank",
-            f"There are {counted(rows, 'row')} for {counted(weights, 'weight')} (rank {rank}): the "
-            "prior does much of the work. Intervals take this into account; a smaller max_rank or "
-            "n_basis, or more rows, would make the model surer.",
+            "Few rows for the rank" if several else "Few rows for the curve",
+            f"There are {counted(rows, 'row')} for {counted(weights, 'weight')}{rank}: the prior "
+            f"does much of the work. Intervals take this into account; a smaller {smaller}, or "
+            "more rows, would make the model surer.",
         )
     if isinstance(model.max_rank, int) and np.max(model.rank_) >= model.max_rank > 1:
         yield Remark(
@@ -104,6 +108,8 @@ def _of_fit(model: Any) -> Iterator[Remark]:
 
 def _weights(model: Any) -> int:
     """Return the number of weights of the start with the highest bound."""
+    if len(model._active) == 1:  # components of one input add up to one curve
+        return int(np.sum(model.n_basis_))
     ranks = np.atleast_1d(model.rank_)
     if len(ranks) == 1:
         return int(np.sum(model.n_basis_) * ranks[0])
@@ -217,6 +223,17 @@ def _with_counts(found: dict[str, int]) -> str:
 
 def _knows_gaps(basis: Any) -> bool:
     return basis.missing_ is not None if isinstance(basis, Levels) else bool(basis.saw_missing_)
+
+
+def _of_the_same_rows(model: Any, good: Goodness) -> Iterator[Remark]:
+    if not good.folds and good.n == n_rows(model):
+        yield Remark(
+            False,
+            "As many rows as in the fit",
+            f"The fit had {counted(good.n, 'row')}, too. These may be the rows of the fit: figures "
+            "would then be too good. With cv=5 each row is predicted by a model that has not seen "
+            "it.",
+        )
 
 
 def _of_figures(good: Goodness) -> Iterator[Remark]:

@@ -112,7 +112,7 @@ def _rank_tile(model: Any) -> tuple[str, str, str]:
 
 
 def _how_good(good: Goodness) -> str:
-    where = f"{good.n:,} {good.how.replace('held out', 'held-out')} rows"
+    where = f"{good.n:,} {good.how} rows" if good.folds else f"the {counted(good.n, 'row')} given"
     first = good.figures[0]
     if isinstance(good.calibration, Reliability):
         without = f", against {percent(first.without)} for always naming the most frequent class"
@@ -264,15 +264,13 @@ def _share(shares: Shares, j: int, longest: float) -> str:
 
 def fit(model: Any, made_of: Sequence[tuple[str, str]]) -> Section:
     """Return the bound's history, and what the fit was made of."""
-    found = history(model)
-    best = model.best_start_
     body = paragraph(
         "The lower bound on the evidence after every sweep of the exact phase, one line for each "
         "random start. It can only rise, but for where the rank grows and a new phase begins; "
         "where it is flat, there is nothing left to learn."
     )
     facts = f'<div class="chart facts-box">{_facts(made_of)}</div>'
-    body += f'<div class="charts">{_bounds(found, best)}{facts}</div>'
+    body += f'<div class="charts">{_bounds(history(model))}{facts}</div>'
     return Section("fit", "How it was fitted", body)
 
 
@@ -281,7 +279,8 @@ def _facts(pairs: Sequence[tuple[str, str]]) -> str:
     return f'<dl class="facts">{items}</dl>'
 
 
-def _bounds(found: History, best: int) -> str:
+def _bounds(found: History) -> str:
+    best = found.best
     finite = [np.asarray(b)[np.isfinite(b)] for b in found.bounds]
     runs = {k: run for k, run in enumerate(finite) if len(run)}  # some starts may have none
     if not runs:
