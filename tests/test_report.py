@@ -19,6 +19,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 import btnkm
 from btnkm import BTNClassifier, BTNRegressor
 from btnkm.explain.diagnostics import History
+from btnkm.explain.variance import interactions, variance_shares
 from btnkm.report import sections, words
 from btnkm.report.charts import axis
 from btnkm.report.goodness import goodness
@@ -419,10 +420,11 @@ def test_numbers_are_short_and_plain():
     assert words.number(-0.004, 2) == "0.00"
     assert words.number(1234567890123.0, 0) == "1,234,567,890,123"
     assert words.number(1.234567e-9, 12) == "1.235e−09"
-    assert [words.compact(v) for v in (-2.5e5, 1.5e6, 2e9, 99000.0)] == [
+    assert [words.compact(v) for v in (-2.5e5, 1.5e6, 2e9, 1.5e12, 99000.0)] == [
         "−250k",
         "1.5M",
         "2B",
+        "1.5T",
         "99,000",
     ]
     assert words.percent(0.0004) == "<1%"
@@ -439,6 +441,48 @@ def test_dates_are_marked_where_people_count_from(days, first):
     marks = axis("date", 1.0, days * words.DAY, 0.0, 1.0).marks
     assert marks[0][1] == first
     assert 1 <= len(marks) <= 5
+
+
+@pytest.mark.parametrize("middle", [1e12, -1e9, 123456789.0, 3e20, 1.0])
+def test_marks_far_from_zero_are_told_apart(middle):
+    span = 1e-7 * abs(middle)
+    found = axis("number", middle - span, middle + 0.6 * span, 0.0, 100.0)
+    texts = [text for _, text in found.marks]
+    assert len(set(texts)) == len(texts) >= 3
+    assert max(map(len, texts)) <= 9
+    assert found.note.endswith(" + …")
+    base = float(found.note.removesuffix(" + …").replace(",", "").replace("−", "-"))
+    step = found.marks[1][0] - found.marks[0][0]
+    for value, text in found.marks:
+        size = {"k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}.get(text[-1], 1.0)
+        told = float(text.rstrip("kMBT").replace("−", "-").replace(",", "")) * size
+        assert base + told == pytest.approx(value, abs=1e-3 * step, rel=1e-15)
+
+
+def test_axes_of_durations_have_a_unit(tmp_path):
+    assert axis("duration", 0.0, 3e4 * words.SECOND, 0.0, 1.0).note == "hours"
+    model, _ = fitted("mixed")
+    text = Page(written(model, tmp_path)).text
+    assert text.split("Effects")[-1].count("hours") or text.split("Effects")[-1].count("minutes")
+    assert "Dates that came with a time zone are in UTC." in text
+    assert "time zone" not in Page(written(fitted("gaussian")[0], tmp_path)).text
+
+
+def test_pairs_that_hold_less_than_is_said_of_all_are_told(tmp_path, monkeypatch):
+    model, _ = fitted("gaussian")
+    all_of_it = variance_shares(model).interactions
+    for share, unknown in ((all_of_it, False), (0.3 * all_of_it, True)):
+        pair = replace(interactions(model, most=1)[0], share=share)
+        monkeypatch.setattr("btnkm.report.pair_section.interactions", lambda *a, p=pair, **k: [p])
+        text = Page(written(model, tmp_path)).text
+        assert ("Up to " in text.split("What if?")[1]) == unknown
+        assert (f"together up to {words.percent(all_of_it)}" in text) == unknown
+
+
+def test_few_numbers_are_told_apart():
+    assert words.told_apart([1.0, 2.5]) == ["1", "2.5"]
+    assert words.told_apart([1e12, 1e12 + 50]) == ["1,000,000,000,000.0", "1,000,000,000,050.0"]
+    assert words.told_apart([3.0, 3.0]) == ["3", "3"]
 
 
 @pytest.mark.parametrize("span", [1e-9, 0.3, 7.0, 4.2e5, 1e15])

@@ -25,13 +25,14 @@ SERIES = 6  # that are told apart
 
 @dataclass(frozen=True)
 class Axis:
-    """From values to places on the page."""
+    """From values to places on the page; ``note`` says what the texts of the marks are in."""
 
     low: float
     high: float
     start: float
     end: float
     marks: list[tuple[float, str]]
+    note: str = ""
 
     def at(self, value: Any) -> Any:
         """Return the place of a value, or of many."""
@@ -58,17 +59,18 @@ def axis(
         low, high = low - wide, high + wide
     if kind == "date":
         return Axis(low, high, start, end, _dates(low, high))
-    size = words.unit_of(high - low)[1] if kind == "duration" else 1.0
+    unit, size = words.unit_of(high - low) if kind == "duration" else ("", 1.0)
     step = nice_step((high - low) / size, most) * size
     first = math.ceil(low / step - 1e-9) * step
     if whole:
         first = math.floor(low / step + 1e-9) * step
         low, high = first, math.ceil(high / step - 1e-9) * step
     count = int((high - first) / step + 1e-6) + 1
-    decimals = max(0, -math.floor(math.log10(step / size) + 1e-9))
-    values = first + step * np.arange(count)
-    marks = [(float(value), words.compact(value / size, decimals)) for value in values]
-    return Axis(low, high, start, end, marks)
+    values = (first + step * np.arange(count)).tolist()
+    texts, base = words.marked([value / size for value in values], step / size)
+    note = f"{base} + …" if base else ""
+    note = f"{note} {unit}".strip()
+    return Axis(low, high, start, end, list(zip(values, texts, strict=True)), note)
 
 
 def nice_step(span: float, most: int) -> float:
@@ -113,6 +115,10 @@ def points(x: Array, y: Array) -> str:
 def grid(x: Axis, y: Axis, across: str = "", up: str = "") -> str:
     """Return lines at the marks of both axes, their texts, and what the axes are."""
     left, right, bottom = x.start, x.end, y.start
+    across, up = (
+        f"{said} ({axis.note})" if said and axis.note else said
+        for said, axis in ((across, x), (up, y))
+    )
     parts = []
     for value, text in y.marks:
         at = y.at(value)

@@ -129,11 +129,10 @@ def _number_effect(
     every = np.concatenate([values, spikes])
     x = charts.axis(one.kind, every.min() - wide, every.max() + wide, LEFT, WIDTH - RIGHT)
     if few:
-        marks = [
-            (v, number(v) if one.kind == "number" else words.value(one.kind, v, span))
-            for v in values
-        ]
-        x = replace(x, marks=marks)
+        told = words.told_apart(values.tolist())
+        if one.kind != "number":
+            told = [words.value(one.kind, v, span) for v in values]
+        x = replace(x, marks=list(zip(values.tolist(), told, strict=True)), note="")
     y = charts.axis("number", *ends, HEIGHT - BOTTOM, TOP, whole=True)
     body = charts.grid(x, y)
     if few:
@@ -156,7 +155,10 @@ def _number_effect(
         f"{number(mean[-1, 0])} at {words.value(one.kind, values[-1], span)}; it is highest, "
         f"{number(mean[top, 0])}, at {words.value(one.kind, values[top], span)}."
     )
-    return charts.svg(key, title, description, body), rows
+    picture = charts.svg(key, title, description, body)
+    if x.note:
+        picture += f'<p class="note middle">{escaped(x.note)}</p>'
+    return picture, rows
 
 
 def _points_up(

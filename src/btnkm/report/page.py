@@ -25,7 +25,7 @@ from .effect_section import effects_of
 from .embedding import ENGINE_FILES
 from .good_section import how_good
 from .goodness import Goodness, goodness
-from .pair_section import pairs
+from .pair_section import mostly_unknown, pairs, strongest
 from .panel import Panel, drawn_codes, panel
 from .remarks import found_nothing, n_rows, remarks
 from .words import counted, escaped, name, number, shortened
@@ -87,13 +87,15 @@ def page(model: Any, X: Any, good: Goodness | None, target: str, title: str | No
     drawn = model._predict(codes, lambda p, rows: replace(p, least=0.0).contrasts(rows), 2)
     found = remarks(model, shares.total, X, good, drawn)
     nothing = found_nothing(drawn)
+    together = [] if nothing else strongest(model)
+    at_most = mostly_unknown(together, shares)
     every = [
-        sections.summary(model, shares, good, target, nothing=nothing),
+        sections.summary(model, shares, good, target, nothing=nothing, at_most=at_most),
         sections.warnings(found),
         sections.what_if(controls, model, target),
         sections.matters(shares, nothing=nothing),
         effects_of(model, shares, target),
-        None if nothing else pairs(model, target),
+        None if nothing else pairs(model, together, shares, target),
         how_good(good, model),
         sections.fit(model, _made_of(model)),
     ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..explain.curves import Surface, interaction
-from ..explain.variance import interactions
+from ..explain.variance import Pair, Shares, interactions
 from . import charts, words
 from .charts import BOTTOM, HEIGHT, LABEL, LEFT, RIGHT, TOP, WIDTH
 from .effect_section import unit_of
@@ -21,11 +22,25 @@ FEW_VALUES = 6  # of a number, up to which each has a row of its own
 LEVELS = 10  # of a side
 
 
-def pairs(model: Any, target: str) -> Section | None:
+def strongest(model: Any) -> list[Pair]:
+    """Return the pairs of inputs that are worth a picture."""
+    if len(model._active) < 2:
+        return []
+    return [pair for pair in interactions(model, most=SHOWN) if pair.share >= LEAST]
+
+
+def mostly_unknown(found: Sequence[Pair], shares: Shares) -> bool:
+    """Tell whether the pairs hold much less than is said of inputs acting together.
+
+    Expected variances count what is uncertain, which spreads over very many weak pairs and triples.
+    """
+    return sum(pair.share for pair in found) < 0.6 * shares.interactions
+
+
+def pairs(model: Any, found: Sequence[Pair], shares: Shares, target: str) -> Section | None:
     """Return the strongest interactions as heat maps; None where there is but one input."""
     if len(model._active) < 2:
         return None
-    found = [pair for pair in interactions(model, most=SHOWN) if pair.share >= LEAST]
     if not found:
         text = "No two inputs were found to act together: their effects add up."
         return Section("interactions", "Interactions", paragraph(text))
@@ -39,6 +54,12 @@ def pairs(model: Any, target: str) -> Section | None:
         "alone: the pairs that explain most. Where a map has little colour, their effects just "
         "add up."
     )
+    if mostly_unknown(found, shares):
+        lead += (
+            f" These pairs hold {percent(sum(pair.share for pair in found))} of the variance, and "
+            f"all that inputs do together up to {percent(shares.interactions)}: in part that is "
+            "what the model does not know, which counts as variation."
+        )
     body = paragraph(lead) + f'<div class="charts">{"".join(maps)}</div>'
     return Section("interactions", "Interactions", body)
 
@@ -81,9 +102,9 @@ def _surface(surface: Surface, share: float, key: str) -> str:
 def _map(names: list[Any], sides: list[tuple[str, Array]], mean: Array) -> str:
     left = 112 if sides[1][0] == "levels" else LEFT
     right, top, bottom = WIDTH - RIGHT, TOP + LABEL, HEIGHT - BOTTOM + LABEL
-    x_edges, x_texts = _side(*sides[0], left, right)
-    y_edges, y_texts = _side(*sides[1], bottom, top)
-    texts = [f'<text x="0" y="{TOP + 4}" class="strong">{_short(names[1])} ↑</text>']
+    x_edges, x_texts, x_note = _side(*sides[0], left, right)
+    y_edges, y_texts, y_note = _side(*sides[1], bottom, top)
+    texts = [f'<text x="0" y="{TOP + 4}" class="strong">{_short(names[1], y_note)} ↑</text>']
     texts += [
         f'<text class="middle" x="{at:.1f}" y="{bottom + 16}">{escaped(text)}</text>'
         for at, text in x_texts
@@ -94,14 +115,14 @@ def _map(names: list[Any], sides: list[tuple[str, Array]], mean: Array) -> str:
     ]
     texts.append(
         f'<text class="strong middle" x="{(left + right) / 2:.0f}" y="{bottom + 32}">'
-        f"{_short(names[0])} →</text>"
+        f"{_short(names[0], x_note)} →</text>"
     )
     box = f'<rect class="box" x="{left}" y="{top}" width="{right - left}" height="{bottom - top}"/>'
     return charts.cells(x_edges, y_edges, mean) + box + "".join(texts)
 
 
-def _short(text: Any) -> str:
-    return escaped(words.shortened(text, 40))
+def _short(text: Any, note: str) -> str:
+    return escaped(words.shortened(text, 40 - len(note)) + (f" ({note})" if note else ""))
 
 
 def _scale(largest: float) -> str:
@@ -120,7 +141,9 @@ def _as_levels(kind: str, values: Array) -> tuple[str, Array]:
         return kind, values
     numbers = words.as_float(values)
     span = float(np.ptp(numbers))
-    said = [number(v) if kind == "number" else words.value(kind, v, span) for v in numbers]
+    said = words.told_apart(numbers.tolist())
+    if kind != "number":
+        said = [words.value(kind, v, span) for v in numbers]
     return "levels", np.array(said, dtype=object)
 
 
@@ -142,16 +165,16 @@ def _said(kind: str, values: Array, i: int) -> str:
 
 def _side(
     kind: str, values: Array, start: float, end: float
-) -> tuple[list[float], list[tuple[float, str]]]:
-    """Return the edges of cells along one side of a map, and texts with their places."""
+) -> tuple[list[float], list[tuple[float, str]], str]:
+    """Return the edges of cells along a side of a map, texts with their places, and their unit."""
     if kind == "levels":
         edges = np.linspace(start, end, len(values) + 1)
         middle = 0.5 * (edges[1:] + edges[:-1])
         most = max(3, int(46 / len(values))) if end > start else 13
         texts = [(float(a), words.shortened(v, most)) for a, v in zip(middle, values, strict=True)]
-        return edges.tolist(), texts
+        return edges.tolist(), texts, ""
     numbers = words.as_float(values)
     axis = charts.axis(kind, numbers.min(), numbers.max(), start, end, most=4)
     inner = 0.5 * (numbers[1:] + numbers[:-1])
     edges = axis.at(np.concatenate([[numbers[0]], inner, [numbers[-1]]]))
-    return edges.tolist(), [(float(axis.at(value)), text) for value, text in axis.marks]
+    return edges.tolist(), [(float(axis.at(v)), text) for v, text in axis.marks], axis.note

@@ -213,7 +213,8 @@ def _said(column: Any, value: float) -> str:
     if column.kind == "m":  # the unit stands beside the name
         size = words.unit_of(span)[1]
         return words.number(value / size, words.decimals_for(span / size))
-    return words.number(value)
+    ends = [float(column.knots[0]), float(column.knots[-1])]
+    return words.told_apart([float(value), *ends])[0]
 
 
 def _typical(column: Any) -> float:

@@ -51,12 +51,29 @@
 
   function compactText(value, decimals) {
     const size = Math.abs(value);
-    for (const [unit, letter] of [[1e9, "B"], [1e6, "M"], [1e3, "k"]]) {
-      if (size >= Math.max(unit, 1e5) && size < 1e12) {
-        return `${Number((value / unit).toPrecision(6))}${letter}`.replace("-", "−");
+    for (const [unit, letter] of [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]]) {
+      if (size >= Math.max(unit, 1e5) && size < 1e15) {
+        return `${Number((value / unit).toPrecision(7))}${letter}`.replace("-", "−");
       }
     }
-    return size < 1e12 ? numberText(value, decimals) : String(Number(value.toPrecision(6)));
+    return size < 1e12 ? numberText(value, decimals) : String(Number(value.toPrecision(7)));
+  }
+
+  // Texts of marks, and the number they are to be added to where they would be too long.
+  function marked(values, step) {
+    const places = (width) => Math.max(0, -Math.floor(Math.log10(width) + 1e-9));
+    const [first, last] = [values[0], values[values.length - 1]];
+    if (!(Math.max(...values.map(Math.abs)) > 1e5 * step)) {
+      return [values.map((value) => compactText(value, places(step))), ""];
+    }
+    const roundTo = 10 ** Math.ceil(Math.log10(Math.max(last - first, step)) + 1e-9);
+    const base = Math.round((0.5 * (first + last)) / roundTo) * roundTo;
+    const texts = values.map((value) => {
+      const steps = Math.round((value - base) / step) * step;
+      return `${steps > 0 ? "+" : ""}${compactText(steps, places(step))}`;
+    });
+    const plain = Math.abs(base) < 1e15 && places(roundTo) <= 6;
+    return [texts, plain ? numberText(base, places(roundTo)) : String(Number(base.toPrecision(12)))];
   }
 
   // 1, 2 or 5 times a power of ten, with at most so many steps in the span.
@@ -241,13 +258,17 @@
       draw(svg, "line", { x1: at(typical), x2: at(typical), y1: 8, y2: FLOOR, class: "ideal" });
     }
     draw(svg, "line", { x1: at(mean), x2: at(mean), y1: 4, y2: FLOOR, class: "now" });
-    const long = Math.max(Math.abs(low), Math.abs(high)) >= 1e12;
-    const round = niceStep(high - low, long ? 2 : 4);
-    const places = Math.max(0, -Math.floor(Math.log10(round) + 1e-9));
-    for (let y = Math.ceil(low / round) * round; y <= high; y += round) {
+    const round = niceStep(high - low, 4);
+    const marks = [];
+    for (let k = Math.ceil(low / round); k * round <= high; k++) marks.push(k * round);
+    const [texts, base] = marked(marks, round);
+    marks.forEach((y, k) => {
       draw(svg, "line", { x1: at(y), x2: at(y), y1: FLOOR, y2: FLOOR + 4, class: "base" });
-      draw(svg, "text", { x: at(y), y: FLOOR + 17, class: "middle" }, compactText(y, places));
-    }
+      draw(svg, "text", { x: at(y), y: FLOOR + 17, class: "middle" }, texts[k]);
+    });
+    const more = base ? 16 : 0;
+    svg.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT + more}`);
+    if (more) draw(svg, "text", { x: WIDTH / 2, y: FLOOR + 33, class: "middle" }, `${base} + …`);
   }
 
   function drawOdds(list, said) {
@@ -308,6 +329,7 @@
     const [low, high] = said.interval.map((end) => numberText(end, decimals));
     const mean = numberText(said.mean, said.mixture.discrete ? 1 : decimals);
     byId("what-if-mean").textContent = mean;
+    byId("what-if-mean").classList.toggle("long", mean.length > 14);
     byId("what-if-interval").textContent = `${low} to ${high}`;
     if (typical === null) typical = said.mean;
     byId("what-if-typical").textContent = numberText(typical, said.mixture.discrete ? 1 : decimals);

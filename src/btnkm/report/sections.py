@@ -46,9 +46,18 @@ def paragraph(text: str, kind: str = "lead") -> str:
 
 
 def summary(
-    model: Any, shares: Shares, good: Goodness | None, target: str, *, nothing: bool = False
+    model: Any,
+    shares: Shares,
+    good: Goodness | None,
+    target: str,
+    *,
+    nothing: bool = False,
+    at_most: bool = False,
 ) -> Section:
-    """Return what was fitted, how good it is and what matters, in a few sentences."""
+    """Return what was fitted, how good it is and what matters, in a few sentences.
+
+    ``at_most``: what inputs do together is in part what is not known of it.
+    """
     rows, active = n_rows(model), len(model._active)
     what = _task(model, target)
     said = [f"{what} from {counted(active, 'input')}, fitted to {counted(rows, 'row')}."]
@@ -62,9 +71,8 @@ def summary(
         verb = "matters" if len(names) == 1 else "matter"
         said.append(f"{words.listed(names)} {verb} most.")
     if shares.interactions >= 0.01 and active > 1 and not nothing:
-        said.append(
-            f"{percent(shares.interactions)} of what it found lies in inputs acting together."
-        )
+        share = f"{'Up to ' if at_most else ''}{percent(shares.interactions)}"
+        said.append(f"{share} of what it found lies in inputs acting together.")
     tiles = [
         ("Rows of the fit", f"{rows:,}", ""),
         ("Inputs", f"{len(model.columns_):,}", _unused(model)),
@@ -175,7 +183,7 @@ def what_if(panel: Panel | str, model: Any, target: str) -> Section:
         )
     else:
         result = (
-            f'<h3>Predicted {said}</h3><p class="big"><output id="what-if-mean" '
+            f'<h3>Predicted {said}</h3><p class="big whole"><output id="what-if-mean" '
             'for="what-if-form">–</output></p><p>95% interval: <output id="what-if-interval" '
             'for="what-if-form">–</output></p><svg id="what-if-picture" '
             'viewBox="0 0 340 128" class="plot" aria-hidden="true"></svg>'
@@ -184,7 +192,7 @@ def what_if(panel: Panel | str, model: Any, target: str) -> Section:
         )
     body = (
         '<noscript><p class="lead">This panel needs JavaScript, which is switched off.</p>'
-        f'</noscript><div id="what-if-panel" hidden>{paragraph(_what_if_lead())}'
+        f'</noscript><div id="what-if-panel" hidden>{paragraph(_what_if_lead(model))}'
         f'<div class="what-if">{panel.html}<div class="answer"><div class="result">{result}'
         '<p class="hint" id="what-if-beyond" hidden>Some inputs are beyond the values of the fit: '
         'extrapolation.</p></div><div class="after">'
@@ -196,11 +204,14 @@ def what_if(panel: Panel | str, model: Any, target: str) -> Section:
     return Section("what-if", "What if?", body)
 
 
-def _what_if_lead() -> str:
-    return (
+def _what_if_lead(model: Any) -> str:
+    lead = (
         "Move an input and see what the model predicts. All is computed in this page, from the "
         "same posterior as in Python. Percentages tell how much each input matters."
     )
+    if any(model.columns_[j].kind == "M" for j in model._active):
+        lead += " Dates that came with a time zone are in UTC."
+    return lead
 
 
 # ---- what matters -----------------------------------------------------------------------------
@@ -215,7 +226,8 @@ def matters(shares: Shares, *, nothing: bool = False) -> Section:
         "What share of the variation of predictions each input explains: "
         '<span class="swatch"></span> by itself, <span class="swatch pale"></span> together with '
         "others. Lines are one standard deviation to either side. Inputs are taken as independent "
-        "of each other."
+        "of each other. What is uncertain counts as variation, so inputs without effect get a "
+        "little, too."
     )
     if nothing:
         lead += " Here they are shares of next to nothing."

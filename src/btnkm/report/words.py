@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 MOST_DECIMALS = 6  # beyond, numbers have powers of ten
+MOST_STEPS = 1e5  # from zero to a mark of an axis; beyond, marks are told from a round number
 LONGEST = 60  # characters of a name in running text
 SECOND, DAY = 1e6, 86_400e6  # in microseconds
 UNITS = [("days", DAY), ("hours", 3600e6), ("minutes", 60e6), ("seconds", SECOND)]
@@ -78,10 +79,41 @@ def number(value: Any, decimals: int | None = None) -> str:
 
 def compact(value: float, decimals: int = 0) -> str:
     """Return a number for an axis: thousands and more as 250k, 1.5M, 2B, where it would be long."""
-    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if max(size, 1e5) <= abs(value) < 1e12:
-            return f"{value / size:.6g}{letter}".replace("-", "−")
-    return number(value, decimals) if abs(value) < 1e12 else f"{value:.6g}".replace("-", "−")
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if max(size, 1e5) <= abs(value) < 1e15:
+            return f"{value / size:.7g}{letter}".replace("-", "−")
+    return number(value, decimals) if abs(value) < 1e12 else f"{value:.7g}".replace("-", "−")
+
+
+def marked(values: Sequence[float], step: float) -> tuple[list[str], str]:
+    """Return texts of the marks of an axis, ``step`` apart, and the number they are to be added to.
+
+    That is empty but where it takes more than six digits to tell one mark from the next.
+    report.js has the same rules.
+    """
+    largest = max(map(abs, values), default=0.0)
+    if not largest > MOST_STEPS * step:
+        decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+        return [compact(value, decimals) for value in values], ""
+    round_to = 10.0 ** math.ceil(math.log10(max(values[-1] - values[0], step)) + 1e-9)
+    base = round(0.5 * (values[0] + values[-1]) / round_to) * round_to
+    texts = []
+    for value in values:
+        steps = round((value - base) / step) * step  # without the noise of the last digits
+        text = compact(steps, max(0, -math.floor(math.log10(step) + 1e-9)))
+        texts.append(f"+{text}" if steps > 0 else text)
+    places = max(0, -math.floor(math.log10(round_to) + 1e-9))
+    whole = f"{base:,.{places}f}" if abs(base) < 1e18 and places <= 12 else f"{base:.12g}"
+    return texts, whole.replace("-", "−")
+
+
+def told_apart(values: Sequence[float]) -> list[str]:
+    """Return a few numbers as text, with the digits it takes to tell them from each other."""
+    texts = [number(value) for value in values]
+    if len(set(texts)) < len(set(values)):
+        apart = np.diff(np.unique(values))
+        texts = [number(value, decimals_for(float(apart.min()))) for value in values]
+    return texts
 
 
 def percent(share: Any, decimals: int = 0) -> str:
