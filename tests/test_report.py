@@ -328,6 +328,8 @@ def test_targets_have_the_name_that_the_fit_knows(tmp_path):
     assert "What predicts rent?" in Page(written(model, tmp_path, X, y)).text
     named = Page(written(model, tmp_path, X, pd.Series(y, name="price"))).text
     assert "What predicts price?" in named
+    assert "adds to the average of price," in named
+    assert "doubles" not in named
     model = BTNRegressor(**SMALL).fit(X, y)
     assert "What predicts y?" in Page(written(model, tmp_path)).text
 
@@ -483,6 +485,17 @@ def test_few_numbers_are_told_apart():
     assert words.told_apart([1.0, 2.5]) == ["1", "2.5"]
     assert words.told_apart([1e12, 1e12 + 50]) == ["1,000,000,000,000.0", "1,000,000,000,050.0"]
     assert words.told_apart([3.0, 3.0]) == ["3", "3"]
+    assert words.told_apart([999_999_997.0, 1_000_000_004.0]) == [
+        "999,999,997.00",
+        "1,000,000,004.00",
+    ]
+
+
+def test_effects_say_what_doubles(tmp_path):
+    for kind, said in (("counts", "doubles the expected count"), ("two classes", "the odds")):
+        assert said in Page(written(fitted(kind)[0], tmp_path)).text
+    for kind in ("gaussian", "student t", "least squares"):
+        assert "doubles" not in Page(written(fitted(kind)[0], tmp_path)).text
 
 
 @pytest.mark.parametrize("span", [1e-9, 0.3, 7.0, 4.2e5, 1e15])

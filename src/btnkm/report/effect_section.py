@@ -23,9 +23,16 @@ LEAST_EXTENT = 0.05  # of an axis, in units of the spread of y: below, there is 
 LEVELS = 14  # of a chart; of more the highest and lowest
 
 
-def unit_of(unit: str, target: str) -> str:
-    """Return what effects add up in, with the user's word for y."""
-    return unit.removesuffix("y") + target if unit in ("y", "log of the mean of y") else unit
+def in_units_of_y(model: Any) -> bool:
+    """Tell whether effects add up in the units of y."""
+    return not hasattr(model, "classes_") and bool(model.posterior_[0].likelihood.additive)
+
+
+def unit_of(model: Any, unit: str, target: str) -> str:
+    """Return what effects add up in, with the word that the report has for y."""
+    if hasattr(model, "classes_"):
+        return unit
+    return target if in_units_of_y(model) else f"log of the mean of {target}"
 
 
 def effects_of(model: Any, shares: Shares, target: str) -> Section:
@@ -36,11 +43,11 @@ def effects_of(model: Any, shares: Shares, target: str) -> Section:
     shown = _shown_classes(found, outputs)
     # those that do next to nothing come with the others
     count = sum(shares.total[j] >= LEAST for j in order[:SHOWN]) or 1
-    least = LEAST_EXTENT * (model._y_scale if found[0].unit == "y" else 1.0)
+    least = LEAST_EXTENT * (model._y_scale if in_units_of_y(model) else 1.0)
     low, high = _extent(found[:count], shown)
     ends = min(low, -least), max(high, least)
     pictures = [_effect(one, k, ends, shown) for k, one in enumerate(found)]
-    unit = unit_of(found[0].unit, target)
+    unit = unit_of(model, found[0].unit, target)
     lead = (
         f"What each input adds to the average of <strong>{name(unit, 50)}</strong>, all others "
         "averaged over: the line is the best guess, the band holds the truth with 95% probability. "
@@ -48,7 +55,7 @@ def effects_of(model: Any, shares: Shares, target: str) -> Section:
     )
     if outputs is not None:
         lead += " The higher its line, the more likely a class: 0.7 more doubles its odds."
-    elif found[0].unit != "y":
+    elif unit.startswith("log o") and not in_units_of_y(model):  # not of scores
         what = "odds" if hasattr(model, "classes_") else "expected count"
         lead += f" Zero is the average; 0.7 more doubles the {what}."
     body = paragraph(lead)

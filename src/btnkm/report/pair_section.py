@@ -48,7 +48,7 @@ def pairs(model: Any, found: Sequence[Pair], shares: Shares, target: str) -> Sec
     for k, pair in enumerate(found):
         surface = interaction(model, *pair.names, points=16)
         maps.append(_surface(surface, pair.share, f"pair-{k}"))
-    unit = unit_of(surface.unit, target)
+    unit = unit_of(model, surface.unit, target)
     lead = (
         f"What two inputs add to <strong>{name(unit, 50)}</strong> together, beyond what each adds "
         "alone: the pairs that explain most. Where a map has little colour, their effects just "

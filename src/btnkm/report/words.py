@@ -109,11 +109,9 @@ def marked(values: Sequence[float], step: float) -> tuple[list[str], str]:
 
 def told_apart(values: Sequence[float]) -> list[str]:
     """Return a few numbers as text, with the digits it takes to tell them from each other."""
-    texts = [number(value) for value in values]
-    if len(set(texts)) < len(set(values)):
-        apart = np.diff(np.unique(values))
-        texts = [number(value, decimals_for(float(apart.min()))) for value in values]
-    return texts
+    apart = float(np.diff(np.unique(values)).min(initial=np.inf))
+    near = 1e3 * apart < max(map(abs, values), default=0.0)  # a number has about four digits
+    return [number(value, decimals_for(apart) if near else None) for value in values]
 
 
 def percent(share: Any, decimals: int = 0) -> str:
