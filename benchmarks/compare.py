@@ -314,8 +314,8 @@ def render(findings, compared):
 
 TEMPLATE = """# How it compares
 
-Written by `python -m benchmarks.compare` from the result files of the reproduction and of the
-suites `networks`, `boosting` and `scale-compare`; do not edit.
+<!-- Written by `python -m benchmarks.compare` from the result files of the reproduction and of the
+suites `networks`, `boosting` and `scale-compare`; do not edit. -->
 
 {verdict}
 

@@ -252,8 +252,8 @@ def render(records):
 
 TEMPLATE = """# CP or tensor train?
 
-Written by `python -m benchmarks.networks` from `benchmarks/results/networks.jsonl`, which
-`python -m benchmarks run networks` fills; do not edit.
+<!-- Written by `python -m benchmarks.networks` from `benchmarks/results/networks.jsonl`, which
+`python -m benchmarks run networks` fills; do not edit. -->
 
 **In a sentence:** keep `network="cp"` unless inputs act on each other one after the other, each on
 what the earlier ones have left behind; there a train needs far fewer rows, and elsewhere it costs

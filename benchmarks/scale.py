@@ -340,9 +340,9 @@ def render(records):
 
 TEMPLATE = """# What scale costs
 
-Written by `python -m benchmarks.scale` from `benchmarks/results/scale-*.jsonl`, which
+<!-- Written by `python -m benchmarks.scale` from `benchmarks/results/scale-*.jsonl`, which
 `python -m benchmarks run scale-sweep`, `scale-tnkm`, `scale-compare` and `scale-stream` fill, and
-from those of `benchmarks.gpu` and `benchmarks.scale_rows`; do not edit.
+from those of `benchmarks.gpu` and `benchmarks.scale_rows`; do not edit. -->
 
 The machine is shared, and other work ran beside all of this. Ratios are of medians of work that
 took turns in one process. Seconds of sweeps are scaled by those of a yardstick, fixed matrix
