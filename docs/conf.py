@@ -207,7 +207,7 @@ class ProgramHelp(SphinxDirective):
         """Return the help as a literal block."""
         from btnkm.cli import main
 
-        os.environ["COLUMNS"] = "82"
+        os.environ["COLUMNS"] = "82"  # 80 and a margin, which btnkm.css has room for
         printed = StringIO()
         with redirect_stdout(printed), suppress(SystemExit):
             main([self.arguments[0], "--help"])
@@ -216,7 +216,7 @@ class ProgramHelp(SphinxDirective):
             raise self.error(
                 f"btnkm must have the command {self.arguments[0]!r}, got no help of it"
             )
-        return [nodes.literal_block(text, text, language="text")]
+        return [nodes.literal_block(text, text, language="text", classes=["program-help"])]
 
 
 def make_report(folder):
