@@ -291,6 +291,7 @@ def test_posteriors_without_a_number_are_refused(small, refused, tmp_path):
     [
         *({"history_": [{"start": 0}]}, {"history_": []}, {"rank_": "3"}, {"rank_": (2, 2)}),
         *({"noise_std_": "little"}, {"lower_bounds_": np.empty(0)}, {"candidates_": [{}]}),
+        *({"best_start_": 1}, {"target_name_": ["y"]}, {"n_samples_seen_": "many"}),
         *({"ranks_": np.array([0.5])}, {"n_basis_": np.array(["a", "b"])}),
     ],
 )

@@ -267,6 +267,8 @@ def _check_told(model: Any, n: int) -> None:
     must(is_float(model.lower_bound_) and is_whole(model.n_iter_), "results")
     must(isinstance(model.converged_, bool | np.bool_), "results")
     must(isinstance(model.stop_reason_, str), "results")
+    must(are_places([model.best_start_], len(model.posterior_)), "results")
+    must(isinstance(model.target_name_, str | None) and is_whole(model.n_samples_seen_), "results")
     must(is_classifier(model) or is_float(model.noise_std_), "results")
     must(_are_entries(model.history_, _SWEEP) and model.history_, "results")
     must(_are_entries(getattr(model, "candidates_", []), _CANDIDATE), "results")
