@@ -328,6 +328,8 @@ def test_a_report_of_rows_held_out(here, capsys):
     assert page.lstrip().lower().startswith("<!doctype html")
     assert "What predicts price?" in page
     assert "São Paulo" in page or "S\\u00e3o Paulo" in page
+    assert cli.main(["report", "houses.btn", "-o", "r.html", "--quiet"]) == 0
+    assert "What predicts price?" in Path("r.html").read_text(encoding="utf-8")
     assert cli.main(reports) == 2
     assert "--data and --target must come together" in capsys.readouterr().err
     assert cli.main(["report", "sold.btn", "-o", "s.html", "--data", "test.csv",

@@ -83,6 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     start = time.perf_counter()
     fit(model, training, console, arguments.checkpoint)
     seconds = time.perf_counter() - start
+    model.target_name_ = training.target  # it knows rows with their targets, not what these are
     model.save(arguments.output)
     with console.library():
         shared = variance_shares(model)
