@@ -18,7 +18,7 @@ import pytest
 
 import btnkm
 from btnkm import cli
-from tests.houses import HEADER, INPUTS, ROWS, houses, read, run, start, write
+from tests.houses import HEADER, INPUTS, ROWS, houses, read, run, start, write, write_parquet
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Windows is another world")
 
@@ -235,6 +235,44 @@ def test_what_cannot_be_is_one_sentence(here, capsys):
     assert "must end with .csv" in capsys.readouterr().err
     assert cli.main(["predict", "houses.btn", "new.csv", "--json"]) == 2
     assert "add -o FILE" in json.loads(capsys.readouterr().err)["error"]
+
+
+@POSIX
+def test_what_is_read_is_never_written_over(here, monkeypatch, capsys):
+    for name in ("new.csv", "houses.btn"):
+        kept = Path(name).read_bytes()
+        Path(name).unlink()
+        Path(name).write_bytes(kept)
+    Path("link.csv").symlink_to("new.csv")
+    Path("model.csv").symlink_to("houses.btn")
+    Path("model.html").symlink_to("houses.btn")
+    Path("new.html").symlink_to("new.csv")
+    Path("rows").mkdir()
+    write_parquet("rows/0.parquet", houses(5))
+    before = {path: path.read_bytes() for path in (Path("new.csv"), Path("houses.btn"))}
+    predicts, table = ("predict", "houses.btn", "new.csv", "-o"), ("--data", "new.csv")
+    for what, *arguments in (
+        ("table", *predicts, "new.csv"),
+        ("table", *predicts, "link.csv"),
+        ("model", *predicts, "model.csv"),
+        ("table", "predict", "houses.btn", "rows", "-o", "rows/0.parquet"),
+        ("table", "predict", "houses.btn", "rows/*.parquet", "-o", "rows/0.parquet"),
+        ("table", "explain", "houses.btn", "--local", "new.csv", "-o", "new.csv"),
+        ("model", "explain", "houses.btn", "--effects", "model.csv"),
+        ("model", "report", "houses.btn", "-o", "model.html"),
+        ("table", "report", "houses.btn", "-o", "new.html", *table, "--target", "price"),
+        ("table", "fit", "new.csv", "--target", "price", "--checkpoint", "link.csv", "-o", "m"),
+    ):
+        assert cli.main(arguments) == 2
+        assert f"must not be the {what} itself" in capsys.readouterr().err
+    for name in ("houses.btn", "r.txt"):
+        assert cli.main(["report", "houses.btn", "-o", name]) == 2
+        assert "--output must end with .html or .htm" in capsys.readouterr().err
+    with Path("new.csv").open() as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        assert cli.main(["predict", "houses.btn", "-", "-o", "new.csv"]) == 2
+    assert "must not be the table itself" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in before} == before
 
 
 @POSIX

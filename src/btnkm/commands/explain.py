@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace, console: Console) -> None:
-    from .output import check_format
+    from .output import check_format, check_output
 
     rows = arguments.local is not None
     if rows and (arguments.effects or arguments.plots or arguments.inputs):
@@ -104,6 +104,8 @@ def _check(arguments: argparse.Namespace, console: Console) -> None:
         raise Misuse("--json must come with a file for the rows, got none; add -o FILE.")
     if arguments.output is not None:
         check_format(arguments.output)
+    check_output(arguments.output, table=arguments.local, model=arguments.model)
+    check_output(arguments.effects, "--effects", model=arguments.model)
     if arguments.effects and arguments.effects.suffix.lower() not in (".csv", ".json"):
         raise Misuse(f"--effects must end with .csv or .json, got {str(arguments.effects)!r}.")
     if arguments.inputs and not arguments.effects:

@@ -74,10 +74,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Fit, save, and tell."""
     from ..explain import variance_shares
     from .models import check_model_path
+    from .output import check_output
     from .training import Training
 
     console = Console(arguments)
     check_model_path(arguments.output, arguments.data)
+    if arguments.checkpoint == arguments.output:
+        raise Misuse(f"--checkpoint must not be the model, got {str(arguments.output)!r} for both.")
+    check_output(arguments.checkpoint, "--checkpoint", table=arguments.data)
     training = Training(arguments, console, arguments.test or 0.0)
     model = new_model(arguments, training.classify)
     start = time.perf_counter()

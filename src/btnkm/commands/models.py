@@ -11,6 +11,7 @@ import numpy as np
 from ..tables import Frame
 from .csv_files import Part
 from .errors import DataError, Misuse
+from .output import check_output
 from .tables import Table, check_columns, values_of
 from .values import DATE, DURATION, FLAG, NUMBER, TEXT
 
@@ -29,10 +30,7 @@ def check_model_path(path: Path, data: str) -> None:
     """Say so, before hours are spent, if a model cannot be saved there."""
     if path.exists() and not path.is_file():
         raise Misuse(f"--output must be a file, got {str(path)!r}; name another, such as m.btn.")
-    if path.exists() and os.path.exists(data) and path.samefile(data):
-        raise Misuse(
-            f"--output must not be the table itself, got {str(path)!r}; name another file."
-        )
+    check_output(path, table=data)
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(f"no file can be written to the folder {str(path.parent)!r}.")
 

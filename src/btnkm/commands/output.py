@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import glob
 import gzip
 import io
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,29 @@ class ParquetRows:
         """Write what makes it a file."""
         if self._writer is not None:
             self._writer.close()
+
+
+def check_output(path: Path | None, option: str = "--output", **read: str | Path | None) -> None:
+    """Say so if a file would take the place of one that is read: ``table="t.csv"``, by its name."""
+    if path is None or not path.is_file():
+        return
+    for what, given in read.items():
+        if given is not None and _is_among(path, os.fspath(given)):
+            raise Misuse(
+                f"{option} must not be the {what} itself, got {str(path)!r}; name another file."
+            )
+
+
+def _is_among(path: Path, given: str) -> bool:
+    """Tell whether a file is another, under whatever name, or one of a folder or pattern."""
+    if given == "-":
+        with suppress(AttributeError, OSError, ValueError):  # where there is no such file
+            return os.path.samestat(path.stat(), os.fstat(sys.stdin.fileno()))
+        return False
+    if os.path.isdir(given):
+        return Path(os.path.realpath(given)) in Path(os.path.realpath(path)).parents
+    found = [given] if os.path.exists(given) else glob.glob(given, recursive=True)
+    return any(path.samefile(one) for one in found if os.path.isfile(one))
 
 
 def check_format(path: Path) -> None:

@@ -81,7 +81,7 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read, predict and write one block after the other."""
     from .models import Inputs, is_classifier, load_model
-    from .output import check_format, rows_to
+    from .output import check_format, check_output, rows_to
     from .tables import check_columns, open_table
 
     console = Console(arguments)
@@ -90,6 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise Misuse("--json must come with a file for the rows, got none; add -o FILE.")
     if path is not None:
         check_format(path)
+        check_output(path, table=arguments.data, model=arguments.model)
     model = load_model(arguments.model)
     if arguments.quantiles and is_classifier(model):
         raise Misuse("--quantiles must be of numbers, got a model of classes; leave them out.")

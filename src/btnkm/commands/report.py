@@ -46,9 +46,15 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the page."""
     from .models import load_model, rows_with_targets
+    from .output import check_output
     from .tables import open_table
 
     console = Console(arguments)
+    if arguments.output.suffix.lower() not in (".html", ".htm"):
+        raise Misuse(
+            f"--output must end with .html or .htm, got {str(arguments.output)!r}; rename it."
+        )
+    check_output(arguments.output, table=arguments.data, model=arguments.model)
     if (arguments.data is None) != (arguments.target is None):
         raise Misuse("--data and --target must come together; name both, or none.")
     model = load_model(arguments.model)
