@@ -176,6 +176,22 @@ def test_rows_without_a_target_are_left_out_and_told(tmp_path, capsys):
     assert "line 6, column 'w': a weight must be" in capsys.readouterr().err
 
 
+def test_targets_that_are_all_the_same_are_told(tmp_path, capsys):
+    rows = [(f"{i}", f"{i % 3}", "7.0" if i % 2 else "7") for i in range(40)]
+    data, out = write(tmp_path / "t.csv", rows, ("x", "z", "y")), tmp_path / "m.btn"
+    said = "every row has the same target (7): there is nothing to learn."
+    assert fit(data, "--target", "y", "--json", "-o", out) == 0
+    found = told(capsys)
+    assert found["notes"] == [said]
+    assert [one["share"] for one in found["inputs"]] == [0.0, 0.0]
+    assert fit(data, "--target", "y", "-o", out) == 0
+    printed, err = capsys.readouterr()
+    assert err == f"note: {said}\n"
+    assert printed.endswith("The model predicts the same for all rows: no input has a share.\n")
+    assert cli.main(["explain", str(out)]) == 0
+    assert capsys.readouterr().out.count("\n") == 1
+
+
 def test_a_number_column_with_a_text_becomes_text_with_a_note_or_an_error(folder, capsys):
     rows = [list(row) for row in houses(60)]
     rows[45][1] = "big"

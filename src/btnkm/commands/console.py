@@ -151,6 +151,8 @@ def shares(found: Any, width: int, most: int) -> str:
 
     ``found`` is of ``explain.variance_shares``; bars are left out where there is no room.
     """
+    if not found.variance:
+        return "The model predicts the same for all rows: no input has a share."
     order = found.order.tolist()
     names = {j: str(found.names[j]) for j in order[:most]}
     room = width - len("    100.0%  100.0% ± 10.0%  ")

@@ -131,6 +131,8 @@ def _check_inputs(model: Any, arguments: argparse.Namespace) -> None:
 def _tell(found: Any, pairs: list[Any], console: Console) -> None:
     """Print shares of inputs and pairs."""
     console.say(shares(found, console.width, MOST_INPUTS))
+    if not found.variance:
+        return
     large = [pair for pair in pairs if pair.share >= LEAST_SHARE]
     if large:
         console.say("\nPairs that add most beyond what each input does alone")

@@ -39,6 +39,8 @@ class Training:
     kinds : dict of str to str
         What every input holds.
     classify : bool
+    constant : bool
+        Whether all targets are the same number.
     n_rows : int
         With a target.
     """
@@ -57,6 +59,7 @@ class Training:
         self.kinds = {name: self._kind(name) for name in inputs}
         self.classify, self.why = self._classify()
         self.n_rows = self.contents.n_rows - self.contents.n_missing
+        self.constant = not self.classify and len(self.contents.distinct) == 1
         self._kept: list[Rows] | None = None
         self._tell()
 
@@ -163,6 +166,9 @@ class Training:
                 f"{counted(contents.n_missing, 'row')} without {self.target!r} are left out, the "
                 f"first in {table.unit} {contents.first_missing:,}."
             )
+        if self.constant:
+            (value,) = contents.distinct
+            note(f"every row has the same target ({value:g}): there is nothing to learn.")
         if self.why and not self.classify:
             note(f"{self.target!r} is taken as numbers: {self.why}.")
 
