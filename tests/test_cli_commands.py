@@ -221,6 +221,24 @@ def test_what_is_in_a_model(here, capsys):
     assert "1950-" in out
 
 
+def test_targets_have_their_name_in_all_that_is_told(here, capsys):
+    assert btnkm.load("houses.btn").target_name_ == "price"
+    assert cli.main(["info", "houses.btn"]) == 0
+    assert re.search(r"^  target +price$", capsys.readouterr().out, re.MULTILINE)
+    assert cli.main(["info", "sold.btn", "--json"]) == 0
+    assert told(capsys)["target"] == "sold"
+    assert cli.main(["explain", "houses.btn", "--effects", "e.csv"]) == 0
+    assert capsys.readouterr().out.startswith("What predicts 'price'\n\n")
+    assert set(read("e.csv")["unit"]) == {"price"}
+    assert cli.main(["explain", "houses.btn", "--json"]) == 0
+    assert told(capsys)["target"] == "price"
+    assert cli.main(["report", "houses.btn", "-o", "r.html", "--quiet"]) == 0
+    page = Path("r.html").read_text(encoding="utf-8")
+    assert "What predicts price?" in page
+    assert 'adds to the average of <strong><bdi class="name">price<' in page
+    assert "Zero is the average" not in page  # which is of odds and counts
+
+
 @pytest.mark.parametrize("width", [60, 120])
 def test_output_fits_the_terminal(width, here, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(width))

@@ -82,11 +82,14 @@ def run(arguments: argparse.Namespace) -> int:
         pairs = interactions(model, most=MOST_PAIRS)
         files = _write_effects(model, arguments)
         files += _draw(model, arguments.plots, console) if arguments.plots else []
+    if model.target_name_:
+        console.title(f"What predicts {model.target_name_!r}")
     _tell(shared, pairs, console)
     for file in files:
         console.say(f"Wrote {file}")
     listed = [pair.to_dict() for pair in pairs]
-    found = {"model": arguments.model, "shares": shared.to_dict(), "interactions": listed}
+    own = {"model": arguments.model, "target": model.target_name_}
+    found = {**own, "shares": shared.to_dict(), "interactions": listed}
     console.result({**found, "files": files})
     return 0
 
@@ -182,6 +185,7 @@ def _curve(effect: Any, label: str, k: int | None) -> dict[str, Any]:
         if effect.values.dtype.kind not in "mM"
         else [str(v) for v in effect.values],
         **{name: values if k is None else values[:, k] for name, values in parts.items()},
+        "unit": [effect.unit] * n,
     }
 
 

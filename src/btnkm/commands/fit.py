@@ -160,7 +160,6 @@ def summary(model: Any, training: Any, shared: Any) -> dict[str, Any]:
     return {
         **described(model),
         "data": training.name,
-        "target": training.target,
         "rows_left_out": training.contents.n_missing,
         "inputs": [
             {"name": name, "kind": kind, "share": share, "share_std": spread}

@@ -84,6 +84,7 @@ def _tell(found: dict[str, Any], console: Console) -> None:
     learned = ", ".join(f"{k} {v:.3g}" for k, v in likelihood.items() if k != "name")
     rows = [
         ("model", f"{found['estimator']}, {found['bytes'] / 1024:,.0f} KiB"),
+        *([("target", found["target"])] if found["target"] else []),
         ("rows", "unknown" if found["rows"] is None else f"{found['rows']:,}"),
         ("likelihood", f"{likelihood['name']}{f' ({learned})' if learned else ''}"),
         ("starts", str(found["starts"])),

@@ -49,6 +49,7 @@ def described(model: Any) -> dict[str, Any]:
     """Return what is worth knowing of any model."""
     return {
         "estimator": type(model).__name__,
+        "target": model.target_name_,
         "rows": n_rows(model),
         "classes": model.classes_.tolist() if is_classifier(model) else None,
         "rank": model.rank_,
