@@ -157,6 +157,32 @@ def test_columns_in_any_order_with_others_and_gaps(here, capsys):
     np.testing.assert_array_equal(numbers(read("o.csv")["mean"]), expected)
 
 
+def test_levels_and_gaps_that_the_fit_has_not_seen_are_counted_and_told(here, monkeypatch, capsys):
+    from btnkm.commands import csv_files
+
+    monkeypatch.setattr(csv_files, "PART_ROWS", 7)
+    rows = houses(30, seed=1)
+    rows[3] = _changed(rows[3], "city", "Oslo")
+    rows[25] = _changed(rows[25], "city", "Paris")
+    rows[26] = _changed(rows[26], "area", "")
+    rows[27] = _changed(rows[27], "rooms", "")  # as in the fit
+    write("t.csv", rows)
+    said = [
+        "column 'city' has levels that the fit has not seen in 2 rows, the first of them 'Oslo'.",
+        "column 'area' has gaps in 1 row, while the fit has seen none.",
+    ]
+    for command in (
+        ["predict", "houses.btn", "t.csv"],
+        ["explain", "houses.btn", "--local", "t.csv"],
+    ):
+        assert cli.main([*command, "-o", "o.csv", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["notes"] == said
+        assert (found["unseen_levels"], found["unseen_gaps"]) == ({"city": 2}, {"area": 1})
+        assert cli.main(command) == 0
+        assert capsys.readouterr().err == "".join(f"note: {one}\n" for one in said)
+
+
 def test_one_row_and_none(here, capsys):
     write("one.csv", houses(1))
     assert cli.main(["predict", "houses.btn", "one.csv", "-o", "o.csv"]) == 0

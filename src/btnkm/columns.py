@@ -182,7 +182,7 @@ def grown(column: Column, summary: Summary) -> tuple[Column, Growth]:
     if isinstance(column.basis, Gapped) and column.basis.basis_ is None:
         return column, Growth(0, gap=False)  # it had nothing but gaps, and is no input
     codes = column.encode(summary.values)
-    gap = bool(np.any(np.isnan(codes))) and not _knows_gaps(column.basis)
+    gap = bool(np.any(np.isnan(codes))) and not knows_gaps(column.basis)
     unknown = (codes < 0) & (column.levels is not None)
     levels, rest = column.levels, column.rest
     if levels is not None and np.any(unknown):
@@ -195,7 +195,8 @@ def grown(column: Column, summary: Summary) -> tuple[Column, Growth]:
     return replace(column, levels=levels, basis=basis, rest=rest), growth
 
 
-def _knows_gaps(basis: Gapped | Levels) -> bool:
+def knows_gaps(basis: Gapped | Levels) -> bool:
+    """Tell whether a fitted basis has seen a missing value."""
     return basis.missing_ is not None if isinstance(basis, Levels) else basis.saw_missing_
 
 

@@ -220,7 +220,7 @@ def _draw(model: Any, folder: Path, console: Console) -> list[str]:
 def _explain_rows(model: Any, arguments: argparse.Namespace, console: Console) -> int:
     """Write what each input adds to the prediction of every row."""
     from ..explain import explain_local
-    from .models import Inputs
+    from .models import Inputs, Unseen
     from .output import rows_to
     from .tables import check_columns, open_table
 
@@ -228,7 +228,7 @@ def _explain_rows(model: Any, arguments: argparse.Namespace, console: Console) -
     inputs = Inputs(model, table)
     kept = arguments.keep or []
     check_columns(table, kept, "--keep")
-    n = 0
+    n, unseen = 0, Unseen(model)
     with (
         rows_to(arguments.output) as rows,
         console.library(),
@@ -243,12 +243,14 @@ def _explain_rows(model: Any, arguments: argparse.Namespace, console: Console) -
             for label, k in _classes(local.outputs):
                 own = {name: part.columns[name] for name in kept}
                 rows.write({**own, **_parts(local, label, k, arguments.std)})
+            unseen.look(X)
             n += len(part)
             bar.update(table.done, table.total)
+    told = unseen.tell(console.note)
     if arguments.output is not None:
         console.say(f"Wrote explanations of {counted(n, 'row')} to {arguments.output}")
     found = {"model": arguments.model, "data": table.name, "rows": n}
-    console.result({**found, "output": str(arguments.output)})
+    console.result({**found, "output": str(arguments.output), **told})
     return 0
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ..columns import knows_gaps
 from ..tables import Frame
+from .console import counted
 from .csv_files import Part
 from .errors import DataError, Misuse
 from .output import check_output
@@ -119,6 +121,47 @@ class Inputs:
             for name, kind in zip(self.names, self.kinds, strict=True)
         ]
         return Frame(dict(zip(self.names, columns, strict=True)))
+
+
+class Unseen:
+    """Rows with what the fit has not seen: levels, and gaps where it saw none.
+
+    Attributes
+    ----------
+    levels, gaps : dict of str to int
+        Rows of every input that has such, over all tables looked at.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.columns = model.columns_
+        self.levels: dict[str, int] = {}
+        self.gaps: dict[str, int] = {}
+        self._first: dict[str, Any] = {}
+
+    def look(self, X: Frame) -> None:
+        """Look at more rows, in the order of the model's inputs."""
+        for column, (name, values) in zip(self.columns, X.columns.items(), strict=True):
+            if column.levels is not None:
+                codes = column.encode(values)
+                gaps, new = np.isnan(codes), codes < 0
+                if np.any(new):
+                    self.levels[name] = self.levels.get(name, 0) + int(np.sum(new))
+                    self._first.setdefault(name, values[new][0])
+            else:
+                gaps = values != values  # of numbers and dates alike
+            if np.any(gaps) and not knows_gaps(column.basis):
+                self.gaps[name] = self.gaps.get(name, 0) + int(np.sum(gaps))
+
+    def tell(self, note: Any) -> dict[str, Any]:
+        """Say so, once for every column; return the same for machines."""
+        for name, n in self.levels.items():
+            note(
+                f"column {name!r} has levels that the fit has not seen in {counted(n, 'row')}, the "
+                f"first of them {self._first[name]!r}."
+            )
+        for name, n in self.gaps.items():
+            note(f"column {name!r} has gaps in {counted(n, 'row')}, while the fit has seen none.")
+        return {"unseen_levels": self.levels, "unseen_gaps": self.gaps}
 
 
 def rows_with_targets(model: Any, table: Table, target: str, note: Any, watch: Any) -> Frame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .console import Console, counted
 from .errors import DataError, Misuse
@@ -19,9 +19,6 @@ from .options import (
     probabilities,
     probability,
 )
-
-if TYPE_CHECKING:
-    from .csv_files import Part
 
 _EXAMPLES = """\
   btnkm predict houses.btn new.csv -o predicted.csv
@@ -80,7 +77,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read, predict and write one block after the other."""
-    from .models import Inputs, is_classifier, load_model
+    from .models import Inputs, Unseen, is_classifier, load_model
     from .output import check_format, check_output, rows_to
     from .tables import check_columns, open_table
 
@@ -107,20 +104,23 @@ def run(arguments: argparse.Namespace) -> int:
             "from the model; name columns with --keep, or add --prefix."
         )
     wanted = list(dict.fromkeys([*inputs.names, *kept]))
-    start, n = time.perf_counter(), 0
+    start, n, unseen = time.perf_counter(), 0, Unseen(model)
     with (
         rows_to(path) as rows,
         console.library(),
         console.progress(f"predicting {table.name}", table.measure) as bar,
     ):
         for part in table.parts(wanted):
-            rows.write({**{name: part.columns[name] for name in kept}, **answer.of(inputs, part)})
+            X = inputs.of(part)
+            rows.write({**{name: part.columns[name] for name in kept}, **answer.of(X, table.name)})
+            unseen.look(X)
             n += len(part)
             bar.update(table.done, table.total)
         if not n:  # a header, for those who read it
             nothing: list[Any] = []
             rows.write({name: nothing for name in (*kept, *answer.columns)})
     seconds = time.perf_counter() - start
+    told = unseen.tell(console.note)
     if path is not None:
         console.say(f"Wrote {counted(n, 'prediction')} to {path} in {seconds:.1f} s")
     console.result(
@@ -130,6 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
             "output": str(path),
             "rows": n,
             "columns": [*kept, *answer.columns],
+            **told,
             "seconds": seconds,
         }
     )
@@ -172,13 +173,12 @@ class Answer:
         assert self.classes is not None
         return self.classes[1:] if len(self.classes) == 2 else self.classes
 
-    def of(self, inputs: Any, part: Part) -> dict[str, Any]:
-        """Return the columns for some rows."""
-        X = inputs.of(part)
+    def of(self, X: Any, file: str) -> dict[str, Any]:
+        """Return the columns for some rows of a file."""
         try:
             values = self._numbers(X) if self.classes is None else self._labels(X)
         except ValueError as error:
-            raise DataError(str(error), inputs.table.name) from None
+            raise DataError(str(error), file) from None
         return dict(zip(self.columns, values, strict=True))
 
     def _numbers(self, X: Any) -> list[Any]:
