@@ -370,12 +370,26 @@ MISUSED = {
         "must differ",
     ),
     "encoding": (("houses.csv", "--target", "price", "--encoding", "klingon"), "klingon"),
+    "jobs": (("houses.csv", "--target", "price", "--jobs", "0"), "--jobs: must be a whole number"),
+    "memory": (("houses.csv", "--target", "price", "--memory-limit", "-1"), "--memory-limit: must"),
+    "endless": (("houses.csv", "--target", "price", "--memory-limit", "inf"), "got 'inf'"),
+    "seed": (("houses.csv", "--target", "price", "--random-state", "-1"), "--random-state: must"),
+    "seeds": (
+        ("houses.csv", "--target", "price", "--set", "random_state=3", "--random-state", "4"),
+        "--set must not name what --random-state gives, got random_state=3",
+    ),
+    "quiet": (("houses.csv", "--target", "price", "--quiet", "--verbose"), "not allowed with"),
+    "weight": (("houses.csv", "--target", "price", "--weight", "price"), "--weight must not be"),
 }
 
 
 @pytest.mark.parametrize("name", MISUSED)
 def test_misuse_is_one_sentence(name, folder, capsys):
     arguments, said = MISUSED[name]
+    assert cli.main(["fit", *arguments, "-o", "m.btn", "--json"]) == 2
+    error = json.loads(capsys.readouterr().err)
+    assert said in error.pop("error")
+    assert error == {"file": None, "line": None, "column": None}
     assert cli.main(["fit", *arguments, "-o", "m.btn"]) == 2
     out, err = capsys.readouterr()
     assert out == ""

@@ -227,11 +227,18 @@ def test_a_wrong_value_is_told_with_file_line_and_column(column, value, said, he
 def test_what_cannot_be_is_one_sentence(here, capsys):
     write("less.csv", [row[2:] for row in houses(3)], HEADER[2:])
     Path("old.csv").write_text("as it was")
+    Path("folder").mkdir()
     for status, said, *arguments in (
         (1, "less.csv, column 'area': must have the column 'area'", "houses.btn", "less.csv"),
         (1, "nothing.csv: No such file", "houses.btn", "nothing.csv"),
         (1, "nothing.btn: No such file", "nothing.btn", "new.csv"),
-        (1, "must name a model saved by btnkm, got 'less.csv'", "less.csv", "new.csv"),
+        (
+            1,
+            "less.csv: the model must be one saved by btnkm, got a file of another kind;",
+            "less.csv",
+            "new.csv",
+        ),
+        (1, "folder: the model must be a file, got a folder", "folder", "new.csv"),
         (
             1,
             "column 'x': must have the column 'x' (--keep)",

@@ -121,6 +121,7 @@ def _sentence(error: BaseException) -> str:
 
 def _complain(message: str, as_json: bool, begin: str = "error: ", **where: Any) -> None:
     if as_json:
-        message = json.dumps({"error": message, **where}, ensure_ascii=False)
+        found = {"error": message, "file": None, "line": None, "column": None, **where}
+        message = json.dumps(found, ensure_ascii=False)
         begin = ""
     print(f"{begin}{message}", file=sys.stderr)

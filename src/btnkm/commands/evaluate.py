@@ -19,6 +19,7 @@ from .options import (
     command_parser,
     count,
     names,
+    seed_of,
 )
 
 METHODS = ("gp", "boosting")
@@ -140,7 +141,7 @@ def _folds(y: Any, classify: bool, arguments: argparse.Namespace) -> Iterator[tu
     from sklearn.model_selection import KFold, StratifiedKFold
 
     kind = StratifiedKFold if classify else KFold
-    folds = kind(arguments.folds, shuffle=True, random_state=arguments.random_state)
+    folds = kind(arguments.folds, shuffle=True, random_state=seed_of(arguments))
     return folds.split(y, y)
 
 
@@ -151,7 +152,7 @@ def _fitted(
     if name != "btnkm":
         from .rivals import RIVALS
 
-        return RIVALS[name](classify, arguments.random_state).fit(X, y, weight).predictive
+        return RIVALS[name](classify, seed_of(arguments)).fit(X, y, weight).predictive
     from .scores import predictive
 
     model = new_model(arguments, classify).fit(X, y, weight)

@@ -25,7 +25,14 @@ def load_model(path: str) -> Any:
     import btnkm
 
     os.stat(path)  # a file that is not there is told in the same words everywhere
-    return btnkm.load(path)
+    if os.path.isdir(path):
+        raise DataError("the model must be a file, got a folder; name a file in it.", path)
+    try:
+        return btnkm.load(path)
+    except ValueError as error:
+        begin = f"path must name a model saved by btnkm, got {str(Path(path))!r}, "
+        said = str(error).removeprefix(begin)
+        raise DataError(f"the model must be one saved by btnkm, got {said}", path) from None
 
 
 def check_model_path(path: Path, data: str) -> None:

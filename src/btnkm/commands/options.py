@@ -6,6 +6,7 @@ import argparse
 import ast
 import codecs
 import csv
+import math
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,9 +59,10 @@ def add_output_options(parser: Any, *, verbose: bool = False) -> None:
         action="store_true",
         help="one JSON object on standard output and nothing else",
     )
-    group.add_argument("--quiet", action="store_true", help="nothing but errors")
+    how_much = group.add_mutually_exclusive_group()
+    how_much.add_argument("--quiet", action="store_true", help="nothing but errors")
     if verbose:
-        group.add_argument("--verbose", action="store_true", help="lines in place of a bar")
+        how_much.add_argument("--verbose", action="store_true", help="lines in place of a bar")
 
 
 def add_table_options(parser: Any) -> None:
@@ -156,10 +158,10 @@ def add_model_options(parser: Any) -> None:
     group.add_argument("--max-rank", type=count, metavar="N", help="most components")
     group.add_argument("--n-init", type=count, metavar="N", help="random starts")
     group.add_argument(
-        "--random-state", type=int, default=0, metavar="N", help="(default: %(default)s)"
+        "--random-state", type=_seed, metavar="N", help="what chance begins with (default: 0)"
     )
-    group.add_argument("--memory-limit", type=float, metavar="GIB", help="most memory of the fit")
-    group.add_argument("--jobs", type=int, metavar="N", help="cores to use, -1 for all")
+    group.add_argument("--memory-limit", type=_amount, metavar="GIB", help="most memory of the fit")
+    group.add_argument("--jobs", type=_jobs, metavar="N", help="cores to use, -1 for all")
     group.add_argument(
         "--set",
         action="append",
@@ -173,6 +175,7 @@ def add_model_options(parser: Any) -> None:
 def model_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the parameters that were given."""
     given = {
+        "random_state": arguments.random_state,
         "likelihood": arguments.likelihood,
         "network": arguments.network,
         "max_rank": arguments.max_rank,
@@ -181,7 +184,19 @@ def model_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
         "n_jobs": arguments.jobs,
     }
     found = {name: value for name, value in given.items() if value is not None}
-    return {"random_state": arguments.random_state, **found, **dict(arguments.set)}
+    more = dict(arguments.set)
+    for name in set(found) & set(more):
+        option = "--jobs" if name == "n_jobs" else f"--{name.replace('_', '-')}"
+        raise Misuse(
+            f"--set must not name what {option} gives, got {name}={more[name]!r}; leave one out."
+        )
+    return {"random_state": 0, **found, **more}
+
+
+def seed_of(arguments: argparse.Namespace) -> int:
+    """Return what draws of rows begin with: that of the model, where it is a number."""
+    seed = model_parameters(arguments)["random_state"]
+    return seed if type(seed) is int else 0
 
 
 def names(text: str) -> list[str]:
@@ -204,6 +219,39 @@ def count(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
     return value
+
+
+def _seed(text: str) -> int:
+    value = _number(text, int, -1)
+    if not 0 <= value < 2**32:
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number of at least 0 and below 2**32, got {text!r}"
+        )
+    return int(value)
+
+
+def _amount(text: str) -> float:
+    value = _number(text, float, -1)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number of GiB, 0 or more, got {text!r}")
+    return value
+
+
+def _jobs(text: str) -> int:
+    value = int(_number(text, int, 0))
+    if not value:
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number other than 0, got {text!r}; -1 is for all cores"
+        )
+    return value
+
+
+def _number(text: str, kind: type, otherwise: float) -> float:
+    """Return a number, or what stands for none."""
+    try:
+        return float(text) if kind is float else int(text)
+    except ValueError:
+        return otherwise
 
 
 def probability(text: str) -> float:

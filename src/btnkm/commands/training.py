@@ -13,7 +13,7 @@ from .console import Console, counted
 from .csv_files import SEPARATORS, CsvTable, Part
 from .errors import DataError, Misuse
 from .kinds import is_whole, look_at
-from .options import dialect_of
+from .options import dialect_of, seed_of
 from .tables import Table, check_columns, open_table, values_of
 from .values import BOOLEAN, DATE, DURATION, FLAG, NUMBER, TEXT
 
@@ -67,6 +67,8 @@ class Training:
         given, table = self.arguments, self.table
         check_columns(table, [self.target], "--target")
         check_columns(table, [self.weight] if self.weight else [], "--weight")
+        if self.weight == self.target:
+            raise Misuse(f"--weight must not be the target, got {self.target!r}; name another.")
         for option in ("only", "drop", "number", "text"):
             check_columns(table, getattr(given, option) or (), f"--{option}")
         both = set(given.number or ()) & set(given.text or ())
@@ -189,7 +191,7 @@ class Training:
             yield from () if held_out else self._read()
             return
         # the same draws in every pass, as the blocks are the same
-        rng = np.random.default_rng([self.arguments.random_state, 1])
+        rng = np.random.default_rng([seed_of(self.arguments), 1])
         for X, y, weight in self._read():
             chosen = (rng.random(len(y)) < self.fraction) == held_out
             if np.any(chosen):
