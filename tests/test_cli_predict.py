@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -368,6 +370,74 @@ def test_memory_does_not_grow_with_the_rows(here):
             assert sum(1 for _ in file) == 1000 * times + 1
     # 180,000 rows of nine texts are a hundred megabytes, half of what the rest takes
     assert peaks[1] < 1.25 * peaks[0]
+
+
+@POSIX
+def test_streams_that_are_closed_are_one_sentence_or_none(here):
+    def shell(command):
+        program = f"{sys.executable} -m btnkm {command}"
+        found = subprocess.run(["bash", "-c", program], capture_output=True, text=True)
+        return found.returncode, found.stdout, found.stderr
+
+    said = "standard output must be open, got it closed; send it to a file, or add -o FILE and"
+    assert shell("predict houses.btn - <&-") == (
+        1,
+        "",
+        "error: standard input: must be open, got it closed; name a file.\n",
+    )
+    for command in ("info houses.btn >&-", "predict houses.btn new.csv --quiet >&-"):
+        assert shell(command) == (1, "", f"error: {said} --quiet.\n")
+    assert shell("predict houses.btn nothing.csv 2>&-") == (1, "", "")
+    write("t.csv", [_changed(row, "city", "Oslo") for row in houses(3)])  # of which there is a note
+    status, out, _ = shell("predict houses.btn t.csv 2>&-")
+    assert (status, out.count("\n")) == (0, 4)
+    assert shell("predict houses.btn t.csv -o o.csv --quiet <&- >&- 2>&-") == (0, "", "")
+    assert Path("o.csv").read_text() == out
+
+
+@POSIX
+def test_a_full_disk_is_told_with_the_file(here, capsys):
+    import resource
+
+    write("many.csv", houses(200) * 20)
+    fit = "fit new.csv --target price --n-init 1 --set max_iter=2"
+    for command, file in (
+        ("predict houses.btn many.csv -o o.csv", "o.csv"),
+        ("predict houses.btn many.csv -o o.parquet", "o.parquet"),
+        ("report houses.btn -o r.html", "r.html"),
+        (f"{fit} -o m.btn", "m.btn"),
+    ):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
+        try:
+            status = cli.main(command.split())
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert (status, *capsys.readouterr()) == (1, "", f"error: {file}: File too large.\n")
+        assert not Path(file).exists()
+    if Path("/dev/full").exists():
+        program = f"{sys.executable} -m btnkm info houses.btn > /dev/full"
+        found = subprocess.run(["bash", "-c", program], capture_output=True, text=True)
+        said = "error: standard output: No space left on device.\n"
+        assert (found.returncode, found.stderr) == (1, said)
+
+
+@POSIX
+def test_rows_on_a_terminal_have_no_bar_among_them(here):
+    import pty
+
+    ours, theirs = pty.openpty()
+    program = [sys.executable, "-m", "btnkm", "predict", "houses.btn", "new.csv"]
+    with subprocess.Popen(program, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        said = b""
+        with contextlib.suppress(OSError):  # of a terminal that nobody has any more
+            while some := os.read(ours, 4096):
+                said += some
+    os.close(ours)
+    assert process.returncode == 0
+    assert said.startswith(b"mean,std\r\n")
+    assert b"\x1b" not in said
 
 
 @POSIX

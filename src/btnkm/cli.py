@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import signal
@@ -15,8 +16,9 @@ from typing import Any, NoReturn
 
 from . import __version__
 from .commands import COMMANDS
-from .commands.errors import Misuse
+from .commands.errors import CLOSED, STDOUT, Misuse
 from .commands.options import Help
+from .files.whole import naming
 
 _EPILOG = """\
 examples:
@@ -77,10 +79,14 @@ def main(argv: list[str] | None = None) -> int:
         Arguments without the program's name; those of the process by default.
     """
     argv = sys.argv[1:] if argv is None else argv
+    _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without ± or █ still gets the rest
     Parser.json = "--json" in argv
+    if sys.stdout is None and ("--quiet" not in argv or Parser.json):
+        _complain(CLOSED, Parser.json)
+        return 1
     command = next((word for word in argv if not word.startswith("-")), "")
     try:
         arguments = build_parser(command).parse_args(argv)
@@ -88,16 +94,38 @@ def main(argv: list[str] | None = None) -> int:
         return int(stop.code or 0)
     try:
         with _stopped_by_signals():
-            return int(arguments.run(arguments))
+            status = int(arguments.run(arguments))
+        if sys.stdout is not None:
+            with naming(STDOUT):
+                sys.stdout.flush()
+        return status
     except BrokenPipeError:  # whoever reads has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _let_go_of_stdout()
         return 1
     except (OSError, ValueError, ImportError, MemoryError) as error:
         _complain(_sentence(error), arguments.json, **getattr(error, "where", {}))
+        if getattr(error, "filename", None) == STDOUT:
+            _let_go_of_stdout()
         return 2 if isinstance(error, Misuse) else 1
     except KeyboardInterrupt as stop:
         _complain(str(stop) or "Stopped.", arguments.json, begin="")
         return 130
+
+
+def _open_what_is_closed() -> None:
+    """Fill what a shell has closed, as by 2>&-, lest the next file takes the place of it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+
+
+def _let_go_of_stdout() -> None:
+    """Send what is not written yet nowhere, or Python complains when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
@@ -114,6 +142,10 @@ def _stopped_by_signals() -> Iterator[None]:
 
 
 def _sentence(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+        import tempfile
+
+        return f"{tempfile.gettempdir()}: {error.strerror} for temporary files; free some."
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{os.fspath(error.filename)}: {error.strerror}."
     return str(error) or type(error).__name__

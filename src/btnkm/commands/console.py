@@ -14,6 +14,9 @@ from contextlib import contextmanager, redirect_stdout
 from importlib.util import find_spec
 from typing import Any
 
+from ..files.whole import naming
+from .errors import STDOUT
+
 NARROW, WIDE = 48, 100  # columns of text, whatever the terminal has
 
 
@@ -40,7 +43,7 @@ class Console:
     def say(self, text: str = "") -> None:
         """Print a result for people."""
         if not self.json and not self.quiet:
-            print(text)
+            _print(text)
 
     def title(self, text: str) -> None:
         """Print a line above others, and an empty one below."""
@@ -60,7 +63,7 @@ class Console:
     def result(self, found: Mapping[str, Any]) -> None:
         """Print the result for machines, with the notes."""
         if self.json:
-            print(json.dumps(plain({**found, "notes": self.notes}), ensure_ascii=False))
+            _print(json.dumps(plain({**found, "notes": self.notes}), ensure_ascii=False))
 
     @contextmanager
     def library(self) -> Iterator[None]:
@@ -72,12 +75,12 @@ class Console:
             yield
 
     @contextmanager
-    def progress(self, what: str, unit: str = "") -> Iterator[Bar]:
+    def progress(self, what: str, unit: str = "", *, mute: bool = False) -> Iterator[Bar]:
         """Yield a bar on stderr, if that is a terminal and rich is there; else one that is mute.
 
         Of "sweeps" nobody knows how many there will be: they have no bar, but a line.
         """
-        mute = self.json or self.quiet or self.verbose or not sys.stderr.isatty()
+        mute = mute or self.json or self.quiet or self.verbose or not sys.stderr.isatty()
         if mute or find_spec("rich") is None:
             yield Bar()
             return
@@ -101,6 +104,11 @@ class Console:
         terminal = Terminal(stderr=True)
         with Progress(*looks, console=terminal, transient=True) as progress:
             yield Bar(progress, progress.add_task(what, total=None))
+
+
+def _print(text: str) -> None:
+    with naming(STDOUT):
+        print(text)
 
 
 class Bar:

@@ -238,6 +238,8 @@ def _height(row: list[str]) -> int:
 
 def standard_input(again: bool, path: str | None = None) -> Any:
     """Return standard input, or another pipe, which can be read ``again`` if it must be."""
+    if path is None and sys.stdin is None:
+        raise DataError("must be open, got it closed; name a file.", "standard input")
     stream = sys.stdin.buffer if path is None else open(path, "rb")  # noqa: SIM115
     if not again:
         return stream

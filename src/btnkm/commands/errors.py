@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+STDOUT = "standard output"
+CLOSED = f"{STDOUT} must be open, got it closed; send it to a file, or add -o FILE and --quiet."
+
 
 class Misuse(ValueError):
     """A command line that cannot be meant."""

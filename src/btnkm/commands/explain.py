@@ -221,18 +221,19 @@ def _explain_rows(model: Any, arguments: argparse.Namespace, console: Console) -
     """Write what each input adds to the prediction of every row."""
     from ..explain import explain_local
     from .models import Inputs, Unseen
-    from .output import rows_to
+    from .output import on_screen, rows_to
     from .tables import check_columns, open_table
 
     table = open_table(arguments.local, dialect_of(arguments), again=False)
     inputs = Inputs(model, table)
     kept = arguments.keep or []
     check_columns(table, kept, "--keep")
+    mute = on_screen(arguments.output)
     n, unseen = 0, Unseen(model)
     with (
         rows_to(arguments.output) as rows,
         console.library(),
-        console.progress(f"explaining {table.name}", table.measure) as bar,
+        console.progress(f"explaining {table.name}", table.measure, mute=mute) as bar,
     ):
         for part in table.parts(dict.fromkeys([*inputs.names, *kept])):
             X = inputs.of(part)

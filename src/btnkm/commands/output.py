@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..files.whole import whole_file
-from .errors import Misuse
+from ..files.whole import naming, whole_file
+from .errors import CLOSED, STDOUT, Misuse
 
 FORMATS = (".csv", ".tsv", ".parquet", ".pq")
 
@@ -122,13 +122,21 @@ def _suffix(path: Path) -> str:
     return "" if packed and found not in (".csv", ".tsv") else found
 
 
+def on_screen(path: Path | None) -> bool:
+    """Tell whether rows go to a terminal, where a bar would be among them."""
+    return path is None and sys.stdout is not None and sys.stdout.isatty()
+
+
 @contextmanager
 def rows_to(path: Path | None) -> Iterator[TextRows | ParquetRows]:
     """Yield what writes rows to a file, as its name tells, or to stdout."""
     if path is None:
+        if sys.stdout is None:
+            raise OSError(CLOSED)
         text = io.TextIOWrapper(sys.stdout.buffer, "utf-8", newline="", write_through=True)
         try:
-            yield TextRows(text, ",")
+            with naming(STDOUT):
+                yield TextRows(text, ",")
         finally:
             text.detach()
         return

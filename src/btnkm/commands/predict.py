@@ -78,7 +78,7 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read, predict and write one block after the other."""
     from .models import Inputs, Unseen, is_classifier, load_model
-    from .output import check_format, check_output, rows_to
+    from .output import check_format, check_output, on_screen, rows_to
     from .tables import check_columns, open_table
 
     console = Console(arguments)
@@ -104,11 +104,12 @@ def run(arguments: argparse.Namespace) -> int:
             "from the model; name columns with --keep, or add --prefix."
         )
     wanted = list(dict.fromkeys([*inputs.names, *kept]))
+    mute = on_screen(path)
     start, n, unseen = time.perf_counter(), 0, Unseen(model)
     with (
         rows_to(path) as rows,
         console.library(),
-        console.progress(f"predicting {table.name}", table.measure) as bar,
+        console.progress(f"predicting {table.name}", table.measure, mute=mute) as bar,
     ):
         for part in table.parts(wanted):
             X = inputs.of(part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+_FULL = {getattr(errno, name, None) for name in ("ENOSPC", "EDQUOT", "EFBIG")}  # not all anywhere
 
 
 def file_path(path: Any, example: str = "model.btn") -> Path:
@@ -24,6 +27,18 @@ def file_path(path: Any, example: str = "model.btn") -> Path:
 
 
 @contextmanager
+def naming(path: Any) -> Iterator[None]:
+    """Let the error of a full disk, which names no file, name this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None and error.errno in _FULL:
+            error.filename = os.fspath(path)
+            error.strerror = os.strerror(error.errno)  # Arrow has more words
+        raise
+
+
+@contextmanager
 def whole_file(path: Path, *, private: bool = False) -> Iterator[Path]:
     """Yield a path to write to; what is there at the end takes the place of ``path``, at once.
 
@@ -33,7 +48,8 @@ def whole_file(path: Path, *, private: bool = False) -> Iterator[Path]:
     """
     place = Path(os.path.realpath(path))
     if place.exists() and not place.is_file():
-        yield place
+        with naming(path):
+            yield place
         return
     draft = place.parent / f".{secrets.token_hex(8)}-{place.name}"  # its suffix may tell the format
     try:
@@ -45,8 +61,9 @@ def whole_file(path: Path, *, private: bool = False) -> Iterator[Path]:
             f"({error.strerror}); make it, or name another."
         ) from None
     try:
-        yield draft
-        _to_disk(draft, os.O_RDWR)  # Windows refuses it for a file opened to read
+        with naming(path):
+            yield draft
+            _to_disk(draft, os.O_RDWR)  # Windows refuses it for a file opened to read
         with suppress(FileNotFoundError):  # of a file that is there already its own
             draft.chmod(stat.S_IMODE(place.stat().st_mode))
         draft.replace(place)
