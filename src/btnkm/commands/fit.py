@@ -36,8 +36,8 @@ def add_parser(commands: Any) -> None:
     parser = command_parser(
         commands,
         "fit",
-        "Fit a model to a table (CSV, TSV, either with .gz, Parquet: a file, a folder or a "
-        "pattern) and save it. Numbers, booleans, dates such as 2024-12-31 and text are told "
+        "Fit a model to a table (CSV or TSV, either with .gz, or Parquet, which may be a folder "
+        "or a pattern) and save it. Numbers, booleans, dates such as 2024-12-31 and text are told "
         "apart by all rows; nothing has to be scaled, encoded or filled in. Tables may be larger "
         "than memory. Ctrl-C keeps what the fit has found so far.",
         _EXAMPLES,
