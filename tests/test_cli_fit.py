@@ -225,6 +225,36 @@ def test_codes_are_text_if_that_is_said(folder, capsys):
     assert btnkm.load("m.btn").columns_[0].levels == {"1010": 0, "2020": 1, "3030": 2}
 
 
+@pytest.mark.parametrize(
+    ("values", "kind", "said"),
+    [
+        (["31.12.2020", "1.2.2021"], "text", "is taken as text; write dates as 2020-12-31"),
+        (["12/31/2020", "", "1/2/21"], "text", "is taken as text; write dates as 2020-12-31"),
+        (["1,000.5", "999", "12,345,678"], "text", "is taken as text; write numbers as 1000.5"),
+        (["1.000,5", "999,5"], "text", "is taken as text; write numbers as 1000.5"),
+        (
+            ["01234", "99999"],
+            "number",
+            "is taken as numbers; --text 'x' keeps zeros, as in '01234'",
+        ),
+        (["2020-12-31", "2021-01-01"], "date", None),
+        (["0.5", "0", "10", "-0.1"], "number", None),
+        (["1.2.3", "1.2.4"], "text", None),
+    ],
+)
+def test_what_looks_like_something_else_is_told(values, kind, said, tmp_path, capsys):
+    rows = [(values[i % len(values)], f"{i}.5") for i in range(30)]
+    data, out = write(tmp_path / "t.csv", rows, ("x", "y")), tmp_path / "m.btn"
+    assert fit(data, "--target", "y", "--json", "-o", out) == 0
+    found = told(capsys)
+    assert found["inputs"][0]["kind"] == kind
+    notes = [note for note in found["notes"] if note.startswith("column 'x'")]
+    assert len(notes) == (said is not None)
+    assert said is None or said in notes[0]
+    assert fit(data, "--target", "y", "--text", "x", "--json", "-o", out) == 0
+    assert not [note for note in told(capsys)["notes"] if note.startswith("column 'x'")]
+
+
 def _decimal_commas(rows):
     return [[v.replace(".", ",") if j in (1, 7) else v for j, v in enumerate(r)] for r in rows]
 
@@ -332,6 +362,7 @@ BROKEN = {
     "old": (b"x,y\r1,2\r", "lines must end with LF or CRLF"),
     "cut gzip": (gzip.compress(b"x,y\n" + b"1,2\n3,4\n" * 5000)[:-20], "got a damaged gzip file"),
     "commas": (b"x;y\n1;1,5\n2;2,5\n", "got numbers with decimal commas; say --decimal ,"),
+    "days": (b"x,y\n1,31.12.2020\n2,1.1.2021\n", "write dates as 2020-12-31, or say --classify"),
     "dates": (b"x,y\n1,2024-01-01\n2,2024-01-02\n", "column 'y': a target must hold numbers or"),
 }
 

@@ -19,6 +19,8 @@ from .values import (
     has_decimal_commas,
     is_missing,
     kind_of,
+    leading_zeros,
+    seems,
 )
 
 FEWEST_BEFORE = 10  # values of another kind, after which text comes as a surprise
@@ -42,6 +44,8 @@ class Guess:
     kind: str | None = None
     turn: Turn | None = None
     decimal_commas: bool = False
+    seems: str | None = None  # what the text is meant to be
+    zeros: str | None = None  # the first number that begins with one
     seen: int = 0  # values that are no gaps, counted until they are enough
 
     def look(self, values: Sequence[str], places: Sequence[int], marks: Marks) -> None:
@@ -54,11 +58,15 @@ class Guess:
             before = sum(not is_missing(v, marks) for v in values[:place])
         if place == len(values):
             self.kind, self.seen = kind, self.seen + before
+            if kind == NUMBER and self.zeros is None:
+                self.zeros = leading_zeros(values)
             return
         if self.seen + before >= FEWEST_BEFORE and kind is not None:
             self.turn = Turn(kind, values[place], places[place])
         self.kind = TEXT
-        self.decimal_commas = marks.decimal == "." and has_decimal_commas(values, marks)
+        self.seems = seems(values, marks)
+        commas = marks.decimal == "." and self.seems is None
+        self.decimal_commas = commas and has_decimal_commas(values, marks)
 
     def _goes_on(self, values: Sequence[str], marks: Marks) -> tuple[str | None, int]:
         try:
@@ -95,6 +103,10 @@ class Contents:
         Columns that became text after many values of another kind.
     decimal_commas : list of str
         Columns that would be numbers, were commas points.
+    seems : dict of str to str
+        What columns of text are meant to be: dates or numbers in another guise.
+    zeros : dict of str to str
+        The first number that begins with a zero, of columns that have such.
     n_rows, n_missing : int
         Rows, and those without a target.
     first_missing : int
@@ -106,6 +118,8 @@ class Contents:
     kinds: dict[str, str] = field(default_factory=dict)
     turns: dict[str, Turn] = field(default_factory=dict)
     decimal_commas: list[str] = field(default_factory=list)
+    seems: dict[str, str] = field(default_factory=dict)
+    zeros: dict[str, str] = field(default_factory=dict)
     n_rows: int = 0
     n_missing: int = 0
     first_missing: int = 0
@@ -154,6 +168,8 @@ def look_at(table: Table, inputs: Collection[str], target: str, watch: Watch) ->
         watch(table.done, table.total)
     found.kinds = {name: guess.kind or NUMBER for name, guess in guesses.items()}
     found.turns = {name: g.turn for name, g in guesses.items() if g.turn is not None}
+    found.seems = {name: g.seems for name, g in guesses.items() if g.seems is not None}
+    found.zeros = {name: g.zeros for name, g in guesses.items() if g.zeros is not None}
     found.decimal_commas = [name for name, g in guesses.items() if g.decimal_commas]
     return found
 

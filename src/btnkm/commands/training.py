@@ -20,6 +20,11 @@ from .values import BOOLEAN, DATE, DURATION, FLAG, NUMBER, TEXT
 Array = np.ndarray
 Rows = tuple[Frame, Array, Array | None]
 MOST_KEPT = 2**23  # values: of a table with no more they are read once and kept
+WRITE = {
+    DATE: "write dates as 2020-12-31",
+    NUMBER: "write numbers as 1000.5, without marks in thousands, or name decimal commas by "
+    "--decimal ,",
+}
 REGRESSION = ("gaussian", "student_t", "negative_binomial")
 
 
@@ -113,6 +118,14 @@ class Training:
                 column=self.target,
                 **{self.table.unit: turn.place},
             )
+        if not (regress or classify) and self.target in contents.seems:
+            what = contents.seems[self.target]
+            raise DataError(
+                f"a target must hold numbers or classes, got what seems to be {what}s; "
+                f"{WRITE[what]}, or say --classify.",
+                self.name,
+                column=self.target,
+            )
         if not (regress or classify) and self.target in contents.decimal_commas:
             raise DataError(
                 "a target must hold numbers or classes, got numbers with decimal commas; say "
@@ -159,6 +172,16 @@ class Training:
                     f"column {name!r} is taken as text because of {turn.value!r} in {table.unit} "
                     f"{turn.place:,} of {self.name}, after {turn.kind}s; --number {name!r} makes "
                     "that an error."
+                )
+        for name, kind in self.kinds.items():
+            if name in (given.text or ()) or name in (given.number or ()):
+                continue
+            if name in contents.seems and name not in contents.turns:
+                note(f"column {name!r} is taken as text; {WRITE[contents.seems[name]]}.")
+            if name in contents.zeros and kind == NUMBER:
+                note(
+                    f"column {name!r} is taken as numbers; --text {name!r} keeps zeros, as in "
+                    f"{contents.zeros[name]!r}."
                 )
         commas = [name for name in contents.decimal_commas if self.kinds.get(name) == TEXT]
         if commas:

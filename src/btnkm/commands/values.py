@@ -27,6 +27,13 @@ _TRUTH = {"true": 1.0, "false": 0.0}
 _DATE = re.compile(
     r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII
 )
+_OTHER_DATE = re.compile(
+    r"(\d{1,2}([./-])\d{1,2}\2(\d{4}|\d\d)|\d{4}([./])\d{1,2}\4\d{1,2})([T ]+\d{1,2}:\d\d.*)?",
+    re.ASCII,
+)
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}((,\d{3})+(\.\d*)?|(\.\d{3})+,\d*)", re.ASCII)
+_UNGROUPED = re.compile(r"[+-]?\d{0,3}([.,]\d*)?", re.ASCII)
+_ZEROS = re.compile(r"\n(0\d+)\n", re.ASCII)
 _ZONE = re.compile(r".*(Z|:\d\d.*[+-]\d\d(:?\d\d)?)")
 
 
@@ -97,6 +104,23 @@ def has_decimal_commas(values: Sequence[str], marks: Marks) -> bool:
     except BadValue:
         return False
     return True
+
+
+def seems(values: Sequence[str], marks: Marks) -> str | None:
+    """Return what text is meant to be: dates in another order, numbers with marks in thousands."""
+    present = [v.strip() for v in values if not is_missing(v, marks)]
+    if all(_OTHER_DATE.fullmatch(v) for v in present):
+        return DATE
+    known = (_GROUPED.fullmatch(v) or _UNGROUPED.fullmatch(v) for v in present)
+    if all(known) and any(_GROUPED.fullmatch(v) for v in present):
+        return NUMBER
+    return None
+
+
+def leading_zeros(values: Sequence[str]) -> str | None:
+    """Return the first number that begins with a zero it has no need of, or None."""
+    found = _ZEROS.search("\n".join(["", *values, ""]))  # at once, as nearly no column has any
+    return found[1] if found else None
 
 
 def _numbers(values: Sequence[str], marks: Marks) -> Array:
