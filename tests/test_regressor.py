@@ -575,12 +575,12 @@ def test_memory_stays_below_its_limit(limit):
 
 def test_memory_of_leaps_and_many_blocks_stays_below_the_limit(monkeypatch):
     rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, (6000, 12))
-    y = np.sin(3 * X[:, 0]) * X[:, 1] + 0.3 * rng.standard_normal(6000)
-    assert not make_plan(6000, [(20, 39)] * 12, CP().footprint(12, 12), 1, 1, 0.05).stride
+    X = rng.uniform(-1, 1, (4000, 8))
+    y = np.sin(3 * X[:, 0]) * X[:, 1] + 0.3 * rng.standard_normal(4000)
+    assert not make_plan(4000, [(16, 31)] * 8, CP().footprint(8, 8), 1, 1, 0.015).stride
     leaps, leap = [], Sweeper.leap
     monkeypatch.setattr(Sweeper, "leap", lambda *args: (leaps.append(1), leap(*args)))
-    hungry = model(n_jobs=1, n_basis=20, max_rank=12, max_iter=22, memory_limit=0.05, prune=False)
+    hungry = model(n_jobs=1, n_basis=16, max_rank=8, max_iter=22, memory_limit=0.015, prune=False)
     tracemalloc.start()
     try:
         hungry.fit(X, y)
@@ -588,7 +588,7 @@ def test_memory_of_leaps_and_many_blocks_stays_below_the_limit(monkeypatch):
     finally:
         tracemalloc.stop()
     assert leaps
-    assert peak <= 0.05 * 2**30
+    assert peak <= 0.015 * 2**30
 
 
 @pytest.mark.parametrize("inputs", [3, 40])
