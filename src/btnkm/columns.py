@@ -66,6 +66,14 @@ class Column:
     basis: Gapped | Levels
     rest: int | None = None
 
+    @property
+    def levels_by_code(self) -> dict[int, list[str]]:
+        """The levels of every code; the rarest may share one."""
+        found: dict[int, list[str]] = {}
+        for level, code in (self.levels or {}).items():
+            found.setdefault(code, []).append(level)
+        return found
+
     def encode(self, values: Array) -> Array:
         """Return the coordinates of raw values: (n,) floats, NaN where missing.
 
@@ -182,7 +190,7 @@ def grown(column: Column, summary: Summary) -> tuple[Column, Growth]:
     if isinstance(column.basis, Gapped) and column.basis.basis_ is None:
         return column, Growth(0, gap=False)  # it had nothing but gaps, and is no input
     codes = column.encode(summary.values)
-    gap = bool(np.any(np.isnan(codes))) and not knows_gaps(column.basis)
+    gap = bool(np.any(np.isnan(codes))) and not column.basis.knows_gaps
     unknown = (codes < 0) & (column.levels is not None)
     levels, rest = column.levels, column.rest
     if levels is not None and np.any(unknown):
@@ -193,11 +201,6 @@ def grown(column: Column, summary: Summary) -> tuple[Column, Growth]:
     growth = Growth(len(set((levels or {}).values()) - known), gap)
     basis = column.basis.grown(*growth) if any(growth) else column.basis
     return replace(column, levels=levels, basis=basis, rest=rest), growth
-
-
-def knows_gaps(basis: Gapped | Levels) -> bool:
-    """Tell whether a fitted basis has seen a missing value."""
-    return basis.missing_ is not None if isinstance(basis, Levels) else basis.saw_missing_
 
 
 def _more_levels(column: Column, values: Array, weight: Array) -> tuple[dict[str, int], int | None]:

@@ -25,7 +25,7 @@ from .clusters import is_dask, open_dask
 from .columns import fit_columns, level_columns
 from .core.arrays import host, is_elsewhere, like
 from .core.gamma import Gamma
-from .core.posterior import Predictor
+from .core.posterior import Predictor, found_nothing
 from .core.schedule import Schedule
 from .running import Target, Task, Values, bonds, run_all
 from .sharing import Sharing
@@ -362,8 +362,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
         means, variances = self._predict(
             columns, lambda model, rows: replace(model, least=0.0).contrasts(rows), 2
         )
-        spread = np.var(means.mean(axis=0), axis=0)
-        if np.all(spread < np.mean(variances, axis=(0, 1))):
+        if found_nothing(means, variances):
             warnings.warn(
                 "no input was found to have an effect: the prediction is nearly the same in all "
                 f"rows. If there should be one, the rows may be too few for {len(self.columns_)} "

@@ -42,6 +42,16 @@ class Levels(Basis):
         return self
 
     @property
+    def knows_gaps(self) -> bool:
+        """Whether a gap has an effect of its own."""
+        return self.missing_ is not None
+
+    @property
+    def level_shares(self) -> np.ndarray:
+        """Of the training rows without gaps, by level."""
+        return self.shares_
+
+    @property
     def end(self) -> tuple[int, int]:
         """Where levels that come later have their place: before what was never seen."""
         return len(self.shares_), len(self.shares_)

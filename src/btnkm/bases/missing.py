@@ -156,6 +156,18 @@ class Gapped(Basis):
             return super().n_numbers
         return self.basis_.n_numbers
 
+    @property
+    def knows_gaps(self) -> bool:
+        """Whether a gap has an effect of its own."""
+        return self.saw_missing_
+
+    @property
+    def level_shares(self) -> np.ndarray:
+        """Of the training rows without gaps, by level, where the functions are those of levels."""
+        if self.basis_ is None:
+            return np.zeros(0)
+        return self.average_phi_[int(self.indicator_ == "first") :]
+
     def unknown(self, x: Array) -> Array:
         """Tell which values stand for the training average: (n,).
 

@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         console.note("no picture is drawn without matplotlib; run: pip install 'btnkm[plot]'")
     else:
         picture = str(arguments.output)
-        _draw(model, said, y[test], target, arguments.output)
+        _draw(model, said, y[test], target, int(shared.order[0]), arguments.output)
         console.say(f"\nPicture: {picture}")
     every = zip(shared.names, shared.total, shared.total_std, strict=True)
     inputs = [{"name": name, "share": a, "share_std": b} for name, a, b in every]
@@ -158,11 +158,11 @@ def _tell(found: dict[str, Any], inputs: int, console: Console) -> None:
     say(f"  seconds                     {found['seconds']:8.2f}")
 
 
-def _draw(model: Any, said: Any, y: Any, target: str, path: Path) -> None:
-    """Draw predictions against truth, what matters, and the effect of what matters most."""
+def _draw(model: Any, said: Any, y: Any, target: str, first: int, path: Path) -> None:
+    """Draw predictions against truth, what matters, and the effect of what matters first."""
     from matplotlib.figure import Figure
 
-    from ..explain import plot_effects, plot_shares, variance_shares
+    from ..explain import plot_effects, plot_shares
     from ..files.whole import whole_file
 
     figure = Figure(figsize=(14, 4.4), layout="constrained")  # of no window: it needs no display
@@ -174,7 +174,7 @@ def _draw(model: Any, said: Any, y: Any, target: str, path: Path) -> None:
     left.set(xlabel=f"predicted {target}, 90% intervals", ylabel=f"observed {target}")
     left.spines[["top", "right"]].set_visible(False)
     plot_shares(model, ax=middle)
-    plot_effects(model, variance_shares(model).order[:1].tolist(), axes=right)
+    plot_effects(model, [first], axes=right)
     right.set_ylabel(f"effect on {target}, 95% band")
     with whole_file(path) as draft:
         figure.savefig(draft, dpi=150)

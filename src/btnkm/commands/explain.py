@@ -12,6 +12,7 @@ from .console import Console, clipped, counted, plain, shares
 from .errors import DataError, Misuse
 from .options import (
     add_output_options,
+    add_rows_output,
     add_table_options,
     command_parser,
     dialect_of,
@@ -50,13 +51,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="write pictures there")
     local = parser.add_argument_group("single rows")
     local.add_argument("--local", metavar="TABLE", help="explain these rows; - is standard input")
-    local.add_argument(
-        "-o",
-        "--output",
-        type=lambda text: None if text == "-" else output_file(text),
-        metavar="FILE",
-        help=".csv, .tsv (also .gz) or .parquet; - or nothing for text on standard output",
-    )
+    add_rows_output(local)
     local.add_argument("--std", action="store_true", help="also how uncertain each part is")
     local.add_argument(
         "--keep", type=names, action="extend", metavar="A,B", help="also these columns of the table"
@@ -95,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace, console: Console) -> None:
-    from .output import check_format, check_output
+    from .output import check_output, check_rows_output
 
     rows = arguments.local is not None
     if rows and (arguments.effects or arguments.plots or arguments.inputs):
@@ -103,11 +98,9 @@ def _check(arguments: argparse.Namespace, console: Console) -> None:
     for option in ("output", "std", "keep"):
         if getattr(arguments, option) and not rows:
             raise Misuse(f"--{option} must come with --local TABLE, which names the rows.")
-    if rows and console.json and arguments.output is None:
-        raise Misuse("--json must come with a file for the rows, got none; add -o FILE.")
-    if arguments.output is not None:
-        check_format(arguments.output)
-    check_output(arguments.output, table=arguments.local, model=arguments.model)
+    if rows:
+        files = {"table": arguments.local, "model": arguments.model}
+        check_rows_output(arguments.output, console.json, **files)
     check_output(arguments.effects, "--effects", model=arguments.model)
     if arguments.effects and arguments.effects.suffix.lower() not in (".csv", ".json"):
         raise Misuse(f"--effects must end with .csv or .json, got {str(arguments.effects)!r}.")

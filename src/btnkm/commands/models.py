@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ..columns import knows_gaps
 from ..tables import Frame
 from .console import counted
 from .csv_files import Part
@@ -49,17 +48,12 @@ def is_classifier(model: Any) -> bool:
     return hasattr(model, "classes_")
 
 
-def n_rows(model: Any) -> int:
-    """Return how many rows a model has learned from."""
-    return int(model.n_samples_seen_)
-
-
 def described(model: Any) -> dict[str, Any]:
     """Return what is worth knowing of any model."""
     return {
         "estimator": type(model).__name__,
         "target": model.target_name_,
-        "rows": n_rows(model),
+        "rows": model.n_samples_seen_,
         "classes": model.classes_.tolist() if is_classifier(model) else None,
         "rank": model.rank_,
         "noise_std": None if is_classifier(model) else model.noise_std_,
@@ -156,7 +150,7 @@ class Unseen:
                     self._first.setdefault(name, values[new][0])
             else:
                 gaps = values != values  # of numbers and dates alike
-            if np.any(gaps) and not knows_gaps(column.basis):
+            if np.any(gaps) and not column.basis.knows_gaps:
                 self.gaps[name] = self.gaps.get(name, 0) + int(np.sum(gaps))
 
     def tell(self, note: Any) -> dict[str, Any]:

@@ -65,6 +65,17 @@ def add_output_options(parser: Any, *, verbose: bool = False) -> None:
         how_much.add_argument("--verbose", action="store_true", help="lines in place of a bar")
 
 
+def add_rows_output(parser: Any) -> None:
+    """Add where rows are written."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=lambda text: None if text == "-" else output_file(text),
+        metavar="FILE",
+        help=".csv, .tsv (also .gz) or .parquet; - or nothing for text on standard output",
+    )
+
+
 def add_table_options(parser: Any) -> None:
     """Add how the text of a table is read."""
     group = parser.add_argument_group("how text is read")

@@ -97,6 +97,16 @@ def _is_among(path: Path, given: str) -> bool:
     return any(path.samefile(one) for one in found if os.path.isfile(one))
 
 
+def check_rows_output(path: Path | None, json: bool, *, table: str, model: str) -> None:
+    """Say so if rows cannot be written where they shall: no path is standard output."""
+    if path is None:
+        if json:
+            raise Misuse("--json must come with a file for the rows, got none; add -o FILE.")
+        return
+    check_format(path)
+    check_output(path, table=table, model=model)
+
+
 def check_format(path: Path) -> None:
     """Say so if a file's name does not tell how rows are to be written."""
     suffix = _suffix(path)

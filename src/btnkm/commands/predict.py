@@ -11,11 +11,11 @@ from .console import Console, counted
 from .errors import DataError, Misuse
 from .options import (
     add_output_options,
+    add_rows_output,
     add_table_options,
     command_parser,
     dialect_of,
     names,
-    output_file,
     probabilities,
     probability,
 )
@@ -41,13 +41,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("model", metavar="MODEL", help="a file that fit has saved")
     parser.add_argument("data", metavar="TABLE", help="a file, or - for standard input")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=lambda text: None if text == "-" else output_file(text),
-        metavar="FILE",
-        help=".csv, .tsv (also .gz) or .parquet; - or nothing for text on standard output",
-    )
+    add_rows_output(parser)
     parser.add_argument(
         "--interval",
         type=probability,
@@ -78,16 +72,12 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read, predict and write one block after the other."""
     from .models import Inputs, Unseen, is_classifier, load_model
-    from .output import check_format, check_output, on_screen, rows_to
+    from .output import check_rows_output, on_screen, rows_to
     from .tables import check_columns, open_table
 
     console = Console(arguments)
     path: Path | None = arguments.output
-    if path is None and console.json:
-        raise Misuse("--json must come with a file for the rows, got none; add -o FILE.")
-    if path is not None:
-        check_format(path)
-        check_output(path, table=arguments.data, model=arguments.model)
+    check_rows_output(path, console.json, table=arguments.data, model=arguments.model)
     model = load_model(arguments.model)
     if arguments.quantiles and is_classifier(model):
         raise Misuse("--quantiles must be of numbers, got a model of classes; leave them out.")

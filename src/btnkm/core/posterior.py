@@ -113,6 +113,12 @@ class Predictor:
         return rows.contract(self._product(features_of), self.layout, output)
 
 
+def found_nothing(means: Array, variances: Array) -> bool:
+    """Tell whether f varies less between rows than it is uncertain: (S, n) or (S, n, K) each."""
+    spread = np.var(means.mean(axis=0), axis=0)
+    return bool(np.all(spread < np.mean(variances, axis=(0, 1))))
+
+
 class Joint(NamedTuple):
     """f of K outputs at n rows: Cov[f] = root root^T + diag(own) in each row.
 

@@ -16,7 +16,6 @@ import numpy as np
 from scipy.special import ndtri
 from sklearn.utils import check_random_state
 
-from ..bases.levels import Levels
 from ..checks import check_integer
 from ..core import posterior
 from ..core.state import State
@@ -348,14 +347,9 @@ def _effect(view: View, j: int, points: int, wide: float, level: float) -> Effec
 
 def _shares_of_levels(view: View, j: int, codes: Array) -> Array:
     """Return the share of the training rows without gaps that each level has, NaN for a gap."""
-    basis: Any = view.columns[j].basis
-    if isinstance(basis, Levels):
-        shares = basis.shares_
-    elif basis.basis_ is None:
+    shares, known = view.columns[j].basis.level_shares, np.isfinite(codes)
+    if len(shares) == 0:
         return np.full(len(codes), np.nan)
-    else:  # the first function may be that of gaps
-        shares = basis.average_phi_[int(basis.indicator_ == "first") :]
-    known = np.isfinite(codes)
     return np.where(known, shares[np.where(known, codes, 0.0).astype(int)], np.nan)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .curves import Effect, half_width
-from .variance import Shares
+from .variance import variance_shares
 
 Array = np.ndarray
 # told apart by people who see few colours, and in grey
@@ -130,8 +130,9 @@ def curve(
     ax.set_xlim(-0.6, len(order) - 0.4)
 
 
-def worth_showing(shares: Shares) -> Array:
+def worth_showing(model: Any) -> Array:
     """Return the inputs that explain something, or the one that explains most; the most first."""
+    shares = variance_shares(model, draws=2)  # shares are exact, draws are for their spread
     order = shares.order
     return order[: max(1, int(np.sum(shares.total > TOO_LITTLE)))]
 

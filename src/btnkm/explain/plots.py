@@ -77,10 +77,8 @@ def plot_effects(
     if inputs is not None and len(inputs) == 0:
         raise ValueError("inputs must name at least one input, got none; leave it out for all.")
     if inputs is None:
-        shares = variance_shares(model)
-        order = shares.order
-        inputs = worth_showing(shares)[:most].tolist()
-        left_out = len(order) - len(inputs)
+        inputs = worth_showing(model)[:most].tolist()
+        left_out = len(model.columns_) - len(inputs)
     found = effects(model, inputs, level=level)
     made = axes is None
     axes = grid_of_axes(len(found), axes)
@@ -277,7 +275,7 @@ def plot_functions(
     axes : array of matplotlib axes, or None
     """
     if inputs is None:
-        inputs = worth_showing(variance_shares(model))[:most].tolist()
+        inputs = worth_showing(model)[:most].tolist()
     found = functions(model, inputs)
     made = axes is None
     axes = grid_of_axes(len(found), axes, height=1.9)

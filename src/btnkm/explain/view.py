@@ -12,7 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..arrangement import Arrangement
 from ..bases import Gapped, Spiked
-from ..bases.levels import Levels
 from ..columns import Column
 from ..core import functionals
 from ..core.arrays import here
@@ -229,7 +228,7 @@ class View:
             spikes = basis.basis_.spikes_
         # beside values that have an effect of their own, not on them
         codes = positions if len(knots) <= points else codes[~np.isin(codes, spikes)]
-        return Grid(self.raw(j, codes), codes, self.raw(j, spikes), spikes, _has_gaps(column.basis))
+        return Grid(self.raw(j, codes), codes, self.raw(j, spikes), spikes, column.basis.knows_gaps)
 
     def raw(self, j: int, codes: Array) -> Array:
         """Return the values of a numeric column that have these coordinates."""
@@ -258,23 +257,16 @@ class Grid:
 
 def _levels_of(column: Column) -> Grid:
     """Return the levels, those that share a code as one."""
-    assert column.levels is not None
-    by_code: dict[int, list[str]] = {}
-    for level, code in column.levels.items():
-        by_code.setdefault(code, []).append(level)
+    by_code = column.levels_by_code
     codes = sorted(by_code)
     names = [
         by_code[c][0] if len(by_code[c]) == 1 else f"{len(by_code[c])} other levels" for c in codes
     ]
     values: list[Any] = names
     at = [float(c) for c in codes]
-    if _has_gaps(column.basis):
+    if column.basis.knows_gaps:
         values, at = [*values, MISSING], [*at, np.nan]
     return Grid(np.array(values, dtype=object), np.array(at), np.empty(0), np.empty(0))
-
-
-def _has_gaps(basis: Any) -> bool:
-    return basis.missing_ is not None if isinstance(basis, Levels) else basis.saw_missing_
 
 
 def _scale(model: Any) -> tuple[float, Array, str]:

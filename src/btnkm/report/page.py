@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from .. import __version__
 from ..core.arrays import here
+from ..core.posterior import found_nothing
 from ..explain.variance import variance_shares
 from ..files.whole import file_path, whole_file
 from ..sources import with_targets
@@ -27,7 +28,7 @@ from .good_section import how_good
 from .goodness import Goodness, goodness
 from .pair_section import mostly_unknown, pairs, strongest
 from .panel import Panel, drawn_codes, panel
-from .remarks import found_nothing, n_rows, remarks
+from .remarks import remarks
 from .words import counted, escaped, name, number, shortened
 
 Array = np.ndarray
@@ -86,7 +87,7 @@ def page(model: Any, X: Any, good: Goodness | None, target: str, title: str | No
     codes = drawn_codes(model)
     drawn = model._predict(codes, lambda p, rows: replace(p, least=0.0).contrasts(rows), 2)
     found = remarks(model, shares.total, X, good, drawn)
-    nothing = found_nothing(drawn)
+    nothing = found_nothing(*drawn)
     together = [] if nothing else strongest(model)
     at_most = mostly_unknown(together, shares)
     every = [
@@ -115,7 +116,7 @@ def page(model: Any, X: Any, good: Goodness | None, target: str, title: str | No
             "kind": "Model report",
             "heading": name(heading, 200),
             "made": escaped(
-                f"{type(model).__name__}, {counted(n_rows(model), 'row')}, "
+                f"{type(model).__name__}, {counted(model.n_samples_seen_, 'row')}, "
                 f"{counted(len(model.columns_), 'input')}; made on {today}"
             ),
             "contents": "".join(links),

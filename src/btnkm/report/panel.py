@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ..bases import Gapped
 from ..bases.levels import Levels
 from ..core.posterior import Predictor
 from ..portable import portable
@@ -109,21 +108,10 @@ def _likely_range(model: Any) -> list[float]:
     return [low, high]
 
 
-def _shares_of(basis: Gapped | Levels) -> Array:
-    """Return how frequent the levels of a column are, by code."""
-    if isinstance(basis, Levels):
-        return basis.shares_
-    if basis.basis_ is None:
-        return np.zeros(0)
-    return basis.average_phi_[int(basis.indicator_ == "first") :]
-
-
 def _menu(column: Any) -> list[tuple[str, str]]:
     """Return a name for each level to choose, and what the menu says; the rarest are one."""
-    by_code: dict[int, list[str]] = {}
-    for text, code in column.levels.items():
-        by_code.setdefault(code, []).append(text)
-    shares = _shares_of(column.basis)
+    by_code = column.levels_by_code
+    shares = column.basis.level_shares
     frequent = sorted(by_code, key=lambda code: -shares[code] if code < len(shares) else 0.0)
     kept = set(frequent[:MOST_LEVELS])
     menu = []
@@ -175,7 +163,7 @@ def _options(options: list[tuple[str, str]], chosen: str) -> str:
 
 def _select(column: Any, j: int, menu: list[tuple[str, str]]) -> str:
     """Return a menu of levels; a value is a place among those the page knows."""
-    shares = _shares_of(column.basis)
+    shares = column.basis.level_shares
     codes = [column.levels[text] for text, _ in menu]
     known = [float(shares[code]) if code < len(shares) else 0.0 for code in codes]
     chosen = str(int(np.argmax(known))) if known else "gap"

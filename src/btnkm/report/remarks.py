@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
-from ..bases.levels import Levels
 from ..core.arrays import here
+from ..core.posterior import found_nothing
 from ..explain.diagnostics import Calibration
 from ..tables import as_numbers, split_columns
 from .goodness import Goodness
@@ -62,13 +62,8 @@ def remarks(
     return sorted(found, key=lambda remark: not remark.grave)
 
 
-def n_rows(model: Any) -> int:
-    """Return how many rows the model has learned from."""
-    return int(model.n_samples_seen_)
-
-
 def _of_fit(model: Any) -> Iterator[Remark]:
-    bounds, rows = model.lower_bounds_, max(n_rows(model), 1)
+    bounds, rows = model.lower_bounds_, max(model.n_samples_seen_, 1)
     if not model.converged_:
         last = bounds[-LAST - 1 :]
         gained = float(last[-1] - last[0]) / rows
@@ -123,18 +118,12 @@ def _rank_text(rank: Any) -> str:
     return ", ".join(map(str, np.atleast_1d(rank).tolist()))
 
 
-def found_nothing(drawn: tuple[Array, Array]) -> bool:
-    """Tell whether f varies less between rows than it is uncertain; see ``remarks``."""
-    means, variances = drawn
-    return bool(np.all(np.var(means.mean(axis=0), axis=0) < np.mean(variances, axis=(0, 1))))
-
-
 def _of_findings(model: Any, drawn: Any) -> Iterator[Remark]:
     if drawn is None:
         return
     means, variances = drawn
     spread = np.var(means.mean(axis=0), axis=0)
-    if found_nothing(drawn):
+    if found_nothing(*drawn):
         yield Remark(
             True,
             "No effect was found",
@@ -177,7 +166,7 @@ def _of_rows(model: Any, shares: Array, X: Any) -> Iterator[Remark]:
         column, values = model.columns_[j], here(raw[j])
         name = f"“{shortened(column.name, 30)}”"
         codes = here(column.encode(values))
-        if not _knows_gaps(column.basis) and np.any(np.isnan(codes)):
+        if not column.basis.knows_gaps and np.any(np.isnan(codes)):
             gaps[name] = int(np.sum(np.isnan(codes)))
         if column.levels is not None:
             if np.any(codes < 0):
@@ -221,12 +210,8 @@ def _with_counts(found: dict[str, int]) -> str:
     return listed([f"{name} ({counted(count, 'row')})" for name, count in ordered])
 
 
-def _knows_gaps(basis: Any) -> bool:
-    return basis.missing_ is not None if isinstance(basis, Levels) else bool(basis.saw_missing_)
-
-
 def _of_the_same_rows(model: Any, good: Goodness) -> Iterator[Remark]:
-    if not good.folds and good.n == n_rows(model):
+    if not good.folds and good.n == model.n_samples_seen_:
         yield Remark(
             False,
             "As many rows as in the fit",

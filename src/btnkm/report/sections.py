@@ -14,7 +14,7 @@ from . import charts, words
 from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
 from .goodness import Goodness
 from .panel import Panel
-from .remarks import Remark, n_rows
+from .remarks import Remark
 from .words import counted, escaped, name, number, percent
 
 Array = np.ndarray
@@ -58,7 +58,7 @@ def summary(
 
     ``at_most``: what inputs do together is in part what is not known of it.
     """
-    rows, active = n_rows(model), len(model._active)
+    rows, active = model.n_samples_seen_, len(model._active)
     what = _task(model, target)
     said = [f"{what} from {counted(active, 'input')}, fitted to {counted(rows, 'row')}."]
     if good is not None:
