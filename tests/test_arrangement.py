@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from btnkm import BTNClassifier, BTNRegressor, choosing, fitting
+from btnkm import BTNClassifier, BTNRegressor, fitting, structures
 from btnkm.arrangement import arrange
 from btnkm.bases import Chebyshev
-from btnkm.choosing import folds, share_out, stack
 from btnkm.core.cp import CP
 from btnkm.core.tt import TT
+from btnkm.structures import folds, share_out, stack
 
 SMALL = {"network": "tt", "n_basis": 5, "max_rank": 3, "max_iter": 12, "random_state": 0}
 
@@ -134,7 +134,9 @@ def test_rows_held_out_tell_a_chain_from_a_sum_of_products():
 @pytest.fixture
 def evenly(monkeypatch):
     """Give every candidate the same weight."""
-    monkeypatch.setattr(choosing, "stack", lambda scores, *_: np.full(len(scores), 1 / len(scores)))
+    monkeypatch.setattr(
+        structures, "stack", lambda scores, *_: np.full(len(scores), 1 / len(scores))
+    )
 
 
 def test_starts_of_two_kinds_make_one_prediction(capsys, evenly):
@@ -144,13 +146,13 @@ def test_starts_of_two_kinds_make_one_prediction(capsys, evenly):
     model = BTNRegressor(**SMALL, n_init=4, verbose=1).fit(X, y)
     assert "held out" in capsys.readouterr().out
     assert sorted(set(model.cores_)) == ["diagonal", "full"]
-    assert sum(c["weight"] for c in model.candidates_) == pytest.approx(1.0)
-    densities = np.array([c["log_density"] for c in model.candidates_])
+    assert sum(c["weight"] for c in model.structures_) == pytest.approx(1.0)
+    densities = np.array([c["log_density"] for c in model.structures_])
     assert np.all(np.abs(densities - model.predict_dist(X).logpdf(y).mean()) < 0.3)  # of y itself
-    for candidate in model.candidates_:
-        cores = {model.cores_[k] for k in candidate["starts"]}
+    for candidate in model.structures_:
+        cores = {model.cores_[k] for k in candidate["restarts"]}
         assert cores <= {candidate["cores"]}
-    assert sorted(k for c in model.candidates_ for k in c["starts"]) == [0, 1, 2, 3]
+    assert sorted(k for c in model.structures_ for k in c["restarts"]) == [0, 1, 2, 3]
     assert {len(entry["rank"]) for entry in model.history_} == {3}
     assert {type(state.network) for state in model.posterior_} == {CP, TT}
     assert model.ranks_.shape == (4, 3)
@@ -230,10 +232,10 @@ def test_ctrl_c_and_want_of_memory_between_kinds_keep_what_there_is(monkeypatch,
     X = rng.uniform(-1.0, 1.0, (120, 3))
     y = X[:, 0] * X[:, 1] + X[:, 2] + 0.3 * rng.standard_normal(120)
     whole = BTNRegressor(**SMALL, n_init=4, n_jobs=1).fit(X, y)
-    first = whole.cores_[0], whole.candidates_[0]["starts"]
+    first = whole.cores_[0], whole.structures_[0]["restarts"]
     plan = fitting.plan_starts
     for stops, warning in ((KeyboardInterrupt, ConvergenceWarning), (MemoryError, UserWarning)):
-        left = [len(whole.candidates_[0]["starts"])]
+        left = [len(whole.structures_[0]["restarts"])]
 
         def fails(settings, n, *rest, left=left, stops=stops, **where):
             if n == len(y) and settings.schedule.max_iter == 13:  # in earnest, of all rows
@@ -243,11 +245,11 @@ def test_ctrl_c_and_want_of_memory_between_kinds_keep_what_there_is(monkeypatch,
             return plan(settings, n, *rest, **where)
 
         monkeypatch.setattr(fitting, "plan_starts", fails)
-        monkeypatch.setattr(choosing, "SWEEPS", 12)
+        monkeypatch.setattr(structures, "SWEEPS", 12)
         model = BTNRegressor(**{**SMALL, "max_iter": 13}, n_init=4, n_jobs=1)
         with pytest.warns(warning):
             model.fit(X, y)
-        assert (model.cores_[0], model.candidates_[0]["starts"]) == first
+        assert (model.cores_[0], model.structures_[0]["restarts"]) == first
         assert len(model.posterior_) == len(first[1])
 
 
@@ -258,7 +260,7 @@ def test_a_candidate_without_room_has_no_start():
     large = {**SMALL, "max_rank": 30, "n_basis": 8, "max_iter": 3, "memory_limit": 0.02}
     model = BTNRegressor(**large, n_init=1, mode_order="given").fit(X, y)
     assert model.cores_ == ["diagonal"]
-    assert model.candidates_[1]["weight"] == 0.0
+    assert model.structures_[1]["weight"] == 0.0
     with pytest.raises(MemoryError):
         BTNRegressor(**large, n_init=1, mode_order="given", cores="full").fit(X, y)
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
+from sklearn.base import clone
 
-from .bases import Chebyshev
+from .bases import Categorical, Chebyshev, Gapped
 from .bases.anchored import Anchored
+from .bases.effect import MainEffect
 from .bases.levels import Levels
 from .columns import Growth
 from .core.state import State
@@ -36,12 +38,24 @@ class Arrangement:
         the inputs: it never varies and has the scale of f.
     anchored : bool
         Whether inputs are anchored, those of very many levels aside.
+    effects : tuple of MainEffect
+        The sum beside the tensor, empty if there is none.
+    effect_inputs : tuple of int
+        The columns that these are of.
     """
 
     full: bool
     inputs: list[int]
     bases: list[Any]
     anchored: bool
+    effects: tuple[MainEffect, ...] = ()
+    effect_inputs: tuple[int, ...] = ()
+
+    @property
+    def structure(self) -> str:
+        """The name of the structure."""
+        tensor = "tensor" if self.inputs else ""
+        return "+".join(part for part in ("sums" if self.effects else "", tensor) if part)
 
     @property
     def first_input(self) -> int:
@@ -51,6 +65,8 @@ class Arrangement:
     def codes(self, columns: Columns, rows: Any = slice(None)) -> list[Array]:
         """Return the coordinates of some rows in every mode, from those in the table's columns."""
         own = [columns[j][rows] for j in self.inputs]
+        if not self.first_input:
+            return own
         return [array_namespace(own[0]).zeros_like(own[0])] * self.first_input + own
 
     def features(
@@ -58,10 +74,12 @@ class Arrangement:
     ) -> list[Any]:
         """Return phi and psi of some rows in every mode; those ``made`` before are made once."""
         made = {} if made is None else made
-        for basis, x in zip(self.bases, self.codes(columns, rows), strict=True):
+        codes = self.codes(columns, rows) + [columns[j][rows] for j in self.effect_inputs]
+        every = (*self.bases, *self.effects)
+        for basis, x in zip(every, codes, strict=True):
             if id(basis) not in made:
                 made[id(basis)] = basis.features(x)
-        return [made[id(basis)] for basis in self.bases]
+        return [made[id(basis)] for basis in every]
 
     def grown(self, more: Mapping[int, Growth]) -> Arrangement:
         """Return the arrangement of a table some of whose columns have levels or gaps more."""
@@ -73,17 +91,59 @@ class Arrangement:
 
     def problem(self, rows: Any, n_outputs: int | None) -> Problem:
         """Return what is to be fitted, given rows with their coordinates in all columns."""
-        return Problem(self.bases, rows.arranged(self.inputs, self.first_input), n_outputs)
+        both = [*self.inputs, *self.effect_inputs]
+        arranged = rows.arranged(both, self.first_input)
+        return Problem(self.bases, arranged, n_outputs, self.effects, self.effect_modes)
+
+    def modes_of(self, j: int) -> list[tuple[int, Any]]:
+        """Return where the functions of a column stand among all features, with their bases."""
+        found: list[tuple[int, Any]] = []
+        if j in self.inputs:
+            d = self.inputs.index(j) + self.first_input
+            found.append((d, self.bases[d]))
+        if j in self.effect_inputs:
+            i = self.effect_inputs.index(j)
+            found.append((len(self.bases) + i, self.effects[i]))
+        return found
+
+    @property
+    def effect_modes(self) -> list[int | None]:
+        """The tensor's mode of the input of each main effect, if it has one."""
+        modes = {j: d for d, j in enumerate(self.inputs, self.first_input)}
+        return [modes.get(j) for j in self.effect_inputs]
 
 
 def block_size(arrangements: Sequence[Arrangement], states: Sequence[State]) -> int:
     """Return how many rows may be looked at at a time by these posteriors."""
     bases = {id(basis): basis for one in arrangements for basis in one.bases}
     width = sum(sum(size_of(basis)) for basis in bases.values())
+    width += 2 * max(sum(e.n_functions_ for e in one.effects) for one in arrangements)
+    width = max(width, 1)
     if any(one.full for one in arrangements):  # of a core and all around it
         layouts = [factor.layout for state in states for factor in state.factors]
         width += 2 * max(len(layout.multiplicity) for layout in layouts)
     return max(NUMBERS // width, 64)
+
+
+def main_effects(
+    inputs: Sequence[int],
+    columns: Sequence[Any],
+    codes: Sequence[Array],
+    weights: Sequence[Array],
+    n_curve: int,
+) -> tuple[MainEffect, ...]:
+    """Return the main effects of some columns; ``codes`` are coordinates of values in each."""
+    found = []
+    for j in inputs:
+        column = columns[j]
+        spikes = np.empty(0)
+        if column.levels is None:
+            inner = getattr(column.basis, "basis_", None)
+            spikes = getattr(inner, "spikes_", spikes)
+        count = None if column.levels is None else len(column.levels_by_code)
+        effect = MainEffect(n_curve, column.knots, column.positions, spikes, count)
+        found.append(effect.fit(codes[j], weights[j]))
+    return tuple(found)
 
 
 def arrange(
@@ -95,12 +155,23 @@ def arrange(
     full: bool,
     anchored: bool,
     many_outputs: bool,
+    effects: tuple[MainEffect, ...] = (),
+    effect_inputs: Sequence[int] = (),
+    average_missing: bool = False,
 ) -> Arrangement:
     """Return the arrangement of some columns, given the bases of all.
 
     ``columns`` and ``weights`` are coordinates of values in each column, and how these count.
+    ``effects`` are those of the sum beside the tensor; without ``inputs`` there is no tensor. With
+    ``average_missing`` the tensor is averaged over a number that is missing, and has no function
+    of its own for it: with one, it has a free function of all other inputs for a few rows, in
+    which the noise is large where the missing input matters.
     """
+    if not inputs:
+        return Arrangement(False, [], [], False, effects, tuple(effect_inputs))
     own = [bases[j] for j in inputs]
+    if average_missing:
+        own = [_averaging(bases[j], columns[j], weights[j]) for j in inputs]
     anchored = anchored and any(basis.n_functions_ > 1 for basis in own)
     if anchored:
         free = (0, len(own) - 1) if full else ()  # the ends of a train have its scale
@@ -112,4 +183,13 @@ def arrange(
     scaled = all(isinstance(basis, Levels) for basis in own) if full else anchored
     if scaled and not many_outputs:
         own = [Chebyshev(n_basis=1).fit(np.zeros(1)), *own]
-    return Arrangement(full, inputs, own, anchored)
+    return Arrangement(full, inputs, own, anchored, effects, tuple(effect_inputs))
+
+
+def _averaging(basis: Any, codes: Array, weight: Array) -> Any:
+    """Return a basis of numbers that takes a missing value for their average."""
+    missing = np.isnan(codes)
+    inner = getattr(basis, "basis_", None)
+    if not isinstance(basis, Gapped) or inner is None or isinstance(inner, Categorical):
+        return basis
+    return clone(basis).fit(codes[~missing], weight[~missing]) if missing.any() else basis

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import checks, fitting
-from .arrangement import Arrangement
+from .arrangement import Arrangement, arrange, main_effects
 from .core.cp import CP
 from .core.gamma import Gamma
 from .core.schedule import Schedule
@@ -43,6 +43,11 @@ class Auto(NamedTuple):
         if not self.rows_per_function:
             return many
         return int(np.clip(n // (self.rows_per_function * n_inputs), _FEWEST_FUNCTIONS, many))
+
+    def n_curve(self, n: int, n_inputs: int) -> int:
+        """Return how many polynomials a main effect has."""
+        least = 6 if n_inputs <= 60 else 3
+        return int(np.clip(min(n, 800) // n_inputs, least, 100))
 
 
 def number(machine: Any, name: str, auto: int) -> int:
@@ -93,6 +98,8 @@ def settings_of(
         if train:
             initial_rank = np.minimum(initial_rank, rank).tolist()
     starts = int(np.clip(machine._auto.rows // n, machine._auto.least_starts, _MOST_STARTS))
+    if not arrangement.inputs:  # nothing is random
+        starts = 1
     return fitting.Settings(
         priors=priors,
         likelihood=target.likelihood,
@@ -107,3 +114,42 @@ def settings_of(
         memory_limit=None if isinstance(machine.memory_limit, str) else float(machine.memory_limit),
         n_jobs=machine.n_jobs,
     )
+
+
+class Layouts:
+    """The structures that a table may have: which columns are in the sum and in the tensor."""
+
+    def __init__(self, machine: Any, task: Any, active: list[int]) -> None:
+        self.machine, self.task, self.active = machine, task, active
+        self.many = len(active) >= machine._auto.many_inputs or any(
+            c.levels is not None and c.basis.n_functions_ >= ANCHOR_LEVELS for c in task.columns
+        )
+        self._effects: Any = None
+
+    @property
+    def effects(self) -> Any:
+        """The main effects of all columns that vary."""
+        if self._effects is None:
+            values, n_inputs = self.task.values, len(self.active)
+            n_curve = self.machine._auto.n_curve(self.task.counted, n_inputs)
+            self._effects = main_effects(
+                self.active, self.task.columns, values.codes, values.weights, n_curve
+            )
+        return self._effects
+
+    def arranged(self, order: list[int], structure: str, *, full: bool = False) -> Arrangement:
+        """Return a structure, with these columns in the tensor if it has one."""
+        task, anchored = self.task, self.machine.anchored
+        sums = "sums" in structure
+        return arrange(
+            order if "tensor" in structure else [],
+            [column.basis for column in task.columns],
+            task.values.codes,
+            task.values.weights,
+            full=full,
+            anchored=self.many and not full if isinstance(anchored, str) else bool(anchored),
+            many_outputs=task.target.n_outputs is not None,
+            effects=self.effects if sums else (),
+            effect_inputs=self.active if sums else (),
+            average_missing=self.machine.structure != "tensor",
+        )

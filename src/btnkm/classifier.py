@@ -25,7 +25,12 @@ from .core.likelihoods import Bernoulli, Gaussian
 from .core.posterior import Predictor
 from .core.softmax import Softmax
 from .machine import Machine, answered
-from .predictive import PredictiveDistribution, check_level
+from .predictive import (
+    PredictiveDistribution,
+    check_level,
+    mixed_variance,
+    weighted_quantiles,
+)
 from .running import Target
 from .sources import with_targets
 
@@ -101,6 +106,7 @@ converged_, stop_reason_, n_features_in_, feature_names_in_
         basis: Any = "auto",
         *,
         likelihood: str = "logistic",
+        structure: str = "auto",
         network: str = "cp",
         cores: str = "auto",
         mode_order: Any = "auto",
@@ -126,6 +132,7 @@ converged_, stop_reason_, n_features_in_, feature_names_in_
     ) -> None:
         super().__init__(
             basis,
+            structure=structure,
             network=network,
             cores=cores,
             mode_order=mode_order,
@@ -337,7 +344,7 @@ converged_, stop_reason_, n_features_in_, feature_names_in_
             if not return_std:
                 return decision
             means = means + self._offsets()
-        return decision, answered(X, np.sqrt(variances.mean(axis=0) + means.var(axis=0)))
+        return decision, answered(X, np.sqrt(mixed_variance(self.weights_, means, variances)))
 
     @anywhere
     def predict_proba(self, X: Any) -> Array:
@@ -348,7 +355,8 @@ converged_, stop_reason_, n_features_in_, feature_names_in_
         check_is_fitted(self)
         if len(self.classes_) > 2:
             points = self._points(X, PROBABILITY_POINTS)
-            probability = np.concatenate([p.mean(axis=0) for p in points])
+            share = np.repeat(self.weights_ / PROBABILITY_POINTS, PROBABILITY_POINTS)
+            probability = np.concatenate([np.tensordot(share, p, 1) for p in points])
             return np.maximum(probability, np.finfo(float).tiny)
         return self._of_two(*self._moments(X)).T
 
@@ -385,14 +393,15 @@ converged_, stop_reason_, n_features_in_, feature_names_in_
         levels = check_level(level)
         if len(self.classes_) > 2:
             points = self._points(X, INTERVAL_POINTS)
-            both = [np.quantile(p, levels, axis=0) for p in points]
+            share = np.repeat(self.weights_ / INTERVAL_POINTS, INTERVAL_POINTS)
+            both = [weighted_quantiles(p, share, levels) for p in points]
             return answered(X, np.moveaxis(np.concatenate(both, axis=1), 0, -1))
         means, variances = self._moments(X)
         parts = [  # so many degrees of freedom make a normal distribution
             Student(mean, np.maximum(variance, 1e-300), 0.0, 1e9)
             for mean, variance in zip(means + self._offsets(), variances, strict=True)
         ]
-        ends = PredictiveDistribution(parts).quantile(levels)
+        ends = PredictiveDistribution(parts, weights=self.weights_).quantile(levels)
         if isinstance(self.likelihood_, Gaussian):
             noise = self.likelihood_.noise_std  # the probability is that it leaves the sign alone
             return answered(X, np.asarray(ndtr((ends - self._threshold) / noise)))
@@ -432,7 +441,7 @@ converged_, stop_reason_, n_features_in_, feature_names_in_
                 )
             else:
                 parts.append(likelihood.predictive(mean, variance).probabilities)
-        return np.maximum(np.mean(parts, axis=0), np.finfo(float).tiny)
+        return np.maximum(np.tensordot(self.weights_, parts, 1), np.finfo(float).tiny)
 
 
 def _codes(classes: Array, y: Array, weight: Array) -> tuple[Array, Array]:

@@ -20,7 +20,7 @@ from .bases import BASES, Basis, Categorical, Chebyshev, Gapped, Spiked
 from .bases.anchored import Anchored
 from .bases.levels import Levels
 from .bases.spiked import stand_out
-from .core.arrays import like
+from .core.arrays import interpolate, like
 from .survey import KINDS, MOST_LEVELS, Summary, is_empty
 from .tables import as_numbers, level_name
 
@@ -123,14 +123,7 @@ class Column:
             only = float(self.positions[0]) if len(self.knots) else np.nan
             found = xp.where(xp.isnan(x), x, xp.full_like(x, only))
         else:
-            slopes = np.diff(self.positions) / np.diff(self.knots)
-            knots, positions, slopes = (
-                like(a, x) for a in (self.knots, self.positions, np.append(slopes, 0.0))
-            )
-            x = xp.clip(x, float(self.knots[0]), float(self.knots[-1]))
-            place = xp.clip(xp.searchsorted(knots, x, side="right") - 1, 0, len(self.knots) - 1)
-            found = xp.take(slopes, place) * (x - xp.take(knots, place))
-            found = found + xp.take(positions, place)
+            found = interpolate(x, self.knots, self.positions)
         return xp.astype(found, values.dtype)
 
 

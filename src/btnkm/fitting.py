@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 from .bases.anchored import Anchored
 from .bases.categorical import Categorical
 from .bases.levels import Levels
-from .core import growing, posterior, schedule
+from .core import chunks, growing, posterior, schedule
 from .core.cavi import Data
 from .core.levels import LevelMode
 from .core.likelihoods import Likelihood
@@ -24,6 +25,7 @@ from .core.network import Network
 from .core.past import Past, alike
 from .core.schedule import Pause, Progress, Schedule
 from .core.state import Mode, Priors, State
+from .core.sums import Sums
 from .core.sweeper import Sweeper
 from .execution import local
 from .execution.helpers import run_with_helpers
@@ -74,6 +76,8 @@ class Problem:
     bases: Sequence[Any]
     rows: Any  # LocalRows or DaskRows
     n_outputs: int | None = None  # how many values f has in each row, None for one
+    effects: Sequence[Any] = ()  # main effects beside the modes, fitted
+    effect_modes: Sequence[int | None] = ()  # the mode of the same input, if it has one
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,7 @@ class Work:
     begun: Sequence[State] = ()  # posteriors to go on from, instead of random factors
     pasts: Sequence[Past] = ()  # rows that are gone, as each start knew them
     alike: bool = True  # whether their inputs are spread as those of the rows at hand
+    sums: Sums | None = None  # where main effects begin
 
     def run(
         self, k: int, threads: local.Threads | None = None, pause: Pause | None = None
@@ -168,6 +173,7 @@ class Work:
             self.schedule,
             rng,
             self.output,
+            self.sums,
         )
 
     def absorbed(
@@ -206,6 +212,7 @@ class Result:
     interrupted: bool
     ended: bool  # whether every start went to its end
     pasts: Sequence[Past] = ()  # what the rows have said to each, those before included
+    effects: Sequence[posterior.EffectAverages] = ()  # of main effects
 
     @property
     def best(self) -> Start:
@@ -292,7 +299,10 @@ def fit(
     wanted = count
     # weights, pulls and two moments of f, of every output
     per_row = 0 if settings.likelihood.fixed else 4 * (problem.n_outputs or 1)
-    planned = sizes if problem.n_outputs is None else [*sizes, levels_size(problem.n_outputs)]
+    planned = sizes or [(1, 1)]
+    if sizes and problem.n_outputs is not None:
+        planned = [*sizes, levels_size(problem.n_outputs)]
+    n_effects = sum(effect.n_functions_ for effect in problem.effects)
     small = n * settings.network.footprint(rank, len(planned)).block < WORTH_A_THREAD
     small = small and not rows.spilled and not rows.elsewhere
     side_by_side = 1 if small else threads
@@ -303,7 +313,8 @@ def fit(
         "n_features": sum(
             sum(size) if isinstance(basis, Levels) else basis.n_numbers
             for basis, size in zip(problem.bases, sizes, strict=True)
-        ),
+        )
+        + n_effects,
     }
     count, rank, plan = plan_starts(
         settings, rows.n_here, planned, count, side_by_side, per_row, **where
@@ -327,7 +338,9 @@ def fit(
     if how.warm_sweeps >= FEWEST_WARM and len(modes) > 1 and smooth and not anchored:
         warm_rank = min(settings.warm_rank, int(worth / ROWS_A_COMPONENT))
     network = settings.network
-    if how.warm_sweeps and network.thaw:
+    if not modes:
+        how = replace(how, warm_sweeps=0, thaw_sweeps=0)
+    elif how.warm_sweeps and network.thaw:
         how = replace(how, warm_smoothing=network.smoothing, thaw_sweeps=network.thaw)
     elif how.warm_sweeps and anchored:
         how = replace(how, thaw_sweeps=ANCHORED_THAW)
@@ -335,9 +348,10 @@ def fit(
         # a rough start interpolates, and covariances all at once outweigh the data: nothing is
         # found then where there is much to find (docs/experiments.md)
         how = replace(how, warm_smoothing=settings.likelihood.gentle, thaw_sweeps=12)
-    blocks = rows.blocks(plan, problem.bases)
+    blocks = rows.blocks(plan, [*problem.bases, *problem.effects])
     with closing(blocks.executor(len(modes))) as executor:
         features = local.feature_sums(executor, len(modes))
+        effects = _effect_averages(executor, problem, data.n)
     seen, similar = features, True
     for past in (pasts or ())[:1]:
         seen = tuple((a + c, b + d) for (a, b), (c, d) in zip(features, past.features, strict=True))
@@ -347,7 +361,7 @@ def fit(
         for mode, (phi, psi) in zip(modes, seen, strict=True)
     ]
     output = None
-    if problem.n_outputs is not None:
+    if problem.n_outputs is not None and modes:
         output, k = len(modes), problem.n_outputs
         modes += (output_mode(k),)
         # what all classes have in common changes no probability
@@ -372,6 +386,7 @@ def fit(
         begun=go_on_from,
         pasts=pasts or (),
         alike=similar,
+        sums=Sums.begin(problem.effects, problem.n_outputs or 1) if problem.effects else None,
     )
     # a helper has an interpreter, rows and features of its own, and gets them as a parcel
     room = limit * local.GIB - plan.n_bytes
@@ -410,7 +425,21 @@ def fit(
     if pasts and kept:
         before = [start.last.past for start in usable]
         kept = [a + b for a, b in zip(before, kept, strict=True) if a is not None]
-    return Result(usable, averages, len(starts), interrupted, ended, kept)
+    return Result(usable, averages, len(starts), interrupted, ended, kept, effects)
+
+
+def _effect_averages(
+    executor: Any, problem: Problem, total: float
+) -> list[posterior.EffectAverages]:
+    """Return averages over the rows of the functions of main effects."""
+    modes = list(problem.effect_modes)
+    if not modes:
+        return []
+    first = len(problem.bases)
+    sums = executor.sum(partial(chunks.effect_averages, first=first, modes=modes))
+    sums = [np.asarray(part) / total for part in sums]
+    parts = zip(modes, sums[::3], sums[1::3], sums[2::3], strict=True)
+    return [posterior.EffectAverages(*part) for part in parts]
 
 
 def ending(results: Sequence[Result], how: Schedule) -> tuple[bool, str]:
@@ -431,24 +460,29 @@ def ending(results: Sequence[Result], how: Schedule) -> tuple[bool, str]:
     return ended and not still, reason
 
 
-def relevance(
-    states: Sequence[State],
-    averages: list[tuple[Array, Array]],
-    n_draws: int,
-    rng: np.random.Generator,
-) -> Array:
-    """Return draws of the modes' shares of the variance of f: (draws, D), rows sum to 1 or 0."""
-    shares = []
-    for state in states:
+def importances(result: Result, n_draws: int, rng: np.random.Generator) -> Array:
+    """Return draws of every input's total effect on f: (draws, inputs).
+
+    The inputs are those of the tensor's modes, then those of the main effects.
+    """
+    draws = []
+    for start in result.starts:
+        state = start.state
         kept = [
             (phi[mode.present], gram[np.ix_(mode.present, mode.present)])
-            for mode, (phi, gram) in zip(state.modes, averages, strict=True)
+            for mode, (phi, gram) in zip(state.modes, result.averages, strict=True)
         ]
-        draws = posterior.draw_weights(state, n_draws, rng)
+        weights = posterior.draw_weights(state, n_draws, rng)
+        sums = None if state.sums is None else state.sums.draw(n_draws, rng)
         for i in range(n_draws):
-            drawn = [draw[i] for draw in draws]
-            shares.append(posterior.effect_shares(state.network, drawn, kept))
-    return np.array(shares)
+            drawn = [draw[i] for draw in weights]
+            parts = [np.zeros(0)]
+            if drawn:
+                parts = [posterior.total_effects(state, drawn, kept)[: state.n_inputs]]
+            if sums is not None:
+                parts.append(posterior.sum_effects(state, sums[i], drawn, kept, result.effects))
+            draws.append(np.concatenate(parts))
+    return np.array(draws)
 
 
 def size_of(basis: Any) -> tuple[int, int]:

@@ -17,10 +17,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from . import checks, fitting
-from .arrangement import Arrangement, arrange, block_size
-from .auto import ANCHOR_LEVELS, Auto, number, settings_of
+from .arrangement import Arrangement, block_size
+from .auto import Auto, Layouts, number, settings_of
 from .checkpoints import Checkpoint, check_path, signature
-from .choosing import interaction_order, judge, share_out
 from .clusters import is_dask, open_dask
 from .columns import fit_columns, level_columns
 from .core.arrays import host, is_elsewhere, like
@@ -31,6 +30,7 @@ from .running import Target, Task, Values, bonds, run_all
 from .sharing import Sharing
 from .sources import coded, is_stored, ones_or_none, open_source
 from .streaming import Streaming
+from .structures import Candidate, interaction_order, judge, share_out, vote
 from .survey import MOST_ROWS, Survey
 from .tables import check_names, name_of, split_columns
 
@@ -52,6 +52,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
     # parameters that a fit which goes on cannot change
     _lasting: ClassVar[tuple[str, ...]] = (
         "basis",
+        "structure",
         "network",
         "cores",
         "mode_order",
@@ -66,6 +67,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
         self,
         basis: Any = "auto",
         *,
+        structure: str = "auto",
         network: str = "cp",
         cores: str = "auto",
         mode_order: Any = "auto",
@@ -89,6 +91,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
         warm_start: bool = False,
     ) -> None:
         self.basis = basis
+        self.structure = structure
         self.network = network
         self.cores = cores
         self.mode_order = mode_order
@@ -241,25 +244,38 @@ class Machine(Streaming, Sharing, BaseEstimator):
             keeper = Checkpoint(checkpoint, int(checkpoint_every), signed)
             seeds = seeds if keeper.seeds is None else keeper.seeds
             keeper.seeds = seeds
-        weights = [summary.weight for summary in summaries]
-        summary = Values(codes, weights)
+        summary = Values(codes, [summary.weight for summary in summaries])
         keep = keep or survey.n <= MOST_ROWS
         listed = [int(s) for s in seeds]
         task = Task(target, columns, summary, sample, rows, counted, listed, keep)
-        arrangements, counts, candidates = self._arrange(task, active, names)
+        candidates = self._candidates(task, active, names)
         history: list[dict[str, Any]] = [] if keeper is None else keeper.history
-        found = run_all(self, task, arrangements, counts, history, keeper)
+        found = run_all(self, task, candidates, history, keeper)
         self._active = active
         self._begun_with = {name: repr(getattr(self, name)) for name in self._lasting}
-        schedule = settings_of(self, target, counted, arrangements[0]).schedule
-        self._conclude(task, found, history, schedule)
+        schedule = settings_of(self, target, counted, candidates[0].arrangement).schedule
+        weights = {id(one.arrangement): one.weight for one in candidates}
+        self._conclude(task, found, history, schedule, weights)
         self.n_samples_seen_ = survey.n
-        if candidates:
-            self.candidates_ = candidates
-            for one, candidate in zip(arrangements, candidates, strict=True):
-                own = [k for k, other in enumerate(self._arrangements) if other is one]
-                candidate["starts"] = own
+        self._tell_structures(candidates, names)
         return self
+
+    def _tell_structures(self, candidates: list[Candidate], names: list[Any]) -> None:
+        """Set ``structures_``: what was compared, and what came of it."""
+        self.structures_ = []
+        for one in candidates:
+            own = [k for k, other in enumerate(self._arrangements) if other is one.arrangement]
+            told = {
+                "name": one.arrangement.structure,
+                "weight": float(np.sum(self.weights_[own])),
+                "log_density": one.log_density - float(np.log(self._y_scale)),
+                "restarts": own,
+                "seconds": one.seconds,
+            }
+            if self.network == "tt":
+                told["cores"] = "full" if one.arrangement.full else "diagonal"
+                told["mode_order"] = list(one.arrangement.inputs)
+            self.structures_.append(told)
 
     def _conclude(
         self,
@@ -267,16 +283,23 @@ class Machine(Streaming, Sharing, BaseEstimator):
         found: list[tuple[Arrangement, fitting.Result]],
         history: list[dict[str, Any]],
         schedule: Schedule,
+        weights: dict[int, float] | None = None,
         *,
         new: bool = True,
     ) -> None:
-        """Set the fitted attributes, and say what a user should know of a ``new`` model."""
+        """Set the fitted attributes, and say what a user should know of a ``new`` model.
+
+        With ``weights`` of the structures restarts are weighed anew; else they have those they had.
+        """
         sample, seeds = task.sample, np.array(task.seeds)
         self.columns_ = task.columns
         self.history_ = sorted(history, key=lambda entry: (entry["start"], entry["sweep"]))
         for name, value in task.target.attributes.items():
             setattr(self, name, value)
-        self._set_results([(one, result) for one, result in found if result.starts], seeds)
+        usable = [(one, result) for one, result in found if result.starts]
+        if weights is not None:
+            usable = found = self._weigh(task, usable, weights)
+        self._set_results(usable, seeds)
         self._pasts = [past for _, result in found for past in result.pasts]
         self.converged_, self.stop_reason_ = fitting.ending(
             [result for _, result in found], schedule
@@ -290,37 +313,40 @@ class Machine(Streaming, Sharing, BaseEstimator):
             some = rng.choice(sample.n, min(_LOOK_AT, sample.n), replace=False, p=share)
             self._warn_of_nothing([column[some] for column in sample.codes])
 
-    def _arrange(
-        self, task: Task, active: list[int], names: list[Any]
-    ) -> tuple[list[Arrangement], list[int], list[dict[str, Any]]]:
-        """Return the arrangements, with most starts first, their starts, and what is told of it.
-
-        A CP tensor has but one arrangement, and nothing to tell.
-        """
-        columns = task.columns
-        auto = isinstance(self.anchored, str)
-        many = len(active) >= self._auto.many_inputs or any(
-            c.levels is not None and c.basis.n_functions_ >= ANCHOR_LEVELS for c in columns
-        )
-
-        def arranged(order: list[int], full: bool) -> Arrangement:
-            return arrange(
-                order,
-                [column.basis for column in columns],
-                task.values.codes,
-                task.values.weights,
-                full=full,
-                anchored=many and not full if auto else bool(self.anchored),
-                many_outputs=task.target.n_outputs is not None,
-            )
-
-        components = arranged(active, False)
+    def _candidates(self, task: Task, active: list[int], names: list[Any]) -> list[Candidate]:
+        """Return the structures to fit, that with the highest weight first."""
+        table = Layouts(self, task, active)
         if self.network == "cp":
-            return (
-                [components],
-                [settings_of(self, task.target, task.counted, components).n_init],
-                [],
-            )
+            structures = [self.structure]
+            if self.structure == "auto":
+                structures = ["sums", "tensor", "sums+tensor"] if len(active) > 1 else ["sums"]
+            arrangements = [table.arranged(active, name) for name in structures]
+        else:
+            arrangements = self._trains(task, table, active, names)
+        tell = print if self.verbose else lambda _: None
+        of = partial(settings_of, self, task.target)
+        candidates = judge(task, arrangements, of, tell)
+        candidates = sorted(candidates, key=lambda one: -one.weight)
+        n_init = max(of(task.counted, one.arrangement).n_init for one in candidates)
+        counts = share_out(n_init, np.array([one.weight for one in candidates]))
+        for one, count in zip(candidates, counts, strict=True):
+            # main effects alone are never random, and cost next to nothing
+            one.count = count if one.arrangement.inputs else int(one.weight > 0)
+            if self.verbose and len(candidates) > 1:
+                tell(
+                    f"{one.arrangement.structure}: weight {one.weight:.2f}, {one.count} restarts, "
+                    f"log density {one.log_density:.3f} of rows held out"
+                )
+        return candidates
+
+    def _trains(
+        self, task: Task, table: Layouts, active: list[int], names: list[Any]
+    ) -> list[Arrangement]:
+        """Return the candidates of a tensor train."""
+        name = "tensor" if self.structure == "auto" else self.structure
+        if name == "sums" or len(active) == 1:
+            return [table.arranged(active, "sums" if name == "sums" else name, full=True)]
+        components = table.arranged(active, name)
         orders = [active]
         if not isinstance(self.mode_order, str):
             places = checks.check_order("mode_order", self.mode_order, names)
@@ -332,30 +358,13 @@ class Machine(Streaming, Sharing, BaseEstimator):
                 print("looking for an order of the inputs")
             other = interaction_order(task, components, alone)
             orders += [other] if other not in (active, active[::-1]) else []
-        found = [arranged(order, True) for order in orders]
+        found = [table.arranged(order, name, full=True) for order in orders]
         listed = isinstance(self.max_rank, list | tuple | np.ndarray)
         if self.cores == "auto" and not listed and len(active) > 2:
             found.append(components)
-        n_init = settings_of(self, task.target, task.counted, found[0]).n_init
-        if len(found) == 1:
-            return found, [n_init], []
-        tell = print if self.verbose else lambda _: None
-        weights, scores = judge(task, found, partial(settings_of, self, task.target), tell)
-        counts = share_out(n_init, weights)
-        by_weight = sorted(range(len(found)), key=lambda k: -weights[k])
-        candidates: list[dict[str, Any]] = []
-        for k in by_weight:
-            one, score = found[k], float(scores[k] - np.log(task.target.scale))
-            cores = "full" if one.full else "diagonal"
-            if self.verbose:
-                order = ", ".join(str(names[j]) for j in one.inputs)
-                known = "" if np.isnan(score) else f", log density {score:.3f} of rows held out"
-                print(f"{cores} cores, {order}: {counts[k]} of {n_init} starts{known}")
-            candidates.append(
-                {"cores": cores, "mode_order": list(one.inputs), "log_density": score}
-                | {"weight": float(weights[k])}
-            )
-        return [found[k] for k in by_weight], [counts[k] for k in by_weight], candidates
+            if self.structure == "auto":
+                found += [table.arranged(active, "sums+tensor"), table.arranged(active, "sums")]
+        return found
 
     def _warn_of_nothing(self, columns: list[Array]) -> None:
         """Say so if f, its level aside, varies less between these rows than it is uncertain."""
@@ -376,6 +385,32 @@ class Machine(Streaming, Sharing, BaseEstimator):
         """Raise one clear sentence for a parameter that cannot be."""
         checks.check_parameters(self)
 
+    def _weigh(
+        self, task: Task, found: list[tuple[Arrangement, fitting.Result]], weights: dict[int, float]
+    ) -> list[tuple[Arrangement, fitting.Result]]:
+        """Set ``weights_``, and return what has some: restarts that found far less have none.
+
+        ``weights`` are those of the structures, by the identity of their arrangement.
+        """
+        kept, every = [], []
+        for one in dict.fromkeys(one for one, _ in found):
+            results = [result for other, result in found if other is one]
+            starts = [start for result in results for start in result.starts]
+            votes = vote(task, one, [start.state for start in starts])
+            votes *= weights.get(id(one), 1.0)
+            at = 0
+            for result in results:
+                own = votes[at : at + len(result.starts)]
+                at += len(result.starts)
+                left = np.flatnonzero(own > 0)
+                pasts = [result.pasts[int(k)] for k in left] if result.pasts else []
+                starts = [result.starts[int(k)] for k in left]
+                if starts:
+                    kept.append((one, replace(result, starts=starts, pasts=pasts)))
+                    every.append(own[left])
+        self.weights_ = np.concatenate(every) / np.sum(np.concatenate(every))
+        return kept
+
     def _set_results(self, found: list[tuple[Arrangement, fitting.Result]], seeds: Array) -> None:
         arrangement, result = found[0]  # the best of the held-out rows
         best = result.best
@@ -385,6 +420,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
         self._arrangements = tuple(one for one, result in found for _ in result.starts)
         # of phi and phi phi^T over the rows, in every mode: what explanations average over
         self._averages = tuple(result.averages for _, result in found for _ in result.starts)
+        self._effect_averages = tuple(result.effects for _, result in found for _ in result.starts)
         n_outputs = self._n_outputs
         ranks = [
             bonds(self.network, s.last.rank, one, n_outputs)
@@ -407,19 +443,19 @@ class Machine(Streaming, Sharing, BaseEstimator):
         self.likelihood_ = best.state.likelihood
         shares, rng = [], np.random.default_rng(seeds.tolist())
         for one, result in found:
-            states = tuple(start.state for start in result.starts)
-            drawn = fitting.relevance(states, result.averages, _DRAWS, rng)
+            drawn = fitting.importances(result, _DRAWS, rng)
             shares.append(np.zeros((len(drawn), len(self.columns_))))
-            # without amplitudes and outputs
-            shares[-1][:, one.inputs] = drawn[:, one.first_input : len(one.bases)]
-        every = np.concatenate(shares)
+            count = len(one.bases)
+            shares[-1][:, one.inputs] = drawn[:, one.first_input : count]  # without amplitudes
+            shares[-1][:, list(one.effect_inputs)] += drawn[:, count:]
+        every = np.maximum(np.concatenate(shares), 0.0)
         every /= np.maximum(every.sum(axis=1, keepdims=True), np.finfo(float).tiny)
         self.feature_relevance_, self.feature_relevance_std_ = every.mean(axis=0), every.std(axis=0)
 
     @property
     def _n_outputs(self) -> int | None:
-        state = self.posterior_[0]
-        return None if state.output is None else len(state.modes[state.output].keep)
+        n_outputs: int | None = self.posterior_[0].n_outputs
+        return n_outputs
 
     def _columns_of(self, X: Any) -> list[Any]:
         """Return the coordinates of new rows in the table's columns that the networks use."""

@@ -1,20 +1,32 @@
 """A fitted model as plain data: numbers, text, lists and float64 arrays, and no class of ours.
 
 Whoever reads it needs none of this library to predict: a browser, another language, a file format.
-For each start, f is a product over modes of what a column's functions make of its value:
+For each restart, f is a tensor T, a sum of main effects a, or both together. T is a product over
+modes of what a column's functions make of its value:
 
 1. A raw value becomes a coordinate: by ``knots`` and ``positions``, linear between them and flat
    beyond; or by ``levels``, -1 for one that is not among them. What is missing is NaN.
-2. The coordinate becomes phi and psi by the column's ``basis``; of a mode without a column (the
-   amplitudes) both are the constant 1.
+2. The coordinate becomes phi and psi by one of the column's ``bases``; of a mode without a column
+   (the amplitudes) both are the constant 1.
 3. z = phi[:len(mean)] @ mean has the means of the mode, Z = psi[:len(second)] @ second its second
    moments: of each component and each pair of them (CP), or of the entries of a matrix (TT).
 4. Modes are multiplied one after the other. CP: entry by entry. TT: z is a (left, right) matrix,
    Z one of (left pairs, right pairs), and what came before is a row vector.
-5. What is left is summed: E[f] = sum z, E[f^2] = sum multiplicity * Z; with an ``output`` for each
-   of its rows, E[f_k] = sum z * mean_k, and so on. Var[f] is at least ``least``.
+5. What is left is summed: E[T] = sum z, E[T^2] = sum multiplicity * Z; with an ``output`` for each
+   of its rows, E[T_k] = sum z * mean_k, and so on.
 
-Pairs r <= s are in the order of ``numpy.triu_indices``; one with r < s counts twice.
+The main effects are linear in functions g of all inputs together:
+
+6. The functions of an ``effect`` at a coordinate are, in this order: the values of ``line`` at
+   ``positions``, linear between them; the Chebyshev polynomials T_1 to T_degree; whether the
+   coordinate is each of ``spikes``, or each of ``codes``; all less ``center``. All of these are 0
+   where the value is missing, and for a category never seen. Last, if ``missing``, is whether the
+   value is missing, less ``center``.
+7. g is 1, and the ``functions`` of each of the ``inputs`` of ``sums``. E[a_k] = mean_k . g, and
+   Var[a_k] is the sum over pairs p <= q of multiplicity * cov_k * g_p * g_q.
+
+E[f] = E[T] + E[a], and Var[f] = Var[T] + Var[a], but at least ``least``. Pairs r <= s are in the
+order of ``numpy.triu_indices``; one with r < s counts twice.
 """
 
 from __future__ import annotations
@@ -26,12 +38,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from .bases import BSpline, Categorical, Chebyshev, Fourier, Gapped, Polynomial, Spiked
 from .bases.anchored import Anchored
+from .bases.effect import MainEffect
 from .bases.levels import Levels
 from .core.cp import CP
 from .core.layout import pairs
 from .core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
 from .core.posterior import Predictor
 from .core.softmax import Softmax
+from .core.sums import Sums
 from .core.tt import TT
 
 Array = np.ndarray
@@ -50,30 +64,37 @@ def portable(model: Any) -> dict[str, Any]:
     -------
     dict
         ``format``
-            1, the version of what follows.
+            2, the version of what follows.
         ``classes``
             Of a classifier, its labels; None of a regressor.
         ``shift``, ``scale``
             y = shift + scale * target, with the target what ``likelihood`` is about.
         ``threshold``, ``noise_std``
             Of the "least_squares" classifier: the target above which the second class begins, and
-            the noise of the best start, which intervals of probabilities go by. Else None.
+            the noise of the best restart, which intervals of probabilities go by. Else None.
         ``columns``
             One dict for each column of the table: ``name``; ``kind`` ("f" numbers, "M" dates and
             "m" durations in microseconds, "O" text); ``knots`` and ``positions``, or ``levels``
-            (text to code), the other being None; ``active``, whether f depends on it; ``basis``,
-            None if it does not. Bases say their ``kind``, ``n_functions`` and ``n_products``, and
-            parameters of their own.
+            (text to code), the other being None; ``active``, whether f may depend on it; ``bases``,
+            those of the tensors' modes, which say their ``kind``, ``n_functions`` and
+            ``n_products``, and parameters of their own; ``effects``, main effects as above, where
+            ``line`` is None for categories. Nearly always there is one of either, or none.
+        ``weights``
+            Those of the restarts in the mixture, (S,).
         ``starts``
-            One dict for each: ``network`` ("cp" or "tt"); ``modes``, with ``column`` (a position,
-            or None), ``shape`` (left, right; both the rank in CP), ``mean`` (n_phi, C) and
-            ``second`` (n_psi, S); ``multiplicity`` (S,); ``least``, a number, or an array (K,) with
-            an output; ``output``, None or a dict with ``mean`` (K, C) and ``second`` (K, S);
-            ``likelihood``, with its ``kind`` and parameters.
+            One dict for each restart: ``network`` ("cp" or "tt"); ``modes``, none if there is no
+            tensor, with ``column`` (a position, or None), ``basis`` (a position among those of the
+            column), ``shape`` (left, right; both the rank in CP), ``mean`` (n_phi, C) and
+            ``second`` (n_psi, S); ``multiplicity`` (S,); ``least``, a number, or an array (K,) for
+            many outputs; ``output``, None or a dict with ``mean`` (K, C) and ``second`` (K, S);
+            ``sums``, None or a dict with ``inputs`` (each with its ``column``, ``effect``, a
+            position among those of the column, and ``functions``), ``mean`` (K, P) and ``cov``
+            (K, P (P + 1) / 2), with K = 1 for one output; ``likelihood``, with its ``kind`` and
+            parameters.
 
     Notes
     -----
-    y is the equal mixture over starts. f ~ N(E[f], Var[f]) in each, and the target is
+    y is the mixture over restarts. f ~ N(E[f], Var[f]) in each, and the target is
 
     - "gaussian": Student-t with ``dof``, mean f and variance Var[f] + ``noise``: its scale is the
       square root of that variance times max(dof - 2, dof / 2) / dof;
@@ -86,16 +107,18 @@ def portable(model: Any) -> dict[str, Any]:
     check_is_fitted(model)
     classes = getattr(model, "classes_", None)
     least_squares = classes is not None and isinstance(model.likelihood_, Gaussian)
+    columns = [_column(c, j in model._active) for j, c in enumerate(model.columns_)]
     return {
-        "format": 1,
+        "format": 2,
         "classes": None if classes is None else classes.tolist(),
         "shift": float(getattr(model, "_y_shift", 0.0)),
         "scale": float(model._y_scale) if classes is None else 1.0,
         "threshold": float(model._threshold) if least_squares else None,
         "noise_std": model.likelihood_.noise_std if least_squares else None,
-        "columns": [_column(c, j in model._active) for j, c in enumerate(model.columns_)],
+        "columns": columns,
+        "weights": np.array(model.weights_),
         "starts": [
-            _start(state, one)
+            _start(state, one, columns)
             for state, one in zip(model.posterior_, model._arrangements, strict=True)
         ],
     }
@@ -110,8 +133,24 @@ def _column(column: Any, active: bool) -> dict[str, Any]:
         "positions": column.positions if numeric else None,
         "levels": None if numeric else dict(column.levels),
         "active": active,
-        "basis": _basis(column.basis, column.name) if active else None,
+        "bases": [],
+        "effects": [],
     }
+
+
+def _place(plain: dict[str, Any], listed: list[dict[str, Any]]) -> int:
+    """Return where plain data stands in a list, to which it is added if it is not there."""
+    for place, other in enumerate(listed):
+        if _same(plain, other):
+            return place
+    listed.append(plain)
+    return len(listed) - 1
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    return np.array_equal(a, b)
 
 
 def _basis(basis: Any, name: Any) -> dict[str, Any]:
@@ -171,7 +210,21 @@ def _gapped(basis: Gapped, name: Any) -> dict[str, Any]:
     }
 
 
-def _start(state: Any, arrangement: Any) -> dict[str, Any]:
+def _effect(effect: MainEffect) -> dict[str, Any]:
+    """Return a main effect as plain data."""
+    smooth = effect.n_categories is None and len(effect.positions) > 1
+    return {
+        "line": effect.line_ if smooth else None,
+        "degree": int(effect.degree_) if smooth else 0,
+        "spikes": effect.spikes if smooth else np.empty(0),
+        "codes": effect.codes_,
+        "missing": effect.has_missing_,
+        "center": effect.center_,
+    }
+
+
+def _start(state: Any, arrangement: Any, columns: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a restart; bases and main effects that are new are added to those of the columns."""
     predictor = Predictor.of(state)
     network = type(state.network)
     if network not in NETWORKS:
@@ -180,9 +233,11 @@ def _start(state: Any, arrangement: Any) -> dict[str, Any]:
     for d, (basis, factor) in enumerate(zip(arrangement.bases, state.factors, strict=False)):
         term, place = predictor.terms[d], d - arrangement.first_input
         layout = factor.layout
+        j = None if place < 0 else arrangement.inputs[place]
         modes.append(
             {
-                "column": None if place < 0 else arrangement.inputs[place],
+                "column": j,
+                "basis": None if j is None else _basis_place(basis, columns[j]),
                 "shape": list(layout.shape),
                 "mean": _unframed(basis, term.mean),
                 "second": np.ascontiguousarray(term.second),
@@ -192,15 +247,36 @@ def _start(state: Any, arrangement: Any) -> dict[str, Any]:
     if state.output is not None:
         term = predictor.terms[state.output]
         output = {"mean": term.mean, "second": np.ascontiguousarray(term.second)}
-    rank = modes[-1]["shape"][1]
+    rank = modes[-1]["shape"][1] if modes else 0
     return {
         "network": NETWORKS[network],
         "modes": modes,
         "multiplicity": pairs(rank)[2],
-        "least": predictor.least if state.output is not None else float(predictor.least),
+        "least": _least(predictor.least, state.n_outputs),
         "output": output,
+        "sums": None if state.sums is None else _sums(state.sums, arrangement, columns),
         "likelihood": _likelihood(state.likelihood),
     }
+
+
+def _basis_place(basis: Any, column: dict[str, Any]) -> int:
+    inner = basis.basis if isinstance(basis, Anchored) else basis
+    return _place(_basis(inner, column["name"]), column["bases"])
+
+
+def _least(least: Any, n_outputs: int | None) -> Any:
+    return float(least) if n_outputs is None else np.broadcast_to(least, n_outputs).copy()
+
+
+def _sums(sums: Sums, arrangement: Any, columns: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the posterior of main effects; functions that were dropped are left out."""
+    inputs = []
+    for i, functions in sums.modes.items():
+        j = arrangement.effect_inputs[i]
+        place = _place(_effect(arrangement.effects[i]), columns[j]["effects"])
+        inputs.append({"column": j, "effect": place, "functions": functions.tolist()})
+    first, second = np.triu_indices(sums.size)
+    return {"inputs": inputs, "mean": sums.mean, "cov": sums.cov[:, first, second]}
 
 
 def _unframed(basis: Any, mean: Array) -> Array:

@@ -1,4 +1,4 @@
-"""The predictive distribution of y: an equal mixture over starts."""
+"""The predictive distribution of y: a mixture over restarts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = np.ndarray
 
 
 class PredictiveDistribution:
-    """Distribution of y at n points: an equal mixture of what S starts say of each.
+    """Distribution of y at n points: a mixture of what S restarts say of each.
 
     Attributes
     ----------
@@ -34,15 +34,24 @@ class PredictiveDistribution:
         those of the probability of a count.
     """
 
-    def __init__(self, parts: Sequence[Density], shift: float = 0.0, scale: float = 1.0) -> None:
-        """Mix the starts' distributions of (y - shift) / scale."""
+    def __init__(
+        self,
+        parts: Sequence[Density],
+        shift: float = 0.0,
+        scale: float = 1.0,
+        weights: Array | None = None,
+    ) -> None:
+        """Mix the restarts' distributions of (y - shift) / scale, with equal weights by default."""
         self._parts, self._shift, self._scale = list(parts), shift, scale
+        self._weights = np.full(len(parts), 1.0 / len(parts)) if weights is None else weights
         self.discrete = self._parts[0].discrete
         means = np.array([part.mean for part in parts])
-        self.mean = shift + scale * means.mean(axis=0)
+        center = self._mixed(means)
+        self.mean = shift + scale * center
         with np.errstate(over="ignore", invalid="ignore"):
-            spread = np.mean([part.model_variance for part in parts], axis=0) + means.var(axis=0)
-            noise = np.mean([part.noise_variance for part in parts], axis=0)
+            between = self._mixed((means - center) ** 2)
+            spread = self._mixed([part.model_variance for part in parts]) + between
+            noise = self._mixed([part.noise_variance for part in parts])
             spread = np.where(np.isnan(spread), np.inf, spread)  # of means without limit
             self.model_std = scale * np.sqrt(spread)
             self.noise_std = scale * np.sqrt(noise)
@@ -62,7 +71,11 @@ class PredictiveDistribution:
         y = self._standardised(y)
         parts = [part.logpdf(y) for part in self._parts]
         log_scale = 0.0 if self.discrete else np.log(self._scale)
-        return np.asarray(logsumexp(parts, axis=0) - np.log(len(parts)) - log_scale)
+        return np.asarray(logsumexp(parts, axis=0, b=self._weights[:, None]) - log_scale)
+
+    def _mixed(self, parts: Any) -> Array:
+        """Return the weighted mean over restarts: (S, n) -> (n,)."""
+        return np.asarray(np.einsum("s,s...->...", self._weights, np.asarray(parts)))
 
     def _standardised(self, y: Any) -> Array:
         y = np.asarray(y, dtype=float)
@@ -82,7 +95,7 @@ class PredictiveDistribution:
         return self._cdf(self._standardised(y))
 
     def _cdf(self, y: Array) -> Array:
-        return np.asarray(np.mean([part.cdf(y) for part in self._parts], axis=0))
+        return self._mixed([part.cdf(y) for part in self._parts])
 
     def quantile(self, q: Any) -> Array:
         """Return quantiles: a number gives (n,), k levels give (n, k)."""
@@ -109,14 +122,14 @@ class PredictiveDistribution:
         high = np.max([end for _, end in ends], axis=0)
         if self.discrete:
             return self._integer_quantile(level, low, high)
-        x = np.mean([0.5 * (a + b) for a, b in ends], axis=0)
+        x = self._mixed([0.5 * (a + b) for a, b in ends])
         last = high - low
         narrowest = np.min([part.width() for part in self._parts], axis=0)
         for _ in range(200):
             excess = self._cdf(x) - level
             low, high = np.where(excess < 0, x, low), np.where(excess < 0, high, x)
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                density = np.mean([np.exp(part.logpdf(x)) for part in self._parts], axis=0)
+                density = self._mixed([np.exp(part.logpdf(x)) for part in self._parts])
                 newton = x - excess / density
             fast = (newton > low) & (newton < high) & (np.abs(newton - x) < 0.5 * last)
             step = np.where(fast, newton, low + 0.5 * (high - low))
@@ -144,12 +157,33 @@ class PredictiveDistribution:
         """Return draws of y, independent between points: (n, n_samples)."""
         check_integer("n_samples", n_samples, 1)
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
-        start = rng.integers(len(self._parts), size=(len(self), n_samples))
+        start = rng.choice(len(self._parts), size=(len(self), n_samples), p=self._weights)
         out = np.empty((len(self), n_samples))
         for k, part in enumerate(self._parts):
             chosen = start == k
             out[chosen] = part.draw(rng, n_samples)[chosen]
         return self._shift + self._scale * out
+
+
+def mixed_variance(weights: Array, means: Array, variances: Array) -> Array:
+    """Return the variance of a mixture of S parts, from their moments: (S, ...) -> (...)."""
+    center = np.tensordot(weights, means, 1)
+    return np.asarray(np.tensordot(weights, variances + (means - center) ** 2, 1))
+
+
+def weighted_quantiles(values: Array, weights: Array, levels: Sequence[float]) -> Array:
+    """Return quantiles over the first axis, halfway between values that share one: (k, ...)."""
+    order = np.argsort(values, axis=0)
+    ranked = np.take_along_axis(values, order, axis=0)
+    reached = np.cumsum(weights[order], axis=0) - 0.5 * weights[order]
+    found = []
+    for level in levels:
+        above = np.clip(np.sum(reached < level, axis=0), 1, len(values) - 1)[None]
+        low, high = (np.take_along_axis(reached, k, axis=0) for k in (above - 1, above))
+        a, b = (np.take_along_axis(ranked, k, axis=0) for k in (above - 1, above))
+        share = np.clip((level - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
+        found.append((a + share * (b - a))[0])
+    return np.array(found)
 
 
 def check_level(level: Any) -> list[float]:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
@@ -19,7 +18,7 @@ from .anywhere import anywhere
 from .auto import Auto
 from .clusters import is_dask, lazily
 from .core import posterior
-from .core.arrays import here
+from .core.arrays import here, like
 from .core.gamma import Gamma
 from .core.likelihoods import LIKELIHOODS, Likelihood
 from .machine import Machine, answered
@@ -211,6 +210,7 @@ class BTNRegressor(RegressorMixin, Machine):
         basis: Any = "auto",
         *,
         likelihood: Any = "gaussian",
+        structure: str = "auto",
         network: str = "cp",
         cores: str = "auto",
         mode_order: Any = "auto",
@@ -236,6 +236,7 @@ class BTNRegressor(RegressorMixin, Machine):
     ) -> None:
         super().__init__(
             basis,
+            structure=structure,
             network=network,
             cores=cores,
             mode_order=mode_order,
@@ -286,7 +287,7 @@ class BTNRegressor(RegressorMixin, Machine):
 
     def _finish(self) -> None:
         noise = [state.likelihood.noise_std**2 for state in self.posterior_]
-        self.noise_std_ = float(self._y_scale * np.sqrt(np.mean(noise)))
+        self.noise_std_ = float(self._y_scale * np.sqrt(self.weights_ @ noise))
 
     @anywhere
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -308,7 +309,7 @@ class BTNRegressor(RegressorMixin, Machine):
             mean, std = answered(X, distribution.mean), answered(X, distribution.std)
             return (mean, std) if return_std else mean
         means = self._means(X)
-        return self._y_shift + self._y_scale * array_namespace(means).mean(means, axis=0)
+        return self._y_shift + self._y_scale * (like(self.weights_, means) @ means)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return R^2 of the predictions of y (n,), which may be the name of a column of X."""
@@ -321,7 +322,7 @@ class BTNRegressor(RegressorMixin, Machine):
             state.likelihood.predictive(mean, variance)
             for state, mean, variance in zip(self.posterior_, *self._moments(X), strict=True)
         ]
-        return PredictiveDistribution(parts, self._y_shift, self._y_scale)
+        return PredictiveDistribution(parts, self._y_shift, self._y_scale, self.weights_)
 
     @anywhere
     def predict_interval(self, X: Any, level: float = 0.95) -> Array:
@@ -366,10 +367,11 @@ class BTNRegressor(RegressorMixin, Machine):
         noise = rng if block is None else np.random.default_rng([seed, block])
         n = len(columns[self._active[0]])
         out = np.empty((n, n_samples))
-        chosen = rng.integers(len(self.posterior_), size=n_samples)
+        chosen = rng.choice(len(self.posterior_), size=n_samples, p=self.weights_)
         for k, state in enumerate(self.posterior_):
             which = np.flatnonzero(chosen == k)
             draws = posterior.draw_weights(state, len(which), rng)
+            sums = None if state.sums is None else state.sums.draw(len(which), rng)
             predictor = posterior.Predictor.of(state)
             within = replace(predictor, least=0.0)
             level = rng.standard_normal(len(which))
@@ -382,10 +384,11 @@ class BTNRegressor(RegressorMixin, Machine):
                 for i in range(len(which)):
                     for j in gaps:
                         filled = self.columns_[j].basis.fill(columns[j][rows], noise)
-                        d = one.inputs.index(j) + one.first_input
-                        features[d] = one.bases[d].features(filled)
+                        for d, basis in one.modes_of(j):
+                            features[d] = basis.features(filled)
                     drawn = [draw[i] for draw in draws]
-                    f[rows, i] = posterior.evaluate(state, drawn, features.__getitem__)
+                    effects = None if sums is None else sums[i]
+                    f[rows, i] = posterior.evaluate(state, drawn, features.__getitem__, effects)
                     f[rows, i] += beyond * level[i]
             for i, place in enumerate(which):
                 out[:, place] = state.likelihood.draw(f[:, i], noise)

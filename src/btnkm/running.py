@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -64,30 +65,28 @@ class Run(NamedTuple):
 def run_all(
     machine: Any,
     task: Task,
-    arrangements: list[Arrangement],
-    counts: list[int],
+    candidates: list[Any],
     history: list[dict[str, Any]],
     keeper: Checkpoint | None,
 ) -> list[tuple[Arrangement, fitting.Result]]:
-    """Fit every arrangement with its share of the starts, until all is done or stopped.
+    """Fit every structure with its share of the restarts, until all is done or stopped.
 
-    What an earlier arrangement has found is kept whatever stops a later one.
+    What an earlier structure has found is kept whatever stops a later one.
     """
     found: list[tuple[Arrangement, fitting.Result]] = []
     target, before = task.target, 0
-    for k, (one, count) in enumerate(zip(arrangements, counts, strict=True)):
-        if not count:
-            continue
-        own = settings_of(machine, target, task.counted, one)
+    for k, one, count, states in _runs(candidates, task):
+        own = settings_of(machine, target, task.counted, one.arrangement)
         kept = sum(s.state.n_bytes for _, result in found for s in result.starts)
         limit = own.limit(task.rows)
         limit *= 1.0 - READERS if task.rows.spilled else 1.0
         own = replace(own, n_init=count, memory_limit=limit - kept / GIB)
         # components start as they do without a train beside them
-        seeds = [*task.seeds, k] if one.full else task.seeds
+        seeds = [*task.seeds, k] if one.arrangement.full else task.seeds
+        begin = time.perf_counter()
         try:
             run = Run(str(k), seeds, history, before, keeper)
-            result = fit_some_then_all(machine, task, one, own, run)
+            result = fit_some_then_all(machine, task, one.arrangement, own, run, states)
         except KeyboardInterrupt:
             if not found:
                 raise
@@ -97,16 +96,29 @@ def run_all(
                 raise
             warnings.warn(
                 f"memory_limit={limit:g} has no room for {count} of "
-                f"{sum(counts)} starts, which are left out; raise it, or lower max_rank.",
+                f"{sum(c.count for c in candidates)} starts, which are left out; raise it, or "
+                "lower max_rank.",
                 UserWarning,
                 stacklevel=4,
             )
             continue
-        found.append((one, result))
+        one.seconds += time.perf_counter() - begin
+        found.append((one.arrangement, result))
         before += result.count
         if result.interrupted or not result.ended:
             break
     return found
+
+
+def _runs(candidates: list[Any], task: Task) -> Iterator[tuple[int, Any, int, list[Any]]]:
+    """Yield the fits to run: a number, the candidate, restarts, and posteriors to go on from."""
+    k = 0
+    for one in candidates:
+        states = one.states[: one.count] if task.sample.n == task.rows.n else []
+        for count, begun in ((len(states), states), (one.count - len(states), [])):
+            if count:
+                yield k, one, count, begun
+            k += 1
 
 
 def fit_some_then_all(
@@ -115,8 +127,12 @@ def fit_some_then_all(
     one: Arrangement,
     settings: fitting.Settings,
     run: Run,
+    states: Sequence[Any] = (),
 ) -> fitting.Result:
-    """Fit an arrangement to the sample of a large table, and go on from there with all rows."""
+    """Fit an arrangement to the sample of a large table, and go on from there with all rows.
+
+    With ``states``, restarts go on from these.
+    """
 
     def fit(rows: Any, settings: fitting.Settings, **how: Any) -> fitting.Result:
         after = {e["start"]: e["sweep"] for e in run.history if e["rows"] != rows.n}
@@ -131,6 +147,9 @@ def fit_some_then_all(
 
     may_find_nothing = run.before > 0
     pasts: Any = [] if task.keep else None
+    if states:
+        settings = to_go_on(machine, settings, len(states))
+        return fit(task.rows, settings, go_on_from=states, pasts=pasts)
     if task.sample.n == task.rows.n:
         return fit(task.rows, settings, may_find_nothing=may_find_nothing, pasts=pasts)
     some = fit(task.rows.beside(task.sample), settings, may_find_nothing=may_find_nothing)

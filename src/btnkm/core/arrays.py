@@ -68,3 +68,15 @@ def wide(array: Any) -> Any:
         return array
     xp = array_namespace(array)
     return array if array.dtype == xp.float64 else xp.astype(array, xp.float64)
+
+
+def interpolate(x: Array, at: np.ndarray, values: np.ndarray) -> Array:
+    """Return the piecewise linear function with these values, held at its ends: (n,) -> (n,)."""
+    if is_numpy_array(x):
+        return np.interp(x, at, values).astype(x.dtype, copy=False)
+    xp = array_namespace(x)
+    slopes = np.append(np.diff(values) / np.diff(at), 0.0)
+    knots, heights, rises = (like(a, x) for a in (at, values, slopes))
+    x = xp.clip(x, float(at[0]), float(at[-1]))
+    place = xp.clip(xp.searchsorted(knots, x, side="right") - 1, 0, len(at) - 1)
+    return xp.take(rises, place) * (x - xp.take(knots, place)) + xp.take(heights, place)

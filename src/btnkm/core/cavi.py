@@ -153,6 +153,7 @@ def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
         "entropy": entropy,
         "basis": -kl,
         "rank": -sum(float(np.sum(gamma.kl(priors.rank))) for gamma in state.rank),
+        **({} if state.sums is None else state.sums.terms()),
     }
 
 

@@ -22,6 +22,7 @@ from .environments import Environments, MomentsOf
 from .layout import Layout
 from .likelihoods import Curved, Likelihood
 from .network import Network
+from .sums import SumsTerms
 
 Array = Any
 
@@ -40,6 +41,8 @@ class View:
         The outputs' mode.
     exact : bool
         Whether covariances are in the terms.
+    sums : SumsTerms or None
+        The main effects beside the network.
     """
 
     network: Network
@@ -47,6 +50,12 @@ class View:
     terms: list[rows.Terms]
     output: int | None
     exact: bool
+    sums: SumsTerms | None = None
+
+    @property
+    def many(self) -> bool:
+        """Whether f has many outputs."""
+        return self.output is not None or (self.sums is not None and len(self.sums.mean) > 1)
 
     @property
     def carries_asks(self) -> bool:
@@ -69,6 +78,7 @@ class Chunk:
     asks: tuple[Array | None, Array] = field(init=False)
     f: tuple[Array, Array] | None = None
     view: View = field(init=False)
+    _sum_means: Array | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         """Ask what least squares would, which is right wherever f does not matter."""
@@ -83,6 +93,35 @@ class Chunk:
             assert self.view.output is not None
             self.environments.changed(self.view.output)
 
+    def sum_features(self) -> Array:
+        """Return the functions of the sum: (n, P)."""
+        assert self.view.sums is not None
+        return self.view.sums.features(self.features)
+
+    def sum_means(self) -> Array:
+        """Return E[a]: (n,), or (n, K) with K outputs."""
+        assert self.view.sums is not None
+        if self._sum_means is None:
+            found = self.view.sums.means(self.sum_features())
+            self._sum_means = found if self.view.many else found[:, 0]
+        return self._sum_means
+
+    def forget_sums(self) -> None:
+        """Forget what was made of the coefficients before they changed."""
+        self._sum_means = None
+        if self.view.carries_asks:  # of what the sum leaves
+            assert self.view.output is not None
+            self.environments.changed(self.view.output)
+
+    @property
+    def tensor_asks(self) -> tuple[Array | None, Array]:
+        """Weights, and working responses less what the sum explains of them."""
+        weight, pull = self.asks
+        if self.view.sums is None:
+            return weight, pull
+        mean = self.sum_means()
+        return weight, pull - (mean if weight is None else weight * mean)
+
     def outside(self, d: int) -> rows.Moments | None:
         """Return the product over all modes but d."""
         return self.environments.outside(d, self._moments_of())
@@ -90,6 +129,27 @@ class Chunk:
     def moments_of_f(self, d: int) -> tuple[Array, Array]:
         """Return E[f] and E[f^2], with the environments of mode d."""
         view = self.view
+        if view.sums is None:
+            return self.moments_of_tensor(d)
+        phi = self.sum_features()
+        first, spread = view.sums.means(phi), view.sums.variances(phi)
+        if not view.many:
+            first, spread = first[:, 0], spread[:, 0]
+        mean, square = self.moments_of_tensor(d)
+        total = mean + first
+        if not view.exact:
+            return total, total * total
+        return total, square + first * (2.0 * mean + first) + spread
+
+    def moments_of_tensor(self, d: int) -> tuple[Array, Array]:
+        """Return E[T] and E[T^2], with the environments of mode d."""
+        view = self.view
+        if not view.terms:
+            zero = array_namespace(self.y).zeros_like(self.y)
+            if view.many:
+                assert view.sums is not None
+                zero = array_namespace(zero).stack([zero] * len(view.sums.mean), axis=1)
+            return zero, zero
         layout = view.layouts[d if view.output is None else view.output]
         if view.carries_asks:
             assert view.output is not None
@@ -136,7 +196,7 @@ class Chunk:
             return None
         from .triton_kernels import fits, sums
 
-        (phi, psi), (weight, pull) = self.features(d), self.asks
+        (phi, psi), (weight, pull) = self.features(d), self.tensor_asks
         if not fits(phi, psi):
             return None
         one, other = (m if m is not None else rows.Moments(None, None, None) for m in (left, right))
@@ -152,8 +212,7 @@ class Chunk:
                 return rows.moments(self.features(k), view.terms[k], into)
             if not view.carries_asks:
                 return None
-            weight, pull = self.asks
-            weight, pull = rows.output_asks(weight, pull, view.terms[k])
+            weight, pull = rows.output_asks(*self.tensor_asks, view.terms[k])
             return rows.Moments(pull, weight, None)
 
         return moments_of
@@ -163,12 +222,44 @@ def see(chunk: Chunk, view: View) -> None:
     """Know another q, of which nothing is known yet; local blocks share the view."""
     chunk.view = view
     chunk.environments.reset()
+    chunk._sum_means = None
 
 
 def change(chunk: Chunk, d: int, term: rows.Terms) -> None:
     """Know another q(W) of mode d."""
     chunk.view.terms[d] = term
     chunk.environments.changed(d)
+
+
+def change_sums(chunk: Chunk, terms: SumsTerms) -> None:
+    """Know another q of the main effects."""
+    chunk.view.sums = terms
+    chunk.forget_sums()
+
+
+def sum_grams(chunk: Chunk) -> tuple[Array, Array]:
+    """Return weighted products of the functions of the sum, and with the working responses.
+
+    These are (K, P, P) and (K, P), with K = 1 for one output.
+    """
+    xp, phi = array_namespace(chunk.y), chunk.sum_features()
+    weight, pull = chunk.asks
+    pull = pull if chunk.view.many else pull[:, None]
+    linear = rows.long_product(pull, phi)
+    if weight is None:
+        return rows.long_product(phi, phi)[None, ...], linear
+    weight = weight if chunk.view.many else weight[:, None]
+    grams = [rows.long_product(phi * weight[:, k : k + 1], phi) for k in range(weight.shape[1])]
+    return xp.stack(grams), linear
+
+
+def sum_beside(chunk: Chunk, d: int) -> tuple[Array]:
+    """Return what the tensor explains of the working responses, times the functions: (K, P)."""
+    mean, _ = chunk.moments_of_tensor(d)
+    weight = chunk.asks[0]
+    explained = mean if weight is None else weight * mean
+    explained = explained if chunk.view.many else explained[:, None]
+    return (rows.long_product(explained, chunk.sum_features()),)
 
 
 def count(chunk: Chunk) -> tuple[int]:
@@ -187,13 +278,28 @@ def averages(chunk: Chunk, n_modes: int) -> tuple[Array, ...]:
     return tuple(sums)
 
 
+def effect_averages(chunk: Chunk, first: int, modes: Sequence[int | None]) -> tuple[Array, ...]:
+    """Return weighted sums of g, g g^T and g phi^T for every main effect g: see posterior.py."""
+    found: list[Array] = []
+    for i, mode in enumerate(modes):
+        g = chunk.features(first + i)[0]
+        weighed = g if chunk.weight is None else g * chunk.weight[:, None]
+        found += [array_namespace(g).sum(weighed, axis=0), rows.long_product(weighed, g)]
+        if mode is None:
+            found.append(g[:0, :].T)
+        else:
+            phi = chunk.features(mode)[0]
+            found.append((phi.T @ weighed).T)
+    return tuple(found)
+
+
 def block_sums(chunk: Chunk, d: int, widths: rows.Widths) -> tuple[Array, Array]:
     """Return what the update of mode d needs: see ``rows.block_sums``."""
     fused = chunk.fused_sums(d, widths)
     if fused is not None:
         return fused
     view, outside = chunk.view, chunk.outside(d)
-    weight, pull = chunk.asks
+    weight, pull = chunk.tensor_asks
     if view.output is None:
         weight, pull = None if weight is None else weight[:, None], pull[:, None]
     elif d == view.output:
@@ -259,7 +365,7 @@ def joint_sums(
     chunk: Chunk, widths: Sequence[rows.Widths], keep: Sequence[np.ndarray]
 ) -> tuple[Array, ...]:
     """Return J^T J, J the derivatives of E[f] by all weights, and the sums of every mode."""
-    weight, pull = chunk.asks
+    weight, pull = chunk.tensor_asks
     weight, pull = None if weight is None else weight[:, None], pull[:, None]
     parts: list[Array] = []
     blocks: list[Array] = []

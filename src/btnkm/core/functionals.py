@@ -4,7 +4,8 @@ f is linear in the weights of every mode. Its average over an input, or its valu
 that average, is the same network with another vector in the place of phi(x): its mean over the
 rows, or what phi(x) differs by. Under q modes are independent, so that first and second moments of
 such a functional are those of the modes, brought together as the network does: exact, without
-draws.
+draws. Main effects beside the network are linear in their coefficients, and independent of it under
+q: moments of both add up.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .levels import LevelFactor, LevelMode
+from .posterior import EffectAverages
 from .state import Factor, Mode, State
 
 Array = np.ndarray
@@ -124,11 +126,104 @@ def contrasts_of(state: State) -> tuple[Array, Array] | None:
     if state.output is None:
         return None
     factor: Any = state.factors[state.output]
-    count = len(factor.mean)
-    mean = factor.mean - factor.mean.mean(axis=0)
-    shares = (np.eye(count) - 1.0 / count) ** 2
-    spread = np.tensordot(shares, factor.cov, 1)
+    mean, spread = _contrasts(factor.mean, factor.cov)
     return mean, mean[:, :, None] * mean[:, None, :] + spread
+
+
+def _contrasts(mean: Array, cov: Array) -> tuple[Array, Array]:
+    """Return mean and covariance of each of K independent vectors, less the mean of all of them."""
+    count = len(mean)
+    shares = (np.eye(count) - 1.0 / count) ** 2
+    return mean - mean.mean(axis=0), np.tensordot(shares, cov, 1)
+
+
+@dataclass(frozen=True)
+class SumPart:
+    """Moments of main effects; with K > 1 outputs, of what each output has beyond their mean.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (K, P)
+        E of the coefficients. The first is the intercept.
+    cov : ndarray of shape (K, P, P)
+    own : list of ndarray
+        The coefficients of each main effect.
+    columns : list of ndarray
+        The functions of each main effect that these belong to.
+    averages : list of EffectAverages
+        Of the functions of each main effect over the rows.
+    """
+
+    mean: Array
+    cov: Array
+    own: list[Array]
+    columns: list[Array]
+    averages: list[EffectAverages]
+
+    @cached_property
+    def average(self) -> Array:
+        """The average of each function over the rows, 1 for the intercept: (P,)."""
+        average = np.ones(self.mean.shape[1])
+        for own, columns, averages in zip(self.own, self.columns, self.averages, strict=True):
+            average[own] = averages.mean[columns]
+        return average
+
+    def base(self) -> tuple[Array, Array]:
+        """Return E of the average over the rows, and E of its square: (1,) or (1, K)."""
+        return self._moments(np.arange(len(self.average)), self.average[None])
+
+    def added(self, i: int, functions: Array) -> tuple[Array, Array]:
+        """Return E and E of the square of what an input adds to the average: (n,) or (n, K).
+
+        ``functions`` are all those of its main effect at n values, (n, P_i).
+        """
+        own = self.own[i]
+        return self._moments(own, functions[:, self.columns[i]] - self.average[own])
+
+    def spread(self, i: int) -> Array:
+        """Return E of the variance of a main effect over the rows: (K,)."""
+        own, columns = self.own[i], self.columns[i]
+        center = self.average[own]
+        among = self.averages[i].gram[np.ix_(columns, columns)] - np.outer(center, center)
+        mean, cov = self.mean[:, own], self.cov[:, own[:, None], own]
+        return np.asarray(np.sum((mean @ among) * mean, axis=1) + np.sum(cov * among, axis=(1, 2)))
+
+    def between(self, i: int, phi: Array, curve: Array) -> Array:
+        """Return E of the covariance of a main effect and a function of the same input: (K,).
+
+        The function is independent of the main effect under q. ``phi`` are averages of the
+        functions of the tensor's mode over the rows, (M,), and ``curve`` is E of their
+        coefficients, (M,) or (M, K).
+        """
+        own, columns, size = self.own[i], self.columns[i], len(curve)
+        cross = self.averages[i].cross[columns, :size] - np.outer(self.average[own], phi[:size])
+        return np.asarray(np.sum((self.mean[:, own] @ cross) * curve.reshape(size, -1).T, axis=1))
+
+    def _moments(self, own: Array, values: Array) -> tuple[Array, Array]:
+        """Return E and E of the square of some coefficients times values (n, p)."""
+        mean = values @ self.mean[:, own].T
+        cov = self.cov[:, own[:, None], own]
+        variance = np.stack([np.sum((values @ c) * values, axis=1) for c in cov], axis=1)
+        second = mean**2 + variance
+        return (mean, second) if len(self.mean) > 1 else (mean[:, 0], second[:, 0])
+
+
+def sum_part_of(state: State, averages: list[EffectAverages]) -> SumPart | None:
+    """Return the part of the main effects, given averages over the rows; None without any."""
+    sums = state.sums
+    if sums is None:
+        return None
+    mean, cov = sums.mean, sums.cov
+    if len(mean) > 1:
+        mean, cov = _contrasts(mean, cov)
+    own = [sums.places(i) for i in range(len(averages))]
+    return SumPart(mean, cov, own, [sums.column[places] for places in own], averages)
+
+
+def together(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Return first and second moments of the sum of two independent terms, given those of both."""
+    (a, a2), (b, b2) = one, other
+    return a + b, a2 + 2.0 * a * b + b2
 
 
 def _of_functions(mode: Mode, factor: Factor, phi: Array, gram: Array) -> Part:

@@ -47,6 +47,7 @@ def possible(state: State, most: int, n_rows: int) -> bool:
         and not state.anchored
         and isinstance(state.likelihood, Gaussian)
         and len(state.modes) > 1
+        and state.sums is None
         and all(mode.may_lose_functions for mode in state.modes)
         and weights <= most
         and n_rows * weights <= MOST_NUMBERS

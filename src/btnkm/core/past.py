@@ -19,6 +19,7 @@ import numpy as np
 
 from .cavi import Data
 from .layout import Layout
+from .sums import Sums
 
 Array = np.ndarray
 SHIFT = 5.0  # standard errors between means, from which on rows are not alike
@@ -67,6 +68,40 @@ class Said(NamedTuple):
         return Said(self.second[:n_psi], self.linear[:n_phi])
 
 
+class SumsSaid(NamedTuple):
+    """Sums over rows that are gone, of the main effects.
+
+    Attributes
+    ----------
+    sums : Sums
+        Whose functions they are of.
+    gram, linear, beside : ndarray of shape (K, P, P), (K, P) and (K, P)
+        See ``chunks.sum_grams`` and ``chunks.sum_beside``.
+    """
+
+    sums: Sums
+    gram: Array
+    linear: Array
+    beside: Array
+
+    def weighed(self, share: float) -> SumsSaid:
+        """Return what each row says, counting for so much of a row."""
+        return SumsSaid(self.sums, *(share * part for part in self[1:]))
+
+    def take(self, sums: Sums) -> SumsSaid:
+        """Return what rows say of the functions that a sum has kept."""
+        if sums.same_functions(self.sums):
+            return self
+        left = self.sums.places_of(sums)
+        gram = self.gram[:, left[:, None], left]
+        return SumsSaid(sums, gram, self.linear[:, left], self.beside[:, left])
+
+    def plus(self, other: SumsSaid) -> SumsSaid:
+        """Return what both say, of the functions that the other has kept."""
+        own = self.take(other.sums)
+        return SumsSaid(other.sums, *(a + b for a, b in zip(own[1:], other[1:], strict=True)))
+
+
 def _wider(part: Array, place: int, count: int) -> Array:
     """Return sums with zeros for so many functions from a place on; the last may be gone."""
     zeros = np.zeros((max(place - len(part), 0) + count, *part.shape[1:]))
@@ -87,6 +122,8 @@ class Past:
         The sum of the rows' weights, of every output.
     features : tuple of (phi, psi)
         Weighted sums of the functions of every input's mode: (M,) and (K,).
+    sums : SumsSaid or None
+        Of the main effects.
     """
 
     data: Data
@@ -94,6 +131,12 @@ class Past:
     asked: tuple[Any, ...]
     information: Any
     features: tuple[tuple[Array, Array], ...]
+    sums: SumsSaid | None = None
+
+    def sums_of(self, sums: Sums) -> SumsSaid:
+        """Return what rows say of the functions that a sum has."""
+        assert self.sums is not None
+        return self.sums.take(sums)
 
     def with_mode(self, d: int, said: Said) -> Past:
         """Return the same, something else being known of mode d."""
@@ -116,6 +159,7 @@ class Past:
             asked=tuple(share * np.asarray(part) for part in self.asked),
             information=share * np.asarray(self.information),
             features=tuple((share * phi, share * psi) for phi, psi in self.features),
+            sums=None if self.sums is None else self.sums.weighed(share),
         )
 
     def __add__(self, other: Past) -> Past:
@@ -132,6 +176,7 @@ class Past:
                     self.features, other.features, strict=True
                 )
             ),
+            None if self.sums is None or other.sums is None else self.sums.plus(other.sums),
         )
 
 

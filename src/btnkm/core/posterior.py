@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -12,10 +12,11 @@ from array_api_compat import array_namespace
 
 from . import rows
 from .arrays import host, like
-from .layout import Layout, pairs
+from .layout import Layout, components, pairs
 from .network import Network
 from .rows import Terms
 from .state import State
+from .sums import SumsTerms
 
 Array = Any
 FeaturesOf = Callable[[int], tuple[Array, Array]]  # mode -> (phi, psi) of the rows asked about
@@ -38,6 +39,8 @@ class Predictor:
         The variance that f has at least, of each output: that of the level of all rows. What all
         rows have in common is taken out of the targets, or is the offset of a likelihood; q does
         not know that it is uncertain. Where priors leave nothing of f, that is all there is.
+    sums : SumsTerms or None
+        The main effects beside the network.
     """
 
     network: Network
@@ -45,6 +48,7 @@ class Predictor:
     layout: Layout
     output: int | None = None
     least: Array = 0.0
+    sums: SumsTerms | None = None
 
     @classmethod
     def of(cls, state: State) -> Predictor:
@@ -54,7 +58,8 @@ class Predictor:
             for mode, factor in zip(state.modes, state.factors, strict=True)
         ]
         least = 1.0 / np.asarray(state.information)
-        return cls(state.network, terms, _last_layout(state), state.output, least)
+        sums = None if state.sums is None else SumsTerms.of(state.sums, state.n_inputs)
+        return cls(state.network, terms, _last_layout(state), state.output, least, sums)
 
     @cached_property
     def of_means(self) -> Predictor:
@@ -63,19 +68,42 @@ class Predictor:
 
     def moments(self, features_of: FeaturesOf) -> tuple[Array, Array]:
         """Return E[f] and Var[f] of every row (n,), and output (n, K), exact under q."""
+        mean, variance = self._tensor_moments(features_of)
+        if self.sums is not None:
+            first, spread = self._effects(features_of)
+            mean, variance = first + mean, spread + variance
+        xp = array_namespace(mean)
+        return mean, xp.maximum(variance, like(self.least, mean) + xp.zeros_like(mean))
+
+    def _tensor_moments(self, features_of: FeaturesOf) -> tuple[Array, Array]:
+        """Return E[T] and Var[T] of every row, and output."""
+        if not self.terms:
+            return 0.0, 0.0
         mean, second = self._contract(features_of)
         assert second is not None
-        xp = array_namespace(mean)
         # rounding can take a zero variance below zero
-        return mean, xp.maximum(second - mean**2, like(self.least, mean) + xp.zeros_like(mean))
+        return mean, array_namespace(mean).clip(second - mean**2, 0.0)
+
+    def _effects(self, features_of: FeaturesOf, *, spread: bool = True) -> tuple[Array, Array]:
+        """Return E[a] and, if asked, Var[a] of every row (n,), and output (n, K)."""
+        assert self.sums is not None
+        phi = self.sums.features(features_of)
+        mean = self.sums.means(phi)
+        variance = self.sums.variances(phi) if spread else mean
+        return (mean, variance) if len(self.sums.mean) > 1 else (mean[:, 0], variance[:, 0])
 
     def mean(self, features_of: FeaturesOf) -> Array:
         """Return E[f] of every row, at a fraction of the cost of both moments."""
-        return self.of_means._contract(features_of)[0]
+        mean = self.of_means._contract(features_of)[0] if self.terms else 0.0
+        if self.sums is None:
+            return mean
+        return mean + self._effects(features_of, spread=False)[0]
 
     def joint(self, features_of: FeaturesOf) -> Joint:
         """Return E[f] and Cov[f] of every row and the outputs, exact under q: NumPy arrays."""
-        assert self.output is not None
+        if self.output is None:  # main effects alone
+            mean, variance = (host(part) for part in self.moments(features_of))
+            return Joint(mean, variance, np.zeros((*mean.shape, 0)))
         output = self.terms[self.output]
         product = rows.expand(self._product(features_of))
         mean, second = rows.contract(product, self.layout, output)
@@ -91,12 +119,16 @@ class Predictor:
         # the symmetric root: another one could turn from one x to the next
         stretched = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
         root = output.mean @ (stretched @ np.swapaxes(vectors, 1, 2))
-        variance = np.maximum(second - mean**2, self.least)
+        variance = second - mean**2
+        if self.sums is not None:
+            first, spread = (host(part) for part in self._effects(features_of))
+            mean, variance = mean + first, variance + spread
+        variance = np.maximum(variance, self.least)
         return Joint(mean, np.maximum(variance - np.sum(root**2, axis=2), 0.0), root)
 
     def contrasts(self, features_of: FeaturesOf) -> tuple[Array, Array]:
         """Return mean and variance of f, less its mean over the outputs if it has many."""
-        if self.output is None:
+        if self.output is None and (self.sums is None or len(self.sums.mean) == 1):
             return self.moments(features_of)
         mean, own, root = self.joint(features_of)
         count = mean.shape[1]
@@ -139,47 +171,116 @@ def draw_weights(state: State, n_draws: int, rng: np.random.Generator) -> list[n
     return draws
 
 
-def evaluate(state: State, weights: list[np.ndarray], features_of: FeaturesOf) -> Array:
-    """Return f of every row for given weights."""
+def evaluate(
+    state: State,
+    weights: list[np.ndarray],
+    features_of: FeaturesOf,
+    coefficients: np.ndarray | None = None,
+) -> Array:
+    """Return f of every row for given weights, and coefficients (K, P) of main effects."""
     terms = []
     for mode, w in zip(state.modes, weights, strict=True):
         terms.append(Terms(mode.on_phi(w), None))
-    predictor = Predictor(state.network, terms, _last_layout(state), state.output)
+    sums = None
+    if state.sums is not None:
+        assert coefficients is not None
+        sums = replace(SumsTerms.of(state.sums, state.n_inputs), mean=coefficients)
+    predictor = Predictor(state.network, terms, _last_layout(state), state.output, sums=sums)
     return predictor.mean(features_of)
 
 
 def _last_layout(state: State) -> Layout:
     """Return how the columns of a product over all inputs are summed."""
+    if not state.factors:
+        return components(0)
     last: Layout = state.factors[-1].layout
     return last if state.output is not None else state.network.product_layout(last)
 
 
-def effect_shares(
-    network: Network,
+class EffectAverages(NamedTuple):
+    """Averages over the training rows of the functions g of one main effect.
+
+    Attributes
+    ----------
+    mode : int or None
+        The tensor's mode of the same input, if it has one.
+    mean : ndarray of shape (P,)
+    gram : ndarray of shape (P, P)
+        Of g g^T.
+    cross : ndarray of shape (P, M)
+        Of g phi^T, with phi the functions of that mode; without columns if there is none.
+    """
+
+    mode: int | None
+    mean: np.ndarray
+    gram: np.ndarray
+    cross: np.ndarray
+
+
+def total_effects(
+    state: State,
     weights: list[np.ndarray],
     averages: list[tuple[np.ndarray, np.ndarray]],
 ) -> np.ndarray:
-    """Return each mode's share of the total effects: zeros if f is constant.
+    """Return each mode's total effect on T: (D,).
 
-    A mode's total effect (Sobol) is the variance of f left when every other input is known. The
+    A mode's total effect (Sobol) is the variance of T left when every other input is known. The
     inputs are taken as independent, each with its training distribution.
 
     Parameters
     ----------
-    network : Network
+    state : State
     weights : list of ndarray of shape (M, C)
+        Of the functions present in every mode.
     averages : list of (phi_mean, gram)
         Averages over the training rows of phi (M,) and phi phi^T (M, M).
-
-    Returns
-    -------
-    ndarray of shape (D,)
     """
-    seconds, spreads = [], []
+    seconds, spreads, log_size = [], [], 0.0
     for w, (phi, gram) in zip(weights, averages, strict=True):
         second, mean = w.T @ gram @ w, w.T @ phi
-        size = max(float(np.max(np.abs(second))), np.finfo(float).tiny)  # cancels in the shares
+        size = max(float(np.max(np.abs(second))), np.finfo(float).tiny)
+        log_size += float(np.log(size))
         seconds.append(second[None] / size)
         spreads.append((second - np.outer(mean, mean))[None] / size)
-    effects = np.maximum(network.replaced(seconds, spreads)[:, 0], 0.0)
-    return np.asarray(effects / max(float(np.sum(effects)), np.finfo(float).tiny))
+    effects = np.maximum(state.network.replaced(seconds, spreads)[:, 0], 0.0)
+    return np.asarray(effects * np.exp(np.clip(log_size, -700.0, 700.0)))
+
+
+def sum_effects(
+    state: State,
+    coefficients: np.ndarray,
+    weights: list[np.ndarray],
+    averages: list[tuple[np.ndarray, np.ndarray]],
+    effects: Sequence[EffectAverages],
+) -> np.ndarray:
+    """Return what main effects add to the total effect of each of their inputs.
+
+    That is their own variance and twice their covariance with what the tensor makes of the same
+    input alone. ``coefficients`` are (K, P); see ``total_effects`` for the rest.
+    """
+    assert state.sums is not None
+    contrasts = coefficients - coefficients.mean(axis=0) if len(coefficients) > 1 else coefficients
+    rows: list[Any] = [()]
+    inputs = weights[: state.n_inputs]
+    if state.output is not None:
+        output = weights[state.output]
+        rows = [(row[None],) for row in output - output.mean(axis=0)]
+    centers = [(phi @ w)[None] for w, (phi, _) in zip(inputs, averages, strict=False)]
+    found = np.zeros(len(effects))
+    for i, (mode, mean, gram, cross) in enumerate(effects):
+        own = state.sums.places(i)
+        columns = state.sums.column[own]
+        if not len(own):
+            continue
+        center, among = mean[columns], gram[np.ix_(columns, columns)]
+        spread = among - np.outer(center, center)
+        for k, beta in enumerate(contrasts[:, own]):
+            found[i] += float(beta @ spread @ beta) / len(contrasts)
+            if mode is None:
+                continue
+            parts = [*centers[:mode], inputs[mode], *centers[mode + 1 :], *rows[k % len(rows)]]
+            present = state.modes[mode].present
+            curve = state.network.whole(parts)
+            between = cross[np.ix_(columns, present)] - np.outer(center, averages[mode][0])
+            found[i] += 2.0 * float(beta @ between @ curve) / len(contrasts)
+    return found

@@ -263,16 +263,18 @@ def block_sums(
     elif weight is not None:
         h = h * weight
     if not is_numpy_array(psi):
-        return _long_product(psi, h), _long_product(phi, g)
+        return long_product(psi, h), long_product(phi, g)
     # the narrow factor first: BLAS is a third faster so
     return psi.T @ h, (g.T @ phi).T
 
 
-def _long_product(a: Array, b: Array) -> Array:
+def long_product(a: Array, b: Array) -> Array:
     """Return a^T b, summed over pieces of the rows and these in double precision.
 
     Devices share one long sum out badly, and in single precision it would lose digits.
     """
+    if is_numpy_array(a):
+        return a.T @ b
     xp = array_namespace(a)
     n = a.shape[0]
     size = min(PIECE, n)

@@ -40,6 +40,7 @@ from .likelihoods import Curved, Likelihood
 from .network import Network
 from .past import Past
 from .state import Mode, Priors, State
+from .sums import Sums
 from .sweeper import Dropper, Executor, Memory, Sweeper
 from .trimming import trim
 
@@ -183,11 +184,14 @@ def initial_state(
     schedule: Schedule,
     rng: np.random.Generator,
     output: int | None = None,
+    sums: Sums | None = None,
 ) -> State:
     """Return where a warm phase begins: random factors, see ``Network.begin``."""
+    if not modes:
+        return State((), (), (), (), likelihood, network, sums=sums)
     factors, precisions = network.begin(modes, grams, rank, schedule, rng, output)
     basis = tuple(_warm_basis(mode, priors.basis_of(mode), schedule) for mode in modes)
-    return State(modes, factors, basis, precisions, likelihood, network, output)
+    return State(modes, factors, basis, precisions, likelihood, network, output, sums=sums)
 
 
 def _warm_basis(mode: Mode, prior: Gamma, schedule: Schedule) -> Gamma:
@@ -210,7 +214,7 @@ def grown(state: State, fresh: State) -> State:
         mean[:, columns] = 0.0
         mean[np.ix_(np.isin(mode.keep, kept.keep), columns)] = factor.mean
         factors.append(mode.point(mean, drawn.layout))
-    return replace(fresh, factors=tuple(factors))
+    return replace(fresh, factors=tuple(factors), sums=state.sums)
 
 
 def run(
@@ -240,7 +244,7 @@ def run(
     while larger is not None:
         state, schedule = larger[0], replace(schedule, spare=larger[1])
         larger = None
-        begun = np.subtract(state.network.rank(state), schedule.spare)
+        begun = np.subtract(_rank(state), schedule.spare)
         if pause is not None:
             begun = pause.begun
         for step in _ascend(executor, state, data, priors, schedule, begun, pause, past):
@@ -251,7 +255,7 @@ def run(
                 step = replace(step, pause=here)
             yield step
         pause = None
-        if grow is not None and np.sum(step.rank) >= FULL * np.sum(begun):
+        if grow is not None and state.modes and np.sum(step.rank) >= FULL * np.sum(begun):
             assert step.state is not None
             larger, after, stage = grow(step.state, begun), step.sweep, stage + 1
 
@@ -289,7 +293,7 @@ def _ascend(
             phase=phase,
             bound=sum(terms.values()) if terms else np.nan,
             terms=terms,
-            rank=state.network.rank(state),
+            rank=_rank(state),
             noise_std=state.likelihood.noise_std,
             seconds=time.perf_counter() - begin,
             jitter=sweeper.jitter,
@@ -334,7 +338,7 @@ def _ascend(
         if previous is not None:
             if previous.converged:
                 break
-            free = not state.anchored or state.network.turns
+            free = bool(state.modes) and (not state.anchored or state.network.turns)
             leap = place == 0 and since is not None
             # a leap goes on in the direction of the last sweeps, which must not be turned before
             if place % 2 == 0 and free and not (leap and state.network.turns):
@@ -398,6 +402,10 @@ def _ascend(
                 trial=False,
             )
             yield ended(after) if k + 1 == schedule.settle_sweeps else after
+
+
+def _rank(state: State) -> Any:
+    return state.network.rank(state) if state.modes else 0
 
 
 def _droppers(priors: Priors, schedule: Schedule) -> list[Dropper]:

@@ -19,6 +19,7 @@ from .layout import Layout, components
 from .likelihoods import Likelihood
 from .linalg import inverse_cholesky, solve, square_root
 from .special import LOG_2PI
+from .sums import Sums
 
 Array = np.ndarray
 DENSE_TABLE = 32_768  # entries up to which a product table is kept dense
@@ -361,6 +362,8 @@ class State:
     information : float or ndarray of shape (K,)
         How much the rows say of the level of f, of each output: what all their weights add up to.
         Its inverse is the least variance that f can have anywhere.
+    sums : Sums or None
+        The main effects beside the tensor.
     """
 
     modes: tuple[Mode, ...]
@@ -371,16 +374,32 @@ class State:
     network: Any
     output: int | None = None
     information: Any = np.inf
+    sums: Sums | None = None
 
     @property
     def n_bytes(self) -> int:
         """What the factors take in memory, nearly all of it covariances."""
-        return sum(factor.mean.nbytes + factor.cov.nbytes for factor in self.factors)
+        own = sum(factor.mean.nbytes + factor.cov.nbytes for factor in self.factors)
+        return own + (0 if self.sums is None else self.sums.n_bytes)
 
     @property
     def n_components(self) -> int:
         """The number of components of a CP tensor, R."""
-        return int(self.factors[0].mean.shape[1])
+        return int(self.factors[0].mean.shape[1]) if self.factors else 0
+
+    @property
+    def n_inputs(self) -> int:
+        """The number of modes that are not the outputs'; behind them stand main effects."""
+        return len(self.modes) - (self.output is not None)
+
+    @property
+    def n_outputs(self) -> int | None:
+        """How many values f has in each row, None for one."""
+        if self.output is not None:
+            return len(self.modes[self.output].keep)
+        if self.sums is not None and self.sums.n_outputs > 1:
+            return self.sums.n_outputs
+        return None
 
     @property
     def anchored(self) -> bool:

@@ -12,15 +12,17 @@ import numpy as np
 from . import cavi, chunks, joint, rows
 from .cavi import Block, Data
 from .levels import LevelMode
-from .likelihoods import Curved
-from .past import Past, Said
+from .likelihoods import Curved, Gaussian
+from .past import Past, Said, SumsSaid
 from .reduction import Smaller
 from .state import Priors, State
+from .sums import Sums, SumsTerms, refine
 
 Array = Any
 # drops what the bound can do without in mode d, or returns None
 Dropper = Callable[[State, int, Block], Smaller | None]
 Command = Callable[[Any], Any]  # of a block of rows; can be pickled
+SUM_STEPS, SUM_STEPS_ALONE = 3, 10  # of the precisions of main effects in a sweep
 
 
 class Executor(Protocol):
@@ -68,6 +70,8 @@ class Sweeper:
         self.data = data
         self.priors = priors
         self.past = past
+        self._grams: Any = None  # of the sum, where the likelihood is fixed: see _sum_grams
+        self._square = data.square  # sum s_n E[(y_n - a_n)^2]
         self.jitter = 0.0
         self.last: int | None = None  # the mode solved last
         self._asked: list[Command] = []
@@ -76,7 +80,7 @@ class Sweeper:
         executor.recall = self.recall
         if memory is None:
             self.switch(spread=0.0)
-            if past is not None:  # columns may be new, and add nothing to f yet
+            if past is not None and state.modes:  # columns may be new, and add nothing to f yet
                 self.last = state.network.first_to_speak(state)
             return
         self.state, self.last, self.jitter, self.spread = memory[:4]
@@ -84,6 +88,7 @@ class Sweeper:
         self.view = replace(view, terms=list(view.terms))  # which others may go on from, too
         for command in self.recall():
             executor.each(command)
+        self._see_residuals()
 
     def memory(self) -> Memory:
         """Return what another sweeper needs to go on from here."""
@@ -105,13 +110,15 @@ class Sweeper:
         """Let the rows know q as it is."""
         layouts = [factor.layout for factor in self.state.factors]
         network, output = self.state.network, self.state.output
-        self.view = chunks.View(network, layouts, terms, output, exact=self.spread > 0)
+        sums = self._sum_terms()
+        self.view = chunks.View(network, layouts, terms, output, self.spread > 0, sums)
         if self.past is not None and self._gauge is not None:
             modes = zip(self.past.modes, self._gauge, layouts, strict=True)
             said = tuple(said.scaled(gauge, layout) for said, gauge, layout in modes)
             self.past = replace(self.past, modes=said)
         self._gauge = None
         self.executor.each(partial(chunks.see, view=self.view))
+        self._see_residuals()
 
     def rebalance(self) -> None:
         """Move scales between modes, or turn their axes; f is what it was.
@@ -200,6 +207,7 @@ class Sweeper:
         """
         for d in self._order():
             self.step(d, mean_only=mean_only, drop=drop)
+        self.update_sums(drop=bool(drop) and self.spread > 0.0)  # before, the ELBO has no say
         self.listen()
 
     def _order(self) -> range:
@@ -226,7 +234,7 @@ class Sweeper:
         if self.spread:
             state = self.state
             if state.likelihood.fixed:  # the sums at hand have the error in them
-                error = block.error(self.data.square, term, factor)
+                error = block.error(self._square, term, factor)
                 state = cavi.update_likelihood(state, (error,), self.data, self.priors)
             state = cavi.update_basis(state, d, self.priors)
             self.state = cavi.update_rank(state, d, self.priors)
@@ -236,6 +244,73 @@ class Sweeper:
         else:
             self.refresh()
         self.last = d
+
+    def _sum_terms(self) -> SumsTerms | None:
+        """Return what the rows need of the main effects."""
+        sums = self.state.sums
+        return None if sums is None else SumsTerms.of(sums, self.state.n_inputs)
+
+    def _sum_grams(self) -> tuple[Array, Array]:
+        """Return products of the functions of the sum, and with the working responses."""
+        sums = self.state.sums
+        assert sums is not None
+        if self._grams is not None and sums.same_functions(self._grams[0]):
+            _, gram, linear = self._grams
+            return gram, linear
+        gram, linear = self.executor.sum(chunks.sum_grams)
+        if self.past is not None:
+            said = self.past.sums_of(sums)
+            gram, linear = gram + said.gram, linear + said.linear
+        if self.state.likelihood.fixed:
+            self._grams = sums, gram, linear
+        return gram, linear
+
+    def update_sums(self, *, learn: bool = True, drop: bool = False) -> None:
+        """Update the main effects, given the tensor, and their precisions if they are to learn.
+
+        They learn in the warm phase, too: with precisions that are held there, main effects would
+        take all that there is, and with none the tensor would (docs/experiments.md).
+        """
+        sums = self.state.sums
+        if sums is None:
+            return
+        gram, linear = self._sum_grams()
+        beside = np.zeros_like(linear)
+        if self.state.modes:
+            (beside,) = self.executor.sum(partial(chunks.sum_beside, d=self.last or 0))
+            if self.past is not None:
+                beside = beside + self.past.sums_of(sums).beside
+        scale, likelihood = self.state.likelihood.scale, self.state.likelihood
+        # of the tensor alone: sum s_n E[T^2 - 2 y T]
+        rest = 0.0
+        if self.spread and isinstance(likelihood, Gaussian) and self.state.modes:
+            rest = likelihood.error - self._square - 2.0 * float(np.sum(sums.mean * beside))
+        steps = SUM_STEPS if self.state.modes else SUM_STEPS_ALONE
+        solved, jitter = refine(sums, scale * gram, scale * (linear - beside), steps, learn=learn)
+        if drop:
+            solved = _smaller(solved, scale * gram, scale * (linear - beside))
+        self.jitter = max(self.jitter, jitter)
+        self.state = replace(self.state, sums=solved)
+        self.view.sums = terms = SumsTerms.of(solved, self.state.n_inputs)
+        self.executor.each(partial(chunks.change_sums, terms=terms))
+        if not likelihood.fixed:
+            return
+        left = sums.places_of(solved)
+        self._grams = solved, gram[:, left[:, None], left], linear[:, left]
+        self._see_residuals()
+        if self.spread:
+            error = self._square + rest + 2.0 * float(np.sum(solved.mean * beside[:, left]))
+            self.state = cavi.update_likelihood(self.state, (error,), self.data, self.priors)
+
+    def _see_residuals(self) -> None:
+        """Find sum s_n E[(y_n - a_n)^2], for a likelihood whose weights are fixed."""
+        sums = self.state.sums
+        if sums is None or not self.state.likelihood.fixed:
+            return
+        (gram,), (linear,) = self._sum_grams()
+        mean, cov = sums.mean[0], sums.cov[0]
+        square = self.data.square - 2.0 * float(linear @ mean) + float(mean @ gram @ mean)
+        self._square = square + (float(np.sum(gram * cov)) if self.spread else 0.0)
 
     def _forget(self, smaller: Smaller) -> None:
         """Let go of what is known of columns that are dropped."""
@@ -303,17 +378,23 @@ class Sweeper:
             modes.append(Said(*self._row_sums(d)))
             # what was behind it is of no more use
             self.executor.each(partial(chunks.change, d=d, term=self.view.terms[d]))
+        sums = None
+        if self.state.sums is not None:
+            gram, linear = self.executor.sum(chunks.sum_grams)
+            (beside,) = self.executor.sum(partial(chunks.sum_beside, d=0))
+            sums = SumsSaid(self.state.sums, gram, linear, beside)
         information = np.zeros(())
         if not likelihood.fixed:
             (information,) = self.executor.sum(chunks.information)
-        return Past(self.data, tuple(modes), asked, information, features)
+        return Past(self.data, tuple(modes), asked, information, features, sums)
 
     def remembered(self) -> Past:
         """Return what rows that are gone say of q as it is."""
         self.refresh()  # without a gauge
         assert self.past is not None
         said = tuple(self._said(d) for d in range(len(self.state.modes)))
-        return replace(self.past, modes=said)
+        sums = None if self.state.sums is None else self.past.sums_of(self.state.sums)
+        return replace(self.past, modes=said, sums=sums)
 
     def settle(self) -> None:
         """Update the modes once by the likelihood itself instead of its bound; precisions stay.
@@ -337,6 +418,10 @@ class Sweeper:
             self._solve(d, self._sums(d))
             self._changed(d, self._terms(d))
             self.last = d
+        if self.state.sums is not None:
+            self._remember(asked := partial(chunks.ask_truth, likelihood=moved, d=self.last or 0))
+            self.executor.each(asked)
+            self.update_sums(learn=False)
 
     def information(self) -> Array:
         """Return how much all rows say of the level of f: the sum of their weights, (K,) or ()."""
@@ -401,6 +486,20 @@ class Sweeper:
     def _solve(self, d: int, block: Block, *, mean_only: bool = False) -> None:
         self.state, jitter = cavi.update_factor(self.state, d, block, mean_only=mean_only)
         self.jitter = max(self.jitter, jitter)
+
+
+def _smaller(sums: Sums, gram: Array, linear: Array) -> Sums:
+    """Return the sum without what the ELBO can do without, solved anew."""
+    lost = sums.expendable(gram)
+    while lost:
+        smaller = sums.without(np.array(lost))
+        left = sums.places_of(smaller)
+        rest = gram[:, left[:, None], left], linear[:, left]
+        solved, _ = smaller.solved(*rest)
+        if solved.value(*rest) >= sums.value(gram, linear):
+            return solved
+        lost = lost[: len(lost) // 2]
+    return sums
 
 
 def _widths(mode: Any) -> rows.Widths:

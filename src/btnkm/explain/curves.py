@@ -3,7 +3,8 @@
 The inputs are taken as independent of each other, each spread as in the training rows. A main
 effect is E[f | x_d] - E[f], an interaction E[f | x_d, x_e] less both main effects and E[f]
 (functional ANOVA): in the network each is one contraction, with phi(x_d) less its mean in the modes
-asked about, and means in the others.
+asked about, and means in the others. The main effects beside the network are added to those of the
+network; to an interaction they add nothing.
 """
 
 from __future__ import annotations
@@ -153,30 +154,35 @@ def interaction(model: Any, first: Any, second: Any, *, points: int = 30) -> Sur
     a, b = (index.ravel() for index in np.indices(sizes))
     means, seconds, totals = [], [], []
     for start in view.starts:
-        modes = [start.mode(j) for j in places]
-        at = {
-            d: (start.at(j, grid.codes), index)
-            for j, d, grid, index in zip(places, modes, grids, (a, b), strict=True)
-            if d is not None
-        }
-        centers = [part.center[None] for part in start.parts]
-        levels = [part.level[None] for part in start.parts]
-        added, square, there = list(centers), list(levels), list(centers)
-        for d, (one, index) in at.items():
-            added[d], square[d] = one.added[index], one.added_square[index]
-            there[d] = one.mean[index]
-        both = 1.0 if len(at) == 2 else 0.0  # what never varies does nothing together
-        shape = a.shape + start.first(centers).shape[1:]
-        means.append(np.broadcast_to(both * start.first(added), shape))
-        seconds.append(np.broadcast_to(both * start.second(square), shape))
-        totals.append(np.broadcast_to(start.first(there) - start.first(centers), shape))
+        first, square = _together(start, places, grids, (a, b))
+        alone = [start.effect(j, grid.codes)[0] for j, grid in zip(places, grids, strict=True)]
+        means.append(first)
+        seconds.append(square)
+        totals.append(first + alone[0][a] + alone[1][b])
     mean, std = view.pooled(means, seconds)
-    total = view.scale * np.mean(totals, axis=0)
+    total = view.scale * view.mixed(totals)
     mean, std, total = (part.reshape(*sizes, *part.shape[1:]) for part in (mean, std, total))
     names = view.names[places[0]], view.names[places[1]]
     kinds = view.kind(places[0]), view.kind(places[1])
     x, y = (grid.values for grid in grids)
     return Surface(names, kinds, view.unit, x, y, mean, std, total, view.outputs)
+
+
+def _together(start: Start, places: Any, grids: Any, index: Any) -> tuple[Array, Array]:
+    """Return first and second moments of the interaction of two columns: (n,) or (n, K).
+
+    ``index`` says which points of each grid these are. Only the tensor has interactions.
+    """
+    shape = (len(index[0]), *start.outputs)
+    firsts = [part.center[None] for part in start.parts]
+    seconds = [part.level[None] for part in start.parts]
+    for j, grid, points in zip(places, grids, index, strict=True):
+        d = start.mode(j)
+        if d is None:
+            return np.zeros(shape), np.zeros(shape)
+        at = start.at(j, grid.codes)
+        firsts[d], seconds[d] = at.added[points], at.added_square[points]
+    return start.first(firsts), start.second(seconds)
 
 
 @dataclass(frozen=True)
@@ -238,30 +244,76 @@ def partial_dependence(
     each = -(-draws // len(view.starts))
     means, drawn = [], []
     for k, start in enumerate(view.starts):
-        state = start.state
-        own = posterior.draw_weights(state, each, rng)
-        pairs = zip(state.modes, state.factors, strict=True)
-        center = [mode.whole(factor.mean, factor.layout.anchor) for mode, factor in pairs]
         blocks = [f for _, (f,) in model._row_blocks(columns, starts=slice(k, k + 1))]
-        means.append(_average_curve(start, center, blocks, j, grid.codes))
-        for i in range(each):
-            weights = [draw[i] for draw in own]
-            drawn.append(_average_curve(start, weights, blocks, j, grid.codes))
-    mean = view.level + view.scale * np.mean(means, axis=0)
-    std = view.scale * np.std(drawn, axis=0)
+        mean, draws_of = _average_curves(start, blocks, j, grid.codes, each, rng)
+        means.append(mean)
+        drawn.append(draws_of)
+    mean = view.level + view.scale * view.mixed(means)
+    std = view.scale * view.spread(drawn)
     named = view.names[j], view.kind(j), view.unit
     return PartialDependence(*named, grid.values, mean, std, view.outputs)
+
+
+def _average_curves(
+    start: Start, blocks: list[Any], j: int, codes: Array, draws: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Return the average over rows of f, column j at each of some codes: E of it, and draws."""
+    state, sums = start.state, start.state.sums
+    functions = _average_functions(start, blocks, j, codes)
+    pairs = zip(state.modes, state.factors, strict=True)
+    known = [mode.whole(factor.mean, factor.layout.anchor) for mode, factor in pairs]
+    drawn = posterior.draw_weights(state, draws, rng)
+    coefficients = None if sums is None else sums.draw(draws, rng)
+
+    def curve(weights: list[Array], own: Array | None) -> Array:
+        tensor = _average_curve(start, weights, blocks, j, codes)
+        return tensor if own is None else tensor + _sum_curve(functions, own)
+
+    mean = curve(known, None if sums is None else sums.mean)
+    every = [
+        curve([w[i] for w in drawn], None if coefficients is None else coefficients[i])
+        for i in range(draws)
+    ]
+    return mean, np.array(every)
+
+
+def _average_functions(start: Start, blocks: list[Any], j: int, codes: Array) -> Array:
+    """Return the average over rows of the functions of main effects, column j at some codes.
+
+    An array of shape (n, P), of ones for the intercept; without columns if there are none.
+    """
+    sums, one = start.sums, start.arrangement
+    if sums is None:
+        return np.zeros((len(codes), 0))
+    found = np.ones((len(codes), len(sums.average)))
+    for i, column in enumerate(one.effect_inputs):
+        if column == j:
+            values = np.asarray(one.effects[i].features(codes)[0])
+        else:
+            rows = [np.asarray(block[len(one.bases) + i][0]) for block in blocks]
+            values = np.mean(np.concatenate(rows), axis=0, keepdims=True)
+        found[:, sums.own[i]] = values[:, sums.columns[i]]
+    return found
+
+
+def _sum_curve(functions: Array, coefficients: Array) -> Array:
+    """Return functions (n, P) times coefficients (K, P), less their mean if there are many."""
+    if len(coefficients) == 1:
+        return np.asarray(functions @ coefficients[0])
+    return np.asarray(functions @ (coefficients - coefficients.mean(axis=0)).T)
 
 
 def _average_curve(
     start: Start, weights: list[Array], blocks: list[Any], j: int, codes: Array
 ) -> Array:
-    """Return the average over rows of f for given weights, column j at each of some codes.
+    """Return the average over rows of T for given weights, column j at each of some codes.
 
-    f is linear in z of that mode: what is around it is averaged once.
+    T is linear in z of that mode: what is around it is averaged once.
     """
     state, d = start.state, start.mode(j)
     count = len(start.parts)
+    if not count:
+        return np.zeros((len(codes), *start.outputs))
     outputs: list[list[Array]] = [[]]
     if state.output is not None:
         contrasts = weights[state.output] - weights[state.output].mean(axis=0)
@@ -305,17 +357,9 @@ def _effect(view: View, j: int, points: int, wide: float, level: float) -> Effec
     codes = np.concatenate([grid.codes, grid.spike_codes, gap])
     means, seconds = [], []
     for start in view.starts:
-        d = start.mode(j)
-        centers = [part.center[None] for part in start.parts]
-        if d is None:
-            shape = start.first(centers).shape[1:]
-            means.append(np.zeros((len(codes), *shape)))
-            seconds.append(np.zeros((len(codes), *shape)))
-            continue
-        at = start.at(j, codes)
-        levels = [part.level[None] for part in start.parts]
-        means.append(start.first([*centers[:d], at.added, *centers[d + 1 :]]))
-        seconds.append(start.second([*levels[:d], at.added_square, *levels[d + 1 :]]))
+        first, square = start.effect(j, codes)
+        means.append(first)
+        seconds.append(square)
     mean, std = view.pooled(means, seconds)
     n, k = len(grid.codes), len(grid.spike_codes)
     of_rows = (

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .variance import variance_shares
-from .view import Data, View
+from .view import Data, Start, View
 
 _MOST_INPUTS = 12  # that are shown
 _DRAWS = 16  # enough for two digits of a standard deviation, at once
@@ -36,8 +36,8 @@ class Summary(Data):
     facts : dict
         What is to be known of the fit, by name.
     inputs : list of dict
-        name, kind, functions, total and total_std (its share of the variance) of every input, those
-        that matter most first.
+        name, kind, functions (those that the best restart kept), total and total_std (its share of
+        the variance) of every input, those that matter most first.
     """
 
     title: str
@@ -103,7 +103,11 @@ def summary(model: Any) -> Summary:
     what = model.target_name_ or "y"
     if hasattr(model, "classes_"):
         what = f"{len(model.classes_)} classes"
-    facts = {"rank": _rank(model), "starts": str(len(view.starts))}
+    best = view.starts[model.best_start_]
+    facts = {"structure": _structures(view)}
+    if best.parts:
+        facts["rank"] = _rank(model)
+    facts["starts"] = str(len(view.starts))
     if np.isfinite(getattr(model, "noise_std_", np.nan)):
         facts["noise"] = f"{model.noise_std_:.4g}"
     facts["shares of pairs and more"] = f"{shares.interactions:.1%}"
@@ -115,7 +119,7 @@ def summary(model: Any) -> Summary:
             {
                 "name": view.names[j],
                 "kind": view.kind(j),
-                "functions": int(model.n_basis_[j]),
+                "functions": _functions(best, j),
                 "total": float(shares.total[j]),
                 "total_std": float(shares.total_std[j]),
             }
@@ -127,3 +131,24 @@ def summary(model: Any) -> Summary:
 def _rank(model: Any) -> str:
     ranks = model.rank_
     return str(ranks) if np.ndim(ranks) == 0 else "-".join(map(str, np.ravel(ranks)))
+
+
+def _structures(view: View) -> str:
+    """Return the structures of all restarts, with their weights if there are several."""
+    weights: dict[str, float] = {}
+    for start, weight in zip(view.starts, view.weights, strict=True):
+        name = start.arrangement.structure
+        weights[name] = weights.get(name, 0.0) + float(weight)
+    if len(weights) == 1:
+        return next(iter(weights))
+    ordered = sorted(weights.items(), key=lambda pair: -pair[1])
+    return ", ".join(f"{name} {weight:.0%}" for name, weight in ordered)
+
+
+def _functions(start: Start, j: int) -> int:
+    """Return how many functions of a column a restart kept; one if the column never varies."""
+    one, d = start.arrangement, start.mode(j)
+    count = 0 if d is None else len(start.state.modes[d].present)
+    if start.sums is not None and j in one.effect_inputs:
+        return count + len(start.sums.own[one.effect_inputs.index(j)])
+    return max(count, 1)

@@ -226,6 +226,8 @@ def _one_row(X: Any, row: Any) -> Any:
 def plot_components(model: Any, *, most: int = 6, widest: int = 5) -> Array:
     """Draw the largest components, a row each, with the inputs that vary most in them.
 
+    Where there are none, as in a model of main effects alone, the axes say so.
+
     Returns
     -------
     ndarray of matplotlib axes, of shape (components, inputs shown)
@@ -233,9 +235,11 @@ def plot_components(model: Any, *, most: int = 6, widest: int = 5) -> Array:
     import matplotlib.pyplot as plt
 
     check_integer("most", most, 1)
-    found = [one for one in components(model) if one.factors][:most]
+    every = components(model)
+    found = [one for one in every if one.factors][:most]
     if not found:
-        raise ValueError("components must vary to be drawn, got none that does; f is constant.")
+        told = "no component varies" if every else "no tensor: main effects alone"
+        return np.array([[_note(told)]])
     width = max(1, min(widest, max(len(one.factors) for one in found)))
     figure, axes = plt.subplots(
         len(found),
@@ -261,10 +265,20 @@ def plot_components(model: Any, *, most: int = 6, widest: int = 5) -> Array:
     return axes
 
 
+def _note(text: str) -> Any:
+    """Return axes with nothing on them but a text."""
+    ax = one_axes(None, (4.0, 1.2))
+    ax.text(0.5, 0.5, text, ha="center", va="center", transform=ax.transAxes)
+    ax.set_axis_off()
+    return ax
+
+
 def plot_functions(
     model: Any, inputs: Sequence[Any] | None = None, *, most: int = MOST_INPUTS, axes: Any = None
 ) -> Array:
-    """Draw how much each basis function of an input counts: the rows of W that were kept.
+    """Draw how much each basis function of an input counts: those that were kept.
+
+    An input with a main effect beside the tensor has two axes, one for each.
 
     Parameters
     ----------
@@ -283,7 +297,8 @@ def plot_functions(
         ax.bar(one.numbers, np.maximum(one.share, 1e-12), color=COLORS[0])
         ax.set_yscale("log")
         ax.set_ylim(1e-6, 1.5)
-        ax.set_title(wrapped(one.name), fontsize="medium")
+        both = len({other.part for other in found if other.name == one.name}) > 1
+        ax.set_title(wrapped(f"{one.name} ({one.part})" if both else one.name), fontsize="medium")
         dropped = f", {one.dropped} dropped" if one.dropped else ""
         ax.set_xlabel(f"function ({len(one.numbers)} kept{dropped})", fontsize="small")
         ax.xaxis.get_major_locator().set_params(integer=True)

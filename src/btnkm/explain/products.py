@@ -79,7 +79,11 @@ class Component(Data):
 
 
 def components(model: Any, *, points: int = 60, most: int | None = None) -> list[Component]:
-    """Return the components of the start with the highest bound, the largest first.
+    """Return the components of one restart, the largest first.
+
+    It is the restart with the highest ELBO or, if that has no tensor, the one with the highest
+    weight that has. Main effects beside the tensor are no components: see ``effects``. Without a
+    tensor there are none.
 
     Parameters
     ----------
@@ -93,7 +97,9 @@ def components(model: Any, *, points: int = 60, most: int | None = None) -> list
     if most is not None:
         check_integer("most", most, 1)
     view = View.of(model)
-    start = view.starts[model.best_start_]
+    start = _with_tensor(view, model.best_start_)
+    if start is None:
+        return []
     if start.arrangement.full:
         raise ValueError(
             "components must be those of a CP tensor, got a train with full cores, whose terms are "
@@ -109,6 +115,12 @@ def components(model: Any, *, points: int = 60, most: int | None = None) -> list
         Component(amplitude, variance / total, factors)
         for (amplitude, factors), variance in ordered
     ]
+
+
+def _with_tensor(view: View, best: int) -> Start | None:
+    """Return the best restart, or that with the highest weight among those with a tensor."""
+    order = [best, *np.argsort(-view.weights, kind="stable")]
+    return next((view.starts[k] for k in order if view.starts[k].parts), None)
 
 
 def _component(view: View, start: Start, r: int, points: int) -> Any:

@@ -7,7 +7,8 @@ independent. For a sum over subsets of a function that is linear in every mode i
     integral over t in [0, 1] of  f(z_d - zbar_d, t z_e + (1 - t) zbar_e in all modes e != d) dt,
 
 whose integrand is a polynomial of degree D - 1: Gauss's rule with D / 2 points is exact, and costs
-as much as so many predictions, not 2^D.
+as much as so many predictions, not 2^D. Main effects beside the network contribute what they are,
+less their average.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from .view import Data, View
+from ..core.functionals import together
+from .view import Data, Start, View
 
 Array = np.ndarray
 # Points at which standard deviations are integrated, at most: exact up to twice as many inputs, and
@@ -91,19 +93,14 @@ def explain_local(model: Any, X: Any, *, return_std: bool = True) -> Local:
     means, seconds, bases = [], [], []
     own_levels = (view.levels - view.level) / view.scale
     for start, offset in zip(view.starts, own_levels, strict=True):
-        centers = [part.center[None] for part in start.parts]
-        levels = [part.level[None] for part in start.parts]
-        center = start.first(centers)[0]
-        bases.append((center + offset, start.second(levels)[0] + offset * (2.0 * center + offset)))
+        center, square = start.base()
+        bases.append((center + offset, square + offset * (2.0 * center + offset)))
         mean, second = np.zeros(shape), np.zeros(shape)
-        c = max(len(part.center) for part in start.parts)
-        size = max(1, _NUMBERS // (8 * len(start.parts) * c * c))
+        size = _rows_at_a_time(start)
         for begin in range(0, n, size):
             rows = slice(begin, begin + size)
-            own, squares = _contributions(start, columns, rows, return_std)
-            for j in start.arrangement.inputs:
-                d = start.mode(j)
-                mean[rows, j], second[rows, j] = own[d], squares[d]
+            for j, (own, squares) in _contributions(start, columns, rows, return_std).items():
+                mean[rows, j], second[rows, j] = own, squares
         means.append(mean)
         seconds.append(second)
     contributions, std = view.pooled(means, seconds)
@@ -117,14 +114,34 @@ def explain_local(model: Any, X: Any, *, return_std: bool = True) -> Local:
     )
 
 
-def _contributions(start: Any, columns: Any, rows: slice, spread: bool) -> tuple[Array, Array]:
-    """Return first and second moments of each mode's contribution: (D, n) or (D, n, K)."""
-    at = [
-        part.at(features)
-        for part, features in zip(
-            start.parts, start.arrangement.features(columns, rows), strict=False
-        )
-    ]
+def _rows_at_a_time(start: Start) -> int:
+    """Return how many rows may be looked at at a time."""
+    c = max((len(part.center) for part in start.parts), default=1)
+    modes = max(len(start.parts), len(start.arrangement.effects))
+    return max(1, _NUMBERS // (8 * modes * c * c))
+
+
+def _contributions(start: Start, columns: Any, rows: slice, spread: bool) -> dict[int, Any]:
+    """Return first and second moments of each column's contribution: (n,) or (n, K)."""
+    features, one = start.arrangement.features(columns, rows), start.arrangement
+    found: dict[int, Any] = {}
+    if start.parts:
+        first, second = _of_tensor(start, features, spread)
+        for j in one.inputs:
+            d = start.mode(j)
+            found[j] = first[d], second[d]
+    if start.sums is not None:
+        for i, (j, (functions, _)) in enumerate(
+            zip(one.effect_inputs, features[len(one.bases) :], strict=True)
+        ):
+            own = start.sums.added(i, functions)
+            found[j] = together(found[j], own) if j in found else own
+    return found
+
+
+def _of_tensor(start: Start, features: Any, spread: bool) -> tuple[Array, Array]:
+    """Return first and second moments of what each mode contributes to T: (D, n) or (D, n, K)."""
+    at = [part.at(own) for part, own in zip(start.parts, features, strict=False)]
     inputs = len(at) - start.arrangement.first_input  # amplitudes never vary
     first: Any = 0.0
     added = [a.added for a in at]

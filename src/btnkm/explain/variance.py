@@ -3,7 +3,9 @@
 With every input drawn from the training rows independently of the others, the variance of f is the
 sum of what each input explains alone (first order), what pairs add, and so on. An input's total
 share counts all that it has a part in. Expectations under the posterior are exact; how uncertain
-shares are takes fourth moments, so it is seen in draws.
+shares are takes fourth moments, so it is seen in draws. A main effect beside the tensor adds its
+own variance, and twice its covariance with what the tensor makes of the same input alone, to the
+variance of f and to both shares of the input.
 """
 
 from __future__ import annotations
@@ -74,19 +76,22 @@ class Pair(Data):
 
 @dataclass(frozen=True)
 class Functions(Data):
-    """The basis functions of one input, in the start with the highest bound.
+    """The basis functions of one input, in the restart with the highest ELBO.
 
     Attributes
     ----------
     name : the column's
     numbers : ndarray of shape (M,)
-        Which functions of the basis they are, from 0; of those dropped nothing is left.
+        Which functions they are, of the basis or of the main effect, from 0; of those dropped
+        nothing is left.
     dropped : int
     precision : ndarray of shape (M,)
         E[lambda_m]: the larger, the more a function is shrunk; infinite for the constant of an
         anchored input, which is known.
     share : ndarray of shape (M,)
         Of the squared weights of all functions of the input, each times its own mean square.
+    part : str
+        "tensor", or "sums" for the functions of the main effect beside it.
     """
 
     name: Any
@@ -94,6 +99,7 @@ class Functions(Data):
     dropped: int
     precision: Array
     share: Array
+    part: str = "tensor"
 
 
 def variance_shares(model: Any, *, draws: int = 128, random_state: Any = 0) -> Shares:
@@ -105,7 +111,7 @@ def variance_shares(model: Any, *, draws: int = 128, random_state: Any = 0) -> S
         With more than two classes, the variance is the sum over classes of log probabilities less
         their mean.
     draws : int, default=128
-        From the posterior of all starts together, for the standard deviations.
+        From the posteriors of all restarts together, for the standard deviations.
     random_state : int, RandomState or None, default=0
 
     Returns
@@ -119,22 +125,14 @@ def variance_shares(model: Any, *, draws: int = 128, random_state: Any = 0) -> S
     each = -(-draws // len(view.starts))
     exact, drawn = [], []
     for start in view.starts:
-        totals = [part.total for part in start.parts]
-        levels = [part.level for part in start.parts]
-        exact.append(_decomposed(start, totals, levels, count) * start.size**2)
-        weights = posterior.draw_weights(start.state, each, rng)
-        for i in range(each):
-            pairs = [_drawn(start, d, draw[i]) for d, draw in enumerate(weights[: len(totals)])]
-            full, bars = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-            outputs = _drawn_outputs(start, weights, i)
-            drawn.append(_decomposed(start, full, bars, count, outputs))
-    variance, *parts = np.mean(exact, axis=0)
+        exact.append(_expected(start, count))
+        drawn.append([row[1:] / max(row[0], _TINY) for row in _draws(start, each, rng, count)])
+    variance, *parts = view.mixed(exact)
     if variance < _NOTHING:
         none = np.zeros(count)
         return Shares(view.names, none, none, none, none, 0.0, 0.0)
     first, total = np.array(parts).reshape(2, count) / max(variance, _TINY)
-    shares = np.array([row[1:] / max(row[0], _TINY) for row in drawn]).reshape(-1, 2, count)
-    first_std, total_std = shares.std(axis=0)
+    first_std, total_std = view.spread(drawn).reshape(2, count)
     rest = 1.0 - float(np.sum(first)) if variance > 0 else 0.0
     scaled = float(variance) * view.scale**2
     return Shares(view.names, first, first_std, total, total_std, scaled, max(rest, 0.0))
@@ -154,22 +152,11 @@ def interactions(model: Any, *, most: int | None = None) -> list[Pair]:
     view = View.of(model)
     count = len(view.names)
     found, variance = np.zeros((count, count)), 0.0
-    for start in view.starts:
-        levels = [part.level[None] for part in start.parts]
-        spreads = [part.spread[None] for part in start.parts]
-        totals = [part.total[None] for part in start.parts]
-        variance += _summed(start.second(totals) - start.second(levels))
-        for j in start.arrangement.inputs:
-            d = start.mode(j)
-            assert d is not None
-            alone = [*levels[:d], spreads[d], *levels[d + 1 :]]
-            both = start.second_replaced(alone, spreads)
-            for i in start.arrangement.inputs:
-                e = start.mode(i)
-                if i > j and e is not None:
-                    found[j, i] += _summed(both[e])
+    for start, weight in zip(view.starts, view.weights, strict=True):
+        variance += weight * _expected(start, count)[0]
+        found += weight * _pairs(start, count)
     shares = np.maximum(found, 0.0) / max(variance, _TINY)
-    if variance < _NOTHING * len(view.starts):
+    if variance < _NOTHING:
         shares = np.zeros_like(found)
     a, b = np.triu_indices(count, 1)
     order = np.argsort(-shares[a, b], kind="stable")[:most]
@@ -177,8 +164,31 @@ def interactions(model: Any, *, most: int | None = None) -> list[Pair]:
     return [Pair((names[a[k]], names[b[k]]), float(shares[a[k], b[k]])) for k in order]
 
 
+def _pairs(start: Start, count: int) -> Array:
+    """Return the expected variance that each two columns add beyond each alone: (D, D).
+
+    Only the tensor has interactions.
+    """
+    found = np.zeros((count, count))
+    levels = [part.level[None] for part in start.parts]
+    spreads = [part.spread[None] for part in start.parts]
+    for j in start.arrangement.inputs:
+        d = start.mode(j)
+        assert d is not None
+        alone = [*levels[:d], spreads[d], *levels[d + 1 :]]
+        both = start.second_replaced(alone, spreads)
+        for i in start.arrangement.inputs:
+            e = start.mode(i)
+            if i > j and e is not None:
+                found[j, i] = _summed(both[e])
+    return found
+
+
 def functions(model: Any, inputs: Sequence[Any] | None = None) -> list[Functions]:
-    """Return how much every basis function of every input counts, in the best start.
+    """Return how much every basis function of every input counts, in the best restart.
+
+    An input with a main effect beside the tensor has two results: first that of the tensor, then
+    that of the main effect.
 
     Parameters
     ----------
@@ -189,14 +199,30 @@ def functions(model: Any, inputs: Sequence[Any] | None = None) -> list[Functions
     view = View.of(model)
     start = view.starts[model.best_start_]
     places = range(len(view.names)) if inputs is None else [view.place(name) for name in inputs]
-    return [_functions(view, start, j) for j in places]
+    return [found for j in places for found in _functions(view, start, j)]
 
 
-def _functions(view: View, start: Start, j: int) -> Functions:
-    d = start.mode(j)
-    name = view.names[j]
-    if d is None:  # it never varies
-        return Functions(name, np.zeros(1, dtype=int), 0, np.full(1, np.inf), np.ones(1))
+def _functions(view: View, start: Start, j: int) -> list[Functions]:
+    name, d = view.names[j], start.mode(j)
+    found = [] if d is None else [_of_mode(name, start, d)]
+    if j in start.arrangement.effect_inputs:
+        found.append(_of_effect(name, start, start.arrangement.effect_inputs.index(j)))
+    never_varies = Functions(name, np.zeros(1, dtype=int), 0, np.full(1, np.inf), np.ones(1))
+    return found or [never_varies]
+
+
+def _of_effect(name: Any, start: Start, i: int) -> Functions:
+    sums, state = start.sums, start.state.sums
+    assert sums is not None
+    assert state is not None
+    own, columns = sums.own[i], sums.columns[i]
+    energy = state.second[own] * np.diagonal(start.effects[i].gram)[columns]
+    dropped = start.arrangement.effects[i].n_functions_ - len(own)
+    share = energy / max(energy.sum(), _TINY)
+    return Functions(name, columns, dropped, state.prior[own], share, "sums")
+
+
+def _of_mode(name: Any, start: Start, d: int) -> Functions:
     state = start.state
     mode, factor = state.modes[d], state.factors[d]
     gram = start.averages[d][1]
@@ -213,6 +239,60 @@ def _functions(view: View, start: Start, j: int) -> Functions:
     )
 
 
+def _expected(start: Start, count: int) -> Array:
+    """Return E of the variance of f, and of its parts: see ``_decomposed``."""
+    totals = [part.total for part in start.parts]
+    levels = [part.level for part in start.parts]
+    tensor = _decomposed(start, totals, levels, count) * start.size**2
+    return _with_effects(tensor, start, _of_effects(start))
+
+
+def _draws(start: Start, draws: int, rng: np.random.Generator, count: int) -> list[Array]:
+    """Return draws of the variance of f, and of its parts: see ``_decomposed``."""
+    state = start.state
+    drawn = posterior.draw_weights(state, draws, rng)
+    sums = None if state.sums is None else state.sums.draw(draws, rng)
+    kept = [
+        (np.asarray(phi)[mode.present], gram)
+        for mode, (phi, gram) in zip(state.modes, start.averages, strict=True)
+    ]
+    found = []
+    for i in range(draws):
+        weights = [draw[i] for draw in drawn]
+        parts = [_drawn(start, d, weights[d]) for d in range(state.n_inputs)]
+        full, bars = [part[0] for part in parts], [part[1] for part in parts]
+        size = np.exp(np.clip(sum(part[2] for part in parts), -700.0, 700.0))
+        row = size * _decomposed(start, full, bars, count, _drawn_outputs(start, weights))
+        if sums is not None:
+            own = posterior.sum_effects(state, sums[i], weights, kept, start.effects)
+            row = _with_effects(row, start, own * len(sums[i]))
+        found.append(row)
+    return found
+
+
+def _of_effects(start: Start) -> Array:
+    """Return what each main effect is expected to add to the variance of f, in all outputs."""
+    sums = start.sums
+    if sums is None:
+        return np.zeros(0)
+    found = np.zeros(len(sums.own))
+    for i, j in enumerate(start.arrangement.effect_inputs):
+        d = start.mode(j)
+        found[i] = _summed(sums.spread(i))
+        if d is not None:
+            centers = [part.center[None] for part in start.parts]
+            curve = start.first([*centers[:d], start.parts[d].mean, *centers[d + 1 :]])
+            found[i] += 2.0 * _summed(sums.between(i, np.asarray(start.averages[d][0]), curve))
+    return found
+
+
+def _with_effects(found: Array, start: Start, effects: Array) -> Array:
+    """Return a decomposition of the variance of T with what main effects add to it."""
+    added = np.zeros(len(found) // 2)
+    added[list(start.arrangement.effect_inputs)] = effects
+    return np.asarray(found + np.concatenate([[added.sum()], added, added]))
+
+
 def _decomposed(
     start: Start,
     totals: list[Array],
@@ -220,10 +300,13 @@ def _decomposed(
     count: int,
     outputs: list[Array] | None = None,
 ) -> Array:
-    """Return the variance of f, then what each column explains alone, then with others: (1 + 2 D,).
+    """Return the variance of T, then what each column explains alone, then with others: (1 + 2 D,).
 
     Given (C, C) matrices of every mode: averages over the rows of z z^T, and zbar zbar^T.
     """
+    out = np.zeros(1 + 2 * count)
+    if not totals:
+        return out
     spreads = [(t - v)[None] for t, v in zip(totals, levels, strict=True)]
     full, bars = [t[None] for t in totals], [v[None] for v in levels]
     network = start.state.network
@@ -239,7 +322,6 @@ def _decomposed(
         )
         alone = sum(network.replaced([*bars, *e], [*spreads, *e])[:last] for e in ends)
         every = sum(network.replaced([*full, *e], [*spreads, *e])[:last] for e in ends)
-    out = np.zeros(1 + 2 * count)
     out[0] = variance
     for j in start.arrangement.inputs:
         d = start.mode(j)
@@ -248,21 +330,24 @@ def _decomposed(
     return out
 
 
-def _drawn(start: Start, d: int, weights: Array) -> tuple[Array, Array]:
-    """Return averages of z z^T and zbar zbar^T of one mode, for given weights, at size one."""
+def _drawn(start: Start, d: int, weights: Array) -> tuple[Array, Array, float]:
+    """Return averages of z z^T and zbar zbar^T of one mode, for given weights, at size one.
+
+    Also return the logarithm of what they are to be multiplied by.
+    """
     phi, gram = start.averages[d]
     present = start.state.modes[d].present
     center = np.asarray(phi)[present] @ weights
     total = weights.T @ (gram[np.ix_(present, present)] @ weights)
     size = max(float(np.max(np.abs(total))), _TINY)
-    return total / size, np.outer(center, center) / size
+    return total / size, np.outer(center, center) / size, float(np.log(size))
 
 
-def _drawn_outputs(start: Start, weights: list[Array], i: int) -> list[Array]:
+def _drawn_outputs(start: Start, weights: list[Array]) -> list[Array]:
     """Return the products of each output's weights less their mean; none if f has one value."""
     if start.state.output is None:
         return []
-    drawn = weights[start.state.output][i]
+    drawn = weights[start.state.output]
     return [np.outer(w, w) for w in drawn - drawn.mean(axis=0)]
 
 

@@ -1,4 +1,4 @@
-"""A fitted model as explanations see it: a network for each start, inputs by their names."""
+"""A fitted model as explanations see it: f of each restart, inputs by their names."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from ..bases import Gapped, Spiked
 from ..columns import Column
 from ..core import functionals
 from ..core.arrays import here
-from ..core.functionals import At, Part
+from ..core.functionals import At, Part, SumPart
+from ..core.posterior import EffectAverages
 from ..core.state import State
+from ..predictive import mixed_variance
 
 Array = np.ndarray
 MISSING = "(missing)"
@@ -51,11 +53,15 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Start:
-    """One posterior: its parts, at sizes that multiply without overflow, and what scales them."""
+    """One posterior of f = a + T: main effects and a tensor, or one of them.
+
+    The parts of T are at sizes that multiply without overflow; ``size`` is what scales them.
+    """
 
     state: State
     arrangement: Arrangement
     averages: list[tuple[Array, Any]]
+    effects: list[EffectAverages]
 
     @cached_property
     def _sized(self) -> tuple[list[Part], float]:
@@ -66,7 +72,7 @@ class Start:
 
     @property
     def parts(self) -> list[Part]:
-        """Of all modes but the outputs', each brought to size one."""
+        """Of all modes of the tensor but the outputs', each brought to size one."""
         return self._sized[0]
 
     @property
@@ -79,6 +85,50 @@ class Start:
         one = self.arrangement
         return one.inputs.index(j) + one.first_input if j in one.inputs else None
 
+    @cached_property
+    def sums(self) -> SumPart | None:
+        """Of the main effects beside the tensor."""
+        return functionals.sum_part_of(self.state, self.effects)
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The shape of f in one row: (), or (K,)."""
+        count = self.state.n_outputs
+        return () if count is None else (count,)
+
+    def base(self) -> tuple[Array, Array]:
+        """Return first and second moments of the average of f: () or (K,)."""
+        found = self._nothing(1)
+        if self.parts:
+            centers = [part.center[None] for part in self.parts]
+            levels = [part.level[None] for part in self.parts]
+            found = self.first(centers), self.second(levels)
+        if self.sums is not None:
+            found = functionals.together(found, self.sums.base())
+        return found[0][0], found[1][0]
+
+    def effect(self, j: int, codes: Array) -> tuple[Array, Array]:
+        """Return first and second moments of a column's main effect: (n,) or (n, K)."""
+        found = self._nothing(len(codes))
+        if self.mode(j) is not None:
+            found = self._tensor_effect(j, codes)
+        if self.sums is not None and j in self.arrangement.effect_inputs:
+            i = self.arrangement.effect_inputs.index(j)
+            functions = self.arrangement.effects[i].features(codes)[0]
+            found = functionals.together(found, self.sums.added(i, functions))
+        return found
+
+    def _tensor_effect(self, j: int, codes: Array) -> tuple[Array, Array]:
+        d, at = self.mode(j), self.at(j, codes)
+        assert d is not None
+        firsts = [part.center[None] for part in self.parts]
+        seconds = [part.level[None] for part in self.parts]
+        firsts[d], seconds[d] = at.added, at.added_square
+        return self.first(firsts), self.second(seconds)
+
+    def _nothing(self, n: int) -> tuple[Array, Array]:
+        return np.zeros((n, *self.outputs)), np.zeros((n, *self.outputs))
+
     def at(self, j: int, codes: Array) -> At:
         """Return the moments of a column's mode at some coordinates."""
         d = self.mode(j)
@@ -90,7 +140,7 @@ class Start:
         return functionals.contrasts_of(self.state)
 
     def first(self, parts: Sequence[Array]) -> Array:
-        """Return E of a functional from first moments (n, C) of all modes: (n,) or (n, K)."""
+        """Return E of a functional of T from first moments (n, C) of all modes: (n,) or (n, K)."""
         return self._each(parts, 0, self.state.network.whole) * self.size
 
     def second(self, parts: Sequence[Array]) -> Array:
@@ -135,10 +185,12 @@ class View:
     active : list of int
         Columns that take part; the others never vary.
     starts : list of Start
+    weights : ndarray of shape (S,)
+        Of every restart in the mixture.
     scale : float
         What f is multiplied by, in units of what is explained.
     levels : ndarray of shape (S,), or (S, K)
-        What is then added to it, in every start.
+        What is then added to it, in every restart.
     unit : str
         What is explained: the name of y, or the scale on which effects add up.
     outputs : list or None
@@ -151,6 +203,7 @@ class View:
     columns: list[Column]
     active: list[int]
     starts: list[Start]
+    weights: Array
     scale: float
     levels: Array
     unit: str
@@ -167,10 +220,12 @@ class View:
                 "search.best_estimator_."
             )
         check_is_fitted(model)
+        averages = model._averages, model._effect_averages
         starts = [
             Start(*parts)
-            for parts in zip(model.posterior_, model._arrangements, model._averages, strict=True)
+            for parts in zip(model.posterior_, model._arrangements, *averages, strict=False)
         ]
+        weights = np.asarray(model.weights_[: len(starts)], dtype=float)
         names = [column.name for column in model.columns_]
         scale, levels, unit = _scale(model)
         many = model._n_outputs is not None
@@ -182,13 +237,14 @@ class View:
                 raise ValueError("X must have at least one row, got none; give rows to explain.")
             return list(columns)
 
-        scaled = scale, levels, unit
-        return cls(names, model.columns_, model._active, starts, *scaled, outputs, coordinates)
+        weights = weights / weights.sum()
+        table = names, model.columns_, model._active
+        return cls(*table, starts, weights, scale, levels, unit, outputs, coordinates)
 
     @property
     def level(self) -> Any:
-        """What is added to f on average over the starts: a number, or (K,)."""
-        return self.levels.mean(axis=0)
+        """What is added to f on average over the restarts: a number, or (K,)."""
+        return self.mixed(self.levels)
 
     def place(self, name: Any) -> int:
         """Return the position of an input, given its name or position."""
@@ -203,10 +259,22 @@ class View:
         )
 
     def pooled(self, means: Sequence[Array], seconds: Sequence[Array]) -> tuple[Array, Array]:
-        """Return mean and standard deviation of the mixture over starts, in units of y."""
+        """Return mean and standard deviation of the mixture over restarts, in units of y."""
         within = np.maximum(np.asarray(seconds) - np.square(means), 0.0)
-        variance = np.mean(within, axis=0) + np.var(means, axis=0)
-        return self.scale * np.mean(means, axis=0), self.scale * np.sqrt(variance)
+        variance = mixed_variance(self.weights, np.asarray(means), within)
+        return self.scale * self.mixed(means), self.scale * np.sqrt(variance)
+
+    def mixed(self, values: Any) -> Array:
+        """Return the average over restarts, each with its weight: (S, ...) -> (...)."""
+        return np.asarray(np.tensordot(self.weights, np.asarray(values), 1))
+
+    def spread(self, draws: Any) -> Array:
+        """Return the standard deviation of as many draws of each restart: (S, draws, ...) -> (...).
+
+        Restarts count with their weights.
+        """
+        draws = np.asarray(draws)
+        return np.sqrt(mixed_variance(self.weights, draws.mean(axis=1), draws.var(axis=1)))
 
     def kind(self, j: int) -> str:
         """Return "levels", "number", "date" or "duration"."""
@@ -270,7 +338,7 @@ def _levels_of(column: Column) -> Grid:
 
 
 def _scale(model: Any) -> tuple[float, Array, str]:
-    """Return what f is multiplied by, what is added to it in each start, and what that is."""
+    """Return what f is multiplied by, what is added to it in each restart, and what that is."""
     likelihoods = [state.likelihood for state in model.posterior_]
     same = np.ones(len(likelihoods))
     if hasattr(model, "classes_"):

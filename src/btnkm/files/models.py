@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .. import __version__, classifier
@@ -26,9 +27,7 @@ from .plain import Decoder, Encoder
 from .soundness import check_model
 from .whole import file_path
 
-FORMAT, VERSION = "btnkm model", 1
-#: From a ``model.json`` of version k to one of version k + 1.
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+FORMAT, VERSION = "btnkm model", 2
 
 _ESTIMATORS: dict[str, type] = {"BTNClassifier": BTNClassifier, "BTNRegressor": BTNRegressor}
 #: Attributes of a fitted model; those of a parameter's name are parameters.
@@ -37,6 +36,7 @@ _ATTRIBUTES = {
     "_arrangements",
     "_averages",
     "_begun_with",
+    "_effect_averages",
     "_encode",
     "_log_weights",
     "_pasts",
@@ -45,7 +45,6 @@ _ATTRIBUTES = {
     "_y_scale",
     "_y_shift",
     "best_start_",
-    "candidates_",
     "classes_",
     "columns_",
     "converged_",
@@ -67,8 +66,45 @@ _ATTRIBUTES = {
     "rank_",
     "ranks_",
     "stop_reason_",
+    "structures_",
     "target_name_",
+    "weights_",
 }
+
+
+def _with_structures(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return a ``model.json`` of version 1, when all there was was a tensor, as of version 2."""
+    attributes, begun = dict(manifest["attributes"]), manifest["attributes"]["_begun_with"]["dict"]
+    count = len(attributes["posterior_"]["tuple"])
+    attributes["_begun_with"] = {"dict": [*begun, "structure", None]}
+    attributes["weights_"] = [1.0 / count] * count
+    attributes["_effect_averages"] = {"tuple": [[] for _ in range(count)]}
+    unknown: Any = {"log_density": {"float": "nan"}, "weight": 1.0, "starts": [*range(count)]}
+    candidates = [dict(_pairs(one["dict"])) for one in attributes.pop("candidates_", [])]
+    attributes["structures_"] = []
+    for one in candidates or [unknown]:
+        told = {**one, "name": "tensor", "restarts": one["starts"], "seconds": 0.0}
+        plain = [x for pair in told.items() if pair[0] != "starts" for x in pair]
+        attributes["structures_"].append({"dict": plain})
+    new: Any = {
+        "Arrangement": {"effects": {"tuple": []}, "effect_inputs": {"tuple": []}},
+        "Past": {"sums": None},
+        "State": {"sums": None},
+    }
+    objects = [
+        {**one, "fields": one["fields"] | new.get(one["kind"], {})} for one in manifest["objects"]
+    ]
+    parameters = manifest["parameters"] | {"structure": "tensor"}
+    changed = {"attributes": attributes, "objects": objects, "parameters": parameters}
+    return manifest | changed | {"version": 2}
+
+
+def _pairs(listed: list[Any]) -> zip[tuple[Any, Any]]:
+    return zip(listed[::2], listed[1::2], strict=True)
+
+
+#: From a ``model.json`` of version k to one of version k + 1.
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_structures}
 
 
 def save(model: Any, path: Any) -> None:
@@ -115,6 +151,7 @@ def _attributes(model: Any) -> dict[str, Any]:
     found = {name: value for name, value in vars(model).items() if name in _ATTRIBUTES}
     if "_encode" in found:  # classes are an attribute already
         found["_encode"] = found["_encode"].args[1:]
+    found["weights_"] = found["weights_"].tolist()
     # text of a parameter may be another in another process: none stands for that it is the same
     found["_begun_with"] = {
         name: None if repr(getattr(model, name)) == text else text
@@ -208,6 +245,7 @@ def _model(manifest: dict[str, Any], arrays: list[Any], bases: list[type]) -> An
     if "_encode" in attributes:
         made = classifier._signs if attributes["_encode"] else classifier._codes
         attributes["_encode"] = partial(made, attributes["classes_"], *attributes["_encode"])
+    attributes["weights_"] = np.array(attributes["weights_"], dtype=float)
     vars(model).update(attributes)
     check_model(model)
     return model

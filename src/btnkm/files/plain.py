@@ -23,6 +23,7 @@ import scipy.sparse as sp
 from ..arrangement import Arrangement
 from ..bases import BASES, Basis, Gapped, Spiked
 from ..bases.anchored import Anchored
+from ..bases.effect import MainEffect
 from ..bases.levels import Levels
 from ..columns import Column
 from ..core.cavi import Data
@@ -31,9 +32,11 @@ from ..core.gamma import Gamma
 from ..core.layout import Layout, components, core
 from ..core.levels import LevelFactor, LevelMode
 from ..core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
-from ..core.past import Past, Said
+from ..core.past import Past, Said, SumsSaid
+from ..core.posterior import EffectAverages
 from ..core.softmax import Softmax
 from ..core.state import Factor, Mode, State
+from ..core.sums import Group, Sums
 from ..core.tt import TT
 from ..streaming import Window
 from ..survey import Batch
@@ -44,9 +47,10 @@ Array = np.ndarray
 _KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Anchored, Arrangement, Batch, Bernoulli, CP, Column, Data, Factor, Gamma, Gapped),
-        *(Gaussian, LevelFactor, LevelMode, Levels, Mode, NegativeBinomial, Past, Said, Softmax),
-        *(Spiked, State, StudentT, TT, Window),
+        *(Anchored, Arrangement, Batch, Bernoulli, CP, Column, Data, EffectAverages, Factor),
+        *(Gamma, Gapped, Gaussian, LevelFactor, LevelMode, Levels, MainEffect, Mode),
+        *(NegativeBinomial, Past, Said, Softmax, Spiked, State, StudentT, Sums, SumsSaid, TT),
+        Window,
         *BASES.values(),
     )
 }
@@ -146,13 +150,15 @@ def _parts(value: Any) -> tuple[str, dict[str, Any]] | None:
             "indptr": value.indptr,
             "shape": tuple(int(size) for size in value.shape),
         }
-    if isinstance(value, Basis):
+    if isinstance(value, Basis) or type(value) is MainEffect:
         return type(value).__name__, dict(vars(value))
     if type(value) not in _KINDS.values():
         return None
     content = {name: getattr(value, name) for name in _fields(type(value))}
     if isinstance(value, Factor | LevelFactor):  # what a layout is follows from its size
         content["layout"] = None if value.layout.other is None else value.layout.shape
+    if isinstance(value, Sums):
+        content["groups"] = [list(group) for group in value.groups]
     return type(value).__name__, content
 
 
@@ -232,7 +238,7 @@ class Decoder:
         match item:
             case {"kind": str(kind), "fields": dict(plain)} if len(item) == 2:
                 content = {name: self.value(node) for name, node in plain.items()}
-                if kind in _KINDS and issubclass(_KINDS[kind], Basis):
+                if kind in _KINDS and issubclass(_KINDS[kind], Basis | MainEffect):
                     return _basis(_KINDS[kind], content)
                 return _of_library(kind, content)
             case {"kind": str(kind), "own": True, "fields": dict(plain)} if len(item) == 3:
@@ -252,6 +258,8 @@ def _of_library(kind: str, content: dict[str, Any]) -> Any:
             return _csr(**content)
         case "Factor" | "LevelFactor", {"mean": np.ndarray(), "layout": shape}:
             content = {**content, "layout": _layout(content["mean"], shape)}
+        case "Sums", {"groups": list(groups)}:
+            content = {**content, "groups": tuple(Group(*group) for group in groups)}
     if kind in _KINDS and set(content) == set(_fields(_KINDS[kind])):
         return _KINDS[kind](**content)
     raise Unreadable("one with an object of a kind that it must not hold")
@@ -287,7 +295,7 @@ def _csr(data: Any, indices: Any, indptr: Any, shape: Any) -> sp.csr_array:
 
 
 def _basis(kind: Any, content: dict[str, Any]) -> Any:
-    """Return a basis with these attributes, none of which may hide what its class does."""
+    """Return functions with these attributes, none of which may hide what their class does."""
     for name in content:
         of_class = getattr(kind, name, None)
         if not name.isidentifier() or name.startswith("__") or callable(of_class):

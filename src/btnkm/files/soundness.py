@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from sklearn.base import is_classifier
 
 from ..arrangement import Arrangement
-from ..bases import Chebyshev
+from ..bases import Categorical, Chebyshev
 from ..bases.anchored import Anchored
 from ..bases.levels import Levels
 from ..columns import Column
@@ -43,19 +43,26 @@ from .sound_parts import (
     is_whole,
     must,
 )
+from .sound_sums import (
+    check_effect_averages,
+    check_effects,
+    check_sums,
+    check_sums_said,
+    check_weights,
+)
 
 Array = np.ndarray
-#: What is read of each sweep in ``history_``, and of each candidate for a train's arrangement.
+#: What is read of each sweep in ``history_``, and of each structure that was compared.
 _SWEEP: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("start", "sweep", "rows"), is_whole),
     **dict.fromkeys(("bound", "noise_std", "seconds"), is_float),
     "phase": lambda value: isinstance(value, str),
     "rank": is_rank,
 }
-_CANDIDATE: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("log_density", "weight"), is_float),
-    **dict.fromkeys(("mode_order", "starts"), lambda value: isinstance(value, list)),
-    "cores": lambda value: isinstance(value, str),
+_STRUCTURE: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("log_density", "seconds", "weight"), is_float),
+    "name": lambda value: isinstance(value, str),
+    "restarts": lambda value: isinstance(value, list) and all(map(is_whole, value)),
 }
 
 
@@ -76,8 +83,9 @@ def check_model(model: Any) -> None:
     must(
         all(isinstance(part, tuple) for part in (model.posterior_, model._arrangements))
         and len(model.posterior_) == len(model._arrangements) > 0,
-        "starts",
+        "restarts",
     )
+    check_weights(model.weights_, len(model.posterior_))
     n_outputs = _check_target(model)
     for one, state in zip(model._arrangements, model.posterior_, strict=True):
         _check_arrangement(one, model.columns_, active)
@@ -90,10 +98,14 @@ def check_model(model: Any) -> None:
     must(len(model._pasts) in (0, len(model.posterior_)), "past rows")
     # of more rows than are kept there is none
     for past, state, one in zip(model._pasts, model.posterior_, model._arrangements, strict=False):
-        _check_past(past, state, one)
-    must(isinstance(model._averages, tuple), "averages")
-    for averages, state in zip(model._averages, model.posterior_, strict=True):
+        _check_past(past, state, one, n_outputs)
+    both = model._averages, model._effect_averages
+    must(all(isinstance(part, tuple) for part in both), "averages")
+    for state, one, averages, effects in zip(
+        model.posterior_, model._arrangements, *both, strict=True
+    ):
         _check_averages(averages, state)
+        check_effect_averages(effects, one, averages)
     if getattr(model, "_window", None) is not None:
         _check_window(model._window, n)
         y = model._window.rows.y
@@ -104,8 +116,10 @@ def check_model(model: Any) -> None:
 def _check_arrangement(one: Any, columns: list[Column], active: list[int]) -> None:
     must(isinstance(one, Arrangement) and isinstance(one.inputs, list), "modes")
     must(all(isinstance(flag, bool) for flag in (one.full, one.anchored)), "modes")
-    must(are_places(one.inputs, len(columns)) and set(one.inputs) == set(active), "modes")
+    must(are_places(one.inputs, len(columns)) and set(one.inputs) <= set(active), "modes")
     must(isinstance(one.bases, list) and one.first_input in (0, 1), "modes")
+    check_effects(one, columns, active)
+    must(one.inputs or (one.effects and not one.bases and not one.full), "modes")
     if one.first_input:
         first = one.bases[0]
         must(isinstance(first, Chebyshev) and first.n_functions_ == 1, "modes")
@@ -115,7 +129,11 @@ def _check_arrangement(one: Any, columns: list[Column], active: list[int]) -> No
         if basis is not own:
             check_basis(basis)
         inner = basis.basis if isinstance(basis, Anchored) else basis
-        must(type(inner) is type(own) and inner.n_functions_ == own.n_functions_, "modes")
+        must(type(inner) is type(own), "modes")
+        if columns[j].levels is None:  # a missing number may have a function in one of them alone
+            must(not isinstance(getattr(inner, "basis_", None), Categorical), "modes")
+        else:
+            must(inner.n_functions_ == own.n_functions_, "modes")
 
 
 def _check_target(model: Any) -> int | None:
@@ -165,13 +183,14 @@ def _check_likelihood(likelihood: Any, n_outputs: int | None) -> None:
 def _check_state(state: Any, one: Arrangement, n_outputs: int | None) -> None:
     must(isinstance(state, State), "posteriors")
     parts = (state.modes, state.factors, state.basis)
-    count = len(one.bases) + (n_outputs is not None)
+    many = n_outputs is not None and len(one.bases) > 0
+    count = len(one.bases) + many
     must(all(isinstance(part, tuple) and len(part) == count for part in parts), "posteriors")
-    must(state.output == (None if n_outputs is None else count - 1), "posteriors")
+    must(state.output == (count - 1 if many else None), "posteriors")
     must(type(state.output) in (int, type(None)), "posteriors")
     for basis, mode in zip(one.bases, state.modes, strict=False):
         _check_mode(mode, basis)
-    if n_outputs is not None:
+    if many:
         last = state.modes[-1]
         must(isinstance(last, LevelMode) and last.shares is None, "posteriors")
         must(not last.anchored and len(last.keep) == n_outputs, "posteriors")
@@ -181,6 +200,7 @@ def _check_state(state: Any, one: Arrangement, n_outputs: int | None) -> None:
         must(are_gammas(precisions, len(mode.keep)), "posteriors")
     must(isinstance(state.network, TT if one.full else CP), "posteriors")
     _check_ranks(state)
+    check_sums(state.sums, one, n_outputs)
     if n_outputs is None or np.ndim(state.information) == 0:
         must(np.ndim(state.information) == 0, "posteriors")
         must(is_float(state.information) or are_numbers(state.information), "posteriors")
@@ -235,6 +255,9 @@ def _check_ranks(state: State) -> None:
     """Look at whether the columns of the modes make a network, and at their precisions."""
     layouts = [factor.layout for factor in state.factors]
     must(isinstance(state.rank, tuple), "posteriors")
+    if not layouts:  # main effects alone
+        must(not state.rank and isinstance(state.network.own, bool), "posteriors")
+        return
     if isinstance(state.network, CP):
         sizes = [layout.n_columns for layout in layouts]
         must(all(layout.other is None for layout in layouts), "posteriors")
@@ -271,7 +294,7 @@ def _check_told(model: Any, n: int) -> None:
     must(isinstance(model.target_name_, str | None) and is_whole(model.n_samples_seen_), "results")
     must(is_classifier(model) or is_float(model.noise_std_), "results")
     must(_are_entries(model.history_, _SWEEP) and model.history_, "results")
-    must(_are_entries(getattr(model, "candidates_", []), _CANDIDATE), "results")
+    must(_are_entries(getattr(model, "structures_", []), _STRUCTURE), "results")
     begun = model._begun_with
     must(isinstance(begun, dict) and set(begun) == set(model._lasting), "results")
     must(all(isinstance(text, str) for text in begun.values()), "results")
@@ -285,7 +308,7 @@ def _are_entries(listed: Any, checks: dict[str, Callable[[Any], bool]]) -> bool:
     )
 
 
-def _check_past(past: Any, state: State, one: Arrangement) -> None:
+def _check_past(past: Any, state: State, one: Arrangement, n_outputs: int | None) -> None:
     must(isinstance(past, Past) and isinstance(past.data, Data), "past rows")
     must(is_number(past.data.n, 0.0) and is_number(past.data.square), "past rows")
     must(is_float(past.data.rounding) and isinstance(past.asked, tuple), "past rows")
@@ -303,6 +326,7 @@ def _check_past(past: Any, state: State, one: Arrangement) -> None:
         must(isinstance(sums, tuple) and len(sums) == 2, "past rows")
         must(are_numbers(sums[0], basis.n_functions_), "past rows")
         must(are_numbers(sums[1], basis.n_products_), "past rows")
+    check_sums_said(past.sums, state.sums, one, n_outputs)
 
 
 def _check_averages(averages: Any, state: State) -> None:

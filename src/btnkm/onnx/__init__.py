@@ -21,8 +21,8 @@ def to_onnx(model: Any) -> ModelProto:
             "to_onnx needs the package onnx; install it with pip install 'btnkm[onnx]'."
         ) from None
     from .answers import mean_and_std, probabilities
-    from .features import column_features
-    from .networks import products
+    from .features import Column
+    from .networks import parts_of
     from .values import Graph
 
     data = portable(model)
@@ -30,13 +30,13 @@ def to_onnx(model: Any) -> ModelProto:
     outputs = ("mean", "std") if classes is None else ("label", "probabilities")
     names = _input_names([column["name"] for column in data["columns"]], outputs)
     graph = Graph((*names, *outputs))
-    features: dict[int, Any] = {}
+    columns: dict[int, Any] = {}
     for j, (name, column) in enumerate(zip(names, data["columns"], strict=True)):
         text = column["kind"] == "O" and column["levels"] is not None
         value = graph.input(name, "O" if text else "f")
         if column["active"]:
-            features[j] = column_features(graph, column, value)
-    found = products(graph, data["starts"], features)
+            columns[j] = Column.of(graph, column, value)
+    found = parts_of(graph, data["starts"], columns)
     told = f"{type(model).__name__} of btnkm; dates and durations in microseconds"
     if classes is None:
         both = mean_and_std(graph, data, found)

@@ -1,7 +1,7 @@
 """From moments of f to what a model says: numbers, and labels with their probabilities, as nodes.
 
-All is the equal mixture over starts, in the formulas of ``predictive.py``, ``core/densities.py``
-and ``core/softmax.py``.
+All is the mixture over restarts, with their weights, in the formulas of ``predictive.py``,
+``core/densities.py`` and ``core/softmax.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..classifier import PROBABILITY_POINTS
 from ..core.densities import FINE_GRID
 from ..core.layout import pairs
 from ..core.softmax import normal_points
-from .networks import Product, moments
+from .networks import Parts, Product, moments
 from .roots import square_root
 from .values import Graph, Value
 
@@ -23,11 +23,11 @@ Array = np.ndarray
 _TINY = float(np.finfo(float).tiny)
 
 
-def mean_and_std(graph: Graph, data: dict[str, Any], found: list[Product]) -> tuple[Value, Value]:
+def mean_and_std(graph: Graph, data: dict[str, Any], found: list[Parts]) -> tuple[Value, Value]:
     """Return the mean of y and its standard deviation, noise included: (n, 1) each."""
     means, spreads, noises = [], [], []
-    for start, product in zip(data["starts"], found, strict=True):
-        mean, variance = moments(start, product)
+    for start, parts in zip(data["starts"], found, strict=True):
+        mean, variance = moments(graph, start, parts)
         own = start["likelihood"]
         if own["kind"] == "negative_binomial":
             location, size = mean + own["offset"], own["size"]
@@ -39,38 +39,41 @@ def mean_and_std(graph: Graph, data: dict[str, Any], found: list[Product]) -> tu
         means.append(mean)
         spreads.append(variance)
         noises.append(noise)
-    mean = _average(means)
-    between = _average([(one - mean) * (one - mean) for one in means])
-    variance = _average(spreads) + between + _average(noises)
+    weights = data["weights"]
+    mean = _mixed(weights, means)
+    between = _mixed(weights, [(one - mean) * (one - mean) for one in means])
+    variance = _mixed(weights, spreads) + between + _mixed(weights, noises)
     std = data["scale"] * graph.node("Sqrt", variance)
     return data["shift"] + data["scale"] * mean, std
 
 
-def _average(values: list[Any]) -> Any:
-    return sum(values[1:], values[0]) / float(len(values))
+def _mixed(weights: Array, values: list[Any]) -> Any:
+    """Return the weighted mean over restarts."""
+    weighed = [float(w) * value for w, value in zip(weights, values, strict=True)]
+    return sum(weighed[1:], weighed[0])
 
 
-def probabilities(graph: Graph, data: dict[str, Any], found: list[Product]) -> Value:
+def probabilities(graph: Graph, data: dict[str, Any], found: list[Parts]) -> Value:
     """Return the probability of each class: (n, K)."""
-    parts = [
-        _PROBABILITIES[start["likelihood"]["kind"]](graph, data, start, product)
-        for start, product in zip(data["starts"], found, strict=True)
+    each = [
+        _PROBABILITIES[start["likelihood"]["kind"]](graph, data, start, parts)
+        for start, parts in zip(data["starts"], found, strict=True)
     ]
-    return graph.node("Max", _average(parts), _TINY)
+    return graph.node("Max", _mixed(data["weights"], each), _TINY)
 
 
-def _logistic(graph: Graph, data: dict[str, Any], start: dict[str, Any], product: Product) -> Value:
+def _logistic(graph: Graph, data: dict[str, Any], start: dict[str, Any], parts: Parts) -> Value:
     """Return E[sigma(-x)] and E[sigma(x)] by the trapezoid rule."""
-    mean, variance = moments(start, product)
+    mean, variance = moments(graph, start, parts)
     nodes, weights = (np.array(part) for part in FINE_GRID)
     x, spread = mean + start["likelihood"]["offset"], graph.node("Sqrt", variance) * nodes[None, :]
     both = [graph.node("Sigmoid", sign * x + spread) @ weights[:, None] for sign in (-1.0, 1.0)]
     return graph.concat(both)
 
 
-def _signs(graph: Graph, data: dict[str, Any], start: dict[str, Any], product: Product) -> Value:
+def _signs(graph: Graph, data: dict[str, Any], start: dict[str, Any], parts: Parts) -> Value:
     """Return the probabilities that a target is below the threshold, and above it."""
-    mean, variance = moments(start, product)
+    mean, variance = moments(graph, start, parts)
     noise, dof = start["likelihood"]["noise"], start["likelihood"]["dof"]
     scale = graph.node("Sqrt", (variance + noise) * (max(dof - 2.0, 0.5 * dof) / dof))
     excess = student_excess(graph, (data["threshold"] - mean) / scale, dof)
@@ -109,28 +112,37 @@ def student_excess(graph: Graph, z: Value, dof: float) -> Value:
     )
 
 
-def _softmax(graph: Graph, data: dict[str, Any], start: dict[str, Any], product: Product) -> Value:
+def _softmax(graph: Graph, data: dict[str, Any], start: dict[str, Any], parts: Parts) -> Value:
     """Return the average of the probabilities over points spread over f, those of Python."""
-    mean, variance = moments(start, product)
-    weights = start["output"]["mean"]
-    n_classes, rank = weights.shape
+    mean, variance = moments(graph, start, parts)
+    n_classes = len(start["likelihood"]["offsets"])
+    root, rank = None, 0
+    if parts.product is not None:
+        rank = start["output"]["mean"].shape[1]
+        root = _shared_root(graph, start["output"]["mean"], parts.product)  # (n, K, R)
+        shared = ((root * root) @ np.ones((rank, 1))).reshaped(-1, n_classes)
+        variance = graph.node("Max", variance - shared, 0.0)
+    own = graph.node("Sqrt", variance)
+    of_own, of_shared = np.split(normal_points(n_classes + rank, PROBABILITY_POINTS).T, [n_classes])
+    centre = mean + start["likelihood"]["offsets"][None, :]
+    x = centre.reshaped(-1, n_classes, 1) + own.reshaped(-1, n_classes, 1) * of_own[None]
+    if root is not None:
+        x = x + root @ of_shared
+    each = graph.node("Softmax", x, axis=1)  # (n, K, points)
+    share = np.full((PROBABILITY_POINTS, 1), 1.0 / PROBABILITY_POINTS)
+    return (each @ share).reshaped(-1, n_classes)
+
+
+def _shared_root(graph: Graph, weights: Array, product: Product) -> Value:
+    """Return a root of what the outputs of a tensor share of their covariance: (n, K, R)."""
+    rank = weights.shape[1]
     r, s, _ = pairs(rank)
     unpacked = np.zeros((len(r), rank, rank))
     unpacked[np.arange(len(r)), r, s] = unpacked[np.arange(len(r)), s, r] = 1.0
     g = product.mean
     spread = (product.second @ unpacked.reshape(len(r), -1)).reshaped(-1, rank, rank)
     spread = spread - g.reshaped(-1, rank, 1) @ g.reshaped(-1, 1, rank)
-    root = (
-        square_root(graph, spread, rank) @ np.ascontiguousarray(weights.T)
-    ).turned()  # (n, K, R)
-    shared = ((root * root) @ np.ones((rank, 1))).reshaped(-1, n_classes)
-    own = graph.node("Sqrt", graph.node("Max", variance - shared, 0.0))
-    of_own, of_shared = np.split(normal_points(n_classes + rank, PROBABILITY_POINTS).T, [n_classes])
-    centre = mean + start["likelihood"]["offsets"][None, :]
-    x = centre.reshaped(-1, n_classes, 1) + own.reshaped(-1, n_classes, 1) * of_own[None]
-    each = graph.node("Softmax", x + root @ of_shared, axis=1)  # (n, K, points)
-    share = np.full((PROBABILITY_POINTS, 1), 1.0 / PROBABILITY_POINTS)
-    return (each @ share).reshaped(-1, n_classes)
+    return (square_root(graph, spread, rank) @ np.ascontiguousarray(weights.T)).turned()
 
 
 _PROBABILITIES = {"bernoulli": _logistic, "gaussian": _signs, "softmax": _softmax}

@@ -15,6 +15,7 @@ from .values import ML, Graph, Value
 
 Array = np.ndarray
 Both = tuple[Value, Value]  # of phi and of psi
+NEVER, GAP = -2, -1  # codes of a category never seen, and of a missing value
 
 
 class Features(Protocol):
@@ -45,8 +46,8 @@ class Lookup:
     Attributes
     ----------
     place : Value
-        The row of each of the n values in the table: its code, the next one for a level never seen,
-        and the last for a gap.
+        The row of each of the n values in the table: its code, -2 for a level never seen, and -1
+        for a missing value; the last rows of the table are theirs.
     rows : pair of functions
         From weights of phi, and of psi, to the table.
     """
@@ -71,16 +72,85 @@ def _padded(weights: Array, size: int) -> Array:
     return out
 
 
-def column_features(graph: Graph, column: dict[str, Any], value: Value) -> Features:
-    """Return the functions of a column at its raw values (n, 1)."""
-    basis = column["basis"]
-    if basis["kind"] == "constant":  # there were only gaps to learn from
-        ones = graph.full(value, 1.0)
-        return Functions(ones, ones, (1, 1))
-    if column["levels"] is not None:
-        return _level_features(graph, column, value)
+@dataclass
+class Column:
+    """A column at n rows.
+
+    Attributes
+    ----------
+    plain : dict
+        As in ``portable.py``.
+    value : Value of shape (n, 1)
+        Raw values.
+    x : Value of shape (n, 1)
+        Their coordinates; of categories their codes, NEVER for one never seen and GAP for a missing
+        value.
+    """
+
+    graph: Graph
+    plain: dict[str, Any]
+    value: Value
+    x: Value
+
+    @classmethod
+    def of(cls, graph: Graph, plain: dict[str, Any], value: Value) -> Column:
+        """Return a column, given its raw values (n, 1)."""
+        if plain["levels"] is not None:
+            return cls(graph, plain, value, _codes(graph, plain, value))
+        x = _coordinates(graph, plain, value) if len(plain["knots"]) else value
+        return cls(graph, plain, value, x)
+
+    def features(self, place: int) -> Features:
+        """Return the functions of one of its bases."""
+        basis = self.plain["bases"][place]
+        if basis["kind"] == "constant":  # there were only gaps to learn from
+            ones = self.graph.full(self.value, 1.0)
+            return Functions(ones, ones, (1, 1))
+        if self.plain["levels"] is not None:
+            return _level_features(basis, self.x)
+        return _number_features(self.graph, basis, self.value, self.x)
+
+    def effect(self, place: int) -> Value:
+        """Return the functions of one of its main effects, less their means: (n, P)."""
+        graph, own = self.graph, self.plain["effects"][place]
+        if self.plain["levels"] is not None:
+            missing = graph.node("Equal", self.x, np.array(GAP))
+            unknown = graph.node("Less", self.x, np.array(0))
+        else:
+            missing = unknown = graph.node("IsNaN", self.value)
+        known, parts = len(own["center"]) - own["missing"], []
+        if known:
+            values = self._known_effect(own, missing) - own["center"][None, :known]
+            parts.append(graph.where(unknown, 0.0, values))
+        if own["missing"]:
+            parts.append(graph.number(missing) - float(own["center"][-1]))
+        return graph.concat(parts)
+
+    def _known_effect(self, own: dict[str, Any], missing: Value) -> Value:
+        """Return the functions of values that are not missing."""
+        graph = self.graph
+        if self.plain["levels"] is not None:
+            codes = own["codes"].astype(np.int64)[None, :]
+            return graph.number(graph.node("Equal", self.x, codes))
+        x = graph.where(missing, 0.0, self.x)
+        return _smooth_effect(graph, own, self.plain["positions"], x)
+
+
+def _smooth_effect(graph: Graph, own: dict[str, Any], positions: Array, x: Value) -> Value:
+    """Return the straight line, polynomials and spikes of a number at coordinates (n, 1)."""
+    parts = [_interpolated(graph, x, positions, own["line"])]
+    if own["degree"]:
+        count = own["degree"] + 1
+        sizes = {"n_functions": count, "n_products": count}
+        parts.append(_chebyshev(graph, sizes, x)[1].columns(np.arange(1, count)))
+    if len(own["spikes"]):
+        parts.append(graph.number(graph.node("Equal", x, own["spikes"][None, :])))
+    return graph.concat(parts)
+
+
+def _number_features(graph: Graph, basis: dict[str, Any], value: Value, x: Value) -> Functions:
     missing = graph.node("IsNaN", value)
-    x = graph.where(missing, basis["typical"], _coordinates(graph, column, value))
+    x = graph.where(missing, basis["typical"], x)
     phi, psi = _smooth(graph, basis["basis"], x)
     if basis["indicator"] is not None:
         order = 1 if basis["indicator"] == "first" else -1
@@ -114,33 +184,38 @@ def _coordinates(graph: Graph, column: dict[str, Any], value: Value) -> Value:
 
     The operations are those of ``numpy.interp``, in its order: spikes are known by equality.
     """
-    knots, positions = column["knots"], column["positions"]
-    slopes = np.append(np.diff(positions) / np.diff(knots), 0.0)
+    x = _interpolated(graph, value, column["knots"], column["positions"])
+    return graph.node("Clip", x, -1.0, 1.0)
+
+
+def _interpolated(graph: Graph, value: Value, knots: Array, heights: Array) -> Value:
+    """Return the function with these heights at knots, linear between them and flat beyond."""
+    slopes = np.append(np.diff(heights) / np.diff(knots), 0.0)
     held = graph.node("Clip", value, float(knots[0]), float(knots[-1]))
     place = _place(graph, knots, held)
-    knot, position, slope = (
-        graph.node("Gather", array, place) for array in (knots, positions, slopes)
+    knot, height, slope = (graph.node("Gather", a, place) for a in (knots, heights, slopes))
+    return slope * (held - knot) + height
+
+
+def _codes(graph: Graph, column: dict[str, Any], value: Value) -> Value:
+    """Return the codes of categories."""
+    levels = column["levels"]
+    if column["kind"] != "O":
+        return _number_code(graph, levels, value)
+    known = {"": GAP} | levels
+    return graph.node(
+        "LabelEncoder",
+        value,
+        domain=ML,
+        keys_strings=list(known),
+        values_int64s=list(known.values()),
+        default_int64=NEVER,
     )
-    return graph.node("Clip", slope * (held - knot) + position, -1.0, 1.0)
 
 
-def _level_features(graph: Graph, column: dict[str, Any], value: Value) -> Lookup:
-    basis, levels = column["basis"], column["levels"]
+def _level_features(basis: dict[str, Any], place: Value) -> Lookup:
     few = basis["kind"] == "gapped"
     count = basis["basis"]["n_functions"] if few else basis["n_functions"] - 1
-    never, gap = count, count + 1
-    if column["kind"] == "O":
-        known = {"": gap} | levels
-        place = graph.node(
-            "LabelEncoder",
-            value,
-            domain=ML,
-            keys_strings=list(known),
-            values_int64s=list(known.values()),
-            default_int64=never,
-        )
-    else:
-        place = _number_code(graph, levels, value, never, gap)
     if few:
         phi, psi = _level_rows(basis, count)
         rows = (lambda w: phi[:, : len(w)] @ w), (lambda w: psi[:, : len(w)] @ w)
@@ -151,16 +226,16 @@ def _level_features(graph: Graph, column: dict[str, Any], value: Value) -> Looku
     return Lookup(place.reshaped(-1), rows)
 
 
-def _number_code(graph: Graph, levels: dict[str, int], value: Value, never: int, gap: int) -> Value:
+def _number_code(graph: Graph, levels: dict[str, int], value: Value) -> Value:
     """Return the codes of levels that are numbers, by their text."""
     pairs = sorted((float(level), code) for level, code in levels.items())
     if not pairs:
-        pairs = [(np.inf, never)]
+        pairs = [(np.inf, NEVER)]
     known, codes = np.array([n for n, _ in pairs]), np.array([code for _, code in pairs])
     place = _place(graph, known, value)
     same = graph.node("Equal", graph.node("Gather", known, place), value)
-    code = graph.where(same, graph.node("Gather", codes, place), np.array(never))
-    return graph.where(graph.node("IsNaN", value), np.array(gap), code)
+    code = graph.where(same, graph.node("Gather", codes, place), np.array(NEVER))
+    return graph.where(graph.node("IsNaN", value), np.array(GAP), code)
 
 
 def _level_rows(basis: dict[str, Any], count: int) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""From the columns' parts to moments of f, for every start, as nodes."""
+"""From the columns' parts to moments of f, for every restart, as nodes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.layout import pairs
-from .features import Both, Features
+from .features import Both, Column, Features
 from .values import Graph, Value
 
 Array = np.ndarray
 
 
+Made = dict[tuple[int, int], Features]  # functions, by column and which of its bases
+
+
 class Product(NamedTuple):
-    """Moments of all inputs together in one start, columns yet to be summed.
+    """Moments of all inputs of a tensor together in one restart, columns yet to be summed.
 
     Attributes
     ----------
@@ -27,30 +30,77 @@ class Product(NamedTuple):
     second: Value
 
 
-def products(
-    graph: Graph, starts: list[dict[str, Any]], features: dict[int, Features]
-) -> list[Product]:
-    """Return the moments of each start, given the functions of the columns."""
+class Parts(NamedTuple):
+    """What f is made of in one restart.
+
+    Attributes
+    ----------
+    product : Product or None
+        Of the tensor.
+    effects : pair of Values of shape (n, K), or None
+        Mean and variance of the main effects.
+    """
+
+    product: Product | None
+    effects: Both | None
+
+
+def parts_of(graph: Graph, starts: list[dict[str, Any]], columns: dict[int, Column]) -> list[Parts]:
+    """Return what f is made of in each restart."""
+    tensors = _products(graph, starts, columns)
+    sums = [start["sums"] for start in starts]
+    used = {(i["column"], i["effect"]) for own in sums if own is not None for i in own["inputs"]}
+    made = {(j, place): columns[j].effect(place) for j, place in sorted(used)}
+    one = graph.full(next(iter(columns.values())).x, 1.0)
+    return [
+        Parts(tensors.get(k), None if own is None else _main_effects(graph, own, made, one))
+        for k, own in enumerate(sums)
+    ]
+
+
+def _main_effects(
+    graph: Graph, sums: dict[str, Any], made: dict[tuple[int, int], Value], one: Value
+) -> Both:
+    """Return mean and variance of the main effects: (n, K) each."""
+    own = [made[i["column"], i["effect"]].columns(i["functions"]) for i in sums["inputs"]]
+    g = graph.concat([one, *own])
+    size = sums["mean"].shape[1]
+    variances = []
+    for packed in sums["cov"]:
+        cov = np.zeros((size, size))
+        first, second = np.triu_indices(size)
+        cov[first, second] = cov[second, first] = packed
+        variances.append(((g @ cov) * g) @ np.ones((size, 1)))
+    return g @ np.ascontiguousarray(sums["mean"].T), graph.concat(variances)
+
+
+def _products(
+    graph: Graph, starts: list[dict[str, Any]], columns: dict[int, Column]
+) -> dict[int, Product]:
+    """Return the tensor's moments in each restart that has one."""
+    used = {(m["column"], m["basis"]) for start in starts for m in start["modes"]}
+    named = sorted(pair for pair in used if pair[0] is not None)
+    features: Made = {(j, place): columns[j].features(place) for j, place in named}
     found: dict[int, Product] = {}
-    by_kind: dict[str, list[int]] = {"cp": [], "tt": []}
+    alike: dict[Any, list[int]] = {}  # those of the same functions can be computed together
     for k, start in enumerate(starts):
-        by_kind[start["network"]].append(k)
-    if by_kind["cp"]:
-        together = _cp(graph, [starts[k] for k in by_kind["cp"]], features)
-        found |= dict(zip(by_kind["cp"], together, strict=True))
-    found |= {k: _train(starts[k], features) for k in by_kind["tt"]}
-    return [found[k] for k in range(len(starts))]
+        if start["modes"] and start["network"] == "cp":
+            key = tuple((mode["column"], mode["basis"]) for mode in start["modes"])
+            alike.setdefault(key, []).append(k)
+        elif start["modes"]:
+            found[k] = _train(start, features)
+    for own in alike.values():
+        found |= zip(own, _cp(graph, [starts[k] for k in own], features), strict=True)
+    return found
 
 
-def _cp(graph: Graph, starts: list[dict[str, Any]], features: dict[int, Features]) -> list[Product]:
-    """Return products over all columns: of all starts side by side, which are then taken apart."""
-    modes = [{mode["column"]: mode for mode in start["modes"]} for start in starts]
+def _cp(graph: Graph, starts: list[dict[str, Any]], features: Made) -> list[Product]:
+    """Return products over all columns: of restarts side by side, which are then taken apart."""
     whole: list[Any] = [1.0, 1.0]
-    for column in modes[0]:
-        mean, second = (
-            _side_by_side([own[column][part] for own in modes]) for part in ("mean", "second")
-        )
-        step = (mean, second) if column is None else features[column].times(mean, second)
+    for modes in zip(*(start["modes"] for start in starts), strict=True):
+        mean, second = (_side_by_side([m[part] for m in modes]) for part in ("mean", "second"))
+        column, basis = modes[0]["column"], modes[0]["basis"]
+        step = (mean, second) if column is None else features[column, basis].times(mean, second)
         whole = [part * more for part, more in zip(whole, step, strict=True)]
     parts = []
     for part, name in zip(whole, ("mean", "second"), strict=True):
@@ -63,7 +113,7 @@ def _cp(graph: Graph, starts: list[dict[str, Any]], features: dict[int, Features
 
 
 def _side_by_side(weights: list[Array]) -> Array:
-    """Return weights of several starts as one matrix, with zeros where one has fewer functions."""
+    """Return weights of some restarts as one matrix, with zeros where one has fewer functions."""
     out = np.zeros((max(map(len, weights)), sum(w.shape[1] for w in weights)))
     place = 0
     for w in weights:
@@ -72,7 +122,7 @@ def _side_by_side(weights: list[Array]) -> Array:
     return out
 
 
-def _train(start: dict[str, Any], features: dict[int, Features]) -> Product:
+def _train(start: dict[str, Any], features: Made) -> Product:
     """Return the row vector that a product of matrices leaves, and that of its second moments."""
     mean: Any = None
     second: Any = None
@@ -80,7 +130,7 @@ def _train(start: dict[str, Any], features: dict[int, Features]) -> Product:
         left, right = mode["shape"]
         step: Any = mode["mean"], mode["second"]
         if mode["column"] is not None:
-            step = features[mode["column"]].times(*step)
+            step = features[mode["column"], mode["basis"]].times(*step)
         if mean is None:
             mean, second = step
             continue
@@ -101,9 +151,19 @@ def _times(row: Any, matrix: Any, left: int, right: int) -> Any:
     return product.reshaped(-1, right)
 
 
-def moments(start: dict[str, Any], product: Product) -> Both:
+def moments(graph: Graph, start: dict[str, Any], parts: Parts) -> Both:
     """Return E[f] and Var[f]: (n, 1), or (n, K) with an output for each class."""
-    graph, output = product.mean.graph, start["output"]
+    found = [] if parts.product is None else [_tensor_moments(graph, start, parts.product)]
+    if parts.effects is not None:
+        found.append(parts.effects)
+    mean, variance = found[0]
+    for more, spread in found[1:]:
+        mean, variance = mean + more, variance + spread
+    return mean, graph.node("Max", variance, np.atleast_1d(start["least"])[None, :])
+
+
+def _tensor_moments(graph: Graph, start: dict[str, Any], product: Product) -> Both:
+    output = start["output"]
     if output is None:
         columns = start["modes"][-1]["shape"][1]
         mean_weights, second_weights = np.ones((columns, 1)), start["multiplicity"][:, None]
@@ -112,5 +172,4 @@ def moments(start: dict[str, Any], product: Product) -> Both:
         second_weights = (output["second"] * start["multiplicity"]).T
     mean = product.mean @ mean_weights
     second = product.second @ np.ascontiguousarray(second_weights)
-    least = np.atleast_1d(start["least"])[None, :]
-    return mean, graph.node("Max", second - mean * mean, least)
+    return mean, graph.node("Max", second - mean * mean, 0.0)

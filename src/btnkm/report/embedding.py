@@ -66,12 +66,17 @@ def _for_page(data: dict[str, Any]) -> dict[str, Any]:
     directions = {}
     if classes is not None:
         classes = [str(label) for label in classes]
-        ranks = {s["output"]["mean"].shape[1] for s in data["starts"] if s["output"] is not None}
-        sizes = sorted(len(classes) + rank for rank in ranks)
+    if classes is not None and len(classes) > 2:
+        sizes = sorted({len(classes) + _n_shared(start) for start in data["starts"]})
         directions = {str(size): sobol_directions(size) for size in sizes}
     points = {"probability": PROBABILITY_POINTS, "interval": INTERVAL_POINTS}
     many = {"directions": directions, "n_points": points}  # for three classes or more
     return {**data, "columns": columns, "classes": classes, **many}
+
+
+def _n_shared(start: dict[str, Any]) -> int:
+    """Return how many variables the outputs of a restart share, apart from one each."""
+    return 0 if start["output"] is None else int(start["output"]["mean"].shape[1])
 
 
 def sobol_directions(dimension: int) -> Array:
@@ -94,21 +99,40 @@ def with_levels(data: dict[str, Any], kept: dict[int, list[str]]) -> dict[str, A
     """
     columns, starts = list(data["columns"]), list(data["starts"])
     for j, names in kept.items():
-        levels, basis = columns[j]["levels"], columns[j]["basis"]
-        own = {name: levels[name] for name in names}
-        if basis is not None and basis["kind"] == "levels":
+        own = {name: columns[j]["levels"][name] for name in names}
+        bases, effects = columns[j]["bases"], columns[j]["effects"]
+        if any(basis["kind"] == "levels" for basis in bases):
             codes = sorted(set(own.values()))
             own = {name: codes.index(code) for name, code in own.items()}
-            gap = [] if basis["missing"] is None else [basis["missing"]]
-            rows = np.array([*codes, *gap, basis["n_functions"] - 1])
-            sizes = {"n_functions": len(rows), "n_products": len(rows)}
-            basis = {**basis, **sizes, "missing": len(codes) if gap else None}
-            starts = [{**s, "modes": [_rows(m, j, rows) for m in s["modes"]]} for s in starts]
-        columns[j] = {**columns[j], "levels": own, "basis": basis}
+            rows = [_rows_left(basis, codes) for basis in bases]
+            starts = [{**s, "modes": [_taken(m, j, rows) for m in s["modes"]]} for s in starts]
+            bases = [_basis_left(basis, codes) for basis in bases]
+            effects = [_effect_left(effect, codes) for effect in effects]
+        columns[j] = {**columns[j], "levels": own, "bases": bases, "effects": effects}
     return {**data, "columns": columns, "starts": starts}
 
 
-def _rows(mode: dict[str, Any], column: int, rows: Array) -> dict[str, Any]:
+def _rows_left(basis: dict[str, Any], codes: list[int]) -> Array:
+    """Return the functions of some categories, of a missing value, and of one never seen."""
+    gap = [] if basis["missing"] is None else [basis["missing"]]
+    return np.array([*codes, *gap, basis["n_functions"] - 1])
+
+
+def _basis_left(basis: dict[str, Any], codes: list[int]) -> dict[str, Any]:
+    rows = len(_rows_left(basis, codes))
+    missing = None if basis["missing"] is None else len(codes)
+    return {**basis, "n_functions": rows, "n_products": rows, "missing": missing}
+
+
+def _taken(mode: dict[str, Any], column: int, rows: list[Array]) -> dict[str, Any]:
+    """Return a mode with some of its rows, if it is of this column."""
     if mode["column"] != column:
         return mode
-    return {**mode, "mean": mode["mean"][rows], "second": mode["second"][rows]}
+    left = rows[mode["basis"]]
+    return {**mode, "mean": mode["mean"][left], "second": mode["second"][left]}
+
+
+def _effect_left(effect: dict[str, Any], codes: list[int]) -> dict[str, Any]:
+    """Return a main effect of categories that have other codes now; -2 is that of none."""
+    new = {code: k for k, code in enumerate(codes)}
+    return {**effect, "codes": np.array([float(new.get(int(c), -2)) for c in effect["codes"]])}

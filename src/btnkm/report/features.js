@@ -8,21 +8,24 @@ const Features = (() => {
   function coordinate(column, value) {
     if (isMissing(value)) return NaN;
     if (column.levels) return column.levels.has(value) ? column.levels.get(value) : -1;
-    const { knots, positions } = column;
-    const last = knots.length - 1;
-    if (last < 0) return NaN;
-    if (value >= knots[last]) return positions[last];
-    if (value <= knots[0]) return positions[0];
+    return column.knots.length ? interpolated(value, column.knots, column.positions) : NaN;
+  }
+
+  // The function with these values at some places, linear between them and flat beyond.
+  function interpolated(x, at, values) {
+    const last = at.length - 1;
+    if (x >= at[last]) return values[last];
+    if (x <= at[0]) return values[0];
     let low = 0;
     let high = last;
     while (high - low > 1) {
       const middle = (low + high) >> 1;
-      if (knots[middle] <= value) low = middle;
+      if (at[middle] <= x) low = middle;
       else high = middle;
     }
-    if (knots[low] === value) return positions[low];
-    const slope = (positions[low + 1] - positions[low]) / (knots[low + 1] - knots[low]);
-    return slope * (value - knots[low]) + positions[low];
+    if (at[low] === x) return values[low];
+    const slope = (values[low + 1] - values[low]) / (at[low + 1] - at[low]);
+    return slope * (x - at[low]) + values[low];
   }
 
   const indicator = (count, place) =>
@@ -112,6 +115,31 @@ const Features = (() => {
 
   const features = (basis, x) => FEATURES[basis.kind](basis, x);
 
+  // All functions of a main effect at a coordinate, less their means.
+  function effect(own, column, x) {
+    const missing = Number.isNaN(x);
+    const unknown = missing || (column.levels && x < 0);
+    const values = unknown ? [] : knownEffect(own, column, x);
+    const known = own.center.length - (own.missing ? 1 : 0);
+    const out = Array.from({ length: known }, (_, k) => (unknown ? 0 : values[k] - own.center[k]));
+    if (own.missing) out.push((missing ? 1 : 0) - own.center[known]);
+    return out;
+  }
+
+  function knownEffect(own, column, x) {
+    const equal = (places, at) => Array.from(places, (place) => (at === place ? 1 : 0));
+    if (column.levels) return equal(own.codes, x);
+    if (own.line === null) return [];
+    const at = held(x);
+    const values = [interpolated(at, column.positions, own.line)];
+    let [before, now] = [1, at];
+    for (let k = 0; k < own.degree; k++) {
+      values.push(now);
+      [before, now] = [now, 2 * at * now - before];
+    }
+    return values.concat(equal(own.spikes, at));
+  }
+
   // The m clamped B-splines on equally spaced knots, by the recursion of Cox and de Boor.
   function bSplines(x, m, degree) {
     const pieces = m - degree;
@@ -134,5 +162,5 @@ const Features = (() => {
     return local;
   }
 
-  return { coordinate, features };
+  return { coordinate, effect, features };
 })();

@@ -103,7 +103,8 @@ def _likely_range(model: Any) -> list[float]:
         state.likelihood.predictive(mean, variance)
         for state, mean, variance in zip(model.posterior_, *moments, strict=True)
     ]
-    ends = PredictiveDistribution(parts, model._y_shift, model._y_scale).interval(0.98)
+    mixture = PredictiveDistribution(parts, model._y_shift, model._y_scale, model.weights_)
+    ends = mixture.interval(0.98)
     low, high = float(np.quantile(ends[:, 0], 0.02)), float(np.quantile(ends[:, 1], 0.98))
     return [low, high]
 

@@ -17,7 +17,7 @@ const WhatIf = (() => {
     studentCdf,
     studentLogPdf,
   } = Numerics;
-  const { coordinate, features } = Features;
+  const { coordinate, effect, features } = Features;
 
   // ---- moments of f ---------------------------------------------------------------------------
 
@@ -76,11 +76,11 @@ const WhatIf = (() => {
 
   const RESCALE_EVERY = 16;
 
-  // Means and packed second moments of the product of all modes of one start.
-  function productOf(start, featuresOf) {
+  // Means and packed second moments of the product of all modes of one restart.
+  function productOf(start, row) {
     let product = null;
     start.modes.forEach((mode, d) => {
-      const [phi, psi] = mode.column === null ? [[1], [1]] : featuresOf(mode.column);
+      const [phi, psi] = mode.column === null ? [[1], [1]] : row.features(mode.column, mode.basis);
       const mean = times(phi, mode.mean);
       const second = times(psi, mode.second);
       if (product === null) {
@@ -104,17 +104,54 @@ const WhatIf = (() => {
     return sum;
   };
 
-  // E[f] and Var[f] of one start.
-  function moments(start, featuresOf) {
-    const { mean, second } = productOf(start, featuresOf);
-    const first = mean.reduce((a, b) => a + b, 0);
-    const square = dot(second, start.multiplicity);
-    return { mean: first, variance: Math.max(square - first * first, start.least) };
+  // E[a] and Var[a] of the main effects of one restart, for each output; zeros if there are none.
+  function mainEffects(start, row, count) {
+    const none = Array.from({ length: count }, () => 0);
+    if (start.sums === null) return { mean: none, variance: none };
+    const { inputs, mean, cov } = start.sums;
+    const g = [1];
+    for (const input of inputs) {
+      const values = row.effect(input.column, input.effect);
+      for (const place of input.functions) g.push(values[place]);
+    }
+    return {
+      mean: none.map((_, k) => dot(g, mean.data.subarray(k * mean.columns))),
+      variance: none.map((_, k) => quadratic(g, cov.data.subarray(k * cov.columns))),
+    };
   }
 
-  // E[f] and Cov[f] = root root^T + diag(own) of the K outputs of one start.
-  function joint(start, featuresOf) {
-    const product = productOf(start, featuresOf);
+  // g^T C g, given the upper triangle of C.
+  function quadratic(g, upper) {
+    let sum = 0;
+    for (let p = 0, at = 0; p < g.length; p++) {
+      let line = 0.5 * upper[at++] * g[p];
+      for (let q = p + 1; q < g.length; q++, at++) line += upper[at] * g[q];
+      sum += 2 * g[p] * line;
+    }
+    return sum;
+  }
+
+  // E[f] and Var[f] of one restart.
+  function moments(start, row) {
+    const added = mainEffects(start, row, 1);
+    let [first, variance] = [0, 0];
+    if (start.modes.length) {
+      const { mean, second } = productOf(start, row);
+      first = mean.reduce((a, b) => a + b, 0);
+      variance = Math.max(dot(second, start.multiplicity) - first * first, 0);
+    }
+    variance = Math.max(variance + added.variance[0], start.least);
+    return { mean: added.mean[0] + first, variance };
+  }
+
+  // E[f] and Cov[f] = root root^T + diag(own) of the K outputs of one restart.
+  function joint(start, row) {
+    const added = mainEffects(start, row, start.least.length);
+    if (!start.modes.length) {
+      const own = added.variance.map((value, k) => Math.max(value, start.least[k]));
+      return { mean: added.mean, own, root: own.map(() => []) };
+    }
+    const product = productOf(start, row);
     const rank = product.mean.length;
     const covariance = Array.from({ length: rank }, () => new Float64Array(rank));
     for (let r = 0, at = 0; r < rank; r++) {
@@ -128,12 +165,12 @@ const WhatIf = (() => {
     const counted = product.second.map((value, p) => value * start.multiplicity[p]);
     const out = { mean: [], own: [], root: [] };
     for (let k = 0; k < weights.rows; k++) {
-      const row = weights.data.subarray(k * rank, (k + 1) * rank);
-      const mean = dot(row, product.mean);
+      const own = weights.data.subarray(k * rank, (k + 1) * rank);
+      const mean = dot(own, product.mean);
       const second = dot(counted, squares.data.subarray(k * counted.length));
-      const root = half.map((column) => dot(row, column));
-      const variance = Math.max(second - mean * mean, start.least[k]);
-      out.mean.push(mean);
+      const root = half.map((column) => dot(own, column));
+      const variance = Math.max(second - mean * mean + added.variance[k], start.least[k]);
+      out.mean.push(mean + added.mean[k]);
       out.root.push(root);
       out.own.push(Math.max(variance - dot(root, root), 0));
     }
@@ -197,15 +234,15 @@ const WhatIf = (() => {
     pdf: (y) => Math.exp(studentLogPdf(dof, (y - mean) / scale)) / scale,
   });
 
-  // The equal mixture of what the starts say, moved and stretched to the units of y.
+  // The mixture of what the restarts say, moved and stretched to the units of y.
   class Mixture {
-    constructor(parts, shift, scale) {
-      Object.assign(this, { parts, shift, scale, discrete: Boolean(parts[0].discrete) });
+    constructor(parts, weights, shift, scale) {
+      Object.assign(this, { parts, weights, shift, scale, discrete: Boolean(parts[0].discrete) });
       this.mean = shift + scale * this.average((part) => part.mean);
     }
 
     average(of) {
-      return this.parts.reduce((total, part) => total + of(part), 0) / this.parts.length;
+      return this.parts.reduce((total, part, s) => total + this.weights[s] * of(part), 0);
     }
 
     pdf(y) {
@@ -279,7 +316,7 @@ const WhatIf = (() => {
 
   // Probabilities of two classes, and the interval of that of the second.
   function ofTwo(data, parts, levels) {
-    const { threshold } = data;
+    const { threshold, weights } = data;
     const least = threshold !== null;
     const each = parts.map(({ start, mean, variance }) => {
       const own = start.likelihood;
@@ -289,14 +326,14 @@ const WhatIf = (() => {
       });
     });
     const probabilities = [0, 1].map((k) =>
-      Math.max(each.reduce((sum, p) => sum + p[k], 0) / each.length, TINY),
+      Math.max(each.reduce((sum, p, s) => sum + weights[s] * p[k], 0), TINY),
     );
     const dof = 1e9; // so many make a normal distribution
     const f = parts.map(({ start, mean, variance }) => {
       const scale = Math.sqrt(Math.max(variance, 1e-300) * ((dof - 2) / dof));
       return student(mean + (least ? 0 : start.likelihood.offset), scale, dof);
     });
-    const mixture = new Mixture(f, 0, 1);
+    const mixture = new Mixture(f, weights, 0, 1);
     const ends = levels.map((level) => {
       const end = mixture.quantile(level);
       return least ? normalCdf((end - threshold) / data.noise_std) : sigmoid(end);
@@ -330,8 +367,9 @@ const WhatIf = (() => {
     const n = data.classes.length;
     const sums = new Float64Array(n);
     const samples = Array.from({ length: n }, () => []);
-    for (const { start, mean, own, root } of joints) {
+    joints.forEach(({ start, mean, own, root }, s) => {
       const shared = root[0].length;
+      const share = data.weights[s] / data.n_points.probability;
       const points = data.points(n + shared);
       const deviation = own.map(Math.sqrt);
       points.forEach((z, index) => {
@@ -343,23 +381,31 @@ const WhatIf = (() => {
         const weights = x.map((value) => Math.exp(value - top));
         const total = weights.reduce((a, b) => a + b, 0);
         weights.forEach((weight, k) => {
-          samples[k].push(weight / total);
-          if (index < data.n_points.probability) sums[k] += weight / total;
+          samples[k].push([weight / total, data.weights[s] / data.n_points.interval]);
+          if (index < data.n_points.probability) sums[k] += share * (weight / total);
         });
       });
-    }
-    const count = data.n_points.probability * joints.length;
+    });
     return {
-      probabilities: Array.from(sums, (sum) => Math.max(sum / count, TINY)),
-      intervals: samples.map((values) => {
-        const sorted = Float64Array.from(values).sort();
-        return levels.map((level) => {
-          const place = level * (sorted.length - 1);
-          const below = Math.min(Math.floor(place), sorted.length - 2);
-          return sorted[below] + (sorted[below + 1] - sorted[below]) * (place - below);
-        });
-      }),
+      probabilities: Array.from(sums, (sum) => Math.max(sum, TINY)),
+      intervals: samples.map((pairs) => weightedQuantiles(pairs, levels)),
     };
+  }
+
+  // Quantiles of values with weights, halfway between values that share one.
+  function weightedQuantiles(pairs, levels) {
+    const sorted = pairs.slice().sort((a, b) => a[0] - b[0]);
+    let total = 0;
+    const reached = sorted.map(([, weight]) => (total += weight) - 0.5 * weight);
+    return levels.map((level) => {
+      const first = reached.findIndex((value) => value >= level);
+      const last = sorted.length - 1;
+      const above = Math.min(Math.max(first < 0 ? last : first, 1), last);
+      const gap = Math.max(reached[above] - reached[above - 1], 1e-300);
+      const share = Math.min(Math.max((level - reached[above - 1]) / gap, 0), 1);
+      const [low, high] = [sorted[above - 1][0], sorted[above][0]];
+      return low + share * (high - low);
+    });
   }
 
   // ---- the data in the page -------------------------------------------------------------------
@@ -404,26 +450,37 @@ const WhatIf = (() => {
       };
     }
 
-    predict(row, levels = [0.025, 0.975]) {
+    // The functions of a row's values: those of one of a column's bases, and of a main effect.
+    functionsOf(row) {
       const made = new Map();
-      const featuresOf = (j) => {
-        if (!made.has(j)) {
+      const once = (j, kind, place, make) => {
+        const key = `${kind} ${j} ${place}`;
+        if (!made.has(key)) {
           const column = this.data.columns[j];
-          made.set(j, features(column.basis, coordinate(column, row[j])));
+          made.set(key, make(column[kind][place], column, coordinate(column, row[j])));
         }
-        return made.get(j);
+        return made.get(key);
       };
-      const { starts, classes, shift, scale } = this.data;
+      return {
+        features: (j, place) => once(j, "bases", place, (basis, _, x) => features(basis, x)),
+        effect: (j, place) => once(j, "effects", place, effect),
+      };
+    }
+
+    predict(row, levels = [0.025, 0.975]) {
+      const at = this.functionsOf(row);
+      const { starts, weights, classes, shift, scale } = this.data;
       if (classes !== null && classes.length > 2) {
-        const joints = starts.map((start) => ({ start, ...joint(start, featuresOf) }));
+        const joints = starts.map((start) => ({ start, ...joint(start, at) }));
         return ofMany(this.data, joints, levels);
       }
-      const parts = starts.map((start) => ({ start, ...moments(start, featuresOf) }));
+      const parts = starts.map((start) => ({ start, ...moments(start, at) }));
       if (classes !== null) return ofTwo(this.data, parts, levels);
       const mixture = new Mixture(
         parts.map(({ start, mean, variance }) => {
           return DENSITIES[start.likelihood.kind](start.likelihood, mean, variance);
         }),
+        weights,
         shift,
         scale,
       );

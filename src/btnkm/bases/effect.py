@@ -1,0 +1,150 @@
+"""The main effect of one input: the functions that a sum over inputs is made of."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from ..core.arrays import interpolate
+from .base import Array
+
+MOST_CATEGORIES = 200  # with an indicator of their own, the most frequent ones
+LINE, CURVE, SPIKES, CATEGORIES, MISSING = "line", "curve", "spikes", "categories", "missing"
+
+
+class MainEffect:
+    """Functions of one input whose sum over inputs stands beside the tensor.
+
+    A numeric column has a straight line of the raw value, Chebyshev polynomials of the warped one,
+    and an indicator of each value that stands out. A categorical column has an indicator of each of
+    its most frequent categories. Both have an indicator of missing values if the fit saw any. Every
+    function has mean zero over the training rows, so that effects are deviations from the mean. A
+    missing value that has no indicator, and a category never seen, have the mean effect.
+
+    Parameters
+    ----------
+    n_curve : int
+        Most polynomials of a numeric column.
+    knots, positions : ndarray
+        The warp of a numeric column (see ``columns.Column``).
+    spikes : ndarray
+        Positions of the values of a numeric column that stand out.
+    n_categories : int or None
+        Of a categorical column; None for a numeric one.
+
+    Attributes
+    ----------
+    parts_ : list of str
+        The part that each function belongs to: "line", "curve", "spikes", "categories" or
+        "missing". Every part has a precision of its own.
+    degrees_ : ndarray of shape (P,)
+        Degree of each polynomial, 1 for all other functions.
+    center_ : ndarray of shape (P,)
+        Means over the training rows.
+    """
+
+    def __init__(
+        self,
+        n_curve: int = 0,
+        knots: np.ndarray | None = None,
+        positions: np.ndarray | None = None,
+        spikes: np.ndarray | None = None,
+        n_categories: int | None = None,
+    ) -> None:
+        self.n_curve = n_curve
+        self.knots = np.empty(0) if knots is None else knots
+        self.positions = np.empty(0) if positions is None else positions
+        self.spikes = np.empty(0) if spikes is None else spikes
+        self.n_categories = n_categories
+
+    @property
+    def n_functions_(self) -> int:
+        """The number of functions, P."""
+        return len(self.parts_)
+
+    def fit(self, x: np.ndarray, weight: np.ndarray) -> Self:
+        """Choose the functions for coordinates x (n,) whose rows count ``weight`` (n,)."""
+        missing = np.isnan(x)
+        self.has_missing_ = bool(missing.any()) and not bool(missing.all())
+        seen, count = x[~missing], weight[~missing]
+        self.codes_ = np.empty(0)
+        self.line_ = np.zeros(len(self.positions))
+        self.degree_ = 0
+        parts: list[str] = []
+        if self.n_categories is not None:
+            totals = np.bincount(seen[seen >= 0].astype(int), count[seen >= 0], self.n_categories)
+            kept = np.sort(np.argsort(-totals, kind="stable")[:MOST_CATEGORIES])
+            self.codes_ = kept[totals[kept] > 0].astype(float)
+            if len(self.codes_) == 1:
+                self.codes_ = np.empty(0)
+            parts = [CATEGORIES] * len(self.codes_)
+        elif len(self.positions) > 1:
+            # of numbers of any size: squares of the raw values might overflow
+            size = max(float(np.max(np.abs(self.knots))), np.finfo(float).tiny)
+            line = self.knots / size
+            raw = np.interp(seen, self.positions, line)
+            mean = float(np.average(raw, weights=count))
+            spread = float(np.sqrt(np.average((raw - mean) ** 2, weights=count)))
+            self.line_ = (line - mean) / max(spread, np.finfo(float).tiny)
+            distinct = len(np.unique(seen))
+            self.degree_ = int(min(self.n_curve, max(distinct - 2, 0)))
+            parts = [LINE] + [CURVE] * self.degree_ + [SPIKES] * len(self.spikes)
+        if self.has_missing_:
+            parts.append(MISSING)
+        self.parts_ = parts
+        self.degrees_ = np.ones(len(parts))
+        if self.degree_:
+            self.degrees_[1 : 1 + self.degree_] = np.arange(1, self.degree_ + 1)
+        self.center_ = np.zeros(len(parts))
+        if parts:
+            share = weight / weight.sum()
+            known = len(parts) - self.has_missing_
+            values = self._functions(np.where(missing, 0.0, x))
+            inside = np.where(missing, 0.0, weight)
+            self.center_[:known] = (inside / inside.sum()) @ values if known else 0.0
+            if self.has_missing_:
+                self.center_[known:] = share @ missing
+        return self
+
+    def _functions(self, x: Array) -> Array:
+        """Return the functions of values that are not missing: (n,) -> (n, P), without centring."""
+        xp = array_namespace(x)
+        columns = []
+        if self.n_categories is not None:
+            codes = xp.asarray(self.codes_, dtype=x.dtype, device=device(x))
+            return xp.astype(x[:, None] == codes[None, :], x.dtype)
+        if len(self.positions) > 1:
+            held = xp.clip(x, -1.0, 1.0)
+            columns.append(interpolate(held, self.positions, self.line_))
+            before, now = xp.ones_like(held), held
+            for _ in range(self.degree_):
+                columns.append(now)
+                before, now = now, 2.0 * held * now - before
+            columns += [xp.astype(held == float(spike), x.dtype) for spike in self.spikes]
+        if not columns:
+            return xp.zeros((x.shape[0], 0), dtype=x.dtype, device=device(x))
+        return xp.stack(columns, axis=1)
+
+    def phi(self, x: Array) -> Array:
+        """Return the functions, less their means: (n,) -> (n, P)."""
+        xp = array_namespace(x)
+        missing = xp.isnan(x)
+        values = self._functions(xp.where(missing, xp.zeros_like(x), x))
+        known = values.shape[1]
+        center = xp.asarray(self.center_, dtype=x.dtype, device=device(x))
+        values = values - center[None, :known]
+        average = missing
+        if self.n_categories is not None:
+            average = missing | (x < 0)
+        values = xp.where(average[:, None], xp.zeros_like(values), values)
+        if self.has_missing_:
+            last = xp.astype(missing, x.dtype)[:, None] - center[None, known:]
+            values = xp.concat([values, last], axis=1)
+        return values
+
+    def features(self, x: Array) -> tuple[Array, Array]:
+        """Return the functions, and no products: (n, P) and (n, 0)."""
+        phi = self.phi(x)
+        return phi, phi[:, :0]

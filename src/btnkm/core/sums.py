@@ -1,0 +1,379 @@
+"""The sum beside the tensor: main effects of all inputs, with one Gaussian posterior.
+
+f(x) = a(x) + T(x), where T is the tensor and
+
+    a(x) = b_0 + sum_p beta_p phi_p(x)
+
+has a few functions of each input (``bases.MainEffect``), all with mean zero over the rows. The
+functions fall into groups, such as the straight line or the curve of one input. Group g has a
+precision of its own, and within a curve the prior gets stronger with the degree:
+
+    beta_p ~ N(0, 1 / (lambda_g degree_p^(2 nu_g))),   lambda_g ~ Gamma,
+
+so an input may be out, straight or curved. Given weights and working responses of a likelihood, q
+of all coefficients is the posterior of a Bayesian linear regression on what the tensor leaves. With
+K outputs each has coefficients of its own, and the outputs share the precisions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from .arrays import indices, like
+from .gamma import Gamma
+from .linalg import inverse_cholesky, square_root
+from .special import LOG_2PI
+
+Array = Any
+INTERCEPT = 1e-2  # prior precision of b_0: weak, in units of 1 / var(y)
+PRIOR = Gamma(1e-2, 1e-3)  # of every lambda_g
+SMOOTHNESS = np.arange(0.5, 4.01, 0.25)  # values of nu to choose from
+USUAL, DOUBT = 2.0, 1.0  # mean and standard deviation of the prior of nu
+FEWEST = 3  # functions of a group whose nu is learned
+ENOUGH = 1e-3  # nats that one more step must gain
+# Shares of the mean square of a, up to which a straight line and any other group may be dropped
+NEGLIGIBLE_LINE, NEGLIGIBLE = 1e-4, 1e-2
+
+
+class Group(NamedTuple):
+    """Which coefficients share a precision."""
+
+    mode: int  # the input's place among those of the sum
+    part: str  # of its effect: "line", "curve", "spikes", "categories", "missing"
+
+
+@dataclass(frozen=True)
+class Sums:
+    """q of the coefficients, and the model that they belong to.
+
+    Attributes
+    ----------
+    groups : tuple of Group
+        All G groups, those that were dropped included.
+    group : ndarray of shape (P,)
+        The group of each coefficient in the model; -1 for the intercept, which is the first.
+    column : ndarray of shape (P,)
+        Which function of its input a coefficient belongs to; -1 for the intercept.
+    degree : ndarray of shape (P,)
+    mean : ndarray of shape (K, P)
+    cov : ndarray of shape (K, P, P)
+    log_det : float
+        Of all covariances together.
+    precision : Gamma
+        q of lambda, parameters of shape (G,).
+    smoothness : ndarray of shape (G,)
+        nu.
+    """
+
+    groups: tuple[Group, ...]
+    group: np.ndarray
+    column: np.ndarray
+    degree: np.ndarray
+    mean: np.ndarray
+    cov: np.ndarray
+    log_det: float
+    precision: Gamma
+    smoothness: np.ndarray
+
+    @classmethod
+    def begin(cls, effects: Any, n_outputs: int, precision: float = 1.0) -> Sums:
+        """Return coefficients of zero, for the main effects of each input in the sum."""
+        groups: list[Group] = []
+        group, column, degree = [-1], [-1], [1.0]
+        for d, effect in enumerate(effects):
+            for k, part in enumerate(effect.parts_):
+                if not groups or groups[-1] != Group(d, part):
+                    groups.append(Group(d, part))
+                group.append(len(groups) - 1)
+                column.append(k)
+                degree.append(float(effect.degrees_[k]))
+        size, count = len(group), len(groups)
+        return cls(
+            tuple(groups),
+            np.array(group),
+            np.array(column),
+            np.array(degree),
+            np.zeros((n_outputs, size)),
+            np.zeros((n_outputs, size, size)),
+            -np.inf,
+            Gamma(np.ones(count), np.full(count, 1.0 / precision)),
+            np.full(count, USUAL),
+        )
+
+    @property
+    def n_outputs(self) -> int:
+        """The number of outputs, K."""
+        return int(self.mean.shape[0])
+
+    @property
+    def size(self) -> int:
+        """The number of coefficients in the model, P, that of the intercept included."""
+        return int(self.mean.shape[1])
+
+    @property
+    def n_bytes(self) -> int:
+        """What it takes in memory."""
+        return int(self.mean.nbytes + self.cov.nbytes)
+
+    @cached_property
+    def kept(self) -> np.ndarray:
+        """The groups that are in the model, ascending."""
+        return np.unique(self.group[self.group >= 0])
+
+    @cached_property
+    def modes(self) -> dict[int, np.ndarray]:
+        """The functions in the model, by the place of their input; in the order of P."""
+        found: dict[int, list[int]] = {}
+        for g, column in zip(self.group[1:], self.column[1:], strict=True):
+            found.setdefault(self.groups[g].mode, []).append(int(column))
+        return {mode: np.array(columns) for mode, columns in found.items()}
+
+    def places(self, mode: int) -> np.ndarray:
+        """Return the coefficients that belong to an input."""
+        own = [g for g, group in enumerate(self.groups) if group.mode == mode]
+        return np.flatnonzero(np.isin(self.group, own))
+
+    def same_functions(self, other: Sums) -> bool:
+        """Tell whether another sum has the same functions in the model."""
+        return np.array_equal(self.group, other.group) and np.array_equal(self.column, other.column)
+
+    def places_of(self, smaller: Sums) -> np.ndarray:
+        """Return which of these coefficients a smaller sum has kept."""
+        return np.flatnonzero(np.isin(self.group, np.append(-1, smaller.kept)))
+
+    @cached_property
+    def prior(self) -> np.ndarray:
+        """E[lambda_g] degree^(2 nu): (P,)."""
+        g = self.group[1:]
+        own = self.precision.mean[g] * self.degree[1:] ** (2.0 * self.smoothness[g])
+        return np.append(INTERCEPT, own)
+
+    @cached_property
+    def second(self) -> np.ndarray:
+        """Sum over outputs of E[beta^2]: (P,)."""
+        return np.asarray(np.sum(self.mean**2 + np.diagonal(self.cov, axis1=1, axis2=2), axis=0))
+
+    def energies(self, smoothness: np.ndarray | None = None) -> np.ndarray:
+        """Return sum_p degree^(2 nu) E[beta_p^2] of every group: (G,)."""
+        nu = self.smoothness if smoothness is None else smoothness
+        g = self.group[1:]
+        weighted = self.degree[1:] ** (2.0 * nu[g]) * self.second[1:]
+        return np.bincount(g, weighted, minlength=len(self.groups))
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """Coefficients of every group, of one output: (G,)."""
+        return np.bincount(self.group[1:], minlength=len(self.groups))
+
+    @cached_property
+    def _log_degrees(self) -> np.ndarray:
+        return np.bincount(self.group[1:], np.log(self.degree[1:]), minlength=len(self.groups))
+
+    def solved(self, gram: np.ndarray, linear: np.ndarray) -> tuple[Sums, float]:
+        """Return the best q of the coefficients, given (K, P, P) and (K, P), and the jitter used.
+
+        The log likelihood is linear . beta - beta^T gram beta / 2 of each output, and a constant.
+        """
+        means, covs, log_det, most = [], [], 0.0, 0.0
+        for own, b in zip(gram, linear, strict=True):
+            a = own + np.diag(self.prior)
+            inverse, value, jitter = inverse_cholesky(a)
+            means.append(inverse.T @ (inverse @ b))
+            covs.append(inverse.T @ inverse)
+            log_det -= value
+            most = max(most, jitter)
+        solved = replace(self, mean=np.array(means), cov=np.array(covs), log_det=log_det)
+        return solved, most
+
+    def learned(self, *, fast: bool = False) -> Sums:
+        """Return it with q(lambda) and nu updated; ``fast`` takes a longer step, which may fail.
+
+        The fixed point of either is the same.
+        """
+        nu = self._best_smoothness()
+        energy, count = self.energies(nu), self.n_outputs * self.counts
+        shape = PRIOR.shape + 0.5 * count
+        rate = PRIOR.rate + 0.5 * energy
+        if fast:
+            g = self.group[1:]
+            spread = np.sum(np.diagonal(self.cov, axis1=1, axis2=2), axis=0)[1:]
+            spread = np.bincount(
+                g, self.degree[1:] ** (2.0 * nu[g]) * spread, minlength=len(self.groups)
+            )
+            found = np.maximum(count - self.precision.mean * spread, 1e-3 * count)
+            alone = np.maximum(energy - spread, 1e-12 * energy + 1e-300)
+            rate = shape * (PRIOR.rate + 0.5 * alone) / (PRIOR.shape + 0.5 * found)
+        return replace(self, precision=Gamma(shape, rate), smoothness=nu)
+
+    def _best_smoothness(self) -> np.ndarray:
+        """Return nu of every group where the ELBO, with the best q(lambda), is highest."""
+        count = self.n_outputs * self.counts
+        values = []
+        for nu in SMOOTHNESS:
+            energy = self.energies(np.full(len(self.groups), nu))
+            rate = PRIOR.rate + 0.5 * energy
+            value = nu * self.n_outputs * self._log_degrees
+            value -= (PRIOR.shape + 0.5 * count) * np.log(rate)
+            values.append(value - 0.5 * ((nu - USUAL) / DOUBT) ** 2)
+        best = SMOOTHNESS[np.argmax(values, axis=0)]
+        return np.where(self.counts >= FEWEST, best, self.smoothness)
+
+    def terms(self) -> dict[str, float]:
+        """Return its terms of the ELBO, the likelihood's aside."""
+        g = self.group[1:]
+        log_prior = np.append(
+            np.log(INTERCEPT),
+            self.precision.log_mean[g] + 2.0 * self.smoothness[g] * np.log(self.degree[1:]),
+        )
+        weights = 0.5 * float(
+            self.n_outputs * np.sum(log_prior - LOG_2PI) - self.prior @ self.second
+        )
+        entropy = 0.5 * (self.mean.size * (1.0 + LOG_2PI) + self.log_det)
+        kept = self.kept
+        kl = float(np.sum(self.precision.take(kept).kl(PRIOR)))
+        doubt = float(np.sum(0.5 * ((self.smoothness[kept] - USUAL) / DOUBT) ** 2))
+        return {"sums": weights + entropy, "sums precisions": -kl - doubt}
+
+    def fit_term(self, gram: np.ndarray, linear: np.ndarray) -> float:
+        """Return the expected log likelihood, as far as it hangs on the coefficients."""
+        square = np.einsum("kp,kpq,kq->", self.mean, gram, self.mean)
+        return float(np.sum(linear * self.mean) - 0.5 * (square + np.sum(gram * self.cov)))
+
+    def value(self, gram: np.ndarray, linear: np.ndarray) -> float:
+        """Return the part of the ELBO that hangs on the coefficients and their precisions."""
+        return self.fit_term(gram, linear) + sum(self.terms().values())
+
+    def without(self, lost: np.ndarray) -> Sums:
+        """Return the marginal without some groups."""
+        keep = np.flatnonzero(~np.isin(self.group, lost))
+        cov = self.cov[:, keep[:, None], keep]
+        log_det = sum(inverse_cholesky(c)[1] for c in cov) if np.any(cov) else -np.inf
+        return replace(
+            self,
+            group=self.group[keep],
+            column=self.column[keep],
+            degree=self.degree[keep],
+            mean=self.mean[:, keep],
+            cov=cov,
+            log_det=float(log_det),
+        )
+
+    def gains(self) -> np.ndarray:
+        """Return what the ELBO gains by the loss of each group alone: (G,)."""
+        gains = np.full(len(self.groups), -np.inf)
+        kl = self.precision.kl(PRIOR)
+        for g in self.kept:
+            own = np.flatnonzero(self.group == g)
+            gain = float(kl[g]) + 0.5 * ((self.smoothness[g] - USUAL) / DOUBT) ** 2
+            log_prior = self.precision.log_mean[g] + 2.0 * self.smoothness[g] * np.log(
+                self.degree[own]
+            )
+            gain -= 0.5 * self.n_outputs * float(np.sum(log_prior - LOG_2PI))
+            for mean, cov in zip(self.mean, self.cov, strict=True):
+                inverse, log_det, _ = inverse_cholesky(cov[np.ix_(own, own)])
+                white = inverse @ mean[own]
+                gain -= 0.5 * (float(white @ white) + log_det + len(own) * LOG_2PI)
+            gains[g] = gain
+        return gains
+
+    def expendable(self, gram: np.ndarray) -> list[int]:
+        """Return negligible groups whose loss, each alone, raises the ELBO; the best first."""
+        sizes = np.zeros(len(self.groups))
+        for g in self.kept:
+            own = np.flatnonzero(self.group == g)
+            part = self.mean[:, own]
+            sizes[g] = np.einsum("kp,kpq,kq->", part, gram[:, own[:, None], own], part)
+        limits = [NEGLIGIBLE_LINE if group.part == "line" else NEGLIGIBLE for group in self.groups]
+        small = sizes <= np.array(limits) * max(float(sizes.sum()), np.finfo(float).tiny)
+        candidates = self.kept[small[self.kept]]
+        if not len(candidates):
+            return []
+        gains = self.gains()
+        lost = candidates[gains[candidates] > 0]
+        return [int(g) for g in lost[np.argsort(-gains[lost])]]
+
+    def draw(self, n_draws: int, rng: np.random.Generator) -> np.ndarray:
+        """Return draws of the coefficients: (n_draws, K, P)."""
+        draws = np.empty((n_draws, *self.mean.shape))
+        for k, (mean, cov) in enumerate(zip(self.mean, self.cov, strict=True)):
+            noise = rng.standard_normal((n_draws, len(mean)))
+            draws[:, k] = mean + noise @ square_root(cov).T
+        return draws
+
+
+def refine(
+    sums: Sums, gram: np.ndarray, linear: np.ndarray, steps: int, *, learn: bool = True
+) -> tuple[Sums, float]:
+    """Update coefficients and precisions in turn, up to so many times; also return the jitter.
+
+    The ELBO never falls. A long step of the precisions is tried first; where it does not pay, the
+    plain one, which always does, is taken.
+    """
+    sums, most = sums.solved(gram, linear)
+    if not learn:
+        return sums, most
+    value, fast = sums.value(gram, linear), True
+    for _ in range(steps):
+        before = value
+        tried, jitter = sums.learned(fast=fast).solved(gram, linear)
+        value = tried.value(gram, linear)
+        if value < before and fast:
+            fast = False
+            tried, jitter = sums.learned().solved(gram, linear)
+            value = tried.value(gram, linear)
+        sums, most = tried, max(most, jitter)
+        if value - before < ENOUGH:
+            break
+    return sums, most
+
+
+@dataclass(frozen=True)
+class SumsTerms:
+    """What rows need to know of q of the coefficients.
+
+    Attributes
+    ----------
+    first : int
+        Where the functions of the inputs of the sum begin, among the features of a row.
+    modes : dict from int to ndarray
+        Which functions of an input are in the model.
+    mean, cov : ndarray of shape (K, P) and (K, P, P)
+    """
+
+    first: int
+    modes: dict[int, np.ndarray]
+    mean: np.ndarray
+    cov: np.ndarray
+
+    @classmethod
+    def of(cls, sums: Sums, first: int) -> SumsTerms:
+        """Return the terms of a posterior."""
+        return cls(first, sums.modes, sums.mean, sums.cov)
+
+    def features(self, features_of: Any) -> Array:
+        """Return the intercept's 1 and all functions in the model: (n, P)."""
+        parts = []
+        for mode, columns in self.modes.items():
+            phi = features_of(self.first + mode)[0]
+            if len(columns) < phi.shape[1]:
+                phi = array_namespace(phi).take(phi, indices(columns, phi), axis=1)
+            parts.append(phi)
+        if not parts:  # of any input: all that is left is the intercept
+            parts.append(features_of(self.first)[0][:, :0])
+        xp, (n, _) = array_namespace(parts[0]), parts[0].shape
+        one = xp.ones((n, 1), dtype=parts[0].dtype, device=device(parts[0]))
+        return xp.concat([one, *parts], axis=1)
+
+    def means(self, phi: Array) -> Array:
+        """Return E[a] of every row and output: (n, K)."""
+        return phi @ like(self.mean.T, phi)
+
+    def variances(self, phi: Array) -> Array:
+        """Return Var[a] of every row and output: (n, K)."""
+        xp = array_namespace(phi)
+        return xp.stack([xp.sum((phi @ like(c, phi)) * phi, axis=1) for c in self.cov], axis=1)

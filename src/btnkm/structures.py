@@ -1,0 +1,322 @@
+"""Which structures are worth having, with what weights, and with how many restarts.
+
+A structure is a sum of main effects, a tensor, or both; a tensor is a CP tensor or a tensor train
+with an order of its inputs. None of that can be known before, and the ELBO is a poor judge of it
+(docs/experiments.md). So rows are held out, every candidate is fitted to the others, and the
+mixture of candidates that predicts the rows held out best (stacking) says what weight each of them
+has. Where rows are few, the posteriors of these fits are not lost: restarts go on from them, with
+all rows.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+
+from . import fitting
+from .arrangement import Arrangement, block_size
+from .core.linalg import NotPositiveDefiniteError
+from .core.posterior import Predictor
+from .core.state import State
+from .ordering import Tensor, chain_order
+
+Array = np.ndarray
+STRUCTURES = ("auto", "tensor", "sums", "sums+tensor")
+HELD_OUT = 5  # one in so many rows
+ENOUGH_ROWS = 200  # held out, if need be in several folds
+MOST_ROWS = 4000  # looked at
+FEWEST_ROWS = 15  # with fewer there is nothing to choose by
+SWEEPS = 40  # exact ones
+RESTARTS, RESTARTS_OF_ONE = 2, 3  # of every fold, and of one fold alone; of a full train 1
+SHARE_OF_ERROR = 2.0  # what the error of the mean counts beside the density: see stack
+DOUBT = 10.0  # rows, as if the simpler candidate beside a full train had predicted so many more
+DOUBT_OF_ALL = 1.0  # rows, as if every candidate had predicted so many more
+LEAST_WEIGHT = 0.02  # of a candidate, or of a restart beside the best one; below they are left out
+ROWS_OF_A_VOTE = 10.0  # by which restarts of a structure are weighed: see vote
+NO_FIT = (NotPositiveDefiniteError, MemoryError)  # of a candidate, which is no reason to give up
+ORDER_RESTARTS = 4  # of components, from which an order of the inputs is found
+SettingsOf = Callable[[int, Arrangement], fitting.Settings]  # given a number of rows
+
+
+@dataclass
+class Candidate:
+    """A structure and what rows held out say of it.
+
+    Attributes
+    ----------
+    arrangement : Arrangement
+    weight : float
+        In the mixture of all candidates.
+    log_density : float
+        Mean over the rows held out; NaN where there were none.
+    count : int
+        Restarts.
+    states : list of State
+        Posteriors to go on from with all rows, the best first.
+    seconds : float
+        That fits have taken.
+    """
+
+    arrangement: Arrangement
+    weight: float = 1.0
+    log_density: float = np.nan
+    count: int = 1
+    states: list[State] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def judge(
+    task: Any,
+    arrangements: Sequence[Arrangement],
+    settings_of: SettingsOf,
+    tell: Callable[[str], None],
+) -> list[Candidate]:
+    """Return candidates with their weights in the mixture that predicts rows held out best.
+
+    Where there are too few rows to judge by, the simplest structure has all the weight.
+    """
+    found = [Candidate(one) for one in arrangements]
+    simple = np.array([_is_simple(one, arrangements) for one in arrangements], dtype=float)
+    for one, weight in zip(found, simple / simple.sum(), strict=True):
+        one.weight = float(weight)
+    if len(found) == 1 or task.sample.n < FEWEST_ROWS:
+        return found
+    labels = task.sample.y if task.target.likelihood.of_labels else None
+    cuts = list(folds(task.sample.n, np.random.default_rng(task.seeds), labels))
+    cuts = [(rows, out) for rows, out in cuts if np.ptp(task.sample.y[rows]) > 0 and len(out)]
+    if not cuts:
+        return found
+    scores, errors = [], []
+    for k, one in enumerate(found):
+        tell(f"structure {k + 1} of {len(found)}: {one.arrangement.structure}, rows held out")
+        score, error = _held_out(task, one, cuts, settings_of)
+        scores.append(score)
+        errors.append(error)
+    table = np.nan_to_num(np.array(scores), nan=-np.inf, neginf=-np.inf)
+    weight = task.sample.weights[np.concatenate([out for _, out in cuts])]
+    some = np.any(np.isfinite(table), axis=0)
+    if not np.any(some):
+        return found
+    prior = np.array(
+        [DOUBT_OF_ALL + DOUBT * _beside_full(one, arrangements) for one in arrangements]
+    )
+    share = weight / weight.sum()
+    residuals = None
+    if task.target.likelihood.additive and np.all(np.isfinite(errors)):
+        residuals = np.array(errors)[:, some]
+    weights = stack(table[:, some], len(weight) * share[some], prior, residuals)
+    weights = np.where(weights < LEAST_WEIGHT, 0.0, weights)
+    for one, w, score in zip(found, weights / weights.sum(), table @ share, strict=True):
+        one.weight, one.log_density = float(w), float(score)
+    return found
+
+
+def _is_simple(one: Arrangement, others: Sequence[Arrangement]) -> bool:
+    """Tell whether it is among the simplest: main effects alone, or else no full train."""
+    if any(not other.inputs for other in others):
+        return not one.inputs
+    return not one.full or all(other.full for other in others)
+
+
+def _beside_full(one: Arrangement, others: Sequence[Arrangement]) -> bool:
+    """Tell whether it is the simpler one beside a full train."""
+    return bool(one.inputs) and not one.full and any(other.full for other in others)
+
+
+def try_out(
+    task: Any, arrangement: Arrangement, rows: Array, settings_of: SettingsOf, restarts: int
+) -> list[State]:
+    """Return the posteriors of a short fit of some rows."""
+    settings = settings_of(int(max(len(rows), task.sample.weights[rows].sum())), arrangement)
+    schedule = replace(settings.schedule, max_iter=min(SWEEPS, settings.schedule.max_iter))
+    # no more than will be fitted in the end
+    most = settings_of(task.counted, arrangement).n_init
+    result = fitting.fit(
+        arrangement.problem(task.sample.take(rows), task.target.n_outputs),
+        replace(settings, schedule=schedule, n_init=min(restarts, most)),
+        task.seeds,
+        lambda *_: None,
+    )
+    if result.interrupted:
+        raise KeyboardInterrupt("interrupted while structures were compared: nothing to keep yet")
+    return [start.state for start in result.starts]
+
+
+def interaction_order(task: Any, components: Arrangement, settings_of: SettingsOf) -> list[int]:
+    """Return the inputs of a CP arrangement in the order that ``ordering`` finds for a train.
+
+    All rows have a say in it, those held out to judge the orders later as well: what one order
+    gains by that is far below what starts differ in.
+    """
+    n = task.sample.n
+    if n < FEWEST_ROWS or len(components.inputs) < 3:
+        return components.inputs
+    some = np.sort(np.random.default_rng(task.seeds).permutation(n)[:MOST_ROWS])
+    try:
+        states = try_out(task, components, some, settings_of, ORDER_RESTARTS)
+    except NO_FIT:
+        return components.inputs
+    codes = {j: task.sample.codes[j][some] for j in components.inputs}
+    tensors = [Tensor.of(state, components, codes, task.sample.weights[some]) for state in states]
+    return [components.inputs[d] for d in chain_order(tensors)]
+
+
+def _held_out(
+    task: Any,
+    candidate: Candidate,
+    cuts: Sequence[tuple[Array, Array]],
+    settings_of: SettingsOf,
+) -> tuple[Array, Array]:
+    """Return log density and residual of each row held out, by a few restarts without them.
+
+    The density is minus infinity where there was no fit. The candidate keeps the posteriors.
+    """
+    arrangement, begin = candidate.arrangement, time.perf_counter()
+    restarts = RESTARTS if len(cuts) > 1 else RESTARTS_OF_ONE
+    found, residuals, states, scores = [], [], [], []
+    for rows, out in cuts:
+        try:
+            few = try_out(task, arrangement, rows, settings_of, 1 if arrangement.full else restarts)
+        except NO_FIT:
+            found.append(np.full(len(out), -np.inf))
+            residuals.append(np.full(len(out), np.inf))
+            continue
+        logs, errors = log_densities(task, arrangement, few, out)
+        residuals.append(errors.mean(axis=0))
+        found.append(logsumexp(logs, axis=0) - np.log(len(logs)))
+        states += few
+        scores += logs.mean(axis=1).tolist()
+    order = np.argsort(-np.array(scores), kind="stable")
+    candidate.states = [states[k] for k in order]
+    candidate.seconds = time.perf_counter() - begin
+    return np.concatenate(found), np.concatenate(residuals)
+
+
+def log_densities(
+    task: Any, arrangement: Arrangement, states: Sequence[State], rows: Array
+) -> tuple[Array, Array]:
+    """Return log densities and residuals of some rows of the sample by each posterior: (S, n)."""
+    predictors = [Predictor.of(state) for state in states]
+    size = block_size([arrangement], states)
+    found, residuals = [], []
+    for start in range(0, len(rows), size):
+        block = rows[start : start + size]
+        features = arrangement.features(task.sample.codes, block)
+        logs, errors = [], []
+        for state, predictor in zip(states, predictors, strict=True):
+            # with many classes as if they were independent: near enough to tell the better
+            moments = predictor.moments(features.__getitem__)
+            predictive = state.likelihood.predictive(*moments)
+            logs.append(predictive.logpdf(task.sample.y[block]))
+            additive = state.likelihood.additive
+            errors.append(task.sample.y[block] - moments[0] if additive else np.zeros(len(block)))
+        found.append(np.array(logs))
+        residuals.append(np.array(errors))
+    return np.concatenate(found, axis=1), np.concatenate(residuals, axis=1)
+
+
+def vote(task: Any, arrangement: Arrangement, states: Sequence[State]) -> Array:
+    """Return the weights of restarts of one structure, which add up to 1: (S,).
+
+    They are weighed by what they say of the training rows, as if these were ``ROWS_OF_A_VOTE``
+    only: restarts that differ by chance count about the same, and one that has found nothing, or
+    far less than the best, has no vote.
+    """
+    if len(states) == 1:
+        return np.ones(1)
+    n = task.sample.n
+    some = np.sort(np.random.default_rng(task.seeds).permutation(n)[:MOST_ROWS])
+    logs, _ = log_densities(task, arrangement, states, some)
+    share = task.sample.weights[some] / task.sample.weights[some].sum()
+    means = np.nan_to_num(logs @ share, nan=-np.inf, neginf=-np.inf)
+    if not np.isfinite(means.max()):
+        return np.full(len(states), 1.0 / len(states))
+    votes = np.exp(ROWS_OF_A_VOTE * (means - means.max()))
+    votes = np.where(votes < LEAST_WEIGHT, 0.0, votes)
+    if 2 * np.sum(votes > 0) < len(votes):
+        warnings.warn(
+            f"{np.sum(votes == 0)} of {len(votes)} restarts found far less than the best one and "
+            "are left out; more rows, or fewer inputs, make fits more reliable.",
+            UserWarning,
+            stacklevel=5,
+        )
+    return np.asarray(votes / votes.sum())
+
+
+def folds(
+    n: int, rng: np.random.Generator, labels: Array | None = None
+) -> Iterator[tuple[Array, Array]]:
+    """Yield rows to fit and rows to hold out, until enough have been held out.
+
+    With ``labels`` every part has its share of each class; rows of a class too rare to be divided
+    are always fitted.
+    """
+    rows = rng.permutation(n)[:MOST_ROWS]
+    always = rows[:0]
+    if labels is not None:
+        _, codes, counts = np.unique(labels[rows], return_inverse=True, return_counts=True)
+        rare = counts[codes] < HELD_OUT
+        always = rows[rare]
+        by_class = rows[~rare][np.argsort(codes[~rare], kind="stable")]
+        rows = np.concatenate([by_class[k::HELD_OUT] for k in range(HELD_OUT)])
+    parts = np.array_split(rows, HELD_OUT)
+    for k in range(min(-(-ENOUGH_ROWS // max(len(parts[-1]), 1)), HELD_OUT)):
+        fitted = np.concatenate([*parts[:k], *parts[k + 1 :], always])
+        yield np.sort(fitted), np.sort(parts[k])
+
+
+def stack(scores: Array, weight: Array, prior: Array, residuals: Array | None = None) -> Array:
+    """Return the weights of candidates in the mixture that predicts rows held out best.
+
+    The mixture is judged by its log density and, for numbers with additive noise, by the squared
+    error of its mean as well (``SHARE_OF_ERROR`` of the log density of a normal distribution with
+    that error): where the noise varies, a candidate may gain density by following it and lose the
+    mean.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (candidates, rows)
+        Log density of every row by every candidate.
+    weight : ndarray of shape (rows,)
+        How often each row counts.
+    prior : ndarray of shape (candidates,)
+        How many more rows count for each candidate.
+    residuals : ndarray of shape (candidates, rows) or None
+        Of the mean of every candidate.
+    """
+    density = np.exp(scores - scores.max(axis=0))
+    total = float(weight.sum())
+    gram = None if residuals is None else (residuals * weight) @ residuals.T / total
+
+    def loss(logits: Array) -> tuple[float, Array]:
+        w = np.exp(logits - logits.max())
+        w /= w.sum()
+        mixed = w @ density
+        value = -float(weight @ np.log(mixed)) - float(prior @ np.log(np.maximum(w, 1e-300)))
+        slope = -(density / mixed) @ weight - prior / np.maximum(w, 1e-300)
+        if gram is not None:
+            error = max(float(w @ gram @ w), 1e-300)
+            value += 0.5 * SHARE_OF_ERROR * total * float(np.log(error))
+            slope += SHARE_OF_ERROR * total * (gram @ w) / error
+        return value, w * (slope - w @ slope)
+
+    found = minimize(loss, np.zeros(len(scores)), jac=True, method="L-BFGS-B")
+    w = np.exp(found.x - found.x.max())
+    return np.asarray(w / w.sum())
+
+
+def share_out(n_starts: int, weights: Array) -> list[int]:
+    """Return how many starts each candidate has: what its weight says, to the nearest integer."""
+    wanted = n_starts * np.asarray(weights) / np.sum(weights)
+    counts = np.floor(wanted + 1e-9).astype(int)
+    # those next to one more get it
+    more = np.argsort(counts - wanted, kind="stable")[: n_starts - counts.sum()]
+    counts[more] += 1
+    return [int(count) for count in counts]

@@ -1,0 +1,464 @@
+"""Models with main effects leave the process as what they are: files, graphs and pages."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import io
+import json
+import shutil
+import subprocess
+import warnings
+import zipfile
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import btnkm
+import btnkm.report
+from btnkm import BTNClassifier, BTNRegressor
+from btnkm.bases.effect import MainEffect
+from btnkm.core.posterior import Predictor
+from btnkm.core.sums import Group
+from btnkm.files import models
+from btnkm.portable import portable
+from btnkm.report.embedding import ENGINE_FILES, embedded, with_levels
+from tests.test_files_models import answers, unlike
+from tests.test_onnx import check as check_graph
+from tests.test_portable import rows_of
+from tests.test_what_if import compare
+
+N, NEW = 110, 24
+HOW = {"n_init": 2, "n_basis": 5, "max_rank": 3, "max_iter": 8, "random_state": 0, "n_jobs": 1}
+STRUCTURES = ("sums", "sums+tensor")
+TARGETS = ("numbers", "counts", "two classes", "three classes")
+NODE = shutil.which("node")
+
+
+def table(seed=0, n_places=4):
+    """Return numbers, one of them with a spike, dates, categories and missing values, and f."""
+    rng = np.random.default_rng(seed)
+    n = N + NEW
+    place, size = rng.integers(n_places, size=n), rng.normal(size=n)
+    pay = np.where(rng.random(n) < 0.4, 0.0, rng.gamma(2.0, 2.0, n))
+    X = pd.DataFrame(
+        {
+            "size": size,
+            "place": np.array([f"place {k}" for k in range(n_places)], dtype=object)[place],
+            "pay": pay,
+            "day": pd.Timestamp("2024-02-01") + pd.to_timedelta(rng.integers(0, 900, n), "h"),
+            "flag": rng.random(n) < 0.5,
+            "whole": rng.uniform(size=n),
+        }
+    )
+    f = np.sin(size) + 0.7 * (place % 3) + 0.8 * (pay == 0) + size * X["whole"].to_numpy()
+    for name in ("size", "place", "pay"):
+        X[name] = X[name].mask(rng.random(n) < 0.12)
+    X.loc[N, "place"] = X.loc[N + 1, "place"] = "never seen"
+    X.loc[[N + 1, N + 2], "whole"] = np.nan  # which was never missing before
+    X.loc[[N + 3, N + 4], "size"] = [-50.0, 50.0]
+    return X, f - f.mean()
+
+
+def target(kind, f):
+    noise = 0.2 * np.random.default_rng(1).standard_normal(len(f))
+    if kind == "numbers":
+        return 300.0 + 20.0 * (f + noise)
+    if kind == "counts":
+        return np.random.default_rng(2).poisson(np.exp(0.5 + f)).astype(float)
+    cuts = [0.0] if kind == "two classes" else [-0.5, 0.5]
+    return np.array(["low", "middle", "high"], dtype=object)[np.digitize(f + noise, cuts)]
+
+
+@cache
+def fitted(structure, kind, n_places=4):
+    """Return a model whose restarts have other weights than each other, and new rows."""
+    X, f = table(n_places=n_places)
+    y = target(kind, f)
+    more = {"likelihood": "negative_binomial"} if kind == "counts" else {}
+    estimator = BTNClassifier if "classes" in kind else BTNRegressor
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that quick fits found little
+        model = estimator(**HOW, structure=structure, **more).fit(X.iloc[:N], y[:N])
+    return model, X.iloc[N:].reset_index(drop=True)
+
+
+@cache
+def mixture(kind):
+    """Return a model of three structures, as if each had been fitted in one."""
+    parts = [fitted(name, kind)[0] for name in ("sums", "tensor", "sums+tensor")]
+    model = copy.deepcopy(parts[0])
+    for name in ("posterior_", "_arrangements", "_averages", "_effect_averages"):
+        setattr(model, name, sum((getattr(part, name) for part in parts), ()))
+    model._pasts, model.structure = [], "auto"
+    model._begun_with = model._begun_with | {"structure": "'auto'"}
+    model.ranks_ = np.array([3] * len(model.posterior_))
+    model.weights_ = np.linspace(1.0, 2.0, len(model.posterior_))
+    model.weights_ /= model.weights_.sum()
+    return model, fitted("sums", kind)[1]
+
+
+EVERY = [*product(STRUCTURES, TARGETS), *product(["mixture"], TARGETS)]
+
+
+def model_of(structure, kind):
+    return mixture(kind) if structure == "mixture" else fitted(structure, kind)
+
+
+def test_the_models_have_what_is_to_be_tested():
+    model, _ = fitted("sums+tensor", "numbers")
+    assert len(set(model.weights_)) == 2
+    one = model._arrangements[0]
+    effects = dict(zip(one.effect_inputs, one.effects, strict=True))
+    assert effects[0].has_missing_
+    assert len(effects[1].codes_) == 4
+    assert len(effects[2].spikes) == 1
+    assert not effects[5].has_missing_
+    alone, _ = fitted("sums", "three classes")
+    assert alone.posterior_[0].modes == ()
+    assert alone.posterior_[0].n_outputs == 3
+
+
+# ---- files ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.btn"
+
+
+def again(model, path):
+    model.save(path)
+    return btnkm.load(path)
+
+
+def effects_of(model):
+    return [vars(effect) for one in model._arrangements for effect in one.effects]
+
+
+@pytest.mark.parametrize(("structure", "kind"), EVERY)
+def test_a_file_says_the_same_to_the_last_bit(structure, kind, path):
+    model, X = model_of(structure, kind)
+    same = again(model, path)
+    for a, b in zip(answers(model, X), answers(same, X), strict=True):
+        assert np.array_equal(a, b)
+    assert unlike(effects_of(model), effects_of(same)) is None
+    for name in ("posterior_", "_averages", "_effect_averages", "_pasts", "weights_", "columns_"):
+        assert unlike(getattr(model, name), getattr(same, name)) is None, name
+    assert same.structures_ == model.structures_ or "nan" in repr(model.structures_)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("kind", ["numbers", "three classes"])
+def test_a_model_learns_on_after_it_was_read(structure, kind, path):
+    model, X = fitted(structure, kind)
+    both = copy.deepcopy(model), again(model, path)
+    y = target(kind, np.linspace(-1.0, 1.0, len(X)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        for one in both:
+            one.partial_fit(X, y, forget=0.9)
+    assert unlike(both[0]._pasts, both[1]._pasts) is None
+    for a, b in zip(answers(both[0], X), answers(again(both[1], path), X), strict=True):
+        assert np.array_equal(a, b)
+
+
+def _sums(model, **changes):
+    state = model.posterior_[0]
+    changed = replace(state, sums=replace(state.sums, **changes))
+    model.posterior_ = (changed, *model.posterior_[1:])
+
+
+def _changed(array, place, value):
+    array = array.copy()
+    array[place] = value
+    return array
+
+
+def _effect(model, **changes):
+    one = model._arrangements[0]
+    effect = MainEffect()
+    vars(effect).update(vars(one.effects[0]) | changes)
+    after = replace(one, effects=(effect, *one.effects[1:]))
+    model._arrangements = tuple(after for _ in model._arrangements)
+
+
+def _arranged(model, **changes):
+    after = replace(model._arrangements[0], **changes)
+    model._arrangements = tuple(after for _ in model._arrangements)
+
+
+def _averages(model, **changes):
+    first, *rest = model._effect_averages[0]
+    model._effect_averages = ([first._replace(**changes), *rest], *model._effect_averages[1:])
+
+
+def _past(model, **changes):
+    past = model._pasts[0]
+    changed = replace(past, sums=past.sums._replace(**changes))
+    model._pasts = [changed, *model._pasts[1:]]
+
+
+def _own(model):
+    return model.posterior_[0].sums
+
+
+FORGED = {
+    "weights below zero": lambda m: setattr(m, "weights_", np.array([1.5, -0.5])),
+    "weights of another sum": lambda m: setattr(m, "weights_", np.array([0.5, 0.6])),
+    "a weight that is none": lambda m: setattr(m, "weights_", np.array([np.nan, 1.0])),
+    "a weight too few": lambda m: setattr(m, "weights_", np.array([1.0])),
+    "other groups": lambda m: _sums(m, groups=_own(m).groups[::-1]),
+    "a group of no input": lambda m: _sums(m, groups=(Group(77, "line"), *_own(m).groups[1:])),
+    "a group out of range": lambda m: _sums(m, group=_changed(_own(m).group, -1, 999)),
+    "no intercept": lambda m: _sums(m, group=_changed(_own(m).group, 0, 0)),
+    "groups of fractions": lambda m: _sums(m, group=_own(m).group.astype(float)),
+    "a function out of range": lambda m: _sums(m, column=_changed(_own(m).column, -1, 999)),
+    "another degree": lambda m: _sums(m, degree=_changed(_own(m).degree, -1, 0.0)),
+    "a mean that is none": lambda m: _sums(m, mean=_changed(_own(m).mean, (0, 0), np.inf)),
+    "a mean too short": lambda m: _sums(m, mean=_own(m).mean[:, 1:]),
+    "a variance below zero": lambda m: _sums(m, cov=_changed(_own(m).cov, (0, 1, 1), -1.0)),
+    "a covariance too small": lambda m: _sums(m, cov=_own(m).cov[:, 1:, 1:]),
+    "smoothness of other groups": lambda m: _sums(m, smoothness=_own(m).smoothness[1:]),
+    "precisions of other groups": lambda m: _sums(m, precision=_own(m).precision.take([0])),
+    "no posterior": lambda m: setattr(
+        m, "posterior_", tuple(replace(state, sums=None) for state in m.posterior_)
+    ),
+    "effects of other columns": lambda m: _arranged(m, effect_inputs=(1, 0, 2, 3, 4, 5)),
+    "effects of no column": lambda m: _arranged(m, effect_inputs=(0, 1, 2, 3, 4, 77)),
+    "effects of a column twice": lambda m: _arranged(m, effect_inputs=(0, 1, 2, 3, 4, 4)),
+    "an effect too few": lambda m: _arranged(m, effects=m._arrangements[0].effects[1:]),
+    "neither effects nor tensor": lambda m: _arranged(
+        m, effects=(), effect_inputs=(), inputs=[], bases=[]
+    ),
+    "a line too short": lambda m: _effect(m, line_=np.zeros(2)),
+    "another degree of a curve": lambda m: _effect(m, degree_=10**12),
+    "other knots": lambda m: _effect(m, knots=np.arange(3.0)),
+    "means too few": lambda m: _effect(m, center_=np.zeros(1)),
+    "parts of other functions": lambda m: _effect(m, parts_=["line"]),
+    "a number with categories": lambda m: _effect(m, n_categories=3),
+    "averages of other functions": lambda m: _averages(m, mean=np.zeros(1)),
+    "averages of another mode": lambda m: _averages(m, mode=3),
+    "averages too narrow": lambda m: _averages(m, cross=np.zeros((1, 1))),
+    "no averages": lambda m: setattr(m, "_effect_averages", ([], [])),
+    "past rows too narrow": lambda m: _past(m, linear=np.zeros((1, 2))),
+    "past rows that are none": lambda m: _past(m, gram=np.nan * m._pasts[0].sums.gram),
+    "past rows of a smaller sum": lambda m: _past(m, sums=_own(m).without(_own(m).kept)),
+    "no past rows": lambda m: setattr(m, "_pasts", [replace(p, sums=None) for p in m._pasts]),
+    "structures without a name": lambda m: setattr(m, "structures_", [{"weight": 1.0}]),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_what_does_not_fit_together_is_refused(name, path):
+    model = copy.deepcopy(fitted("sums+tensor", "numbers")[0])
+    FORGED[name](model)
+    model.save(path)
+    with pytest.raises(ValueError, match="^path must name a model saved by btnkm, got"):
+        btnkm.load(path)
+
+
+def forge(path, change):
+    """Change the ``model.json`` of a file, whose checksum is right again."""
+    with zipfile.ZipFile(path) as old:
+        members = {name: old.read(name) for name in old.namelist()}
+    manifest = change(json.loads(members["model.json"]))
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as new:
+        for name, data in {**members, "model.json": json.dumps(manifest)}.items():
+            new.writestr(name, data)
+        new.comment = b"0" * 64
+    body = out.getvalue()[:-64]
+    path.write_bytes(body + hashlib.sha256(body).hexdigest().encode())
+
+
+def test_hostile_manifests_are_refused_or_harmless(path):
+    model, X = fitted("sums", "numbers")
+    model.save(path)
+    whole = path.read_bytes()
+    with zipfile.ZipFile(path) as file:
+        objects = json.loads(file.read("model.json"))["objects"]
+    kinds = ("MainEffect", "Sums", "SumsSaid", "EffectAverages", "Arrangement")
+    fields = [(k, f) for k, o in enumerate(objects) if o["kind"] in kinds for f in o["fields"]]
+    others = [None, True, -1, 10**12, 0.5, "x", [], [[]], [[0, "line"]], {"tuple": []}]
+    others += [{"array": 0}, {"array": 10**9}, {"object": 0}, {"float": "nan"}]
+    rng, refused = np.random.default_rng(0), 0
+    for _ in range(120):
+        (k, field), other = fields[rng.integers(len(fields))], others[rng.integers(len(others))]
+
+        def put(manifest, k=k, field=field, other=other):
+            manifest["objects"][k]["fields"][field] = other
+            return manifest
+
+        path.write_bytes(whole)
+        forge(path, put)
+        try:
+            same = btnkm.load(path)
+        except ValueError as error:
+            refused += str(error).startswith("path must name a model saved by btnkm")
+            continue
+        mean, std = same.predict(X, return_std=True)
+        assert np.all(np.isfinite(mean)), (objects[k]["kind"], field, other)
+        assert np.all(std > 0), (objects[k]["kind"], field, other)
+    assert refused > 80
+
+
+def as_before(manifest):
+    """Return the ``model.json`` of a tensor as the first version wrote it."""
+    attributes = manifest["attributes"]
+    for name in ("weights_", "_effect_averages", "structures_"):
+        del attributes[name]
+    begun = attributes["_begun_with"]["dict"]
+    place = begun.index("structure")
+    attributes["_begun_with"]["dict"] = begun[:place] + begun[place + 2 :]
+    del manifest["parameters"]["structure"]
+    for item in manifest["objects"]:
+        for name in {"Arrangement": ("effects", "effect_inputs")}.get(item["kind"], ("sums",)):
+            if item["kind"] in ("Arrangement", "State", "Past"):
+                del item["fields"][name]
+    return manifest | {"version": 1}
+
+
+@pytest.mark.parametrize("candidates", [False, True])
+def test_files_of_the_first_version_are_read(path, candidates):
+    model, X = copy.deepcopy(fitted("tensor", "numbers"))
+    model.weights_ = np.array([0.5, 0.5])
+    model.save(path)
+    one = ["cores", "full", "weight", 1.0, "log_density", -1.0, "mode_order", [0], "starts", [0, 1]]
+
+    def older(manifest):
+        manifest = as_before(manifest)
+        if candidates:
+            manifest["attributes"]["candidates_"] = [{"dict": one}]
+        return manifest
+
+    forge(path, older)
+    same = btnkm.load(path)
+    for a, b in zip(answers(model, X), answers(same, X), strict=True):
+        assert np.array_equal(a, b)
+    assert same.structure == "tensor"
+    assert same.structures_[0]["name"] == "tensor"
+    assert same.structures_[0]["restarts"] == [0, 1]
+    assert same.structures_[0].get("cores") == ("full" if candidates else None)
+    assert models.VERSION == 2
+    same.partial_fit(X, target("numbers", np.linspace(-1.0, 1.0, len(X))))
+
+
+# ---- plain data, graphs and pages --------------------------------------------------------------
+
+
+def effect(column, own, value):
+    """Return the functions of a main effect at a raw value, as ``portable`` describes them."""
+    known = len(own["center"]) - own["missing"]
+    values = np.zeros(known)
+    unknown = value is None
+    if column["levels"] is not None:
+        code = -1 if unknown else column["levels"].get(value, -1)
+        unknown = unknown or code < 0
+        values = (own["codes"] == code).astype(float)
+    elif own["line"] is not None and not unknown:
+        x = np.interp(value, column["knots"], column["positions"])
+        curve = [np.cos(k * np.arccos(x)) for k in range(1, own["degree"] + 1)]
+        line = np.interp(x, column["positions"], own["line"])
+        values = np.array([line, *curve, *(own["spikes"] == x)])
+    values = np.zeros(known) if unknown else values - own["center"][:known]
+    return np.append(values, [float(value is None) - own["center"][-1]] * own["missing"])
+
+
+@pytest.mark.parametrize("kind", ["numbers", "three classes"])
+def test_plain_data_tell_all_that_main_effects_need(kind):
+    model, X = fitted("sums", kind)
+    data = portable(model)
+    (start,) = data["starts"]
+    assert start["modes"] == []
+    assert data["format"] == 2
+    sums, rows, least = start["sums"], rows_of(X), np.atleast_1d(start["least"])
+    assert sums["mean"].shape[0] == (3 if kind == "three classes" else 1)
+    means, variances = [], []
+    for row in rows:
+        g = [np.ones(1)]
+        for one in sums["inputs"]:
+            column = data["columns"][one["column"]]
+            own = effect(column, column["effects"][one["effect"]], row[one["column"]])
+            g.append(own[one["functions"]])
+        g = np.concatenate(g)
+        first, second = np.triu_indices(len(g))
+        pairs = np.where(first == second, 1.0, 2.0) * g[first] * g[second]
+        means.append(sums["mean"] @ g)
+        variances.append(np.maximum(sums["cov"] @ pairs, least))
+    found = np.squeeze([means, variances])
+    expected = model._predict(model._columns_of(X), Predictor.moments, 2)[:, 0]
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_functions_that_were_dropped_are_not_stored():
+    model, _ = copy.deepcopy(fitted("sums", "numbers"))
+    (state,) = model.posterior_
+    lost = state.sums.kept[::2]
+    model.posterior_ = (replace(state, sums=state.sums.without(lost)),)
+    (start,) = portable(model)["starts"]
+    size = model.posterior_[0].sums.size
+    assert size < state.sums.size
+    assert start["sums"]["cov"].shape == (1, size * (size + 1) // 2)
+    assert 1 + sum(len(one["functions"]) for one in start["sums"]["inputs"]) == size
+
+
+@pytest.mark.parametrize(("structure", "kind"), EVERY)
+def test_a_graph_says_what_the_model_says(structure, kind):
+    check_graph(*model_of(structure, kind))
+
+
+def asked(data, rows):
+    """Return what the engine of the page says of raw rows, by Node."""
+    if NODE is None:
+        pytest.skip("Node is not installed")
+    folder = Path(btnkm.report.__file__).parent
+    engine = "\n".join((folder / name).read_text(encoding="utf-8") for name in ENGINE_FILES)
+    text, numbers = embedded(data)
+    script = f"""
+        {engine.replace('"use strict";', "")}
+        const given = JSON.parse(require("fs").readFileSync(0, "utf8"));
+        const model = new WhatIf.Model(JSON.parse(given.text), given.numbers);
+        const said = given.rows.map((row) => {{
+            const {{ mixture, ...found }} = model.predict(row);
+            return mixture ? {{ pdf: mixture.pdf(found.interval[0]), ...found }} : found;
+        }});
+        console.log(JSON.stringify(said));
+    """
+    given = json.dumps({"text": text, "numbers": numbers, "rows": [list(row) for row in rows]})
+    told = subprocess.run(
+        [NODE, "-e", script], input=given, capture_output=True, text=True, check=True, timeout=60
+    )
+    return json.loads(told.stdout)
+
+
+@pytest.mark.parametrize(("structure", "kind"), EVERY)
+def test_the_page_says_what_the_model_says(structure, kind):
+    model, X = model_of(structure, kind)
+    compare(model, X, asked(portable(model), rows_of(X)))
+
+
+def test_a_page_that_knows_some_categories_takes_the_others_for_new_ones():
+    model, X = fitted("sums+tensor", "numbers", n_places=20)
+    assert model.columns_[1].basis.n_functions_ == 21
+    names = list(model.columns_[1].levels)
+    kept = names[1:15:2]
+    data = with_levels(portable(model), {1: kept})
+    X = X.assign(place=np.resize(np.array([*kept, None, "never seen"], dtype=object), len(X)))
+    compare(model, X, asked(data, rows_of(X)))
+    said = asked(data, rows_of(X.assign(place=names[0])))
+    compare(model, X.assign(place="never seen"), said)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "three classes"])
+@pytest.mark.parametrize("structure", ["sums", "mixture"])
+def test_a_report_is_written_with_its_panel(structure, kind, tmp_path):
+    model, X = model_of(structure, kind)
+    text = model.report(tmp_path / "report.html").read_text(encoding="utf-8")
+    assert 'id="what-if-numbers"' in text
+    assert "equal weight" not in text
