@@ -17,6 +17,7 @@ from btnkm import BTNClassifier, BTNRegressor, explain
 from btnkm.core import posterior
 from btnkm.explain import shapley
 from btnkm.explain.view import MISSING, View
+from tests.test_share_sums import combined, steps_everywhere
 
 SMALL = {"n_init": 2, "random_state": 0, "max_iter": 12}
 
@@ -37,19 +38,36 @@ def regression(**kwargs):
     return X, f + 0.2 * rng.standard_normal(len(f))
 
 
+def mixture(kind, rows, **parameters):
+    """Return a model of all structures, and its rows."""
+    names = ("sums", "tensor", "sums+tensor")
+    parts = [kind(**SMALL, structure=name, **parameters).fit(*rows) for name in names]
+    return combined(parts), rows
+
+
+TENSOR = {**SMALL, "structure": "tensor"}
+SUMS, BOTH = {**SMALL, "structure": "sums"}, {**SMALL, "structure": "sums+tensor"}
 MODELS = {
-    "cp": lambda: (BTNRegressor(**SMALL), regression()),
-    "gaps": lambda: (BTNRegressor(**SMALL), regression(gaps=True)),
-    "anchored": lambda: (BTNRegressor(**SMALL, anchored=True), regression()),
+    "cp": lambda: (BTNRegressor(**TENSOR), regression()),
+    "gaps": lambda: (BTNRegressor(**TENSOR), regression(gaps=True)),
+    "anchored": lambda: (BTNRegressor(**TENSOR, anchored=True), regression()),
     "train": lambda: (
-        BTNRegressor(**SMALL, network="tt", cores="full", mode_order=["b", "g", "a"]),
+        BTNRegressor(**TENSOR, network="tt", cores="full", mode_order=["b", "g", "a"]),
         regression(gaps=True),
     ),
-    "many levels": lambda: (BTNRegressor(**SMALL), regression(n=400, levels=25)),
-    "outliers": lambda: (BTNRegressor(**SMALL, likelihood="student_t"), regression()),
-    "counts": lambda: (BTNRegressor(**SMALL, likelihood="negative_binomial"), counts()),
-    "two classes": lambda: (BTNClassifier(**SMALL), classes(2)),
-    "three classes": lambda: (BTNClassifier(**SMALL), classes(3)),
+    "many levels": lambda: (BTNRegressor(**TENSOR), regression(n=400, levels=25)),
+    "outliers": lambda: (BTNRegressor(**TENSOR, likelihood="student_t"), regression()),
+    "counts": lambda: (BTNRegressor(**TENSOR, likelihood="negative_binomial"), counts()),
+    "two classes": lambda: (BTNClassifier(**TENSOR), classes(2)),
+    "three classes": lambda: (BTNClassifier(**TENSOR), classes(3)),
+    "sums": lambda: (BTNRegressor(**SUMS), regression(gaps=True)),
+    "sums of counts": lambda: (BTNRegressor(**SUMS, likelihood="negative_binomial"), counts()),
+    "sums of three classes": lambda: (BTNClassifier(**SUMS), classes(3)),
+    "sums and a tensor": lambda: (BTNRegressor(**BOTH), regression(gaps=True)),
+    "sums and many levels": lambda: (BTNRegressor(**BOTH), regression(n=400, levels=25)),
+    "both of three classes": lambda: (BTNClassifier(**BOTH), classes(3)),
+    "mixture": lambda: mixture(BTNRegressor, regression(gaps=True)),
+    "mixture of two classes": lambda: mixture(BTNClassifier, classes(2)),
 }
 
 
@@ -67,8 +85,21 @@ def classes(count):
 
 @pytest.fixture(scope="module", params=MODELS)
 def fitted(request):
-    model, (X, y) = MODELS[request.param]()
-    return model.fit(X, y), X, y
+    return made(request.param)
+
+
+def made(name):
+    """Return a fitted model and its rows."""
+    with steps_everywhere():
+        model, (X, y) = MODELS[name]()
+        return model if hasattr(model, "posterior_") else model.fit(X, y), X, y
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name[:4] in ("sums", "both", "mixt")])
+def test_the_models_have_steps(name):
+    model, _, _ = made(name)
+    sums = [state.sums for state in model.posterior_ if state.sums is not None]
+    assert "steps" in {own.groups[g].part for own in sums for g in own.kept}
 
 
 class World:
@@ -107,21 +138,25 @@ class World:
 def f_of(model, rows):
     """E[f] in units of what is explained: (n,), or (n, K) less the mean over classes."""
     view = View.of(model)
-    means = model._means(rows).mean(axis=0)
+    means = view.mixed(model._means(rows))
     if view.outputs is not None:
         means = means - means.mean(axis=1, keepdims=True)
     return view.level + view.scale * means
 
 
 def draws_of(model, rows, count, seed=0):
-    """Draws of the same from the posterior: (draws, n) or (draws, n, K)."""
+    """Draws of the same, so many from a restart of average weight: (draws, n) or (draws, n, K)."""
     view, rng, out = View.of(model), np.random.default_rng(seed), []
     columns = model._columns_of(rows)
-    for start in view.starts:
-        weights = posterior.draw_weights(start.state, count, rng)
+    ends = np.cumsum(np.append(0.0, view.weights)) * count * len(view.starts)
+    for start, own in zip(view.starts, np.diff(np.round(ends).astype(int)), strict=True):
+        weights = posterior.draw_weights(start.state, own, rng)
+        sums = start.state.sums
+        beta = [None] * own if sums is None else sums.draw(own, rng)
         features = start.arrangement.features(columns)
-        for i in range(count):
-            f = posterior.evaluate(start.state, [w[i] for w in weights], features.__getitem__)
+        for i in range(own):
+            drawn = [w[i] for w in weights]
+            f = posterior.evaluate(start.state, drawn, features.__getitem__, beta[i])
             out.append(f if f.ndim == 1 else f - f.mean(axis=1, keepdims=True))
     return view.scale * np.array(out)
 
@@ -209,9 +244,9 @@ def test_shares_are_those_of_draws(fitted):
         assert pair.share == pytest.approx(expected, rel=0.1, abs=0.012)
 
 
-def test_shares_without_uncertainty_are_exact():
-    model, (X, y) = MODELS["cp"]()
-    model.fit(X, y)
+@pytest.mark.parametrize("name", ["cp", "sums", "sums and a tensor", "both of three classes"])
+def test_shares_without_uncertainty_are_exact(name):
+    model, X, _ = made(name)
     model.posterior_ = tuple(known(state) for state in model.posterior_[:1])
     model._arrangements, model._averages = model._arrangements[:1], model._averages[:1]
     world = World(X)
@@ -230,7 +265,9 @@ def known(state):
     from dataclasses import replace
 
     pairs = zip(state.modes, state.factors, strict=True)
-    return replace(state, factors=tuple(mode.point(f.mean, f.layout) for mode, f in pairs))
+    sums = None if state.sums is None else replace(state.sums, cov=0.0 * state.sums.cov)
+    factors = tuple(mode.point(f.mean, f.layout) for mode, f in pairs)
+    return replace(state, factors=factors, sums=sums)
 
 
 def shapley_values(world, f):

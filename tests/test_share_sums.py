@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import warnings
 import zipfile
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -21,11 +22,11 @@ import pytest
 
 import btnkm
 import btnkm.report
-from btnkm import BTNClassifier, BTNRegressor
+from btnkm import BTNClassifier, BTNRegressor, auto
+from btnkm.arrangement import main_effects
 from btnkm.bases.effect import MainEffect
 from btnkm.core.posterior import Predictor
 from btnkm.core.sums import Group
-from btnkm.files import models
 from btnkm.portable import portable
 from btnkm.report.embedding import ENGINE_FILES, embedded, with_levels
 from tests.test_files_models import answers, unlike
@@ -45,7 +46,7 @@ def table(seed=0, n_places=4):
     rng = np.random.default_rng(seed)
     n = N + NEW
     place, size = rng.integers(n_places, size=n), rng.normal(size=n)
-    pay = np.where(rng.random(n) < 0.4, 0.0, rng.gamma(2.0, 2.0, n))
+    pay = np.where(rng.random(n) < 0.5, 0.0, rng.gamma(2.0, 2.0, n))
     X = pd.DataFrame(
         {
             "size": size,
@@ -56,7 +57,8 @@ def table(seed=0, n_places=4):
             "whole": rng.uniform(size=n),
         }
     )
-    f = np.sin(size) + 0.7 * (place % 3) + 0.8 * (pay == 0) + size * X["whole"].to_numpy()
+    whole = X["whole"].to_numpy()
+    f = np.sin(size) + 0.7 * (place % 3) + 0.8 * (pay == 0) + size * whole + 2.0 * (whole > 2 / 3)
     for name in ("size", "place", "pay"):
         X[name] = X[name].mask(rng.random(n) < 0.12)
     X.loc[N, "place"] = X.loc[N + 1, "place"] = "never seen"
@@ -75,6 +77,26 @@ def target(kind, f):
     return np.array(["low", "middle", "high"], dtype=object)[np.digitize(f + noise, cuts)]
 
 
+@contextmanager
+def steps_everywhere():
+    """Give every number two steps, whether the fit would look for them or not."""
+
+    def with_steps(inputs, columns, codes, weights, n_curve, steps=None):
+        more = {}
+        for j in inputs:
+            seen = np.unique(codes[j][~np.isnan(codes[j])])
+            if columns[j].levels is None and len(seen) > 2:
+                between = 0.5 * (seen[1:] + seen[:-1])
+                more[j] = np.unique(between[[len(between) // 3, 2 * len(between) // 3]])
+        steps = steps or {}
+        more = {j: np.union1d(own, steps.get(j, ())) for j, own in more.items()}
+        return main_effects(inputs, columns, codes, weights, n_curve, more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(auto, "main_effects", with_steps)
+        yield
+
+
 @cache
 def fitted(structure, kind, n_places=4):
     """Return a model whose restarts have other weights than each other, and new rows."""
@@ -82,7 +104,7 @@ def fitted(structure, kind, n_places=4):
     y = target(kind, f)
     more = {"likelihood": "negative_binomial"} if kind == "counts" else {}
     estimator = BTNClassifier if "classes" in kind else BTNRegressor
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), steps_everywhere():
         warnings.simplefilter("ignore", UserWarning)  # that quick fits found little
         model = estimator(**HOW, structure=structure, **more).fit(X.iloc[:N], y[:N])
     return model, X.iloc[N:].reset_index(drop=True)
@@ -92,15 +114,20 @@ def fitted(structure, kind, n_places=4):
 def mixture(kind):
     """Return a model of three structures, as if each had been fitted in one."""
     parts = [fitted(name, kind)[0] for name in ("sums", "tensor", "sums+tensor")]
+    return combined(parts), fitted("sums", kind)[1]
+
+
+def combined(parts):
+    """Return a model of the restarts of others, with weights that differ."""
     model = copy.deepcopy(parts[0])
     for name in ("posterior_", "_arrangements", "_averages", "_effect_averages"):
         setattr(model, name, sum((getattr(part, name) for part in parts), ()))
     model._pasts, model.structure = [], "auto"
     model._begun_with = model._begun_with | {"structure": "'auto'"}
-    model.ranks_ = np.array([3] * len(model.posterior_))
+    model.ranks_ = np.concatenate([part.ranks_ for part in parts])
     model.weights_ = np.linspace(1.0, 2.0, len(model.posterior_))
     model.weights_ /= model.weights_.sum()
-    return model, fitted("sums", kind)[1]
+    return model
 
 
 EVERY = [*product(STRUCTURES, TARGETS), *product(["mixture"], TARGETS)]
@@ -119,9 +146,16 @@ def test_the_models_have_what_is_to_be_tested():
     assert len(effects[1].codes_) == 4
     assert len(effects[2].spikes) == 1
     assert not effects[5].has_missing_
+    assert [len(effects[j].steps) >= 2 for j in range(6)] == [True, False, True, True, False, True]
     alone, _ = fitted("sums", "three classes")
     assert alone.posterior_[0].modes == ()
     assert alone.posterior_[0].n_outputs == 3
+
+
+@pytest.mark.parametrize(("structure", "kind"), EVERY[:8])
+def test_the_models_have_steps_that_were_not_dropped(structure, kind):
+    for state in fitted(structure, kind)[0].posterior_:
+        assert "steps" in {state.sums.groups[g].part for g in state.sums.kept}
 
 
 # ---- files ------------------------------------------------------------------------------------
@@ -225,6 +259,8 @@ FORGED = {
     "a variance below zero": lambda m: _sums(m, cov=_changed(_own(m).cov, (0, 1, 1), -1.0)),
     "a covariance too small": lambda m: _sums(m, cov=_own(m).cov[:, 1:, 1:]),
     "smoothness of other groups": lambda m: _sums(m, smoothness=_own(m).smoothness[1:]),
+    "a prior of other groups": lambda m: _sums(m, prior=_own(m).prior.take([0])),
+    "a prior that is none": lambda m: _sums(m, prior=_own(m).prior.take([])),
     "precisions of other groups": lambda m: _sums(m, precision=_own(m).precision.take([0])),
     "no posterior": lambda m: setattr(
         m, "posterior_", tuple(replace(state, sums=None) for state in m.posterior_)
@@ -239,6 +275,9 @@ FORGED = {
     "a line too short": lambda m: _effect(m, line_=np.zeros(2)),
     "another degree of a curve": lambda m: _effect(m, degree_=10**12),
     "other knots": lambda m: _effect(m, knots=np.arange(3.0)),
+    "steps of other functions": lambda m: _effect(m, steps=np.arange(7.0)),
+    "steps that are none": lambda m: _effect(m, steps=np.array([0.0, np.nan])),
+    "steps in disorder": lambda m: _effect(m, steps=m._arrangements[0].effects[0].steps[::-1]),
     "means too few": lambda m: _effect(m, center_=np.zeros(1)),
     "parts of other functions": lambda m: _effect(m, parts_=["line"]),
     "a number with categories": lambda m: _effect(m, n_categories=3),
@@ -308,47 +347,6 @@ def test_hostile_manifests_are_refused_or_harmless(path):
     assert refused > 80
 
 
-def as_before(manifest):
-    """Return the ``model.json`` of a tensor as the first version wrote it."""
-    attributes = manifest["attributes"]
-    for name in ("weights_", "_effect_averages", "structures_"):
-        del attributes[name]
-    begun = attributes["_begun_with"]["dict"]
-    place = begun.index("structure")
-    attributes["_begun_with"]["dict"] = begun[:place] + begun[place + 2 :]
-    del manifest["parameters"]["structure"]
-    for item in manifest["objects"]:
-        for name in {"Arrangement": ("effects", "effect_inputs")}.get(item["kind"], ("sums",)):
-            if item["kind"] in ("Arrangement", "State", "Past"):
-                del item["fields"][name]
-    return manifest | {"version": 1}
-
-
-@pytest.mark.parametrize("candidates", [False, True])
-def test_files_of_the_first_version_are_read(path, candidates):
-    model, X = copy.deepcopy(fitted("tensor", "numbers"))
-    model.weights_ = np.array([0.5, 0.5])
-    model.save(path)
-    one = ["cores", "full", "weight", 1.0, "log_density", -1.0, "mode_order", [0], "starts", [0, 1]]
-
-    def older(manifest):
-        manifest = as_before(manifest)
-        if candidates:
-            manifest["attributes"]["candidates_"] = [{"dict": one}]
-        return manifest
-
-    forge(path, older)
-    same = btnkm.load(path)
-    for a, b in zip(answers(model, X), answers(same, X), strict=True):
-        assert np.array_equal(a, b)
-    assert same.structure == "tensor"
-    assert same.structures_[0]["name"] == "tensor"
-    assert same.structures_[0]["restarts"] == [0, 1]
-    assert same.structures_[0].get("cores") == ("full" if candidates else None)
-    assert models.VERSION == 2
-    same.partial_fit(X, target("numbers", np.linspace(-1.0, 1.0, len(X))))
-
-
 # ---- plain data, graphs and pages --------------------------------------------------------------
 
 
@@ -365,7 +363,7 @@ def effect(column, own, value):
         x = np.interp(value, column["knots"], column["positions"])
         curve = [np.cos(k * np.arccos(x)) for k in range(1, own["degree"] + 1)]
         line = np.interp(x, column["positions"], own["line"])
-        values = np.array([line, *curve, *(own["spikes"] == x)])
+        values = np.array([line, *curve, *(x > own["steps"]), *(own["spikes"] == x)])
     values = np.zeros(known) if unknown else values - own["center"][:known]
     return np.append(values, [float(value is None) - own["center"][-1]] * own["missing"])
 
@@ -444,8 +442,8 @@ def test_the_page_says_what_the_model_says(structure, kind):
 
 
 def test_a_page_that_knows_some_categories_takes_the_others_for_new_ones():
-    model, X = fitted("sums+tensor", "numbers", n_places=20)
-    assert model.columns_[1].basis.n_functions_ == 21
+    model, X = fitted("sums+tensor", "numbers", n_places=24)
+    assert model.columns_[1].basis.n_functions_ == 25
     names = list(model.columns_[1].levels)
     kept = names[1:15:2]
     data = with_levels(portable(model), {1: kept})

@@ -130,9 +130,13 @@ def main_effects(
     columns: Sequence[Any],
     codes: Sequence[Array],
     weights: Sequence[Array],
-    n_curve: int,
+    n_curve: Mapping[int, int],
+    steps: Mapping[int, Array] | None = None,
 ) -> tuple[MainEffect, ...]:
-    """Return the main effects of some columns; ``codes`` are coordinates of values in each."""
+    """Return the main effects of some columns; ``codes`` are coordinates of values in each.
+
+    ``n_curve`` and ``steps`` say, by column, how many polynomials and which steps it has.
+    """
     found = []
     for j in inputs:
         column = columns[j]
@@ -141,7 +145,9 @@ def main_effects(
             inner = getattr(column.basis, "basis_", None)
             spikes = getattr(inner, "spikes_", spikes)
         count = None if column.levels is None else len(column.levels_by_code)
-        effect = MainEffect(n_curve, column.knots, column.positions, spikes, count)
+        effect = MainEffect(
+            n_curve[j], column.knots, column.positions, spikes, count, (steps or {}).get(j)
+        )
         found.append(effect.fit(codes[j], weights[j]))
     return tuple(found)
 

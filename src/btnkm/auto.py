@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,11 @@ from .core.tt import TT
 
 _FUNCTIONS, _N_BASIS = 160, (8, 20)  # "auto": functions of all inputs together, and of each
 _FEWEST_FUNCTIONS = 4  # of each where rows are few
+# of main effects: polynomials of all inputs together, of each at most and, up to so many inputs,
+# at least
+_CURVES, _MOST_CURVE = 200, 100
+_LEAST_CURVE = ((60, 6), (250, 3), (np.inf, 0))
+_CURVE_OF_WIDE = 6  # of the columns of a wider table that need one
 # "auto" where components are anchored: few of them die, as an input that is not used costs nothing
 _ANCHORED_RANK, _ANCHORED_RANK_OF_MANY = 10, 8
 _TRAIN_RANK = 6  # "auto" of every bond
@@ -46,8 +52,8 @@ class Auto(NamedTuple):
 
     def n_curve(self, n: int, n_inputs: int) -> int:
         """Return how many polynomials a main effect has."""
-        least = 6 if n_inputs <= 60 else 3
-        return int(np.clip(min(n, 800) // n_inputs, least, 100))
+        least = next(k for most, k in _LEAST_CURVE if n_inputs <= most)
+        return int(np.clip(min(n, _CURVES) // n_inputs, least, _MOST_CURVE))
 
 
 def number(machine: Any, name: str, auto: int) -> int:
@@ -124,18 +130,32 @@ class Layouts:
         self.many = len(active) >= machine._auto.many_inputs or any(
             c.levels is not None and c.basis.n_functions_ >= ANCHOR_LEVELS for c in task.columns
         )
+        self.curves: set[int] = set()  # columns of a wide table that are not only straight
+        self.steps: dict[int, Any] = {}
+        self.tensor_inputs = {"tensor": active, "sums+tensor": active}
         self._effects: Any = None
 
     @property
     def effects(self) -> Any:
         """The main effects of all columns that vary."""
         if self._effects is None:
-            values, n_inputs = self.task.values, len(self.active)
-            n_curve = self.machine._auto.n_curve(self.task.counted, n_inputs)
+            values = self.task.values
+            n_curve = {j: _CURVE_OF_WIDE if j in self.curves else self.n_curve for j in self.active}
             self._effects = main_effects(
-                self.active, self.task.columns, values.codes, values.weights, n_curve
+                self.active, self.task.columns, values.codes, values.weights, n_curve, self.steps
             )
         return self._effects
+
+    @property
+    def n_curve(self) -> int:
+        """How many polynomials a main effect has."""
+        return int(self.machine._auto.n_curve(self.task.counted, len(self.active)))
+
+    def change_effects(self, curves: Sequence[int] = (), steps: Any = None) -> None:
+        """Give main effects more functions: curves of some columns, and steps."""
+        self.curves |= set(curves)
+        self.steps = self.steps | (steps or {})
+        self._effects = None
 
     def arranged(self, order: list[int], structure: str, *, full: bool = False) -> Arrangement:
         """Return a structure, with these columns in the tensor if it has one."""

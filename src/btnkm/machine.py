@@ -27,6 +27,7 @@ from .core.gamma import Gamma
 from .core.posterior import Predictor, found_nothing
 from .core.schedule import Schedule
 from .running import Target, Task, Values, bonds, run_all
+from .screening import screen
 from .sharing import Sharing
 from .sources import coded, is_stored, ones_or_none, open_source
 from .streaming import Streaming
@@ -316,15 +317,19 @@ class Machine(Streaming, Sharing, BaseEstimator):
     def _candidates(self, task: Task, active: list[int], names: list[Any]) -> list[Candidate]:
         """Return the structures to fit, that with the highest weight first."""
         table = Layouts(self, task, active)
+        of = partial(settings_of, self, task.target)
         if self.network == "cp":
             structures = [self.structure]
             if self.structure == "auto":
                 structures = ["sums", "tensor", "sums+tensor"] if len(active) > 1 else ["sums"]
-            arrangements = [table.arranged(active, name) for name in structures]
+            if self.structure != "tensor":
+                screen(task, table, of)
+            arrangements = [
+                table.arranged(table.tensor_inputs.get(name, active), name) for name in structures
+            ]
         else:
             arrangements = self._trains(task, table, active, names)
         tell = print if self.verbose else lambda _: None
-        of = partial(settings_of, self, task.target)
         candidates = judge(task, arrangements, of, tell)
         candidates = sorted(candidates, key=lambda one: -one.weight)
         n_init = max(of(task.counted, one.arrangement).n_init for one in candidates)

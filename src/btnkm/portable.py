@@ -19,9 +19,9 @@ The main effects are linear in functions g of all inputs together:
 
 6. The functions of an ``effect`` at a coordinate are, in this order: the values of ``line`` at
    ``positions``, linear between them; the Chebyshev polynomials T_1 to T_degree; whether the
-   coordinate is each of ``spikes``, or each of ``codes``; all less ``center``. All of these are 0
-   where the value is missing, and for a category never seen. Last, if ``missing``, is whether the
-   value is missing, less ``center``.
+   coordinate is above each of ``steps``; whether it is each of ``spikes``, or each of ``codes``;
+   all less ``center``. All of these are 0 where the value is missing, and for a category never
+   seen. Last, if ``missing``, is whether the value is missing, less ``center``.
 7. g is 1, and the ``functions`` of each of the ``inputs`` of ``sums``. E[a_k] = mean_k . g, and
    Var[a_k] is the sum over pairs p <= q of multiplicity * cov_k * g_p * g_q.
 
@@ -216,6 +216,7 @@ def _effect(effect: MainEffect) -> dict[str, Any]:
     return {
         "line": effect.line_ if smooth else None,
         "degree": int(effect.degree_) if smooth else 0,
+        "steps": effect.steps if smooth else np.empty(0),
         "spikes": effect.spikes if smooth else np.empty(0),
         "codes": effect.codes_,
         "missing": effect.has_missing_,

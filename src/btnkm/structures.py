@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,8 +35,10 @@ ENOUGH_ROWS = 200  # held out, if need be in several folds
 MOST_ROWS = 4000  # looked at
 FEWEST_ROWS = 15  # with fewer there is nothing to choose by
 SWEEPS = 40  # exact ones
-RESTARTS, RESTARTS_OF_ONE = 2, 3  # of every fold, and of one fold alone; of a full train 1
-SHARE_OF_ERROR = 2.0  # what the error of the mean counts beside the density: see stack
+RESTARTS, RESTARTS_OF_ONE = 1, 2  # of every fold, and of one fold alone; of a full train 1
+CLEARLY_BEHIND = 2.0  # standard errors of the mean difference in log density
+USELESS = 0.05  # weight of a candidate clearly behind the best, below which no more folds follow
+SHARE_OF_ERROR = 4.0  # what the error of the mean counts beside the density: see stack
 DOUBT = 10.0  # rows, as if the simpler candidate beside a full train had predicted so many more
 DOUBT_OF_ALL = 1.0  # rows, as if every candidate had predicted so many more
 LEAST_WEIGHT = 0.02  # of a candidate, or of a restart beside the best one; below they are left out
@@ -58,7 +61,7 @@ class Candidate:
         Mean over the rows held out; NaN where there were none.
     count : int
         Restarts.
-    states : list of State
+    states : list
         Posteriors to go on from with all rows, the best first.
     seconds : float
         That fits have taken.
@@ -68,7 +71,7 @@ class Candidate:
     weight: float = 1.0
     log_density: float = np.nan
     count: int = 1
-    states: list[State] = field(default_factory=list)
+    states: list[Any] = field(default_factory=list)
     seconds: float = 0.0
 
 
@@ -91,31 +94,108 @@ def judge(
     labels = task.sample.y if task.target.likelihood.of_labels else None
     cuts = list(folds(task.sample.n, np.random.default_rng(task.seeds), labels))
     cuts = [(rows, out) for rows, out in cuts if np.ptp(task.sample.y[rows]) > 0 and len(out)]
-    if not cuts:
-        return found
-    scores, errors = [], []
-    for k, one in enumerate(found):
-        tell(f"structure {k + 1} of {len(found)}: {one.arrangement.structure}, rows held out")
-        score, error = _held_out(task, one, cuts, settings_of)
-        scores.append(score)
-        errors.append(error)
-    table = np.nan_to_num(np.array(scores), nan=-np.inf, neginf=-np.inf)
-    weight = task.sample.weights[np.concatenate([out for _, out in cuts])]
-    some = np.any(np.isfinite(table), axis=0)
-    if not np.any(some):
-        return found
-    prior = np.array(
-        [DOUBT_OF_ALL + DOUBT * _beside_full(one, arrangements) for one in arrangements]
-    )
-    share = weight / weight.sum()
-    residuals = None
-    if task.target.likelihood.additive and np.all(np.isfinite(errors)):
-        residuals = np.array(errors)[:, some]
-    weights = stack(table[:, some], len(weight) * share[some], prior, residuals)
-    weights = np.where(weights < LEAST_WEIGHT, 0.0, weights)
-    for one, w, score in zip(found, weights / weights.sum(), table @ share, strict=True):
-        one.weight, one.log_density = float(w), float(score)
+    judged = _Judged(task, found)
+    for k, cut in enumerate(cuts):
+        for one in judged.left:
+            tell(f"rows held out {k + 1} of {len(cuts)}: {one.arrangement.structure}")
+            judged.fit(one, cut, settings_of, alone=len(cuts) == 1)
+        judged.close(cut[1])
+        if k + 1 < len(cuts):
+            judged.drop()
+    judged.conclude()
     return found
+
+
+class _Judged:
+    """Candidates, and what they have said so far of rows held out."""
+
+    def __init__(self, task: Any, candidates: list[Candidate]) -> None:
+        self.task, self.every, self.left = task, candidates, list(candidates)
+        self.scores: dict[int, list[Array]] = {id(one): [] for one in candidates}
+        self.errors: dict[int, list[Array]] = {id(one): [] for one in candidates}
+        self.rows: list[Array] = []
+
+    def fit(
+        self,
+        one: Candidate,
+        cut: tuple[Array, Array],
+        settings_of: SettingsOf,
+        *,
+        alone: bool,
+    ) -> None:
+        """Fit a candidate to some rows, and keep what it says of the others."""
+        arrangement, begin = one.arrangement, time.perf_counter()
+        rows, out = cut
+        score, error = np.full(len(out), -np.inf), np.full(len(out), np.inf)
+        restarts = 1 if arrangement.full else RESTARTS_OF_ONE if alone else RESTARTS
+        with suppress(*NO_FIT):
+            states = try_out(self.task, arrangement, rows, settings_of, restarts)
+            logs, errors = log_densities(self.task, arrangement, states, out)
+            score, error = logsumexp(logs, axis=0) - np.log(len(logs)), errors.mean(axis=0)
+            one.states += list(zip(logs.mean(axis=1).tolist(), states, strict=True))
+        self.scores[id(one)].append(np.nan_to_num(score, nan=-np.inf, neginf=-np.inf))
+        self.errors[id(one)].append(error)
+        one.seconds += time.perf_counter() - begin
+
+    def close(self, out: Array) -> None:
+        """Take note of the rows that all candidates left have been asked about."""
+        self.rows.append(out)
+
+    def _table(self) -> tuple[Array, Array, Array]:
+        """Return log densities and errors of the candidates left, and the weight of every row."""
+        scores = np.array([np.concatenate(self.scores[id(one)]) for one in self.left])
+        errors = np.array([np.concatenate(self.errors[id(one)]) for one in self.left])
+        return scores, errors, self.task.sample.weights[np.concatenate(self.rows)]
+
+    def weights(self) -> Array | None:
+        """Return weights of the candidates left, or None if none could be fitted."""
+        scores, errors, weight = self._table()
+        some = np.any(np.isfinite(scores), axis=0)
+        if not np.any(some):
+            return None
+        arrangements = [one.arrangement for one in self.left]
+        prior = np.array(
+            [DOUBT_OF_ALL + DOUBT * _beside_full(one, arrangements) for one in arrangements]
+        )
+        residuals = None
+        if self.task.target.likelihood.additive and np.all(np.isfinite(errors)):
+            residuals = errors[:, some]
+        share = weight / weight.sum()
+        return stack(scores[:, some], len(weight) * share[some], prior, residuals)
+
+    def drop(self) -> None:
+        """Leave out candidates that are clearly behind the best, and of no use beside it."""
+        weights = self.weights()
+        if weights is None:
+            return
+        scores, _, weight = self._table()
+        share = weight / weight.sum()
+        best = int(np.argmax(scores @ share))
+        kept = []
+        for one, own, w in zip(self.left, scores, weights, strict=True):
+            behind = np.nan_to_num(scores[best] - own, posinf=1e3)
+            mean = float(behind @ share)
+            error = float(np.sqrt(share**2 @ (behind - mean) ** 2))
+            if w >= USELESS or mean <= CLEARLY_BEHIND * error:
+                kept.append(one)
+        self.left = kept
+
+    def conclude(self) -> None:
+        """Give every candidate its weight, and its posteriors, the best first."""
+        weights = self.weights() if self.rows else None
+        if weights is None:
+            return
+        for one in self.every:
+            one.weight = 0.0
+            own = np.concatenate(self.scores[id(one)])
+            weight = self.task.sample.weights[np.concatenate(self.rows)][: len(own)]
+            one.log_density = float(own @ weight / weight.sum())
+        weights = np.where(weights < LEAST_WEIGHT, 0.0, weights)
+        for one, w in zip(self.left, weights / weights.sum(), strict=True):
+            one.weight = float(w)
+        for one in self.every:
+            ranked = sorted(one.states, key=lambda pair: -pair[0])
+            one.states = [state for _, state in ranked]
 
 
 def _is_simple(one: Arrangement, others: Sequence[Arrangement]) -> bool:
@@ -166,37 +246,6 @@ def interaction_order(task: Any, components: Arrangement, settings_of: SettingsO
     codes = {j: task.sample.codes[j][some] for j in components.inputs}
     tensors = [Tensor.of(state, components, codes, task.sample.weights[some]) for state in states]
     return [components.inputs[d] for d in chain_order(tensors)]
-
-
-def _held_out(
-    task: Any,
-    candidate: Candidate,
-    cuts: Sequence[tuple[Array, Array]],
-    settings_of: SettingsOf,
-) -> tuple[Array, Array]:
-    """Return log density and residual of each row held out, by a few restarts without them.
-
-    The density is minus infinity where there was no fit. The candidate keeps the posteriors.
-    """
-    arrangement, begin = candidate.arrangement, time.perf_counter()
-    restarts = RESTARTS if len(cuts) > 1 else RESTARTS_OF_ONE
-    found, residuals, states, scores = [], [], [], []
-    for rows, out in cuts:
-        try:
-            few = try_out(task, arrangement, rows, settings_of, 1 if arrangement.full else restarts)
-        except NO_FIT:
-            found.append(np.full(len(out), -np.inf))
-            residuals.append(np.full(len(out), np.inf))
-            continue
-        logs, errors = log_densities(task, arrangement, few, out)
-        residuals.append(errors.mean(axis=0))
-        found.append(logsumexp(logs, axis=0) - np.log(len(logs)))
-        states += few
-        scores += logs.mean(axis=1).tolist()
-    order = np.argsort(-np.array(scores), kind="stable")
-    candidate.states = [states[k] for k in order]
-    candidate.seconds = time.perf_counter() - begin
-    return np.concatenate(found), np.concatenate(residuals)
 
 
 def log_densities(

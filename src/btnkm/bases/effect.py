@@ -11,14 +11,15 @@ from ..core.arrays import interpolate
 from .base import Array
 
 MOST_CATEGORIES = 200  # with an indicator of their own, the most frequent ones
-LINE, CURVE, SPIKES, CATEGORIES, MISSING = "line", "curve", "spikes", "categories", "missing"
+LINE, CURVE, STEPS, SPIKES = "line", "curve", "steps", "spikes"
+CATEGORIES, MISSING = "categories", "missing"
 
 
 class MainEffect:
     """Functions of one input whose sum over inputs stands beside the tensor.
 
     A numeric column has a straight line of the raw value, Chebyshev polynomials of the warped one,
-    and an indicator of each value that stands out. A categorical column has an indicator of each of
+    steps where the fit needs them, and an indicator of each value that stands out. A categorical column has an indicator of each of
     its most frequent categories. Both have an indicator of missing values if the fit saw any. Every
     function has mean zero over the training rows, so that effects are deviations from the mean. A
     missing value that has no indicator, and a category never seen, have the mean effect.
@@ -29,6 +30,8 @@ class MainEffect:
         Most polynomials of a numeric column.
     knots, positions : ndarray
         The warp of a numeric column (see ``columns.Column``).
+    steps : ndarray
+        Coordinates of the steps of a numeric column (see ``screening``).
     spikes : ndarray
         Positions of the values of a numeric column that stand out.
     n_categories : int or None
@@ -37,8 +40,8 @@ class MainEffect:
     Attributes
     ----------
     parts_ : list of str
-        The part that each function belongs to: "line", "curve", "spikes", "categories" or
-        "missing". Every part has a precision of its own.
+        The part that each function belongs to: "line", "curve", "steps", "spikes", "categories" or
+        "missing". Every part has a precision of its own, and so has every step.
     degrees_ : ndarray of shape (P,)
         Degree of each polynomial, 1 for all other functions.
     center_ : ndarray of shape (P,)
@@ -52,12 +55,14 @@ class MainEffect:
         positions: np.ndarray | None = None,
         spikes: np.ndarray | None = None,
         n_categories: int | None = None,
+        steps: np.ndarray | None = None,
     ) -> None:
         self.n_curve = n_curve
         self.knots = np.empty(0) if knots is None else knots
         self.positions = np.empty(0) if positions is None else positions
         self.spikes = np.empty(0) if spikes is None else spikes
         self.n_categories = n_categories
+        self.steps = np.empty(0) if steps is None else steps
 
     @property
     def n_functions_(self) -> int:
@@ -90,7 +95,8 @@ class MainEffect:
             self.line_ = (line - mean) / max(spread, np.finfo(float).tiny)
             distinct = len(np.unique(seen))
             self.degree_ = int(min(self.n_curve, max(distinct - 2, 0)))
-            parts = [LINE] + [CURVE] * self.degree_ + [SPIKES] * len(self.spikes)
+            parts = [LINE] + [CURVE] * self.degree_
+            parts += [STEPS] * len(self.steps) + [SPIKES] * len(self.spikes)
         if self.has_missing_:
             parts.append(MISSING)
         self.parts_ = parts
@@ -122,6 +128,7 @@ class MainEffect:
             for _ in range(self.degree_):
                 columns.append(now)
                 before, now = now, 2.0 * held * now - before
+            columns += [xp.astype(held > float(step), x.dtype) for step in self.steps]
             columns += [xp.astype(held == float(spike), x.dtype) for spike in self.spikes]
         if not columns:
             return xp.zeros((x.shape[0], 0), dtype=x.dtype, device=device(x))

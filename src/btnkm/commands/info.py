@@ -87,7 +87,7 @@ def _tell(found: dict[str, Any], console: Console) -> None:
         *([("target", found["target"])] if found["target"] else []),
         ("rows", "unknown" if found["rows"] is None else f"{found['rows']:,}"),
         ("likelihood", f"{likelihood['name']}{f' ({learned})' if learned else ''}"),
-        ("starts", str(found["starts"])),
+        ("restarts", str(found["restarts"])),
         *lines_of(found),
     ]
     if found["parameters"]:

@@ -50,23 +50,31 @@ def is_classifier(model: Any) -> bool:
 
 def described(model: Any) -> dict[str, Any]:
     """Return what is worth knowing of any model."""
+    from ..explain.overview import structure_line, structure_weights
+
+    weights = structure_weights(model)
     return {
         "estimator": type(model).__name__,
         "target": model.target_name_,
         "rows": model.n_samples_seen_,
         "classes": model.classes_.tolist() if is_classifier(model) else None,
+        "structure": structure_line(model),
+        "structures": [{"name": name, "weight": weight} for name, weight in weights.items()],
         "rank": model.rank_,
         "noise_std": None if is_classifier(model) else model.noise_std_,
-        "starts": len(model.posterior_),
+        "restarts": len(model.posterior_),
         "converged": model.converged_,
         "stop_reason": model.stop_reason_,
     }
 
 
 def lines_of(found: dict[str, Any], why: str = "") -> list[tuple[str, str]]:
-    """Return the same for people: of classes, rank, noise and end; ``why`` there are classes."""
+    """Return the same for people, structure to end; ``why`` there are classes."""
     rank, classes, noise = found["rank"], found["classes"], found["noise_std"]
-    rows = [("rank", ", ".join(map(str, rank)) if isinstance(rank, tuple) else str(rank))]
+    rows = [("structure", found["structure"])]
+    if np.any(rank):  # else there is no tensor in the best restart
+        ranks = ", ".join(map(str, rank)) if isinstance(rank, tuple) else str(rank)
+        rows.append(("rank", ranks))
     if classes is not None:
         listed = ", ".join(map(str, classes[:8])) + (", …" if len(classes) > 8 else "")
         rows.insert(0, ("classes", f"{len(classes)}: {listed}{f' ({why})' if why else ''}"))

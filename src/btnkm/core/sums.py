@@ -8,9 +8,11 @@ has a few functions of each input (``bases.MainEffect``), all with mean zero ove
 functions fall into groups, such as the straight line or the curve of one input. Group g has a
 precision of its own, and within a curve the prior gets stronger with the degree:
 
-    beta_p ~ N(0, 1 / (lambda_g degree_p^(2 nu_g))),   lambda_g ~ Gamma,
+    beta_p ~ N(0, 1 / (lambda_g degree_p^(2 nu_g))),   lambda_g ~ Gamma(c_k, d_k),
 
-so an input may be out, straight or curved. Given weights and working responses of a likelihood, q
+so an input may be out, straight or curved. The precisions of all groups of one kind k, such as all
+straight lines, have a prior in common, whose parameters are learned: where many inputs matter about
+the same it is narrow, and the sum is close to ridge regression; where few do, it is wide. Given weights and working responses of a likelihood, q
 of all coefficients is the posterior of a Bayesian linear regression on what the tensor leaves. With
 K outputs each has coefficients of its own, and the outputs share the precisions.
 """
@@ -23,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace, device
+from scipy.special import digamma, polygamma
 
 from .arrays import indices, like
 from .gamma import Gamma
@@ -31,7 +34,10 @@ from .special import LOG_2PI
 
 Array = Any
 INTERCEPT = 1e-2  # prior precision of b_0: weak, in units of 1 / var(y)
-PRIOR = Gamma(1e-2, 1e-3)  # of every lambda_g
+PRIOR = Gamma(0.1, 1e-4)  # of lambda_g, as long as its parameters are not learned
+FEWEST_GROUPS = 4  # of a kind whose prior is learned
+SHAPES = 0.05, 3.0  # least and most shape of a prior that is learned
+MOST_TOGETHER = 1000  # coefficients with a common covariance
 SMOOTHNESS = np.arange(0.5, 4.01, 0.25)  # values of nu to choose from
 USUAL, DOUBT = 2.0, 1.0  # mean and standard deviation of the prior of nu
 FEWEST = 3  # functions of a group whose nu is learned
@@ -40,11 +46,16 @@ ENOUGH = 1e-3  # nats that one more step must gain
 NEGLIGIBLE_LINE, NEGLIGIBLE = 1e-4, 1e-2
 
 
+LINE, CATEGORIES = "line", "categories"  # parts that begin with a precision of 1
+LATER = 1e3  # what all others begin with
+STEPS = "steps"  # the part whose functions are groups of their own
+
+
 class Group(NamedTuple):
     """Which coefficients share a precision."""
 
     mode: int  # the input's place among those of the sum
-    part: str  # of its effect: "line", "curve", "spikes", "categories", "missing"
+    part: str  # of its effect: "line", "curve", "steps", "spikes", "categories", "missing"
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,8 @@ class Sums:
         q of lambda, parameters of shape (G,).
     smoothness : ndarray of shape (G,)
         nu.
+    prior : Gamma
+        Of lambda, parameters of shape (G,).
     """
 
     groups: tuple[Group, ...]
@@ -79,20 +92,24 @@ class Sums:
     log_det: float
     precision: Gamma
     smoothness: np.ndarray
+    prior: Gamma
 
     @classmethod
-    def begin(cls, effects: Any, n_outputs: int, precision: float = 1.0) -> Sums:
+    def begin(cls, effects: Any, n_outputs: int) -> Sums:
         """Return coefficients of zero, for the main effects of each input in the sum."""
         groups: list[Group] = []
         group, column, degree = [-1], [-1], [1.0]
         for d, effect in enumerate(effects):
             for k, part in enumerate(effect.parts_):
-                if not groups or groups[-1] != Group(d, part):
+                # steps have a precision each: most inputs have few of them, if any
+                if part == STEPS or not groups or groups[-1] != Group(d, part):
                     groups.append(Group(d, part))
                 group.append(len(groups) - 1)
                 column.append(k)
                 degree.append(float(effect.degrees_[k]))
         size, count = len(group), len(groups)
+        # straight lines come first, and all else has to show that it is needed
+        first = np.array([1.0 if g.part in (LINE, CATEGORIES) else LATER for g in groups])
         return cls(
             tuple(groups),
             np.array(group),
@@ -101,8 +118,9 @@ class Sums:
             np.zeros((n_outputs, size)),
             np.zeros((n_outputs, size, size)),
             -np.inf,
-            Gamma(np.ones(count), np.full(count, 1.0 / precision)),
+            Gamma(np.ones(count), 1.0 / first),
             np.full(count, USUAL),
+            Gamma(np.full(count, PRIOR.shape), np.full(count, PRIOR.rate)),
         )
 
     @property
@@ -126,6 +144,18 @@ class Sums:
         return np.unique(self.group[self.group >= 0])
 
     @cached_property
+    def blocks(self) -> list[np.ndarray]:
+        """The coefficients that have a common covariance; those of a group are never apart."""
+        starts = np.flatnonzero(np.diff(self.group, prepend=-2))
+        ends = np.append(starts[1:], self.size)
+        blocks, first = [], 0
+        for start, end in zip(starts, ends, strict=True):
+            if end - first > MOST_TOGETHER and start > first:
+                blocks.append(np.arange(first, start))
+                first = int(start)
+        return [*blocks, np.arange(first, self.size)]
+
+    @cached_property
     def modes(self) -> dict[int, np.ndarray]:
         """The functions in the model, by the place of their input; in the order of P."""
         found: dict[int, list[int]] = {}
@@ -147,8 +177,8 @@ class Sums:
         return np.flatnonzero(np.isin(self.group, np.append(-1, smaller.kept)))
 
     @cached_property
-    def prior(self) -> np.ndarray:
-        """E[lambda_g] degree^(2 nu): (P,)."""
+    def expected(self) -> np.ndarray:
+        """E[lambda_g] degree^(2 nu), and the precision of the intercept: (P,)."""
         g = self.group[1:]
         own = self.precision.mean[g] * self.degree[1:] ** (2.0 * self.smoothness[g])
         return np.append(INTERCEPT, own)
@@ -178,15 +208,24 @@ class Sums:
         """Return the best q of the coefficients, given (K, P, P) and (K, P), and the jitter used.
 
         The log likelihood is linear . beta - beta^T gram beta / 2 of each output, and a constant.
+        Where there are many coefficients, q has one factor for each of their blocks.
         """
         means, covs, log_det, most = [], [], 0.0, 0.0
-        for own, b in zip(gram, linear, strict=True):
-            a = own + np.diag(self.prior)
-            inverse, value, jitter = inverse_cholesky(a)
-            means.append(inverse.T @ (inverse @ b))
-            covs.append(inverse.T @ inverse)
-            log_det -= value
-            most = max(most, jitter)
+        for own, b, mean in zip(gram, linear, self.mean, strict=True):
+            mean, cov = mean.copy(), np.zeros_like(own)
+            for block in self.blocks:
+                here = np.ix_(block, block)
+                a = own[here] + np.diag(self.expected[block])
+                inverse, value, jitter = inverse_cholesky(a)
+                rest = b[block]
+                if len(self.blocks) > 1:  # less what the other blocks explain
+                    rest = rest - own[block] @ mean + own[here] @ mean[block]
+                mean[block] = inverse.T @ (inverse @ rest)
+                cov[here] = inverse.T @ inverse
+                log_det -= value
+                most = max(most, jitter)
+            means.append(mean)
+            covs.append(cov)
         solved = replace(self, mean=np.array(means), cov=np.array(covs), log_det=log_det)
         return solved, most
 
@@ -197,8 +236,8 @@ class Sums:
         """
         nu = self._best_smoothness()
         energy, count = self.energies(nu), self.n_outputs * self.counts
-        shape = PRIOR.shape + 0.5 * count
-        rate = PRIOR.rate + 0.5 * energy
+        shape = self.prior.shape + 0.5 * count
+        rate = self.prior.rate + 0.5 * energy
         if fast:
             g = self.group[1:]
             spread = np.sum(np.diagonal(self.cov, axis1=1, axis2=2), axis=0)[1:]
@@ -207,8 +246,20 @@ class Sums:
             )
             found = np.maximum(count - self.precision.mean * spread, 1e-3 * count)
             alone = np.maximum(energy - spread, 1e-12 * energy + 1e-300)
-            rate = shape * (PRIOR.rate + 0.5 * alone) / (PRIOR.shape + 0.5 * found)
-        return replace(self, precision=Gamma(shape, rate), smoothness=nu)
+            rate = shape * (self.prior.rate + 0.5 * alone) / (self.prior.shape + 0.5 * found)
+        precision = Gamma(shape, rate)
+        return replace(self, precision=precision, smoothness=nu, prior=self._best_prior(precision))
+
+    def _best_prior(self, precision: Gamma) -> Gamma:
+        """Return the prior of each kind of groups where the ELBO, given q(lambda), is highest."""
+        shape, rate = self.prior.shape.copy(), self.prior.rate.copy()
+        kinds = np.array([group.part for group in self.groups])
+        for kind in np.unique(kinds[self.kept]):
+            own = self.kept[kinds[self.kept] == kind]
+            if len(own) >= FEWEST_GROUPS:
+                everywhere = kinds == kind
+                shape[everywhere], rate[everywhere] = _fitted_gamma(precision.take(own))
+        return Gamma(shape, rate)
 
     def _best_smoothness(self) -> np.ndarray:
         """Return nu of every group where the ELBO, with the best q(lambda), is highest."""
@@ -216,9 +267,9 @@ class Sums:
         values = []
         for nu in SMOOTHNESS:
             energy = self.energies(np.full(len(self.groups), nu))
-            rate = PRIOR.rate + 0.5 * energy
+            rate = self.prior.rate + 0.5 * energy
             value = nu * self.n_outputs * self._log_degrees
-            value -= (PRIOR.shape + 0.5 * count) * np.log(rate)
+            value -= (self.prior.shape + 0.5 * count) * np.log(rate)
             values.append(value - 0.5 * ((nu - USUAL) / DOUBT) ** 2)
         best = SMOOTHNESS[np.argmax(values, axis=0)]
         return np.where(self.counts >= FEWEST, best, self.smoothness)
@@ -231,11 +282,11 @@ class Sums:
             self.precision.log_mean[g] + 2.0 * self.smoothness[g] * np.log(self.degree[1:]),
         )
         weights = 0.5 * float(
-            self.n_outputs * np.sum(log_prior - LOG_2PI) - self.prior @ self.second
+            self.n_outputs * np.sum(log_prior - LOG_2PI) - self.expected @ self.second
         )
         entropy = 0.5 * (self.mean.size * (1.0 + LOG_2PI) + self.log_det)
         kept = self.kept
-        kl = float(np.sum(self.precision.take(kept).kl(PRIOR)))
+        kl = float(np.sum(self.precision.take(kept).kl(self.prior.take(kept))))
         doubt = float(np.sum(0.5 * ((self.smoothness[kept] - USUAL) / DOUBT) ** 2))
         return {"sums": weights + entropy, "sums precisions": -kl - doubt}
 
@@ -252,21 +303,30 @@ class Sums:
         """Return the marginal without some groups."""
         keep = np.flatnonzero(~np.isin(self.group, lost))
         cov = self.cov[:, keep[:, None], keep]
-        log_det = sum(inverse_cholesky(c)[1] for c in cov) if np.any(cov) else -np.inf
-        return replace(
+        smaller = replace(
             self,
             group=self.group[keep],
             column=self.column[keep],
             degree=self.degree[keep],
             mean=self.mean[:, keep],
             cov=cov,
-            log_det=float(log_det),
+            log_det=-np.inf,
         )
+        if not np.any(cov):
+            return smaller
+        blocks = [np.flatnonzero(np.isin(keep, block)) for block in self.blocks]
+        log_dets = [
+            inverse_cholesky(c[np.ix_(block, block)])[1]
+            for c in cov
+            for block in blocks
+            if len(block)
+        ]
+        return replace(smaller, log_det=float(sum(log_dets)))
 
     def gains(self) -> np.ndarray:
         """Return what the ELBO gains by the loss of each group alone: (G,)."""
         gains = np.full(len(self.groups), -np.inf)
-        kl = self.precision.kl(PRIOR)
+        kl = self.precision.kl(self.prior)
         for g in self.kept:
             own = np.flatnonzero(self.group == g)
             gain = float(kl[g]) + 0.5 * ((self.smoothness[g] - USUAL) / DOUBT) ** 2
@@ -302,8 +362,22 @@ class Sums:
         draws = np.empty((n_draws, *self.mean.shape))
         for k, (mean, cov) in enumerate(zip(self.mean, self.cov, strict=True)):
             noise = rng.standard_normal((n_draws, len(mean)))
-            draws[:, k] = mean + noise @ square_root(cov).T
+            for block in self.blocks:
+                root = square_root(cov[np.ix_(block, block)])
+                draws[:, k, block] = mean[block] + noise[:, block] @ root.T
         return draws
+
+
+def _fitted_gamma(precisions: Gamma) -> tuple[float, float]:
+    """Return shape and rate of the Gamma prior of precisions that the ELBO is highest with."""
+    mean = float(np.mean(precisions.mean))
+    gap = max(np.log(mean) - float(np.mean(precisions.log_mean)), 1e-6)
+    shape = (3.0 - gap + np.sqrt((gap - 3.0) ** 2 + 24.0 * gap)) / (12.0 * gap)
+    for _ in range(4):  # of Newton, for log(shape) - digamma(shape) = gap
+        value = np.log(shape) - digamma(shape) - gap
+        shape = max(shape - value / (1.0 / shape - polygamma(1, shape)), 0.5 * shape)
+    shape = float(np.clip(shape, *SHAPES))
+    return shape, shape / mean
 
 
 def refine(

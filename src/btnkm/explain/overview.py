@@ -104,10 +104,10 @@ def summary(model: Any) -> Summary:
     if hasattr(model, "classes_"):
         what = f"{len(model.classes_)} classes"
     best = view.starts[model.best_start_]
-    facts = {"structure": _structures(view)}
+    facts = {"structure": structure_line(model)}
     if best.parts:
         facts["rank"] = _rank(model)
-    facts["starts"] = str(len(view.starts))
+    facts["restarts"] = str(len(view.starts))
     if np.isfinite(getattr(model, "noise_std_", np.nan)):
         facts["noise"] = f"{model.noise_std_:.4g}"
     facts["shares of pairs and more"] = f"{shares.interactions:.1%}"
@@ -119,7 +119,7 @@ def summary(model: Any) -> Summary:
             {
                 "name": view.names[j],
                 "kind": view.kind(j),
-                "functions": _functions(best, j),
+                "functions": kept_functions(best, j),
                 "total": float(shares.total[j]),
                 "total_std": float(shares.total_std[j]),
             }
@@ -133,19 +133,26 @@ def _rank(model: Any) -> str:
     return str(ranks) if np.ndim(ranks) == 0 else "-".join(map(str, np.ravel(ranks)))
 
 
-def _structures(view: View) -> str:
-    """Return the structures of all restarts, with their weights if there are several."""
+def structure_weights(model: Any) -> dict[str, float]:
+    """Return the weight of each structure in the mixture of restarts, the highest first."""
     weights: dict[str, float] = {}
-    for start, weight in zip(view.starts, view.weights, strict=True):
-        name = start.arrangement.structure
-        weights[name] = weights.get(name, 0.0) + float(weight)
-    if len(weights) == 1:
-        return next(iter(weights))
-    ordered = sorted(weights.items(), key=lambda pair: -pair[1])
-    return ", ".join(f"{name} {weight:.0%}" for name, weight in ordered)
+    for one, weight in zip(model._arrangements, model.weights_, strict=True):
+        weights[one.structure] = weights.get(one.structure, 0.0) + float(weight)
+    return dict(sorted(weights.items(), key=lambda pair: -pair[1]))
 
 
-def _functions(start: Start, j: int) -> int:
+def structure_line(model: Any) -> str:
+    """Return the structures with their weights: "sums + tensor (weight 0.89), sums (0.11)"."""
+    weights = structure_weights(model)
+    names = [name.replace("+", " + ") for name in weights]
+    if len(names) == 1:
+        return names[0]
+    told = [f"{weight:.2f}" for weight in weights.values()]
+    told[0] = f"weight {told[0]}"
+    return ", ".join(f"{name} ({weight})" for name, weight in zip(names, told, strict=True))
+
+
+def kept_functions(start: Start, j: int) -> int:
     """Return how many functions of a column a restart kept; one if the column never varies."""
     one, d = start.arrangement, start.mode(j)
     count = 0 if d is None else len(start.state.modes[d].present)

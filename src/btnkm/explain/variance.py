@@ -219,7 +219,7 @@ def _of_effect(name: Any, start: Start, i: int) -> Functions:
     energy = state.second[own] * np.diagonal(start.effects[i].gram)[columns]
     dropped = start.arrangement.effects[i].n_functions_ - len(own)
     share = energy / max(energy.sum(), _TINY)
-    return Functions(name, columns, dropped, state.prior[own], share, "sums")
+    return Functions(name, columns, dropped, state.expected[own], share, "sums")
 
 
 def _of_mode(name: Any, start: Start, d: int) -> Functions:

@@ -6,7 +6,7 @@ is imported because of it.
 
 ``VERSION`` goes up by one when an older library could not read, or would misread, what is written.
 The same change then adds to ``MIGRATIONS`` how a ``model.json`` of the version before becomes one
-of the new version, so that every older file can be read, step by step.
+of the new version, so that every file from version ``OLDEST`` on can be read, step by step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from .plain import Decoder, Encoder
 from .soundness import check_model
 from .whole import file_path
 
-FORMAT, VERSION = "btnkm model", 2
+FORMAT, VERSION = "btnkm model", 3
+OLDEST = 3  # that can be read: no earlier one was released
 
 _ESTIMATORS: dict[str, type] = {"BTNClassifier": BTNClassifier, "BTNRegressor": BTNRegressor}
 #: Attributes of a fitted model; those of a parameter's name are parameters.
@@ -72,39 +73,8 @@ _ATTRIBUTES = {
 }
 
 
-def _with_structures(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return a ``model.json`` of version 1, when all there was was a tensor, as of version 2."""
-    attributes, begun = dict(manifest["attributes"]), manifest["attributes"]["_begun_with"]["dict"]
-    count = len(attributes["posterior_"]["tuple"])
-    attributes["_begun_with"] = {"dict": [*begun, "structure", None]}
-    attributes["weights_"] = [1.0 / count] * count
-    attributes["_effect_averages"] = {"tuple": [[] for _ in range(count)]}
-    unknown: Any = {"log_density": {"float": "nan"}, "weight": 1.0, "starts": [*range(count)]}
-    candidates = [dict(_pairs(one["dict"])) for one in attributes.pop("candidates_", [])]
-    attributes["structures_"] = []
-    for one in candidates or [unknown]:
-        told = {**one, "name": "tensor", "restarts": one["starts"], "seconds": 0.0}
-        plain = [x for pair in told.items() if pair[0] != "starts" for x in pair]
-        attributes["structures_"].append({"dict": plain})
-    new: Any = {
-        "Arrangement": {"effects": {"tuple": []}, "effect_inputs": {"tuple": []}},
-        "Past": {"sums": None},
-        "State": {"sums": None},
-    }
-    objects = [
-        {**one, "fields": one["fields"] | new.get(one["kind"], {})} for one in manifest["objects"]
-    ]
-    parameters = manifest["parameters"] | {"structure": "tensor"}
-    changed = {"attributes": attributes, "objects": objects, "parameters": parameters}
-    return manifest | changed | {"version": 2}
-
-
-def _pairs(listed: list[Any]) -> zip[tuple[Any, Any]]:
-    return zip(listed[::2], listed[1::2], strict=True)
-
-
 #: From a ``model.json`` of version k to one of version k + 1.
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_structures}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 
 def save(model: Any, path: Any) -> None:
@@ -219,7 +189,11 @@ def _of_this_version(manifest: dict[str, Any]) -> dict[str, Any]:
         )
     while version < VERSION:
         if version not in MIGRATIONS:
-            raise Unreadable(f"one of format {version}, which never was")
+            raise Unreadable(
+                f"one of format {version}, while btnkm {__version__} reads formats from {OLDEST} "
+                "on",
+                "fit the model again and save it",
+            )
         manifest = MIGRATIONS[version](manifest)
         version += 1
     return manifest

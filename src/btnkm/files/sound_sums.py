@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..arrangement import Arrangement
-from ..bases.effect import CATEGORIES, CURVE, LINE, MISSING, SPIKES, MainEffect
+from ..bases.effect import CATEGORIES, CURVE, LINE, MISSING, SPIKES, STEPS, MainEffect
 from ..columns import Column
 from ..core.past import SumsSaid
 from ..core.posterior import EffectAverages
@@ -38,6 +38,8 @@ def _check_effect(effect: Any, column: Column) -> None:
     must(isinstance(effect, MainEffect) and is_whole(effect.n_curve), "main effects")
     for own, of_column in ((effect.knots, column.knots), (effect.positions, column.positions)):
         must(are_numbers(own, None) and np.array_equal(own, of_column), "main effects")
+    must(are_numbers(effect.steps, None), "main effects")
+    must(np.all(np.diff(effect.steps) > 0), "main effects")
     must(are_numbers(effect.spikes, None) and are_numbers(effect.codes_, None), "main effects")
     must(are_numbers(effect.line_, len(effect.positions)), "main effects")
     must(is_whole(effect.degree_) and isinstance(effect.has_missing_, bool), "main effects")
@@ -59,7 +61,8 @@ def _parts_of(effect: MainEffect) -> list[str]:
         parts = [CATEGORIES] * len(effect.codes_)
     elif len(effect.positions) > 1:
         must(effect.degree_ <= len(effect.parts_), "main effects")  # before so many are made
-        parts = [LINE] + [CURVE] * effect.degree_ + [SPIKES] * len(effect.spikes)
+        parts = [LINE] + [CURVE] * effect.degree_
+        parts += [STEPS] * len(effect.steps) + [SPIKES] * len(effect.spikes)
     return parts + [MISSING] * effect.has_missing_
 
 
@@ -86,7 +89,8 @@ def check_sums(sums: Any, one: Arrangement, n_outputs: int | None) -> None:
     must(are_numbers(sums.mean, outputs, size) and is_float(sums.log_det), "posteriors")
     must(are_numbers(sums.cov, outputs, size, size), "posteriors")
     must(np.all(np.diagonal(sums.cov, axis1=1, axis2=2) >= 0.0), "posteriors")
-    must(are_gammas(sums.precision, count) and are_numbers(sums.smoothness, count), "posteriors")
+    must(are_gammas(sums.precision, count) and are_gammas(sums.prior, count), "posteriors")
+    must(are_numbers(sums.smoothness, count), "posteriors")
 
 
 def check_sums_said(said: Any, sums: Sums | None, one: Arrangement, n_outputs: int | None) -> None:

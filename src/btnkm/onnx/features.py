@@ -137,12 +137,14 @@ class Column:
 
 
 def _smooth_effect(graph: Graph, own: dict[str, Any], positions: Array, x: Value) -> Value:
-    """Return the straight line, polynomials and spikes of a number at coordinates (n, 1)."""
+    """Return the straight line, polynomials, steps and spikes of a number at coordinates (n, 1)."""
     parts = [_interpolated(graph, x, positions, own["line"])]
     if own["degree"]:
         count = own["degree"] + 1
         sizes = {"n_functions": count, "n_products": count}
         parts.append(_chebyshev(graph, sizes, x)[1].columns(np.arange(1, count)))
+    if len(own["steps"]):
+        parts.append(graph.number(graph.node("Greater", x, own["steps"][None, :])))
     if len(own["spikes"]):
         parts.append(graph.number(graph.node("Equal", x, own["spikes"][None, :])))
     return graph.concat(parts)

@@ -137,7 +137,8 @@ const Features = (() => {
       values.push(now);
       [before, now] = [now, 2 * at * now - before];
     }
-    return values.concat(equal(own.spikes, at));
+    const steps = Array.from(own.steps, (step) => (at > step ? 1 : 0));
+    return values.concat(steps, equal(own.spikes, at));
   }
 
   // The m clamped B-splines on equally spaced knots, by the recursion of Cox and de Boor.

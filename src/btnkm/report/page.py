@@ -16,8 +16,9 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from .. import __version__
 from ..core.arrays import here
-from ..core.posterior import found_nothing
+from ..explain.overview import kept_functions, structure_line
 from ..explain.variance import variance_shares
+from ..explain.view import View
 from ..files.whole import file_path, whole_file
 from ..sources import with_targets
 from ..tables import name_of
@@ -28,10 +29,11 @@ from .good_section import how_good
 from .goodness import Goodness, goodness
 from .pair_section import mostly_unknown, pairs, strongest
 from .panel import Panel, drawn_codes, panel
-from .remarks import remarks
+from .remarks import nothing_found, remarks
 from .words import counted, escaped, name, number, shortened
 
 Array = np.ndarray
+MANY_RESTARTS = 10  # above which their weights are not listed
 
 
 def report(
@@ -87,7 +89,7 @@ def page(model: Any, X: Any, good: Goodness | None, target: str, title: str | No
     codes = drawn_codes(model)
     drawn = model._predict(codes, lambda p, rows: replace(p, least=0.0).contrasts(rows), 2)
     found = remarks(model, shares.total, X, good, drawn)
-    nothing = found_nothing(*drawn)
+    nothing = nothing_found(model.weights_, *drawn)
     together = [] if nothing else strongest(model)
     at_most = mostly_unknown(together, shares)
     every = [
@@ -137,17 +139,31 @@ def _made_of(model: Any) -> list[tuple[str, str]]:
     for entry in model.history_:
         last[entry["start"]] = entry
     seconds = sum(float(entry["seconds"]) for entry in last.values())
+    best = View.of(model).starts[model.best_start_]
+    functions = sum(kept_functions(best, j) for j in range(len(model.columns_)))
     pairs = [
         ("Call", " ".join(repr(model).split())),
         ("Likelihood", repr(model.likelihood_)),
         ("Ended", model.stop_reason_),
-        ("Starts", f"{len(model.posterior_)}, averaged with equal weight"),
-        ("Ranks", ", ".join(str(r) for r in model.ranks_.tolist())),
-        ("Functions", f"{int(model.n_basis_.sum())} in {counted(len(model.n_basis_), 'input')}"),
+        ("Structure", structure_line(model)),
+        ("Restarts", _restarts(model.weights_)),
+        ("Functions", f"{functions} in {counted(len(model.columns_), 'input')}"),
         ("Lower bound", number(model.lower_bound_, 2)),
         ("Time", f"{seconds:.1f} s of sweeps"),
     ]
+    if np.any(model.ranks_):
+        pairs.insert(5, ("Ranks", ", ".join(str(r) for r in model.ranks_.tolist())))
     return pairs
+
+
+def _restarts(weights: Array) -> str:
+    """Return how many restarts there are, and with what weights they are averaged."""
+    if len(weights) == 1:
+        return "1"
+    told = ", ".join(f"{weight:.2f}" for weight in weights)
+    if len(weights) > MANY_RESTARTS:
+        told = f"from {min(weights):.2f} to {max(weights):.2f}"
+    return f"{len(weights)}, averaged with weights {told}"
 
 
 def _read(file: str) -> str:

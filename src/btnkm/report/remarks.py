@@ -78,20 +78,21 @@ def _of_fit(model: Any) -> Iterator[Remark]:
             yield Remark(
                 False,
                 "Nearly converged",
-                f"{model.stop_reason_} The last sweeps of the best start changed little, as in "
+                f"{model.stop_reason_} The last sweeps of the best restart changed little, as in "
                 "most fits: more of them (a larger max_iter) would change predictions little.",
             )
     weights = _weights(model)
     if rows < FEW_ROWS * weights:
-        several = len(model._active) > 1
-        rank = f" (rank {_rank_text(model.rank_)})" if several else ""
-        smaller = "max_rank or n_basis" if several else "n_basis"
+        tensor, several = np.any(model.rank_), len(model._active) > 1
+        rank = f" (rank {_rank_text(model.rank_)})" if tensor and several else ""
+        smaller = "a smaller max_rank or n_basis" if several else "a smaller n_basis"
+        title = "Few rows for the rank" if several else "Few rows for the curve"
         yield Remark(
             False,
-            "Few rows for the rank" if several else "Few rows for the curve",
+            title if tensor else "Few rows for the main effects",
             f"There are {counted(rows, 'row')} for {counted(weights, 'weight')}{rank}: the prior "
-            f"does much of the work. Intervals take this into account; a smaller {smaller}, or "
-            "more rows, would make the model surer.",
+            "does much of the work. Intervals take this into account; "
+            f"{f'{smaller}, or more rows,' if tensor else 'more rows'} would make the model surer.",
         )
     if isinstance(model.max_rank, int) and np.max(model.rank_) >= model.max_rank > 1:
         yield Remark(
@@ -102,16 +103,22 @@ def _of_fit(model: Any) -> Iterator[Remark]:
 
 
 def _weights(model: Any) -> int:
-    """Return the number of weights of the start with the highest bound."""
-    if len(model._active) == 1:  # components of one input add up to one curve
-        return int(np.sum(model.n_basis_))
+    """Return the number of weights of the best restart, those of main effects included."""
+    sums = model.posterior_[model.best_start_].sums
+    count = 0 if sums is None else int(sums.mean.size)
     ranks = np.atleast_1d(model.rank_)
+    if not np.any(ranks):
+        return count
+    inputs = model._arrangements[model.best_start_].inputs
+    functions = int(np.sum(model.n_basis_[inputs]))
+    if len(inputs) == 1:  # components of one input add up to one curve
+        return count + functions
     if len(ranks) == 1:
-        return int(np.sum(model.n_basis_) * ranks[0])
+        return count + functions * int(ranks[0])
     sizes = [1, *ranks.tolist(), 1]
-    order = model.mode_order_[: len(model._active)]
+    order = model.mode_order_[: len(inputs)]
     pairs = zip(order, sizes[:-1], sizes[1:], strict=False)
-    return int(sum(model.n_basis_[j] * left * right for j, left, right in pairs))
+    return count + int(sum(model.n_basis_[j] * left * right for j, left, right in pairs))
 
 
 def _rank_text(rank: Any) -> str:
@@ -122,8 +129,8 @@ def _of_findings(model: Any, drawn: Any) -> Iterator[Remark]:
     if drawn is None:
         return
     means, variances = drawn
-    spread = np.var(means.mean(axis=0), axis=0)
-    if found_nothing(*drawn):
+    weights = model.weights_
+    if nothing_found(weights, means, variances):
         yield Remark(
             True,
             "No effect was found",
@@ -131,15 +138,22 @@ def _of_findings(model: Any, drawn: Any) -> Iterator[Remark]:
             "The rows may be too few, or the inputs may say nothing about the target.",
         )
     elif len(means) > 1:
-        between = float(np.mean(np.var(means, axis=0)))
-        if between > float(np.mean(spread)) / 3.0:
+        mixed = np.tensordot(weights, means, 1)
+        between = float(np.mean(np.tensordot(weights, (means - mixed) ** 2, 1)))
+        if between > float(np.mean(np.var(mixed, axis=0))) / 3.0:
             yield Remark(
                 True,
-                "The starts disagree",
-                f"The {len(means)} random starts found rather different functions; predictions are "
-                "their average, and intervals count their differences. More rows or fewer inputs "
-                "would help.",
+                "The restarts disagree",
+                f"The {len(means)} restarts found rather different functions; predictions are "
+                "their weighted average, and intervals count their differences. More rows or "
+                "fewer inputs would help.",
             )
+
+
+def nothing_found(weights: Array, means: Array, variances: Array) -> bool:
+    """Tell whether f of the mixture varies less between rows than it is uncertain."""
+    mixed = (np.tensordot(weights, part, 1)[None] for part in (means, variances))
+    return found_nothing(*mixed)
 
 
 def _of_columns(model: Any) -> Iterator[Remark]:

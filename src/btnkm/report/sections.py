@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..explain.diagnostics import Calibration, History, Reliability, history
+from ..explain.overview import structure_line
 from ..explain.variance import Shares
 from . import charts, words
 from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
@@ -84,7 +85,7 @@ def summary(
     if hasattr(model, "classes_"):
         tiles.append(("Classes", f"{len(model.classes_):,}", ""))
     tiles += _good_tiles(good)
-    tiles.append(_rank_tile(model))
+    tiles += _structure_tiles(model)
     body = paragraph(" ".join(said), "") + '<dl class="tiles">'
     for term, value, small in tiles:
         more = f"<small>{escaped(small)}</small>" if small else ""
@@ -109,14 +110,20 @@ def _unused(model: Any) -> str:
     return f"{unused:,} of them never {'varies' if unused == 1 else 'vary'}" if unused else ""
 
 
-def _rank_tile(model: Any) -> tuple[str, str, str]:
+def _structure_tiles(model: Any) -> list[tuple[str, str, str]]:
+    """Return the structure with the highest weight, and the rank of its tensor if it has one."""
+    first, *others = structure_line(model).split(", ")
+    name, _, weight = first.partition(" (")
+    tiles = [("Structure", name, ", ".join([weight.rstrip(")"), *others]) if others else "")]
     ranks = np.atleast_1d(model.rank_)
-    starts = f"of the best of {counted(len(model.posterior_), 'start')}"
+    if not np.any(ranks):
+        return tiles
+    restarts = f"of the best of {counted(len(model.posterior_), 'restart')}"
     if len(model.posterior_) == 1:
-        starts = "of a single start"
+        restarts = "of a single restart"
     if len(ranks) == 1:
-        return ("Components", f"{int(ranks[0])}", starts)
-    return ("Ranks of the train", f"{ranks.min()}–{ranks.max()}", starts)
+        return [*tiles, ("Components", f"{int(ranks[0])}", restarts)]
+    return [*tiles, ("Ranks of the tensor train", f"{ranks.min()}–{ranks.max()}", restarts)]
 
 
 def _how_good(good: Goodness) -> str:
@@ -278,7 +285,7 @@ def fit(model: Any, made_of: Sequence[tuple[str, str]]) -> Section:
     """Return the bound's history, and what the fit was made of."""
     body = paragraph(
         "The lower bound on the evidence after every sweep of the exact phase, one line for each "
-        "random start. It can only rise, but for where the rank grows and a new phase begins; "
+        "restart. It can only rise, but for where the rank grows and a new phase begins; "
         "where it is flat, there is nothing left to learn."
     )
     facts = f'<div class="chart facts-box">{_facts(made_of)}</div>'
@@ -316,8 +323,8 @@ def _bounds(found: History) -> str:
         + [number(found.ranks[k][-1])]
         for k, run in runs.items()
     ]
-    head = ["Start", "Exact sweeps", "Bound", "Rank"]
+    head = ["Restart", "Exact sweeps", "Bound", "Rank"]
     title = "Lower bound by sweep"
-    description = f"{counted(len(runs), 'start')}; the best ends at {number(high, 2)}."
+    description = f"{counted(len(runs), 'restart')}; the best ends at {number(high, 2)}."
     picture = charts.svg("bounds", title, description, body)
     return charts.figure(f"<span>{title}</span>", picture, charts.as_table(title, head, rows))

@@ -1,0 +1,273 @@
+"""What a fit of main effects shows before a tensor is tried: steps, curves, interacting inputs.
+
+All tests look at the residuals of a sum of main effects, on a sample of the rows. They cost a few
+products of matrices, where a tensor of all inputs costs sweeps over every one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .arrangement import Arrangement
+from .bases.effect import MainEffect
+from .core.posterior import Predictor
+from .core.state import State
+from .core.sums import LINE, Sums, SumsTerms, refine
+from .structures import MOST_ROWS, NO_FIT, SettingsOf, try_out
+
+Array = np.ndarray
+FEWEST_ROWS = 50  # to look for steps in
+FEW_INPUTS = 12  # up to which all are in the tensor
+LEAST_INPUTS, MOST_INPUTS = 10, 60  # of a tensor, where there are more
+MOST_ROWS_OF_CLASSES = 2000  # looked at where f has many outputs
+SIDE = 5  # rows on either side of a step, at least
+LOW_DEGREE = 3  # of the curves beside which steps are looked for
+CLEAR = 5.0  # standard errors of a step worth trying
+TRIALS, MOST_STEPS = 4, 12  # steps tried at a time, and steps in all
+REFINEMENTS = 12  # updates of the precisions in a trial
+MOST_INDICATORS = 8  # categories of a column that pairs are made of
+CURVED = 3.5  # standard errors of a curve from which on a wide table gives it functions
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """What a fit of main effects leaves of some rows of the sample.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n,)
+        Positions in the sample.
+    weight, left : ndarray of shape (n, K)
+        Weights of the likelihood's quadratic approximation, and slopes of its logarithm in f.
+    mean : ndarray of shape (n, K)
+        E[f].
+    """
+
+    rows: Array
+    weight: Array
+    left: Array
+    mean: Array
+
+    @classmethod
+    def of(cls, task: Any, arrangement: Arrangement, state: State, rows: Array) -> Residuals:
+        """Return those of a posterior."""
+        features = arrangement.features(task.sample.codes, rows)
+        mean, variance = Predictor.of(state).moments(features.__getitem__)
+        y, likelihood = task.sample.y[rows], state.likelihood
+        asked = likelihood.rows(y, task.sample.weights[rows], mean, variance + mean**2)
+        weight, pull = likelihood.scale * asked.weight, likelihood.scale * asked.pull
+        wide = [part if part.ndim == 2 else part[:, None] for part in (weight, pull, mean)]
+        weight, pull, mean = wide
+        return cls(rows, weight, pull - weight * mean, mean)
+
+
+def screen(task: Any, table: Any, settings_of: SettingsOf) -> None:
+    """Choose functions of the main effects, and the inputs of the tensor beside them.
+
+    ``table`` is the ``auto.Layouts`` that is told.
+    """
+    rows = np.sort(np.random.default_rng(task.seeds).permutation(task.sample.n)[:MOST_ROWS])
+
+    def fitted() -> tuple[State, Residuals]:
+        one = table.arranged([], "sums")
+        (state,) = try_out(task, one, rows, settings_of, 1)
+        return state, Residuals.of(task, one, state, rows)
+
+    try:
+        state, residuals = fitted()
+        if not table.n_curve:
+            table.change_effects(curves=curved_inputs(task, table.active, residuals))
+            state, residuals = fitted()
+        steps = find_steps(task, table.effects, table.active, residuals)
+        if steps:
+            table.change_effects(steps=steps)
+            state, residuals = fitted()
+    except NO_FIT:
+        return
+    together, table.clear = interacting_inputs(task, table.active, residuals)
+    assert state.sums is not None
+    alone = {table.active[state.sums.groups[g].mode] for g in state.sums.kept}
+    either = [j for j in table.active if j in alone or j in together]
+    table.tensor_inputs = {"tensor": either[:MOST_INPUTS], "sums+tensor": together}
+
+
+def find_steps(
+    task: Any, effects: Sequence[Any], inputs: Sequence[int], residuals: Residuals
+) -> dict[int, Array]:
+    """Return the steps that main effects need beside their curves: coordinates by column.
+
+    Cuts are found in what curves of a low degree leave, where a step stands out. Each is then
+    tried beside the curves of every degree: it stays if the ELBO gains more than the logarithm of
+    the number of cuts that it was chosen from.
+    """
+    found: dict[int, Array] = {}
+    numeric = [i for i, effect in enumerate(effects) if LINE in effect.parts_]
+    if len(residuals.rows) < FEWEST_ROWS or not numeric:
+        return found
+    codes = {i: task.sample.codes[inputs[i]][residuals.rows] for i in range(len(inputs))}
+    orders = {i: np.argsort(codes[i], kind="stable") for i in numeric}
+    cuts = sum(max(len(np.unique(codes[i])) - 1, 1) for i in numeric)
+    response = residuals.left + residuals.weight * residuals.mean
+    effects = list(effects)
+
+    def with_steps(i: int, steps: Array) -> MainEffect:
+        old = effects[i]
+        parts = old.knots, old.positions, old.spikes, None, np.sort(steps)
+        kept = ~np.isnan(codes[i])
+        new = MainEffect(old.n_curve, *parts).fit(codes[i][kept], np.ones(int(kept.sum())))
+        new.has_missing_ = False
+        return new
+
+    while sum(map(len, found.values())) < MOST_STEPS:
+        sums, phi, gram, linear = _normal(effects, codes, residuals.weight, response)
+        left = _low_residuals(sums, phi, gram, linear, residuals.weight, response)
+        scores = [(*_best_cut(codes[i], orders[i], left), i) for i in numeric]
+        clear = sorted((s for s in scores if s[0] > CLEAR**2), reverse=True)[:TRIALS]
+        clear = [s for s in clear if s[1] not in found.get(inputs[s[2]], ())]
+        if not clear:
+            break
+        trial = list(effects)
+        for _, cut, i in clear:
+            trial[i] = with_steps(i, np.append(effects[i].steps, cut))
+        sums, phi, gram, linear = _normal(trial, codes, residuals.weight, response)
+        new = [_group_of_step(sums, trial, i, cut) for _, cut, i in clear]
+        values = [_value(sums, gram, linear, new)]
+        values += [_value(sums, gram, linear, [g for g in new if g != own]) for own in new]
+        gains = np.array(values[1:]) - values[0]
+        best = int(np.argmax(gains))
+        if gains[best] <= np.log(cuts):
+            break
+        _, cut, i = clear[best]
+        effects[i] = with_steps(i, np.append(effects[i].steps, cut))
+        found[inputs[i]] = effects[i].steps
+    return found
+
+
+def _normal(
+    effects: Sequence[Any], codes: dict[int, Array], weight: Array, response: Array
+) -> tuple[Sums, Array, Array, Array]:
+    """Return all main effects, their functions, and the sums that their update needs."""
+    sums = Sums.begin(effects, weight.shape[1])
+    made = [effect.features(codes[i]) for i, effect in enumerate(effects)]
+    phi = SumsTerms.of(sums, 0).features(made.__getitem__)
+    gram = np.stack([(phi * w[:, None]).T @ phi for w in weight.T])
+    return sums, phi, gram, response.T @ phi
+
+
+def _low_residuals(
+    sums: Sums, phi: Array, gram: Array, linear: Array, weight: Array, response: Array
+) -> Array:
+    """Return what functions of a low degree leave of the responses: (n, K)."""
+    low = np.flatnonzero(sums.degree <= LOW_DEGREE)
+    left = np.empty_like(response)
+    for k, (own, b) in enumerate(zip(gram, linear, strict=True)):
+        a = own[np.ix_(low, low)]
+        a = a + np.diag(1e-3 * np.maximum(np.diag(a), 1e-12) + 1e-12)
+        left[:, k] = response[:, k] - weight[:, k] * (phi[:, low] @ np.linalg.solve(a, b[low]))
+    return left
+
+
+def _best_cut(x: Array, order: Array, left: Array) -> tuple[float, float]:
+    """Return the highest squared score of a step, and where it is."""
+    n = int(np.sum(~np.isnan(x)))  # missing values are the last in the order
+    values, r = x[order[:n]], left[order[:n]]
+    r = r - r.mean(axis=0)
+    above = -np.cumsum(r, axis=0)[:-1]  # what lies above each value adds up to
+    share = np.arange(1, n) / max(n, 1)
+    spread = (share * (1.0 - share))[:, None] * np.maximum(np.sum(r * r, axis=0), 1e-300)
+    score = np.max(above**2 / spread, axis=1, initial=0.0)
+    score[(np.diff(values) <= 0) | (values[1:] <= -1.0) | (values[:-1] >= 1.0)] = 0.0
+    score[: SIDE - 1] = score[len(score) - SIDE + 1 :] = 0.0
+    if not len(score):
+        return 0.0, 0.0
+    best = int(np.argmax(score))
+    return float(score[best]), float(0.5 * (values[best] + values[best + 1]))
+
+
+def _group_of_step(sums: Sums, effects: Sequence[Any], i: int, cut: float) -> int:
+    """Return the group of a step of one input."""
+    effect = effects[i]
+    column = 1 + effect.degree_ + int(np.flatnonzero(effect.steps == cut)[0])
+    own = sums.places(i)
+    return int(sums.group[own[sums.column[own] == column][0]])
+
+
+def _value(sums: Sums, gram: Array, linear: Array, lost: list[int]) -> float:
+    """Return the ELBO of main effects without some groups, once their precisions are learned."""
+    smaller = sums.without(np.array(lost)) if lost else sums
+    left = sums.places_of(smaller)
+    gram, linear = gram[:, left[:, None], left], linear[:, left]
+    return refine(smaller, gram, linear, REFINEMENTS)[0].value(gram, linear)
+
+
+def curved_inputs(task: Any, inputs: Sequence[int], residuals: Residuals) -> list[int]:
+    """Return the columns whose effect straight lines do not seem to be enough for."""
+    chosen = []
+    for j in inputs:
+        functions = _few_functions(task, j, residuals.rows, 3)[:, 1:]
+        if functions.shape[1] and np.max(_scores(functions, residuals.left)) > CURVED:
+            chosen.append(j)
+    return chosen
+
+
+def _scores(functions: Array, left: Array) -> Array:
+    """Return |sum r g| over its standard error, of every function and output."""
+    spread = np.sqrt((functions**2).T @ left**2)
+    return np.asarray(np.abs(functions.T @ left) / np.maximum(spread, 1e-300))
+
+
+def _few_functions(task: Any, j: int, rows: Array, degree: int) -> Array:
+    """Return a few functions of a column with mean zero: polynomials or indicators."""
+    codes, column = task.sample.codes[j][rows], task.columns[j]
+    seen = ~np.isnan(codes)
+    if column.levels is not None:
+        known, counts = np.unique(codes[seen], return_counts=True)
+        common = known[np.argsort(-counts, kind="stable")[:MOST_INDICATORS]]
+        made = (codes[:, None] == common[None, :]).astype(float)
+    else:
+        x = np.where(seen, np.clip(codes, -1.0, 1.0), 0.0)
+        made = np.cos(np.arccos(x)[:, None] * np.arange(1, degree + 1))
+        made = made * seen[:, None]
+    if not seen.all():
+        made = np.column_stack([made, ~seen])
+    return np.asarray(made - made.mean(axis=0))
+
+
+def interacting_inputs(
+    task: Any, inputs: Sequence[int], residuals: Residuals
+) -> tuple[list[int], float]:
+    """Return the columns that seem to act together with others, and the clearest score of a pair.
+
+    The scores are those of products of low functions of two inputs in the residuals of a sum. Of
+    many inputs those are kept that stand out beside what chance alone would show, and the best of
+    the others. The second number is in standard errors, less what the best of so many would show
+    by chance.
+    """
+    rows = slice(None)
+    if residuals.left.shape[1] > 1:
+        rows = slice(MOST_ROWS_OF_CLASSES)
+    left, some = residuals.left[rows], residuals.rows[rows]
+    degree = 3 if len(inputs) <= 60 else 2 if len(inputs) <= 200 else 1
+    made = [_few_functions(task, j, some, degree) for j in inputs]
+    owner = np.repeat(np.arange(len(inputs)), [part.shape[1] for part in made])
+    functions = np.concatenate(made, axis=1)
+    squares = functions**2
+    best = np.zeros((len(owner), len(owner)))
+    for r in left.T:
+        score = np.abs((functions * r[:, None]).T @ functions)
+        spread = np.sqrt((squares * (r**2)[:, None]).T @ squares)
+        np.maximum(best, score / np.maximum(spread, 1e-300), out=best)
+    best[owner[:, None] == owner] = 0.0
+    each = np.array([np.max(best[owner == i], initial=0.0) for i in range(len(inputs))])
+    tests = max(best.size * left.shape[1], 2)
+    clear = float(np.max(each, initial=0.0) - np.sqrt(2.0 * np.log(tests / 2.0)))
+    if len(inputs) <= FEW_INPUTS:
+        return list(inputs), clear
+    chance = np.sqrt(2.0 * np.log(max(tests / len(inputs), 2.0)))
+    count = int(np.clip(np.sum(each > chance), LEAST_INPUTS, MOST_INPUTS))
+    chosen = np.sort(np.argsort(-each, kind="stable")[:count])
+    return [inputs[i] for i in chosen], clear
