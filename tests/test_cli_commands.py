@@ -210,13 +210,19 @@ def test_more_rows_than_a_gaussian_process_can_take(here, monkeypatch, capsys):
 def test_what_is_in_a_model(here, capsys):
     assert cli.main(["info", "houses.btn", "--json"]) == 0
     found = told(capsys)
-    assert (found["estimator"], found["rows"], found["starts"]) == ("BTNRegressor", ROWS, 1)
+    assert (found["estimator"], found["rows"]) == ("BTNRegressor", ROWS)
+    model = btnkm.load("houses.btn")
+    assert found["restarts"] == len(model.posterior_)
+    assert sum(one["weight"] for one in found["structures"]) == pytest.approx(1.0)
+    names = [one["name"].replace("+", " + ") for one in found["structures"]]
+    assert all(name in found["structure"] for name in names)
     kinds = [one["kind"] for one in found["inputs"]]
     assert kinds == ["number", "number", "text", "date", "number or boolean", "text"]
     assert found["inputs"][2]["levels"] == 3
     assert found["parameters"]["max_iter"] == 6
     assert cli.main(["info", "sold.btn"]) == 0
     out = capsys.readouterr().out
+    assert re.search(r"^  structure +(sums|tensor)", out, re.MULTILINE)
     assert "2: no, yes" in out
     assert "1950-" in out
 

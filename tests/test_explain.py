@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import combinations, product
 from math import factorial
 
@@ -14,6 +15,7 @@ from scipy.stats import spearmanr
 from sklearn import config_context
 
 from btnkm import BTNClassifier, BTNRegressor, explain
+from btnkm.bases.anchored import Anchored
 from btnkm.core import posterior
 from btnkm.explain import shapley
 from btnkm.explain.view import MISSING, View
@@ -41,12 +43,13 @@ def regression(**kwargs):
 def mixture(kind, rows, **parameters):
     """Return a model of all structures, and its rows."""
     names = ("sums", "tensor", "sums+tensor")
-    parts = [kind(**SMALL, structure=name, **parameters).fit(*rows) for name in names]
+    parts = [kind(**SUMS | {"structure": name} | parameters).fit(*rows) for name in names]
     return combined(parts), rows
 
 
 TENSOR = {**SMALL, "structure": "tensor"}
-SUMS, BOTH = {**SMALL, "structure": "sums"}, {**SMALL, "structure": "sums+tensor"}
+SUMS = {**SMALL, "structure": "sums", "prune": False}  # that steps are not dropped
+BOTH = {**SUMS, "structure": "sums+tensor"}
 MODELS = {
     "cp": lambda: (BTNRegressor(**TENSOR), regression()),
     "gaps": lambda: (BTNRegressor(**TENSOR), regression(gaps=True)),
@@ -103,14 +106,24 @@ def test_the_models_have_steps(name):
 
 
 class World:
-    """All rows there could be, and how often each would be were inputs independent."""
+    """All rows there could be, and how often each would be were inputs independent.
+
+    To a tensor that averages over the values of a missing number, such a number has one of its
+    values, in as many rows: ``hidden`` has it where ``rows`` say that it is missing.
+    """
 
     def __init__(self, X):
-        self.names = list(X)
-        counts = [X[name].value_counts(normalize=True, dropna=False, sort=False) for name in X]
-        self.values = [list(count.index) for count in counts]
-        self.shares = [count.to_numpy() for count in counts]
+        self.names, self.values, self.shares, hidden = list(X), [], [], []
+        for name in X:
+            count = X[name].value_counts(normalize=True, sort=False)
+            missing = X[name].isna().mean()
+            behind = list(count.index) if missing else []
+            self.values.append([*count.index, *[np.nan] * len(behind)])
+            hidden.append([*count.index, *behind])
+            shares = (1.0 - missing) * count.to_numpy()
+            self.shares.append(np.append(shares, missing * count.to_numpy()[: len(behind)]))
         self.rows = pd.DataFrame(list(product(*self.values)), columns=X.columns)
+        self.hidden = pd.DataFrame(list(product(*hidden)), columns=X.columns)
 
     def shaped(self, f):
         """Return f of all rows as a tensor, an axis for each input and one for classes."""
@@ -129,6 +142,18 @@ class World:
         square = (self.averaged(f, known) - self.averaged(f, ())) ** 2
         return float(np.sum(self.averaged(np.broadcast_to(square, self.shaped(f).shape), ())))
 
+    def merged(self, moments):
+        """Return moments (D, ..., K) with the same for all that may be behind a missing value."""
+        for d, (values, shares) in enumerate(zip(self.values, self.shares, strict=True)):
+            gaps = np.array([v != v for v in values])
+            if gaps.any():
+                weights = np.where(gaps, shares, 0.0) / shares[gaps].sum()
+                one = np.tensordot(weights, moments, (0, d + 1))
+                slots = np.moveaxis(moments.copy(), d + 1, 0)
+                slots[gaps] = one
+                moments = np.moveaxis(slots, 0, d + 1)
+        return moments
+
     def place(self, name, value):
         missing = value == MISSING if isinstance(value, str) else value != value
         known = self.values[self.names.index(name)]
@@ -144,16 +169,28 @@ def f_of(model, rows):
     return view.level + view.scale * means
 
 
-def draws_of(model, rows, count, seed=0):
+def features_of(start, seen, hidden):
+    """Return all features of rows, given what is seen of them and what may be behind."""
+    one = start.arrangement
+    features, behind = one.features(seen), one.features(hidden)
+    for d, basis in enumerate(one.bases):
+        inner = basis.basis if isinstance(basis, Anchored) else basis
+        if getattr(inner, "saw_missing_", True) is False:  # it averages
+            features[d] = behind[d]
+    return features
+
+
+def draws_of(model, rows, count, seed=0, hidden=None):
     """Draws of the same, so many from a restart of average weight: (draws, n) or (draws, n, K)."""
     view, rng, out = View.of(model), np.random.default_rng(seed), []
-    columns = model._columns_of(rows)
+    seen = model._columns_of(rows)
+    behind = seen if hidden is None else model._columns_of(hidden)
     ends = np.cumsum(np.append(0.0, view.weights)) * count * len(view.starts)
     for start, own in zip(view.starts, np.diff(np.round(ends).astype(int)), strict=True):
         weights = posterior.draw_weights(start.state, own, rng)
         sums = start.state.sums
         beta = [None] * own if sums is None else sums.draw(own, rng)
-        features = start.arrangement.features(columns)
+        features = features_of(start, seen, behind)
         for i in range(own):
             drawn = [w[i] for w in weights]
             f = posterior.evaluate(start.state, drawn, features.__getitem__, beta[i])
@@ -175,7 +212,9 @@ def test_main_effects_are_averages_over_the_others(fitted):
         added = world.averaged(f, [effect.name]) - world.averaged(f, ())
         expected = along(added, world, effect.name)
         order = [world.place(effect.name, value) for value in effect.values]
-        assert len(order) + (effect.missing is not None) == len(expected)
+        gaps = [value != value for value in world.values[world.names.index(effect.name)]]
+        assert len(order) == gaps.count(False)
+        assert (effect.missing is not None) == any(gaps)
         found = effect.mean.reshape(len(effect.values), -1)
         np.testing.assert_allclose(found, expected[order], atol=1e-8)
         if effect.missing is not None:
@@ -186,7 +225,7 @@ def test_main_effects_are_averages_over_the_others(fitted):
 def test_bands_are_those_of_draws(fitted):
     model, X, _ = fitted
     world = World(X)
-    drawn = draws_of(model, world.rows, 400)
+    drawn = draws_of(model, world.rows, 400, hidden=world.hidden)
     for effect in explain.effects(model):
         order = [world.place(effect.name, value) for value in effect.values]
         curves = [
@@ -226,7 +265,8 @@ def variances(world, f):
 def test_shares_are_those_of_draws(fitted):
     model, X, _ = fitted
     world = World(X)
-    found = [variances(world, f) for f in draws_of(model, world.rows, 200)]
+    drawn = draws_of(model, world.rows, 200, hidden=world.hidden)
+    found = [variances(world, f) for f in drawn]
     total = np.mean([v[0] for v in found])
     shares = explain.variance_shares(model)
     assert shares.variance == pytest.approx(total, rel=0.1)
@@ -250,7 +290,8 @@ def test_shares_without_uncertainty_are_exact(name):
     model.posterior_ = tuple(known(state) for state in model.posterior_[:1])
     model._arrangements, model._averages = model._arrangements[:1], model._averages[:1]
     world = World(X)
-    total, one, others, pairs = variances(world, f_of(model, world.rows))
+    (f,) = draws_of(model, world.rows, 1, hidden=world.hidden)
+    total, one, others, pairs = variances(world, f)
     shares = explain.variance_shares(model)
     np.testing.assert_allclose(shares.first, [one[n] / total for n in X], atol=1e-9)
     np.testing.assert_allclose(shares.total, [others[n] / total for n in X], atol=1e-9)
@@ -300,10 +341,11 @@ def test_contributions_are_shapley_values_and_add_up(fitted):
 
     expected = shapley_values(world, f)
     np.testing.assert_allclose(by_input(local.contributions), expected, atol=1e-8)
-    drawn = [shapley_values(world, draw) for draw in draws_of(model, world.rows, 200)]
-    np.testing.assert_allclose(
-        by_input(local.std), np.std(drawn, axis=0), rtol=0.35, atol=0.02 * np.std(f)
-    )
+    drawn = draws_of(model, world.rows, 200, hidden=world.hidden)
+    values = np.array([shapley_values(world, draw) for draw in drawn])
+    first, second = (world.merged(np.mean(values**k, axis=0)) for k in (1, 2))
+    spread = np.sqrt(np.maximum(second - first**2, 0.0))
+    np.testing.assert_allclose(by_input(local.std), spread, rtol=0.35, atol=0.02 * np.std(f))
 
 
 def test_contributions_add_up_for_any_row():
@@ -393,7 +435,8 @@ def test_shapes_are_told_in_words(curve, word):
 def test_functions_tell_what_was_kept():
     X = np.random.default_rng(0).uniform(-1, 1, (300, 2))
     y = np.cos(4 * X[:, 0])
-    model = BTNRegressor(n_init=1, random_state=0).fit(X, y + 0.1 * X[:, 1])
+    y = y + 0.1 * X[:, 1]
+    model = BTNRegressor(n_init=1, random_state=0, structure="tensor").fit(X, y)
     first, second = explain.functions(model)
     assert len(first.numbers) + first.dropped == model.columns_[0].basis.n_functions_
     assert first.share.sum() == pytest.approx(1.0)
@@ -403,6 +446,15 @@ def test_functions_tell_what_was_kept():
     assert first.share[even].sum() > 0.95
     assert len(explain.functions(model, ["x1"])) == 1
     assert second.name == "x1"
+    both = BTNRegressor(n_init=1, max_iter=6, random_state=0, structure="sums+tensor").fit(X, y)
+    found = explain.functions(both)
+    assert [(one.name, one.part) for one in found] == [
+        (name, part) for name in ("x0", "x1") for part in ("tensor", "sums")
+    ]
+    (one, *_) = both._arrangements
+    for own, effect in zip(found[1::2], one.effects, strict=True):
+        assert len(own.numbers) + own.dropped == effect.n_functions_
+        assert len(own.precision) == len(own.numbers)
 
 
 def test_calibration_of_what_is_right_and_wrong():
@@ -569,7 +621,7 @@ def test_a_stream_and_a_fit_of_tensors_can_be_explained():
 
 def test_a_model_at_a_glance():
     X, y = regression()
-    model = BTNRegressor(**SMALL)
+    model = BTNRegressor(**TENSOR)
     plain = model._repr_html_()
     assert "btnkm-summary" not in plain
     model.fit(X.rename(columns={"a": "<b>a</b>"}), y)
@@ -588,7 +640,28 @@ def test_a_model_at_a_glance():
     with config_context(display="text"):
         assert not hasattr(model, "_repr_html_")
         assert "text/html" not in model._repr_mimebundle_()
-    many = BTNClassifier(n_init=1, max_iter=2, random_state=0)
+    many = BTNClassifier(n_init=1, max_iter=2, random_state=0, structure="tensor")
     many.fit(np.random.default_rng(0).normal(size=(90, 20)), np.arange(90) % 3)
     assert "and 8 more" in str(explain.summary(many))
     assert "3 classes from 20 inputs" in explain.summary(many).title
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("cp", r"tensor"),
+        ("sums", r"sums"),
+        ("sums and a tensor", r"sums \+ tensor"),
+        (
+            "mixture",
+            r"sums \+ tensor \(weight 0\.\d\d\), tensor \(0\.\d\d\), sums \(0\.\d\d\)",
+        ),
+    ],
+)
+def test_structures_are_told_in_a_line(name, line):
+    model, _, _ = made(name)
+    facts = explain.summary(model).facts
+    assert re.fullmatch(line, facts["structure"])
+    assert facts["restarts"] == str(len(model.posterior_))
+    assert ("rank" in facts) == (name not in ("sums", "mixture"))
+    assert facts["structure"] in model._repr_html_()

@@ -39,6 +39,7 @@ def small():
     X = rows()
     y = np.sin(X["a"].fillna(1.0)) + (X["b"] == "x")
     how = {"n_init": 1, "max_iter": 2, "n_basis": 3, "max_rank": 2, "n_jobs": 1, "random_state": 0}
+    how["structure"] = "tensor"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # so small a fit finds little
         model = BTNRegressor(**how).partial_fit(X, y)
@@ -117,7 +118,7 @@ def test_a_file_is_a_zip_of_json_and_npy_that_anyone_can_read(content):
     parts = members(content)
     manifest = json.loads(parts.pop("model.json"))
     assert manifest["format"] == "btnkm model"
-    assert manifest["version"] == 1
+    assert manifest["version"] == models.VERSION
     assert manifest["btnkm"] == btnkm.__version__
     for name, data in parts.items():
         flat = np.load(io.BytesIO(data), allow_pickle=False)
@@ -158,24 +159,35 @@ def test_an_older_version_is_brought_up_to_date_step_by_step(small, content, rea
         attributes["stop_reason_"] = attributes.pop("reason")
         return manifest | {"attributes": attributes}
 
-    old = forged(content, before)
-    monkeypatch.setattr(models, "VERSION", 3)
-    monkeypatch.setattr(models, "MIGRATIONS", {1: renamed, 2: lambda manifest: manifest})
+    old, version = forged(content, before), models.VERSION
+    monkeypatch.setattr(models, "VERSION", version + 2)
+    further = {version: renamed, version + 1: lambda manifest: manifest}
+    monkeypatch.setattr(models, "MIGRATIONS", further)
     same = read(old)
     assert same.stop_reason_ == small.stop_reason_
     assert np.array_equal(same.predict(rows()), small.predict(rows()))
-    monkeypatch.setattr(models, "MIGRATIONS", {2: renamed})
-    with pytest.raises(ValueError, match="one of format 1, which never was"):
+    monkeypatch.setattr(models, "MIGRATIONS", {version + 1: renamed})
+    with pytest.raises(ValueError, match=f"one of format {version}, .* fit the model again"):
         read(old)
 
 
-def test_every_version_before_this_one_has_a_migration():
-    assert set(models.MIGRATIONS) == set(range(1, models.VERSION))
+def test_every_version_that_can_be_read_has_a_migration():
+    assert set(models.MIGRATIONS) == set(range(models.OLDEST, models.VERSION))
+
+
+@pytest.mark.parametrize("version", [0, 1, models.OLDEST - 1])
+def test_versions_that_were_never_released_are_refused(content, refused, version):
+    old = forged(content, lambda m: m | {"version": version})
+    refused(old, f"one of format {version}, while btnkm .* reads formats from {models.OLDEST} on")
 
 
 def test_a_newer_version_is_refused_with_the_version_that_is_needed(content, refused):
-    new = forged(content, lambda m: m | {"version": 2, "btnkm": "0.9.1", "arrays": "another way"})
-    refused(new, "one of format 2, while btnkm .* reads formats up to 1; it was .* btnkm 0.9.1")
+    later = {"version": models.VERSION + 1, "btnkm": "0.9.1", "arrays": "another way"}
+    refused(
+        forged(content, lambda m: m | later),
+        f"one of format {models.VERSION + 1}, while btnkm .* reads formats up to "
+        f"{models.VERSION}; it was .* btnkm 0.9.1",
+    )
 
 
 def test_a_file_that_is_only_packed_anew_is_read(small, content, read):
@@ -290,7 +302,7 @@ def test_posteriors_without_a_number_are_refused(small, refused, tmp_path):
     "wrong",
     [
         *({"history_": [{"start": 0}]}, {"history_": []}, {"rank_": "3"}, {"rank_": (2, 2)}),
-        *({"noise_std_": "little"}, {"lower_bounds_": np.empty(0)}, {"candidates_": [{}]}),
+        *({"noise_std_": "little"}, {"lower_bounds_": np.empty(0)}, {"structures_": [{}]}),
         *({"best_start_": 1}, {"target_name_": ["y"]}, {"n_samples_seen_": "many"}),
         *({"ranks_": np.array([0.5])}, {"n_basis_": np.array(["a", "b"])}),
     ],

@@ -127,14 +127,61 @@ def pair_counts(rank):
     return [1.0 if r == s else 2.0 for r in range(rank) for s in range(r, rank)]
 
 
+def effect(column, own, value):
+    """Return the functions of a main effect at a raw value; None where it is missing."""
+    known = len(own["center"]) - own["missing"]
+    x = coordinate(column, value)
+    values = [0.0] * known
+    if column["levels"] is not None and x is not None and x >= 0:
+        values = [float(x == code) for code in own["codes"]]
+        values = [v - c for v, c in zip(values, own["center"][:known], strict=True)]
+    elif column["levels"] is None and own["line"] is not None and x is not None:
+        line = float(np.interp(x, column["positions"], own["line"]))
+        curve = [math.cos(k * math.acos(x)) for k in range(1, own["degree"] + 1)]
+        values = [line, *curve, *(float(x > step) for step in own["steps"])]
+        values += [float(x == spike) for spike in own["spikes"]]
+        values = [v - c for v, c in zip(values, own["center"][:known], strict=True)]
+    return values + [float(value is None) - own["center"][-1]] * own["missing"]
+
+
+def summed(data, sums, row):
+    """Return E[a] and Var[a] of the main effects of one row, of every output."""
+    g = [1.0]
+    for one in sums["inputs"]:
+        column = data["columns"][one["column"]]
+        values = effect(column, column["effects"][one["effect"]], row[one["column"]])
+        g += [values[k] for k in one["functions"]]
+    pairs = [
+        (1.0 if p == q else 2.0) * g[p] * g[q] for p in range(len(g)) for q in range(p, len(g))
+    ]
+    means = [sum(a * b for a, b in zip(own, g, strict=True)) for own in sums["mean"]]
+    return means, [sum(a * b for a, b in zip(own, pairs, strict=True)) for own in sums["cov"]]
+
+
 def moments(data, start, row):
     """Return E[f] and Var[f] of one row: lists of one entry, or of one for every class."""
+    least = start["least"] if isinstance(start["least"], list) else [start["least"]]
+    means, variances = [0.0] * len(least), [0.0] * len(least)
+    parts = []
+    if start["modes"]:
+        parts.append(tensor_moments(data, start, row))
+    if start["sums"] is not None:
+        parts.append(summed(data, start["sums"], row))
+    for mean, variance in parts:
+        means = [a + b for a, b in zip(means, mean, strict=True)]
+        variances = [a + b for a, b in zip(variances, variance, strict=True)]
+    return means, [max(v, low) for v, low in zip(variances, least, strict=True)]
+
+
+def tensor_moments(data, start, row):
+    """Return E[T] and Var[T] of the tensor."""
     mean = second = None
     for mode in start["modes"]:
         phi, psi = [1.0], [1.0]
         if mode["column"] is not None:
             column = data["columns"][mode["column"]]
-            phi, psi = features(column["basis"], coordinate(column, row[mode["column"]]))
+            basis = column["bases"][mode["basis"]]
+            phi, psi = features(basis, coordinate(column, row[mode["column"]]))
         z, zz = times(phi, mode["mean"]), times(psi, mode["second"])
         if mean is None:
             mean, second = z, zz
@@ -150,14 +197,13 @@ def moments(data, start, row):
                 for q in range(width)
             ]
     second = [m * s for m, s in zip(start["multiplicity"], second, strict=True)]
-    least = start["least"]
     if start["output"] is None:
-        means, seconds, least = [sum(mean)], [sum(second)], [least]
+        means, seconds = [sum(mean)], [sum(second)]
     else:
         output = start["output"]
         means = [sum(a * b for a, b in zip(mean, w, strict=True)) for w in output["mean"]]
         seconds = [sum(a * b for a, b in zip(second, w, strict=True)) for w in output["second"]]
-    return means, [max(s - m * m, v) for m, s, v in zip(means, seconds, least, strict=True)]
+    return means, [s - m * m for m, s in zip(means, seconds, strict=True)]
 
 
 def rows_of(X):
@@ -189,11 +235,11 @@ def test_loops_over_plain_data_say_what_the_model_says(name):
             mean[k] = own["size"] * np.exp(own["offset"] + mean[k] + 0.5 * variance[k])
         else:
             noise[k] = own["noise" if own["kind"] == "gaussian" else "noise_total"]
-    np.testing.assert_allclose(
-        data["shift"] + data["scale"] * mean.mean(axis=0), distribution.mean, rtol=1e-10
-    )
+    weights = np.array(data["weights"])
+    mixed = weights @ mean
+    np.testing.assert_allclose(data["shift"] + data["scale"] * mixed, distribution.mean, rtol=1e-10)
     if not distribution.discrete:
-        total = np.mean(variance + noise, axis=0) + np.var(mean, axis=0)
+        total = weights @ (variance + noise) + weights @ (mean - mixed) ** 2
         np.testing.assert_allclose(data["scale"] * np.sqrt(total), distribution.std, rtol=1e-10)
 
 
@@ -218,7 +264,7 @@ def test_constant_columns_have_no_part():
     frame = pd.DataFrame({"a": X[:, 0], "same": 1.0, "b": X[:, 1]})
     columns = portable(BTNRegressor(**SMALL).fit(frame, y))["columns"]
     assert [column["active"] for column in columns] == [True, False, True]
-    assert columns[1]["basis"] is None
+    assert columns[1]["bases"] == columns[1]["effects"] == []
 
 
 def test_what_is_no_class_of_ours_is_refused_in_one_sentence():

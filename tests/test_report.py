@@ -274,18 +274,51 @@ def test_rows_unlike_those_of_the_fit_are_told():
 
 
 def test_what_the_fit_lacked_is_told():
-    model, X = fitted("sixty inputs")
-    found = titles(model)
-    assert "Few rows for the rank" in found
+    X, y = smooth(12)
+    model = BTNRegressor(**SMALL, structure="tensor").fit(X, y)
+    text = titles(model)["Few rows for the rank"].text
+    assert f"(rank {model.rank_})" in text
+    assert "a smaller max_rank or n_basis, or more rows, would make" in text
     X, y = smooth(2)
     frame = pd.DataFrame({"a": X[:, 0], "same": 1.0, "b": X[:, 1]})
-    model = BTNRegressor(**{**SMALL, "max_iter": 200}).fit(frame, y)
+    how = {**SMALL, "max_iter": 200, "structure": "tensor"}
+    model = BTNRegressor(**how).fit(frame, y)
     found = titles(model)
     assert "“same” had the same value" in found["An input that never varies"].text
     drawn = np.zeros((2, 30)), np.ones((2, 30))
     assert titles(model, drawn=drawn)["No effect was found"].grave
     apart = np.array([np.linspace(-1, 1, 30), np.linspace(1, -1.2, 30)]), np.full((2, 30), 1e-9)
-    assert "The starts disagree" in titles(model, drawn=apart)
+    model.weights_ = np.array([0.5, 0.5])
+    assert "The restarts disagree" in titles(model, drawn=apart)
+    model.weights_ = np.array([0.99, 0.01])
+    assert "The restarts disagree" not in titles(model, drawn=apart)
+
+
+def test_whether_anything_was_found_is_asked_of_the_mixture():
+    model = copy(fitted("gaussian")[0])
+    rise = np.linspace(-1.0, 1.0, 30)
+    drawn = np.array([rise, -rise]), np.full((2, 30), 0.01)
+    model.weights_ = np.array([0.5, 0.5])  # where one restart undoes what the other says
+    assert "No effect was found" in titles(model, drawn=drawn)
+    model.weights_ = np.array([0.9, 0.1])
+    assert "No effect was found" not in titles(model, drawn=drawn)
+
+
+def test_weights_of_main_effects_are_counted():
+    X, y = smooth(3)
+    model = BTNRegressor(**SMALL, structure="sums").fit(X, y)
+    count = model.posterior_[0].sums.size
+    model.n_samples_seen_ = 3 * count
+    assert "Few rows for the main effects" not in titles(model)
+    model.n_samples_seen_ -= 1
+    text = titles(model)["Few rows for the main effects"].text
+    assert f"for {count} weights: the prior" in text
+    assert "max_rank" not in text
+    both = BTNRegressor(**SMALL, structure="sums+tensor").fit(X, y)
+    state = both.posterior_[both.best_start_]
+    count = state.sums.size + both.rank_ * both.n_basis_.sum()
+    both.n_samples_seen_ = 3 * count - 1
+    assert f"for {count:,} weights (rank" in titles(both)["Few rows for the rank"].text
 
 
 def test_only_a_bound_that_still_rises_by_much_is_grave():
@@ -304,7 +337,8 @@ def test_only_a_bound_that_still_rises_by_much_is_grave():
 
 
 def test_one_input_is_one_curve_whatever_the_rank():
-    model = copy(fitted("one input")[0])
+    X, y = smooth(1)
+    model = BTNRegressor(**SMALL, structure="tensor").fit(X, y)
     count = int(model.n_basis_.sum())
     model.rank_, model.n_samples_seen_ = 7, 3 * count
     assert not {"Few rows for the rank", "Few rows for the curve"} & set(titles(model))
@@ -376,7 +410,8 @@ def test_without_a_panel_the_page_says_why(tmp_path):
 def test_twenty_inputs_take_less_than_three_megabytes(tmp_path):
     X, y = smooth(20, n=400)
     # of the default size; sweeps would only make it smaller
-    model = BTNRegressor(max_iter=1, warm_sweeps=1, prune=False, random_state=0).fit(X, y)
+    how = {"max_iter": 1, "warm_sweeps": 1, "prune": False, "random_state": 0}
+    model = BTNRegressor(**how, structure="tensor").fit(X, y)
     assert len(model.posterior_) == 8
     assert len(written(model, tmp_path)) < 3_000_000
 

@@ -27,6 +27,7 @@ from btnkm.arrangement import main_effects
 from btnkm.bases.effect import MainEffect
 from btnkm.core.posterior import Predictor
 from btnkm.core.sums import Group
+from btnkm.explain.overview import structure_line
 from btnkm.portable import portable
 from btnkm.report.embedding import ENGINE_FILES, embedded, with_levels
 from tests.test_files_models import answers, unlike
@@ -103,6 +104,8 @@ def fitted(structure, kind, n_places=4):
     X, f = table(n_places=n_places)
     y = target(kind, f)
     more = {"likelihood": "negative_binomial"} if kind == "counts" else {}
+    if kind != "numbers":  # whose steps are found to be needed
+        more["prune"] = False
     estimator = BTNClassifier if "classes" in kind else BTNRegressor
     with warnings.catch_warnings(), steps_everywhere():
         warnings.simplefilter("ignore", UserWarning)  # that quick fits found little
@@ -460,3 +463,12 @@ def test_a_report_is_written_with_its_panel(structure, kind, tmp_path):
     text = model.report(tmp_path / "report.html").read_text(encoding="utf-8")
     assert 'id="what-if-numbers"' in text
     assert "equal weight" not in text
+    line = structure_line(model)
+    assert line == "sums" or line.startswith("sums + tensor (weight 0.")
+    assert f"<dt>Structure</dt><dd>{line}</dd>" in text
+    assert "<dt>Structure</dt><dd>sums" in text.split('<section id="fit"')[0]
+    told = ", ".join(f"{weight:.2f}" for weight in model.weights_)
+    count = len(model.weights_)
+    told = "1" if count == 1 else f"{count}, averaged with weights {told}"
+    assert f"<dt>Restarts</dt><dd>{told}</dd>" in text
+    assert ("<dt>Ranks</dt>" in text) == (structure == "mixture")

@@ -17,13 +17,17 @@ from .core.tt import TT
 
 _FUNCTIONS, _N_BASIS = 160, (8, 20)  # "auto": functions of all inputs together, and of each
 _FEWEST_FUNCTIONS = 4  # of each where rows are few
+# of many rows: one of all functions together for so many, one more of each at most for so many
+_ROWS_A_FUNCTION, _ROWS_OF_MANY, _MOST_FUNCTIONS = 16, 250, 40
+# "auto": the rank may grow to so many times what it begins with, up to 10,000 rows and above
+_GROWTH, _GROWTH_OF_MANY = 4, 2
 # of main effects: polynomials of all inputs together, of each at most and, up to so many inputs,
 # at least
 _CURVES, _MOST_CURVE = 200, 100
 _LEAST_CURVE = ((60, 6), (250, 3), (np.inf, 0))
 _CURVE_OF_WIDE = 6  # of the columns of a wider table that need one
 # "auto" where components are anchored: few of them die, as an input that is not used costs nothing
-_ANCHORED_RANK, _ANCHORED_RANK_OF_MANY = 10, 8
+_ANCHORED_RANK = 10
 _TRAIN_RANK = 6  # "auto" of every bond
 _MANY_ROWS = 10_000
 _MOST_STARTS = 8
@@ -45,7 +49,9 @@ class Auto(NamedTuple):
 
     def n_basis(self, n: int, n_inputs: int) -> int:
         """Return how many functions an input has."""
-        many = int(np.clip(_FUNCTIONS // n_inputs, *_N_BASIS))
+        least, most = _N_BASIS
+        most = int(np.clip(n // _ROWS_OF_MANY, most, _MOST_FUNCTIONS))
+        many = int(np.clip(max(_FUNCTIONS, n // _ROWS_A_FUNCTION) // n_inputs, least, most))
         if not self.rows_per_function:
             return many
         return int(np.clip(n // (self.rows_per_function * n_inputs), _FEWEST_FUNCTIONS, many))
@@ -85,15 +91,16 @@ def settings_of(
         drop_components=bool(machine.prune),
         drop_functions=bool(machine.prune),
     )
-    rank: Any = _ANCHORED_RANK if n <= _MANY_ROWS else _ANCHORED_RANK_OF_MANY
     train, anchored = arrangement.full, arrangement.anchored
-    rank = _TRAIN_RANK if train else rank if anchored else machine._auto.rank
+    rank: Any = _TRAIN_RANK if train else _ANCHORED_RANK if anchored else machine._auto.rank
     if isinstance(machine.max_rank, list | tuple | np.ndarray) and not by_itself:
         n_bonds = len(arrangement.bases) - (target.n_outputs is None) if train else 0
         rank = checks.check_ranks("max_rank", machine.max_rank, n_bonds)
     elif not by_itself:
         rank = number(machine, "max_rank", rank)
     initial_rank: Any = rank
+    if isinstance(machine.max_rank, str) and not train:
+        rank = rank * (_GROWTH if n <= _MANY_ROWS else _GROWTH_OF_MANY)
     if not isinstance(machine.initial_rank, str) and not by_itself:
         initial_rank = int(machine.initial_rank)
         if initial_rank > np.max(rank):
@@ -130,6 +137,7 @@ class Layouts:
         self.many = len(active) >= machine._auto.many_inputs or any(
             c.levels is not None and c.basis.n_functions_ >= ANCHOR_LEVELS for c in task.columns
         )
+        self.effect_inputs = active
         self.curves: set[int] = set()  # columns of a wide table that are not only straight
         self.steps: dict[int, Any] = {}
         self.tensor_inputs = {"tensor": active, "sums+tensor": active}
@@ -137,12 +145,13 @@ class Layouts:
 
     @property
     def effects(self) -> Any:
-        """The main effects of all columns that vary."""
+        """The main effects of the columns of the sum."""
         if self._effects is None:
             values = self.task.values
-            n_curve = {j: _CURVE_OF_WIDE if j in self.curves else self.n_curve for j in self.active}
+            inputs = self.effect_inputs
+            n_curve = {j: _CURVE_OF_WIDE if j in self.curves else self.n_curve for j in inputs}
             self._effects = main_effects(
-                self.active, self.task.columns, values.codes, values.weights, n_curve, self.steps
+                inputs, self.task.columns, values.codes, values.weights, n_curve, self.steps
             )
         return self._effects
 
@@ -151,8 +160,15 @@ class Layouts:
         """How many polynomials a main effect has."""
         return int(self.machine._auto.n_curve(self.task.counted, len(self.active)))
 
-    def change_effects(self, curves: Sequence[int] = (), steps: Any = None) -> None:
-        """Give main effects more functions: curves of some columns, and steps."""
+    def change_effects(
+        self,
+        inputs: Sequence[int] | None = None,
+        *,
+        curves: Sequence[int] = (),
+        steps: Any = None,
+    ) -> None:
+        """Choose the columns of the sum, and give some of them curves, or steps."""
+        self.effect_inputs = self.effect_inputs if inputs is None else list(inputs)
         self.curves |= set(curves)
         self.steps = self.steps | (steps or {})
         self._effects = None
@@ -170,6 +186,6 @@ class Layouts:
             anchored=self.many and not full if isinstance(anchored, str) else bool(anchored),
             many_outputs=task.target.n_outputs is not None,
             effects=self.effects if sums else (),
-            effect_inputs=self.active if sums else (),
+            effect_inputs=self.effect_inputs if sums else (),
             average_missing=self.machine.structure != "tensor",
         )

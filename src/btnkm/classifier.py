@@ -94,8 +94,8 @@ converged_, stop_reason_, n_features_in_, feature_names_in_
     _auto = Auto(
         many_inputs=8,
         rank=8,
-        rows=8_000,
-        least_starts=1,
+        rows=48_000,
+        least_starts=2,
         sweeps=32,
         sweeps_of_many=20,
         rows_per_function=8,

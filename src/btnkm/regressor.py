@@ -198,7 +198,7 @@ class BTNRegressor(RegressorMixin, Machine):
     _auto = Auto(
         many_inputs=10,
         rank=20,
-        rows=80_000,
+        rows=40_000,
         least_starts=2,
         sweeps=80,
         sweeps_of_many=80,

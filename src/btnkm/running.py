@@ -15,7 +15,9 @@ from .arrangement import Arrangement
 from .auto import SWEEPS_OF_ALL, number, settings_of
 from .checkpoints import Checkpoint
 from .core.likelihoods import Likelihood
+from .core.schedule import FULL
 from .execution.local import GIB, LocalRows
+from .structures import MOST_ROWS
 
 Array = np.ndarray
 READERS = 0.15  # of the limit: what those of files leave behind
@@ -75,7 +77,7 @@ def run_all(
     """
     found: list[tuple[Arrangement, fitting.Result]] = []
     target, before = task.target, 0
-    for k, one, count, states in _runs(candidates, task):
+    for k, one, count, states in _runs(machine, candidates, task):
         own = settings_of(machine, target, task.counted, one.arrangement)
         kept = sum(s.state.n_bytes for _, result in found for s in result.starts)
         limit = own.limit(task.rows)
@@ -110,11 +112,18 @@ def run_all(
     return found
 
 
-def _runs(candidates: list[Any], task: Task) -> Iterator[tuple[int, Any, int, list[Any]]]:
+def _runs(
+    machine: Any, candidates: list[Any], task: Task
+) -> Iterator[tuple[int, Any, int, list[Any]]]:
     """Yield the fits to run: a number, the candidate, restarts, and posteriors to go on from."""
     k = 0
     for one in candidates:
-        states = one.states[: one.count] if task.sample.n == task.rows.n else []
+        # those of few of the rows know too little of all, and those of the highest rank may grow
+        enough = task.rows.n <= 2 * MOST_ROWS and task.sample.n == task.rows.n
+        own = settings_of(machine, task.target, task.counted, one.arrangement)
+        full = FULL * np.sum(own.initial_rank)
+        small = [s for s in one.states if not s.modes or np.sum(s.network.rank(s)) < full]
+        states = small[: one.count] if enough else []
         for count, begun in ((len(states), states), (one.count - len(states), [])):
             if count:
                 yield k, one, count, begun

@@ -23,6 +23,8 @@ Array = np.ndarray
 FEWEST_ROWS = 50  # to look for steps in
 FEW_INPUTS = 12  # up to which all are in the tensor
 LEAST_INPUTS, MOST_INPUTS = 10, 60  # of a tensor, where there are more
+INPUTS_OF_WIDE = 30  # of a tensor, where there are more than the most
+MOST_EFFECTS = 250  # of a sum, where straight lines of all inputs come first
 MOST_ROWS_OF_CLASSES = 2000  # looked at where f has many outputs
 SIDE = 5  # rows on either side of a step, at least
 LOW_DEGREE = 3  # of the curves beside which steps are looked for
@@ -72,27 +74,39 @@ def screen(task: Any, table: Any, settings_of: SettingsOf) -> None:
     """
     rows = np.sort(np.random.default_rng(task.seeds).permutation(task.sample.n)[:MOST_ROWS])
 
-    def fitted() -> tuple[State, Residuals]:
+    def fitted() -> tuple[Sums, Residuals]:
         one = table.arranged([], "sums")
         (state,) = try_out(task, one, rows, settings_of, 1)
-        return state, Residuals.of(task, one, state, rows)
+        assert state.sums is not None
+        return state.sums, Residuals.of(task, one, state, rows)
 
     try:
-        state, residuals = fitted()
+        sums, residuals = fitted()
         if not table.n_curve:
-            table.change_effects(curves=curved_inputs(task, table.active, residuals))
-            state, residuals = fitted()
-        steps = find_steps(task, table.effects, table.active, residuals)
+            # of very many inputs those that straight lines found nothing in are left out
+            chosen = _largest(sums, table.effect_inputs, MOST_EFFECTS)
+            table.change_effects(chosen, curves=curved_inputs(task, chosen, residuals))
+            sums, residuals = fitted()
+        inputs = _largest(sums, table.effect_inputs, MOST_INPUTS)
+        effects = [table.effects[table.effect_inputs.index(j)] for j in inputs]
+        steps = find_steps(task, effects, inputs, residuals)
         if steps:
             table.change_effects(steps=steps)
-            state, residuals = fitted()
+            sums, residuals = fitted()
     except NO_FIT:
         return
-    together, table.clear = interacting_inputs(task, table.active, residuals)
-    assert state.sums is not None
-    alone = {table.active[state.sums.groups[g].mode] for g in state.sums.kept}
-    either = [j for j in table.active if j in alone or j in together]
-    table.tensor_inputs = {"tensor": either[:MOST_INPUTS], "sums+tensor": together}
+    together = interacting_inputs(task, table.effect_inputs, residuals)
+    alone = [table.effect_inputs[sums.groups[g].mode] for g in sums.kept]
+    most = MOST_INPUTS if len(table.active) <= MOST_INPUTS else INPUTS_OF_WIDE
+    either = [*together, *_largest(sums, table.effect_inputs, most)][:most]
+    both = sorted(set(either) & set(alone) | set(together[:most]))
+    table.tensor_inputs = {"tensor": both, "sums+tensor": sorted(together[:most])}
+
+
+def _largest(sums: Sums, inputs: Sequence[int], most: int) -> list[int]:
+    """Return the columns with the largest main effects, at most so many, ascending."""
+    size = [float(np.sum(sums.mean[:, sums.places(i)] ** 2)) for i in range(len(inputs))]
+    return sorted(inputs[i] for i in np.argsort(-np.array(size), kind="stable")[:most])
 
 
 def find_steps(
@@ -237,16 +251,15 @@ def _few_functions(task: Any, j: int, rows: Array, degree: int) -> Array:
     return np.asarray(made - made.mean(axis=0))
 
 
-def interacting_inputs(
-    task: Any, inputs: Sequence[int], residuals: Residuals
-) -> tuple[list[int], float]:
-    """Return the columns that seem to act together with others, and the clearest score of a pair.
+def interacting_inputs(task: Any, inputs: Sequence[int], residuals: Residuals) -> list[int]:
+    """Return the columns that seem to act together with others, those first that do so most.
 
     The scores are those of products of low functions of two inputs in the residuals of a sum. Of
     many inputs those are kept that stand out beside what chance alone would show, and the best of
-    the others. The second number is in standard errors, less what the best of so many would show
-    by chance.
+    the others.
     """
+    if len(inputs) <= FEW_INPUTS:
+        return list(inputs)
     rows = slice(None)
     if residuals.left.shape[1] > 1:
         rows = slice(MOST_ROWS_OF_CLASSES)
@@ -263,11 +276,6 @@ def interacting_inputs(
         np.maximum(best, score / np.maximum(spread, 1e-300), out=best)
     best[owner[:, None] == owner] = 0.0
     each = np.array([np.max(best[owner == i], initial=0.0) for i in range(len(inputs))])
-    tests = max(best.size * left.shape[1], 2)
-    clear = float(np.max(each, initial=0.0) - np.sqrt(2.0 * np.log(tests / 2.0)))
-    if len(inputs) <= FEW_INPUTS:
-        return list(inputs), clear
-    chance = np.sqrt(2.0 * np.log(max(tests / len(inputs), 2.0)))
-    count = int(np.clip(np.sum(each > chance), LEAST_INPUTS, MOST_INPUTS))
-    chosen = np.sort(np.argsort(-each, kind="stable")[:count])
-    return [inputs[i] for i in chosen], clear
+    tests = max(best.size * left.shape[1] / len(inputs), 2.0)  # of every input
+    count = int(np.clip(np.sum(each > np.sqrt(2.0 * np.log(tests))), LEAST_INPUTS, MOST_INPUTS))
+    return [inputs[i] for i in np.argsort(-each, kind="stable")[:count]]

@@ -220,7 +220,12 @@ def try_out(
     most = settings_of(task.counted, arrangement).n_init
     result = fitting.fit(
         arrangement.problem(task.sample.take(rows), task.target.n_outputs),
-        replace(settings, schedule=schedule, n_init=min(restarts, most)),
+        replace(
+            settings,
+            schedule=schedule,
+            n_init=min(restarts, most),
+            max_rank=settings.initial_rank,
+        ),
         task.seeds,
         lambda *_: None,
     )

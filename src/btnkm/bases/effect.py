@@ -19,10 +19,11 @@ class MainEffect:
     """Functions of one input whose sum over inputs stands beside the tensor.
 
     A numeric column has a straight line of the raw value, Chebyshev polynomials of the warped one,
-    steps where the fit needs them, and an indicator of each value that stands out. A categorical column has an indicator of each of
-    its most frequent categories. Both have an indicator of missing values if the fit saw any. Every
-    function has mean zero over the training rows, so that effects are deviations from the mean. A
-    missing value that has no indicator, and a category never seen, have the mean effect.
+    steps where the fit needs them, and an indicator of each value that stands out. A categorical
+    column has an indicator of each of its most frequent categories. Both have an indicator of
+    missing values if the fit saw any. Every function has mean zero over the training rows, so that
+    effects are deviations from the mean. A missing value that has no indicator, and a category
+    never seen, have the mean effect.
 
     Parameters
     ----------

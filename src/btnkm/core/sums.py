@@ -12,9 +12,10 @@ precision of its own, and within a curve the prior gets stronger with the degree
 
 so an input may be out, straight or curved. The precisions of all groups of one kind k, such as all
 straight lines, have a prior in common, whose parameters are learned: where many inputs matter about
-the same it is narrow, and the sum is close to ridge regression; where few do, it is wide. Given weights and working responses of a likelihood, q
-of all coefficients is the posterior of a Bayesian linear regression on what the tensor leaves. With
-K outputs each has coefficients of its own, and the outputs share the precisions.
+the same it is narrow, and the sum is close to ridge regression; where few do, it is wide. Given
+weights and working responses of a likelihood, q of all coefficients is the posterior of a Bayesian
+linear regression on what the tensor leaves. With K outputs each has coefficients of its own, and
+the outputs share the precisions.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ PRIOR = Gamma(0.1, 1e-4)  # of lambda_g, as long as its parameters are not learn
 FEWEST_GROUPS = 4  # of a kind whose prior is learned
 SHAPES = 0.05, 3.0  # least and most shape of a prior that is learned
 MOST_TOGETHER = 1000  # coefficients with a common covariance
+TOGETHER = 100  # in each block, where there are more
 SMOOTHNESS = np.arange(0.5, 4.01, 0.25)  # values of nu to choose from
 USUAL, DOUBT = 2.0, 1.0  # mean and standard deviation of the prior of nu
 FEWEST = 3  # functions of a group whose nu is learned
@@ -148,9 +150,11 @@ class Sums:
         """The coefficients that have a common covariance; those of a group are never apart."""
         starts = np.flatnonzero(np.diff(self.group, prepend=-2))
         ends = np.append(starts[1:], self.size)
+        if self.size <= MOST_TOGETHER:
+            return [np.arange(self.size)]
         blocks, first = [], 0
         for start, end in zip(starts, ends, strict=True):
-            if end - first > MOST_TOGETHER and start > first:
+            if end - first > TOGETHER and start > first:
                 blocks.append(np.arange(first, start))
                 first = int(start)
         return [*blocks, np.arange(first, self.size)]
@@ -165,8 +169,14 @@ class Sums:
 
     def places(self, mode: int) -> np.ndarray:
         """Return the coefficients that belong to an input."""
-        own = [g for g, group in enumerate(self.groups) if group.mode == mode]
-        return np.flatnonzero(np.isin(self.group, own))
+        return self._places.get(mode, np.empty(0, dtype=int))
+
+    @cached_property
+    def _places(self) -> dict[int, np.ndarray]:
+        found: dict[int, list[int]] = {}
+        for place, g in enumerate(self.group[1:], 1):
+            found.setdefault(self.groups[g].mode, []).append(place)
+        return {mode: np.array(places) for mode, places in found.items()}
 
     def same_functions(self, other: Sums) -> bool:
         """Tell whether another sum has the same functions in the model."""
