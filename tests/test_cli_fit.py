@@ -86,12 +86,16 @@ def test_a_terminal_is_told_of_every_sweep(folder, monkeypatch, capsys):
 
     monkeypatch.setattr(Console, "progress", progress)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert fit("houses.csv", "--target", "price", "--only", "area", "-o", "m.btn") == 0
+    fits = ("houses.csv", "--target", "price", "--only", "area", "-o", "m.btn", "--set")
+    assert fit(*fits, "structure=tensor") == 0
     sweeps = [what for unit, *what in told if unit == "sweeps"]
     assert len(sweeps) == len(btnkm.load("m.btn").history_)
     assert all(total == 0 for _, total, _ in sweeps)  # nobody knows how many there will be
     assert re.fullmatch(r"fitting, start 1, sweep 1 \(warm\), rank \d+", sweeps[0][2])
     assert re.search(r"\(exact\), rank \d+, bound -?[\d.]+$", sweeps[-1][2])
+    told.clear()
+    assert fit(*fits, "structure=sums") == 0
+    assert re.search(r"\(exact\), bound -?[\d.]+$", told[-1][-1])  # there is no rank
 
 
 def test_json_is_one_object_with_the_scores_of_rows_held_out(folder, capsys):
@@ -200,7 +204,8 @@ def test_a_number_column_with_a_text_becomes_text_with_a_note_or_an_error(folder
     assert fit("late.csv", *options, "--json") == 0
     found = told(capsys)
     assert found["inputs"][0]["kind"] == "text"
-    (note,) = found["notes"]
+    note, *others = found["notes"]  # a category for each row has no effect that could be found
+    assert all("no input was found to have an effect" in other for other in others)
     assert "column 'area' is taken as text because of 'big' in line 47 of late.csv" in note
     Path("m.btn").unlink()
     assert fit("late.csv", *options, "--number", "area", "--json") == 1
@@ -475,7 +480,9 @@ def test_a_fit_that_is_stopped_keeps_what_it_has(how, folder):
 
 @NO_SIGNALS
 def test_a_fit_that_is_stopped_too_early_says_that_nothing_is_saved(folder):
-    endless = ("--set", "warm_sweeps=1000000", "--n-init", "1", "--jobs", "1", "--verbose")
+    # of a tensor alone: trial fits that weigh structures print no sweeps
+    tensor = ("--set", "structure=tensor", "--verbose")
+    endless = ("--set", "warm_sweeps=1000000", "--n-init", "1", "--jobs", "1", *tensor)
     process = start("fit", "houses.csv", "--target", "price", *endless, "-o", "m.btn", cwd=folder)
     _wait_for(process, "warm")
     process.send_signal(signal.SIGINT)
@@ -489,6 +496,7 @@ def test_a_fit_that_is_stopped_too_early_says_that_nothing_is_saved(folder):
 @NO_SIGNALS
 def test_a_fit_that_was_killed_goes_on_from_its_checkpoint(folder, capsys):
     sweeps = ("--set", "max_iter=60", "--set", "tol=0", "--n-init", "2", "--jobs", "1")
+    sweeps += ("--set", "structure=tensor")
     fits = ("fit", "houses.csv", "--target", "price", "--only", "area,city,rooms", *sweeps)
     process = start(*fits, "--checkpoint", "c", "--verbose", "-o", "killed.btn", cwd=folder)
     _wait_for(process, "start  1")

@@ -21,6 +21,7 @@ _FEWEST_FUNCTIONS = 4  # of each where rows are few
 _ROWS_A_FUNCTION, _ROWS_OF_MANY, _MOST_FUNCTIONS = 16, 250, 40
 # "auto": the rank may grow to so many times what it begins with, up to 10,000 rows and above
 _GROWTH, _GROWTH_OF_MANY = 4, 2
+_ROWS_A_COMPONENT, _LEAST_RANK = 25, 4  # "auto" of the rank that it begins with
 # of main effects: polynomials of all inputs together, of each at most and, up to so many inputs,
 # at least
 _CURVES, _MOST_CURVE = 200, 100
@@ -100,6 +101,7 @@ def settings_of(
         rank = number(machine, "max_rank", rank)
     initial_rank: Any = rank
     if isinstance(machine.max_rank, str) and not train:
+        initial_rank = int(np.clip(n // _ROWS_A_COMPONENT, min(_LEAST_RANK, rank), rank))
         rank = rank * (_GROWTH if n <= _MANY_ROWS else _GROWTH_OF_MANY)
     if not isinstance(machine.initial_rank, str) and not by_itself:
         initial_rank = int(machine.initial_rank)

@@ -149,7 +149,8 @@ class _Sweeps:
         rank = entry["rank"]
         told = "-".join(map(str, rank)) if isinstance(rank, tuple) else rank
         what = f"fitting, start {entry['start'] + 1}, sweep {entry['sweep']} ({entry['phase']})"
-        self.bar.update(0, 0, f"{what}, rank {told}{bound}")
+        rank_text = f", rank {told}" if told else ""  # main effects alone have none
+        self.bar.update(0, 0, f"{what}{rank_text}{bound}")
 
 
 def summary(model: Any, training: Any, shared: Any) -> dict[str, Any]:
