@@ -42,6 +42,10 @@ class Arrangement:
         The sum beside the tensor, empty if there is none.
     effect_inputs : tuple of int
         The columns that these are of.
+    sums_first : bool
+        Whether the sum is fitted alone before the tensor is, or both begin together.
+    splines : bool
+        Whether numbers in the tensor have splines instead of polynomials.
     """
 
     full: bool
@@ -50,6 +54,8 @@ class Arrangement:
     anchored: bool
     effects: tuple[MainEffect, ...] = ()
     effect_inputs: tuple[int, ...] = ()
+    sums_first: bool = False
+    splines: bool = False
 
     @property
     def structure(self) -> str:
@@ -93,7 +99,11 @@ class Arrangement:
         """Return what is to be fitted, given rows with their coordinates in all columns."""
         both = [*self.inputs, *self.effect_inputs]
         arranged = rows.arranged(both, self.first_input)
-        return Problem(self.bases, arranged, n_outputs, self.effects, self.effect_modes)
+        before = None
+        if self.sums_first:
+            alone = rows.arranged(list(self.effect_inputs), 0)
+            before = Problem([], alone, n_outputs, self.effects, [None] * len(self.effects))
+        return Problem(self.bases, arranged, n_outputs, self.effects, self.effect_modes, before)
 
     def modes_of(self, j: int) -> list[tuple[int, Any]]:
         """Return where the functions of a column stand among all features, with their bases."""
@@ -154,7 +164,7 @@ def main_effects(
 
 def arrange(
     inputs: list[int],
-    bases: Sequence[Any],
+    bases: Mapping[int, Any],
     columns: Sequence[Array],
     weights: Sequence[Array],
     *,

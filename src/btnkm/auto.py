@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import checks, fitting
 from .arrangement import Arrangement, arrange, main_effects
+from .bases import BSpline, Gapped, Spiked
 from .core.cp import CP
 from .core.gamma import Gamma
 from .core.schedule import Schedule
@@ -21,6 +23,7 @@ _FEWEST_FUNCTIONS = 4  # of each where rows are few
 _ROWS_A_FUNCTION, _ROWS_OF_MANY, _MOST_FUNCTIONS = 16, 250, 40
 # "auto": the rank may grow to so many times what it begins with, up to 10,000 rows and above
 _GROWTH, _GROWTH_OF_MANY = 4, 2
+_DEGREE = 1  # of the splines that polynomials are compared with
 _ROWS_A_COMPONENT, _LEAST_RANK = 25, 4  # "auto" of the rank that it begins with
 # of main effects: polynomials of all inputs together, of each at most and, up to so many inputs,
 # at least
@@ -175,13 +178,38 @@ class Layouts:
         self.steps = self.steps | (steps or {})
         self._effects = None
 
-    def arranged(self, order: list[int], structure: str, *, full: bool = False) -> Arrangement:
+    def with_splines(self, one: Arrangement) -> Arrangement | None:
+        """Return a structure with splines instead of polynomials in its tensor, if it has any."""
+        by_name = isinstance(self.machine.basis, str) and self.machine.basis == "auto"
+        numeric = [j for j in one.inputs if self.task.columns[j].levels is None]
+        if not by_name or one.full or not numeric:
+            return None
+        return self.arranged(one.inputs, one.structure, splines=True, sums_first=one.sums_first)
+
+    def _basis(self, j: int, splines: bool) -> Any:
+        """Return the basis of a column in the tensor, fitted."""
+        column, values = self.task.columns[j], self.task.values
+        if not splines or column.levels is not None:
+            return column.basis
+        n_basis = column.basis.basis.basis.n_basis  # of what may have spikes and missing values
+        basis = Gapped(Spiked(BSpline(n_basis=n_basis, degree=_DEGREE)))
+        return basis.fit(values.codes[j], values.weights[j])
+
+    def arranged(
+        self,
+        order: list[int],
+        structure: str,
+        *,
+        full: bool = False,
+        splines: bool = False,
+        sums_first: bool = False,
+    ) -> Arrangement:
         """Return a structure, with these columns in the tensor if it has one."""
         task, anchored = self.task, self.machine.anchored
-        sums = "sums" in structure
-        return arrange(
-            order if "tensor" in structure else [],
-            [column.basis for column in task.columns],
+        sums, order = "sums" in structure, order if "tensor" in structure else []
+        found = arrange(
+            order,
+            {j: self._basis(j, splines) for j in order},
             task.values.codes,
             task.values.weights,
             full=full,
@@ -191,3 +219,4 @@ class Layouts:
             effect_inputs=self.effect_inputs if sums else (),
             average_missing=self.machine.structure != "tensor",
         )
+        return replace(found, splines=splines, sums_first=sums_first)

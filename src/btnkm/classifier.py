@@ -98,7 +98,7 @@ converged_, stop_reason_, n_features_in_, feature_names_in_
         least_starts=2,
         sweeps=32,
         sweeps_of_many=20,
-        rows_per_function=8,
+        rows_per_function=4,
     )
 
     def __init__(

@@ -19,8 +19,9 @@ from .bases.categorical import Categorical
 from .bases.levels import Levels
 from .core import chunks, growing, posterior, schedule
 from .core.cavi import Data
+from .core.gamma import Gamma
 from .core.levels import LevelMode
-from .core.likelihoods import Likelihood
+from .core.likelihoods import Gaussian, Likelihood
 from .core.network import Network
 from .core.past import Past, alike
 from .core.schedule import Pause, Progress, Schedule
@@ -40,6 +41,7 @@ ROWS_A_COMPONENT = 20  # at least, for these: with fewer they find what is not t
 SPARE_COLUMNS, GROWTH_THAW = 6, 10  # of a stream's batch, and sweeps until they count in full
 ANCHORED_THAW = 10  # sweeps; without them most interactions are lost (docs/experiments.md)
 _INTERPRETER = 50 * 2**20  # bytes of a helper before it has any work
+SMALLEST_LEFT = 1e-6  # share of var(y) that main effects are taken to leave at least
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class Problem:
     n_outputs: int | None = None  # how many values f has in each row, None for one
     effects: Sequence[Any] = ()  # main effects beside the modes, fitted
     effect_modes: Sequence[int | None] = ()  # the mode of the same input, if it has one
+    before: Problem | None = None  # of the main effects alone, where these are fitted first
 
 
 @dataclass(frozen=True)
@@ -388,6 +391,8 @@ def fit(
         alike=similar,
         sums=Sums.begin(problem.effects, problem.n_outputs or 1) if problem.effects else None,
     )
+    if problem.before is not None and not go_on_from:
+        work = _after_sums(work, problem.before, settings, seed)
     # a helper has an interpreter, rows and features of its own, and gets them as a parcel
     room = limit * local.GIB - plan.n_bytes
     fit_in_memory = int(max(room, 0.0) // (_INTERPRETER + 2 * plan.n_bytes))
@@ -426,6 +431,24 @@ def fit(
         before = [start.last.past for start in usable]
         kept = [a + b for a, b in zip(before, kept, strict=True) if a is not None]
     return Result(usable, averages, len(starts), interrupted, ended, kept, effects)
+
+
+def _after_sums(work: Work, before: Problem, settings: Settings, seed: list[int]) -> Work:
+    """Return the work that is left once main effects are fitted alone.
+
+    Those that the ELBO can do without are gone, and the noise that the warm phase begins with is in
+    units of what they leave.
+    """
+    result = fit(before, replace(settings, n_init=1), seed, lambda *_: None, may_find_nothing=True)
+    if not result.starts:
+        return work
+    alone = result.starts[0].state
+    likelihood = work.likelihood
+    if isinstance(likelihood, Gaussian) and isinstance(alone.likelihood, Gaussian):
+        left = min(alone.likelihood.error / work.data.n, 1.0)
+        noise = Gamma(likelihood.noise.shape, likelihood.noise.rate * max(left, SMALLEST_LEFT))
+        likelihood = replace(likelihood, noise=noise)
+    return replace(work, sums=alone.sums, likelihood=likelihood)
 
 
 def _effect_averages(

@@ -272,6 +272,8 @@ class Machine(Streaming, Sharing, BaseEstimator):
                 "log_density": one.log_density - float(np.log(self._y_scale)),
                 "restarts": own,
                 "seconds": one.seconds,
+                "sums_first": one.arrangement.sums_first,
+                "splines": one.arrangement.splines,
             }
             if self.network == "tt":
                 told["cores"] = "full" if one.arrangement.full else "diagonal"
@@ -327,10 +329,14 @@ class Machine(Streaming, Sharing, BaseEstimator):
             arrangements = [
                 table.arranged(table.tensor_inputs.get(name, active), name) for name in structures
             ]
+            if len(structures) > 1:
+                # fitted first, the sum starves the tensor of some tables, and helps it in others
+                order = table.tensor_inputs["sums+tensor"]
+                arrangements.append(table.arranged(order, "sums+tensor", sums_first=True))
         else:
             arrangements = self._trains(task, table, active, names)
         tell = print if self.verbose else lambda _: None
-        candidates = judge(task, arrangements, of, tell)
+        candidates = judge(task, arrangements, of, tell, table.with_splines)
         candidates = sorted(candidates, key=lambda one: -one.weight)
         n_init = max(of(task.counted, one.arrangement).n_init for one in candidates)
         counts = share_out(n_init, np.array([one.weight for one in candidates]))
@@ -376,7 +382,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
         means, variances = self._predict(
             columns, lambda model, rows: replace(model, least=0.0).contrasts(rows), 2
         )
-        if found_nothing(means, variances):
+        if found_nothing(self.weights_, means, variances):
             warnings.warn(
                 "no input was found to have an effect: the prediction is nearly the same in all "
                 f"rows. If there should be one, the rows may be too few for {len(self.columns_)} "
@@ -455,7 +461,9 @@ class Machine(Streaming, Sharing, BaseEstimator):
             shares[-1][:, list(one.effect_inputs)] += drawn[:, count:]
         every = np.maximum(np.concatenate(shares), 0.0)
         every /= np.maximum(every.sum(axis=1, keepdims=True), np.finfo(float).tiny)
-        self.feature_relevance_, self.feature_relevance_std_ = every.mean(axis=0), every.std(axis=0)
+        share = np.repeat(self.weights_, _DRAWS) / _DRAWS
+        self.feature_relevance_ = share @ every
+        self.feature_relevance_std_ = np.sqrt(share @ (every - self.feature_relevance_) ** 2)
 
     @property
     def _n_outputs(self) -> int | None:

@@ -241,6 +241,8 @@ def bonds(network: str, rank: Any, arrangement: Arrangement, n_outputs: int | No
     """
     if network == "cp":
         return rank
+    if not arrangement.inputs:  # no tensor, but as many bonds as beside it
+        return (0,) * (len(arrangement.effect_inputs) - (n_outputs is None))
     if arrangement.full:
         return tuple(rank[arrangement.first_input :])
     return (rank,) * (len(arrangement.inputs) - (n_outputs is None))

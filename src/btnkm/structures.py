@@ -34,7 +34,7 @@ HELD_OUT = 5  # one in so many rows
 ENOUGH_ROWS = 200  # held out, if need be in several folds
 MOST_ROWS = 4000  # looked at
 FEWEST_ROWS = 15  # with fewer there is nothing to choose by
-SWEEPS = 40  # exact ones
+SWEEPS = 25  # exact ones
 RESTARTS, RESTARTS_OF_ONE = 1, 2  # of every fold, and of one fold alone; of a full train 1
 CLEARLY_BEHIND = 2.0  # standard errors of the mean difference in log density
 USELESS = 0.05  # weight of a candidate clearly behind the best, below which no more folds follow
@@ -80,10 +80,12 @@ def judge(
     arrangements: Sequence[Arrangement],
     settings_of: SettingsOf,
     tell: Callable[[str], None],
+    vary: Callable[[Arrangement], Arrangement | None] = lambda _: None,
 ) -> list[Candidate]:
     """Return candidates with their weights in the mixture that predicts rows held out best.
 
-    Where there are too few rows to judge by, the simplest structure has all the weight.
+    Where there are too few rows to judge by, the simplest structure has all the weight. ``vary``
+    returns one more candidate, given the best that has a tensor in the first rows held out.
     """
     found = [Candidate(one) for one in arrangements]
     simple = np.array([_is_simple(one, arrangements) for one in arrangements], dtype=float)
@@ -99,7 +101,9 @@ def judge(
         for one in judged.left:
             tell(f"rows held out {k + 1} of {len(cuts)}: {one.arrangement.structure}")
             judged.fit(one, cut, settings_of, alone=len(cuts) == 1)
-        judged.close(cut[1])
+        judged.rows.append(cut[1])
+        if k == 0 and (more := judged.add(vary)) is not None:
+            judged.fit(more, cut, settings_of, alone=len(cuts) == 1)
         if k + 1 < len(cuts):
             judged.drop()
     judged.conclude()
@@ -137,9 +141,21 @@ class _Judged:
         self.errors[id(one)].append(error)
         one.seconds += time.perf_counter() - begin
 
-    def close(self, out: Array) -> None:
-        """Take note of the rows that all candidates left have been asked about."""
-        self.rows.append(out)
+    def add(self, vary: Callable[[Arrangement], Arrangement | None]) -> Candidate | None:
+        """Add a variant of the best candidate with a tensor, unless it is clearly behind others."""
+        self.drop()
+        tensors = [one for one in self.left if one.arrangement.inputs]
+        if not tensors:
+            return None
+        best = max(tensors, key=lambda one: float(np.mean(self.scores[id(one)][0])))
+        varied = vary(best.arrangement)
+        if varied is None:
+            return None
+        more = Candidate(varied, 0.0)
+        self.scores[id(more)], self.errors[id(more)] = [], []
+        self.every.append(more)
+        self.left.append(more)
+        return more
 
     def _table(self) -> tuple[Array, Array, Array]:
         """Return log densities and errors of the candidates left, and the weight of every row."""
@@ -154,14 +170,19 @@ class _Judged:
         if not np.any(some):
             return None
         arrangements = [one.arrangement for one in self.left]
-        prior = np.array(
-            [DOUBT_OF_ALL + DOUBT * _beside_full(one, arrangements) for one in arrangements]
-        )
+        prior = np.array([self._doubt(one, arrangements) for one in arrangements])
         residuals = None
         if self.task.target.likelihood.additive and np.all(np.isfinite(errors)):
             residuals = errors[:, some]
         share = weight / weight.sum()
         return stack(scores[:, some], len(weight) * share[some], prior, residuals)
+
+    @staticmethod
+    def _doubt(one: Arrangement, others: Sequence[Arrangement]) -> float:
+        """Return as if how many rows more a candidate had predicted."""
+        if not one.inputs:  # the simplest of all counts as much as all others together
+            return DOUBT_OF_ALL * max(len(others) - 1, 1)
+        return DOUBT_OF_ALL + DOUBT * _beside_full(one, others)
 
     def drop(self) -> None:
         """Leave out candidates that are clearly behind the best, and of no use beside it."""

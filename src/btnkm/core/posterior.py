@@ -145,10 +145,13 @@ class Predictor:
         return rows.contract(self._product(features_of), self.layout, output)
 
 
-def found_nothing(means: Array, variances: Array) -> bool:
-    """Tell whether f varies less between rows than it is uncertain: (S, n) or (S, n, K) each."""
-    spread = np.var(means.mean(axis=0), axis=0)
-    return bool(np.all(spread < np.mean(variances, axis=(0, 1))))
+def found_nothing(weights: np.ndarray, means: np.ndarray, variances: np.ndarray) -> bool:
+    """Tell whether f of a mixture varies less between rows than it is uncertain.
+
+    Of S restarts with these weights, means and variances are (S, n), or (S, n, K).
+    """
+    mean, variance = (np.tensordot(weights, part, 1) for part in (means, variances))
+    return bool(np.all(np.var(mean, axis=0) < np.mean(variance, axis=0)))
 
 
 class Joint(NamedTuple):

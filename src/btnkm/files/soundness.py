@@ -115,7 +115,8 @@ def check_model(model: Any) -> None:
 
 def _check_arrangement(one: Any, columns: list[Column], active: list[int]) -> None:
     must(isinstance(one, Arrangement) and isinstance(one.inputs, list), "modes")
-    must(all(isinstance(flag, bool) for flag in (one.full, one.anchored)), "modes")
+    flags = one.full, one.anchored, one.sums_first, one.splines
+    must(all(isinstance(flag, bool) for flag in flags), "modes")
     must(are_places(one.inputs, len(columns)) and set(one.inputs) <= set(active), "modes")
     must(isinstance(one.bases, list) and one.first_input in (0, 1), "modes")
     check_effects(one, columns, active)

@@ -29,7 +29,7 @@ from .good_section import how_good
 from .goodness import Goodness, goodness
 from .pair_section import mostly_unknown, pairs, strongest
 from .panel import Panel, drawn_codes, panel
-from .remarks import nothing_found, remarks
+from .remarks import found_nothing, remarks
 from .words import counted, escaped, name, number, shortened
 
 Array = np.ndarray
@@ -89,7 +89,7 @@ def page(model: Any, X: Any, good: Goodness | None, target: str, title: str | No
     codes = drawn_codes(model)
     drawn = model._predict(codes, lambda p, rows: replace(p, least=0.0).contrasts(rows), 2)
     found = remarks(model, shares.total, X, good, drawn)
-    nothing = nothing_found(model.weights_, *drawn)
+    nothing = found_nothing(model.weights_, *drawn)
     together = [] if nothing else strongest(model)
     at_most = mostly_unknown(together, shares)
     every = [

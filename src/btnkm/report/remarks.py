@@ -130,7 +130,7 @@ def _of_findings(model: Any, drawn: Any) -> Iterator[Remark]:
         return
     means, variances = drawn
     weights = model.weights_
-    if nothing_found(weights, means, variances):
+    if found_nothing(weights, means, variances):
         yield Remark(
             True,
             "No effect was found",
@@ -148,12 +148,6 @@ def _of_findings(model: Any, drawn: Any) -> Iterator[Remark]:
                 "their weighted average, and intervals count their differences. More rows or "
                 "fewer inputs would help.",
             )
-
-
-def nothing_found(weights: Array, means: Array, variances: Array) -> bool:
-    """Tell whether f of the mixture varies less between rows than it is uncertain."""
-    mixed = (np.tensordot(weights, part, 1)[None] for part in (means, variances))
-    return found_nothing(*mixed)
 
 
 def _of_columns(model: Any) -> Iterator[Remark]:
