@@ -26,7 +26,15 @@ from btnkm.core.posterior import EffectAverages, Predictor
 from btnkm.core.schedule import Schedule
 from btnkm.core.softmax import Softmax
 from btnkm.core.state import Priors, State
-from btnkm.core.sums import INTERCEPT, PRIOR, SMOOTHNESS, Sums, SumsTerms, refine
+from btnkm.core.sums import (
+    INTERCEPT,
+    PRIOR,
+    SMOOTHNESS,
+    Sums,
+    SumsTerms,
+    _fitted_gamma,
+    refine,
+)
 from btnkm.core.sweeper import Sweeper, _smaller
 from btnkm.core.tt import TT
 from btnkm.execution import local
@@ -413,7 +421,8 @@ def fitted_lines(X, y, groups=None, steps=300):
 def test_known_precisions_make_it_bayesian_linear_regression():
     X, y, _ = linear_table(50)
     phi = np.column_stack([np.ones(50), X])
-    sums = Sums.begin(straight(X, "one"), 1, precision=4.0)
+    sums = Sums.begin(straight(X, "one"), 1)
+    sums = replace(sums, precision=Gamma(np.ones(1), np.array([0.25])))
     found, jitter = sums.solved(9.0 * (phi.T @ phi)[None], 9.0 * (phi.T @ y)[None])
     precision = 9.0 * phi.T @ phi + np.diag([INTERCEPT] + [4.0] * 6)
     assert jitter == 0.0
@@ -640,7 +649,7 @@ def fit_problem(kind, n=60, weighted=False, tensor=True, seed=0):
     basis = {2: "categorical"}
     summaries = [Summary(x, counts) for x in raw]
     columns, codes = fit_columns(summaries, list("abc"), basis, 4)
-    effects = main_effects([0, 1, 2], columns, codes, [counts] * 3, 4)
+    effects = main_effects([0, 1, 2], columns, codes, [counts] * 3, dict.fromkeys(range(3), 4))
     bases, inputs = ([c.basis for c in columns], [0, 1, 2]) if tensor else ([], [])
     one = Arrangement(False, inputs, bases, False, effects, (0, 1, 2))
     return one.problem(LocalRows(codes, y, weight), n_outputs), likelihood
@@ -742,6 +751,66 @@ def test_main_effects_are_known_by_their_groups():
         np.testing.assert_array_equal(
             state.sums.column[places], state.sums.modes.get(d, np.array([]))
         )
+
+
+def test_a_prior_in_common_is_the_one_with_the_highest_elbo():
+    rng = np.random.default_rng(3)
+    precisions = Gamma(rng.uniform(0.5, 3.0, 12), rng.uniform(0.1, 2.0, 12))
+    shape, rate = _fitted_gamma(precisions)
+
+    def value(shape, rate):
+        return -float(np.sum(precisions.kl(Gamma(shape, rate))))
+
+    best = value(shape, rate)
+    for factor in (0.9, 0.99, 1.01, 1.1):
+        assert value(shape * factor, rate) < best
+        assert value(shape, rate * factor) < best
+
+
+def test_lines_that_matter_alike_are_close_to_ridge_regression():
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((60, 20))
+    y = X @ rng.standard_normal(20) + rng.standard_normal(60)
+    ridge = BayesianRidge().fit(X, y)
+    own = fitted_lines(X, y, steps=60).sums.mean[0, 1:]
+    apart = np.linalg.norm(own - ridge.coef_) / np.linalg.norm(ridge.coef_)
+    ard = ARDRegression().fit(X, y).coef_
+    assert apart < 0.1
+    assert apart < np.linalg.norm(ard - ridge.coef_) / np.linalg.norm(ridge.coef_)
+
+
+def test_many_coefficients_have_a_covariance_for_each_block(monkeypatch):
+    X, y, _ = linear_table(80)
+    phi = np.column_stack([np.ones(80), X])
+    gram, linear = 9.0 * (phi.T @ phi)[None], 9.0 * (phi.T @ y)[None]
+    sums = Sums.begin(straight(X), 1)
+    whole, _ = sums.solved(gram, linear)
+    monkeypatch.setattr("btnkm.core.sums.MOST_TOGETHER", 4)
+    monkeypatch.setattr("btnkm.core.sums.TOGETHER", 3)
+    parts = replace(sums)
+    assert [len(block) for block in parts.blocks] == [3, 3, 1]
+    value = -np.inf
+    for _ in range(200):
+        parts, _ = parts.solved(gram, linear)
+        assert parts.value(gram, linear) >= value - 1e-9
+        value = parts.value(gram, linear)
+    np.testing.assert_allclose(parts.mean, whole.mean, atol=1e-9)  # as in any mean field
+    assert not np.any(parts.cov[0, :3, 3:])
+    assert np.all(np.diag(parts.cov[0]) <= np.diag(whole.cov[0]) + 1e-15)
+    assert parts.value(gram, linear) < whole.value(gram, linear)
+    smaller = parts.without(np.array([1, 4]))
+    dets = [np.linalg.slogdet(smaller.cov[0][np.ix_(b, b)])[1] for b in ([0, 1], [2, 3], [4])]
+    assert smaller.log_det == pytest.approx(sum(dets))
+
+
+def test_every_step_has_a_precision_of_its_own():
+    effect = MainEffect(2, np.linspace(0, 1, 9), np.linspace(-1, 1, 9), steps=np.array([-0.3, 0.4]))
+    x = np.linspace(-1, 1, 9)
+    effect.fit(x, np.ones(9))
+    sums = Sums.begin([effect], 1)
+    assert [g.part for g in sums.groups] == ["line", "curve", "steps", "steps"]
+    phi = effect.phi(x) + effect.center_
+    np.testing.assert_array_equal(phi[:, 3:], np.column_stack([x > -0.3, x > 0.4]))
 
 
 # What an effect is made of.

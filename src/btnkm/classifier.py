@@ -48,18 +48,21 @@ class BTNClassifier(ClassifierMixin, Machine):
     With two classes the log odds of the second are offset + f(x), with f as in BTNRegressor and an
     offset that starts at the log odds of all rows together; a Polya-Gamma variable per row keeps
     every update in closed form. With more classes the probabilities are a softmax of f_k(x), and
-    f_k(x) = sum_r c_kr prod_d w_r^(d) . phi^(d)(x_d): all classes share the components, each with
-    weights of its own, so that a class costs no more than a basis function.
+    the tensor of f_k is sum_r c_kr prod_d w_r^(d) . phi^(d)(x_d): all classes share the components,
+    each with weights of its own, so that a class costs no more than a basis function. In the sum of
+    main effects each class has coefficients of its own.
 
     Parameters
     ----------
-    basis, network, cores, mode_order, n_basis, max_rank, initial_rank, n_init, max_iter, tol, \
-warm_sweeps, rank_prior, basis_prior, smoothness, anchored, prune, memory_limit, n_jobs, \
-random_state, callback, verbose, warm_start
-        As in BTNRegressor, but labels say less than numbers: "auto" is an ``n_basis`` that leaves
-        eight rows to every function of all inputs, but at least 4 each; a ``max_rank`` of 8 without
-        anchors (6 in a train), 8,000 rows of all starts together (1 to 8 starts), a ``max_iter`` of
-        32, or 20 above 10,000 rows, and ``anchored`` from 8 inputs on.
+    basis, structure, network, cores, mode_order, n_basis, max_rank, initial_rank, n_init, \
+max_iter, tol, warm_sweeps, rank_prior, basis_prior, smoothness, anchored, prune, memory_limit, \
+n_jobs, random_state, callback, verbose, warm_start
+        As in BTNRegressor, but labels say less than numbers, and some values of "auto" differ.
+        ``n_basis`` leaves four rows to every function of all inputs together, but at least 4
+        functions to each. Without anchors ``initial_rank`` is at most 8, and ``max_rank`` 32 up to
+        10,000 rows and 16 above. ``n_init`` is 48,000 divided by the number of rows, at least 2 and
+        at most 8. ``max_iter`` is 32, or 20 above 10,000 rows. Components are ``anchored`` from 8
+        inputs on.
     likelihood : "logistic" or "least_squares", default="logistic"
         "least_squares" regresses the signs of two classes and takes as probability that of a
         positive sign: the classifier of the paper, for comparison. Its probabilities are poor.
@@ -74,9 +77,9 @@ random_state, callback, verbose, warm_start
     ----------
     classes_ : ndarray of shape (n_classes,)
         The labels, sorted.
-    rank_, cores_, candidates_, mode_order_, n_basis_, feature_relevance_, feature_relevance_std_, \
-lower_bound_, lower_bounds_, history_, best_start_, target_name_, n_samples_seen_, n_iter_, \
-converged_, stop_reason_, n_features_in_, feature_names_in_
+    structures_, weights_, rank_, cores_, mode_order_, n_basis_, feature_relevance_, \
+feature_relevance_std_, lower_bound_, lower_bounds_, history_, best_start_, target_name_, \
+n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         As in BTNRegressor; ``history_`` has no noise.
 
     Examples

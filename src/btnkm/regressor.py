@@ -30,70 +30,87 @@ Array = np.ndarray
 
 
 class BTNRegressor(RegressorMixin, Machine):
-    """Bayesian kernel machine whose weights are a low-rank tensor: CP, or a tensor train.
+    """Bayesian kernel machine: a sum of main effects beside a low-rank tensor of all inputs.
 
-    f(x) = sum_r prod_d w_r^(d) . phi^(d)(x_d), with priors that find the number of components R and
-    the functions each input needs, and a full variational posterior. Columns may be numeric,
-    boolean, dates, text or categories, with gaps; they are warped, scaled and encoded inside, and
-    so is y. Beyond the training range an input stays at the nearer end of it.
+    f(x) = sum_d a_d(x_d) + sum_r prod_d w_r^(d) . phi^(d)(x_d), or either part alone. Priors find
+    the main effects that are needed, the number of components R and the functions of each input;
+    the posterior is variational, with full covariances. Columns may be numeric, boolean, dates,
+    text or categories, with missing values; they are warped, scaled and encoded inside, and so is
+    y. Beyond the training range an input stays at the nearer end of it.
 
     Parameters
     ----------
     basis : "auto", str, Basis or dict, default="auto"
-        Functions of each input. "auto" takes Chebyshev polynomials for numeric columns, with an
-        indicator for each value that stands out (``bases.Spiked``), and one indicator per level for
-        text and categories (the rarest may share one). A name
+        Functions of each input in the tensor. "auto" takes Chebyshev polynomials for numeric
+        columns, with an indicator for each value that stands out (``bases.Spiked``), and one
+        indicator per category for text and categories (the rarest may share one); where structures
+        are compared, linear splines are tried in place of the polynomials as well. A name
         ("chebyshev", "polynomial", "fourier", "bspline", "categorical") or a Basis serves every
         column; a dict from column name or position to one of these overrides "auto" where it has
         an entry.
     likelihood : "gaussian", "student_t", "negative_binomial" or Likelihood, default="gaussian"
-        What y is around f. "student_t" shrugs off outliers (degrees of freedom are learned).
+        What y is around f. "student_t" is robust to outliers (degrees of freedom are learned).
         "negative_binomial" is for counts, with f the logarithm of the rate up to a constant and the
         scatter learned. ``likelihoods.StudentT(dof)`` and
         ``likelihoods.NegativeBinomial(size)`` hold what they are given.
+    structure : "auto", "tensor", "sums" or "sums+tensor", default="auto"
+        What f is made of. "sums" is a sum of main effects: of a number a straight line, a curve,
+        steps and an indicator for each value that stands out; an indicator for each category; and
+        one for missing values. "tensor" is the low-rank tensor of all inputs. "sums+tensor" has
+        both. "auto" fits each of them to some of the rows and weighs them by how well they predict
+        the others; see ``structures_``. With more than 12 inputs, and unless ``structure`` is
+        "tensor", only inputs that seem to interact enter the tensor; a "tensor" that is compared
+        with the others also has those with the largest main effects.
     network : "cp" or "tt", default="cp"
-        "cp" sums products of functions of one input each. "tt" is a tensor train: a product of
-        matrices, one for each input, which suits functions in which inputs meet along a chain.
+        The form of the tensor. "cp" sums products of functions of one input each. "tt" is a tensor
+        train: a product of matrices, one for each input, which suits functions in which inputs
+        meet along a chain. All inputs are in a tensor train.
     cores : "auto" or "full", default="auto"
-        Of a train. "full" has matrices with all their entries. "auto" also considers diagonal ones,
-        that is sums of products as with "cp" (from three inputs on, and unless ``max_rank`` is a
-        list). Up to 4000 rows are divided in five, every candidate is fitted to four parts, in 40
-        sweeps, and predicts the fifth; with few rows so does each of several parts in turn. Every
-        candidate then has as many starts as its weight in the mixture that predicts best says, in
-        which diagonal cores count for ten rows more.
+        Of a tensor train. "full" has matrices with all their entries. "auto" also considers
+        diagonal ones, that is sums of products as with "cp", from three inputs on and unless
+        ``max_rank`` is a list; with ``structure="auto"`` it considers the sum alone and the sum
+        beside diagonal cores, too. All of them are weighed as structures are. Diagonal cores
+        count as if they had predicted ten rows more.
     mode_order : "auto", "given" or list, default="auto"
-        The order of the inputs in a train. "given" is that of the columns; "auto" considers that,
-        and the one in which the bonds of a CP tensor, fitted before, would have least to carry, as
-        with ``cores``; a list has the name of every column, or its position where no column has
-        that name. Of no meaning with "cp".
+        The order of the inputs in a tensor train. "given" is that of the columns. "auto" weighs it
+        against the order in which the bonds of a CP tensor, fitted before, would have least to
+        carry. A list has the name of every column, or its position where no column has that name.
+        Of no meaning with "cp".
     n_basis : int or "auto", default="auto"
-        Most smooth functions per input, for bases given by name. A column never gets more than it
-        has distinct values. "auto" is 20 up to 8 inputs, then 160 in all, but at least 8 each.
+        Most smooth functions per input in the tensor, for bases given by name. A column never gets
+        more than it has distinct values. "auto" divides 160 functions, or one for every 16 rows if
+        that is more, among the inputs: at least 8 each, and at most 20, or one for every 250 rows
+        if that is more, up to 40.
     max_rank : int, list of int or "auto", default="auto"
-        Most components, or indices of every bond of a train: full cores have an "auto" of 6,
-        diagonal ones that of "cp", and a list has one number for each bond between inputs that
-        vary, and one more for three classes or more. The cost of a sweep of full cores grows with
-        the sixth power of it where rows are few. Those that add nothing are dropped. Of components
-        "auto" is 20, or 10 where they are ``anchored``, 8 above 10,000 rows. From 600 to 10,000
-        rows and without anchors the warm phase begins with 30, or twice as many if that is less,
-        and drops those that matter least.
+        Most components of the tensor, or indices of every bond of a tensor train. Those that add
+        nothing are dropped. "auto" is 80 up to 10,000 rows and 40 above; where components are
+        ``anchored`` it is 40 and 20. Diagonal cores have the "auto" of "cp", full cores one of 6
+        at every bond. A list has one number for each bond between inputs that vary, and one more
+        for three classes or more. The cost of a sweep of full cores grows with the sixth power of
+        the rank where rows are few.
     initial_rank : int or "auto", default="auto"
-        Components to begin with; a start that ends with nine tenths of them or more goes on from a
-        warm phase of twice as many as are left (and ``max_iter`` sweeps more), until fewer are or
-        ``max_rank``, or what ``memory_limit`` has room for, is reached. "auto" begins with
-        ``max_rank``. Needs ``prune``.
+        Components to begin with. A restart that ends with nine tenths of them or more goes on from
+        a warm phase of twice as many as are left, with ``max_iter`` sweeps more, until fewer are
+        left or ``max_rank``, or what ``memory_limit`` has room for, is reached. This needs
+        ``prune``. "auto" is ``max_rank`` if that is given or cores are full; else it is one
+        component for every 25 rows, at least 4 and at most 20, or 10 where components are
+        ``anchored``. Up to 10,000 rows and without anchors the warm phase begins with more of
+        them and drops those that matter least: with 30, one for every 20 rows, or twice the rank,
+        whichever is least.
     n_init : int or "auto", default="auto"
-        Random starts, whose posteriors are averaged. "auto" takes 8 up to 10,000 rows and fewer,
-        in inverse proportion to the rows but at least 2, above; fewer still where ``memory_limit``
-        has no room for their posteriors.
+        Restarts of the tensor from random factors, whose posteriors are averaged. "auto" is 40,000
+        divided by the number of rows, at least 2 and at most 8; fewer where ``memory_limit`` has no
+        room for their posteriors. Structures share them in proportion to their weights. A sum alone
+        has nothing random and is fitted once.
     max_iter : int or "auto", default="auto"
-        Most sweeps of the exact phase; "auto" is 80. A table of more than 262,144 rows is fitted to
-        so many of them first, and all rows go on from there for up to ``max_iter`` sweeps, "auto"
-        20.
+        Most sweeps of the exact phase; "auto" is 80. Up to 8,000 rows, restarts may go on from the
+        fits by which structures were compared, for up to ``max_iter`` sweeps, "auto" 20. A table of
+        more than 262,144 rows is fitted to so many of them first, and all rows go on from there for
+        up to ``max_iter`` sweeps, "auto" 20.
     tol : float, default=1e-4
-        A start has converged when the last four sweeps, looked at after every fourth, raised its
-        bound by less than this per sweep and row (or unit of sample weight) on average; 0 always
-        uses ``max_iter`` sweeps. Most starts use all of them; ``stop_reason_`` tells.
+        A restart has converged when the last four sweeps, looked at after every fourth, raised its
+        ELBO by less than this per sweep and row (or unit of sample weight) on average; 0 always
+        uses ``max_iter`` sweeps. Most restarts use all of them; ``stop_reason_`` tells.
     warm_sweeps : int, default=10
         Sweeps of the warm phase, without covariances, that come first. With fewer than four rows
         (or units of weight) per basis function a thaw of 12 sweeps follows, with full cores always
@@ -113,24 +130,24 @@ class BTNRegressor(RegressorMixin, Machine):
         is True from 10 inputs on. With fewer, scales that move freely between the inputs find
         interactions more reliably.
     prune : bool, default=True
-        Drop components and functions that are negligible and whose loss raises the bound and, where
+        Drop components and functions that are negligible and whose loss raises the ELBO and, where
         at most 200 weights are left in the end, components whose work the others can do as well.
     memory_limit : float or "auto", default="auto"
         Most memory, in GiB, that the fit may use beyond its input: "auto" is 1.4, or nine tenths of
         what a device has left for rows that are there; of a cluster, of each process. Less memory
-        means more recomputation and the same result, if there is room for as many starts.
+        means more recomputation and the same result, if there is room for as many restarts.
     n_jobs : int or None, default=None
-        Cores to use, None as many as BLAS would. Starts run side by side: in threads where rows are
-        many; where they are few, in processes that are started when the work left is worth it,
+        Cores to use, None as many as BLAS would. Restarts run side by side: in threads where rows
+        are many; where they are few, in processes that are started when the work left is worth it,
         serve later fits too, and end after a minute without work.
     random_state : int, RandomState or None, default=None
     callback : callable or None, default=None
         Called after every sweep, maybe from another thread and maybe some sweeps late, with its
         entry of ``history_``; the fit stops if it returns True, which it may from the exact phase
-        of a start on. A start whose helper process was killed is run, and seen, again. What a train
-        tries before its starts is not seen.
+        of a restart on. A restart whose helper process was killed is run, and seen, again. The fits
+        by which structures are compared are not seen.
     verbose : int, default=0
-        1 prints a line per ten sweeps, 2 a line per sweep.
+        1 prints the structures that are compared and a line per ten sweeps, 2 a line per sweep.
     warm_start : bool, default=False
         Whether ``fit`` goes on from the posterior there is, if there is one: with its columns,
         functions, components and scales, and up to 20 exact sweeps ("auto") of the rows it is
@@ -138,46 +155,60 @@ class BTNRegressor(RegressorMixin, Machine):
 
     Attributes
     ----------
+    structures_ : list of dict
+        The structures that were compared, or the one that was given; that with the highest weight
+        first. ``name`` is "sums", "tensor" or "sums+tensor"; ``weight`` is its weight in the
+        prediction, 0 for one that has no restart; ``log_density`` is the mean over the rows held
+        out that it was asked to predict, NaN where there were none; ``restarts`` are the positions
+        of its posteriors in ``weights_``; ``seconds`` is the time that its fits took;
+        ``sums_first`` tells whether the sum was fitted before the tensor; ``splines`` whether
+        numbers in the tensor have linear splines. With ``network="tt"`` there are also ``cores``
+        and ``mode_order``.
+    weights_ : ndarray of shape (restarts,)
+        The weight of every restart in the prediction; they add up to 1. Restarts of one structure
+        share its weight. Those that fit the training rows far worse than the best of them are left
+        out; ``fit`` warns if these are most.
     rank_ : int or tuple of int
-        Components of the start with the highest bound, or indices of each bond of a train (in all
-        that is said of one start, that of the candidate with the highest weight);
-        ``ranks_`` has those of every start. Diagonal cores have as many at every bond.
+        Components of the restart with the highest ELBO, or indices of each bond of a tensor train,
+        and 0 where there is no tensor. All that is said of one restart is said of this one, among
+        those of the structure with the highest weight; ``ranks_`` has the ranks of all. Diagonal
+        cores have as many indices at every bond.
     cores_ : list of str
-        Of a train: whether the cores of each start are "full" or "diagonal".
-    candidates_ : list of dict
-        Of a train, if there was a choice: cores, mode_order, log_density (the mean over rows held
-        out, NaN where there were too few), weight, and which starts are its own, of every
-        candidate, that with the highest weight first.
+        Of a tensor train: whether the cores of each restart are "full" or "diagonal".
     mode_order_ : ndarray
-        Of a train: the columns' positions in the order of that start, those that never vary last.
+        Of a tensor train: the positions of the columns in the order of that restart, those that
+        never vary last.
     n_basis_ : ndarray of shape (inputs,)
-        Functions kept for each input, in that start.
+        Functions kept for each input in the tensor of that restart, 1 for an input that is not in
+        it.
     feature_relevance_, feature_relevance_std_ : ndarray of shape (inputs,)
-        Each input's share of the variance of f (total effect, shares sum to 1), posterior mean and
-        standard deviation. Inputs are taken as independent of each other.
+        The importance of each input: its part in the variance of f (total effect, scaled to sum to
+        1), posterior mean and standard deviation. Inputs are taken as independent of each other.
     lower_bound_, lower_bounds_ : float, ndarray
-        Bound on the log evidence of the standardised targets, in the start where it is highest: at
-        the end, and after each sweep of the exact phase. It never falls, and stands still for up to
-        two sweeps while a leap is on trial.
+        ELBO, the lower bound on the log evidence of the standardised targets, in the restart where
+        it is highest: at the end, and after each sweep of the exact phase. It never falls, and
+        stands still for up to two sweeps while a leap is on trial.
     history_ : list of dict
-        One entry per sweep and start: start, sweep, rows (how many were looked at), phase ("warm",
-        "thaw" where rows are few, or "exact"), bound (NaN before the exact phase), terms, rank,
-        noise_std, seconds, jitter and trial: whether a leap is on trial, when all else is as it was
-        before the leap; stage: how often the rank has grown.
+        One entry per sweep and restart: start (which restart), sweep, rows (how many were looked
+        at), phase ("warm", "thaw" where rows are few, or "exact"), bound (the ELBO, NaN before the
+        exact phase), terms, rank, noise_std, seconds, jitter and trial: whether a leap is on trial,
+        when all else is as it was before the leap; stage: how often the rank has grown. Restarts
+        are counted before any are left out.
     noise_std_ : float
         Standard deviation of the noise, in units of y; NaN for counts.
     likelihood_ : Likelihood
-        With its own parameters as learned (``dof``, ``size``), in the start with the highest bound.
+        With its own parameters as learned (``dof``, ``size``), in the restart with the highest
+        ELBO.
     best_start_ : int
-        Which of the starts that is, in ``posterior_``.
+        Which of the restarts that is, in ``weights_``.
     target_name_ : str or None
         What the column or series of the targets is called.
     n_samples_seen_ : int
         Rows of the fit, or of all batches of a stream.
     n_iter_ : int
-        Sweeps of the start with the highest bound, those before the exact phase included.
+        Sweeps of the restart with the highest ELBO, those before the exact phase included.
     converged_ : bool
-        Whether every start converged.
+        Whether every restart converged.
     stop_reason_ : str
         Why the fit ended, in a sentence.
     n_features_in_, feature_names_in_ : int, ndarray
@@ -201,7 +232,7 @@ class BTNRegressor(RegressorMixin, Machine):
         rows=40_000,
         least_starts=2,
         sweeps=80,
-        sweeps_of_many=80,
+        sweeps_of_many=40,
         warm_rank=30,
     )
 

@@ -37,9 +37,10 @@ FEWEST_ROWS = 15  # with fewer there is nothing to choose by
 SWEEPS = 25  # exact ones
 RESTARTS, RESTARTS_OF_ONE = 1, 2  # of every fold, and of one fold alone; of a full train 1
 CLEARLY_BEHIND = 2.0  # standard errors of the mean difference in log density
+WORSE = 0.1  # of the least mean squared error, by which another is worse at least
 USELESS = 0.05  # weight of a candidate clearly behind the best, below which no more folds follow
 SHARE_OF_ERROR = 4.0  # what the error of the mean counts beside the density: see stack
-DOUBT = 10.0  # rows, as if the simpler candidate beside a full train had predicted so many more
+DOUBT = 10.0  # rows, as if main effects, or what is simpler than a train, had predicted so many more
 DOUBT_OF_ALL = 1.0  # rows, as if every candidate had predicted so many more
 LEAST_WEIGHT = 0.02  # of a candidate, or of a restart beside the best one; below they are left out
 ROWS_OF_A_VOTE = 10.0  # by which restarts of a structure are weighed: see vote
@@ -180,8 +181,8 @@ class _Judged:
     @staticmethod
     def _doubt(one: Arrangement, others: Sequence[Arrangement]) -> float:
         """Return as if how many rows more a candidate had predicted."""
-        if not one.inputs:  # the simplest of all counts as much as all others together
-            return DOUBT_OF_ALL * max(len(others) - 1, 1)
+        if not one.inputs:  # the simplest of all, where few rows can hardly tell
+            return DOUBT_OF_ALL + DOUBT
         return DOUBT_OF_ALL + DOUBT * _beside_full(one, others)
 
     def drop(self) -> None:
@@ -201,8 +202,29 @@ class _Judged:
                 kept.append(one)
         self.left = kept
 
+    def drop_worse_means(self) -> None:
+        """Leave out candidates whose mean is clearly worse than that of the best mean.
+
+        Where the noise varies, a tensor may gain density by following it, and lose the mean.
+        """
+        if not self.task.target.likelihood.additive:
+            return
+        _, errors, weight = self._table()
+        share, squares = weight / weight.sum(), np.nan_to_num(errors**2, posinf=1e300)
+        best = squares[int(np.argmin(squares @ share))]
+        kept = []
+        for one, own in zip(self.left, squares, strict=True):
+            behind = own - best
+            mean = float(behind @ share)
+            error = float(np.sqrt(share**2 @ (behind - mean) ** 2))
+            if mean <= max(CLEARLY_BEHIND * error, WORSE * float(best @ share)):
+                kept.append(one)
+        self.left = kept
+
     def conclude(self) -> None:
         """Give every candidate its weight, and its posteriors, the best first."""
+        if self.rows:
+            self.drop_worse_means()
         weights = self.weights() if self.rows else None
         if weights is None:
             return
