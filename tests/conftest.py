@@ -2,7 +2,19 @@
 
 import pytest
 
-from btnkm import fitting
+from btnkm import fitting, structures
+
+# Structures are compared on one fold and with few sweeps: what follows does not depend on which of
+# them wins. Tests of the comparison itself ask for ``thorough_comparisons``.
+THOROUGH = {name: getattr(structures, name) for name in ("ENOUGH_ROWS", "SWEEPS")}
+structures.ENOUGH_ROWS, structures.SWEEPS = 1, 3
+
+
+@pytest.fixture
+def thorough_comparisons(monkeypatch):
+    """Compare structures as thoroughly as outside of tests."""
+    for name, value in THOROUGH.items():
+        monkeypatch.setattr(structures, name, value)
 
 
 @pytest.fixture(autouse=True)

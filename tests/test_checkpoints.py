@@ -14,6 +14,7 @@ import pytest
 from btnkm import BTNClassifier, BTNRegressor, checkpoints, sources, survey
 
 SMALL = {"n_basis": 6, "max_rank": 3, "n_init": 2, "max_iter": 20, "random_state": 0, "n_jobs": 1}
+SMALL |= {"structure": "tensor"}
 
 PROGRAM = """
 import os, signal, sys
@@ -49,12 +50,13 @@ def make_model(kind):
         "numbers": {"initial_rank": 2, "max_rank": 6},  # which grows on the way
         "train": {"network": "tt", "mode_order": "given", "max_rank": 3},
         "counts": {"likelihood": "negative_binomial"},
+        "sums": {"structure": "sums+tensor"},
     }
     return BTNRegressor(**{**SMALL, **more[kind]})
 
 
 @pytest.mark.parametrize("stop", [4, 17, 41])
-@pytest.mark.parametrize("kind", ["numbers", "train", "counts", "two"])
+@pytest.mark.parametrize("kind", ["numbers", "train", "counts", "two", "sums"])
 def test_a_killed_fit_goes_on_to_the_same_result(kind, stop, tmp_path):
     path = tmp_path / "fit.checkpoint"
     program = subprocess.run([sys.executable, "-c", PROGRAM, kind, str(path), str(stop)])

@@ -23,6 +23,7 @@ from btnkm.tables import split_columns
 
 N = 240
 FEW = {"n_init": 1, "max_iter": 10, "max_rank": 4, "n_basis": 6, "random_state": 0}
+FEW |= {"structure": "tensor"}
 WORDS = np.array(["ash", "oak", "yew"])
 
 

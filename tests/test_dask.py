@@ -19,6 +19,7 @@ from btnkm import BTNClassifier, BTNRegressor, clusters
 from btnkm.execution import dask as execution
 
 SMALL = {
+    "structure": "tensor",
     "n_basis": 6,
     "max_rank": 3,
     "n_init": 1,

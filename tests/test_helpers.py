@@ -25,6 +25,7 @@ from btnkm.execution import helpers
 from btnkm.execution.helpers import Board, Follower, help_out
 
 SMALL = {"max_iter": 12, "max_rank": 4, "n_basis": 6, "n_init": 4, "random_state": 0}
+SMALL |= {"structure": "tensor"}
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ from btnkm.core.state import Mode
 from btnkm.fitting import make_mode, size_of
 
 SMALL = {"n_init": 1, "max_iter": 15, "max_rank": 5, "n_basis": 8, "random_state": 0}
+SMALL |= {"structure": "tensor"}
 
 
 class Indicators(Basis):

@@ -19,6 +19,7 @@ from btnkm.likelihoods import Gaussian, NegativeBinomial, StudentT
 from btnkm.testing import check_likelihood
 
 SMALL = {"n_basis": 8, "max_rank": 5, "n_init": 2, "max_iter": 40, "random_state": 0}
+SMALL |= {"structure": "tensor"}
 RNG = np.random.default_rng(0)
 TARGETS = {
     "gaussian": (Gaussian(), 5 + 3 * RNG.standard_normal(300)),

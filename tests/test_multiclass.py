@@ -23,6 +23,7 @@ from btnkm.core.state import Factor
 from btnkm.fitting import make_mode, output_mode
 
 SMALL = {"n_basis": 8, "max_rank": 6, "n_init": 2, "max_iter": 30, "random_state": 0}
+SMALL |= {"structure": "tensor"}
 
 
 def random_factor(rng, m, rank):
@@ -229,7 +230,7 @@ def test_what_is_predicted_is_what_draws_of_the_weights_say(fitted):
     one = copy.copy(model)
     one.posterior_ = (state,)
     rng = np.random.default_rng(0)
-    one._arrangements = model._arrangements[:1]
+    one._arrangements, one.weights_ = model._arrangements[:1], np.ones(1)
     (_, (features,)), *_ = one._row_blocks(one._columns_of(some))
     draws = posterior.draw_weights(state, n_draws, rng)
     x = np.array(state.likelihood.offsets) + np.array(

@@ -15,6 +15,7 @@ from btnkm.core.arrays import host
 from btnkm.execution.spill import spilled_columns
 
 SMALL = {"n_basis": 6, "max_rank": 3, "n_init": 1, "max_iter": 8, "random_state": 0, "n_jobs": 1}
+SMALL |= {"structure": "tensor"}
 
 
 def make(n=300, gaps=True):

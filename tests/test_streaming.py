@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from btnkm import BTNClassifier, BTNRegressor, fitting, machine, sources, streaming, survey
 
 SMALL = {"n_basis": 6, "max_rank": 4, "n_init": 2, "max_iter": 30, "random_state": 0, "n_jobs": 1}
+SMALL |= {"structure": "tensor"}
 
 
 def rows(n, seed, noise=0.3):

@@ -53,11 +53,11 @@ class Auto(NamedTuple):
 
     def n_basis(self, n: int, n_inputs: int) -> int:
         """Return how many functions an input has."""
-        least, most = _N_BASIS
-        most = int(np.clip(n // _ROWS_OF_MANY, most, _MOST_FUNCTIONS))
-        many = int(np.clip(max(_FUNCTIONS, n // _ROWS_A_FUNCTION) // n_inputs, least, most))
+        (least, most), every = _N_BASIS, _FUNCTIONS
         if not self.rows_per_function:
-            return many
+            most = int(np.clip(n // _ROWS_OF_MANY, most, _MOST_FUNCTIONS))
+            return int(np.clip(max(every, n // _ROWS_A_FUNCTION) // n_inputs, least, most))
+        many = int(np.clip(every // n_inputs, least, most))
         return int(np.clip(n // (self.rows_per_function * n_inputs), _FEWEST_FUNCTIONS, many))
 
     def n_curve(self, n: int, n_inputs: int) -> int:
@@ -137,8 +137,11 @@ def settings_of(
 class Layouts:
     """The structures that a table may have: which columns are in the sum and in the tensor."""
 
-    def __init__(self, machine: Any, task: Any, active: list[int]) -> None:
+    def __init__(self, machine: Any, task: Any, active: list[int], *, stream: bool = False) -> None:
         self.machine, self.task, self.active = machine, task, active
+        # what a stream begins with, it keeps: its first rows are too few to choose by
+        stream = stream and machine.structure == "auto"
+        self.structure = "tensor" if stream else machine.structure
         self.many = len(active) >= machine._auto.many_inputs or any(
             c.levels is not None and c.basis.n_functions_ >= ANCHOR_LEVELS for c in task.columns
         )
@@ -217,6 +220,6 @@ class Layouts:
             many_outputs=task.target.n_outputs is not None,
             effects=self.effects if sums else (),
             effect_inputs=self.effect_inputs if sums else (),
-            average_missing=self.machine.structure != "tensor",
+            average_missing=self.structure != "tensor",
         )
         return replace(found, splines=splines, sums_first=sums_first)

@@ -246,10 +246,10 @@ class Machine(Streaming, Sharing, BaseEstimator):
             seeds = seeds if keeper.seeds is None else keeper.seeds
             keeper.seeds = seeds
         summary = Values(codes, [summary.weight for summary in summaries])
-        keep = keep or survey.n <= MOST_ROWS
+        stream, keep = keep, keep or survey.n <= MOST_ROWS
         listed = [int(s) for s in seeds]
         task = Task(target, columns, summary, sample, rows, counted, listed, keep)
-        candidates = self._candidates(task, active, names)
+        candidates = self._candidates(task, active, names, stream)
         history: list[dict[str, Any]] = [] if keeper is None else keeper.history
         found = run_all(self, task, candidates, history, keeper)
         self._active = active
@@ -301,9 +301,10 @@ class Machine(Streaming, Sharing, BaseEstimator):
             setattr(self, name, value)
         usable = [(one, result) for one, result in found if result.starts]
         if weights is not None:
-            usable = found = self._weigh(task, usable, weights)
+            usable = self._weigh(task, usable, weights)
         self._set_results(usable, seeds)
-        self._pasts = [past for _, result in found for past in result.pasts]
+        kept = found if weights is None else usable
+        self._pasts = [past for _, result in kept for past in result.pasts]
         self.converged_, self.stop_reason_ = fitting.ending(
             [result for _, result in found], schedule
         )
@@ -316,15 +317,17 @@ class Machine(Streaming, Sharing, BaseEstimator):
             some = rng.choice(sample.n, min(_LOOK_AT, sample.n), replace=False, p=share)
             self._warn_of_nothing([column[some] for column in sample.codes])
 
-    def _candidates(self, task: Task, active: list[int], names: list[Any]) -> list[Candidate]:
+    def _candidates(
+        self, task: Task, active: list[int], names: list[Any], stream: bool
+    ) -> list[Candidate]:
         """Return the structures to fit, that with the highest weight first."""
-        table = Layouts(self, task, active)
+        table = Layouts(self, task, active, stream=stream)
         of = partial(settings_of, self, task.target)
         if self.network == "cp":
-            structures = [self.structure]
-            if self.structure == "auto":
+            structures = [table.structure]
+            if table.structure == "auto":
                 structures = ["sums", "tensor", "sums+tensor"] if len(active) > 1 else ["sums"]
-            if self.structure != "tensor":
+            if table.structure != "tensor":
                 screen(task, table, of)
             arrangements = [
                 table.arranged(table.tensor_inputs.get(name, active), name) for name in structures
@@ -354,7 +357,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
         self, task: Task, table: Layouts, active: list[int], names: list[Any]
     ) -> list[Arrangement]:
         """Return the candidates of a tensor train."""
-        name = "tensor" if self.structure == "auto" else self.structure
+        name = "tensor" if table.structure == "auto" else table.structure
         if name == "sums" or len(active) == 1:
             return [table.arranged(active, "sums" if name == "sums" else name, full=True)]
         components = table.arranged(active, name)
@@ -373,7 +376,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
         listed = isinstance(self.max_rank, list | tuple | np.ndarray)
         if self.cores == "auto" and not listed and len(active) > 2:
             found.append(components)
-            if self.structure == "auto":
+            if table.structure == "auto":
                 found += [table.arranged(active, "sums+tensor"), table.arranged(active, "sums")]
         return found
 

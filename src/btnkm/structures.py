@@ -40,7 +40,7 @@ CLEARLY_BEHIND = 2.0  # standard errors of the mean difference in log density
 WORSE = 0.1  # of the least mean squared error, by which another is worse at least
 USELESS = 0.05  # weight of a candidate clearly behind the best, below which no more folds follow
 SHARE_OF_ERROR = 4.0  # what the error of the mean counts beside the density: see stack
-DOUBT = 10.0  # rows, as if main effects, or what is simpler than a train, had predicted so many more
+DOUBT = 10.0  # rows, as if main effects, or what is simpler than a train, had predicted so many
 DOUBT_OF_ALL = 1.0  # rows, as if every candidate had predicted so many more
 LEAST_WEIGHT = 0.02  # of a candidate, or of a restart beside the best one; below they are left out
 ROWS_OF_A_VOTE = 10.0  # by which restarts of a structure are weighed: see vote
@@ -405,7 +405,7 @@ def stack(scores: Array, weight: Array, prior: Array, residuals: Array | None = 
         return value, w * (slope - w @ slope)
 
     found = minimize(loss, np.zeros(len(scores)), jac=True, method="L-BFGS-B")
-    w = np.exp(found.x - found.x.max())
+    w = np.exp(found.x - found.x.max()) * np.any(np.isfinite(scores), axis=1)
     return np.asarray(w / w.sum())
 
 
