@@ -13,7 +13,10 @@ from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import (
+    check_sample_weight_equivalence_on_dense_data,
+    parametrize_with_checks,
+)
 
 from btnkm import BTNClassifier, BTNRegressor, Gamma
 from btnkm.bases import Chebyshev
@@ -31,12 +34,29 @@ TRAIN = {
 }
 
 
+def not_for_auto(estimator):
+    """Return the checks that cannot hold where rows are held out to choose a structure."""
+    if estimator.structure != "auto":
+        return {}
+    reason = "rows that are repeated are held out one by one, a row of weight 2 as one"
+    return {"check_sample_weight_equivalence_on_dense_data": reason}
+
+
 @pytest.mark.filterwarnings("ignore:no input was found")  # pure noise, or few rows
 @parametrize_with_checks(
-    [BTNRegressor(**SMALL), BTNClassifier(**SMALL), BTNRegressor(**TRAIN), BTNClassifier(**TRAIN)]
+    [BTNRegressor(**SMALL), BTNClassifier(**SMALL), BTNRegressor(**TRAIN), BTNClassifier(**TRAIN)],
+    expected_failed_checks=not_for_auto,
 )
 def test_sklearn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.filterwarnings("ignore:no input was found")
+@pytest.mark.parametrize("structure", ["sums", "tensor", "sums+tensor"])
+@pytest.mark.parametrize("kind", [BTNRegressor, BTNClassifier])
+def test_a_weight_of_k_is_k_rows_in_every_structure(kind, structure):
+    estimator = kind(**SMALL, structure=structure)
+    check_sample_weight_equivalence_on_dense_data(kind.__name__, estimator)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +89,9 @@ def test_set_output_pandas_feeds_frames(data):
 def test_grid_search_over_the_basis_inside(data):
     X, y = data
     search = GridSearchCV(
-        BTNRegressor(**{**SMALL, "basis": Chebyshev()}), {"basis__n_basis": [1, 2, 8]}, cv=3
+        BTNRegressor(**{**SMALL, "basis": Chebyshev(), "structure": "tensor"}),
+        {"basis__n_basis": [1, 2, 8]},
+        cv=3,
     ).fit(X, y)
     assert search.best_params_ == {"basis__n_basis": 8}
     assert max(search.best_estimator_.n_basis_) <= 8

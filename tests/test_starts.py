@@ -198,7 +198,7 @@ SCRIPT = """
     warm = 10**6 if phase == "warm" else 2
     model = BTNRegressor(
         n_init=2, n_jobs=jobs, max_iter=10**6, tol=0, warm_sweeps=warm, max_rank=4, n_basis=6,
-        callback=callback, random_state=0,
+        callback=callback, random_state=0, structure="tensor",
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -43,13 +43,17 @@ class Residuals:
     ----------
     rows : ndarray of shape (n,)
         Positions in the sample.
+    count : ndarray of shape (n,)
+        How often each row counts: its sample weight.
     weight, left : ndarray of shape (n, K)
-        Weights of the likelihood's quadratic approximation, and slopes of its logarithm in f.
+        Weights of the likelihood's quadratic approximation, and slopes of its logarithm in f, of a
+        row that counts once.
     mean : ndarray of shape (n, K)
         E[f].
     """
 
     rows: Array
+    count: Array
     weight: Array
     left: Array
     mean: Array
@@ -60,11 +64,11 @@ class Residuals:
         features = arrangement.features(task.sample.codes, rows)
         mean, variance = Predictor.of(state).moments(features.__getitem__)
         y, likelihood = task.sample.y[rows], state.likelihood
-        asked = likelihood.rows(y, task.sample.weights[rows], mean, variance + mean**2)
+        asked = likelihood.rows(y, np.ones(len(rows)), mean, variance + mean**2)
         weight, pull = likelihood.scale * asked.weight, likelihood.scale * asked.pull
         wide = [part if part.ndim == 2 else part[:, None] for part in (weight, pull, mean)]
         weight, pull, mean = wide
-        return cls(rows, weight, pull - weight * mean, mean)
+        return cls(rows, task.sample.weights[rows], weight, pull - weight * mean, mean)
 
 
 def screen(task: Any, table: Any, settings_of: SettingsOf) -> None:
@@ -120,26 +124,28 @@ def find_steps(
     """
     found: dict[int, Array] = {}
     numeric = [i for i, effect in enumerate(effects) if LINE in effect.parts_]
-    if len(residuals.rows) < FEWEST_ROWS or not numeric:
+    if residuals.count.sum() < FEWEST_ROWS or not numeric:
         return found
     codes = {i: task.sample.codes[inputs[i]][residuals.rows] for i in range(len(inputs))}
     orders = {i: np.argsort(codes[i], kind="stable") for i in numeric}
     cuts = sum(max(len(np.unique(codes[i])) - 1, 1) for i in numeric)
-    response = residuals.left + residuals.weight * residuals.mean
+    count = residuals.count[:, None]
+    weight = count * residuals.weight
+    response = count * residuals.left + weight * residuals.mean
     effects = list(effects)
 
     def with_steps(i: int, steps: Array) -> MainEffect:
         old = effects[i]
         parts = old.knots, old.positions, old.spikes, None, np.sort(steps)
         kept = ~np.isnan(codes[i])
-        new = MainEffect(old.n_curve, *parts).fit(codes[i][kept], np.ones(int(kept.sum())))
+        new = MainEffect(old.n_curve, *parts).fit(codes[i][kept], residuals.count[kept])
         new.has_missing_ = False
         return new
 
     while sum(map(len, found.values())) < MOST_STEPS:
-        sums, phi, gram, linear = _normal(effects, codes, residuals.weight, response)
-        left = _low_residuals(sums, phi, gram, linear, residuals.weight, response)
-        scores = [(*_best_cut(codes[i], orders[i], left), i) for i in numeric]
+        sums, phi, gram, linear = _normal(effects, codes, weight, response)
+        left = _low_residuals(sums, phi, gram, linear, weight, response) / count
+        scores = [(*_best_cut(codes[i], orders[i], left, residuals.count), i) for i in numeric]
         clear = sorted((s for s in scores if s[0] > CLEAR**2), reverse=True)[:TRIALS]
         clear = [s for s in clear if s[1] not in found.get(inputs[s[2]], ())]
         if not clear:
@@ -147,7 +153,7 @@ def find_steps(
         trial = list(effects)
         for _, cut, i in clear:
             trial[i] = with_steps(i, np.append(effects[i].steps, cut))
-        sums, phi, gram, linear = _normal(trial, codes, residuals.weight, response)
+        sums, phi, gram, linear = _normal(trial, codes, weight, response)
         new = [_group_of_step(sums, trial, i, cut) for _, cut, i in clear]
         values = [_value(sums, gram, linear, new)]
         values += [_value(sums, gram, linear, [g for g in new if g != own]) for own in new]
@@ -185,19 +191,20 @@ def _low_residuals(
     return left
 
 
-def _best_cut(x: Array, order: Array, left: Array) -> tuple[float, float]:
+def _best_cut(x: Array, order: Array, left: Array, count: Array) -> tuple[float, float]:
     """Return the highest squared score of a step, and where it is."""
     n = int(np.sum(~np.isnan(x)))  # missing values are the last in the order
-    values, r = x[order[:n]], left[order[:n]]
-    r = r - r.mean(axis=0)
-    above = -np.cumsum(r, axis=0)[:-1]  # what lies above each value adds up to
-    share = np.arange(1, n) / max(n, 1)
-    spread = (share * (1.0 - share))[:, None] * np.maximum(np.sum(r * r, axis=0), 1e-300)
+    if n < 2:
+        return 0.0, 0.0
+    values, r, s = x[order[:n]], left[order[:n]], count[order[:n]]
+    r = r - s @ r / s.sum()
+    above = -np.cumsum(s[:, None] * r, axis=0)[:-1]  # what lies above each value adds up to
+    below = np.cumsum(s)[:-1]
+    share = below / s.sum()
+    spread = (share * (1.0 - share))[:, None] * np.maximum(s @ r**2, 1e-300)
     score = np.max(above**2 / spread, axis=1, initial=0.0)
     score[(np.diff(values) <= 0) | (values[1:] <= -1.0) | (values[:-1] >= 1.0)] = 0.0
-    score[: SIDE - 1] = score[len(score) - SIDE + 1 :] = 0.0
-    if not len(score):
-        return 0.0, 0.0
+    score[(below < SIDE) | (s.sum() - below < SIDE)] = 0.0
     best = int(np.argmax(score))
     return float(score[best]), float(0.5 * (values[best] + values[best + 1]))
 
@@ -222,25 +229,27 @@ def curved_inputs(task: Any, inputs: Sequence[int], residuals: Residuals) -> lis
     """Return the columns whose effect straight lines do not seem to be enough for."""
     chosen = []
     for j in inputs:
-        functions = _few_functions(task, j, residuals.rows, 3)[:, 1:]
-        if functions.shape[1] and np.max(_scores(functions, residuals.left)) > CURVED:
+        functions = _few_functions(task, j, residuals.rows, residuals.count, 3)[:, 1:]
+        if functions.shape[1] and np.max(_scores(functions, residuals)) > CURVED:
             chosen.append(j)
     return chosen
 
 
-def _scores(functions: Array, left: Array) -> Array:
+def _scores(functions: Array, residuals: Residuals) -> Array:
     """Return |sum r g| over its standard error, of every function and output."""
-    spread = np.sqrt((functions**2).T @ left**2)
-    return np.asarray(np.abs(functions.T @ left) / np.maximum(spread, 1e-300))
+    left, count = residuals.left, residuals.count[:, None]
+    spread = np.sqrt((functions**2).T @ (count * left**2))
+    return np.asarray(np.abs(functions.T @ (count * left)) / np.maximum(spread, 1e-300))
 
 
-def _few_functions(task: Any, j: int, rows: Array, degree: int) -> Array:
+def _few_functions(task: Any, j: int, rows: Array, count: Array, degree: int) -> Array:
     """Return a few functions of a column with mean zero: polynomials or indicators."""
     codes, column = task.sample.codes[j][rows], task.columns[j]
     seen = ~np.isnan(codes)
     if column.levels is not None:
-        known, counts = np.unique(codes[seen], return_counts=True)
-        common = known[np.argsort(-counts, kind="stable")[:MOST_INDICATORS]]
+        known, group = np.unique(codes[seen], return_inverse=True)
+        totals = np.bincount(group, weights=count[seen], minlength=len(known))
+        common = known[np.argsort(-totals, kind="stable")[:MOST_INDICATORS]]
         made = (codes[:, None] == common[None, :]).astype(float)
     else:
         x = np.where(seen, np.clip(codes, -1.0, 1.0), 0.0)
@@ -248,7 +257,7 @@ def _few_functions(task: Any, j: int, rows: Array, degree: int) -> Array:
         made = made * seen[:, None]
     if not seen.all():
         made = np.column_stack([made, ~seen])
-    return np.asarray(made - made.mean(axis=0))
+    return np.asarray(made - count @ made / count.sum())
 
 
 def interacting_inputs(task: Any, inputs: Sequence[int], residuals: Residuals) -> list[int]:
@@ -263,19 +272,19 @@ def interacting_inputs(task: Any, inputs: Sequence[int], residuals: Residuals) -
     rows = slice(None)
     if residuals.left.shape[1] > 1:
         rows = slice(MOST_ROWS_OF_CLASSES)
-    left, some = residuals.left[rows], residuals.rows[rows]
+    left, some, count = residuals.left[rows], residuals.rows[rows], residuals.count[rows]
     degree = 3 if len(inputs) <= 60 else 2 if len(inputs) <= 200 else 1
-    made = [_few_functions(task, j, some, degree) for j in inputs]
+    made = [_few_functions(task, j, some, count, degree) for j in inputs]
     owner = np.repeat(np.arange(len(inputs)), [part.shape[1] for part in made])
     functions = np.concatenate(made, axis=1)
     squares = functions**2
     best = np.zeros((len(owner), len(owner)))
     for r in left.T:
-        score = np.abs((functions * r[:, None]).T @ functions)
-        spread = np.sqrt((squares * (r**2)[:, None]).T @ squares)
+        score = np.abs((functions * (count * r)[:, None]).T @ functions)
+        spread = np.sqrt((squares * (count * r**2)[:, None]).T @ squares)
         np.maximum(best, score / np.maximum(spread, 1e-300), out=best)
     best[owner[:, None] == owner] = 0.0
     each = np.array([np.max(best[owner == i], initial=0.0) for i in range(len(inputs))])
     tests = max(best.size * left.shape[1] / len(inputs), 2.0)  # of every input
-    count = int(np.clip(np.sum(each > np.sqrt(2.0 * np.log(tests))), LEAST_INPUTS, MOST_INPUTS))
-    return [inputs[i] for i in np.argsort(-each, kind="stable")[:count]]
+    most = int(np.clip(np.sum(each > np.sqrt(2.0 * np.log(tests))), LEAST_INPUTS, MOST_INPUTS))
+    return [inputs[i] for i in np.argsort(-each, kind="stable")[:most]]

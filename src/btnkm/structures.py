@@ -34,7 +34,7 @@ HELD_OUT = 5  # one in so many rows
 ENOUGH_ROWS = 200  # held out, if need be in several folds
 MOST_ROWS = 4000  # looked at
 FEWEST_ROWS = 15  # with fewer there is nothing to choose by
-SWEEPS = 25  # exact ones
+SWEEPS, WARM_SWEEPS = 25, 10  # at most, of the exact phase and of the one before
 RESTARTS, RESTARTS_OF_ONE = 1, 2  # of every fold, and of one fold alone; of a full train 1
 CLEARLY_BEHIND = 2.0  # standard errors of the mean difference in log density
 WORSE = 0.1  # of the least mean squared error, by which another is worse at least
@@ -258,7 +258,11 @@ def try_out(
 ) -> list[State]:
     """Return the posteriors of a short fit of some rows."""
     settings = settings_of(int(max(len(rows), task.sample.weights[rows].sum())), arrangement)
-    schedule = replace(settings.schedule, max_iter=min(SWEEPS, settings.schedule.max_iter))
+    schedule = replace(
+        settings.schedule,
+        max_iter=min(SWEEPS, settings.schedule.max_iter),
+        warm_sweeps=min(WARM_SWEEPS, settings.schedule.warm_sweeps),
+    )
     # no more than will be fitted in the end
     most = settings_of(task.counted, arrangement).n_init
     result = fitting.fit(
