@@ -12,7 +12,18 @@ import numpy as np
 HEADER = ("id", "area", "rooms", "city", "built", "garden", "zip", "price", "sold")
 INPUTS = HEADER[1:7]
 ROWS = 120
-QUICK = ("--n-init", "1", "--set", "max_iter=6", "--set", "warm_sweeps=4", "--jobs", "1")
+QUICK = (
+    "--n-init",
+    "1",
+    "--set",
+    "max_iter=6",
+    "--set",
+    "warm_sweeps=4",
+    "--jobs",
+    "1",
+    "--set",
+    "structure=tensor",
+)
 
 
 def houses(n, seed=0):

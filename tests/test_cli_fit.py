@@ -50,6 +50,7 @@ def test_a_model_of_the_program_is_that_of_the_library(sold_houses):
         sold_houses / "houses.csv", parse_dates=["built"], dtype={"zip": str, "garden": bool}
     )
     parameters = {"n_init": 1, "max_iter": 6, "warm_sweeps": 4, "n_jobs": 1, "random_state": 0}
+    parameters["structure"] = "tensor"
     model = btnkm.BTNRegressor(**parameters).fit(frame[list(INPUTS)], frame["price"])
     loaded = btnkm.load(sold_houses / "houses.btn")
     assert list(loaded.feature_names_in_) == list(INPUTS)

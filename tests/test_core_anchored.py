@@ -228,6 +228,7 @@ def test_the_bound_never_falls_and_unused_inputs_stay_out():
     y = 2.0 * X[:, 0] * X[:, 1] + X[:, 2] + 0.1 * rng.standard_normal(200)
     label = (y > 0).astype(int)
     small = {"n_basis": 5, "max_rank": 4, "max_iter": 40, "n_init": 1, "random_state": 0}
+    small["structure"] = "tensor"
     regressor = BTNRegressor(anchored=True, **small).fit(X, y)
     classifier = BTNClassifier(anchored=True, **small).fit(X, label)
     for model in (regressor, classifier):

@@ -43,7 +43,7 @@ def bare(code):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_examples_of_pages_run(path, tmp_path, monkeypatch):
+def test_examples_of_pages_run(path, tmp_path, monkeypatch, thorough_comparisons):
     """A page is one session: what an example defines is there in the next."""
     monkeypatch.chdir(tmp_path)
     session = {}

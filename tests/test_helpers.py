@@ -312,6 +312,7 @@ SCRIPT = """
                 print(*helpers._pool.executor._processes, board(), flush=True)
 
     model = BTNRegressor(
+        structure="tensor",
         n_init=2, n_jobs=2, max_iter=10**6, tol=0, max_rank=4, n_basis=6, callback=callback,
         random_state=0,
     )

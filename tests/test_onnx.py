@@ -140,7 +140,7 @@ def test_five_classes_of_eight_components():
     X, y = smooth(3)
     codes = np.digitize(y, np.quantile(y, [0.2, 0.4, 0.6, 0.8]))
     how = {"n_init": 2, "max_iter": 8, "random_state": 0, "n_jobs": 1, "prune": False}
-    model = BTNClassifier(**how).fit(X, codes)
+    model = BTNClassifier(**how, structure="tensor").fit(X, codes)
     assert model.rank_ == 8  # as many columns have a covariance, some of them tiny
     check(model, X)
 

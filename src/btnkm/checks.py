@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_array, column_or_1d
 
 Array = np.ndarray
+STRUCTURES = ("auto", "tensor", "sums", "sums+tensor")
 NETWORKS, CORES = ("cp", "tt"), ("auto", "full")
 MAX_SMOOTHNESS = 20.0  # (1 + m)^(-2 smoothness) is still far from underflow for m in the hundreds
 
@@ -172,6 +173,10 @@ def check_ranks(name: str, value: Any, n_bonds: int) -> list[int]:
 def check_parameters(machine: Any) -> None:
     """Raise one clear sentence for a parameter of any estimator that cannot be."""
     check_integer("warm_sweeps", machine.warm_sweeps, 0)
+    if not isinstance(machine.structure, str) or machine.structure not in STRUCTURES:
+        raise ValueError(
+            f"structure must be one of {list(STRUCTURES)}, got {machine.structure!r}; use 'auto'."
+        )
     if not isinstance(machine.network, str) or machine.network not in NETWORKS:
         raise ValueError(
             f"network must be one of {list(NETWORKS)}, got {machine.network!r}; use 'cp'."

@@ -29,7 +29,6 @@ from .core.state import State
 from .ordering import Tensor, chain_order
 
 Array = np.ndarray
-STRUCTURES = ("auto", "tensor", "sums", "sums+tensor")
 HELD_OUT = 5  # one in so many rows
 ENOUGH_ROWS = 200  # held out, if need be in several folds
 MOST_ROWS = 4000  # looked at

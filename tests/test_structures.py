@@ -1,0 +1,190 @@
+"""Structures: which are compared, what screening finds, and what every one of them can do."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from btnkm import BTNClassifier, BTNRegressor, structures
+
+QUICK = {"n_init": 2, "max_iter": 8, "n_basis": 6, "max_rank": 3, "random_state": 0, "n_jobs": 1}
+every = pytest.mark.parametrize("structure", ["sums", "tensor", "sums+tensor", "auto"])
+
+
+def table(n=160, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.0, 1.0, (n, 4))
+    f = 2.0 * X[:, 0] + np.sin(3.0 * X[:, 1]) + 2.0 * X[:, 2] * X[:, 3]
+    return X, f + 0.1 * rng.standard_normal(n), f
+
+
+@every
+@pytest.mark.parametrize("likelihood", ["gaussian", "student_t", "negative_binomial"])
+def test_every_structure_predicts_numbers(structure, likelihood):
+    X, y, f = table()
+    y = np.round(np.exp(y)) if likelihood == "negative_binomial" else y
+    model = BTNRegressor(**QUICK, structure=structure, likelihood=likelihood).fit(X, y)
+    dist = model.predict_dist(X)
+    assert np.all(np.isfinite(dist.logpdf(y)))
+    interval = model.predict_interval(X)
+    assert np.all(interval[:, 0] <= interval[:, 1])
+    assert model.sample_y(X[:3], 5).shape == (3, 5)
+    assert np.corrcoef(dist.mean, y)[0, 1] > 0.6
+    assert model.weights_.sum() == pytest.approx(1.0)
+    restarts = sorted(k for one in model.structures_ for k in one["restarts"])
+    assert restarts == list(range(len(model.posterior_)))
+    for one in model.structures_:
+        assert one["weight"] == pytest.approx(model.weights_[one["restarts"]].sum())
+    if structure != "auto":
+        assert [one["name"] for one in model.structures_] == [structure]
+
+
+@every
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_every_structure_predicts_classes(structure, n_classes):
+    X, _, f = table()
+    label = np.digitize(f, np.quantile(f, np.arange(1, n_classes) / n_classes))
+    model = BTNClassifier(**QUICK, structure=structure).fit(X, label)
+    p = model.predict_proba(X)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    assert np.mean(model.predict(X) == label) > 1.3 / n_classes
+
+
+@every
+def test_every_structure_goes_on(structure):
+    X, y, _ = table(240)
+    how = {**QUICK, "structure": structure}
+    stream = BTNRegressor(**how)
+    for rows in np.array_split(np.arange(240), 3):
+        stream.partial_fit(X[rows], y[rows])
+    assert stream.n_samples_seen_ == 240
+    assert np.all(np.isfinite(stream.predict(X)))
+    again = BTNRegressor(**how, warm_start=True).fit(X, y)
+    first = again.predict(X)
+    again.fit(X, y)
+    assert np.corrcoef(first, again.predict(X))[0, 1] > 0.95
+
+
+def test_the_structure_must_be_one_of_those_there_are():
+    X, y, _ = table(30)
+    with pytest.raises(ValueError, match="structure must be one of"):
+        BTNRegressor(structure="sum").fit(X, y)
+
+
+def test_straight_lines_are_left_to_the_sum(thorough_comparisons):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((120, 8))
+    y = X @ np.arange(1.0, 9.0) + rng.standard_normal(120)
+    model = BTNRegressor(n_init=2, random_state=0, n_jobs=1).fit(X, y)
+    new = rng.standard_normal((500, 8))
+    f = new @ np.arange(1.0, 9.0)
+    assert 1.0 - np.mean((model.predict(new) - f) ** 2) / np.var(f) > 0.995
+    names = {one["name"]: one["weight"] for one in model.structures_ if one["weight"] > 0}
+    assert sum(w for name, w in names.items() if "sums" in name) > 0.9
+
+
+def test_a_product_is_left_to_the_tensor(thorough_comparisons):
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-1.0, 1.0, (300, 3))
+    y = 3.0 * X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(300)
+    model = BTNRegressor(n_init=2, random_state=0, n_jobs=1).fit(X, y)
+    assert model.score(X, y) > 0.95
+    alone = [one for one in model.structures_ if one["name"] == "sums"]
+    assert alone[0]["weight"] < 0.05
+    assert alone[0]["log_density"] < max(one["log_density"] for one in model.structures_) - 0.5
+
+
+def test_a_step_is_found_and_a_curve_has_none():
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-1.0, 1.0, (400, 2))
+    step = 2.0 * (x[:, 0] > 0.2) + np.sin(3.0 * x[:, 1]) + 0.2 * rng.standard_normal(400)
+    model = BTNRegressor(structure="sums", random_state=0).fit(x, step)
+    cuts = [effect.steps for effect in model._arrangements[0].effects]
+    assert len(cuts[0]) >= 1
+    assert len(cuts[1]) == 0
+    column = model.columns_[0]
+    raw = np.interp(cuts[0], column.positions, column.knots)
+    assert np.min(np.abs(raw - 0.2)) < 0.02
+    near = np.column_stack([np.array([0.15, 0.25]), np.zeros(2)])
+    assert np.diff(model.predict(near))[0] > 1.8
+
+
+def test_of_many_inputs_those_that_act_together_are_in_the_tensor():
+    rng = np.random.default_rng(4)
+    X = rng.uniform(-1.0, 1.0, (400, 30))
+    y = X[:, 3] + 3.0 * X[:, 7] * X[:, 19] + 0.2 * rng.standard_normal(400)
+    model = BTNRegressor(**QUICK, structure="sums+tensor").fit(X, y)
+    inputs = model._arrangements[0].inputs
+    assert {7, 19} <= set(inputs)
+    assert len(inputs) < 30
+    assert model.score(X, y) > 0.8
+
+
+def test_very_many_columns():
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((120, 300))
+    y = 3.0 * X[:, 0] - 2.0 * X[:, 5] + 2.0 * np.sin(2.0 * X[:, 9]) + 0.5 * rng.standard_normal(120)
+    model = BTNRegressor(**QUICK).fit(X, y)
+    assert set(np.argsort(-model.feature_relevance_)[:3]) == {0, 5, 9}
+
+
+def test_collapsed_restarts_have_no_vote():
+    X, y, _ = table()
+    model = BTNRegressor(**{**QUICK, "n_init": 3}, structure="tensor").fit(X, y)
+
+    class Task:
+        sample = type("Rows", (), {"n": len(y), "y": np.asarray(y), "weights": np.ones(len(y))})
+        seeds = [0]
+
+    def scores(worst):
+        logs = np.full((3, len(y)), -1.0)
+        logs[0] = worst
+        return lambda *_: (logs, logs)
+
+    original = structures.log_densities
+    try:
+        structures.log_densities = scores(-1.05)
+        even = structures.vote(Task, model._arrangements[0], [None] * 3)
+        structures.log_densities = scores(-3.0)
+        without = structures.vote(Task, model._arrangements[0], [None] * 3)
+        logs = np.array([-1.0, -5.0, -5.0])[:, None] * np.ones((3, len(y)))
+        structures.log_densities = lambda *_: (logs, logs)
+        with pytest.warns(UserWarning, match="2 of 3 restarts found far less"):
+            one = structures.vote(Task, model._arrangements[0], [None] * 3)
+    finally:
+        structures.log_densities = original
+    assert even.min() > 0.2
+    np.testing.assert_allclose(without, [0.0, 0.5, 0.5])
+    np.testing.assert_array_equal(one, [1.0, 0.0, 0.0])
+
+
+def test_weights_of_few_rows_and_of_errors_against_brute_force():
+    rng = np.random.default_rng(6)
+    scores, errors = rng.normal(size=(2, 50)), rng.normal(size=(2, 50))
+    prior = np.array([2.0, 1.0])
+    weights = structures.stack(scores, np.ones(50), prior, errors)
+    grid = np.linspace(1e-4, 1.0 - 1e-4, 20001)
+    mixed = np.log(grid[:, None] * np.exp(scores[0]) + (1.0 - grid[:, None]) * np.exp(scores[1]))
+    error = np.mean((grid[:, None] * errors[0] + (1.0 - grid[:, None]) * errors[1]) ** 2, axis=1)
+    value = mixed.sum(axis=1) + prior[0] * np.log(grid) + prior[1] * np.log1p(-grid)
+    value -= 0.5 * structures.SHARE_OF_ERROR * 50 * np.log(error)
+    assert weights[0] == pytest.approx(grid[np.argmax(value)], abs=2e-3)
+
+
+@every
+def test_tables_with_text_and_missing_values(structure):
+    rng = np.random.default_rng(7)
+    n = 150
+    frame = pd.DataFrame({"a": rng.normal(size=n), "b": rng.choice(list("xyz"), n)})
+    y = 2.0 * frame["a"] + (frame["b"] == "x") + 0.1 * rng.standard_normal(n)
+    frame.loc[:12, "a"] = np.nan
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "no input was found")
+        model = BTNRegressor(**QUICK, structure=structure).fit(frame, y)
+    new = pd.DataFrame({"a": [0.5, np.nan, 0.5], "b": ["x", "y", "new"]})
+    mean, std = model.predict(new, return_std=True)
+    assert np.all(np.isfinite(mean))
+    assert np.all(std > 0)
