@@ -262,4 +262,4 @@ def test_intervals_cover():
 
 def test_a_distribution_says_what_it_is(fitted):
     distribution = fitted[0].predict_dist(np.zeros((4, 2)))
-    assert repr(distribution) == "PredictiveDistribution of numbers at 4 points, 3 starts"
+    assert repr(distribution) == "PredictiveDistribution of numbers at 4 points, 3 restarts"

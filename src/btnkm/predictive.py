@@ -60,7 +60,8 @@ class PredictiveDistribution:
     def __repr__(self) -> str:
         """Say how many points, and of what kind."""
         kind = "counts" if self.discrete else "numbers"
-        return f"PredictiveDistribution of {kind} at {len(self)} points, {len(self._parts)} starts"
+        count = f"{len(self._parts)} restart{'' if len(self._parts) == 1 else 's'}"
+        return f"PredictiveDistribution of {kind} at {len(self)} points, {count}"
 
     def __len__(self) -> int:
         """Return the number of points."""
