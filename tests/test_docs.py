@@ -66,7 +66,7 @@ def test_a_wrong_example_is_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("Words.\n\n```pycon\n>>> 1 + 1\n3\n\n```\n", encoding="utf-8")
     with pytest.raises(AssertionError, match="Expected"):
-        test_examples_of_pages_run(page, tmp_path, pytest.MonkeyPatch())
+        test_examples_of_pages_run(page, tmp_path, pytest.MonkeyPatch(), None)
 
 
 @pytest.mark.skipif(not (ROOT / "docs").exists(), reason="an sdist leaves out docs/")
