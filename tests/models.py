@@ -11,6 +11,7 @@ from btnkm import BTNClassifier, BTNRegressor
 from btnkm.bases import BSpline, Fourier, Polynomial, Spiked
 
 SMALL = {"n_init": 2, "n_basis": 5, "max_rank": 3, "max_iter": 6, "random_state": 0, "n_jobs": 1}
+SMALL |= {"structure": "tensor"}  # main effects: see test_share_sums
 TRAIN = {**SMALL, "network": "tt", "cores": "full", "mode_order": "given"}
 N, NEW = 160, 40
 

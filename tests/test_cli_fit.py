@@ -34,7 +34,7 @@ def folder(tmp_path, monkeypatch):
 
 def fit(*arguments):
     """Run a quick fit in this process; return its exit code."""
-    return cli.main(["fit", *map(str, arguments), *QUICK])
+    return cli.main(["fit", *QUICK, *map(str, arguments)])  # what is given later counts
 
 
 def told(capsys):
@@ -171,6 +171,7 @@ def test_rows_without_a_target_are_left_out_and_told(tmp_path, capsys):
     assert any("2 rows without 'y' are left out, the first in line 5" in n for n in found["notes"])
     frame = pd.read_csv(data).dropna()
     parameters = {"n_init": 1, "max_iter": 6, "warm_sweeps": 4, "random_state": 0}
+    parameters["structure"] = "tensor"
     model = btnkm.BTNRegressor(**parameters).fit(frame[["x"]], frame["y"], frame["w"])
     np.testing.assert_allclose(
         btnkm.load(out).predict(frame[["x"]]), model.predict(frame[["x"]]), rtol=1e-8
