@@ -163,7 +163,8 @@ def test_an_evaluation_is_what_scikit_learn_would_find(here, capsys):
     X, y = frame[["area", "city"]], frame["price"]
     gaps = []
     for train, test in KFold(2, shuffle=True, random_state=0).split(X):
-        model = btnkm.BTNRegressor(n_init=1, max_iter=6, warm_sweeps=4, random_state=0)
+        how = {"n_init": 1, "max_iter": 6, "warm_sweeps": 4, "random_state": 0}
+        model = btnkm.BTNRegressor(**how, structure="tensor")
         model.fit(X.iloc[train], y.iloc[train])
         gaps.append(np.sqrt(np.mean((model.predict(X.iloc[test]) - y.iloc[test]) ** 2)))
     assert found["methods"]["btnkm"]["rmse"]["folds"] == pytest.approx(gaps)
