@@ -5,9 +5,24 @@ import pytest
 from btnkm import fitting, structures
 
 # Structures are compared on one fold and with few sweeps: what follows does not depend on which of
-# them wins. Tests of the comparison itself ask for ``thorough_comparisons``.
+# them wins. Tests of the comparison itself ask for ``thorough_comparisons``; examples in docstrings
+# are not below this folder, and run as they do for users.
 THOROUGH = {name: getattr(structures, name) for name in ("ENOUGH_ROWS", "SWEEPS")}
-structures.ENOUGH_ROWS, structures.SWEEPS = 1, 3
+QUICK = {"ENOUGH_ROWS": 1, "SWEEPS": 3}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    """Compare structures quickly, in fixtures of any scope too."""
+    for name, value in QUICK.items():
+        setattr(structures, name, value)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown():
+    """Leave nothing behind for what is outside of this folder."""
+    for name, value in THOROUGH.items():
+        setattr(structures, name, value)
 
 
 @pytest.fixture
