@@ -74,7 +74,7 @@ class Residuals:
 def screen(task: Any, table: Any, settings_of: SettingsOf) -> None:
     """Choose functions of the main effects, and the inputs of the tensor beside them.
 
-    ``table`` is the ``auto.Layouts`` that is told.
+    The choice is stored in ``table``, an ``auto.Layouts``.
     """
     rows = np.sort(np.random.default_rng(task.seeds).permutation(task.sample.n)[:MOST_ROWS])
 

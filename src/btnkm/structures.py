@@ -195,8 +195,7 @@ class _Judged:
         kept = []
         for one, own, w in zip(self.left, scores, weights, strict=True):
             behind = np.nan_to_num(scores[best] - own, posinf=1e3)
-            mean = float(behind @ share)
-            error = float(np.sqrt(share**2 @ (behind - mean) ** 2))
+            mean, error = _mean_and_error(behind, share)
             if w >= USELESS or mean <= CLEARLY_BEHIND * error:
                 kept.append(one)
         self.left = kept
@@ -213,9 +212,7 @@ class _Judged:
         best = squares[int(np.argmin(squares @ share))]
         kept = []
         for one, own in zip(self.left, squares, strict=True):
-            behind = own - best
-            mean = float(behind @ share)
-            error = float(np.sqrt(share**2 @ (behind - mean) ** 2))
+            mean, error = _mean_and_error(own - best, share)
             if mean <= max(CLEARLY_BEHIND * error, WORSE * float(best @ share)):
                 kept.append(one)
         self.left = kept
@@ -238,6 +235,12 @@ class _Judged:
         for one in self.every:
             ranked = sorted(one.states, key=lambda pair: -pair[0])
             one.states = [state for _, state in ranked]
+
+
+def _mean_and_error(values: Array, share: Array) -> tuple[float, float]:
+    """Return a weighted mean over rows, and its standard error."""
+    mean = float(values @ share)
+    return mean, float(np.sqrt(share**2 @ (values - mean) ** 2))
 
 
 def _is_simple(one: Arrangement, others: Sequence[Arrangement]) -> bool:
