@@ -275,7 +275,7 @@ def test_rows_unlike_those_of_the_fit_are_told():
 
 def test_what_the_fit_lacked_is_told():
     X, y = smooth(12)
-    model = BTNRegressor(**SMALL, structure="tensor").fit(X, y)
+    model = BTNRegressor(**SMALL).fit(X, y)
     text = titles(model)["Few rows for the rank"].text
     assert f"(rank {model.rank_})" in text
     assert "a smaller max_rank or n_basis, or more rows, would make" in text
@@ -306,7 +306,7 @@ def test_whether_anything_was_found_is_asked_of_the_mixture():
 
 def test_weights_of_main_effects_are_counted():
     X, y = smooth(3)
-    model = BTNRegressor(**SMALL, structure="sums").fit(X, y)
+    model = BTNRegressor(**SMALL | {"structure": "sums"}).fit(X, y)
     count = model.posterior_[0].sums.size
     model.n_samples_seen_ = 3 * count
     assert "Few rows for the main effects" not in titles(model)
@@ -314,7 +314,7 @@ def test_weights_of_main_effects_are_counted():
     text = titles(model)["Few rows for the main effects"].text
     assert f"for {count} weights: the prior" in text
     assert "max_rank" not in text
-    both = BTNRegressor(**SMALL, structure="sums+tensor").fit(X, y)
+    both = BTNRegressor(**SMALL | {"structure": "sums+tensor"}).fit(X, y)
     state = both.posterior_[both.best_start_]
     count = state.sums.size + both.rank_ * both.n_basis_.sum()
     both.n_samples_seen_ = 3 * count - 1
@@ -338,7 +338,7 @@ def test_only_a_bound_that_still_rises_by_much_is_grave():
 
 def test_one_input_is_one_curve_whatever_the_rank():
     X, y = smooth(1)
-    model = BTNRegressor(**SMALL, structure="tensor").fit(X, y)
+    model = BTNRegressor(**SMALL).fit(X, y)
     count = int(model.n_basis_.sum())
     model.rank_, model.n_samples_seen_ = 7, 3 * count
     assert not {"Few rows for the rank", "Few rows for the curve"} & set(titles(model))
