@@ -12,9 +12,11 @@ from sklearn.base import clone
 
 from .bases import Categorical, Chebyshev, Gapped
 from .bases.anchored import Anchored
+from .bases.coordinates import Coordinates
 from .bases.effect import MainEffect
 from .bases.levels import Levels
 from .columns import Growth
+from .core.full import FullPosterior
 from .core.state import State
 from .fitting import Problem, size_of
 
@@ -46,6 +48,8 @@ class Arrangement:
         Whether the sum is fitted alone before the tensor is, or both begin together.
     splines : bool
         Whether numbers in the tensor have splines instead of polynomials.
+    kernel : bool
+        Whether it is the full tensor, a kernel machine.
     """
 
     full: bool
@@ -56,12 +60,20 @@ class Arrangement:
     effect_inputs: tuple[int, ...] = ()
     sums_first: bool = False
     splines: bool = False
+    kernel: bool = False
 
     @property
     def structure(self) -> str:
         """The name of the structure."""
+        if self.kernel:
+            return "full"
         tensor = "tensor" if self.inputs else ""
         return "+".join(part for part in ("sums" if self.effects else "", tensor) if part)
+
+    @property
+    def low_rank(self) -> bool:
+        """Whether there is a tensor of low rank."""
+        return bool(self.inputs) and not self.kernel
 
     @property
     def first_input(self) -> int:
@@ -129,6 +141,7 @@ def block_size(arrangements: Sequence[Arrangement], states: Sequence[State]) -> 
     width = sum(sum(size_of(basis)) for basis in bases.values())
     width += 2 * max(sum(e.n_functions_ for e in one.effects) for one in arrangements)
     width = max(width, 1)
+    width += sum(6 * len(s.share) for s in states if isinstance(s, FullPosterior))
     if any(one.full for one in arrangements):  # of a core and all around it
         layouts = [factor.layout for state in states for factor in state.factors]
         width += 2 * max(len(layout.multiplicity) for layout in layouts)
@@ -160,6 +173,28 @@ def main_effects(
         )
         found.append(effect.fit(codes[j], weights[j]))
     return tuple(found)
+
+
+def full_arrangement(
+    inputs: Sequence[int],
+    columns: Sequence[Any],
+    codes: Sequence[Array],
+    weights: Sequence[Array],
+    curved: Sequence[int],
+) -> Arrangement:
+    """Return the arrangement of a full tensor.
+
+    Columns that are not ``curved`` have a straight line only; ``codes`` are coordinates of values
+    in each column.
+    """
+    bases = []
+    for j in inputs:
+        column = columns[j]
+        basis = Coordinates(
+            column.knots, column.positions, column.levels is not None, j not in curved
+        )
+        bases.append(basis.fit(codes[j], weights[j]))
+    return Arrangement(False, list(inputs), bases, False, kernel=True)
 
 
 def arrange(

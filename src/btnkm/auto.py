@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import checks, fitting
-from .arrangement import Arrangement, arrange, main_effects
+from .arrangement import Arrangement, arrange, full_arrangement, main_effects
 from .bases import BSpline, Gapped, Spiked
 from .core.cp import CP
 from .core.gamma import Gamma
 from .core.schedule import Schedule
 from .core.state import Priors
 from .core.tt import TT
+from .kernels import MANY_INPUTS
 
 _FUNCTIONS, _N_BASIS = 160, (8, 20)  # "auto": functions of all inputs together, and of each
 _FEWEST_FUNCTIONS = 4  # of each where rows are few
@@ -116,7 +117,7 @@ def settings_of(
         if train:
             initial_rank = np.minimum(initial_rank, rank).tolist()
     starts = int(np.clip(machine._auto.rows // n, machine._auto.least_starts, _MOST_STARTS))
-    if not arrangement.inputs:  # nothing is random
+    if not arrangement.low_rank:  # nothing is random
         starts = 1
     return fitting.Settings(
         priors=priors,
@@ -197,6 +198,26 @@ class Layouts:
         n_basis = column.basis.basis.basis.n_basis  # of what may have spikes and missing values
         basis = Gapped(Spiked(BSpline(n_basis=n_basis, degree=_DEGREE)))
         return basis.fit(values.codes[j], values.weights[j])
+
+    @property
+    def may_be_full(self) -> bool:
+        """Whether the full tensor is a candidate: few rows, all in memory here.
+
+        A fit that is to be gone on from (warm_start) has none unless it was asked for: it keeps
+        rows, not sums over rows.
+        """
+        task, machine = self.task, self.machine
+        goes_on = machine.warm_start and self.structure == "auto"
+        return not goes_on and task.rows.n == task.sample.n <= machine.full_rows
+
+    def full(self) -> Arrangement:
+        """Return the full tensor."""
+        task, curved = self.task, self.active
+        if len(curved) > MANY_INPUTS:
+            curved = sorted({*self.tensor_inputs["sums+tensor"], *self.curves})
+        return full_arrangement(
+            self.active, task.columns, task.values.codes, task.values.weights, curved
+        )
 
     def arranged(
         self,

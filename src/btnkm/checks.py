@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_array, column_or_1d
 
 Array = np.ndarray
-STRUCTURES = ("auto", "tensor", "sums", "sums+tensor")
+STRUCTURES = ("auto", "tensor", "sums", "sums+tensor", "full")
 NETWORKS, CORES = ("cp", "tt"), ("auto", "full")
 MAX_SMOOTHNESS = 20.0  # (1 + m)^(-2 smoothness) is still far from underflow for m in the hundreds
 
@@ -173,6 +173,7 @@ def check_ranks(name: str, value: Any, n_bonds: int) -> list[int]:
 def check_parameters(machine: Any) -> None:
     """Raise one clear sentence for a parameter of any estimator that cannot be."""
     check_integer("warm_sweeps", machine.warm_sweeps, 0)
+    check_integer("full_rows", machine.full_rows, 0)
     if not isinstance(machine.structure, str) or machine.structure not in STRUCTURES:
         raise ValueError(
             f"structure must be one of {list(STRUCTURES)}, got {machine.structure!r}; use 'auto'."

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from . import checks, fitting
+from . import checks, fitting, kernels
 from .arrangement import Arrangement, block_size
 from .auto import Auto, Layouts, number, settings_of
 from .checkpoints import Checkpoint, check_path, signature
@@ -83,6 +83,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
         basis_prior: Gamma | str | None = None,
         smoothness: float = 1.25,
         anchored: bool | str = "auto",
+        full_rows: int = 2000,
         prune: bool = True,
         memory_limit: float | str = "auto",
         n_jobs: int | None = None,
@@ -107,6 +108,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
         self.basis_prior = basis_prior
         self.smoothness = smoothness
         self.anchored = anchored
+        self.full_rows = full_rows
         self.prune = prune
         self.memory_limit = memory_limit
         self.n_jobs = n_jobs
@@ -304,6 +306,8 @@ class Machine(Streaming, Sharing, BaseEstimator):
             usable = self._weigh(task, usable, weights)
         self._set_results(usable, seeds)
         kept = found if weights is None else usable
+        # a full tensor keeps rows, not what they say: beside it nobody goes on
+        kept = [] if any(one.kernel for one, _ in kept) else kept
         self._pasts = [past for _, result in kept for past in result.pasts]
         self.converged_, self.stop_reason_ = fitting.ending(
             [result for _, result in found], schedule
@@ -323,15 +327,21 @@ class Machine(Streaming, Sharing, BaseEstimator):
         """Return the structures to fit, that with the highest weight first."""
         table = Layouts(self, task, active, stream=stream)
         of = partial(settings_of, self, task.target)
-        if self.network == "cp":
+        if table.structure == "full" and not table.may_be_full:
+            _refuse_full(task.rows.n, self.full_rows)
+        if self.network == "cp" or table.structure == "full":  # which has no network
             structures = [table.structure]
             if table.structure == "auto":
                 structures = ["sums", "tensor", "sums+tensor"] if len(active) > 1 else ["sums"]
             if table.structure != "tensor":
                 screen(task, table, of)
             arrangements = [
-                table.arranged(table.tensor_inputs.get(name, active), name) for name in structures
+                table.arranged(table.tensor_inputs.get(name, active), name)
+                for name in structures
+                if name != "full"
             ]
+            if table.structure in ("auto", "full") and table.may_be_full:
+                arrangements.append(table.full())
             if len(structures) > 1:
                 # fitted first, the sum starves the tensor of some tables, and helps it in others
                 order = table.tensor_inputs["sums+tensor"]
@@ -345,7 +355,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
         counts = share_out(n_init, np.array([one.weight for one in candidates]))
         for one, count in zip(candidates, counts, strict=True):
             # main effects alone are never random, and cost next to nothing
-            one.count = count if one.arrangement.inputs else int(one.weight > 0)
+            one.count = count if one.arrangement.low_rank else int(one.weight > 0)
             if self.verbose and len(candidates) > 1:
                 tell(
                     f"{one.arrangement.structure}: weight {one.weight:.2f}, {one.count} restarts, "
@@ -449,15 +459,17 @@ class Machine(Streaming, Sharing, BaseEstimator):
             rest = np.setdiff1d(np.arange(len(self.columns_)), arrangement.inputs)
             self.mode_order_ = np.append(arrangement.inputs, rest)
         self.n_basis_ = np.ones(len(self.columns_), dtype=int)
-        modes = best.state.modes[arrangement.first_input : len(arrangement.bases)]
-        self.n_basis_[arrangement.inputs] = [len(mode.present) for mode in modes]
+        if arrangement.low_rank:
+            modes = best.state.modes[arrangement.first_input : len(arrangement.bases)]
+            self.n_basis_[arrangement.inputs] = [len(mode.present) for mode in modes]
         self.lower_bounds_ = np.array([p.bound for p in exact])
         self.lower_bound_ = float(self.lower_bounds_[-1])
         self.n_iter_ = len(best.sweeps)
         self.likelihood_ = best.state.likelihood
         shares, rng = [], np.random.default_rng(seeds.tolist())
         for one, result in found:
-            drawn = fitting.importances(result, _DRAWS, rng)
+            importances = kernels.importances if one.kernel else fitting.importances
+            drawn = importances(result, _DRAWS, rng)
             shares.append(np.zeros((len(drawn), len(self.columns_))))
             count = len(one.bases)
             shares[-1][:, one.inputs] = drawn[:, one.first_input : count]  # without amplitudes
@@ -508,7 +520,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
 
     def _moments(self, X: Any) -> Array:
         """Return E[f] and Var[f] of every start and row: (2, S, n), on this side."""
-        return host(self._predict(self._columns_of(X), Predictor.moments, 2))
+        return host(self._predict(self._columns_of(X), lambda model, rows: model.moments(rows), 2))
 
     def _predict(
         self, columns: list[Array], function: Callable[..., tuple[Array, ...]], count: int
@@ -536,6 +548,17 @@ def answered(X: Any, values: Array) -> Any:
     xp = array_namespace(X)
     floating = xp.isdtype(X.dtype, "real floating") and values.dtype.kind == "f"
     return xp.asarray(values, dtype=X.dtype if floating else None, device=device(X))
+
+
+def _refuse_full(n: int, most: int) -> None:
+    """Say why there is no full tensor of so many rows."""
+    limit, remedy = most, "raise full_rows, or use structure='auto'"
+    if n <= most:  # they are not all here
+        limit, remedy = MOST_ROWS, "use structure='auto'"
+    raise ValueError(
+        f"structure='full' must have at most {limit:,} rows, got {n:,}: it takes memory that grows "
+        f"with their square and time that grows with their cube; {remedy}."
+    )
 
 
 def _level_places(basis: Any, labels: bool, names: list[Any]) -> set[int]:

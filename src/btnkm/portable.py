@@ -1,8 +1,8 @@
 """A fitted model as plain data: numbers, text, lists and float64 arrays, and no class of ours.
 
 Whoever reads it needs none of this library to predict: a browser, another language, a file format.
-For each restart, f is a tensor T, a sum of main effects a, or both together. T is a product over
-modes of what a column's functions make of its value:
+For each restart, f is a tensor T, a sum of main effects a, both together, or a kernel machine h.
+T is a product over modes of what a column's functions make of its value:
 
 1. A raw value becomes a coordinate: by ``knots`` and ``positions``, linear between them and flat
    beyond; or by ``levels``, -1 for one that is not among them. What is missing is NaN.
@@ -25,8 +25,25 @@ The main effects are linear in functions g of all inputs together:
 7. g is 1, and the ``functions`` of each of the ``inputs`` of ``sums``. E[a_k] = mean_k . g, and
    Var[a_k] is the sum over pairs p <= q of multiplicity * cov_k * g_p * g_q.
 
-E[f] = E[T] + E[a], and Var[f] = Var[T] + Var[a], but at least ``least``. Pairs r <= s are in the
-order of ``numpy.triu_indices``; one with r < s counts twice.
+A kernel machine compares a row with those of the training:
+
+8. Each of the ``inputs`` of a ``kernel`` makes three numbers of a coordinate x. ``known`` is 1, or
+   0 where the value is missing. t is ``begin`` + ``slope`` * (raw value - first knot), with the raw
+   value held between the first knot and the last; it is 0 for categories and missing values. u is
+   (x - center) / scale, or the code of a category. Those of the training are in ``rows``.
+9. Two values have a correlation kappa. It is 1 if both are missing, 0 if one is. Of categories it
+   is 1 if u is the same and not -1, else 0. Of numbers it is exp(-q / 2) ("gaussian") or
+   (1 + r) exp(-r) with r = sqrt(3 q) ("matern"), where q = (difference of u / length)^2.
+10. k(row, row') = constant + sum over inputs of (line t t' + curve kappa + missing m m')
+    + product * product over inputs of (1 + factor kappa) / (1 + factor), with m = 1 - known. The
+    sum has the length ``curve_length``, the product ``factor_length``. Of a row with itself every
+    kappa is 1.
+11. With v the numbers k(x, row) of all training rows and K those between them, E[h_k] = v . alpha_k
+    and Var[h_k] = k(x, x) - v (K + diag(noise_k))^-1 v, but at least 1e-12 k(x, x). Factorise the
+    matrix by Cholesky, once. Outputs are independent.
+
+E[f] = E[T] + E[a], and Var[f] = Var[T] + Var[a], but at least ``least``; or they are those of h.
+Pairs r <= s are in the order of ``numpy.triu_indices``; one with r < s counts twice.
 """
 
 from __future__ import annotations
@@ -38,9 +55,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from .bases import BSpline, Categorical, Chebyshev, Fourier, Gapped, Polynomial, Spiked
 from .bases.anchored import Anchored
+from .bases.coordinates import Coordinates
 from .bases.effect import MainEffect
 from .bases.levels import Levels
 from .core.cp import CP
+from .core.evidence import JITTER, MORE_JITTER
+from .core.full import FullPosterior
+from .core.kernel import KNOWN, LINE, POSITION
 from .core.layout import pairs
 from .core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
 from .core.posterior import Predictor
@@ -64,7 +85,7 @@ def portable(model: Any) -> dict[str, Any]:
     -------
     dict
         ``format``
-            2, the version of what follows.
+            3, the version of what follows. 2 had no ``kernel``.
         ``classes``
             Of a classifier, its labels; None of a regressor.
         ``shift``, ``scale``
@@ -82,15 +103,22 @@ def portable(model: Any) -> dict[str, Any]:
         ``weights``
             Those of the restarts in the mixture, (S,).
         ``starts``
-            One dict for each restart: ``network`` ("cp" or "tt"); ``modes``, none if there is no
-            tensor, with ``column`` (a position, or None), ``basis`` (a position among those of the
-            column), ``shape`` (left, right; both the rank in CP), ``mean`` (n_phi, C) and
+            One dict for each restart: ``network`` ("cp", "tt" or "full"); ``modes``, none if there
+            is no tensor, with ``column`` (a position, or None), ``basis`` (a position among those
+            of the column), ``shape`` (left, right; both the rank in CP), ``mean`` (n_phi, C) and
             ``second`` (n_psi, S); ``multiplicity`` (S,); ``least``, a number, or an array (K,) for
             many outputs; ``output``, None or a dict with ``mean`` (K, C) and ``second`` (K, S);
             ``sums``, None or a dict with ``inputs`` (each with its ``column``, ``effect``, a
             position among those of the column, and ``functions``), ``mean`` (K, P) and ``cov``
-            (K, P (P + 1) / 2), with K = 1 for one output; ``likelihood``, with its ``kind`` and
-            parameters.
+            (K, P (P + 1) / 2), with K = 1 for one output; ``kernel``, None or, with "full", a dict
+            with ``shape``, ``constant``, ``product``, ``inputs``, ``alpha`` and ``noise``, both
+            (K, n) for n training rows; ``likelihood``, with its ``kind`` and parameters.
+
+            An input of a ``kernel`` has its ``column``, ``begin``, ``slope``, ``center``,
+            ``scale``, ``line``, ``curve``, ``curve_length``, ``missing``, ``factor`` and
+            ``factor_length``; and ``rows``, a dict with ``t``, ``u`` and ``known``, each (n,) or
+            None: t where ``line`` is 0, u where ``curve`` and ``factor`` are, known where no value
+            is missing.
 
     Notes
     -----
@@ -109,7 +137,7 @@ def portable(model: Any) -> dict[str, Any]:
     least_squares = classes is not None and isinstance(model.likelihood_, Gaussian)
     columns = [_column(c, j in model._active) for j, c in enumerate(model.columns_)]
     return {
-        "format": 2,
+        "format": 3,
         "classes": None if classes is None else classes.tolist(),
         "shift": float(getattr(model, "_y_shift", 0.0)),
         "scale": float(model._y_scale) if classes is None else 1.0,
@@ -226,6 +254,8 @@ def _effect(effect: MainEffect) -> dict[str, Any]:
 
 def _start(state: Any, arrangement: Any, columns: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a restart; bases and main effects that are new are added to those of the columns."""
+    if isinstance(state, FullPosterior):
+        return _full_start(state, arrangement)
     predictor = Predictor.of(state)
     network = type(state.network)
     if network not in NETWORKS:
@@ -256,8 +286,95 @@ def _start(state: Any, arrangement: Any, columns: list[dict[str, Any]]) -> dict[
         "least": _least(predictor.least, state.n_outputs),
         "output": output,
         "sums": None if state.sums is None else _sums(state.sums, arrangement, columns),
+        "kernel": None,
         "likelihood": _likelihood(state.likelihood),
     }
+
+
+def _full_start(state: FullPosterior, arrangement: Any) -> dict[str, Any]:
+    """Return a kernel machine, which has neither a tensor nor main effects."""
+    kernel, inputs = state.kernel, []
+    for d, (j, basis) in enumerate(zip(arrangement.inputs, arrangement.bases, strict=True)):
+        parts = {
+            name: float(getattr(kernel, name)[d]) for name in ("line", "curve", "missing", "factor")
+        }
+        if any(parts.values()):
+            lengths = {
+                name: float(getattr(kernel, name)[d]) for name in ("curve_length", "factor_length")
+            }
+            begin, slope = _line(basis) if parts["line"] else (0.0, 0.0)
+            inputs.append(
+                {
+                    "column": j,
+                    "begin": begin,
+                    "slope": slope,
+                    "center": float(basis.center_),
+                    "scale": float(basis.scale_),
+                    **parts,
+                    **lengths,
+                    "rows": _kernel_rows(state.rows[d], parts),
+                }
+            )
+    return {
+        "network": "full",
+        "modes": [],
+        "multiplicity": np.empty(0),
+        "least": _least(0.0, state.n_outputs),
+        "output": None,
+        "sums": None,
+        "kernel": {
+            "shape": kernel.shape,
+            "constant": float(kernel.constant),
+            "product": float(kernel.product),
+            "inputs": inputs,
+            "alpha": state.alpha,
+            "noise": _whole_noise(state),
+        },
+        "likelihood": _likelihood(state.likelihood),
+    }
+
+
+def _line(basis: Coordinates) -> tuple[float, float]:
+    """Return the standardised value at the first knot, and its slope in the raw value.
+
+    Between knots the coordinate is linear in the raw value, and the line in the coordinate.
+    """
+    rise = basis.line_[-1] - basis.line_[0]
+    return float(basis.line_[0]), float(rise / (basis.knots[-1] - basis.knots[0]))
+
+
+def _kernel_rows(rows: Array, parts: dict[str, float]) -> dict[str, Any]:
+    """Return those coordinates of the training rows in one input that the kernel looks at."""
+    t, u, known = (np.ascontiguousarray(rows[:, k]) for k in (LINE, POSITION, KNOWN))
+    curved = parts["curve"] > 0.0 or parts["factor"] > 0.0
+    return {
+        "t": t if parts["line"] > 0.0 else None,
+        "u": u if curved else None,
+        "known": None if np.all(known == 1.0) else known,
+    }
+
+
+def _whole_noise(state: FullPosterior) -> Array:
+    """Return the noise with what ``evidence.solve`` adds to the diagonal, so that readers need not.
+
+    It adds more where the matrix is not positive definite in floating point.
+    """
+    matrix = state.matrix
+    diagonal = np.diag_indices(len(matrix))
+    whole = np.array(state.noise)
+    for noise in whole:
+        jitter = JITTER * float(np.mean(matrix[diagonal]))
+        while True:
+            full = matrix.copy()
+            full[diagonal] += noise + jitter
+            try:
+                np.linalg.cholesky(full)
+            except np.linalg.LinAlgError:
+                jitter *= MORE_JITTER
+            else:
+                break
+        noise += jitter
+    return whole
 
 
 def _basis_place(basis: Any, column: dict[str, Any]) -> int:

@@ -17,6 +17,7 @@ from .checkpoints import Checkpoint
 from .core.likelihoods import Likelihood
 from .core.schedule import FULL
 from .execution.local import GIB, LocalRows
+from .kernels import fit_all
 from .structures import MOST_ROWS
 
 Array = np.ndarray
@@ -122,7 +123,11 @@ def _runs(
         enough = task.rows.n <= 2 * MOST_ROWS and task.sample.n == task.rows.n
         own = settings_of(machine, task.target, task.counted, one.arrangement)
         full = FULL * np.sum(own.initial_rank)
-        small = [s for s in one.states if not s.modes or np.sum(s.network.rank(s)) < full]
+        small = [
+            s
+            for s in one.states
+            if one.arrangement.kernel or not s.modes or np.sum(s.network.rank(s)) < full
+        ]
         states = small[: one.count] if enough else []
         for count, begun in ((len(states), states), (one.count - len(states), [])):
             if count:
@@ -154,6 +159,9 @@ def fit_some_then_all(
         run.keeper.write()
         return result
 
+    if one.kernel:
+        observe = observer(machine, run, task.target, one, {}, task.rows.n)
+        return fit_all(task, one, settings, observe, states)
     may_find_nothing = run.before > 0
     pasts: Any = [] if task.keep else None
     if states:

@@ -143,6 +143,7 @@ class Streaming:
         return self
 
     def _learn(self: Any, source: Any, survey: Survey, forget: float) -> Any:
+        self._check_goes_on()
         if not hasattr(self, "posterior_"):
             self._fit_anew(source, survey, keep=True)
             if survey.n <= WINDOW:
@@ -232,8 +233,23 @@ class Streaming:
             self.n_samples_seen_ = survey.n + (self.n_samples_seen_ if pasts else 0)
         return True
 
+    def _check_goes_on(self: Any) -> None:
+        """Say so if a model cannot learn on, or, before its first batch, will not."""
+        fitted = hasattr(self, "posterior_")
+        if fitted and any(one.kernel for one in self._arrangements):
+            raise ValueError(
+                "a model must keep sums over its rows to go on, got one with a full tensor, which "
+                "keeps the rows themselves; fit it with structure='tensor' or 'sums+tensor'."
+            )
+        if not fitted and self.structure == "full":
+            raise ValueError(
+                "structure must be one that keeps sums over rows for partial_fit, got 'full', "
+                "which keeps the rows themselves; use 'tensor' or 'sums+tensor'."
+            )
+
     def _check_more(self: Any, source: Any, survey: Survey) -> None:
         """Say what is wrong with rows that a model is to go on with."""
+        self._check_goes_on()
         check_names(self, source.example, reset=False)
         for name, before in self._begun_with.items():
             if repr(getattr(self, name)) != before:

@@ -26,6 +26,7 @@ from .arrangement import Arrangement, block_size
 from .core.linalg import NotPositiveDefiniteError
 from .core.posterior import Predictor
 from .core.state import State
+from .kernels import fit_full
 from .ordering import Tensor, chain_order
 
 Array = np.ndarray
@@ -41,9 +42,10 @@ USELESS = 0.05  # weight of a candidate clearly behind the best, below which no 
 SHARE_OF_ERROR = 4.0  # what the error of the mean counts beside the density: see stack
 DOUBT = 10.0  # rows, as if main effects, or what is simpler than a train, had predicted so many
 DOUBT_OF_ALL = 1.0  # rows, as if every candidate had predicted so many more
+KNOWN_ROWS = 200  # from which on a full tensor goes on from the hyperparameters of another fold
 LEAST_WEIGHT = 0.02  # of a candidate, or of a restart beside the best one; below they are left out
 ROWS_OF_A_VOTE = 10.0  # by which restarts of a structure are weighed: see vote
-NO_FIT = (NotPositiveDefiniteError, MemoryError)  # of a candidate, which is no reason to give up
+NO_FIT = (NotPositiveDefiniteError, np.linalg.LinAlgError, MemoryError)  # of a candidate, which is no reason to give up
 ORDER_RESTARTS = 4  # of components, from which an order of the inputs is found
 SettingsOf = Callable[[int, Arrangement], fitting.Settings]  # given a number of rows
 
@@ -133,7 +135,13 @@ class _Judged:
         score, error = np.full(len(out), -np.inf), np.full(len(out), np.inf)
         restarts = 1 if arrangement.full else RESTARTS_OF_ONE if alone else RESTARTS
         with suppress(*NO_FIT):
-            states = try_out(self.task, arrangement, rows, settings_of, restarts)
+            if arrangement.kernel:
+                settings = settings_of(len(rows), arrangement)
+                # hyperparameters of many rows know little of a few of them
+                known = one.states[0][1] if one.states and len(rows) > KNOWN_ROWS else None
+                states = [fit_full(self.task, arrangement, rows, settings, known)]
+            else:
+                states = try_out(self.task, arrangement, rows, settings_of, restarts)
             logs, errors = log_densities(self.task, arrangement, states, out)
             score, error = logsumexp(logs, axis=0) - np.log(len(logs)), errors.mean(axis=0)
             one.states += list(zip(logs.mean(axis=1).tolist(), states, strict=True))
@@ -144,7 +152,7 @@ class _Judged:
     def add(self, vary: Callable[[Arrangement], Arrangement | None]) -> Candidate | None:
         """Add a variant of the best candidate with a tensor, unless it is clearly behind others."""
         self.drop()
-        tensors = [one for one in self.left if one.arrangement.inputs]
+        tensors = [one for one in self.left if one.arrangement.low_rank]
         if not tensors:
             return None
         best = max(tensors, key=lambda one: float(np.mean(self.scores[id(one)][0])))

@@ -16,6 +16,8 @@ from .errors import Misuse
 if TYPE_CHECKING:
     from .csv_files import Dialect
 
+# as ``checks.STRUCTURES``, which takes long to import
+STRUCTURES = ("auto", "tensor", "sums", "sums+tensor", "full")
 _SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|", "\\t": "\t"}
 
 
@@ -164,6 +166,19 @@ def add_model_options(parser: Any) -> None:
         "least_squares",
     )
     group.add_argument(
+        "--structure",
+        choices=STRUCTURES,
+        metavar="NAME",
+        help="tensor, sums (of main effects), sums+tensor, full (exact, of few rows) or auto, "
+        "which compares them (default: auto)",
+    )
+    group.add_argument(
+        "--full-rows",
+        type=_rows,
+        metavar="N",
+        help="most rows of structure full (default: 2000)",
+    )
+    group.add_argument(
         "--network", choices=("cp", "tt"), help="sum of products, or tensor train (default: cp)"
     )
     group.add_argument("--max-rank", type=count, metavar="N", help="most components")
@@ -188,6 +203,8 @@ def model_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
     given = {
         "random_state": arguments.random_state,
         "likelihood": arguments.likelihood,
+        "structure": arguments.structure,
+        "full_rows": arguments.full_rows,
         "network": arguments.network,
         "max_rank": arguments.max_rank,
         "n_init": arguments.n_init,
@@ -229,6 +246,13 @@ def count(text: str) -> int:
         value = 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
+    return value
+
+
+def _rows(text: str) -> int:
+    value = int(_number(text, int, -1))
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"must be a whole number of rows, 0 or more, got {text!r}")
     return value
 
 

@@ -51,8 +51,10 @@ class Predictor:
     sums: SumsTerms | None = None
 
     @classmethod
-    def of(cls, state: State) -> Predictor:
+    def of(cls, state: Any) -> Any:
         """Return the predictor of a posterior."""
+        if hasattr(state, "predictor"):  # one that has its own
+            return state.predictor
         terms = [
             rows.terms(mode, factor, spread=1.0)
             for mode, factor in zip(state.modes, state.factors, strict=True)

@@ -21,6 +21,7 @@ from ..checks import check_integer
 from ..core import posterior
 from ..core.state import State
 from ..predictive import check_level
+from .full_start import FullStart
 from .view import Data, Start, View
 
 Array = np.ndarray
@@ -154,7 +155,7 @@ def interaction(model: Any, first: Any, second: Any, *, points: int = 30) -> Sur
     a, b = (index.ravel() for index in np.indices(sizes))
     means, seconds, totals = [], [], []
     for start in view.starts:
-        first, square = _together(start, places, grids, (a, b))
+        first, square = start.together(places, grids, (a, b))
         alone = [start.effect(j, grid.codes)[0] for j, grid in zip(places, grids, strict=True)]
         means.append(first)
         seconds.append(square)
@@ -166,23 +167,6 @@ def interaction(model: Any, first: Any, second: Any, *, points: int = 30) -> Sur
     kinds = view.kind(places[0]), view.kind(places[1])
     x, y = (grid.values for grid in grids)
     return Surface(names, kinds, view.unit, x, y, mean, std, total, view.outputs)
-
-
-def _together(start: Start, places: Any, grids: Any, index: Any) -> tuple[Array, Array]:
-    """Return first and second moments of the interaction of two columns: (n,) or (n, K).
-
-    ``index`` says which points of each grid these are. Only the tensor has interactions.
-    """
-    shape = (len(index[0]), *start.outputs)
-    firsts = [part.center[None] for part in start.parts]
-    seconds = [part.level[None] for part in start.parts]
-    for j, grid, points in zip(places, grids, index, strict=True):
-        d = start.mode(j)
-        if d is None:
-            return np.zeros(shape), np.zeros(shape)
-        at = start.at(j, grid.codes)
-        firsts[d], seconds[d] = at.added[points], at.added_square[points]
-    return start.first(firsts), start.second(seconds)
 
 
 @dataclass(frozen=True)
@@ -245,7 +229,10 @@ def partial_dependence(
     means, drawn = [], []
     for k, start in enumerate(view.starts):
         blocks = [f for _, (f,) in model._row_blocks(columns, starts=slice(k, k + 1))]
-        mean, draws_of = _average_curves(start, blocks, j, grid.codes, each, rng)
+        average_curves = _average_curves
+        if isinstance(start, FullStart):
+            average_curves = FullStart.average_curves
+        mean, draws_of = average_curves(start, blocks, j, grid.codes, each, rng)
         means.append(mean)
         drawn.append(draws_of)
     mean = view.level + view.scale * view.mixed(means)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .variance import variance_shares
+from .full_start import FullStart
 from .view import Data, Start, View
 
 _MOST_INPUTS = 12  # that are shown
@@ -152,8 +153,10 @@ def structure_line(model: Any) -> str:
     return ", ".join(f"{name} ({weight})" for name, weight in zip(names, told, strict=True))
 
 
-def kept_functions(start: Start, j: int) -> int:
+def kept_functions(start: Start | FullStart, j: int) -> int:
     """Return how many functions of a column a restart kept; one if the column never varies."""
+    if isinstance(start, FullStart):
+        return 0
     one, d = start.arrangement, start.mode(j)
     count = 0 if d is None else len(start.state.modes[d].present)
     if start.sums is not None and j in one.effect_inputs:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..core.functionals import together
+from .full_start import FullStart
 from .view import Data, Start, View
 
 Array = np.ndarray
@@ -114,16 +115,21 @@ def explain_local(model: Any, X: Any, *, return_std: bool = True) -> Local:
     )
 
 
-def _rows_at_a_time(start: Start) -> int:
+def _rows_at_a_time(start: Start | FullStart) -> int:
     """Return how many rows may be looked at at a time."""
+    if isinstance(start, FullStart):
+        return max(1, _NUMBERS // (2 * len(start.arrangement.inputs) * len(start.state.share)))
     c = max((len(part.center) for part in start.parts), default=1)
     modes = max(len(start.parts), len(start.arrangement.effects))
     return max(1, _NUMBERS // (8 * modes * c * c))
 
 
-def _contributions(start: Start, columns: Any, rows: slice, spread: bool) -> dict[int, Any]:
+def _contributions(start: Start | FullStart, columns: Any, rows: slice, spread: bool) -> dict[int, Any]:
     """Return first and second moments of each column's contribution: (n,) or (n, K)."""
     features, one = start.arrangement.features(columns, rows), start.arrangement
+    if isinstance(start, FullStart):
+        nodes = _nodes(min(-(-len(one.inputs) // 2), MOST_NODES))
+        return start.contributions(features, *nodes)
     found: dict[int, Any] = {}
     if start.parts:
         first, second = _of_tensor(start, features, spread)

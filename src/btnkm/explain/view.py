@@ -19,6 +19,7 @@ from ..core.functionals import At, Part, SumPart
 from ..core.posterior import EffectAverages
 from ..core.state import State
 from ..predictive import mixed_variance
+from .full_start import FullStart
 
 Array = np.ndarray
 MISSING = "(missing)"
@@ -135,6 +136,21 @@ class Start:
         assert d is not None
         return self.parts[d].at(self.arrangement.bases[d].features(codes))
 
+    def together(self, places: Any, grids: Any, index: Any) -> tuple[Array, Array]:
+        """Return first and second moments of the interaction of two columns: (n,) or (n, K).
+
+        ``index`` says which points of each grid these are. Only the tensor has interactions.
+        """
+        firsts = [part.center[None] for part in self.parts]
+        seconds = [part.level[None] for part in self.parts]
+        for j, grid, points in zip(places, grids, index, strict=True):
+            d = self.mode(j)
+            if d is None:
+                return self._nothing(len(index[0]))
+            at = self.at(j, grid.codes)
+            firsts[d], seconds[d] = at.added[points], at.added_square[points]
+        return self.first(firsts), self.second(seconds)
+
     @cached_property
     def _contrasts(self) -> tuple[Array, Array] | None:
         return functionals.contrasts_of(self.state)
@@ -184,7 +200,7 @@ class View:
     columns : list of Column
     active : list of int
         Columns that take part; the others never vary.
-    starts : list of Start
+    starts : list of Start or FullStart
     weights : ndarray of shape (S,)
         Of every restart in the mixture.
     scale : float
@@ -202,7 +218,7 @@ class View:
     names: list[Any]
     columns: list[Column]
     active: list[int]
-    starts: list[Start]
+    starts: list[Any]
     weights: Array
     scale: float
     levels: Array
@@ -222,7 +238,7 @@ class View:
         check_is_fitted(model)
         averages = model._averages, model._effect_averages
         starts = [
-            Start(*parts)
+            (FullStart if parts[1].kernel else Start)(*parts)
             for parts in zip(model.posterior_, model._arrangements, *averages, strict=False)
         ]
         weights = np.asarray(model.weights_[: len(starts)], dtype=float)

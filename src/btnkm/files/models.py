@@ -24,10 +24,11 @@ from ..classifier import BTNClassifier
 from ..regressor import BTNRegressor
 from .archive import Archive, Unreadable, write
 from .plain import Decoder, Encoder
+from .sound_full import MOST_FULL_ROWS
 from .soundness import check_model
 from .whole import file_path
 
-FORMAT, VERSION = "btnkm model", 3
+FORMAT, VERSION = "btnkm model", 4
 OLDEST = 3  # that can be read: no earlier one was released
 
 _ESTIMATORS: dict[str, type] = {"BTNClassifier": BTNClassifier, "BTNRegressor": BTNRegressor}
@@ -73,8 +74,20 @@ _ATTRIBUTES = {
 }
 
 
+def _with_full_tensors(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return a ``model.json`` from before there were full tensors as one of version 4."""
+    objects = [
+        item | {"fields": item["fields"] | {"kernel": False}}
+        if item["kind"] == "Arrangement"
+        else item
+        for item in manifest["objects"]
+    ]
+    parameters = manifest["parameters"] | {"full_rows": 2000}
+    return manifest | {"objects": objects, "parameters": parameters}
+
+
 #: From a ``model.json`` of version k to one of version k + 1.
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {3: _with_full_tensors}
 
 
 def save(model: Any, path: Any) -> None:
@@ -86,6 +99,7 @@ def save(model: Any, path: Any) -> None:
             "part of it that is one."
         )
     check_is_fitted(model)
+    _check_rows(model)
     encoder = Encoder()
     parameters = {
         key: encoder.node(value, f"the parameter {key}")
@@ -105,6 +119,16 @@ def save(model: Any, path: Any) -> None:
         "objects": encoder.objects,
     }
     write(file_path(path), manifest, encoder.arrays)
+
+
+def _check_rows(model: Any) -> None:
+    """Say so if a model has more rows than a file may hold."""
+    for one, state in zip(model._arrangements, model.posterior_, strict=True):
+        if one.kernel and len(state.share) > MOST_FULL_ROWS:
+            raise ValueError(
+                f"a full tensor must have at most {MOST_FULL_ROWS:,} rows to be saved, got one of "
+                f"{len(state.share):,}; lower full_rows and fit again, or use pickle."
+            )
 
 
 def _parameters(model: Any) -> dict[str, Any]:

@@ -23,12 +23,15 @@ import scipy.sparse as sp
 from ..arrangement import Arrangement
 from ..bases import BASES, Basis, Gapped, Spiked
 from ..bases.anchored import Anchored
+from ..bases.coordinates import Coordinates
 from ..bases.effect import MainEffect
 from ..bases.levels import Levels
 from ..columns import Column
 from ..core.cavi import Data
 from ..core.cp import CP
+from ..core.full import FullPosterior
 from ..core.gamma import Gamma
+from ..core.kernel import Kernel
 from ..core.layout import Layout, components, core
 from ..core.levels import LevelFactor, LevelMode
 from ..core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
@@ -47,13 +50,15 @@ Array = np.ndarray
 _KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Anchored, Arrangement, Batch, Bernoulli, CP, Column, Data, EffectAverages, Factor),
-        *(Gamma, Gapped, Gaussian, LevelFactor, LevelMode, Levels, MainEffect, Mode),
+        *(Anchored, Arrangement, Batch, Bernoulli, CP, Column, Coordinates, Data),
+        *(EffectAverages, Factor, FullPosterior, Gamma, Gapped, Gaussian, Kernel, LevelFactor),
+        *(LevelMode, Levels, MainEffect, Mode),
         *(NegativeBinomial, Past, Said, Softmax, Spiked, State, StudentT, Sums, SumsSaid, TT),
         Window,
         *BASES.values(),
     )
 }
+_OF_ATTRIBUTES = Basis | Coordinates | MainEffect  # which are written by their attributes
 _UNITS = re.compile(r"<[mM]8\[(\d{0,6})(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\]")
 _TEXT = re.compile(r"<U\d{1,7}")
 _MOST_ROOM = 16  # characters that an array of text may have room for, for each it holds, or item
@@ -150,7 +155,7 @@ def _parts(value: Any) -> tuple[str, dict[str, Any]] | None:
             "indptr": value.indptr,
             "shape": tuple(int(size) for size in value.shape),
         }
-    if isinstance(value, Basis) or type(value) is MainEffect:
+    if isinstance(value, Basis) or type(value) in (Coordinates, MainEffect):
         return type(value).__name__, dict(vars(value))
     if type(value) not in _KINDS.values():
         return None
@@ -238,7 +243,7 @@ class Decoder:
         match item:
             case {"kind": str(kind), "fields": dict(plain)} if len(item) == 2:
                 content = {name: self.value(node) for name, node in plain.items()}
-                if kind in _KINDS and issubclass(_KINDS[kind], Basis | MainEffect):
+                if kind in _KINDS and issubclass(_KINDS[kind], _OF_ATTRIBUTES):
                     return _basis(_KINDS[kind], content)
                 return _of_library(kind, content)
             case {"kind": str(kind), "own": True, "fields": dict(plain)} if len(item) == 3:

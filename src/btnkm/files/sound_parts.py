@@ -16,7 +16,7 @@ from ..survey import KINDS
 from .archive import Unreadable
 
 # coordinates at which functions are looked at: ends, middle, a gap
-_SOME = np.array([-1.0, -0.6, 0.0, 0.3, 1.0, np.nan])
+SOME = np.array([-1.0, -0.6, 0.0, 0.3, 1.0, np.nan])
 
 
 def must(condition: Any, what: str) -> None:
@@ -115,7 +115,7 @@ def check_basis(basis: Any) -> None:
     _check_parts(basis)
     inner = basis.basis if isinstance(basis, Anchored) else basis
     kind = inner.basis_ if isinstance(inner, Gapped) else inner
-    some = _SOME
+    some = SOME
     if isinstance(kind, Categorical):
         some = np.array([-1.0, 0.0, kind.n_functions_ - 1.0, np.nan])
     some = some if isinstance(inner, Gapped) else some[:-1]

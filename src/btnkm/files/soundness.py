@@ -31,6 +31,7 @@ from ..core.state import Factor, Mode, State
 from ..core.tt import TT
 from ..streaming import Window
 from ..survey import KINDS, Batch
+from .sound_full import check_full, check_full_arrangement
 from .sound_parts import (
     are_gammas,
     are_numbers,
@@ -89,13 +90,18 @@ def check_model(model: Any) -> None:
     n_outputs = _check_target(model)
     for one, state in zip(model._arrangements, model.posterior_, strict=True):
         _check_arrangement(one, model.columns_, active)
-        _check_state(state, one, n_outputs)
+        if one.kernel:
+            check_full(state, one, model.columns_, n_outputs)
+        else:
+            _check_state(state, one, n_outputs)
         must(type(state.likelihood) is type(model.likelihood_), "likelihoods")
         _check_likelihood(state.likelihood, n_outputs)
     _check_likelihood(model.likelihood_, n_outputs)
     _check_told(model, n)
     must(isinstance(model._pasts, list), "past rows")
-    must(len(model._pasts) in (0, len(model.posterior_)), "past rows")
+    # with a full tensor there is no going on
+    goes_on = not any(one.kernel for one in model._arrangements)
+    must(len(model._pasts) in (0, goes_on * len(model.posterior_)), "past rows")
     # of more rows than are kept there is none
     for past, state, one in zip(model._pasts, model.posterior_, model._arrangements, strict=False):
         _check_past(past, state, one, n_outputs)
@@ -104,9 +110,14 @@ def check_model(model: Any) -> None:
     for state, one, averages, effects in zip(
         model.posterior_, model._arrangements, *both, strict=True
     ):
+        if one.kernel:  # explanations ask the rows themselves
+            must(isinstance(averages, list) and not averages, "averages")
+            must(isinstance(effects, list | tuple) and not effects, "averages")
+            continue
         _check_averages(averages, state)
         check_effect_averages(effects, one, averages)
     if getattr(model, "_window", None) is not None:
+        must(goes_on, "kept rows")
         _check_window(model._window, n)
         y = model._window.rows.y
         known = set(getattr(model, "classes_", np.empty(0)).tolist())
@@ -115,10 +126,13 @@ def check_model(model: Any) -> None:
 
 def _check_arrangement(one: Any, columns: list[Column], active: list[int]) -> None:
     must(isinstance(one, Arrangement) and isinstance(one.inputs, list), "modes")
-    flags = one.full, one.anchored, one.sums_first, one.splines
+    flags = one.full, one.anchored, one.sums_first, one.splines, one.kernel
     must(all(isinstance(flag, bool) for flag in flags), "modes")
     must(are_places(one.inputs, len(columns)) and set(one.inputs) <= set(active), "modes")
     must(isinstance(one.bases, list) and one.first_input in (0, 1), "modes")
+    if one.kernel:
+        check_full_arrangement(one, columns)
+        return
     check_effects(one, columns, active)
     must(one.inputs or (one.effects and not one.bases and not one.full), "modes")
     if one.first_input:

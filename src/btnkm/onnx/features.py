@@ -110,14 +110,29 @@ class Column:
             return _level_features(basis, self.x)
         return _number_features(self.graph, basis, self.value, self.x)
 
+    def missing(self) -> Value:
+        """Return where values are missing: (n, 1)."""
+        if self.plain["levels"] is not None:
+            return self.graph.node("Equal", self.x, np.array(GAP))
+        return self.graph.node("IsNaN", self.value)
+
+    def held(self) -> Value:
+        """Return raw numbers, those beyond the knots at their ends: (n, 1)."""
+        first, last = (float(self.plain["knots"][k]) for k in (0, -1))
+        return self.graph.node("Clip", self.value, first, last)
+
+    def at_knots(self, places: Value) -> Both:
+        """Return raw numbers and coordinates of some knots, from what the graph has of them."""
+        tables = _tables(self.plain["knots"], self.plain["positions"])
+        raw, x = (self.graph.node("Gather", table, places) for table in tables)
+        return raw, x
+
     def effect(self, place: int) -> Value:
         """Return the functions of one of its main effects, less their means: (n, P)."""
         graph, own = self.graph, self.plain["effects"][place]
+        missing = unknown = self.missing()
         if self.plain["levels"] is not None:
-            missing = graph.node("Equal", self.x, np.array(GAP))
             unknown = graph.node("Less", self.x, np.array(0))
-        else:
-            missing = unknown = graph.node("IsNaN", self.value)
         known, parts = len(own["center"]) - own["missing"], []
         if known:
             values = self._known_effect(own, missing) - own["center"][None, :known]
@@ -164,15 +179,19 @@ def _number_features(graph: Graph, basis: dict[str, Any], value: Value, x: Value
     return Functions(phi, psi, (basis["n_functions"], basis["n_products"]))
 
 
-def _place(graph: Graph, sorted_values: Array, value: Value) -> Value:
+def _padded_to_search(sorted_values: Array) -> Array:
+    """Return sorted numbers with infinities behind them, as many as a power of two."""
+    size = 2 ** len(sorted_values).bit_length()
+    return np.append(sorted_values, np.full(size - len(sorted_values), np.inf))
+
+
+def _place(graph: Graph, padded: Array, value: Value) -> Value:
     """Return the position of the last of some sorted numbers that is not above each value.
 
     By halving: the steps are few however many numbers there are, and memory that of the rows. For
     one below all of them, and for NaN, it is the first.
     """
-    bits = max(int(np.ceil(np.log2(len(sorted_values)))), 0)
-    padded = np.full(2**bits, np.inf)
-    padded[: len(sorted_values)] = sorted_values
+    bits = len(padded).bit_length() - 1
     place = graph.full(value, 0)
     for step in (2**bit for bit in reversed(range(bits))):
         further = place + step
@@ -192,11 +211,20 @@ def _coordinates(graph: Graph, column: dict[str, Any], value: Value) -> Value:
 
 def _interpolated(graph: Graph, value: Value, knots: Array, heights: Array) -> Value:
     """Return the function with these heights at knots, linear between them and flat beyond."""
-    slopes = np.append(np.diff(heights) / np.diff(knots), 0.0)
     held = graph.node("Clip", value, float(knots[0]), float(knots[-1]))
+    knots, heights = _tables(knots, heights)
     place = _place(graph, knots, held)
-    knot, height, slope = (graph.node("Gather", a, place) for a in (knots, heights, slopes))
-    return slope * (held - knot) + height
+    knot, height = (graph.node("Gather", a, place) for a in (knots, heights))
+    next_knot, next_height = (graph.node("Gather", a, place + 1) for a in (knots, heights))
+    return (next_height - height) / (next_knot - knot) * (held - knot) + height
+
+
+def _tables(knots: Array, heights: Array) -> tuple[Array, Array]:
+    """Return knots and heights as a graph has them.
+
+    Behind the last knot are such without end, to which the slope is 0.
+    """
+    return _padded_to_search(knots), np.append(heights, heights[-1])
 
 
 def _codes(graph: Graph, column: dict[str, Any], value: Value) -> Value:
@@ -234,7 +262,7 @@ def _number_code(graph: Graph, levels: dict[str, int], value: Value) -> Value:
     if not pairs:
         pairs = [(np.inf, NEVER)]
     known, codes = np.array([n for n, _ in pairs]), np.array([code for _, code in pairs])
-    place = _place(graph, known, value)
+    place = _place(graph, _padded_to_search(known), value)
     same = graph.node("Equal", graph.node("Gather", known, place), value)
     code = graph.where(same, graph.node("Gather", codes, place), np.array(NEVER))
     return graph.where(graph.node("IsNaN", value), np.array(GAP), code)

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..core.layout import pairs
 from .features import Both, Column, Features
+from .kernels import kernel_moments
 from .values import Graph, Value
 
 Array = np.ndarray
@@ -39,10 +40,13 @@ class Parts(NamedTuple):
         Of the tensor.
     effects : pair of Values of shape (n, K), or None
         Mean and variance of the main effects.
+    kernel : pair of Values of shape (n, K), or None
+        Mean and variance of the kernel machine.
     """
 
     product: Product | None
     effects: Both | None
+    kernel: Both | None
 
 
 def parts_of(graph: Graph, starts: list[dict[str, Any]], columns: dict[int, Column]) -> list[Parts]:
@@ -52,10 +56,13 @@ def parts_of(graph: Graph, starts: list[dict[str, Any]], columns: dict[int, Colu
     used = {(i["column"], i["effect"]) for own in sums if own is not None for i in own["inputs"]}
     made = {(j, place): columns[j].effect(place) for j, place in sorted(used)}
     one = graph.full(next(iter(columns.values())).x, 1.0)
-    return [
-        Parts(tensors.get(k), None if own is None else _main_effects(graph, own, made, one))
-        for k, own in enumerate(sums)
-    ]
+    found = []
+    for k, start in enumerate(starts):
+        own, kernel = start["sums"], start["kernel"]
+        effects = None if own is None else _main_effects(graph, own, made, one)
+        whole = None if kernel is None else kernel_moments(graph, kernel, columns)
+        found.append(Parts(tensors.get(k), effects, whole))
+    return found
 
 
 def _main_effects(
@@ -154,8 +161,7 @@ def _times(row: Any, matrix: Any, left: int, right: int) -> Any:
 def moments(graph: Graph, start: dict[str, Any], parts: Parts) -> Both:
     """Return E[f] and Var[f]: (n, 1), or (n, K) with an output for each class."""
     found = [] if parts.product is None else [_tensor_moments(graph, start, parts.product)]
-    if parts.effects is not None:
-        found.append(parts.effects)
+    found += [part for part in (parts.effects, parts.kernel) if part is not None]
     mean, variance = found[0]
     for more, spread in found[1:]:
         mean, variance = mean + more, variance + spread

@@ -135,6 +135,17 @@ class Graph:
             self._constants[key] = Value(self, name)
         return self._constants[key]
 
+    def narrow(self, array: Array, *, whole: bool = False) -> Value:
+        """Return an array as doubles, or as integers, that is stored in its own narrow type."""
+        key = array.dtype.str, array.shape, array.tobytes()
+        if key not in self._constants:
+            name, kind = self._name(), helper.np_dtype_to_tensor_dtype(array.dtype)
+            tensor = helper.make_tensor(name, kind, array.shape, key[2], raw=True)
+            self._initializers.append(tensor)
+            kind = TensorProto.INT64 if whole else TensorProto.DOUBLE
+            self._constants[key] = self.node("Cast", Value(self, name), to=kind)
+        return self._constants[key]
+
     def node(self, operator: str, *inputs: Any, domain: str = "", **attributes: Any) -> Value:
         """Return what an operator makes of values, arrays or numbers."""
         return self.nodes(operator, *inputs, count=1, domain=domain, **attributes)[0]

@@ -98,7 +98,7 @@ def _normalised(shares: Array) -> Array:
 
 def _likely_range(model: Any) -> list[float]:
     """Return between what nearly all predictions lie, intervals included: an axis that stays."""
-    moments = model._predict(drawn_codes(model), Predictor.moments, 2)
+    moments = model._predict(drawn_codes(model), lambda one, rows: one.moments(rows), 2)
     parts = [
         state.likelihood.predictive(mean, variance)
         for state, mean, variance in zip(model.posterior_, *moments, strict=True)

@@ -1,0 +1,147 @@
+"""The kernel of the full tensor: sums of curves of each input, and a product over all inputs.
+
+    k(x, x') = constant + sum_d [ line_d t_d t'_d + curve_d kappa_d + missing_d m_d m'_d ]
+               + product * prod_d (1 + factor_d kappa_d) / (1 + factor_d)
+
+t is the standardised raw value, m tells whether it is missing, and kappa_d is a correlation: of
+numbers one that falls with their distance over a length scale (one in the sum, one in the product),
+of categories 1 where they are the same and 0 elsewhere, and of missing values 1 between two and 0
+between one and any other value. The product is the prior of a tensor without a rank constraint.
+
+An input has three coordinates (``bases.coordinates``): t, the position u at which kappa_d is taken,
+and 1 where the value is known, else 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+Array = Any
+LINE, POSITION, KNOWN = range(3)
+SQRT3 = float(np.sqrt(3.0))
+#: What kappa does with a squared distance over a squared length scale, and its slope in the
+#: logarithm of the length scale.
+SHAPES: dict[str, Callable[[Array, Any], tuple[Array, Array]]] = {}
+
+
+def _shape(name: str) -> Callable[[Any], Any]:
+    def add(function: Any) -> Any:
+        SHAPES[name] = function
+        return function
+
+    return add
+
+
+@_shape("gaussian")
+def _gaussian(q: Array, xp: Any = np) -> tuple[Array, Array]:
+    value = xp.exp(-0.5 * q)
+    return value, q * value
+
+
+@_shape("matern")
+def _matern(q: Array, xp: Any = np) -> tuple[Array, Array]:
+    """Matern's with smoothness 3/2: once differentiable."""
+    r = SQRT3 * xp.sqrt(q)
+    decay = xp.exp(-r)
+    return (1.0 + r) * decay, 3.0 * q * decay
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Hyperparameters of the kernel.
+
+    Attributes
+    ----------
+    shape : str
+        "gaussian" (smooth) or "matern" (rough).
+    categorical : ndarray of bool of shape (D,)
+    constant, product : float
+    line, curve, missing, factor : ndarray of shape (D,)
+        Variances in the sum, and factors in the product; 0 for a part that an input does not have.
+    curve_length, factor_length : ndarray of shape (D,)
+        Length scales of numbers.
+    """
+
+    shape: str
+    categorical: np.ndarray
+    constant: float
+    product: float
+    line: np.ndarray
+    curve: np.ndarray
+    curve_length: np.ndarray
+    missing: np.ndarray
+    factor: np.ndarray
+    factor_length: np.ndarray
+
+    @property
+    def n_inputs(self) -> int:
+        """The number of inputs, D."""
+        return len(self.line)
+
+    def correlation(self, d: int, x: Array, z: Array, length: np.ndarray) -> Array:
+        """Return kappa_d between coordinates x (n, 3) and z (m, 3): (n, m)."""
+        xp = array_namespace(x)
+        known = x[:, KNOWN][:, None] * z[:, KNOWN][None, :]
+        absent = (1.0 - x[:, KNOWN])[:, None] * (1.0 - z[:, KNOWN])[None, :]
+        u, v = x[:, POSITION][:, None], z[:, POSITION][None, :]
+        if self.categorical[d]:
+            # a category never seen is like no other
+            same = xp.astype((u == v) & (u >= 0.0), x.dtype)
+        else:
+            same, _ = SHAPES[self.shape](((u - v) / float(length[d])) ** 2, xp)
+        return known * same + absent
+
+    def sum_part(self, d: int, x: Array, z: Array) -> Array:
+        """Return what an input has in the sum: (n, m)."""
+        xp = array_namespace(x)
+        absent = (1.0 - x[:, KNOWN])[:, None] * (1.0 - z[:, KNOWN])[None, :]
+        part = float(self.line[d]) * x[:, LINE][:, None] * z[:, LINE][None, :]
+        if self.missing[d] > 0.0:
+            part = part + float(self.missing[d]) * absent
+        if self.curve[d] > 0.0:
+            part = part + float(self.curve[d]) * self.correlation(d, x, z, self.curve_length)
+        return xp.asarray(part)
+
+    def product_part(self, d: int, x: Array, z: Array) -> Array:
+        """Return the factor of an input in the product: (n, m)."""
+        b = float(self.factor[d])
+        return (1.0 + b * self.correlation(d, x, z, self.factor_length)) / (1.0 + b)
+
+    def cross(self, x: Sequence[Array], z: Sequence[Array]) -> Array:
+        """Return k between rows x and z, given coordinates of every input: (n, m)."""
+        product: Any = float(self.product)
+        total: Any = float(self.constant)
+        for d in range(self.n_inputs):
+            if self.factor[d] > 0.0:
+                product = product * self.product_part(d, x[d], z[d])
+            if self.line[d] > 0.0 or self.curve[d] > 0.0 or self.missing[d] > 0.0:
+                total = total + self.sum_part(d, x[d], z[d])
+        shape = (x[0].shape[0], z[0].shape[0])
+        xp = array_namespace(x[0])
+        return total + product + xp.zeros(shape, dtype=x[0].dtype, device=x[0].device)
+
+    def variance(self, x: Sequence[Array]) -> Array:
+        """Return k(x, x) of every row: (n,)."""
+        total = self.constant + self.product + float(self.curve.sum())
+        for d in range(self.n_inputs):
+            total = total + float(self.line[d]) * x[d][:, LINE] ** 2
+            total = total + float(self.missing[d]) * (1.0 - x[d][:, KNOWN])
+            if self.categorical[d]:
+                continue
+        return total
+
+    def scaled(self, size: float) -> Kernel:
+        """Return the kernel times a number."""
+        return replace(
+            self,
+            constant=self.constant * size,
+            product=self.product * size,
+            line=self.line * size,
+            curve=self.curve * size,
+            missing=self.missing * size,
+        )

@@ -1,0 +1,101 @@
+"""The full tensor as a structure: which tables may have it, and its fit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import fitting
+from .arrangement import Arrangement
+from .core.evidence import Parts
+from .core.full import FullFit, FullPosterior, Rows
+from .core.full_functionals import total_effects
+from .core.schedule import Progress
+from .execution.starts import Start, limit_blas
+
+Array = np.ndarray
+MANY_INPUTS = 60  # from which on screening says which have more than a straight line
+
+
+def parts_of(arrangement: Arrangement) -> Parts:
+    """Return which inputs have which part of the kernel."""
+    bases = arrangement.bases
+    curved = [d for d, b in enumerate(bases) if b.varies_ and not b.straight]
+    return Parts(
+        categorical=np.array([b.categorical for b in bases], dtype=bool),
+        line=np.array([d for d, b in enumerate(bases) if b.varies_ and not b.categorical], int),
+        curve=np.array(curved, dtype=int),
+        missing=np.array([d for d, b in enumerate(bases) if b.has_missing_], dtype=int),
+        factor=np.array(curved if len(curved) > 1 else [], dtype=int),
+    )
+
+
+def rows_of(task: Any, arrangement: Arrangement, rows: Array) -> Rows:
+    """Return some rows of the sample as the kernel sees them."""
+    features = arrangement.features(task.sample.codes, rows)
+    return Rows(tuple(x for x, _ in features), task.sample.y[rows], task.sample.weights[rows])
+
+
+def fit_full(
+    task: Any,
+    arrangement: Arrangement,
+    rows: Array,
+    settings: fitting.Settings,
+    begin: FullPosterior | None = None,
+    observe: Callable[[float], bool | None] = lambda _: None,
+) -> FullPosterior:
+    """Return the posterior of the full tensor given some rows of the sample."""
+    search = FullFit(
+        parts_of(arrangement),
+        settings.likelihood,
+        task.target.n_outputs,
+        settings.priors.noise,
+        observe,
+    )
+    with limit_blas():
+        return search.run(
+            rows_of(task, arrangement, rows), np.random.default_rng(task.seeds), begin
+        )
+
+
+def importances(result: fitting.Result, n_draws: int, rng: np.random.Generator) -> Array:
+    """Return draws of every input's total effect on f: (draws, inputs)."""
+    states: list[Any] = [start.state for start in result.starts]
+    return np.concatenate([total_effects(state, n_draws, rng) for state in states])
+
+
+def fit_all(
+    task: Any,
+    arrangement: Arrangement,
+    settings: fitting.Settings,
+    observe: Callable[[int, Progress], bool | None],
+    states: Sequence[FullPosterior] = (),
+) -> fitting.Result:
+    """Return the full tensor fitted to all rows, from the hyperparameters of part of them on."""
+    n, begin = task.sample.n, time.perf_counter()
+    start, asked = Start(), [False]
+
+    def step(value: float, state: FullPosterior | None = None) -> bool | None:
+        progress = Progress(
+            sweep=len(start.sweeps) + 1,
+            phase="exact",
+            bound=value,
+            terms={"evidence": value},
+            rank=n,
+            noise_std=np.nan if state is None else float(state.likelihood.noise_std),
+            seconds=time.perf_counter() - begin,
+            jitter=0.0,
+            state=state,
+            converged=state is not None,
+        )
+        start.add(progress)
+        asked[0] = asked[0] or bool(observe(0, progress))
+        return asked[0]
+
+    state = fit_full(task, arrangement, np.arange(n), settings, next(iter(states), None), step)
+    step(state.evidence, state)
+    start.end()
+    return fitting.Result([start], [], 1, interrupted=False, ended=not asked[0])
