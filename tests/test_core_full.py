@@ -12,7 +12,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.linear_model import Ridge
 
 from btnkm.core.evidence import Evidence, Pairs, Parts, Theta
-from btnkm.core.full import FullFit, FullPosterior, Rows, leave_out
+from btnkm.core.full import FullPosterior, leave_out
+from btnkm.core.full_fit import FullFit, Rows
 from btnkm.core.full_functionals import FullAverages, Functional, Variances
 from btnkm.core.gamma import Gamma
 from btnkm.core.kernel import SHAPES, Kernel
@@ -118,7 +119,7 @@ def test_equals_a_gaussian_process_of_scikit_learn(shape, other):
     machine = GaussianProcessRegressor(kernel, alpha=0.02, optimizer=None).fit(x[:, None], y)
     fit = FullFit(parts, Gaussian(), None, PRIOR)
     fit.shape = shape
-    state = fit._posterior(rows, theta, fit._maximise(rows, theta, 0)[1], 0.0)
+    state = fit._posterior(rows, theta, fit._maximise(rows, theta, 0)[1])
     new = np.linspace(-2.0, 2.0, 9)
     features = [(np.column_stack([new, new, np.ones(9)]), None)]
     mean, variance = state.predictor.moments(features.__getitem__)
@@ -146,7 +147,7 @@ def test_straight_lines_alone_are_ridge_regression():
     theta[layout.places["constant"]] = -30.0
     rows = Rows(tuple(np.column_stack([v, v, np.ones(40)]) for v in X.T), y, np.ones(40))
     fit = FullFit(parts, Gaussian(), None, PRIOR)
-    state = fit._posterior(rows, theta, fit._maximise(rows, theta, 0)[1], 0.0)
+    state = fit._posterior(rows, theta, fit._maximise(rows, theta, 0)[1])
     new = rng.standard_normal((5, 3))
     features = [(np.column_stack([v, v, np.ones(5)]), None) for v in new.T]
     machine = Ridge(alpha=1.0, fit_intercept=False).fit(X, y)
@@ -171,7 +172,7 @@ def test_is_the_full_tensor_of_a_finite_basis(n_inputs):
     x = tuple(np.column_stack([np.zeros(n), c, np.ones(n)]) for c in codes)
     rows = Rows(x, rng.standard_normal(n), np.ones(n))
     fit = FullFit(parts, Gaussian(), None, PRIOR)
-    state = fit._posterior(rows, theta, fit._maximise(rows, theta, 0)[1], 0.0)
+    state = fit._posterior(rows, theta, fit._maximise(rows, theta, 0)[1])
     # functions of one category: a constant, and an indicator of each
     design = np.ones((n, 1))
     for size, c, own in zip(sizes, codes, b, strict=True):
@@ -258,7 +259,7 @@ def test_every_likelihood(likelihood, outputs):
     }[type(likelihood).__name__]
     begun = likelihood.begin(y, None)
     fit = FullFit(PARTS, begun.likelihood, outputs, PRIOR)
-    state = fit.run(Rows(x, begun.target, np.ones(80)), rng)
+    state, *_ = fit.run(Rows(x, begun.target, np.ones(80)), rng)
     features = [(part, None) for part in x]
     mean, variance = state.predictor.moments(features.__getitem__)
     logs = state.likelihood.predictive(mean, variance).logpdf(begun.target)
@@ -276,10 +277,7 @@ def test_draws_have_the_moments_of_the_posterior():
     mean, variance = state.predictor.moments(features.__getitem__)
     drawn = state.draw(4000, rng)
     f = np.array(
-        [
-            state.predictor.evaluate(w, features.__getitem__, rng.standard_normal(6))
-            for w in drawn
-        ]
+        [state.predictor.evaluate(w, features.__getitem__, rng.standard_normal(6)) for w in drawn]
     )
     np.testing.assert_allclose(f.mean(axis=0), mean, atol=5.0 * np.sqrt(variance.max() / 4000))
     np.testing.assert_allclose(f.var(axis=0), variance, rtol=0.12)

@@ -20,6 +20,7 @@ from sklearn.exceptions import NotFittedError
 import btnkm
 from btnkm import BTNClassifier, BTNRegressor, Gamma
 from btnkm.bases import Basis, BSpline, Fourier, Polynomial
+from btnkm.bases.coordinates import Coordinates
 from btnkm.bases.effect import MainEffect
 from btnkm.likelihoods import StudentT
 
@@ -212,7 +213,7 @@ def unlike(a, b, where="model", seen=None):
         parts = [("func", a.func, b.func), ("args", a.args, b.args)]
     elif is_dataclass(a):
         parts = [(f.name, getattr(a, f.name), getattr(b, f.name)) for f in fields(a)]
-    elif isinstance(a, Basis | BTNClassifier | BTNRegressor | MainEffect):
+    elif isinstance(a, Basis | BTNClassifier | BTNRegressor | Coordinates | MainEffect):
         parts = [("attributes", vars(a), vars(b))]
     else:
         return None if a == b or (a != a and b != b) else f"{where}: {a!r} {b!r}"

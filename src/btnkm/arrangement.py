@@ -17,7 +17,6 @@ from .bases.effect import MainEffect
 from .bases.levels import Levels
 from .columns import Growth
 from .core.full import FullPosterior
-from .core.state import State
 from .fitting import Problem, size_of
 
 Array = np.ndarray
@@ -135,7 +134,7 @@ class Arrangement:
         return [modes.get(j) for j in self.effect_inputs]
 
 
-def block_size(arrangements: Sequence[Arrangement], states: Sequence[State]) -> int:
+def block_size(arrangements: Sequence[Arrangement], states: Sequence[Any]) -> int:
     """Return how many rows may be looked at at a time by these posteriors."""
     bases = {id(basis): basis for one in arrangements for basis in one.bases}
     width = sum(sum(size_of(basis)) for basis in bases.values())

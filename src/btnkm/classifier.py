@@ -339,7 +339,9 @@ n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_name
             decision = answered(X, decision)
             if not return_std:
                 return decision
-            means, variances = host(self._predict(self._columns_of(X), Predictor.contrasts, 2))
+            columns = self._columns_of(X)
+            found = self._predict(columns, lambda model, rows: model.contrasts(rows), 2)
+            means, variances = host(found)
             offsets = np.array([[likelihood.offsets] for likelihood in self._likelihoods])
             means += offsets - offsets.mean(axis=2, keepdims=True)
         else:

@@ -11,7 +11,8 @@ import numpy as np
 from . import fitting
 from .arrangement import Arrangement
 from .core.evidence import Parts
-from .core.full import FullFit, FullPosterior, Rows
+from .core.full import FullPosterior
+from .core.full_fit import FullFit, Rows
 from .core.full_functionals import total_effects
 from .core.schedule import Progress
 from .execution.starts import Start, limit_blas
@@ -46,8 +47,9 @@ def fit_full(
     settings: fitting.Settings,
     begin: FullPosterior | None = None,
     observe: Callable[[float], bool | None] = lambda _: None,
-) -> FullPosterior:
-    """Return the posterior of the full tensor given some rows of the sample."""
+    iterations: int | None = None,
+) -> list[FullPosterior]:
+    """Return posteriors of the full tensor given some rows of the sample, each as likely."""
     search = FullFit(
         parts_of(arrangement),
         settings.likelihood,
@@ -56,9 +58,8 @@ def fit_full(
         observe,
     )
     with limit_blas():
-        return search.run(
-            rows_of(task, arrangement, rows), np.random.default_rng(task.seeds), begin
-        )
+        own, rng = rows_of(task, arrangement, rows), np.random.default_rng(task.seeds)
+        return search.run(own, rng, begin, iterations)
 
 
 def importances(result: fitting.Result, n_draws: int, rng: np.random.Generator) -> Array:
@@ -76,11 +77,17 @@ def fit_all(
 ) -> fitting.Result:
     """Return the full tensor fitted to all rows, from the hyperparameters of part of them on."""
     n, begin = task.sample.n, time.perf_counter()
-    start, asked = Start(), [False]
+    sweeps: list[Progress] = []
+    asked = [False]
 
-    def step(value: float, state: FullPosterior | None = None) -> bool | None:
-        progress = Progress(
-            sweep=len(start.sweeps) + 1,
+    def step(value: float) -> bool | None:
+        sweeps.append(progress(value))
+        asked[0] = asked[0] or bool(observe(0, sweeps[-1]))
+        return asked[0]
+
+    def progress(value: float, state: Any = None) -> Progress:
+        return Progress(
+            sweep=len(sweeps) + 1,
             phase="exact",
             bound=value,
             terms={"evidence": value},
@@ -91,11 +98,12 @@ def fit_all(
             state=state,
             converged=state is not None,
         )
-        start.add(progress)
-        asked[0] = asked[0] or bool(observe(0, progress))
-        return asked[0]
 
-    state = fit_full(task, arrangement, np.arange(n), settings, next(iter(states), None), step)
-    step(state.evidence, state)
-    start.end()
-    return fitting.Result([start], [], 1, interrupted=False, ended=not asked[0])
+    known = next(iter(states), None)
+    starts = []
+    for k, state in enumerate(fit_full(task, arrangement, np.arange(n), settings, known, step)):
+        last = progress(state.evidence, state)
+        observe(k, last)
+        starts.append(Start([*sweeps, last] if k == 0 else [last]))
+        starts[-1].end()
+    return fitting.Result(starts, [], len(starts), interrupted=False, ended=not asked[0])

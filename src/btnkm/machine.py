@@ -333,6 +333,8 @@ class Machine(Streaming, Sharing, BaseEstimator):
             structures = [table.structure]
             if table.structure == "auto":
                 structures = ["sums", "tensor", "sums+tensor"] if len(active) > 1 else ["sums"]
+                if table.may_be_full and len(active) > 1:  # what a tensor alone does, it does too
+                    structures = ["sums", "sums+tensor"]
             if table.structure != "tensor":
                 screen(task, table, of)
             arrangements = [
@@ -342,7 +344,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
             ]
             if table.structure in ("auto", "full") and table.may_be_full:
                 arrangements.append(table.full())
-            if len(structures) > 1:
+            if "tensor" in structures and len(structures) > 1:
                 # fitted first, the sum starves the tensor of some tables, and helps it in others
                 order = table.tensor_inputs["sums+tensor"]
                 arrangements.append(table.arranged(order, "sums+tensor", sums_first=True))

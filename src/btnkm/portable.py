@@ -31,13 +31,13 @@ A kernel machine compares a row with those of the training:
    0 where the value is missing. t is ``begin`` + ``slope`` * (raw value - first knot), with the raw
    value held between the first knot and the last; it is 0 for categories and missing values. u is
    (x - center) / scale, or the code of a category. Those of the training are in ``rows``.
-9. Two values have a correlation kappa. It is 1 if both are missing, 0 if one is. Of categories it
-   is 1 if u is the same and not -1, else 0. Of numbers it is exp(-q / 2) ("gaussian") or
+9. Two values have a correlation kappa. It is 0 if one or both are missing. Of categories it is 1
+   if u is the same and not -1, else 0. Of numbers it is exp(-q / 2) ("gaussian") or
    (1 + r) exp(-r) with r = sqrt(3 q) ("matern"), where q = (difference of u / length)^2.
 10. k(row, row') = constant + sum over inputs of (line t t' + curve kappa + missing m m')
     + product * product over inputs of (1 + factor kappa) / (1 + factor), with m = 1 - known. The
-    sum has the length ``curve_length``, the product ``factor_length``. Of a row with itself every
-    kappa is 1.
+    sum has the length ``curve_length``, the product ``factor_length``. In k(x, x) kappa is
+    ``known``, also for a category never seen.
 11. With v the numbers k(x, row) of all training rows and K those between them, E[h_k] = v . alpha_k
     and Var[h_k] = k(x, x) - v (K + diag(noise_k))^-1 v, but at least 1e-12 k(x, x). Factorise the
     matrix by Cholesky, once. Outputs are independent.

@@ -403,6 +403,11 @@ class BTNRegressor(RegressorMixin, Machine):
         chosen = rng.choice(len(self.posterior_), size=n_samples, p=self.weights_)
         for k, state in enumerate(self.posterior_):
             which = np.flatnonzero(chosen == k)
+            if self._arrangements[k].kernel:
+                f = self._full_draws(columns, k, len(which), rng)
+                for i, place in enumerate(which):
+                    out[:, place] = state.likelihood.draw(f[:, i], noise)
+                continue
             draws = posterior.draw_weights(state, len(which), rng)
             sums = None if state.sums is None else state.sums.draw(len(which), rng)
             predictor = posterior.Predictor.of(state)
@@ -426,6 +431,19 @@ class BTNRegressor(RegressorMixin, Machine):
             for i, place in enumerate(which):
                 out[:, place] = state.likelihood.draw(f[:, i], noise)
         return self._y_shift + self._y_scale * out
+
+    def _full_draws(
+        self, columns: list[Any], k: int, count: int, rng: np.random.Generator
+    ) -> Array:
+        """Return draws of f from a full tensor at every row: (n, count)."""
+        state: Any = self.posterior_[k]
+        drawn = state.draw(count, rng)
+        f = np.empty((len(columns[self._active[0]]), count))
+        for rows, (features,) in self._row_blocks(columns, starts=slice(k, k + 1)):
+            for i in range(count):
+                xi = rng.standard_normal(rows.stop - rows.start)
+                f[rows, i] = state.predictor.evaluate(drawn[i], features.__getitem__, xi)
+        return f
 
 
 def _standardised(shift: float, scale: float, y: Array, weight: Array) -> tuple[Array, Array]:

@@ -14,6 +14,7 @@ from . import fitting
 from .arrangement import Arrangement
 from .auto import SWEEPS_OF_ALL, number, settings_of
 from .checkpoints import Checkpoint
+from .core.full_fit import FIRST_ROWS
 from .core.likelihoods import Likelihood
 from .core.schedule import FULL
 from .execution.local import GIB, LocalRows
@@ -123,11 +124,10 @@ def _runs(
         enough = task.rows.n <= 2 * MOST_ROWS and task.sample.n == task.rows.n
         own = settings_of(machine, task.target, task.counted, one.arrangement)
         full = FULL * np.sum(own.initial_rank)
-        small = [
-            s
-            for s in one.states
-            if one.arrangement.kernel or not s.modes or np.sum(s.network.rank(s)) < full
-        ]
+        if one.arrangement.kernel:
+            small = one.states if task.rows.n > FIRST_ROWS else []  # few rows soon begin anew
+        else:
+            small = [s for s in one.states if not s.modes or np.sum(s.network.rank(s)) < full]
         states = small[: one.count] if enough else []
         for count, begun in ((len(states), states), (one.count - len(states), [])):
             if count:
@@ -247,7 +247,7 @@ def bonds(network: str, rank: Any, arrangement: Arrangement, n_outputs: int | No
 
     All bonds of diagonal cores have as many indices; one to amplitudes is not counted.
     """
-    if network == "cp":
+    if network == "cp" or arrangement.kernel:
         return rank
     if not arrangement.inputs:  # no tensor, but as many bonds as beside it
         return (0,) * (len(arrangement.effect_inputs) - (n_outputs is None))

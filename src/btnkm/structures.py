@@ -45,7 +45,11 @@ DOUBT_OF_ALL = 1.0  # rows, as if every candidate had predicted so many more
 KNOWN_ROWS = 200  # from which on a full tensor goes on from the hyperparameters of another fold
 LEAST_WEIGHT = 0.02  # of a candidate, or of a restart beside the best one; below they are left out
 ROWS_OF_A_VOTE = 10.0  # by which restarts of a structure are weighed: see vote
-NO_FIT = (NotPositiveDefiniteError, np.linalg.LinAlgError, MemoryError)  # of a candidate, which is no reason to give up
+NO_FIT = (
+    NotPositiveDefiniteError,
+    np.linalg.LinAlgError,
+    MemoryError,
+)  # of a candidate, which is no reason to give up
 ORDER_RESTARTS = 4  # of components, from which an order of the inputs is found
 SettingsOf = Callable[[int, Arrangement], fitting.Settings]  # given a number of rows
 
@@ -135,11 +139,13 @@ class _Judged:
         score, error = np.full(len(out), -np.inf), np.full(len(out), np.inf)
         restarts = 1 if arrangement.full else RESTARTS_OF_ONE if alone else RESTARTS
         with suppress(*NO_FIT):
+            states: Sequence[Any]
             if arrangement.kernel:
                 settings = settings_of(len(rows), arrangement)
                 # hyperparameters of many rows know little of a few of them
                 known = one.states[0][1] if one.states and len(rows) > KNOWN_ROWS else None
-                states = [fit_full(self.task, arrangement, rows, settings, known)]
+                more = None if known is None else 0
+                states = fit_full(self.task, arrangement, rows, settings, known, iterations=more)
             else:
                 states = try_out(self.task, arrangement, rows, settings_of, restarts)
             logs, errors = log_densities(self.task, arrangement, states, out)
@@ -188,7 +194,9 @@ class _Judged:
     @staticmethod
     def _doubt(one: Arrangement, others: Sequence[Arrangement]) -> float:
         """Return as if how many rows more a candidate had predicted."""
-        if not one.inputs:  # the simplest of all, where few rows can hardly tell
+        full = any(other.kernel for other in others)
+        # what is exact, or else the simplest of all, where few rows can hardly tell
+        if one.kernel or (not one.inputs and not full):
             return DOUBT_OF_ALL + DOUBT
         return DOUBT_OF_ALL + DOUBT * _beside_full(one, others)
 
@@ -252,7 +260,12 @@ def _mean_and_error(values: Array, share: Array) -> tuple[float, float]:
 
 
 def _is_simple(one: Arrangement, others: Sequence[Arrangement]) -> bool:
-    """Tell whether it is among the simplest: main effects alone, or else no full train."""
+    """Tell whether it is what few rows are left to.
+
+    That is the full tensor, main effects alone, or else no full train.
+    """
+    if any(other.kernel for other in others):
+        return one.kernel
     if any(not other.inputs for other in others):
         return not one.inputs
     return not one.full or all(other.full for other in others)
@@ -311,7 +324,7 @@ def interaction_order(task: Any, components: Arrangement, settings_of: SettingsO
 
 
 def log_densities(
-    task: Any, arrangement: Arrangement, states: Sequence[State], rows: Array
+    task: Any, arrangement: Arrangement, states: Sequence[Any], rows: Array
 ) -> tuple[Array, Array]:
     """Return log densities and residuals of some rows of the sample by each posterior: (S, n)."""
     predictors = [Predictor.of(state) for state in states]
@@ -333,15 +346,15 @@ def log_densities(
     return np.concatenate(found, axis=1), np.concatenate(residuals, axis=1)
 
 
-def vote(task: Any, arrangement: Arrangement, states: Sequence[State]) -> Array:
+def vote(task: Any, arrangement: Arrangement, states: Sequence[Any]) -> Array:
     """Return the weights of restarts of one structure, which add up to 1: (S,).
 
     They are weighed by what they say of the training rows, as if these were ``ROWS_OF_A_VOTE``
     only: restarts that differ by chance count about the same, and one that has found nothing, or
     far less than the best, has no vote.
     """
-    if len(states) == 1:
-        return np.ones(1)
+    if len(states) == 1 or arrangement.kernel:
+        return np.full(len(states), 1.0 / len(states))
     n = task.sample.n
     some = np.sort(np.random.default_rng(task.seeds).permutation(n)[:MOST_ROWS])
     logs, _ = log_densities(task, arrangement, states, some)

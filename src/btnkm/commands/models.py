@@ -53,6 +53,7 @@ def described(model: Any) -> dict[str, Any]:
     from ..explain.overview import structure_line, structure_weights
 
     weights = structure_weights(model)
+    full = model._arrangements[model.best_start_].kernel  # whose rank has no limit
     return {
         "estimator": type(model).__name__,
         "target": model.target_name_,
@@ -60,7 +61,7 @@ def described(model: Any) -> dict[str, Any]:
         "classes": model.classes_.tolist() if is_classifier(model) else None,
         "structure": structure_line(model),
         "structures": [{"name": name, "weight": weight} for name, weight in weights.items()],
-        "rank": model.rank_,
+        "rank": None if full else model.rank_,
         "noise_std": None if is_classifier(model) else model.noise_std_,
         "restarts": len(model.posterior_),
         "converged": model.converged_,
@@ -72,7 +73,7 @@ def lines_of(found: dict[str, Any], why: str = "") -> list[tuple[str, str]]:
     """Return the same for people, structure to end; ``why`` there are classes."""
     rank, classes, noise = found["rank"], found["classes"], found["noise_std"]
     rows = [("structure", found["structure"])]
-    if np.any(rank):  # else there is no tensor in the best restart
+    if np.any(rank):  # else there is no tensor of low rank in the best restart
         ranks = ", ".join(map(str, rank)) if isinstance(rank, tuple) else str(rank)
         rows.append(("rank", ranks))
     if classes is not None:

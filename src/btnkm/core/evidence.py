@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.linalg.lapack import dpotrf, dpotri, dtrtri
 
 from .kernel import KNOWN, LINE, POSITION, SHAPES, Kernel
 
@@ -20,6 +20,7 @@ Array = np.ndarray
 JITTER = 1e-8  # of the diagonal, relative to its mean
 MORE_JITTER = 100.0  # times as much, where that is not enough
 MOST_KEPT = 2**26  # numbers kept from one pass over the pairs to the next
+LIFT = 1.5  # how far below where it begins a logarithm may be when more rows come in
 LIMIT = 30.0  # of the logarithm of any hyperparameter
 
 # Prior of the logarithms: mean and standard deviation. Variances are in units of the target's.
@@ -72,9 +73,24 @@ class Theta:
             at += len(inputs)
         return found
 
-    def begin(self) -> Array:
-        """Return where the search begins."""
-        return np.concatenate([np.full(len(inputs), at) for _, inputs, _, at in self.groups])
+    def begin(self, shorter: float = 0.0) -> Array:
+        """Return where the search begins, length scales ``shorter`` by this logarithm."""
+        less = {"curve_length": shorter, "factor_length": shorter}
+        return np.concatenate(
+            [np.full(len(inputs), at - less.get(name, 0.0)) for name, inputs, _, at in self.groups]
+        )
+
+    def lifted(self, theta: Array) -> Array:
+        """Return hyperparameters of few rows from which more rows can find what those had not.
+
+        The evidence is flat where an input has next to no variance, or a very long length scale.
+        """
+        theta, begin, places = theta.copy(), self.begin(), self.places
+        for name in ("line", "curve", "factor"):
+            theta[places[name]] = np.maximum(theta[places[name]], begin[places[name]] - LIFT)
+        for name in ("curve_length", "factor_length"):
+            theta[places[name]] = np.minimum(theta[places[name]], begin[places[name]] + LIFT)
+        return theta
 
     def prior(self, theta: Array) -> tuple[float, Array]:
         """Return the logarithm of the prior's density, but for a constant, and its slopes."""
@@ -117,7 +133,7 @@ class Pairs:
     shape: str
     index: Array = field(init=False)  # of pairs i < j in a flattened matrix
     gaps: dict[int, Array] = field(init=False)  # squared distances, or whether categories are equal
-    known: dict[int, tuple[Array, Array]] = field(init=False)  # of inputs with missing values
+    known: dict[int, Array] = field(init=False)  # of inputs with missing values: whether both are
 
     def __post_init__(self) -> None:
         n = len(self.x[0])
@@ -131,7 +147,7 @@ class Pairs:
             else:
                 self.gaps[d] = (u[i] - u[j]) ** 2
             if np.any(known < 1.0):
-                self.known[d] = known[i] * known[j], (1.0 - known[i]) * (1.0 - known[j])
+                self.known[d] = known[i] * known[j]
         self.lines = np.column_stack(
             [self.x[d][:, LINE] for d in self.parts.line] or [np.zeros((n, 0))]
         )
@@ -150,9 +166,8 @@ class Pairs:
         else:
             value, slope = SHAPES[self.shape](self.gaps[d] / length**2, np)
         if d in self.known:
-            both, neither = self.known[d]
-            value = value * both + neither
-            slope = None if slope is None else slope * both
+            value = value * self.known[d]
+            slope = None if slope is None else slope * self.known[d]
         return value, slope
 
 
@@ -201,7 +216,6 @@ class Evidence:
             slopes[self.theta.places[name]] += slope
         return -value, -slopes
 
-
     def _systems(self, factor: float) -> list[tuple[Array, Array]]:
         """Return targets (n, .) and the noise (n,) that they have in common."""
         noise = factor * self.noise
@@ -218,8 +232,26 @@ class Solved(NamedTuple):
     log_det: float
 
 
+def whitened(matrix: Array, noise: Array, target: Array) -> tuple[Array, Array]:
+    """Return alpha, and the lower triangle R with (K + V)^-1 = R^T R."""
+    root, _ = dtrtri(factor_of(matrix, noise), lower=1)
+    return root.T @ (root @ target), np.ascontiguousarray(root)
+
+
 def solve(matrix: Array, noise: Array, target: Array) -> Solved:
-    """Return what targets with noise of these variances (n,) say of f with covariance ``matrix``.
+    """Return what targets with noise of these variances (n,) say of f with this covariance."""
+    n = len(matrix)
+    factor = factor_of(matrix, noise)
+    log_det = 2.0 * float(np.sum(np.log(np.diagonal(factor))))
+    inverse, _ = dpotri(factor, lower=1, overwrite_c=1)  # the other half is zero
+    diagonal = np.diagonal(inverse).copy()
+    inverse = inverse + inverse.T
+    inverse[np.diag_indices(n)] = diagonal
+    return Solved(inverse, inverse @ target, log_det)
+
+
+def factor_of(matrix: Array, noise: Array) -> Array:
+    """Return the lower Cholesky factor of a matrix and noise.
 
     If it is not positive definite in floating point, a little is added to the diagonal.
     """
@@ -230,16 +262,10 @@ def solve(matrix: Array, noise: Array, target: Array) -> Solved:
         full[np.diag_indices(n)] += noise + jitter
         factor, failed = dpotrf(full, lower=1, overwrite_a=0, clean=1)
         if not failed:
-            break
+            return np.asarray(factor)
         jitter *= MORE_JITTER
         if not np.isfinite(jitter) or jitter > 1e6 * np.max(full):
             raise np.linalg.LinAlgError("the kernel matrix is not finite")
-    log_det = 2.0 * float(np.sum(np.log(np.diagonal(factor))))
-    inverse, _ = dpotri(factor, lower=1, overwrite_c=1)  # the other half is zero
-    diagonal = np.diagonal(inverse).copy()
-    inverse = inverse + inverse.T
-    inverse[np.diag_indices(n)] = diagonal
-    return Solved(inverse, inverse @ target, log_det)
 
 
 class _Made:
@@ -273,33 +299,48 @@ class _Made:
         square = np.zeros((n, n))
         square.reshape(-1)[pairs.index] = total
         square += square.T
-        diagonal = kernel.constant + kernel.product + kernel.curve.sum()
-        square[np.diag_indices(n)] = diagonal
+        square[np.diag_indices(n)] = self._diagonal()
         square += (pairs.lines * kernel.line[pairs.parts.line]) @ pairs.lines.T
         for d, absent in pairs.absent.items():
             square += kernel.missing[d] * np.outer(absent, absent)
         return square
 
+    def _diagonal(self) -> Array:
+        """Return k(x, x) of all rows, without lines and indicators of missing values."""
+        pairs, kernel = self.pairs, self.kernel
+        self.product = np.full(pairs.n, kernel.product)
+        total = np.full(pairs.n, kernel.constant)
+        for d in pairs.parts.factor:
+            self.product *= kernel.ownfactor_of(d, pairs.x[d])
+        for d in pairs.parts.curve:
+            total += kernel.curve[d] * pairs.x[d][:, KNOWN]
+        return np.asarray(total + self.product)
+
     def slopes(self, total: Array) -> dict[str, Array]:
         """Return half the trace of ``total`` times the kernel's slope in each logarithm."""
         pairs, kernel = self.pairs, self.kernel
-        packed, trace = total.reshape(-1)[pairs.index], float(np.trace(total))
+        packed, diagonal = total.reshape(-1)[pairs.index], np.diagonal(total)
         found: dict[str, list[float]] = {
             name: [] for name in ("curve", "curve_length", "factor", "factor_length", "missing")
         }
-        whole = float(packed.sum()) + 0.5 * trace
+        whole = float(packed.sum()) + 0.5 * float(diagonal.sum())
+        alone = 0.5 * diagonal * self.product
         own = packed * self.packed * kernel.product if len(pairs.parts.factor) else packed
         for d in pairs.parts.factor:
             b = float(kernel.factor[d])
             value, slope = self._correlation("factor", d)
             left = own / (1.0 + b * value)
-            found["factor"].append(b * (float(left @ value) - float(own.sum()) / (1.0 + b)))
+            slope_b = b * (float(left @ value) - float(own.sum()) / (1.0 + b))
+            known = pairs.x[d][:, KNOWN]
+            slope_b += b * float(alone @ (known / (1.0 + b * known) - 1.0 / (1.0 + b)))
+            found["factor"].append(slope_b)
             if slope is not None:
                 found["factor_length"].append(b * float(left @ slope))
         for d in pairs.parts.curve:
             a = float(kernel.curve[d])
             value, slope = self._correlation("curve", d)
-            found["curve"].append(a * (float(packed @ value) + 0.5 * trace))
+            own_known = 0.5 * float(diagonal @ pairs.x[d][:, KNOWN])
+            found["curve"].append(a * (float(packed @ value) + own_known))
             if slope is not None:
                 found["curve_length"].append(a * float(packed @ slope))
         for d, absent in pairs.absent.items():
@@ -307,7 +348,7 @@ class _Made:
         slopes = {name: np.array(values) for name, values in found.items()}
         slopes["constant"] = np.array([kernel.constant * whole])
         if len(pairs.parts.factor):
-            slopes["product"] = np.array([float(own.sum()) + 0.5 * trace * kernel.product])
+            slopes["product"] = np.array([float(own.sum()) + float(alone.sum())])
         lines = np.sum((total @ pairs.lines) * pairs.lines, axis=0)
         slopes["line"] = 0.5 * kernel.line[pairs.parts.line] * lines
         return slopes

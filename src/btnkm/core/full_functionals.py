@@ -1,4 +1,4 @@
-"""What the posterior of a full tensor says of functionals of f: averages over inputs, and variances.
+"""What the posterior of a full tensor says of averages of f over inputs, and of variances.
 
 A functional that takes each input by itself (its value at a point, its average over the training
 rows, or the difference of these) acts on the kernel's sum input by input and on its product factor
@@ -20,7 +20,6 @@ from typing import NamedTuple
 import numpy as np
 
 from .full import FullPosterior
-from .kernel import KNOWN, LINE
 
 Array = np.ndarray
 POINTS = 400  # values of an input over which variances are averaged, at most
@@ -78,12 +77,6 @@ class FullAverages:
                 prior *= own.factor_twice
         return g, prior
 
-    def _own_variance(self, d: int, x: Array) -> Array:
-        """Return an input's part of the sum at x and x: (m,)."""
-        kernel = self.state.kernel
-        line = kernel.line[d] * x[:, LINE] ** 2 + kernel.missing[d] * (1.0 - x[:, KNOWN])
-        return np.asarray(line + kernel.curve[d])
-
     def base(self) -> Functional:
         """Return the average of f over all inputs: of one row."""
         g, prior = self._others()
@@ -92,24 +85,25 @@ class FullAverages:
         prior += constant + sum(own.sum_twice for own in self.inputs)
         return Functional(g[None], np.array([prior]))
 
-    def _factor(self, d: int, x: Array) -> tuple[Array, Array]:
-        """Return an input's factor with each row, (m, n), and its average over rows, (m,)."""
-        factor = self.state.kernel.product_part(d, x, self.state.rows[d])
-        return factor, factor @ self.state.share
+    def _factor(self, d: int, x: Array) -> tuple[Array, Array, Array]:
+        """Return an input's factor with each row, (m, n), its average, and that with itself."""
+        kernel = self.state.kernel
+        factor = kernel.product_part(d, x, self.state.rows[d])
+        return factor, factor @ self.state.share, kernel.own_factor(d, x)
 
     def _sum(self, d: int, x: Array) -> Functional:
         """Return an input's part of the sum less its average."""
         state, own = self.state, self.inputs[d]
         part = state.kernel.sum_part(d, x, state.rows[d])
-        spread = self._own_variance(d, x) - 2.0 * (part @ state.share) + own.sum_twice
+        spread = state.kernel.own_sum(d, x) - 2.0 * (part @ state.share) + own.sum_twice
         return Functional(part - own.sum, spread)
 
     def effect(self, d: int, x: Array) -> Functional:
         """Return an input's main effect at coordinates x (m, 3)."""
         alone, own = self._sum(d, x), self.inputs[d]
         g, prior = self._others(d)
-        factor, average = self._factor(d, x)
-        spread = 1.0 - 2.0 * average + own.factor_twice
+        factor, average, itself = self._factor(d, x)
+        spread = itself - 2.0 * average + own.factor_twice
         return Functional(alone.g + (factor - own.factor) * g, alone.prior + spread * prior)
 
     def together(self, places: tuple[int, int], x: tuple[Array, Array]) -> Functional:
@@ -117,9 +111,9 @@ class FullAverages:
         g, prior = self._others(*places)
         spread = np.full(len(x[0]), prior)
         for d, at in zip(places, x, strict=True):
-            factor, average = self._factor(d, at)
+            factor, average, itself = self._factor(d, at)
             g = g * (factor - self.inputs[d].factor)
-            spread = spread * (1.0 - 2.0 * average + self.inputs[d].factor_twice)
+            spread = spread * (itself - 2.0 * average + self.inputs[d].factor_twice)
         return Functional(g, spread)
 
     def contributions(self, x: list[Array], nodes: Array, weights: Array) -> list[Functional]:
@@ -141,7 +135,7 @@ class FullAverages:
                         part = part * (t * factors[e][0] + (1.0 - t) * self.inputs[e].factor)
                 g += part
             prior = found[d].prior.copy()
-            spread = product * (1.0 - 2.0 * factors[d][1] + own.factor_twice)
+            spread = product * (factors[d][2] - 2.0 * factors[d][1] + own.factor_twice)
             for s, v in zip(nodes, weights, strict=True):
                 for t, w in zip(nodes, weights, strict=True):
                     part = v * w * spread
@@ -149,7 +143,7 @@ class FullAverages:
                         if e != d:
                             mixed = s * (1.0 - t) + t * (1.0 - s)
                             rest = (1.0 - s) * (1.0 - t) * self.inputs[e].factor_twice
-                            part = part * (s * t + mixed * factors[e][1] + rest)
+                            part = part * (s * t * factors[e][2] + mixed * factors[e][1] + rest)
                     prior += part
             found[d] = Functional(g, prior)
         return found
@@ -159,7 +153,10 @@ class FullAverages:
         state = self.state
         mean = found.g @ state.alpha.T
         variance = np.column_stack(
-            [found.prior - np.sum((found.g @ inverse) * found.g, axis=1) for inverse in state.inverse]
+            [
+                found.prior - np.sum((found.g @ inverse) * found.g, axis=1)
+                for inverse in state.inverse
+            ]
         )
         variance = np.maximum(variance, 0.0)
         if state.n_outputs is None:
@@ -224,10 +221,17 @@ class Variances:
         both = scaled.T @ spread
         return scaled.T @ sums, both, (weight[:, None] * spread).T @ spread, average
 
+    @cached_property
+    def _own_factors(self) -> list[float]:
+        """Each input's factor of the product at x and x, averaged over rows."""
+        state = self.state
+        return [
+            float(state.share @ state.kernel.own_factor(d, x)) for d, x in enumerate(state.rows)
+        ]
+
     def _sum_prior(self, d: int) -> float:
-        averages = self.averages
-        own = averages._own_variance(d, self.state.rows[d])
-        return float(self.state.share @ own) - averages.inputs[d].sum_twice
+        own = self.state.kernel.own_sum(d, self.state.rows[d])
+        return float(self.state.share @ own) - self.averages.inputs[d].sum_twice
 
     def decomposed(self) -> tuple[Quadratic, list[Quadratic], list[Quadratic]]:
         """Return the variance of f, what each input explains alone, and with all others."""
@@ -240,7 +244,10 @@ class Variances:
             if own is not None:
                 product *= own[2] + np.outer(own[3], own[3])
                 alone *= own[3]
-        total, total_prior = product - np.outer(alone, alone), kernel.product
+        # k(x, x) of the product, averaged over inputs
+        own_factors = self._own_factors
+        itself = kernel.product * float(np.prod(own_factors))
+        total, total_prior = product - np.outer(alone, alone), itself
         twice = kernel.product * float(np.prod([i.factor_twice for i in inputs]))
         total_prior -= twice
         firsts, totals = [], []
@@ -263,9 +270,11 @@ class Variances:
             total, total_prior = total + matrix, total_prior + prior
             first = matrix + spread * np.outer(others, others)
             rest = product / (spread + np.outer(average, average))
-            share = 1.0 - inputs[d].factor_twice
+            share = own_factors[d] - inputs[d].factor_twice
             firsts.append(Quadratic(first, prior + share * twice / inputs[d].factor_twice))
-            totals.append(Quadratic(matrix + spread * rest, prior + share * kernel.product))
+            totals.append(
+                Quadratic(matrix + spread * rest, prior + share * itself / own_factors[d])
+            )
         return Quadratic(total, total_prior), firsts, totals
 
     def pairs(self) -> dict[tuple[int, int], Quadratic]:
@@ -285,7 +294,7 @@ class Variances:
                 matrix = spreads[d][0] * spreads[e][0] * np.outer(others, others)
                 prior = twice
                 for one in (d, e):
-                    prior *= 1.0 / inputs[one].factor_twice - 1.0
+                    prior *= self._own_factors[one] / inputs[one].factor_twice - 1.0
                 found[d, e] = Quadratic(matrix, prior)
         return found
 

@@ -5,8 +5,9 @@
 
 t is the standardised raw value, m tells whether it is missing, and kappa_d is a correlation: of
 numbers one that falls with their distance over a length scale (one in the sum, one in the product),
-of categories 1 where they are the same and 0 elsewhere, and of missing values 1 between two and 0
-between one and any other value. The product is the prior of a tensor without a rank constraint.
+of categories 1 where they are the same and 0 elsewhere, and 0 where one of them is missing: a row
+without a value has less of the product, as if it were averaged over the value. The product is the
+prior of a tensor without a rank constraint.
 
 An input has three coordinates (``bases.coordinates``): t, the position u at which kappa_d is taken,
 and 1 where the value is known, else 0.
@@ -87,14 +88,13 @@ class Kernel:
         """Return kappa_d between coordinates x (n, 3) and z (m, 3): (n, m)."""
         xp = array_namespace(x)
         known = x[:, KNOWN][:, None] * z[:, KNOWN][None, :]
-        absent = (1.0 - x[:, KNOWN])[:, None] * (1.0 - z[:, KNOWN])[None, :]
         u, v = x[:, POSITION][:, None], z[:, POSITION][None, :]
         if self.categorical[d]:
             # a category never seen is like no other
             same = xp.astype((u == v) & (u >= 0.0), x.dtype)
         else:
             same, _ = SHAPES[self.shape](((u - v) / float(length[d])) ** 2, xp)
-        return known * same + absent
+        return known * same
 
     def sum_part(self, d: int, x: Array, z: Array) -> Array:
         """Return what an input has in the sum: (n, m)."""
@@ -127,13 +127,22 @@ class Kernel:
 
     def variance(self, x: Sequence[Array]) -> Array:
         """Return k(x, x) of every row: (n,)."""
-        total = self.constant + self.product + float(self.curve.sum())
+        total, product = float(self.constant), float(self.product)
         for d in range(self.n_inputs):
-            total = total + float(self.line[d]) * x[d][:, LINE] ** 2
-            total = total + float(self.missing[d]) * (1.0 - x[d][:, KNOWN])
-            if self.categorical[d]:
-                continue
-        return total
+            product = product * self.own_factor(d, x[d])
+            total = total + self.own_sum(d, x[d])
+        return total + product
+
+    def own_sum(self, d: int, x: Array) -> Array:
+        """Return what an input has in the sum at x and x: (n,)."""
+        known = x[:, KNOWN]
+        part = float(self.line[d]) * x[:, LINE] ** 2 + float(self.curve[d]) * known
+        return part + float(self.missing[d]) * (1.0 - known)
+
+    def own_factor(self, d: int, x: Array) -> Array:
+        """Return the factor of an input in the product at x and x: (n,)."""
+        b = float(self.factor[d])
+        return (1.0 + b * x[:, KNOWN]) / (1.0 + b)
 
     def scaled(self, size: float) -> Kernel:
         """Return the kernel times a number."""

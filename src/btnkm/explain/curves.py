@@ -229,10 +229,10 @@ def partial_dependence(
     means, drawn = [], []
     for k, start in enumerate(view.starts):
         blocks = [f for _, (f,) in model._row_blocks(columns, starts=slice(k, k + 1))]
-        average_curves = _average_curves
         if isinstance(start, FullStart):
-            average_curves = FullStart.average_curves
-        mean, draws_of = average_curves(start, blocks, j, grid.codes, each, rng)
+            mean, draws_of = start.average_curves(blocks, j, grid.codes, each, rng)
+        else:
+            mean, draws_of = _average_curves(start, blocks, j, grid.codes, each, rng)
         means.append(mean)
         drawn.append(draws_of)
     mean = view.level + view.scale * view.mixed(means)

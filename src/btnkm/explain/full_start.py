@@ -83,9 +83,7 @@ class FullStart:
         x = [np.asarray(phi) for phi, _ in features]
         found = self.functionals.contributions(x, nodes, weights)
         places = self.arrangement.inputs
-        return {
-            j: self.functionals.moments(one) for j, one in zip(places, found, strict=True)
-        }
+        return {j: self.functionals.moments(one) for j, one in zip(places, found, strict=True)}
 
     @cached_property
     def _variances(self) -> Variances:
@@ -97,7 +95,7 @@ class FullStart:
         return [total, *firsts, *totals]
 
     def _placed(self, values: Sequence[float], count: int) -> Array:
-        """Return the variance of f, then what columns explain alone, then with others: (1 + 2 D,)."""
+        """Return the variance of f, and what columns explain alone and with others: (1 + 2 D,)."""
         out, own = np.zeros(1 + 2 * count), len(self.arrangement.inputs)
         out[0] = values[0]
         inputs = np.array(self.arrangement.inputs, dtype=int)
@@ -136,7 +134,7 @@ class FullStart:
             x = [np.asarray(phi) for phi, _ in features]
             n += len(x[0])
             rows.append(len(x[0]) * self._average_cross(x, d, codes))
-        cross = sum(rows) / n
+        cross = np.sum(rows, axis=0) / n
         drawn = self.state.draw(draws, rng)
         mean = self._contrasts(self.state.alpha) @ cross.T
         every = self._contrasts(drawn) @ cross.T

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .variance import variance_shares
 from .full_start import FullStart
+from .variance import variance_shares
 from .view import Data, Start, View
 
 _MOST_INPUTS = 12  # that are shown

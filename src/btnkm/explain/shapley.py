@@ -124,7 +124,9 @@ def _rows_at_a_time(start: Start | FullStart) -> int:
     return max(1, _NUMBERS // (8 * modes * c * c))
 
 
-def _contributions(start: Start | FullStart, columns: Any, rows: slice, spread: bool) -> dict[int, Any]:
+def _contributions(
+    start: Start | FullStart, columns: Any, rows: slice, spread: bool
+) -> dict[int, Any]:
     """Return first and second moments of each column's contribution: (n,) or (n, K)."""
     features, one = start.arrangement.features(columns, rows), start.arrangement
     if isinstance(start, FullStart):

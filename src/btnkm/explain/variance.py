@@ -165,7 +165,7 @@ def interactions(model: Any, *, most: int | None = None) -> list[Pair]:
     return [Pair((names[a[k]], names[b[k]]), float(shares[a[k], b[k]])) for k in order]
 
 
-def _pairs(start: Start | FullStart, count: int) -> Array:
+def _pairs(start: Any, count: int) -> Array:
     """Return the expected variance that each two columns add beyond each alone: (D, D).
 
     Only the tensor has interactions.
@@ -205,7 +205,7 @@ def functions(model: Any, inputs: Sequence[Any] | None = None) -> list[Functions
     return [found for j in places for found in _functions(view, start, j)]
 
 
-def _functions(view: View, start: Start | FullStart, j: int) -> list[Functions]:
+def _functions(view: View, start: Any, j: int) -> list[Functions]:
     name, d = view.names[j], start.mode(j)
     if isinstance(start, FullStart):
         return []
@@ -216,7 +216,7 @@ def _functions(view: View, start: Start | FullStart, j: int) -> list[Functions]:
     return found or [never_varies]
 
 
-def _of_effect(name: Any, start: Start | FullStart, i: int) -> Functions:
+def _of_effect(name: Any, start: Start, i: int) -> Functions:
     sums, state = start.sums, start.state.sums
     assert sums is not None
     assert state is not None
@@ -227,7 +227,7 @@ def _of_effect(name: Any, start: Start | FullStart, i: int) -> Functions:
     return Functions(name, columns, dropped, state.expected[own], share, "sums")
 
 
-def _of_mode(name: Any, start: Start | FullStart, d: int) -> Functions:
+def _of_mode(name: Any, start: Start, d: int) -> Functions:
     state = start.state
     mode, factor = state.modes[d], state.factors[d]
     gram = start.averages[d][1]
@@ -244,7 +244,7 @@ def _of_mode(name: Any, start: Start | FullStart, d: int) -> Functions:
     )
 
 
-def _expected(start: Start | FullStart, count: int) -> Array:
+def _expected(start: Any, count: int) -> Array:
     """Return E of the variance of f, and of its parts: see ``_decomposed``."""
     if isinstance(start, FullStart):
         return start.expected(count)
@@ -254,7 +254,7 @@ def _expected(start: Start | FullStart, count: int) -> Array:
     return _with_effects(tensor, start, _of_effects(start))
 
 
-def _draws(start: Start | FullStart, draws: int, rng: np.random.Generator, count: int) -> list[Array]:
+def _draws(start: Any, draws: int, rng: np.random.Generator, count: int) -> list[Array]:
     """Return draws of the variance of f, and of its parts: see ``_decomposed``."""
     if isinstance(start, FullStart):
         return start.draws(draws, rng, count)
@@ -295,7 +295,7 @@ def _of_effects(start: Start) -> Array:
     return found
 
 
-def _with_effects(found: Array, start: Start | FullStart, effects: Array) -> Array:
+def _with_effects(found: Array, start: Start, effects: Array) -> Array:
     """Return a decomposition of the variance of T with what main effects add to it."""
     added = np.zeros(len(found) // 2)
     added[list(start.arrangement.effect_inputs)] = effects
@@ -303,7 +303,7 @@ def _with_effects(found: Array, start: Start | FullStart, effects: Array) -> Arr
 
 
 def _decomposed(
-    start: Start | FullStart,
+    start: Start,
     totals: list[Array],
     levels: list[Array],
     count: int,
@@ -339,7 +339,7 @@ def _decomposed(
     return out
 
 
-def _drawn(start: Start | FullStart, d: int, weights: Array) -> tuple[Array, Array, float]:
+def _drawn(start: Start, d: int, weights: Array) -> tuple[Array, Array, float]:
     """Return averages of z z^T and zbar zbar^T of one mode, for given weights, at size one.
 
     Also return the logarithm of what they are to be multiplied by.
@@ -352,7 +352,7 @@ def _drawn(start: Start | FullStart, d: int, weights: Array) -> tuple[Array, Arr
     return total / size, np.outer(center, center) / size, float(np.log(size))
 
 
-def _drawn_outputs(start: Start | FullStart, weights: list[Array]) -> list[Array]:
+def _drawn_outputs(start: Start, weights: list[Array]) -> list[Array]:
     """Return the products of each output's weights less their mean; none if f has one value."""
     if start.state.output is None:
         return []

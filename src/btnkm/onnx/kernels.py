@@ -4,9 +4,12 @@ The formulas are those of ``portable.py``, with a triangular root R of A = (K + 
 that Var[f(x)] = k(x, x) - |R k(x)|^2: the same with A itself would cancel. The graph holds the
 triangle of R as float32. Rounding alone would change a variance by a thousandth of itself where the
 noise is small. But k(x) is smooth, so that what one number of a row loses others can make up for:
-see ``_rounded``. Only the first columns, which are rounded last, need more digits. There are as
-many of these as keep the variance at every training row, noise included, within 1e-7 of itself.
-Means are those of double precision.
+see ``_rounded``. Only the first columns, which are rounded last, need more digits. There are 32, 64
+or 128 of these, as few as keep the variance at every training row, noise included, within 1e-7 of
+itself. Where the variance of the noise is less than 1e-5 of that of f, 128 are too few for that,
+and the change is up to 1e-4. Means are those of double precision.
+
+For m training rows and one output this takes 2 m^2 bytes, and 128 to 512 for each row.
 """
 
 from __future__ import annotations
@@ -18,13 +21,13 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
 from ..core.kernel import SQRT3, Kernel
-from .features import GAP, Both, Column
+from .features import Both, Column
 from .values import Graph, Value
 
 Array = np.ndarray
 MOST_CHANGE = 1e-7  # of a variance by rounding
-FIRST_FINE = 32  # columns that have more digits than others; twice as many if they do not do
-NO_CODE = -3  # of a training row whose category is none of the table's; no value has it
+FIRST_FINE, MOST_FINE = 32, 128  # columns that have more digits than others
+NO_CODE = -3  # of a training row without a category, which is like no other
 
 
 def kernel_moments(graph: Graph, kernel: dict[str, Any], columns: dict[int, Column]) -> Both:
@@ -61,27 +64,29 @@ def _covariances(
     """Return k between n new rows and those of the training, (n, m), and k(x, x), (n, 1)."""
     total: Any = kernel["constant"]
     product: Any = kernel["product"]
-    prior: Any = kernel["constant"] + kernel["product"]
+    prior, prior_product = total, product
     for own in kernel["inputs"]:
         column = columns[own["column"]]
+        gap = graph.number(column.missing())
         if own["line"]:
             t = graph.where(column.missing(), 0.0, _line(own, column, column.held()))
             total = total + (own["line"] * t) * _row_lines(graph, own, column)
             prior = prior + own["line"] * (t * t)
         if own["missing"]:
-            gap = graph.number(column.missing())
             total = total + (own["missing"] * gap) * _row_gaps(graph, own)
             prior = prior + own["missing"] * gap
         if own["curve"]:
             kappa = _correlation(graph, kernel["shape"], own, column, own["curve_length"])
             total = total + own["curve"] * kappa
-            prior = prior + own["curve"]
+            prior = prior + own["curve"] * (1.0 - gap)
         if own["factor"]:
             kappa = _correlation(graph, kernel["shape"], own, column, own["factor_length"])
-            product = product * ((1.0 + own["factor"] * kappa) / (1.0 + own["factor"]))
+            share = own["factor"] / (1.0 + own["factor"])
+            product = product * (1.0 - share + share * kappa)
+            prior_product = prior_product * (1.0 - share * gap)
     some = next(iter(columns.values())).x
-    rows = np.zeros((1, kernel["alpha"].shape[1]))
-    return graph.full(some, 0.0) + (rows + (total + product)), graph.full(some, 0.0) + prior
+    zeros, rows = graph.full(some, 0.0), np.zeros((1, kernel["alpha"].shape[1]))
+    return zeros + (rows + (total + product)), zeros + (prior + prior_product)
 
 
 def _row_gaps(graph: Graph, own: dict[str, Any]) -> Value | float:
@@ -136,7 +141,7 @@ def _correlation(
     u, known = own["rows"]["u"], own["rows"]["known"]
     if column.plain["levels"] is not None:
         codes = np.where(u < 0.0, NO_CODE, u).astype(np.int64)
-        codes = codes if known is None else np.where(known == 0.0, GAP, codes)
+        codes = codes if known is None else np.where(known == 0.0, NO_CODE, codes)
         return graph.number(graph.node("Equal", column.x, codes[None, :]))
     x = graph.where(column.missing(), 0.0, column.x)
     apart = ((x - own["center"]) / own["scale"] - _row_positions(graph, own, column)) / length
@@ -145,10 +150,9 @@ def _correlation(
     else:
         r = SQRT3 * graph.node("Abs", apart)
         same = (1.0 + r) * graph.node("Exp", -1.0 * r)
-    gaps = _row_gaps(graph, own)
     if known is not None:
-        same = same * (1.0 - gaps)
-    return graph.where(column.missing(), gaps, same)
+        same = same * (1.0 - _row_gaps(graph, own))
+    return graph.where(column.missing(), 0.0, same)
 
 
 def _matrix(kernel: dict[str, Any], columns: dict[int, Column]) -> Array:
@@ -172,22 +176,30 @@ def _root(matrix: Array, noise: Array) -> tuple[Array, Array]:
     m = len(matrix)
     lower = np.linalg.cholesky(matrix + np.diag(noise))
     root = solve_triangular(lower, np.eye(m), lower=True)
-    square = matrix @ matrix
-    square[np.diag_indices(m)] *= 1.0 + 1e-12
-    square[np.diag_indices(m)] += 1e-12 * np.max(np.diagonal(square))
-    smooth, count = np.linalg.cholesky(square), FIRST_FINE
+    smooth, count, most = _root_of_square(matrix), min(m, FIRST_FINE), min(m, MOST_FINE)
     while True:
-        count = min(count, m)
         wide = _rounded(root, smooth, count)
-        if count == m or _change(matrix, noise, root, wide) <= MOST_CHANGE:
+        if count == most or _change(matrix, noise, root, wide) <= MOST_CHANGE:
             break
-        count *= 2
+        count = min(2 * count, most)
     coarse = wide.astype(np.float32)
     return coarse, (wide - coarse)[:, :count].T.astype(np.float32)
 
 
+def _root_of_square(matrix: Array) -> Array:
+    """Return the lower Cholesky factor of a symmetric matrix squared, about."""
+    square = matrix @ matrix
+    more = 1e-12 * float(np.max(np.diagonal(square)))
+    while True:
+        square[np.diag_indices(len(square))] += more
+        try:
+            return np.linalg.cholesky(square)
+        except np.linalg.LinAlgError:
+            more *= 10.0
+
+
 def _rounded(root: Array, smooth: Array, count: int) -> Array:
-    """Return R with all but its first columns rounded to float32.
+    """Return R rounded to float32, its first columns to a sum of two.
 
     Rounding errors D of a row matter by |D smooth|^2, with smooth smooth^T = K^2. Column after
     column, from the last on, a number is what makes up best for the errors of those before.
@@ -196,8 +208,10 @@ def _rounded(root: Array, smooth: Array, count: int) -> Array:
     found, errors = np.zeros_like(root), np.zeros_like(root)
     for c in range(m - 1, -1, -1):
         found[c:, c] = root[c:, c] - errors[c:, c + 1 :] @ smooth[c + 1 :, c] / smooth[c, c]
-        if c >= count:
-            found[c:, c] = found[c:, c].astype(np.float32)
+        rest = found[c:, c] - found[c:, c].astype(np.float32)
+        found[c:, c] -= rest
+        if c < count:
+            found[c:, c] += rest.astype(np.float32)
         errors[c:, c] = found[c:, c] - root[c:, c]
     return found
 

@@ -12,7 +12,7 @@ from ..classifier import INTERVAL_POINTS, PROBABILITY_POINTS
 from ..core.softmax import even_points
 
 Array = np.ndarray
-ENGINE_FILES = ("numerics.js", "features.js", "what_if.js")  # in this order
+ENGINE_FILES = ("numerics.js", "features.js", "kernel.js", "what_if.js")  # in this order
 BITS = 30  # of a coordinate of a Sobol sequence
 
 
@@ -105,7 +105,14 @@ def with_levels(data: dict[str, Any], kept: dict[int, list[str]]) -> dict[str, A
             codes = sorted(set(own.values()))
             own = {name: codes.index(code) for name, code in own.items()}
             rows = [_rows_left(basis, codes) for basis in bases]
-            starts = [{**s, "modes": [_taken(m, j, rows) for m in s["modes"]]} for s in starts]
+            starts = [
+                {
+                    **start,
+                    "modes": [_taken(mode, j, rows) for mode in start["modes"]],
+                    "kernel": _recoded(start["kernel"], j, codes),
+                }
+                for start in starts
+            ]
             bases = [_basis_left(basis, codes) for basis in bases]
             effects = [_effect_left(effect, codes) for effect in effects]
         columns[j] = {**columns[j], "levels": own, "bases": bases, "effects": effects}
@@ -130,6 +137,25 @@ def _taken(mode: dict[str, Any], column: int, rows: list[Array]) -> dict[str, An
         return mode
     left = rows[mode["basis"]]
     return {**mode, "mean": mode["mean"][left], "second": mode["second"][left]}
+
+
+def _recoded(kernel: dict[str, Any] | None, column: int, codes: list[int]) -> Any:
+    """Return a kernel machine with the codes that categories have now.
+
+    Others than these stay apart from each other, as the training rows are: they come behind.
+    """
+    if kernel is None:
+        return None
+    inputs = []
+    for own in kernel["inputs"]:
+        rows = own["rows"]
+        if own["column"] == column and rows["u"] is not None:
+            others = set(rows["u"][rows["u"] >= 0.0].astype(int).tolist()) - set(codes)
+            new = {code: k for k, code in enumerate([*codes, *sorted(others)])}
+            u = np.array([float(new.get(int(code), -1)) for code in rows["u"]])
+            own = {**own, "rows": {**rows, "u": u}}
+        inputs.append(own)
+    return {**kernel, "inputs": inputs}
 
 
 def _effect_left(effect: dict[str, Any], codes: list[int]) -> dict[str, Any]:

@@ -147,10 +147,11 @@ def _made_of(model: Any) -> list[tuple[str, str]]:
         ("Ended", model.stop_reason_),
         ("Structure", structure_line(model)),
         ("Restarts", _restarts(model.weights_)),
-        ("Functions", f"{functions} in {counted(len(model.columns_), 'input')}"),
         ("Lower bound", number(model.lower_bound_, 2)),
         ("Time", f"{seconds:.1f} s of sweeps"),
     ]
+    if functions:
+        pairs.insert(5, ("Functions", f"{functions} in {counted(len(model.columns_), 'input')}"))
     if np.any(model.ranks_):
         pairs.insert(5, ("Ranks", ", ".join(str(r) for r in model.ranks_.tolist())))
     return pairs

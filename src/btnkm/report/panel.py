@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ..bases.levels import Levels
-from ..core.posterior import Predictor
 from ..portable import portable
 from ..predictive import PredictiveDistribution
 from . import words

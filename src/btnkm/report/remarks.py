@@ -82,7 +82,8 @@ def _of_fit(model: Any) -> Iterator[Remark]:
                 "most fits: more of them (a larger max_iter) would change predictions little.",
             )
     weights = _weights(model)
-    if rows < FEW_ROWS * weights:
+    full = model._arrangements[model.best_start_].kernel
+    if rows < FEW_ROWS * weights and not full:
         tensor, several = np.any(model.rank_), len(model._active) > 1
         rank = f" (rank {_rank_text(model.rank_)})" if tensor and several else ""
         smaller = "a smaller max_rank or n_basis" if several else "a smaller n_basis"
@@ -94,7 +95,8 @@ def _of_fit(model: Any) -> Iterator[Remark]:
             "does much of the work. Intervals take this into account; "
             f"{f'{smaller}, or more rows,' if tensor else 'more rows'} would make the model surer.",
         )
-    if isinstance(model.max_rank, int) and np.max(model.rank_) >= model.max_rank > 1:
+    limited = isinstance(model.max_rank, int) and not full
+    if limited and np.max(model.rank_) >= model.max_rank > 1:
         yield Remark(
             False,
             "Every component was of use",
@@ -104,7 +106,10 @@ def _of_fit(model: Any) -> Iterator[Remark]:
 
 def _weights(model: Any) -> int:
     """Return the number of weights of the best restart, those of main effects included."""
-    sums = model.posterior_[model.best_start_].sums
+    state = model.posterior_[model.best_start_]
+    if model._arrangements[model.best_start_].kernel:
+        return len(state.share)
+    sums = state.sums
     count = 0 if sums is None else int(sums.mean.size)
     ranks = np.atleast_1d(model.rank_)
     if not np.any(ranks):

@@ -116,7 +116,7 @@ def _structure_tiles(model: Any) -> list[tuple[str, str, str]]:
     name, _, weight = first.partition(" (")
     tiles = [("Structure", name, ", ".join([weight.rstrip(")"), *others]) if others else "")]
     ranks = np.atleast_1d(model.rank_)
-    if not np.any(ranks):
+    if not np.any(ranks) or model._arrangements[model.best_start_].kernel:
         return tiles
     restarts = f"of the best of {counted(len(model.posterior_), 'restart')}"
     if len(model.posterior_) == 1:

@@ -133,6 +133,10 @@ const WhatIf = (() => {
 
   // E[f] and Var[f] of one restart.
   function moments(start, row) {
+    if (start.kernel !== null) {
+      const { mean, variance } = row.kernel(start.kernel);
+      return { mean: mean[0], variance: variance[0] };
+    }
     const added = mainEffects(start, row, 1);
     let [first, variance] = [0, 0];
     if (start.modes.length) {
@@ -146,6 +150,10 @@ const WhatIf = (() => {
 
   // E[f] and Cov[f] = root root^T + diag(own) of the K outputs of one restart.
   function joint(start, row) {
+    if (start.kernel !== null) {
+      const { mean, variance } = row.kernel(start.kernel);
+      return { mean, own: variance, root: mean.map(() => []) };
+    }
     const added = mainEffects(start, row, start.least.length);
     if (!start.modes.length) {
       const own = added.variance.map((value, k) => Math.max(value, start.least[k]));
@@ -450,7 +458,8 @@ const WhatIf = (() => {
       };
     }
 
-    // The functions of a row's values: those of one of a column's bases, and of a main effect.
+    // The functions of a row's values: those of one of a column's bases, and of a main effect; and
+    // what a kernel machine says of all values.
     functionsOf(row) {
       const made = new Map();
       const once = (j, kind, place, make) => {
@@ -464,6 +473,10 @@ const WhatIf = (() => {
       return {
         features: (j, place) => once(j, "bases", place, (basis, _, x) => features(basis, x)),
         effect: (j, place) => once(j, "effects", place, effect),
+        kernel: (own) => {
+          const { columns } = this.data;
+          return Kernels.moments(own, columns, row, (j) => coordinate(columns[j], row[j]));
+        },
       };
     }
 
