@@ -311,7 +311,7 @@ class _Made:
         self.product = np.full(pairs.n, kernel.product)
         total = np.full(pairs.n, kernel.constant)
         for d in pairs.parts.factor:
-            self.product *= kernel.ownfactor_of(d, pairs.x[d])
+            self.product *= kernel.own_factor(d, pairs.x[d])
         for d in pairs.parts.curve:
             total += kernel.curve[d] * pairs.x[d][:, KNOWN]
         return np.asarray(total + self.product)
