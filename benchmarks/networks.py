@@ -52,7 +52,9 @@ def measure_network(cell):
     fit_seconds = time.perf_counter() - start
     predictive, model = method.predictive(X_test), method.model
     cores = getattr(model, "cores_", ["components"] * len(model.posterior_))
-    sizes = [sum(factor.mean.size for factor in state.factors) for state in model.posterior_]
+    # a full tensor has a kernel instead of factors
+    factors = [getattr(state, "factors", ()) for state in model.posterior_]
+    sizes = [sum(factor.mean.size for factor in own) for own in factors]
     found = {
         "rank": float(np.mean(model.rank_)),
         "parameters": float(np.mean(sizes)),

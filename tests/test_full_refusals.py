@@ -54,15 +54,18 @@ def test_a_full_tensor_does_not_learn_on(estimator):
     assert np.array_equal(model.fit(X, y).predict(X), before)
 
 
-def test_nor_does_a_mixture_with_one(tmp_path):
+def test_a_mixture_with_one_fits_its_rows_again(tmp_path):
     X, y = rows()
     with even_weights("full", "sums"):
         model = quietly(BTNRegressor(**HOW).fit, X, y)
     assert {one.structure for one in model._arrangements} == {"full", "sums"}
     model.save(tmp_path / "m.btn")
     for one in (model, btnkm.load(tmp_path / "m.btn")):
-        refused(KEEPS, one.partial_fit, X, y)
         refused(KEEPS, one.set_params(warm_start=True).fit, X, y)
+        quietly(one.set_params(warm_start=False).partial_fit, X[:20], y[:20])
+        assert one.n_samples_seen_ == len(y) + 20
+        assert {other.structure for other in one._arrangements} == {"tensor"}
+        assert one.score(X, y) > 0.5
 
 
 def test_a_stream_does_not_begin_with_a_full_tensor():

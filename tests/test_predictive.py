@@ -44,7 +44,8 @@ def fitted():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (120, 2))
     y = 10 + 5 * np.sin(3 * X[:, 0]) * X[:, 1] + rng.standard_normal(120)
-    model = BTNRegressor(n_init=3, max_iter=20, max_rank=5, n_basis=8, random_state=0)
+    how = {"structure": "tensor", "max_rank": 5, "n_basis": 8, "random_state": 0}
+    model = BTNRegressor(n_init=3, max_iter=20, **how)
     return model.fit(X, y), X, y
 
 
@@ -251,7 +252,7 @@ def test_intervals_cover():
     X, new = rng.uniform(-2, 2, (400, 3)), rng.uniform(-2, 2, (2000, 3))
     y = truth(X) + 0.3 * rng.standard_normal(400)
     outcome = truth(new) + 0.3 * rng.standard_normal(2000)
-    model = BTNRegressor(n_init=2, random_state=0).fit(X, y)
+    model = BTNRegressor(structure="tensor", n_init=2, random_state=0).fit(X, y)
     for level, slack in [(0.5, 0.06), (0.9, 0.04), (0.95, 0.03)]:
         low, high = model.predict_interval(new, level).T
         assert np.mean((outcome > low) & (outcome < high)) == pytest.approx(level, abs=slack)

@@ -270,7 +270,8 @@ def test_fitted_attributes_have_their_documented_shapes(fitted, data):
 
 def test_the_bound_never_falls():
     X, y = draw(150, seed=3)
-    long = BTNRegressor(n_init=2, max_rank=8, n_basis=10, tol=0, max_iter=60, random_state=1)
+    how = {"structure": "tensor", "max_rank": 8, "n_basis": 10, "random_state": 1}
+    long = BTNRegressor(n_init=2, tol=0, max_iter=60, **how)
     long.fit(X, y)
     assert len(long.lower_bounds_) == 60
     for start in range(2):
@@ -790,11 +791,12 @@ def test_a_fit_stopped_while_it_grows_keeps_what_it_had():
 def test_without_a_warm_phase_the_bound_counts_from_the_last_growth():
     X, y = three_products(200)
     how = {"max_rank": 4, "initial_rank": 1, "n_init": 1, "warm_sweeps": 0, "random_state": 0}
-    model = BTNRegressor(**how).fit(X, y)
+    model = BTNRegressor(structure="tensor", **how).fit(X, y)
     assert np.all(np.diff(model.lower_bounds_) > -1e-7 * np.abs(model.lower_bounds_[1:]))
 
 
 def test_a_rank_that_cannot_fall_does_not_grow():
     X, y = three_products(100)
-    model = BTNRegressor(max_rank=8, initial_rank=1, prune=False, n_init=1, random_state=0)
+    how = {"structure": "tensor", "n_init": 1, "random_state": 0}
+    model = BTNRegressor(max_rank=8, initial_rank=1, prune=False, **how)
     assert model.fit(X, y).rank_ == 1

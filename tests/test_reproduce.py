@@ -318,7 +318,7 @@ def test_sizes_are_counted_as_the_paper_counts_them(folder):
     from btnkm.reproduce.methods import load_split
 
     X, y, _, _ = load_split("yacht", 0)
-    model = BTNRegressor(n_init=1, random_state=0).fit(X, y)
+    model = BTNRegressor(structure="tensor", n_init=1, random_state=0).fit(X, y)
     (state,) = model.posterior_
     stacked = np.concatenate([factor.mean for factor in state.factors])
     power = np.diag(stacked.T @ stacked)

@@ -208,7 +208,8 @@ class Layouts:
         """
         task, machine = self.task, self.machine
         goes_on = machine.warm_start and self.structure == "auto"
-        return not goes_on and task.rows.n == task.sample.n <= machine.full_rows
+        few = task.rows.n == task.sample.n <= machine.full_rows
+        return few and not goes_on and (self.structure == "full" or np.ptp(task.sample.y) > 0)
 
     def full(self) -> Arrangement:
         """Return the full tensor."""

@@ -14,6 +14,7 @@ from .core.evidence import Parts
 from .core.full import FullPosterior
 from .core.full_fit import FullFit, Rows
 from .core.full_functionals import total_effects
+from .core.kernel import SHAPES
 from .core.schedule import Progress
 from .execution.starts import Start, limit_blas
 
@@ -46,20 +47,25 @@ def fit_full(
     rows: Array,
     settings: fitting.Settings,
     begin: FullPosterior | None = None,
-    observe: Callable[[float], bool | None] = lambda _: None,
+    *,
     iterations: int | None = None,
+    shapes: Sequence[str] = tuple(SHAPES),
 ) -> list[FullPosterior]:
     """Return posteriors of the full tensor given some rows of the sample, each as likely."""
-    search = FullFit(
+    search = _search(task, arrangement, settings, shapes=shapes)
+    with limit_blas():
+        own, rng = rows_of(task, arrangement, rows), np.random.default_rng(task.seeds)
+        return search.run(own, rng, begin, iterations)
+
+
+def _search(task: Any, arrangement: Arrangement, settings: fitting.Settings, **how: Any) -> FullFit:
+    return FullFit(
         parts_of(arrangement),
         settings.likelihood,
         task.target.n_outputs,
         settings.priors.noise,
-        observe,
+        **how,
     )
-    with limit_blas():
-        own, rng = rows_of(task, arrangement, rows), np.random.default_rng(task.seeds)
-        return search.run(own, rng, begin, iterations)
 
 
 def importances(result: fitting.Result, n_draws: int, rng: np.random.Generator) -> Array:
@@ -80,12 +86,12 @@ def fit_all(
     sweeps: list[Progress] = []
     asked = [False]
 
-    def step(value: float) -> bool | None:
-        sweeps.append(progress(value))
+    def step(value: float, stage: int) -> bool | None:
+        sweeps.append(progress(value, stage))
         asked[0] = asked[0] or bool(observe(0, sweeps[-1]))
         return asked[0]
 
-    def progress(value: float, state: Any = None) -> Progress:
+    def progress(value: float, stage: int, state: Any = None) -> Progress:
         return Progress(
             sweep=len(sweeps) + 1,
             phase="exact",
@@ -97,13 +103,20 @@ def fit_all(
             jitter=0.0,
             state=state,
             converged=state is not None,
+            stage=stage,
         )
 
-    known = next(iter(states), None)
+    search = _search(task, arrangement, settings, observe=step, may_be_interrupted=True)
+    with limit_blas():
+        rng = np.random.default_rng(task.seeds)
+        rows = rows_of(task, arrangement, np.arange(n))
+        found = search.run(rows, rng, next(iter(states), None))
     starts = []
-    for k, state in enumerate(fit_full(task, arrangement, np.arange(n), settings, known, step)):
-        last = progress(state.evidence, state)
+    for k, state in enumerate(found):
+        last = progress(state.evidence, search.searches + 1, state)
         observe(k, last)
         starts.append(Start([*sweeps, last] if k == 0 else [last]))
         starts[-1].end()
-    return fitting.Result(starts, [], len(starts), interrupted=False, ended=not asked[0])
+    return fitting.Result(
+        starts, [], len(starts), interrupted=search.interrupted, ended=not search.stopped
+    )

@@ -30,7 +30,7 @@ from .running import Target, Task, Values, bonds, run_all
 from .screening import screen
 from .sharing import Sharing
 from .sources import coded, is_stored, ones_or_none, open_source
-from .streaming import Streaming
+from .streaming import Streaming, Window
 from .structures import Candidate, interaction_order, judge, share_out, vote
 from .survey import MOST_ROWS, Survey
 from .tables import check_names, name_of, split_columns
@@ -260,6 +260,8 @@ class Machine(Streaming, Sharing, BaseEstimator):
         weights = {id(one.arrangement): one.weight for one in candidates}
         self._conclude(task, found, history, schedule, weights)
         self.n_samples_seen_ = survey.n
+        if any(one.kernel for one in self._arrangements) and self.structure != "full":
+            self._window = Window.of(survey.sample)  # partial_fit fits them again, with more
         self._tell_structures(candidates, names)
         return self
 
@@ -351,7 +353,9 @@ class Machine(Streaming, Sharing, BaseEstimator):
         else:
             arrangements = self._trains(task, table, active, names)
         tell = print if self.verbose else lambda _: None
-        candidates = judge(task, arrangements, of, tell, table.with_splines)
+        full = any(one.kernel for one in arrangements)
+        vary = (lambda _: None) if full else table.with_splines
+        candidates = judge(task, arrangements, of, tell, vary)
         candidates = sorted(candidates, key=lambda one: -one.weight)
         n_init = max(of(task.counted, one.arrangement).n_init for one in candidates)
         counts = share_out(n_init, np.array([one.weight for one in candidates]))

@@ -53,12 +53,14 @@ class BTNRegressor(RegressorMixin, Machine):
         "negative_binomial" is for counts, with f the logarithm of the rate up to a constant and the
         scatter learned. ``likelihoods.StudentT(dof)`` and
         ``likelihoods.NegativeBinomial(size)`` hold what they are given.
-    structure : "auto", "tensor", "sums" or "sums+tensor", default="auto"
+    structure : "auto", "tensor", "sums", "sums+tensor" or "full", default="auto"
         What f is made of. "sums" is a sum of main effects: of a number a straight line, a curve,
         steps and an indicator for each value that stands out; an indicator for each category; and
         one for missing values. "tensor" is the low-rank tensor of all inputs. "sums+tensor" has
-        both. "auto" fits each of them to some of the rows and weighs them by how well they predict
-        the others; see ``structures_``. With more than 12 inputs, and unless ``structure`` is
+        both. "full" is the tensor without a limit to its rank, beside a sum: a kernel machine with
+        an exact posterior, whose cost grows with the cube of the rows. "auto" fits several of them
+        to some of the rows and weighs them by how well they predict the others; see
+        ``structures_``. With more than 12 inputs, and unless ``structure`` is
         "tensor", only inputs that seem to interact enter the tensor; a "tensor" that is compared
         with the others also has those with the largest main effects.
     network : "cp" or "tt", default="cp"
@@ -129,6 +131,8 @@ class BTNRegressor(RegressorMixin, Machine):
         precision of its own: an input that a component does not use then costs it nothing. "auto"
         is True from 10 inputs on. With fewer, scales that move freely between the inputs find
         interactions more reliably.
+    full_rows : int, default=2000
+        Up to how many rows "full" is a candidate of "auto", and accepted.
     prune : bool, default=True
         Drop components and functions that are negligible and whose loss raises the ELBO and, where
         at most 200 weights are left in the end, components whose work the others can do as well.

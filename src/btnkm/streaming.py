@@ -143,24 +143,25 @@ class Streaming:
         return self
 
     def _learn(self: Any, source: Any, survey: Survey, forget: float) -> Any:
-        self._check_goes_on()
+        self._check_goes_on(again=True)
         if not hasattr(self, "posterior_"):
             self._fit_anew(source, survey, keep=True)
             if survey.n <= WINDOW:
                 self._window = Window.of(survey.sample)
             return self
-        if not self._pasts:
+        full = any(one.kernel for one in self._arrangements)
+        if not self._pasts and not full:
             raise ValueError(
                 f"partial_fit must go on from itself, or a fit of up to {MOST_ROWS:,} rows, got "
                 "one of more, which keeps nothing that its rows have said; use partial_fit for "
                 "the first rows, too."
             )
-        self._check_more(source, survey)
+        self._check_more(source, survey, again=True)
         window = None
         if self._window is not None and survey.n <= MOST_ROWS:
             check_kinds(survey.names, self._window.rows, survey.sample)
             window = self._window.then(survey.sample, forget)
-            if window.is_news:
+            if window.is_news or full:
                 seen = self.n_samples_seen_ + survey.n
                 self._begin_again(source.example, window, forget, survey.names)
                 self.n_samples_seen_ = seen
@@ -233,10 +234,14 @@ class Streaming:
             self.n_samples_seen_ = survey.n + (self.n_samples_seen_ if pasts else 0)
         return True
 
-    def _check_goes_on(self: Any) -> None:
-        """Say so if a model cannot learn on, or, before its first batch, will not."""
+    def _check_goes_on(self: Any, *, again: bool = False) -> None:
+        """Say so if a model cannot learn on, or, before its first batch, will not.
+
+        Rows that are kept may be fitted ``again``, together with others.
+        """
         fitted = hasattr(self, "posterior_")
-        if fitted and any(one.kernel for one in self._arrangements):
+        full = fitted and any(one.kernel for one in self._arrangements)
+        if full and (self.structure == "full" or self._window is None or not again):
             raise ValueError(
                 "a model must keep sums over its rows to go on, got one with a full tensor, which "
                 "keeps the rows themselves; fit it with structure='tensor' or 'sums+tensor'."
@@ -247,9 +252,9 @@ class Streaming:
                 "which keeps the rows themselves; use 'tensor' or 'sums+tensor'."
             )
 
-    def _check_more(self: Any, source: Any, survey: Survey) -> None:
+    def _check_more(self: Any, source: Any, survey: Survey, *, again: bool = False) -> None:
         """Say what is wrong with rows that a model is to go on with."""
-        self._check_goes_on()
+        self._check_goes_on(again=again)
         check_names(self, source.example, reset=False)
         for name, before in self._begun_with.items():
             if repr(getattr(self, name)) != before:

@@ -141,11 +141,7 @@ class _Judged:
         with suppress(*NO_FIT):
             states: Sequence[Any]
             if arrangement.kernel:
-                settings = settings_of(len(rows), arrangement)
-                # hyperparameters of many rows know little of a few of them
-                known = one.states[0][1] if one.states and len(rows) > KNOWN_ROWS else None
-                more = None if known is None else 0
-                states = fit_full(self.task, arrangement, rows, settings, known, iterations=more)
+                states = self._fit_full(one, rows, settings_of(len(rows), arrangement))
             else:
                 states = try_out(self.task, arrangement, rows, settings_of, restarts)
             logs, errors = log_densities(self.task, arrangement, states, out)
@@ -154,6 +150,19 @@ class _Judged:
         self.scores[id(one)].append(np.nan_to_num(score, nan=-np.inf, neginf=-np.inf))
         self.errors[id(one)].append(error)
         one.seconds += time.perf_counter() - begin
+
+    def _fit_full(self, one: Candidate, rows: Array, settings: fitting.Settings) -> Sequence[Any]:
+        """Return posteriors of a full tensor, with what an earlier fold knows.
+
+        That is the shape of the kernel; where rows are many, hyperparameters know so little of a
+        few of them that they are those of the first fold.
+        """
+        if not one.states:
+            return fit_full(self.task, one.arrangement, rows, settings)
+        known = one.states[0][1]
+        if len(rows) > KNOWN_ROWS:
+            return fit_full(self.task, one.arrangement, rows, settings, known, iterations=0)
+        return fit_full(self.task, one.arrangement, rows, settings, shapes=(known.kernel.shape,))
 
     def add(self, vary: Callable[[Arrangement], Arrangement | None]) -> Candidate | None:
         """Add a variant of the best candidate with a tensor, unless it is clearly behind others."""

@@ -19,7 +19,7 @@ from .kernel import KNOWN, LINE, POSITION, SHAPES, Kernel
 Array = np.ndarray
 JITTER = 1e-8  # of the diagonal, relative to its mean
 MORE_JITTER = 100.0  # times as much, where that is not enough
-MOST_KEPT = 2**26  # numbers kept from one pass over the pairs to the next
+BLOCK = 2**15  # numbers of all inputs together
 LIFT = 1.5  # how far below where it begins a logarithm may be when more rows come in
 LIMIT = 30.0  # of the logarithm of any hyperparameter
 
@@ -126,28 +126,44 @@ class Theta:
 
 @dataclass
 class Pairs:
-    """The rows' coordinates, two by two: what does not depend on hyperparameters."""
+    """The rows' coordinates, two by two: what does not depend on hyperparameters.
 
-    x: Sequence[Array]  # of every input, (n, 3)
+    Attributes
+    ----------
+    x : sequence of ndarray of shape (n, 3)
+        Of every input.
+    parts : Parts
+    shape : str
+        Of the kernel.
+    index : ndarray of shape (P,)
+        Of the P pairs i < j in a flattened matrix.
+    gaps : ndarray of shape (C, P)
+        Of the C inputs with a curve or a factor: squared distances of numbers, or whether
+        categories are the same.
+    known : ndarray of shape (C, P) or None
+        1 where both values are known; None if all are.
+    """
+
+    x: Sequence[Array]
     parts: Parts
     shape: str
-    index: Array = field(init=False)  # of pairs i < j in a flattened matrix
-    gaps: dict[int, Array] = field(init=False)  # squared distances, or whether categories are equal
-    known: dict[int, Array] = field(init=False)  # of inputs with missing values: whether both are
+    index: Array = field(init=False)
+    gaps: Array = field(init=False)
+    known: Array | None = field(init=False)
 
     def __post_init__(self) -> None:
         n = len(self.x[0])
         i, j = np.triu_indices(n, 1)
         self.index = i * n + j
-        self.gaps, self.known = {}, {}
-        for d in sorted({*self.parts.curve.tolist(), *self.parts.factor.tolist()}):
-            u, known = self.x[d][:, POSITION], self.x[d][:, KNOWN]
-            if self.parts.categorical[d]:
-                self.gaps[d] = (u[i] == u[j]).astype(float)
-            else:
-                self.gaps[d] = (u[i] - u[j]) ** 2
-            if np.any(known < 1.0):
-                self.known[d] = known[i] * known[j]
+        self.inputs = np.union1d(self.parts.curve, self.parts.factor).astype(int)
+        self.gaps = np.empty((len(self.inputs), len(i)))
+        known = np.ones_like(self.gaps)
+        for row, d in enumerate(self.inputs):
+            u, there = self.x[d][:, POSITION], self.x[d][:, KNOWN]
+            same = self.parts.categorical[d]
+            self.gaps[row] = u[i] == u[j] if same else (u[i] - u[j]) ** 2
+            known[row] = there[i] * there[j]
+        self.known = None if np.all(known == 1.0) else known
         self.lines = np.column_stack(
             [self.x[d][:, LINE] for d in self.parts.line] or [np.zeros((n, 0))]
         )
@@ -158,16 +174,25 @@ class Pairs:
         """The number of rows."""
         return len(self.x[0])
 
-    def correlation(self, d: int, length: float) -> tuple[Array, Array | None]:
-        """Return kappa_d of all pairs, and its slope in the logarithm of the length scale."""
-        slope: Array | None = None
-        if self.parts.categorical[d]:
-            value = self.gaps[d]
-        else:
-            value, slope = SHAPES[self.shape](self.gaps[d] / length**2, np)
-        if d in self.known:
-            value = value * self.known[d]
-            slope = None if slope is None else slope * self.known[d]
+    @property
+    def blocks(self) -> list[slice]:
+        """Blocks of pairs that are looked at together, small enough for a processor's cache."""
+        size = max(BLOCK // max(len(self.inputs), 1), 1024)
+        return [slice(k, k + size) for k in range(0, len(self.index), size)]
+
+    def correlations(self, inputs: Array, lengths: Array, block: slice) -> tuple[Array, Array]:
+        """Return kappa of some inputs and pairs, and slopes in logarithms of length scales."""
+        rows: Any = slice(None)
+        if len(inputs) < len(self.inputs):
+            rows = np.searchsorted(self.inputs, inputs)
+        gaps = self.gaps[rows, block]
+        value, slope = SHAPES[self.shape](gaps * lengths[:, None] ** -2.0, np)
+        same = self.parts.categorical[inputs]
+        if np.any(same):
+            value[same], slope[same] = gaps[same], 0.0
+        if self.known is not None:
+            both = self.known[rows, block]
+            value, slope = value * both, slope * both
         return value, slope
 
 
@@ -197,8 +222,7 @@ class Evidence:
         self.calls += 1
         value, slopes = self.theta.prior(theta)
         kernel, factor = self.theta.kernel(theta, self.pairs.shape), self.theta.noise(theta)
-        keep = 4 * len(self.pairs.gaps) * len(self.pairs.index) <= MOST_KEPT
-        made = _Made(self.pairs, kernel, keep)
+        made = _Made(self.pairs, kernel)
         matrix = made.matrix()
         total = np.zeros_like(matrix)
         for z, v in self._systems(factor):
@@ -271,31 +295,32 @@ def factor_of(matrix: Array, noise: Array) -> Array:
 class _Made:
     """The kernel matrix of the rows for some hyperparameters, and slopes in them."""
 
-    def __init__(self, pairs: Pairs, kernel: Kernel, keep: bool) -> None:
+    def __init__(self, pairs: Pairs, kernel: Kernel) -> None:
         self.pairs, self.kernel = pairs, kernel
-        self.kept: dict[tuple[str, int], Any] | None = {} if keep else None
-        self.packed: Any = 1.0  # of the product, without its variance
+        self.packed = np.ones(len(pairs.index))  # of the product, without its variance
 
-    def _correlation(self, name: str, d: int) -> tuple[Array, Array | None]:
-        length = getattr(self.kernel, f"{name}_length")[d]
-        if self.kept is None:
-            return self.pairs.correlation(d, length)
-        if (name, d) not in self.kept:
-            self.kept[name, d] = self.pairs.correlation(d, length)
-        found: tuple[Array, Array | None] = self.kept[name, d]
-        return found
+    def _correlations(self, name: str, block: slice) -> tuple[Array, Array]:
+        """Return kappa in the sum ("curve") or the product ("factor"), and its slopes.
+
+        Both are made for the matrix, and again for the slopes: to keep them takes longer.
+        """
+        inputs = getattr(self.pairs.parts, name)
+        lengths = getattr(self.kernel, f"{name}_length")[inputs]
+        return self.pairs.correlations(inputs, lengths, block)
 
     def matrix(self) -> Array:
         """Return k of all rows: (n, n)."""
         pairs, kernel, n = self.pairs, self.kernel, self.pairs.n
+        factor, curve = pairs.parts.factor, pairs.parts.curve
         total = np.full(len(pairs.index), kernel.constant)
-        for d in pairs.parts.factor:
-            b = kernel.factor[d]
-            value, _ = self._correlation("factor", d)
-            self.packed = self.packed * ((1.0 + b * value) / (1.0 + b))
+        b = kernel.factor[factor][:, None]
+        for block in pairs.blocks:
+            if len(factor):
+                value, _ = self._correlations("factor", block)
+                self.packed[block] = np.multiply.reduce((1.0 + b * value) / (1.0 + b), axis=0)
+            if len(curve):
+                total[block] += kernel.curve[curve] @ self._correlations("curve", block)[0]
         total += kernel.product * self.packed
-        for d in pairs.parts.curve:
-            total += kernel.curve[d] * self._correlation("curve", d)[0]
         square = np.zeros((n, n))
         square.reshape(-1)[pairs.index] = total
         square += square.T
@@ -319,36 +344,34 @@ class _Made:
     def slopes(self, total: Array) -> dict[str, Array]:
         """Return half the trace of ``total`` times the kernel's slope in each logarithm."""
         pairs, kernel = self.pairs, self.kernel
+        factor, curve = pairs.parts.factor, pairs.parts.curve
         packed, diagonal = total.reshape(-1)[pairs.index], np.diagonal(total)
-        found: dict[str, list[float]] = {
-            name: [] for name in ("curve", "curve_length", "factor", "factor_length", "missing")
+        own, alone = packed * self.packed * kernel.product, 0.5 * diagonal * self.product
+        known = np.array([x[:, KNOWN] for x in pairs.x])
+        b, a = kernel.factor[factor], kernel.curve[curve]
+        by_factor, by_curve = np.zeros((2, len(factor))), np.zeros((2, len(curve)))
+        for block in pairs.blocks:
+            if len(factor):
+                value, slope = self._correlations("factor", block)
+                left = own[block] / (1.0 + b[:, None] * value)
+                by_factor += [np.sum(left * value, axis=1), np.sum(left * slope, axis=1)]
+            if len(curve):
+                value, slope = self._correlations("curve", block)
+                by_curve += [value @ packed[block], slope @ packed[block]]
+        share = known[factor] / (1.0 + b[:, None] * known[factor]) - 1.0 / (1.0 + b[:, None])
+        numeric = ~pairs.parts.categorical
+        found = {
+            "factor": b * (by_factor[0] - own.sum() / (1.0 + b) + share @ alone),
+            "factor_length": (b * by_factor[1])[numeric[factor]],
+            "curve": a * (by_curve[0] + 0.5 * known[curve] @ diagonal),
+            "curve_length": (a * by_curve[1])[numeric[curve]],
+            "constant": np.array([kernel.constant * (packed.sum() + 0.5 * diagonal.sum())]),
         }
-        whole = float(packed.sum()) + 0.5 * float(diagonal.sum())
-        alone = 0.5 * diagonal * self.product
-        own = packed * self.packed * kernel.product if len(pairs.parts.factor) else packed
-        for d in pairs.parts.factor:
-            b = float(kernel.factor[d])
-            value, slope = self._correlation("factor", d)
-            left = own / (1.0 + b * value)
-            slope_b = b * (float(left @ value) - float(own.sum()) / (1.0 + b))
-            known = pairs.x[d][:, KNOWN]
-            slope_b += b * float(alone @ (known / (1.0 + b * known) - 1.0 / (1.0 + b)))
-            found["factor"].append(slope_b)
-            if slope is not None:
-                found["factor_length"].append(b * float(left @ slope))
-        for d in pairs.parts.curve:
-            a = float(kernel.curve[d])
-            value, slope = self._correlation("curve", d)
-            own_known = 0.5 * float(diagonal @ pairs.x[d][:, KNOWN])
-            found["curve"].append(a * (float(packed @ value) + own_known))
-            if slope is not None:
-                found["curve_length"].append(a * float(packed @ slope))
-        for d, absent in pairs.absent.items():
-            found["missing"].append(0.5 * kernel.missing[d] * float(absent @ total @ absent))
-        slopes = {name: np.array(values) for name, values in found.items()}
-        slopes["constant"] = np.array([kernel.constant * whole])
-        if len(pairs.parts.factor):
-            slopes["product"] = np.array([float(own.sum()) + float(alone.sum())])
+        if len(factor):
+            found["product"] = np.array([own.sum() + alone.sum()])
         lines = np.sum((total @ pairs.lines) * pairs.lines, axis=0)
-        slopes["line"] = 0.5 * kernel.line[pairs.parts.line] * lines
-        return slopes
+        found["line"] = 0.5 * kernel.line[pairs.parts.line] * lines
+        found["missing"] = np.array(
+            [0.5 * kernel.missing[d] * (g @ total @ g) for d, g in pairs.absent.items()]
+        )
+        return found

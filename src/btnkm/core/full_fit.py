@@ -8,7 +8,7 @@ is that with the highest ELBO.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -68,20 +68,28 @@ class FullFit:
     likelihood : Likelihood
     n_outputs : int or None
     noise_prior : Gamma
+    shapes : sequence of str
+        Of the kernel, that are tried.
     observe : callable
-        Told the evidence after each step; True stops the search.
+        Told the evidence after each step, and the number of the search; True stops the fit.
+    may_be_interrupted : bool
+        Whether what a search has found is kept when it is interrupted.
     """
 
     parts: Parts
     likelihood: Any
     n_outputs: int | None
     noise_prior: Gamma
-    observe: Callable[[float], bool | None] = lambda _: None
+    shapes: Sequence[str] = tuple(SHAPES)
+    observe: Callable[[float, int], bool | None] = lambda *_: None
+    may_be_interrupted: bool = False
     stopped: bool = field(default=False, init=False)
+    interrupted: bool = field(default=False, init=False)
+    searches: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.layout = Theta(self.parts, learns_noise=self.exact)
-        self.shape = next(iter(SHAPES))
+        self.shape = self.shapes[0]
 
     @property
     def exact(self) -> bool:
@@ -167,7 +175,7 @@ class FullFit:
         It is what predicts rows left out one by one best; what is clearly worse is left out.
         """
         found = []
-        for shape in SHAPES:
+        for shape in self.shapes:
             self.shape = shape
             theta, sites = self._from_scratch(rows)
             factor = self.layout.noise(theta)
@@ -290,19 +298,29 @@ class FullFit:
         layout = layout or self.layout
         evidence = Evidence(pairs, layout, sites.target, sites.noise, sites.repeats)
 
+        reached: list[Any] = [theta.copy(), -np.inf]
+        self.searches += 1
+
         def told(intermediate_result: Any) -> None:
-            if self.observe(-float(intermediate_result.fun)):
+            reached[:] = intermediate_result.x.copy(), -float(intermediate_result.fun)
+            if self.observe(reached[1], self.searches) or self.stopped:
                 self.stopped = True
                 raise StopIteration
 
-        found = minimize(
-            evidence,
-            theta,
-            jac=True,
-            method="L-BFGS-B",
-            callback=told,
-            options={"maxiter": iterations, "maxcor": 20},
-        )
+        try:
+            found = minimize(
+                evidence,
+                theta,
+                jac=True,
+                method="L-BFGS-B",
+                callback=told,
+                options={"maxiter": 1 if self.stopped else iterations, "maxcor": 20},
+            )
+        except KeyboardInterrupt:
+            if not self.may_be_interrupted:
+                raise
+            self.stopped = self.interrupted = True
+            return np.asarray(reached[0]), float(reached[1])
         return np.asarray(found.x), -float(found.fun)
 
     def _posterior(self, rows: Rows, theta: np.ndarray, sites: _Sites) -> FullPosterior:

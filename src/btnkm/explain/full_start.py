@@ -111,6 +111,8 @@ class FullStart:
         """Return draws of the variance of f, and of its parts."""
         drawn = self.state.draw(draws, rng)
         values = np.array([self._variances.of_draws(one, drawn) for one in self._decomposed])
+        values = np.maximum(values, 0.0)  # rounding can take nothing below zero
+        values[0] = np.max(values, axis=0)
         return [self._placed(row, count) for row in values.T]
 
     def pairs(self, count: int) -> Array:

@@ -238,7 +238,7 @@ def plot_components(model: Any, *, most: int = 6, widest: int = 5) -> Array:
     every = components(model)
     found = [one for one in every if one.factors][:most]
     if not found:
-        told = "no component varies" if every else "no tensor: main effects alone"
+        told = "no component varies" if every else "no tensor of low rank"
         return np.array([[_note(told)]])
     width = max(1, min(widest, max(len(one.factors) for one in found)))
     figure, axes = plt.subplots(
@@ -291,6 +291,8 @@ def plot_functions(
     if inputs is None:
         inputs = worth_showing(model)[:most].tolist()
     found = functions(model, inputs)
+    if not found:
+        return np.array([_note("a full tensor has no basis functions")])
     made = axes is None
     axes = grid_of_axes(len(found), axes, height=1.9)
     for one, ax in zip(found, axes, strict=True):

@@ -191,7 +191,8 @@ def functions(model: Any, inputs: Sequence[Any] | None = None) -> list[Functions
     """Return how much every basis function of every input counts, in the best restart.
 
     An input with a main effect beside the tensor has two results: first that of the tensor, then
-    that of the main effect.
+    that of the main effect. A full tensor has a kernel and no functions: then it is another
+    restart that is told of, or nothing if there is none.
 
     Parameters
     ----------
@@ -200,15 +201,14 @@ def functions(model: Any, inputs: Sequence[Any] | None = None) -> list[Functions
         None is all of them.
     """
     view = View.of(model)
-    start = view.starts[model.best_start_]
+    order = [model.best_start_, *np.argsort(-view.weights, kind="stable")]
+    some = [view.starts[k] for k in order if not isinstance(view.starts[k], FullStart)]
     places = range(len(view.names)) if inputs is None else [view.place(name) for name in inputs]
-    return [found for j in places for found in _functions(view, start, j)]
+    return [found for j in places for start in some[:1] for found in _functions(view, start, j)]
 
 
-def _functions(view: View, start: Any, j: int) -> list[Functions]:
+def _functions(view: View, start: Start, j: int) -> list[Functions]:
     name, d = view.names[j], start.mode(j)
-    if isinstance(start, FullStart):
-        return []
     found = [] if d is None else [_of_mode(name, start, d)]
     if j in start.arrangement.effect_inputs:
         found.append(_of_effect(name, start, start.arrangement.effect_inputs.index(j)))

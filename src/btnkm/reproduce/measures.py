@@ -50,8 +50,9 @@ def effective_functions(state: State) -> list[int]:
 
 
 def _sizes(model: Any) -> dict[str, Any]:
-    states = getattr(model, "posterior_", None)
-    if states is None:
+    # a full tensor has a kernel instead of factors
+    states = [one for one in getattr(model, "posterior_", ()) if hasattr(one, "factors")]
+    if not states:
         return {"rank": float(model.rank_)} if hasattr(model, "rank_") else {}
     sizes: dict[str, Any] = {"rank": float(np.mean([effective_rank(state) for state in states]))}
     if len(states[0].modes) == model.n_features_in_:
