@@ -46,7 +46,8 @@ def measure_network(cell):
 
     task = task_of(cell.dataset)
     X_train, y_train, X_test, y_test = load_split(cell.dataset, cell.split)
-    method = task.methods["btn"][0](**cell.config)
+    # networks are compared, with nothing beside them
+    method = task.methods["btn"][0](**{"structure": "tensor", **cell.config})
     start = time.perf_counter()
     method.fit(X_train, y_train)
     fit_seconds = time.perf_counter() - start

@@ -117,7 +117,6 @@ def check_model(model: Any) -> None:
         _check_averages(averages, state)
         check_effect_averages(effects, one, averages)
     if getattr(model, "_window", None) is not None:
-        must(goes_on, "kept rows")
         _check_window(model._window, n)
         y = model._window.rows.y
         known = set(getattr(model, "classes_", np.empty(0)).tolist())
