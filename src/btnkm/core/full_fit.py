@@ -140,7 +140,8 @@ class FullFit:
 
     def _rescaled(self, rows: Rows, theta: np.ndarray) -> np.ndarray:
         """Return hyperparameters with a larger f, if more rows speak for it."""
-        if (self.n_outputs or 1) * rows.n**3 > WORK_OF_SCALE:
+        outputs = self.n_outputs  # of two classes few rows know it as well
+        if outputs is None or outputs * rows.n**3 > WORK_OF_SCALE:
             return theta
         return self._scaled(rows, theta, np.log(4.0) * np.arange(4))
 
