@@ -275,10 +275,8 @@ def test_draws_have_the_moments_of_the_posterior():
     rng = np.random.default_rng(0)
     features = [(part[:6], None) for part in coordinates(seed=5)]
     mean, variance = state.predictor.moments(features.__getitem__)
-    drawn = state.draw(4000, rng)
-    f = np.array(
-        [state.predictor.evaluate(w, features.__getitem__, rng.standard_normal(6)) for w in drawn]
-    )
+    drawn = state.draw(4000, rng)[:, 0]
+    f = state.predictor.evaluate(drawn, features.__getitem__, rng.standard_normal((6, 4000))).T
     np.testing.assert_allclose(f.mean(axis=0), mean, atol=5.0 * np.sqrt(variance.max() / 4000))
     np.testing.assert_allclose(f.var(axis=0), variance, rtol=0.12)
 
@@ -388,3 +386,27 @@ def test_variances_over_inputs_by_brute_force(outputs):
         assert variances.expected(totals[d]) == pytest.approx(expected(others), rel=1e-6)
     both = averager(state, (0, 3)) - averager(state, (0,)) - averager(state, (3,)) + base
     assert variances.expected(variances.pairs()[0, 3]) == pytest.approx(expected(both), rel=1e-6)
+
+
+def test_hyperparameters_may_be_kept():
+    rng = np.random.default_rng(0)
+    rows = Rows(coordinates(60), rng.standard_normal(60), np.ones(60))
+    first, *_ = FullFit(PARTS, Gaussian(), None, PRIOR).run(rows.take(np.arange(40)), rng)
+    fit = FullFit(PARTS, Gaussian(), None, PRIOR)
+    again, *_ = fit.run(
+        Rows(coordinates(300), rng.standard_normal(300), np.ones(300)), rng, first, 0
+    )
+    np.testing.assert_array_equal(again.theta, first.theta)
+    assert again.kernel.shape == first.kernel.shape
+
+
+def test_draws_are_functions():
+    """Rows that are the same have the same f in every draw."""
+    state = posterior_of()
+    rng = np.random.default_rng(0)
+    features = [(np.repeat(part[:2], 2, axis=0), None) for part in coordinates(seed=5)]
+    drawn = state.draw(20, rng)[:, 0]
+    f = state.predictor.evaluate(drawn, features.__getitem__, rng.standard_normal((4, 20)))
+    np.testing.assert_allclose(f[0], f[1], atol=1e-2)
+    np.testing.assert_allclose(f[2], f[3], atol=1e-2)
+    assert np.std(f[0] - f[2]) > 0.1

@@ -24,6 +24,7 @@ _FEWEST_FUNCTIONS = 4  # of each where rows are few
 _ROWS_A_FUNCTION, _ROWS_OF_MANY, _MOST_FUNCTIONS = 16, 250, 40
 # "auto": the rank may grow to so many times what it begins with, up to 10,000 rows and above
 _GROWTH, _GROWTH_OF_MANY = 4, 2
+_FULL_WORK = 4e10  # rows cubed times classes, up to which the full tensor is a candidate
 _DEGREE = 1  # of the splines that polynomials are compared with
 _ROWS_A_COMPONENT, _LEAST_RANK = 25, 4  # "auto" of the rank that it begins with
 # of main effects: polynomials of all inputs together, of each at most and, up to so many inputs,
@@ -209,6 +210,8 @@ class Layouts:
         task, machine = self.task, self.machine
         goes_on = machine.warm_start and self.structure == "auto"
         few = task.rows.n == task.sample.n <= machine.full_rows
+        if self.structure == "auto":
+            few = few and (task.target.n_outputs or 1) * task.rows.n**3 <= _FULL_WORK
         return few and not goes_on and (self.structure == "full" or np.ptp(task.sample.y) > 0)
 
     def full(self) -> Arrangement:

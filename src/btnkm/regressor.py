@@ -27,6 +27,7 @@ from .running import Target
 from .sources import with_targets
 
 Array = np.ndarray
+_JOINT_ROWS = 1000  # of which draws of a full tensor are made together
 
 
 class BTNRegressor(RegressorMixin, Machine):
@@ -408,7 +409,7 @@ class BTNRegressor(RegressorMixin, Machine):
         for k, state in enumerate(self.posterior_):
             which = np.flatnonzero(chosen == k)
             if self._arrangements[k].kernel:
-                f = self._full_draws(columns, k, len(which), rng)
+                f = self._full_draws(columns, k, len(which), rng, noise)
                 for i, place in enumerate(which):
                     out[:, place] = state.likelihood.draw(f[:, i], noise)
                 continue
@@ -437,16 +438,23 @@ class BTNRegressor(RegressorMixin, Machine):
         return self._y_shift + self._y_scale * out
 
     def _full_draws(
-        self, columns: list[Any], k: int, count: int, rng: np.random.Generator
+        self,
+        columns: list[Any],
+        k: int,
+        count: int,
+        rng: np.random.Generator,
+        noise: np.random.Generator,
     ) -> Array:
-        """Return draws of f from a full tensor at every row: (n, count)."""
+        """Return draws of f from a full tensor at every row: (n, count).
+
+        What the training rows do not determine is drawn for the rows of a block together.
+        """
         state: Any = self.posterior_[k]
-        drawn = state.draw(count, rng)
+        drawn = state.draw(count, rng)[:, 0]
         f = np.empty((len(columns[self._active[0]]), count))
-        for rows, (features,) in self._row_blocks(columns, starts=slice(k, k + 1)):
-            for i in range(count):
-                xi = rng.standard_normal(rows.stop - rows.start)
-                f[rows, i] = state.predictor.evaluate(drawn[i], features.__getitem__, xi)
+        for rows, (features,) in self._row_blocks(columns, _JOINT_ROWS, slice(k, k + 1)):
+            xi = noise.standard_normal((rows.stop - rows.start, count))
+            f[rows] = state.predictor.evaluate(drawn, features.__getitem__, xi)
         return f
 
 

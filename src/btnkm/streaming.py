@@ -150,7 +150,7 @@ class Streaming:
                 self._window = Window.of(survey.sample)
             return self
         full = any(one.kernel for one in self._arrangements)
-        if not self._pasts and not full:
+        if (not self._pasts and not full) or (full and survey.n > MOST_ROWS):
             raise ValueError(
                 f"partial_fit must go on from itself, or a fit of up to {MOST_ROWS:,} rows, got "
                 "one of more, which keeps nothing that its rows have said; use partial_fit for "

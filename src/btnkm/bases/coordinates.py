@@ -10,6 +10,8 @@ from array_api_compat import array_namespace, device
 from ..core.arrays import interpolate
 from .base import Array
 
+_LEAST_SHARE = 1e-3  # of the mean weight of a row
+
 
 class Coordinates:
     """What the kernel of the full tensor sees of one input: three numbers.
@@ -84,6 +86,8 @@ def xp_empty(phi: Array) -> Array:
 
 
 def _mean_and_spread(values: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    # a value that only a row of next to no weight has would be at an enormous distance
+    weight = np.maximum(weight, _LEAST_SHARE * float(np.mean(weight)))
     mean = float(np.average(values, weights=weight))
     spread = float(np.sqrt(np.average((values - mean) ** 2, weights=weight)))
     return mean, max(spread, np.finfo(float).tiny)

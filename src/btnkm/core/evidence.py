@@ -157,13 +157,14 @@ class Pairs:
         self.index = i * n + j
         self.inputs = np.union1d(self.parts.curve, self.parts.factor).astype(int)
         self.gaps = np.empty((len(self.inputs), len(i)))
-        known = np.ones_like(self.gaps)
+        missing = any(np.any(self.x[d][:, KNOWN] < 1.0) for d in self.inputs)
+        self.known = np.ones_like(self.gaps) if missing else None
         for row, d in enumerate(self.inputs):
             u, there = self.x[d][:, POSITION], self.x[d][:, KNOWN]
             same = self.parts.categorical[d]
             self.gaps[row] = u[i] == u[j] if same else (u[i] - u[j]) ** 2
-            known[row] = there[i] * there[j]
-        self.known = None if np.all(known == 1.0) else known
+            if self.known is not None:
+                self.known[row] = there[i] * there[j]
         self.lines = np.column_stack(
             [self.x[d][:, LINE] for d in self.parts.line] or [np.zeros((n, 0))]
         )
@@ -280,7 +281,7 @@ def factor_of(matrix: Array, noise: Array) -> Array:
     If it is not positive definite in floating point, a little is added to the diagonal.
     """
     n = len(matrix)
-    jitter = JITTER * float(np.mean(np.diagonal(matrix)))
+    jitter = JITTER * float(np.median(np.diagonal(matrix)))
     while True:
         full = matrix.copy()
         full[np.diag_indices(n)] += noise + jitter
@@ -302,7 +303,7 @@ class _Made:
     def _correlations(self, name: str, block: slice) -> tuple[Array, Array]:
         """Return kappa in the sum ("curve") or the product ("factor"), and its slopes.
 
-        Both are made for the matrix, and again for the slopes: to keep them takes longer.
+        Both are made for the matrix, and again for the slopes: keeping them would be slower.
         """
         inputs = getattr(self.pairs.parts, name)
         lengths = getattr(self.kernel, f"{name}_length")[inputs]

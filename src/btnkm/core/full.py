@@ -131,18 +131,19 @@ class FullPredictor:
     least: Any = 0.0
 
     @cached_property
-    def _moved(self) -> dict[str, Any]:
+    def _moved(self) -> dict[tuple[str, ...], Any]:
         return {}
 
     def _of(self, name: str, x: Array) -> Any:
         """Return a part of the posterior where the rows asked about are, moved there once."""
         if isinstance(x, np.ndarray):
             return getattr(self.state, name)
-        if name not in self._moved:
+        where = name, str(x.dtype), str(x.device)
+        if where not in self._moved:
             part = getattr(self.state, name)
             moved = [like(one, x) for one in part] if name == "rows" else like(part, x)
-            self._moved[name] = moved
-        return self._moved[name]
+            self._moved[where] = moved
+        return self._moved[where]
 
     def cross(self, features_of: FeaturesOf) -> tuple[Array, list[Array]]:
         """Return k(x, rows), (m, n), and the coordinates of x."""
@@ -188,15 +189,16 @@ class FullPredictor:
         return mean - mean.mean(axis=1, keepdims=True), alone
 
     def evaluate(self, weights: np.ndarray, features_of: FeaturesOf, xi: np.ndarray) -> np.ndarray:
-        """Return one draw of f at every row, given its weights (K, n) and normal numbers (m,).
+        """Return draws of f of one output at m rows: (m, draws).
 
-        What the training rows say nothing of is drawn for every row by itself.
+        ``weights`` are those of the draws, (draws, n), and ``xi`` normal numbers, (m, draws), for
+        what the training rows do not determine.
         """
         cross, x = self.cross(features_of)
         known = solve_triangular(self.state.root, cross.T, lower=True)
-        left = self.state.kernel.variance(x) - np.sum(known**2, axis=0)
-        f = cross @ weights.T + (np.sqrt(np.maximum(left, 0.0)) * xi)[:, None]
-        return np.asarray(self._whole(f))
+        left = self.state.kernel.cross(x, x) - known.T @ known
+        size = JITTER * float(np.mean(self.state.kernel.variance(x)))
+        return np.asarray(cross @ weights.T + factor_of(left, np.full(len(left), size)) @ xi)
 
 
 def leave_out(state: FullPosterior, rows: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -71,7 +71,8 @@ class FullFit:
     shapes : sequence of str
         Of the kernel, that are tried.
     observe : callable
-        Told the evidence after each step, and the number of the search; True stops the fit.
+        Called with the evidence after each step, and the number of the search; True stops the
+        fit.
     may_be_interrupted : bool
         Whether what a search has found is kept when it is interrupted.
     """
@@ -217,8 +218,8 @@ class FullFit:
         self, rows: Rows, theta: np.ndarray, iterations: int
     ) -> tuple[np.ndarray, _Sites, float]:
         """Return hyperparameters, and what rows say of f, each at its best given the other."""
-        pairs = Pairs(rows.x, self.parts, self.shape)
         if self.exact:
+            pairs = Pairs(rows.x, self.parts, self.shape)
             sites = _Sites.of_numbers(rows, self.likelihood)
             theta, value = self._search(pairs, sites, theta, iterations)
             return theta, replace(sites, value=value), value
@@ -299,6 +300,8 @@ class FullFit:
         layout = layout or self.layout
         evidence = Evidence(pairs, layout, sites.target, sites.noise, sites.repeats)
 
+        if iterations == 0 or self.stopped:  # one iteration is the least that minimize does
+            return theta, -float(evidence(theta)[0])
         reached: list[Any] = [theta.copy(), -np.inf]
         self.searches += 1
 
@@ -315,10 +318,10 @@ class FullFit:
                 jac=True,
                 method="L-BFGS-B",
                 callback=told,
-                options={"maxiter": 1 if self.stopped else iterations, "maxcor": 20},
+                options={"maxiter": iterations, "maxcor": 20},
             )
         except KeyboardInterrupt:
-            if not self.may_be_interrupted:
+            if not self.may_be_interrupted or not np.isfinite(reached[1]):
                 raise
             self.stopped = self.interrupted = True
             return np.asarray(reached[0]), float(reached[1])
