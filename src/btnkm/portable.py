@@ -59,7 +59,7 @@ from .bases.coordinates import Coordinates
 from .bases.effect import MainEffect
 from .bases.levels import Levels
 from .core.cp import CP
-from .core.evidence import JITTER, MORE_JITTER
+from .core.evidence import factor_and_jitter
 from .core.full import FullPosterior
 from .core.kernel import KNOWN, LINE, POSITION
 from .core.layout import pairs
@@ -355,26 +355,9 @@ def _kernel_rows(rows: Array, parts: dict[str, float]) -> dict[str, Any]:
 
 
 def _whole_noise(state: FullPosterior) -> Array:
-    """Return the noise with what ``evidence.solve`` adds to the diagonal, so that readers need not.
-
-    It adds more where the matrix is not positive definite in floating point.
-    """
+    """Return the noise with what is added to the diagonal, so that readers need not."""
     matrix = state.matrix
-    diagonal = np.diag_indices(len(matrix))
-    whole = np.array(state.noise)
-    for noise in whole:
-        jitter = JITTER * float(np.mean(matrix[diagonal]))
-        while True:
-            full = matrix.copy()
-            full[diagonal] += noise + jitter
-            try:
-                np.linalg.cholesky(full)
-            except np.linalg.LinAlgError:
-                jitter *= MORE_JITTER
-            else:
-                break
-        noise += jitter
-    return whole
+    return np.array([noise + factor_and_jitter(matrix, noise)[1] for noise in state.noise])
 
 
 def _basis_place(basis: Any, column: dict[str, Any]) -> int:

@@ -17,7 +17,7 @@ from scipy.linalg.lapack import dpotrf, dpotri, dtrtri
 from .kernel import KNOWN, LINE, POSITION, SHAPES, Kernel
 
 Array = np.ndarray
-JITTER = 1e-8  # of the diagonal, relative to its mean
+JITTER = 1e-8  # of the diagonal, relative to its median
 MORE_JITTER = 100.0  # times as much, where that is not enough
 BLOCK = 2**15  # numbers of all inputs together
 LIFT = 1.5  # how far below where it begins a logarithm may be when more rows come in
@@ -276,9 +276,14 @@ def solve(matrix: Array, noise: Array, target: Array) -> Solved:
 
 
 def factor_of(matrix: Array, noise: Array) -> Array:
-    """Return the lower Cholesky factor of a matrix and noise.
+    """Return the lower Cholesky factor of a matrix and noise: see ``factor_and_jitter``."""
+    return factor_and_jitter(matrix, noise)[0]
 
-    If it is not positive definite in floating point, a little is added to the diagonal.
+
+def factor_and_jitter(matrix: Array, noise: Array) -> tuple[Array, float]:
+    """Return the lower Cholesky factor of a matrix and noise, and what was added to the diagonal.
+
+    It is more where the matrix is not positive definite in floating point.
     """
     n = len(matrix)
     jitter = JITTER * float(np.median(np.diagonal(matrix)))
@@ -287,7 +292,7 @@ def factor_of(matrix: Array, noise: Array) -> Array:
         full[np.diag_indices(n)] += noise + jitter
         factor, failed = dpotrf(full, lower=1, overwrite_a=0, clean=1)
         if not failed:
-            return np.asarray(factor)
+            return np.asarray(factor), jitter
         jitter *= MORE_JITTER
         if not np.isfinite(jitter) or jitter > 1e6 * np.max(full):
             raise np.linalg.LinAlgError("the kernel matrix is not finite")
