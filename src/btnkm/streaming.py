@@ -120,6 +120,10 @@ class Streaming:
         have said is kept. Levels never seen before join in, and components where there is need of
         more; scales, functions and inputs that matter stay as they are.
 
+        A model that was fitted at once and has a full tensor keeps its rows as well. The first
+        batch after that makes it anew of all rows, as a stream: with ``structure="auto"`` that is
+        a tensor.
+
         Parameters
         ----------
         X, y, sample_weight

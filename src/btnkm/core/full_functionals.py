@@ -69,8 +69,8 @@ class FullAverages:
 
     def _others(self, *places: int) -> tuple[Array, float]:
         """Return the product's variance times the average factors of all other inputs."""
-        g, prior = np.full(len(self.state.share), self.state.kernel.product), 1.0
         prior = float(self.state.kernel.product)
+        g = np.full(len(self.state.share), prior)
         for e, own in enumerate(self.inputs):
             if e not in places:
                 g = g * own.factor
@@ -254,8 +254,7 @@ class Variances:
         for d in range(count):
             prior = self._sum_prior(d)
             if every[d] is None:
-                _, sums, _ = self._functions(d)
-                weight = self._functions(d)[0]
+                weight, sums, _ = self._functions(d)
                 matrix = (weight[:, None] * sums).T @ sums
                 firsts.append(Quadratic(matrix, prior))
                 totals.append(Quadratic(matrix, prior))

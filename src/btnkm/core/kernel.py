@@ -6,8 +6,8 @@
 t is the standardised raw value, m tells whether it is missing, and kappa_d is a correlation: of
 numbers one that falls with their distance over a length scale (one in the sum, one in the product),
 of categories 1 where they are the same and 0 elsewhere, and 0 where one of them is missing: a row
-without a value has less of the product, as if it were averaged over the value. The product is the
-prior of a tensor without a rank constraint.
+without a value has less of the product, also in k(x, x), as if it were averaged over the value. The
+product is the prior of a tensor without a rank constraint.
 
 An input has three coordinates (``bases.coordinates``): t, the position u at which kappa_d is taken,
 and 1 where the value is known, else 0.
