@@ -200,13 +200,15 @@ class _Judged:
         share = weight / weight.sum()
         return stack(scores[:, some], len(weight) * share[some], prior, residuals)
 
-    @staticmethod
-    def _doubt(one: Arrangement, others: Sequence[Arrangement]) -> float:
-        """Return as if how many rows more a candidate had predicted."""
+    def _doubt(self, one: Arrangement, others: Sequence[Arrangement]) -> float:
+        """Return as if how many rows more a candidate had predicted.
+
+        For the full tensor they are fewer where a row says little, as labels do.
+        """
         full = any(other.kernel for other in others)
         # what is exact, or else the simplest of all, where few rows can hardly tell
         if one.kernel or (not one.inputs and not full):
-            return DOUBT_OF_ALL + DOUBT
+            return DOUBT_OF_ALL + DOUBT * (self.task.target.likelihood.worth if full else 1.0)
         return DOUBT_OF_ALL + DOUBT * _beside_full(one, others)
 
     def drop(self) -> None:
