@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import io
 import json
 import tracemalloc
 import warnings
@@ -25,6 +23,7 @@ from btnkm.core.full import FullPosterior
 from btnkm.core.kernel import Kernel
 from btnkm.files import models, sound_full
 from tests.houses import houses, write
+from tests.model_files import forge
 from tests.test_files_models import labels, table, unlike
 
 N, NEW = 70, 20
@@ -426,20 +425,6 @@ def test_every_field_is_there_and_of_its_kind(kind, name, path):
         path.write_bytes(whole)
         forge(path, change)
         check_refused(path)
-
-
-def forge(path, change):
-    """Change the ``model.json`` of a file, whose checksum is right again."""
-    with zipfile.ZipFile(path) as old:
-        members = {name: old.read(name) for name in old.namelist()}
-    manifest = change(json.loads(members["model.json"]))
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as new:
-        for name, data in {**members, "model.json": json.dumps(manifest)}.items():
-            new.writestr(name, data)
-        new.comment = b"0" * 64
-    body = out.getvalue()[:-64]
-    path.write_bytes(body + hashlib.sha256(body).hexdigest().encode())
 
 
 def test_hostile_manifests_are_refused_or_harmless(path):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import io
 import json
 import shutil
 import subprocess
@@ -30,6 +28,7 @@ from btnkm.core.sums import Group
 from btnkm.explain.overview import structure_line
 from btnkm.portable import portable
 from btnkm.report.embedding import ENGINE_FILES, embedded, with_levels
+from tests.model_files import forge
 from tests.test_files_models import answers, unlike
 from tests.test_onnx import check as check_graph
 from tests.test_portable import rows_of
@@ -303,20 +302,6 @@ def test_what_does_not_fit_together_is_refused(name, path):
     model.save(path)
     with pytest.raises(ValueError, match="^path must name a model saved by btnkm, got"):
         btnkm.load(path)
-
-
-def forge(path, change):
-    """Change the ``model.json`` of a file, whose checksum is right again."""
-    with zipfile.ZipFile(path) as old:
-        members = {name: old.read(name) for name in old.namelist()}
-    manifest = change(json.loads(members["model.json"]))
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as new:
-        for name, data in {**members, "model.json": json.dumps(manifest)}.items():
-            new.writestr(name, data)
-        new.comment = b"0" * 64
-    body = out.getvalue()[:-64]
-    path.write_bytes(body + hashlib.sha256(body).hexdigest().encode())
 
 
 def test_hostile_manifests_are_refused_or_harmless(path):

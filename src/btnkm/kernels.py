@@ -84,12 +84,10 @@ def fit_all(
     """Return the full tensor fitted to all rows, from the hyperparameters of part of them on."""
     n, begin = task.sample.n, time.perf_counter()
     sweeps: list[Progress] = []
-    asked = [False]
 
     def step(value: float, stage: int) -> bool | None:
         sweeps.append(progress(value, stage))
-        asked[0] = asked[0] or bool(observe(0, sweeps[-1]))
-        return asked[0]
+        return observe(0, sweeps[-1])
 
     def progress(value: float, stage: int, state: Any = None) -> Progress:
         return Progress(

@@ -22,7 +22,7 @@ from scipy.linalg import solve_triangular
 from .arrays import host, like
 from .evidence import JITTER, factor_of, whitened
 from .kernel import Kernel
-from .posterior import FeaturesOf, Joint
+from .posterior import FeaturesOf, Joint, contrast_variances
 
 Array = Any
 
@@ -119,7 +119,8 @@ class FullPosterior:
                 xi, noise = rng.standard_normal((2, n))
                 prior = self.root @ xi + np.sqrt(self.noise[k]) * noise
                 weights = solve_triangular(self.root, xi, lower=True, trans=1)
-                drawn[i, k] = weights + self.alpha[k] - self.inverse[k] @ prior
+                known = self.whitener[k].T @ (self.whitener[k] @ prior)
+                drawn[i, k] = weights + self.alpha[k] - known
         return drawn
 
 
@@ -184,9 +185,7 @@ class FullPredictor:
         if self.state.n_outputs is None:
             return self.moments(features_of)
         mean, own, _ = self.joint(features_of)
-        count = mean.shape[1]
-        alone = own * (1.0 - 2.0 / count) + own.mean(axis=1, keepdims=True) / count
-        return mean - mean.mean(axis=1, keepdims=True), alone
+        return mean - mean.mean(axis=1, keepdims=True), contrast_variances(own)
 
     def evaluate(self, weights: np.ndarray, features_of: FeaturesOf, xi: np.ndarray) -> np.ndarray:
         """Return draws of f of one output at m rows: (m, draws).

@@ -151,11 +151,7 @@ class FullFit:
 
         They are four, at the square root of two standard deviations to either side (Laplace).
         """
-        places = self.layout.places
-        moves = np.zeros((2, len(theta)))
-        moves[0, places["noise"]] = 1.0
-        for name in VARIANCES:
-            moves[1, places[name]] = 1.0
+        moves = np.array([self._along("noise"), self._along(*VARIANCES)])
         pairs = Pairs(rows.x, self.parts, self.shape)
         evidence = Evidence(pairs, self.layout, sites.target, sites.noise, sites.repeats)
         _, here = evidence(theta)
@@ -170,6 +166,13 @@ class FullFit:
             for sign in (-1.0, 1.0)
         ]
         return [theta + end @ moves for end in ends]
+
+    def _along(self, *names: str) -> np.ndarray:
+        """Return the direction in which hyperparameters of these names move together."""
+        move, places = np.zeros(len(self.layout.begin())), self.layout.places
+        for name in names:
+            move[places[name]] = 1.0
+        return move
 
     def _shapes(self, rows: Rows) -> list[tuple[str, np.ndarray, _Sites]]:
         """Return shapes of the kernel with hyperparameters and sites, the best first.
@@ -274,10 +277,7 @@ class FullFit:
 
     def _scaled(self, rows: Rows, theta: np.ndarray, scales: np.ndarray) -> np.ndarray:
         """Return hyperparameters with the best variance of f, of ever larger ones."""
-        places = self.layout.places
-        move = np.zeros(len(theta))
-        for name in VARIANCES:
-            move[places[name]] = 1.0
+        move = self._along(*VARIANCES)
         matrix, best = self._matrix(rows, theta), (-np.inf, 0.0)
         for log_scale in scales:
             scaled = np.exp(log_scale) * matrix

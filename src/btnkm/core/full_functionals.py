@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .full import FullPosterior
+from .posterior import contrast_variances
 
 Array = np.ndarray
 POINTS = 400  # values of an input over which variances are averaged, at most
@@ -161,10 +162,8 @@ class FullAverages:
         variance = np.maximum(variance, 0.0)
         if state.n_outputs is None:
             return mean[:, 0], (mean**2 + variance)[:, 0]
-        count = mean.shape[1]
         mean = mean - mean.mean(axis=1, keepdims=True)
-        variance = variance * (1.0 - 2.0 / count) + variance.mean(axis=1, keepdims=True) / count
-        return mean, mean**2 + variance
+        return mean, mean**2 + contrast_variances(variance)
 
 
 class Quadratic(NamedTuple):

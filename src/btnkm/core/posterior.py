@@ -133,11 +133,8 @@ class Predictor:
         if self.output is None and (self.sums is None or len(self.sums.mean) == 1):
             return self.moments(features_of)
         mean, own, root = self.joint(features_of)
-        count = mean.shape[1]
         shared = np.sum((root - root.mean(axis=1, keepdims=True)) ** 2, axis=2)
-        # Var[e_k - mean(e)] for independent e
-        alone = own * (1.0 - 2.0 / count) + own.mean(axis=1, keepdims=True) / count
-        return mean - mean.mean(axis=1, keepdims=True), shared + alone
+        return mean - mean.mean(axis=1, keepdims=True), shared + contrast_variances(own)
 
     def _product(self, features_of: FeaturesOf) -> rows.Moments:
         return self.network.product(self.terms[: self.output], features_of)
@@ -145,6 +142,12 @@ class Predictor:
     def _contract(self, features_of: FeaturesOf) -> tuple[Array, Array | None]:
         output = None if self.output is None else self.terms[self.output]
         return rows.contract(self._product(features_of), self.layout, output)
+
+
+def contrast_variances(own: np.ndarray) -> np.ndarray:
+    """Return Var[e_k - mean(e)] of K independent e with these variances: (n, K) -> (n, K)."""
+    count = own.shape[1]
+    return np.asarray(own * (1.0 - 2.0 / count) + own.mean(axis=1, keepdims=True) / count)
 
 
 def found_nothing(weights: np.ndarray, means: np.ndarray, variances: np.ndarray) -> bool:

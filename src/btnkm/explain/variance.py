@@ -191,8 +191,8 @@ def functions(model: Any, inputs: Sequence[Any] | None = None) -> list[Functions
     """Return how much every basis function of every input counts, in the best restart.
 
     An input with a main effect beside the tensor has two results: first that of the tensor, then
-    that of the main effect. A full tensor has a kernel and no functions: then it is another
-    restart that is told of, or nothing if there is none.
+    that of the main effect. A full tensor has no basis functions: if the best restart is one,
+    another restart is described, or the list is empty if there is none.
 
     Parameters
     ----------
