@@ -46,12 +46,12 @@ X_new = rng.uniform(-1, 1, size=(3000, 5))
 truth = arrives(X_new)
 
 # %%
-# The train is given what we know here: full matrices, and the order of the plates as that of
-# the columns. (Without ``cores="full", mode_order="given"`` it also considers diagonal matrices
-# and another order, by rows held out, which takes most of the time on small tables.) Both have
-# two starts, and as many functions of each input.
+# The tensor train is given what we know here: full matrices, and the order of the plates as that
+# of the columns. Without ``cores="full", mode_order="given"`` it also considers diagonal matrices
+# and another order, by rows held out, which takes most of the time on small tables. Both networks
+# stand alone (``structure="tensor"``), with two restarts and as many functions of each input.
 
-common = {"n_init": 2, "n_basis": 8, "random_state": 0}
+common = {"structure": "tensor", "n_init": 2, "n_basis": 8, "random_state": 0}
 networks = {
     "cp": {"network": "cp"},
     "tt": {"network": "tt", "cores": "full", "mode_order": "given", "max_rank": 4},
