@@ -22,8 +22,6 @@ _FUNCTIONS, _N_BASIS = 160, (8, 20)  # "auto": functions of all inputs together,
 _FEWEST_FUNCTIONS = 4  # of each where rows are few
 # of many rows: one of all functions together for so many, one more of each at most for so many
 _ROWS_A_FUNCTION, _ROWS_OF_MANY, _MOST_FUNCTIONS = 16, 250, 40
-# "auto": the rank may grow to so many times what it begins with, up to 10,000 rows and above
-_GROWTH, _GROWTH_OF_MANY = 4, 2
 _FULL_WORK = 4e10  # rows cubed times classes, up to which the full tensor is a candidate
 _DEGREE = 1  # of the splines that polynomials are compared with
 _ROWS_A_COMPONENT, _LEAST_RANK = 25, 4  # "auto" of the rank that it begins with
@@ -50,6 +48,8 @@ class Auto(NamedTuple):
     least_starts: int
     sweeps: int  # max_iter up to 10,000 rows
     sweeps_of_many: int  # and above
+    # the rank may grow to so many times what it begins with, up to 10,000 rows and above
+    growth: tuple[int, int] = (4, 2)
     rows_per_function: int = 0  # at least, all inputs together: n_basis is lower if need be
     warm_rank: int = 0  # of the warm phase without anchors, up to 10,000 rows
 
@@ -107,7 +107,7 @@ def settings_of(
     initial_rank: Any = rank
     if isinstance(machine.max_rank, str) and not train:
         initial_rank = int(np.clip(n // _ROWS_A_COMPONENT, min(_LEAST_RANK, rank), rank))
-        rank = rank * (_GROWTH if n <= _MANY_ROWS else _GROWTH_OF_MANY)
+        rank = rank * machine._auto.growth[n > _MANY_ROWS]
     if not isinstance(machine.initial_rank, str) and not by_itself:
         initial_rank = int(machine.initial_rank)
         if initial_rank > np.max(rank):

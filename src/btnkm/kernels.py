@@ -49,13 +49,14 @@ def fit_full(
     begin: FullPosterior | None = None,
     *,
     iterations: int | None = None,
+    scale: float | None = None,
     shapes: Sequence[str] = tuple(SHAPES),
 ) -> list[FullPosterior]:
     """Return posteriors of the full tensor given some rows of the sample, each as likely."""
     search = _search(task, arrangement, settings, shapes=shapes)
     with limit_blas():
         own, rng = rows_of(task, arrangement, rows), np.random.default_rng(task.seeds)
-        return search.run(own, rng, begin, iterations)
+        return search.run(own, rng, begin, iterations, scale)
 
 
 def _search(task: Any, arrangement: Arrangement, settings: fitting.Settings, **how: Any) -> FullFit:
@@ -107,8 +108,10 @@ def fit_all(
     search = _search(task, arrangement, settings, observe=step, may_be_interrupted=True)
     with limit_blas():
         rng = np.random.default_rng(task.seeds)
-        rows = rows_of(task, arrangement, np.arange(n))
-        found = search.run(rows, rng, next(iter(states), None))
+        rows, known = rows_of(task, arrangement, np.arange(n)), next(iter(states), None)
+        # rows held out have found the scale of f where weights depend on it
+        scale = None if known is None or search.exact else 0.0
+        found = search.run(rows, rng, known, scale=scale)
     starts = []
     for k, state in enumerate(found):
         last = progress(state.evidence, search.searches + 1, state)

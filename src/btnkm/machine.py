@@ -31,7 +31,7 @@ from .screening import screen
 from .sharing import Sharing
 from .sources import coded, is_stored, ones_or_none, open_source
 from .streaming import Streaming, Window
-from .structures import Candidate, interaction_order, judge, share_out, vote
+from .structures import Candidate, interaction_order, judge, recalibrated, share_restarts, vote
 from .survey import MOST_ROWS, Survey
 from .tables import check_names, name_of, split_columns
 
@@ -257,8 +257,8 @@ class Machine(Streaming, Sharing, BaseEstimator):
         self._active = active
         self._begun_with = {name: repr(getattr(self, name)) for name in self._lasting}
         schedule = settings_of(self, target, counted, candidates[0].arrangement).schedule
-        weights = {id(one.arrangement): one.weight for one in candidates}
-        self._conclude(task, found, history, schedule, weights)
+        judged = {id(one.arrangement): one for one in candidates}
+        self._conclude(task, found, history, schedule, judged)
         self.n_samples_seen_ = survey.n
         if any(one.kernel for one in self._arrangements) and self.structure != "full":
             self._window = Window.of(survey.sample)  # partial_fit fits them again, with more
@@ -278,6 +278,8 @@ class Machine(Streaming, Sharing, BaseEstimator):
                 "seconds": one.seconds,
                 "sums_first": one.arrangement.sums_first,
                 "splines": one.arrangement.splines,
+                "noise_factor": one.noise[0],
+                "noise_dof": one.noise[1],
             }
             if self.network == "tt":
                 told["cores"] = "full" if one.arrangement.full else "diagonal"
@@ -290,13 +292,14 @@ class Machine(Streaming, Sharing, BaseEstimator):
         found: list[tuple[Arrangement, fitting.Result]],
         history: list[dict[str, Any]],
         schedule: Schedule,
-        weights: dict[int, float] | None = None,
+        judged: dict[int, Candidate] | None = None,
         *,
         new: bool = True,
     ) -> None:
         """Set the fitted attributes, and say what a user should know of a ``new`` model.
 
-        With ``weights`` of the structures restarts are weighed anew; else they have those they had.
+        With ``judged`` candidates, by the identity of their arrangement, restarts are weighed anew;
+        else they have the weights they had.
         """
         sample, seeds = task.sample, np.array(task.seeds)
         self.columns_ = task.columns
@@ -304,10 +307,10 @@ class Machine(Streaming, Sharing, BaseEstimator):
         for name, value in task.target.attributes.items():
             setattr(self, name, value)
         usable = [(one, result) for one, result in found if result.starts]
-        if weights is not None:
-            usable = self._weigh(task, usable, weights)
+        if judged is not None:
+            usable = self._weigh(task, usable, judged)
         self._set_results(usable, seeds)
-        kept = found if weights is None else usable
+        kept = found if judged is None else usable
         # a full tensor keeps rows, not what they say: beside it nobody goes on
         kept = [] if any(one.kernel for one, _ in kept) else kept
         self._pasts = [past for _, result in kept for past in result.pasts]
@@ -346,22 +349,18 @@ class Machine(Streaming, Sharing, BaseEstimator):
             ]
             if table.structure in ("auto", "full") and table.may_be_full:
                 arrangements.append(table.full())
-            if "tensor" in structures and len(structures) > 1:
+            if len(structures) > 1:
                 # fitted first, the sum starves the tensor of some tables, and helps it in others
                 order = table.tensor_inputs["sums+tensor"]
                 arrangements.append(table.arranged(order, "sums+tensor", sums_first=True))
         else:
             arrangements = self._trains(task, table, active, names)
         tell = print if self.verbose else lambda _: None
-        full = any(one.kernel for one in arrangements)
-        vary = (lambda _: None) if full else table.with_splines
-        candidates = judge(task, arrangements, of, tell, vary)
+        candidates = judge(task, arrangements, of, tell, table.with_splines)
         candidates = sorted(candidates, key=lambda one: -one.weight)
         n_init = max(of(task.counted, one.arrangement).n_init for one in candidates)
-        counts = share_out(n_init, np.array([one.weight for one in candidates]))
-        for one, count in zip(candidates, counts, strict=True):
-            # main effects alone are never random, and cost next to nothing
-            one.count = count if one.arrangement.low_rank else int(one.weight > 0)
+        share_restarts(candidates, n_init)
+        for one in candidates:
             if self.verbose and len(candidates) > 1:
                 tell(
                     f"{one.arrangement.structure}: weight {one.weight:.2f}, {one.count} restarts, "
@@ -416,25 +415,29 @@ class Machine(Streaming, Sharing, BaseEstimator):
         checks.check_parameters(self)
 
     def _weigh(
-        self, task: Task, found: list[tuple[Arrangement, fitting.Result]], weights: dict[int, float]
+        self,
+        task: Task,
+        found: list[tuple[Arrangement, fitting.Result]],
+        judged: dict[int, Candidate],
     ) -> list[tuple[Arrangement, fitting.Result]]:
         """Set ``weights_``, and return what has some: restarts that found far less have none.
 
-        ``weights`` are those of the structures, by the identity of their arrangement.
+        The noise of what is left is that which rows held out speak for.
         """
         kept, every = [], []
         for one in dict.fromkeys(one for one, _ in found):
             results = [result for other, result in found if other is one]
             starts = [start for result in results for start in result.starts]
             votes = vote(task, one, [start.state for start in starts])
-            votes *= weights.get(id(one), 1.0)
+            votes *= judged[id(one)].weight
             at = 0
             for result in results:
                 own = votes[at : at + len(result.starts)]
                 at += len(result.starts)
                 left = np.flatnonzero(own > 0)
                 pasts = [result.pasts[int(k)] for k in left] if result.pasts else []
-                starts = [result.starts[int(k)] for k in left]
+                noise = judged[id(one)].noise
+                starts = [_recalibrated(result.starts[int(k)], noise) for k in left]
                 if starts:
                     kept.append((one, replace(result, starts=starts, pasts=pasts)))
                     every.append(own[left])
@@ -554,6 +557,12 @@ def answered(X: Any, values: Array) -> Any:
     xp = array_namespace(X)
     floating = xp.isdtype(X.dtype, "real floating") and values.dtype.kind == "f"
     return xp.asarray(values, dtype=X.dtype if floating else None, device=device(X))
+
+
+def _recalibrated(start: Any, noise: tuple[float, float]) -> Any:
+    """Return a restart with the noise that rows held out speak for."""
+    likelihood = recalibrated(start.state.likelihood, noise)
+    return start if likelihood is start.state.likelihood else start.with_likelihood(likelihood)
 
 
 def _refuse_full(n: int, most: int) -> None:

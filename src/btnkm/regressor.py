@@ -167,8 +167,10 @@ class BTNRegressor(RegressorMixin, Machine):
         out that it was asked to predict, NaN where there were none; ``restarts`` are the positions
         of its posteriors in ``weights_``; ``seconds`` is the time that its fits took;
         ``sums_first`` tells whether the sum was fitted before the tensor; ``splines`` whether
-        numbers in the tensor have linear splines. With ``network="tt"`` there are also ``cores``
-        and ``mode_order``.
+        numbers in the tensor have linear splines. ``noise_factor`` is what the noise variance was
+        multiplied by, and ``noise_dof`` the most degrees of freedom of the noise, so that intervals
+        hold in the rows held out. With ``network="tt"`` there are also ``cores`` and
+        ``mode_order``.
     weights_ : ndarray of shape (restarts,)
         The weight of every restart in the prediction; they add up to 1. Restarts of one structure
         share its weight. Those that fit the training rows far worse than the best of them are left

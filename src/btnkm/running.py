@@ -15,7 +15,7 @@ from .arrangement import Arrangement
 from .auto import SWEEPS_OF_ALL, number, settings_of
 from .checkpoints import Checkpoint
 from .core.full_fit import FIRST_ROWS
-from .core.likelihoods import Likelihood
+from .core.likelihoods import Gaussian, Likelihood
 from .core.schedule import FULL
 from .execution.local import GIB, LocalRows
 from .kernels import fit_all
@@ -125,7 +125,9 @@ def _runs(
         own = settings_of(machine, task.target, task.counted, one.arrangement)
         full = FULL * np.sum(own.initial_rank)
         if one.arrangement.kernel:
-            small = one.states if task.rows.n > FIRST_ROWS else []  # few rows soon begin anew
+            # few rows soon begin anew, where rows held out have not found the scale of f
+            anew = task.rows.n <= FIRST_ROWS and isinstance(task.target.likelihood, Gaussian)
+            small = [] if anew else one.states
         else:
             small = [s for s in one.states if not s.modes or np.sum(s.network.rank(s)) < full]
         states = small[: one.count] if enough else []

@@ -15,14 +15,16 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import logsumexp
+from scipy.special import logsumexp, rel_entr
 
 from . import fitting
 from .arrangement import Arrangement, block_size
+from .core.likelihoods import Gaussian
 from .core.linalg import NotPositiveDefiniteError
 from .core.posterior import Predictor
 from .core.state import State
@@ -32,9 +34,10 @@ from .ordering import Tensor, chain_order
 Array = np.ndarray
 HELD_OUT = 5  # one in so many rows
 ENOUGH_ROWS = 200  # held out, if need be in several folds
-MOST_ROWS = 4000  # looked at
+MOST_ROWS, MOST_OF_MANY = 4000, 10_000  # looked at; the second where they are a quarter of all
 FEWEST_ROWS = 15  # with fewer there is nothing to choose by
-SWEEPS, WARM_SWEEPS = 25, 10  # at most, of the exact phase and of the one before
+# at most, of the exact phase and of the one before; with more rows fewer, but so many at least
+SWEEPS, WARM_SWEEPS, LEAST_SWEEPS = 25, 10, 12
 RESTARTS, RESTARTS_OF_ONE = 1, 2  # of every fold, and of one fold alone; of a full train 1
 CLEARLY_BEHIND = 2.0  # standard errors of the mean difference in log density
 WORSE = 0.1  # of the least mean squared error, by which another is worse at least
@@ -42,8 +45,11 @@ USELESS = 0.05  # weight of a candidate clearly behind the best, below which no 
 SHARE_OF_ERROR = 4.0  # what the error of the mean counts beside the density: see stack
 DOUBT = 10.0  # rows, as if main effects, or what is simpler than a train, had predicted so many
 DOUBT_OF_ALL = 1.0  # rows, as if every candidate had predicted so many more
+# logarithms of what f is enlarged by where weights depend on it, and nats that it must gain
+SCALES, SCALED = tuple(np.log(4.0) * np.arange(1, 5)), 1.0
 KNOWN_ROWS = 200  # from which on a full tensor goes on from the hyperparameters of another fold
 LEAST_WEIGHT = 0.02  # of a candidate, or of a restart beside the best one; below they are left out
+FEWEST_RESTARTS = 2  # of tensors of low rank with any weight, if there may be so many
 ROWS_OF_A_VOTE = 10.0  # by which restarts of a structure are weighed: see vote
 NO_FIT = (
     NotPositiveDefiniteError,
@@ -51,6 +57,12 @@ NO_FIT = (
     MemoryError,
 )  # of a candidate, which is no reason to give up
 ORDER_RESTARTS = 4  # of components, from which an order of the inputs is found
+# of the noise: by how much rows held out may find its variance too small or too large, and degrees
+# of freedom; and rows, as if so many more had said that it is right
+FACTORS, DEGREES = 2.0 ** np.arange(-2.0, 4.01, 0.5), (np.inf, 30.0, 12.0, 6.0, 4.0, 3.0)
+ROWS_OF_NOISE, HEAVY = 10.0, 2.0  # and nats that heavier tails must gain
+# of an interval that should hold what it says, and how often each row counts for that
+LEVEL, ROWS_OF_LEVEL = 0.95, 3.0
 SettingsOf = Callable[[int, Arrangement], fitting.Settings]  # given a number of rows
 
 
@@ -71,6 +83,11 @@ class Candidate:
         Posteriors to go on from with all rows, the best first.
     seconds : float
         That fits have taken.
+    noise : tuple of (float, float)
+        Factor of the noise variance, and most degrees of freedom, that rows held out speak for.
+    scale : float
+        Logarithm of the factor of the variances of f that they speak for, where weights depend on
+        f.
     """
 
     arrangement: Arrangement
@@ -79,6 +96,57 @@ class Candidate:
     count: int = 1
     states: list[Any] = field(default_factory=list)
     seconds: float = 0.0
+    noise: tuple[float, float] = (1.0, np.inf)
+    scale: float = 0.0
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What posteriors say of f in rows held out: moments (S, n, ...) and targets (n,)."""
+
+    likelihoods: Sequence[Any]
+    means: Array
+    variances: Array
+    y: Array
+
+    @property
+    def residuals(self) -> Array:
+        """Those of numbers with additive noise, else 0: (S, n)."""
+        additive = self.likelihoods[0].additive
+        return self.y - self.means if additive else np.zeros(self.means.shape[:2])
+
+    def log_densities(self, noise: tuple[float, float] = (1.0, np.inf)) -> Array:
+        """Return those of the targets by each posterior, with its noise changed: (S, n)."""
+        # many classes as if they were independent: near enough to tell the better
+        found = [
+            recalibrated(one, noise).predictive(mean, variance).logpdf(self.y)
+            for one, mean, variance in zip(
+                self.likelihoods, self.means, self.variances, strict=True
+            )
+        ]
+        return np.array(found)
+
+    def inside(self, noise: tuple[float, float]) -> Array:
+        """Return which targets lie in the central interval of the even mixture: (n,)."""
+        found = [
+            recalibrated(one, noise).predictive(mean, variance).cdf(self.y)
+            for one, mean, variance in zip(
+                self.likelihoods, self.means, self.variances, strict=True
+            )
+        ]
+        return np.abs(np.mean(found, axis=0) - 0.5) < 0.5 * LEVEL
+
+    def score(self, noise: tuple[float, float] = (1.0, np.inf)) -> Array:
+        """Return log densities of the even mixture of the posteriors: (n,)."""
+        logs = self.log_densities(noise)
+        return np.asarray(logsumexp(logs, axis=0) - np.log(len(logs)))
+
+
+def recalibrated(likelihood: Any, noise: tuple[float, float]) -> Any:
+    """Return a likelihood whose noise is that which rows held out speak for."""
+    if noise == (1.0, np.inf) or not hasattr(likelihood, "recalibrated"):
+        return likelihood
+    return likelihood.recalibrated(*noise)
 
 
 def judge(
@@ -121,6 +189,7 @@ class _Judged:
 
     def __init__(self, task: Any, candidates: list[Candidate]) -> None:
         self.task, self.every, self.left = task, candidates, list(candidates)
+        self.held: dict[int, list[HeldOut | None]] = {id(one): [] for one in candidates}
         self.scores: dict[int, list[Array]] = {id(one): [] for one in candidates}
         self.errors: dict[int, list[Array]] = {id(one): [] for one in candidates}
         self.rows: list[Array] = []
@@ -136,38 +205,75 @@ class _Judged:
         """Fit a candidate to some rows, and keep what it says of the others."""
         arrangement, begin = one.arrangement, time.perf_counter()
         rows, out = cut
-        score, error = np.full(len(out), -np.inf), np.full(len(out), np.inf)
+        held, error = None, np.full(len(out), np.inf)
         restarts = 1 if arrangement.full else RESTARTS_OF_ONE if alone else RESTARTS
         with suppress(*NO_FIT):
             states: Sequence[Any]
             if arrangement.kernel:
-                states = self._fit_full(one, rows, settings_of(len(rows), arrangement))
+                states = self._fit_full(one, cut, settings_of(len(rows), arrangement))
             else:
                 states = try_out(self.task, arrangement, rows, settings_of, restarts)
-            logs, errors = log_densities(self.task, arrangement, states, out)
-            score, error = logsumexp(logs, axis=0) - np.log(len(logs)), errors.mean(axis=0)
-            one.states += list(zip(logs.mean(axis=1).tolist(), states, strict=True))
-        self.scores[id(one)].append(np.nan_to_num(score, nan=-np.inf, neginf=-np.inf))
+            held = held_out(self.task, arrangement, states, out)
+            error = held.residuals.mean(axis=0)
+            logs = held.log_densities().mean(axis=1)
+            one.states += list(zip(logs.tolist(), states, strict=True))
+        self.held[id(one)].append(held)
         self.errors[id(one)].append(error)
+        self._rescore(one)
         one.seconds += time.perf_counter() - begin
 
-    def _fit_full(self, one: Candidate, rows: Array, settings: fitting.Settings) -> Sequence[Any]:
+    def _rescore(self, one: Candidate) -> None:
+        """Find the noise that rows held out speak for, and what they say of it then."""
+        folds = self.held[id(one)]
+        known = [fold for fold in folds if fold is not None]
+        if known and hasattr(known[0].likelihoods[0], "recalibrated"):
+            one.noise = best_noise(known)
+        self.scores[id(one)] = []
+        for fold, error in zip(folds, self.errors[id(one)], strict=True):
+            score = np.full(len(error), -np.inf) if fold is None else fold.score(one.noise)
+            score = np.nan_to_num(score, nan=-np.inf, neginf=-np.inf)
+            self.scores[id(one)].append(score)
+
+    def _fit_full(
+        self, one: Candidate, cut: tuple[Array, Array], settings: fitting.Settings
+    ) -> Sequence[Any]:
         """Return posteriors of a full tensor, with what an earlier fold knows.
 
-        That is the shape of the kernel; where rows are many, hyperparameters know so little of a
-        few of them that they are those of the first fold.
+        That is the shape of the kernel and, where weights depend on f, its scale: the first rows
+        held out find it. Where rows are many, hyperparameters know so little of a few of them that
+        they are those of the first fold.
         """
+        fit = partial(fit_full, self.task, one.arrangement, cut[0], settings)
+        exact = isinstance(settings.likelihood, Gaussian)
         if not one.states:
-            return fit_full(self.task, one.arrangement, rows, settings)
+            states = fit() if exact else fit(scale=0.0)
+            return states if exact else self._scaled(one, fit, states, cut[1])
         known = one.states[0][1]
-        if len(rows) > KNOWN_ROWS:
-            return fit_full(self.task, one.arrangement, rows, settings, known, iterations=0)
-        return fit_full(self.task, one.arrangement, rows, settings, shapes=(known.kernel.shape,))
+        if len(cut[0]) > KNOWN_ROWS:
+            return fit(known, iterations=0, scale=None if exact else 0.0)
+        states = fit(shapes=(known.kernel.shape,))
+        return states if exact else fit(states[0], iterations=0, scale=one.scale)
+
+    def _scaled(
+        self, one: Candidate, fit: Callable[..., Any], states: Sequence[Any], out: Array
+    ) -> Sequence[Any]:
+        """Return posteriors with the scale of f that predicts rows held out best.
+
+        The ELBO is far below the evidence where f is large, and its scale is too small.
+        """
+        best = float(np.mean(held_out(self.task, one.arrangement, states, out).score()))
+        for scale in SCALES:
+            tried = fit(states[0], iterations=0, scale=scale - one.scale)
+            score = float(np.mean(held_out(self.task, one.arrangement, tried, out).score()))
+            if not score > best + SCALED / len(out):
+                break
+            states, best, one.scale = tried, score, scale
+        return states
 
     def add(self, vary: Callable[[Arrangement], Arrangement | None]) -> Candidate | None:
         """Add a variant of the best candidate with a tensor, unless it is clearly behind others."""
-        self.drop()
         tensors = [one for one in self.left if one.arrangement.low_rank]
+        self.drop()
         if not tensors:
             return None
         best = max(tensors, key=lambda one: float(np.mean(self.scores[id(one)][0])))
@@ -175,7 +281,7 @@ class _Judged:
         if varied is None:
             return None
         more = Candidate(varied, 0.0)
-        self.scores[id(more)], self.errors[id(more)] = [], []
+        self.held[id(more)], self.errors[id(more)] = [], []
         self.every.append(more)
         self.left.append(more)
         return more
@@ -208,7 +314,7 @@ class _Judged:
         full = any(other.kernel for other in others)
         # what is exact, or else the simplest of all, where few rows can hardly tell
         if one.kernel or (not one.inputs and not full):
-            return DOUBT_OF_ALL + DOUBT * (self.task.target.likelihood.worth if full else 1.0)
+            return DOUBT_OF_ALL + DOUBT * self.task.target.likelihood.worth
         return DOUBT_OF_ALL + DOUBT * _beside_full(one, others)
 
     def drop(self) -> None:
@@ -292,9 +398,10 @@ def try_out(
 ) -> list[State]:
     """Return the posteriors of a short fit of some rows."""
     settings = settings_of(int(max(len(rows), task.sample.weights[rows].sum())), arrangement)
+    sweeps = min(SWEEPS, max(LEAST_SWEEPS, SWEEPS * MOST_ROWS // max(len(rows), 1)))
     schedule = replace(
         settings.schedule,
-        max_iter=min(SWEEPS, settings.schedule.max_iter),
+        max_iter=min(sweeps, settings.schedule.max_iter),
         warm_sweeps=min(WARM_SWEEPS, settings.schedule.warm_sweeps),
     )
     # no more than will be fitted in the end
@@ -334,27 +441,41 @@ def interaction_order(task: Any, components: Arrangement, settings_of: SettingsO
     return [components.inputs[d] for d in chain_order(tensors)]
 
 
-def log_densities(
-    task: Any, arrangement: Arrangement, states: Sequence[Any], rows: Array
-) -> tuple[Array, Array]:
-    """Return log densities and residuals of some rows of the sample by each posterior: (S, n)."""
+def best_noise(folds: Sequence[HeldOut]) -> tuple[float, float]:
+    """Return the factor of the noise variance, and the degrees of freedom, with the best score.
+
+    Intervals should hold as many rows as they say, too, whatever the shape of the noise. Few rows
+    know it badly: ``ROWS_OF_NOISE`` more are taken to have found the noise right.
+    """
+
+    def value(noise: tuple[float, float]) -> float:
+        score = sum(float(np.sum(fold.score(noise))) for fold in folds)
+        doubt = 0.25 * ROWS_OF_NOISE * np.log(noise[0]) ** 2 + HEAVY * np.isfinite(noise[1])
+        inside = np.concatenate([fold.inside(noise) for fold in folds])
+        held = float(np.mean(inside))
+        doubt += (
+            ROWS_OF_LEVEL * len(inside) * (rel_entr(held, LEVEL) + rel_entr(1 - held, 1 - LEVEL))
+        )
+        return float(np.nan_to_num(score, nan=-np.inf, neginf=-1e300)) - float(doubt)
+
+    every = [(float(factor), dof) for dof in DEGREES for factor in FACTORS]
+    return max([(1.0, np.inf), *every], key=value)
+
+
+def held_out(task: Any, arrangement: Arrangement, states: Sequence[Any], rows: Array) -> HeldOut:
+    """Return what posteriors say of some rows of the sample."""
     predictors = [Predictor.of(state) for state in states]
     size = block_size([arrangement], states)
-    found, residuals = [], []
+    moments = []
     for start in range(0, len(rows), size):
         block = rows[start : start + size]
         features = arrangement.features(task.sample.codes, block)
-        logs, errors = [], []
-        for state, predictor in zip(states, predictors, strict=True):
-            # with many classes as if they were independent: near enough to tell the better
-            moments = predictor.moments(features.__getitem__)
-            predictive = state.likelihood.predictive(*moments)
-            logs.append(predictive.logpdf(task.sample.y[block]))
-            additive = state.likelihood.additive
-            errors.append(task.sample.y[block] - moments[0] if additive else np.zeros(len(block)))
-        found.append(np.array(logs))
-        residuals.append(np.array(errors))
-    return np.concatenate(found, axis=1), np.concatenate(residuals, axis=1)
+        moments.append([one.moments(features.__getitem__) for one in predictors])
+    means, variances = (
+        np.stack([np.concatenate([block[k][i] for block in moments]) for k in range(len(states))])
+        for i in range(2)
+    )
+    return HeldOut([state.likelihood for state in states], means, variances, task.sample.y[rows])
 
 
 def vote(task: Any, arrangement: Arrangement, states: Sequence[Any]) -> Array:
@@ -368,7 +489,7 @@ def vote(task: Any, arrangement: Arrangement, states: Sequence[Any]) -> Array:
         return np.full(len(states), 1.0 / len(states))
     n = task.sample.n
     some = np.sort(np.random.default_rng(task.seeds).permutation(n)[:MOST_ROWS])
-    logs, _ = log_densities(task, arrangement, states, some)
+    logs = held_out(task, arrangement, states, some).log_densities()
     share = task.sample.weights[some] / task.sample.weights[some].sum()
     means = np.nan_to_num(logs @ share, nan=-np.inf, neginf=-np.inf)
     if not np.isfinite(means.max()):
@@ -393,7 +514,7 @@ def folds(
     With ``labels`` every part has its share of each class; rows of a class too rare to be divided
     are always fitted.
     """
-    rows = rng.permutation(n)[:MOST_ROWS]
+    rows = rng.permutation(n)[: int(np.clip(n // 4, MOST_ROWS, MOST_OF_MANY))]
     always = rows[:0]
     if labels is not None:
         _, codes, counts = np.unique(labels[rows], return_inverse=True, return_counts=True)
@@ -447,8 +568,27 @@ def stack(scores: Array, weight: Array, prior: Array, residuals: Array | None = 
     return np.asarray(w / w.sum())
 
 
+def share_restarts(candidates: Sequence[Candidate], n_init: int) -> None:
+    """Give every candidate its restarts; what is not random has one if it has any weight.
+
+    A tensor of low rank whose weight is too small for a restart leaves it to the others.
+    """
+    for one in candidates:
+        one.count = int(one.weight > 0)
+    tensors = [one for one in candidates if one.arrangement.low_rank and one.weight > 0]
+    if not tensors:
+        return
+    weights = np.array([one.weight for one in tensors])
+    own = max(round(n_init * weights.sum()), min(n_init, FEWEST_RESTARTS))
+    counts = share_out(own, weights)
+    kept = weights[np.array(counts) > 0].sum()
+    for one, count in zip(tensors, counts, strict=True):
+        one.count = count
+        one.weight = one.weight * float(weights.sum() / kept) if count else 0.0
+
+
 def share_out(n_starts: int, weights: Array) -> list[int]:
-    """Return how many starts each candidate has: what its weight says, to the nearest integer."""
+    """Return how many restarts each weight has, to the nearest integer."""
     wanted = n_starts * np.asarray(weights) / np.sum(weights)
     counts = np.floor(wanted + 1e-9).astype(int)
     # those next to one more get it

@@ -103,12 +103,14 @@ class FullFit:
         rng: np.random.Generator,
         begin: FullPosterior | None = None,
         iterations: int | None = None,
+        scale: float | None = None,
     ) -> list[FullPosterior]:
         """Return the posterior with hyperparameters at their best, or several that share it.
 
         Where rows are many, some of them say where to begin, and which shape the kernel has: that
         which predicts rows left out one by one better. ``begin`` is a posterior of other rows that
-        knows both; with ``iterations`` of 0 its hyperparameters are kept.
+        knows both; with ``iterations`` of 0 its hyperparameters are kept, but for variances of f
+        larger by ``scale`` (its logarithm) where weights depend on f.
         """
         few = rows.n <= FIRST_ROWS
         if begin is None and few:
@@ -125,7 +127,9 @@ class FullFit:
             theta = self.layout.lifted(theta)
         elif iterations:
             iterations = min(iterations, FEW_ITERATIONS)
-        if not self.exact and not few:
+        if scale is not None:
+            theta = theta + scale * self._along(*VARIANCES)
+        elif not self.exact and not few:
             theta = self._rescaled(rows, theta)
         theta, sites, _ = self._maximise(rows, theta, iterations)
         return self._known(rows, self.shape, theta, sites)

@@ -220,9 +220,20 @@ class Gaussian:
         """Return the distribution of y for f ~ N(mean, variance)."""
         return Student(mean, variance, self.noise_std**2, 2.0 * self.noise.shape)
 
+    def recalibrated(self, factor: float, dof: float) -> Gaussian:
+        """Return it with ``factor`` times the noise variance and at most these degrees of freedom.
+
+        Rows that were held out say so: see ``structures``.
+        """
+        shape = min(self.noise.shape, 0.5 * dof)
+        if shape == self.noise.shape:
+            return replace(self, noise=Gamma(shape, self.noise.rate * factor))
+        unit = noise_variance(shape, 1.0)
+        return replace(self, noise=Gamma(shape, factor * self.noise_std**2 / unit))
+
     def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return a draw of y for one draw of f at every row."""
-        precision = rng.gamma(self.noise.shape, 1.0 / self.noise.rate)
+        precision = rng.gamma(self.noise.shape, 1.0 / self.noise.rate, len(f))
         return np.asarray(f + rng.standard_normal(len(f)) / np.sqrt(precision))
 
 
@@ -357,6 +368,10 @@ class StudentT:
         likelihood = 0.5 * (n * float(tau.log_mean - LOG_2PI) + log_u - float(tau.mean) * error)
         local = n * float(half * np.log(half) - gammaln(half)) + (half - 1.0) * log_u - half * u
         return {"likelihood": likelihood + local + entropy, "noise": -float(tau.kl(prior))}
+
+    def recalibrated(self, factor: float, dof: float) -> StudentT:
+        """Return it with ``factor`` times the noise variance; it has learned its own ``dof``."""
+        return replace(self, noise=Gamma(self.noise.shape, self.noise.rate * factor))
 
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> NormalMixture:
         """Return the distribution of y for f ~ N(mean, variance): normals over tau u."""

@@ -84,6 +84,17 @@ class Start:
         assert state is not None
         return state
 
+    def with_likelihood(self, likelihood: Any) -> Start:
+        """Return the start with another likelihood in its posterior."""
+        last = replace(
+            self.last,
+            state=replace(self.state, likelihood=likelihood),
+            noise_std=float(likelihood.noise_std),
+        )
+        if self.before is not None:
+            return replace(self, before=last)
+        return replace(self, sweeps=[*self.sweeps[:-1], last])
+
     @property
     def usable(self) -> bool:
         """Whether the exact phase was reached: only then is there a posterior."""
