@@ -4,11 +4,11 @@ import pytest
 
 from btnkm import fitting, structures
 
-# Structures are compared on one fold and with few sweeps: what follows does not depend on which of
-# them wins. Tests of the comparison itself ask for ``thorough_comparisons``; examples in docstrings
-# are not below this folder, and run as they do for users.
-THOROUGH = {name: getattr(structures, name) for name in ("ENOUGH_ROWS", "SWEEPS")}
-QUICK = {"ENOUGH_ROWS": 1, "SWEEPS": 3}
+# Structures are compared on one fold, with few sweeps and without splines: what follows does not
+# depend on which of them wins. Tests of the comparison itself ask for ``thorough_comparisons``;
+# examples in docstrings are not below this folder, and run as they do for users.
+THOROUGH = {name: getattr(structures, name) for name in ("ENOUGH_ROWS", "SWEEPS", "VARIANTS")}
+QUICK = {"ENOUGH_ROWS": 1, "SWEEPS": 3, "VARIANTS": False}
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from btnkm import BTNClassifier, BTNRegressor, structures
+from btnkm import BTNClassifier, BTNRegressor, Gamma, structures
+from btnkm.core.likelihoods import Gaussian, StudentT
 
 QUICK = {"n_init": 2, "max_iter": 8, "n_basis": 6, "max_rank": 3, "random_state": 0, "n_jobs": 1}
 every = pytest.mark.parametrize("structure", ["sums", "tensor", "sums+tensor", "auto"])
@@ -143,20 +144,27 @@ def test_collapsed_restarts_have_no_vote():
     def scores(worst):
         logs = np.full((3, len(y)), -1.0)
         logs[0] = worst
-        return lambda *_: (logs, logs)
+        return lambda *_: Known(logs)
 
-    original = structures.log_densities
+    class Known:
+        def __init__(self, logs):
+            self.logs = logs
+
+        def log_densities(self):
+            return self.logs
+
+    original = structures.held_out
     try:
-        structures.log_densities = scores(-1.05)
+        structures.held_out = scores(-1.05)
         even = structures.vote(Task, model._arrangements[0], [None] * 3)
-        structures.log_densities = scores(-3.0)
+        structures.held_out = scores(-3.0)
         without = structures.vote(Task, model._arrangements[0], [None] * 3)
         logs = np.array([-1.0, -5.0, -5.0])[:, None] * np.ones((3, len(y)))
-        structures.log_densities = lambda *_: (logs, logs)
+        structures.held_out = lambda *_: Known(logs)
         with pytest.warns(UserWarning, match="2 of 3 restarts found far less"):
             one = structures.vote(Task, model._arrangements[0], [None] * 3)
     finally:
-        structures.log_densities = original
+        structures.held_out = original
     assert even.min() > 0.2
     np.testing.assert_allclose(without, [0.0, 0.5, 0.5])
     np.testing.assert_array_equal(one, [1.0, 0.0, 0.0])
@@ -189,3 +197,98 @@ def test_tables_with_text_and_missing_values(structure):
     mean, std = model.predict(new, return_std=True)
     assert np.all(np.isfinite(mean))
     assert np.all(std > 0)
+
+
+def held_out_rows(n, errors, model_variance=0.0, seed=0):
+    """Rows held out whose errors are not those that the noise variance of 1 speaks of."""
+    rng = np.random.default_rng(seed)
+    likelihood = Gaussian(noise=Gamma(1000.0, 999.0))
+    zeros = np.zeros((1, n))
+    return structures.HeldOut([likelihood], zeros, zeros + model_variance, errors(rng, n))
+
+
+@pytest.mark.parametrize(("factor", "found"), [(0.5, 0.7), (1.0, 1.0), (4.0, 4.0)])
+def test_the_noise_is_that_of_rows_held_out(factor, found):
+    rows = held_out_rows(2000, lambda rng, n: np.sqrt(factor) * rng.standard_normal(n))
+    # as many more rows are taken to have found that it is not smaller
+    assert structures.best_noise([rows]) == (pytest.approx(found, rel=0.02), np.inf)
+    # a few rows change next to nothing
+    few = held_out_rows(4, lambda rng, n: np.sqrt(factor) * rng.standard_normal(n))
+    assert 0.5 < structures.best_noise([few])[0] < 2.0
+
+
+def test_the_noise_has_the_tails_of_rows_held_out():
+    rows = held_out_rows(2000, lambda rng, n: rng.standard_t(3.0, n))
+    noise = structures.best_noise([rows])
+    assert noise[1] == 4.0
+    assert rows.score(noise).sum() > rows.score((3.0, np.inf)).sum() + 50.0
+    assert np.mean(rows.inside(noise)) == pytest.approx(0.95, abs=0.015)
+
+
+def test_noise_without_tails_may_hold_more_than_it_says():
+    rows = held_out_rows(2000, lambda rng, n: rng.uniform(-np.sqrt(3.0), np.sqrt(3.0), n))
+    assert structures.best_noise([rows]) == (1.0, np.inf)
+    assert np.all(rows.inside((1.0, np.inf)))
+
+
+def test_changed_noise_has_the_variance_and_the_tails_asked_for():
+    likelihood = Gaussian(noise=Gamma(50.0, 98.0))
+    for factor, dof in ((2.0, np.inf), (0.5, 6.0), (1.0, 200.0)):
+        changed = likelihood.recalibrated(factor, dof)
+        assert changed.noise_std**2 == pytest.approx(factor * likelihood.noise_std**2)
+        assert 2.0 * changed.noise.shape == min(100.0, dof)
+    robust = StudentT(dof=5.0, noise=Gamma(50.0, 98.0))
+    assert robust.recalibrated(4.0, 3.0).noise_std == pytest.approx(2.0 * robust.noise_std)
+    assert robust.recalibrated(4.0, 3.0).dof == 5.0
+
+
+def test_the_prediction_has_the_noise_of_rows_held_out(thorough_comparisons):
+    rng = np.random.default_rng(8)
+    X = rng.uniform(-1.0, 1.0, (200, 2))
+    y = X[:, 0] + 0.3 * rng.standard_t(2.5, 200)
+    model = BTNRegressor(n_init=1, random_state=0, n_jobs=1).fit(X, y)
+    best = model.structures_[0]
+    assert best["noise_dof"] < 30.0
+    states = [model.posterior_[k] for k in best["restarts"]]
+    assert all(2.0 * state.likelihood.noise.shape == best["noise_dof"] for state in states)
+    new = rng.uniform(-1.0, 1.0, (4000, 2))
+    y_new = new[:, 0] + 0.3 * rng.standard_t(2.5, 4000)
+    low, high = model.predict_interval(new, level=0.95).T
+    assert np.mean((low <= y_new) & (y_new <= high)) == pytest.approx(0.95, abs=0.025)
+
+
+def test_tensors_share_restarts_and_pass_on_weights_too_small_for_one():
+    class Low:
+        low_rank = True
+
+    class Exact:
+        low_rank = False
+
+    found = [
+        structures.Candidate(Exact(), 0.4),
+        structures.Candidate(Low(), 0.4),
+        structures.Candidate(Low(), 0.15),
+        structures.Candidate(Low(), 0.05),
+        structures.Candidate(Exact(), 0.0),
+    ]
+    structures.share_restarts(found, 4)
+    assert [one.count for one in found] == [1, 1, 1, 0, 0]
+    assert sum(one.weight for one in found) == pytest.approx(1.0)
+    assert found[1].weight / found[2].weight == pytest.approx(0.4 / 0.15)
+    assert found[3].weight == 0.0
+    structures.share_restarts(found[:1], 4)
+    assert found[0].count == 1
+
+
+def test_rows_held_out_find_how_large_f_of_classes_is(thorough_comparisons):
+    rng = np.random.default_rng(9)
+    X = rng.uniform(-1.0, 1.0, (600, 2))
+    labels = (np.arctan2(X[:, 0], X[:, 1]) / np.pi * 4.0 + 4.0).astype(int)  # none is in doubt
+    new, truth = X[300:], labels[300:]
+
+    def log_density(**how):
+        model = BTNClassifier(n_init=1, random_state=0, n_jobs=1, **how)
+        p = model.fit(X[:300], labels[:300]).predict_proba(new)
+        return np.mean(np.log(p[np.arange(300), truth]))
+
+    assert log_density() > log_density(structure="full") + 0.02

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import logsumexp, rel_entr
+from scipy.special import rel_entr
 
 from . import fitting
 from .arrangement import Arrangement, block_size
@@ -47,6 +47,7 @@ DOUBT = 10.0  # rows, as if main effects, or what is simpler than a train, had p
 DOUBT_OF_ALL = 1.0  # rows, as if every candidate had predicted so many more
 # logarithms of what f is enlarged by where weights depend on it, and nats that it must gain
 SCALES, SCALED = tuple(np.log(4.0) * np.arange(1, 5)), 1.0
+VARIANTS = True  # whether the best candidate with a tensor is tried with splines, too
 KNOWN_ROWS = 200  # from which on a full tensor goes on from the hyperparameters of another fold
 LEAST_WEIGHT = 0.02  # of a candidate, or of a restart beside the best one; below they are left out
 FEWEST_RESTARTS = 2  # of tensors of low rank with any weight, if there may be so many
@@ -59,8 +60,8 @@ NO_FIT = (
 ORDER_RESTARTS = 4  # of components, from which an order of the inputs is found
 # of the noise: by how much rows held out may find its variance too small or too large, and degrees
 # of freedom; and rows, as if so many more had said that it is right
-FACTORS, DEGREES = 2.0 ** np.arange(-2.0, 4.01, 0.5), (np.inf, 30.0, 12.0, 6.0, 4.0, 3.0)
-ROWS_OF_NOISE, HEAVY = 10.0, 2.0  # and nats that heavier tails must gain
+FACTORS, DEGREES = 2.0 ** np.arange(-2.0, 4.01, 0.5), (np.inf, 30.0, 12.0, 6.0, 4.0)
+ROWS_OF_NOISE, HEAVY = 20.0, 2.0  # and nats that heavier tails must gain
 # of an interval that should hold what it says, and how often each row counts for that
 LEVEL, ROWS_OF_LEVEL = 0.95, 3.0
 SettingsOf = Callable[[int, Arrangement], fitting.Settings]  # given a number of rows
@@ -139,7 +140,7 @@ class HeldOut:
     def score(self, noise: tuple[float, float] = (1.0, np.inf)) -> Array:
         """Return log densities of the even mixture of the posteriors: (n,)."""
         logs = self.log_densities(noise)
-        return np.asarray(logsumexp(logs, axis=0) - np.log(len(logs)))
+        return np.asarray(np.logaddexp.reduce(logs, axis=0) - np.log(len(logs)))
 
 
 def recalibrated(likelihood: Any, noise: tuple[float, float]) -> Any:
@@ -176,7 +177,7 @@ def judge(
             tell(f"rows held out {k + 1} of {len(cuts)}: {one.arrangement.structure}")
             judged.fit(one, cut, settings_of, alone=len(cuts) == 1)
         judged.rows.append(cut[1])
-        if k == 0 and (more := judged.add(vary)) is not None:
+        if k == 0 and VARIANTS and (more := judged.add(vary)) is not None:
             judged.fit(more, cut, settings_of, alone=len(cuts) == 1)
         if k + 1 < len(cuts):
             judged.drop()
@@ -341,7 +342,7 @@ class _Judged:
         if not self.task.target.likelihood.additive:
             return
         _, errors, weight = self._table()
-        share, squares = weight / weight.sum(), np.nan_to_num(errors**2, posinf=1e300)
+        share, squares = weight / weight.sum(), np.nan_to_num(errors**2, posinf=1e100)
         best = squares[int(np.argmin(squares @ share))]
         kept = []
         for one, own in zip(self.left, squares, strict=True):
@@ -444,22 +445,40 @@ def interaction_order(task: Any, components: Arrangement, settings_of: SettingsO
 def best_noise(folds: Sequence[HeldOut]) -> tuple[float, float]:
     """Return the factor of the noise variance, and the degrees of freedom, with the best score.
 
-    Intervals should hold as many rows as they say, too, whatever the shape of the noise. Few rows
-    know it badly: ``ROWS_OF_NOISE`` more are taken to have found the noise right.
+    Intervals should hold no fewer rows than they say, too, whatever the shape of the noise. Few
+    rows know it badly: ``ROWS_OF_NOISE`` more are taken to have found the noise right, and as many
+    as were held out where it would be smaller, unless its tails are heavier: a fit rarely takes its
+    noise for too large.
     """
 
     def value(noise: tuple[float, float]) -> float:
         score = sum(float(np.sum(fold.score(noise))) for fold in folds)
-        doubt = 0.25 * ROWS_OF_NOISE * np.log(noise[0]) ** 2 + HEAVY * np.isfinite(noise[1])
         inside = np.concatenate([fold.inside(noise) for fold in folds])
-        held = float(np.mean(inside))
+        rows = ROWS_OF_NOISE + len(inside) * (noise[0] < 1.0 and np.isinf(noise[1]))
+        doubt = 0.25 * rows * np.log(noise[0]) ** 2 + HEAVY * np.isfinite(noise[1])
+        held = min(float(np.mean(inside)), LEVEL)  # more is no harm: some noise has no tails
         doubt += (
             ROWS_OF_LEVEL * len(inside) * (rel_entr(held, LEVEL) + rel_entr(1 - held, 1 - LEVEL))
         )
         return float(np.nan_to_num(score, nan=-np.inf, neginf=-1e300)) - float(doubt)
 
-    every = [(float(factor), dof) for dof in DEGREES for factor in FACTORS]
-    return max([(1.0, np.inf), *every], key=value)
+    def climbed(at: int, dof: float) -> tuple[float, int]:
+        """Return the best value near a factor, and where it is."""
+        best = value((float(FACTORS[at]), dof)), at
+        for step in (1, -1):
+            while 0 <= best[1] + step < len(FACTORS):
+                tried = value((float(FACTORS[best[1] + step]), dof)), best[1] + step
+                if tried[0] <= best[0]:
+                    break
+                best = tried
+        return best
+
+    at = int(np.flatnonzero(FACTORS == 1.0)[0])
+    found = []
+    for dof in DEGREES:  # heavier and heavier tails
+        reached, at = climbed(at, dof)
+        found.append((reached, (float(FACTORS[at]), dof)))
+    return max(found, key=lambda one: one[0])[1]
 
 
 def held_out(task: Any, arrangement: Arrangement, states: Sequence[Any], rows: Array) -> HeldOut:
