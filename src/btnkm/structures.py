@@ -44,6 +44,7 @@ WORSE = 0.1  # of the least mean squared error, by which another is worse at lea
 USELESS = 0.05  # weight of a candidate clearly behind the best, below which no more folds follow
 SHARE_OF_ERROR = 4.0  # what the error of the mean counts beside the density: see stack
 DOUBT = 10.0  # rows, as if main effects, or what is simpler than a train, had predicted so many
+DOUBT_OF_EXACT = 30.0  # the same for the full tensor of numbers: it does not follow their noise
 DOUBT_OF_ALL = 1.0  # rows, as if every candidate had predicted so many more
 # logarithms of what f is enlarged by where weights depend on it, and nats that it must gain
 SCALES, SCALED = tuple(np.log(4.0) * np.arange(1, 5)), 1.0
@@ -310,12 +311,14 @@ class _Judged:
     def _doubt(self, one: Arrangement, others: Sequence[Arrangement]) -> float:
         """Return as if how many rows more a candidate had predicted.
 
-        For the full tensor they are fewer where a row says little, as labels do.
+        They are fewer where a row says little, as labels do.
         """
-        full = any(other.kernel for other in others)
+        likelihood = self.task.target.likelihood
         # what is exact, or else the simplest of all, where few rows can hardly tell
-        if one.kernel or (not one.inputs and not full):
-            return DOUBT_OF_ALL + DOUBT * self.task.target.likelihood.worth
+        if one.kernel and likelihood.additive:
+            return DOUBT_OF_ALL + DOUBT_OF_EXACT
+        if one.kernel or not (one.inputs or any(other.kernel for other in others)):
+            return DOUBT_OF_ALL + DOUBT * likelihood.worth
         return DOUBT_OF_ALL + DOUBT * _beside_full(one, others)
 
     def drop(self) -> None:
