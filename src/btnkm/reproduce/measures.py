@@ -55,8 +55,9 @@ def _sizes(model: Any) -> dict[str, Any]:
     if not states:
         return {"rank": float(model.rank_)} if hasattr(model, "rank_") else {}
     sizes: dict[str, Any] = {"rank": float(np.mean([effective_rank(state) for state in states]))}
-    if len(states[0].modes) == model.n_features_in_:
-        counts = [effective_functions(state) for state in states]
+    every = [state for state in states if len(state.modes) == model.n_features_in_]
+    if every:
+        counts = [effective_functions(state) for state in every]
         sizes["functions"] = np.mean(counts, axis=0).round(3).tolist()
     return sizes
 
