@@ -88,7 +88,7 @@ def test_number_of_starts(n, count):
     assert (given.n_init, given.max_rank, given.fewer_starts) == (5, 3, False)
 
 
-@pytest.mark.parametrize(("n", "count", "rank"), [(800, 8, 20), (16_000, 3, 20), (10**5, 2, 20)])
+@pytest.mark.parametrize(("n", "count", "rank"), [(800, 8, 20), (16_000, 3, 10), (10**5, 2, 10)])
 def test_number_of_starts_for_labels(n, count, rank):
     settings = settings_of(BTNClassifier(), target(Bernoulli()), n, arranged(anchored=True))
     assert (settings.n_init, settings.max_rank) == (count, rank)

@@ -101,7 +101,7 @@ n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_name
         least_starts=2,
         sweeps=32,
         sweeps_of_many=20,
-        growth=(2, 2),
+        growth=(2, 1),
         rows_per_function=4,
     )
 

@@ -44,7 +44,7 @@ WORSE = 0.1  # of the least mean squared error, by which another is worse at lea
 USELESS = 0.05  # weight of a candidate clearly behind the best, below which no more folds follow
 SHARE_OF_ERROR = 4.0  # what the error of the mean counts beside the density: see stack
 DOUBT = 10.0  # rows, as if main effects, or what is simpler than a train, had predicted so many
-DOUBT_OF_EXACT = 30.0  # the same for the full tensor of numbers: it does not follow their noise
+DOUBT_OF_EXACT = 20.0  # the same for the full tensor of numbers: it does not follow their noise
 DOUBT_OF_ALL = 1.0  # rows, as if every candidate had predicted so many more
 # logarithms of what f is enlarged by where weights depend on it, and nats that it must gain
 SCALES, SCALED = tuple(np.log(4.0) * np.arange(1, 5)), 1.0
