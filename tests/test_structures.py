@@ -203,7 +203,8 @@ def held_out_rows(n, errors, model_variance=0.0, seed=0):
     rng = np.random.default_rng(seed)
     likelihood = Gaussian(noise=Gamma(1000.0, 999.0))
     zeros = np.zeros((1, n))
-    return structures.HeldOut([likelihood], zeros, zeros + model_variance, errors(rng, n))
+    y = errors(rng, n)
+    return structures.HeldOut([likelihood], zeros, zeros + model_variance, y, np.ones(n))
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 4.0])

@@ -104,12 +104,16 @@ class Candidate:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What posteriors say of f in rows held out: moments (S, n, ...) and targets (n,)."""
+    """What posteriors say of f in rows held out: moments (S, n, ...) and targets (n,).
+
+    ``weights`` (n,) add up to the number of rows.
+    """
 
     likelihoods: Sequence[Any]
     means: Array
     variances: Array
     y: Array
+    weights: Array
 
     @property
     def residuals(self) -> Array:
@@ -263,13 +267,19 @@ class _Judged:
 
         The ELBO is far below the evidence where f is large, and its scale is too small.
         """
-        best = float(np.mean(held_out(self.task, one.arrangement, states, out).score()))
-        for scale in SCALES:
-            tried = fit(states[0], iterations=0, scale=scale - one.scale)
-            score = float(np.mean(held_out(self.task, one.arrangement, tried, out).score()))
-            if not score > best + SCALED / len(out):
-                break
-            states, best, one.scale = tried, score, scale
+
+        def score(posteriors: Sequence[Any]) -> float:
+            held = held_out(self.task, one.arrangement, posteriors, out)
+            return float(held.weights @ held.score())
+
+        best = score(states)
+        with suppress(*NO_FIT):
+            for scale in SCALES:
+                tried = fit(states[0], iterations=0, scale=scale - one.scale)
+                reached = score(tried)
+                if not reached > best + SCALED:
+                    break
+                states, best, one.scale = tried, reached, scale
         return states
 
     def add(self, vary: Callable[[Arrangement], Arrangement | None]) -> Candidate | None:
@@ -455,8 +465,8 @@ def best_noise(folds: Sequence[HeldOut]) -> tuple[float, float]:
     """
 
     def value(noise: tuple[float, float]) -> float:
-        score = sum(float(np.sum(fold.score(noise))) for fold in folds)
-        inside = np.concatenate([fold.inside(noise) for fold in folds])
+        score = sum(float(fold.weights @ fold.score(noise)) for fold in folds)
+        inside = np.concatenate([fold.weights * fold.inside(noise) for fold in folds])
         rows = ROWS_OF_NOISE + len(inside) * (noise[0] < 1.0 and np.isinf(noise[1]))
         doubt = 0.25 * rows * np.log(noise[0]) ** 2 + HEAVY * np.isfinite(noise[1])
         held = min(float(np.mean(inside)), LEVEL)  # more is no harm: some noise has no tails
@@ -497,7 +507,10 @@ def held_out(task: Any, arrangement: Arrangement, states: Sequence[Any], rows: A
         np.stack([np.concatenate([block[k][i] for block in moments]) for k in range(len(states))])
         for i in range(2)
     )
-    return HeldOut([state.likelihood for state in states], means, variances, task.sample.y[rows])
+    weights = task.sample.weights[rows]
+    weights = weights * (len(rows) / weights.sum())
+    likelihoods = [state.likelihood for state in states]
+    return HeldOut(likelihoods, means, variances, task.sample.y[rows], weights)
 
 
 def vote(task: Any, arrangement: Arrangement, states: Sequence[Any]) -> Array:
