@@ -221,7 +221,7 @@ n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_name
             attributes["_threshold"] = -shift / scale
             encode = partial(_signs, classes, shift, scale, of_class)
             attributes |= {"_encode": encode, "_y_scale": scale}
-            return Target(encode, likelihood, scale, attributes)
+            return Target(encode, likelihood, scale, attributes, signs=True)
         many = len(classes) if len(classes) > 2 else None
         labels = (Bernoulli() if many is None else Softmax()).begin(codes.astype(float), weight)
         encode = partial(_codes, classes)

@@ -360,6 +360,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
         candidates = sorted(candidates, key=lambda one: -one.weight)
         n_init = max(of(task.counted, one.arrangement).n_init for one in candidates)
         share_restarts(candidates, n_init)
+        candidates = sorted(candidates, key=lambda one: -one.weight)
         for one in candidates:
             if self.verbose and len(candidates) > 1:
                 tell(

@@ -34,6 +34,7 @@ class Target(NamedTuple):
     scale: float  # units of y per unit of the engine's
     attributes: dict[str, Any]  # to be set once the fit has succeeded
     n_outputs: int | None = None  # values of f in each row, None for one
+    signs: bool = False  # whether numbers stand for two classes, and their noise for nothing
 
 
 class Values(NamedTuple):

@@ -221,7 +221,7 @@ class _Judged:
                 states = try_out(self.task, arrangement, rows, settings_of, restarts)
             held = held_out(self.task, arrangement, states, out)
             error = held.residuals.mean(axis=0)
-            logs = held.log_densities().mean(axis=1)
+            logs = held.log_densities() @ held.weights / len(out)
             one.states += list(zip(logs.tolist(), states, strict=True))
         self.held[id(one)].append(held)
         self.errors[id(one)].append(error)
@@ -232,7 +232,8 @@ class _Judged:
         """Find the noise that rows held out speak for, and what they say of it then."""
         folds = self.held[id(one)]
         known = [fold for fold in folds if fold is not None]
-        if known and hasattr(known[0].likelihoods[0], "recalibrated"):
+        numbers = not self.task.target.signs
+        if known and numbers and hasattr(known[0].likelihoods[0], "recalibrated"):
             one.noise = best_noise(known)
         self.scores[id(one)] = []
         for fold, error in zip(folds, self.errors[id(one)], strict=True):
@@ -272,7 +273,7 @@ class _Judged:
             held = held_out(self.task, one.arrangement, posteriors, out)
             return float(held.weights @ held.score())
 
-        best = score(states)
+        one.scale, best = 0.0, score(states)
         with suppress(*NO_FIT):
             for scale in SCALES:
                 tried = fit(states[0], iterations=0, scale=scale - one.scale)
@@ -283,7 +284,7 @@ class _Judged:
         return states
 
     def add(self, vary: Callable[[Arrangement], Arrangement | None]) -> Candidate | None:
-        """Add a variant of the best candidate with a tensor, unless it is clearly behind others."""
+        """Add a variant of the best candidate with a tensor, which may be behind others."""
         tensors = [one for one in self.left if one.arrangement.low_rank]
         self.drop()
         if not tensors:
@@ -488,10 +489,18 @@ def best_noise(folds: Sequence[HeldOut]) -> tuple[float, float]:
 
     at = int(np.flatnonzero(FACTORS == 1.0)[0])
     found = []
-    for dof in DEGREES:  # heavier and heavier tails
+    for dof in _degrees([one for fold in folds for one in fold.likelihoods]):
         reached, at = climbed(at, dof)
         found.append((reached, (float(FACTORS[at]), dof)))
     return max(found, key=lambda one: one[0])[1]
+
+
+def _degrees(likelihoods: Sequence[Any]) -> list[float]:
+    """Return the degrees of freedom that change the noise of each, heavier and heavier tails."""
+    if not all(isinstance(one, Gaussian) for one in likelihoods):
+        return [np.inf]  # a Student-t has learned its own
+    least = min(2.0 * float(one.noise.shape) for one in likelihoods)
+    return [dof for dof in DEGREES if np.isinf(dof) or dof < least]
 
 
 def held_out(task: Any, arrangement: Arrangement, states: Sequence[Any], rows: Array) -> HeldOut:
@@ -606,7 +615,7 @@ def stack(scores: Array, weight: Array, prior: Array, residuals: Array | None = 
 def share_restarts(candidates: Sequence[Candidate], n_init: int) -> None:
     """Give every candidate its restarts; what is not random has one if it has any weight.
 
-    A tensor of low rank whose weight is too small for a restart leaves it to the others.
+    A tensor of low rank whose weight is too small for a restart leaves it to the other tensors.
     """
     for one in candidates:
         one.count = int(one.weight > 0)
