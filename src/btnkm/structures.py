@@ -121,25 +121,23 @@ class HeldOut:
         additive = self.likelihoods[0].additive
         return self.y - self.means if additive else np.zeros(self.means.shape[:2])
 
+    def _predictives(self, noise: tuple[float, float]) -> list[Any]:
+        """Return the distributions of the targets by each posterior, with its noise changed."""
+        return [
+            recalibrated(one, noise).predictive(mean, variance)
+            for one, mean, variance in zip(
+                self.likelihoods, self.means, self.variances, strict=True
+            )
+        ]
+
     def log_densities(self, noise: tuple[float, float] = (1.0, np.inf)) -> Array:
         """Return those of the targets by each posterior, with its noise changed: (S, n)."""
         # many classes as if they were independent: near enough to tell the better
-        found = [
-            recalibrated(one, noise).predictive(mean, variance).logpdf(self.y)
-            for one, mean, variance in zip(
-                self.likelihoods, self.means, self.variances, strict=True
-            )
-        ]
-        return np.array(found)
+        return np.array([one.logpdf(self.y) for one in self._predictives(noise)])
 
     def inside(self, noise: tuple[float, float]) -> Array:
         """Return which targets lie in the central interval of the even mixture: (n,)."""
-        found = [
-            recalibrated(one, noise).predictive(mean, variance).cdf(self.y)
-            for one, mean, variance in zip(
-                self.likelihoods, self.means, self.variances, strict=True
-            )
-        ]
+        found = [one.cdf(self.y) for one in self._predictives(noise)]
         return np.abs(np.mean(found, axis=0) - 0.5) < 0.5 * LEVEL
 
     def score(self, noise: tuple[float, float] = (1.0, np.inf)) -> Array:
