@@ -14,7 +14,6 @@ from .core.evidence import Parts
 from .core.full import FullPosterior
 from .core.full_fit import FullFit, Rows
 from .core.full_functionals import total_effects
-from .core.kernel import SHAPES
 from .core.schedule import Progress
 from .execution.starts import Start, limit_blas
 
@@ -50,10 +49,9 @@ def fit_full(
     *,
     iterations: int | None = None,
     scale: float | None = None,
-    shapes: Sequence[str] = tuple(SHAPES),
 ) -> list[FullPosterior]:
     """Return posteriors of the full tensor given some rows of the sample, each as likely."""
-    search = _search(task, arrangement, settings, shapes=shapes)
+    search = _search(task, arrangement, settings)
     with limit_blas():
         own, rng = rows_of(task, arrangement, rows), np.random.default_rng(task.seeds)
         return search.run(own, rng, begin, iterations, scale)
@@ -109,8 +107,8 @@ def fit_all(
     with limit_blas():
         rng = np.random.default_rng(task.seeds)
         rows, known = rows_of(task, arrangement, np.arange(n)), next(iter(states), None)
-        # rows held out have found the scale of f where weights depend on it
-        scale = None if known is None or search.exact else 0.0
+        # rows held out have found the scale of f where noise is not additive
+        scale = None if known is None or search.likelihood.additive else 0.0
         found = search.run(rows, rng, known, scale=scale)
     starts = []
     for k, state in enumerate(found):

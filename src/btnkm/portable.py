@@ -32,8 +32,8 @@ A kernel machine compares a row with those of the training:
    value held between the first knot and the last; it is 0 for categories and missing values. u is
    (x - center) / scale, or the code of a category. Those of the training are in ``rows``.
 9. Two values have a correlation kappa. It is 0 if one or both are missing. Of categories it is 1
-   if u is the same and not -1, else 0. Of numbers it is exp(-q / 2) ("gaussian") or
-   (1 + r) exp(-r) with r = sqrt(3 q) ("matern"), where q = (difference of u / length)^2.
+   if u is the same and not -1, else 0. Of numbers it is (1 - rough) exp(-q / 2) + rough (1 + r)
+   exp(-r), with q = (difference of u / length)^2 and r = sqrt(3 q).
 10. k(row, row') = constant + sum over inputs of (line t t' + curve kappa + missing m m')
     + product * product over inputs of (1 + factor kappa) / (1 + factor), with m = 1 - known. The
     sum has the length ``curve_length``, the product ``factor_length``. In k(x, x) kappa is
@@ -299,9 +299,8 @@ def _full_start(state: FullPosterior, arrangement: Any) -> dict[str, Any]:
             name: float(getattr(kernel, name)[d]) for name in ("line", "curve", "missing", "factor")
         }
         if any(parts.values()):
-            lengths = {
-                name: float(getattr(kernel, name)[d]) for name in ("curve_length", "factor_length")
-            }
+            of_numbers = ("curve_length", "factor_length", "rough")
+            shape = {name: float(getattr(kernel, name)[d]) for name in of_numbers}
             begin, slope = _line(basis) if parts["line"] else (0.0, 0.0)
             inputs.append(
                 {
@@ -311,7 +310,7 @@ def _full_start(state: FullPosterior, arrangement: Any) -> dict[str, Any]:
                     "center": float(basis.center_),
                     "scale": float(basis.scale_),
                     **parts,
-                    **lengths,
+                    **shape,
                     "rows": _kernel_rows(state.rows[d], parts),
                 }
             )
@@ -323,7 +322,6 @@ def _full_start(state: FullPosterior, arrangement: Any) -> dict[str, Any]:
         "output": None,
         "sums": None,
         "kernel": {
-            "shape": kernel.shape,
             "constant": float(kernel.constant),
             "product": float(kernel.product),
             "inputs": inputs,

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri, dtrtri
+from scipy.special import expit
 
-from .kernel import KNOWN, LINE, POSITION, SHAPES, Kernel
+from .kernel import KNOWN, LINE, POSITION, Kernel, correlation
 
 Array = np.ndarray
 JITTER = 1e-8  # of the diagonal, relative to its median
@@ -26,6 +27,7 @@ LIMIT = 30.0  # of the logarithm of any hyperparameter
 # Prior of the logarithms: mean and standard deviation. Variances are in units of the target's.
 CONSTANT, PRODUCT, NOISE = (-2.0, 2.0), (0.0, 3.0), (-2.0, 1.5)
 VARIANCE, FACTOR, LENGTH = (-4.0, 3.0), (-3.0, 3.0), (1.0, 1.0)
+ROUGH = (0.0, 1.5)  # of the log odds
 
 
 class Parts(NamedTuple):
@@ -61,6 +63,7 @@ class Theta:
             ("factor", parts.factor, FACTOR, 0.0),
             ("curve_length", numbers[0], LENGTH, 0.5),
             ("factor_length", numbers[1], LENGTH, 0.7),
+            ("rough", np.union1d(*numbers).astype(int), ROUGH, 0.0),
         ]
         return groups
 
@@ -99,10 +102,11 @@ class Theta:
         away = (theta - mean) / std
         return -0.5 * float(away @ away), -away / std
 
-    def kernel(self, theta: Array, shape: str) -> Kernel:
+    def kernel(self, theta: Array) -> Kernel:
         """Return the kernel with these hyperparameters."""
         values = np.exp(np.clip(theta, -LIMIT, LIMIT))
         places = self.places
+        values[places["rough"]] = expit(theta[places["rough"]])
         arrays: dict[str, Any] = {}
         for name, inputs, _, _ in self.groups:
             if name in ("constant", "product", "noise"):
@@ -111,7 +115,6 @@ class Theta:
             arrays[name][inputs] = values[places[name]]
         product = values[places["product"]]
         return Kernel(
-            shape=shape,
             categorical=self.parts.categorical,
             constant=float(values[places["constant"]][0]),
             product=float(product[0]) if len(product) else 0.0,
@@ -133,8 +136,6 @@ class Pairs:
     x : sequence of ndarray of shape (n, 3)
         Of every input.
     parts : Parts
-    shape : str
-        Of the kernel.
     index : ndarray of shape (P,)
         Of the P pairs i < j in a flattened matrix.
     gaps : ndarray of shape (C, P)
@@ -146,7 +147,6 @@ class Pairs:
 
     x: Sequence[Array]
     parts: Parts
-    shape: str
     index: Array = field(init=False)
     gaps: Array = field(init=False)
     known: Array | None = field(init=False)
@@ -181,20 +181,22 @@ class Pairs:
         size = max(BLOCK // max(len(self.inputs), 1), 1024)
         return [slice(k, k + size) for k in range(0, len(self.index), size)]
 
-    def correlations(self, inputs: Array, lengths: Array, block: slice) -> tuple[Array, Array]:
-        """Return kappa of some inputs and pairs, and slopes in logarithms of length scales."""
+    def correlations(
+        self, inputs: Array, lengths: Array, rough: Array, block: slice
+    ) -> tuple[Array, Array, Array]:
+        """Return kappa of some inputs and pairs, with its slopes (see ``kernel.correlation``)."""
         rows: Any = slice(None)
         if len(inputs) < len(self.inputs):
             rows = np.searchsorted(self.inputs, inputs)
         gaps = self.gaps[rows, block]
-        value, slope = SHAPES[self.shape](gaps * lengths[:, None] ** -2.0, np)
+        value, slope, more = correlation(gaps * lengths[:, None] ** -2.0, rough[:, None])
         same = self.parts.categorical[inputs]
         if np.any(same):
-            value[same], slope[same] = gaps[same], 0.0
+            value[same], slope[same], more[same] = gaps[same], 0.0, 0.0
         if self.known is not None:
             both = self.known[rows, block]
-            value, slope = value * both, slope * both
-        return value, slope
+            value, slope, more = value * both, slope * both, more * both
+        return value, slope, more
 
 
 class Evidence:
@@ -222,7 +224,7 @@ class Evidence:
         """Return minus the value, and minus its slopes."""
         self.calls += 1
         value, slopes = self.theta.prior(theta)
-        kernel, factor = self.theta.kernel(theta, self.pairs.shape), self.theta.noise(theta)
+        kernel, factor = self.theta.kernel(theta), self.theta.noise(theta)
         made = _Made(self.pairs, kernel)
         matrix = made.matrix()
         total = np.zeros_like(matrix)
@@ -305,14 +307,14 @@ class _Made:
         self.pairs, self.kernel = pairs, kernel
         self.packed = np.ones(len(pairs.index))  # of the product, without its variance
 
-    def _correlations(self, name: str, block: slice) -> tuple[Array, Array]:
+    def _correlations(self, name: str, block: slice) -> tuple[Array, Array, Array]:
         """Return kappa in the sum ("curve") or the product ("factor"), and its slopes.
 
         Both are made for the matrix, and again for the slopes: keeping them would be slower.
         """
         inputs = getattr(self.pairs.parts, name)
         lengths = getattr(self.kernel, f"{name}_length")[inputs]
-        return self.pairs.correlations(inputs, lengths, block)
+        return self.pairs.correlations(inputs, lengths, self.kernel.rough[inputs], block)
 
     def matrix(self) -> Array:
         """Return k of all rows: (n, n)."""
@@ -322,7 +324,7 @@ class _Made:
         b = kernel.factor[factor][:, None]
         for block in pairs.blocks:
             if len(factor):
-                value, _ = self._correlations("factor", block)
+                value = self._correlations("factor", block)[0]
                 self.packed[block] = np.multiply.reduce((1.0 + b * value) / (1.0 + b), axis=0)
             if len(curve):
                 total[block] += kernel.curve[curve] @ self._correlations("curve", block)[0]
@@ -355,29 +357,33 @@ class _Made:
         own, alone = packed * self.packed * kernel.product, 0.5 * diagonal * self.product
         known = np.array([x[:, KNOWN] for x in pairs.x])
         b, a = kernel.factor[factor], kernel.curve[curve]
-        by_factor, by_curve = np.zeros((2, len(factor))), np.zeros((2, len(curve)))
+        by_factor, by_curve = np.zeros((3, len(factor))), np.zeros((3, len(curve)))
         for block in pairs.blocks:
             if len(factor):
-                value, slope = self._correlations("factor", block)
-                left = own[block] / (1.0 + b[:, None] * value)
-                by_factor += [np.sum(left * value, axis=1), np.sum(left * slope, axis=1)]
+                found = self._correlations("factor", block)
+                left = own[block] / (1.0 + b[:, None] * found[0])
+                by_factor += [np.sum(left * part, axis=1) for part in found]
             if len(curve):
-                value, slope = self._correlations("curve", block)
-                by_curve += [value @ packed[block], slope @ packed[block]]
+                by_curve += [part @ packed[block] for part in self._correlations("curve", block)]
+        rough = np.zeros(len(known))
+        rough[factor] += b * by_factor[2]
+        rough[curve] += a * by_curve[2]
+        rough *= kernel.rough * (1.0 - kernel.rough)
         share = known[factor] / (1.0 + b[:, None] * known[factor]) - 1.0 / (1.0 + b[:, None])
         numeric = ~pairs.parts.categorical
-        found = {
+        slopes = {
             "factor": b * (by_factor[0] - own.sum() / (1.0 + b) + share @ alone),
             "factor_length": (b * by_factor[1])[numeric[factor]],
             "curve": a * (by_curve[0] + 0.5 * known[curve] @ diagonal),
             "curve_length": (a * by_curve[1])[numeric[curve]],
+            "rough": rough[pairs.inputs[numeric[pairs.inputs]]],
             "constant": np.array([kernel.constant * (packed.sum() + 0.5 * diagonal.sum())]),
         }
         if len(factor):
-            found["product"] = np.array([own.sum() + alone.sum()])
+            slopes["product"] = np.array([own.sum() + alone.sum()])
         lines = np.sum((total @ pairs.lines) * pairs.lines, axis=0)
-        found["line"] = 0.5 * kernel.line[pairs.parts.line] * lines
-        found["missing"] = np.array(
+        slopes["line"] = 0.5 * kernel.line[pairs.parts.line] * lines
+        slopes["missing"] = np.array(
             [0.5 * kernel.missing[d] * (g @ total @ g) for d, g in pairs.absent.items()]
         )
-        return found
+        return slopes

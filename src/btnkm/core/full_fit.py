@@ -1,9 +1,11 @@
 """The fit of a full tensor: hyperparameters by the evidence, and what rows say of f.
 
-Where noise is Gaussian, targets and weights are what they are, and the evidence is exact. Other
-likelihoods turn moments of f into weights and working responses, which depend on f: hyperparameters
-are then those of responses to f = 0, taken for numbers with Gaussian noise, and the variance of f
-is that with the highest ELBO.
+Where noise is Gaussian, targets and weights are what they are, and the evidence is exact. Where it
+is additive but not Gaussian, weights depend on how far rows are from f: searches for
+hyperparameters with given weights alternate with updates of the weights, and both raise the ELBO.
+Other likelihoods turn moments of f into weights and working responses: hyperparameters are then
+those of responses to f = 0, taken for numbers with Gaussian noise, and the variance of f is that
+with the highest ELBO.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from scipy.optimize import minimize
 from .evidence import Evidence, Pairs, Parts, Solved, Theta, solve
 from .full import FullPosterior
 from .gamma import Gamma
-from .kernel import SHAPES
 from .likelihoods import Curved, Gaussian
 from .softmax import Softmax
 
@@ -26,7 +27,7 @@ FIRST_ROWS = 300  # to which hyperparameters are fitted before all rows are look
 WORK = 4.0e11  # operations that hyperparameters of all rows may take
 ITERATIONS, MORE_ITERATIONS = 60, 30  # of the search with the first rows, and with all of them
 MANY_MORE, FEW_ITERATIONS = 1.5, 10  # times as many rows, up to which fewer iterations do
-CLEARLY_WORSE = 0.1  # log density of a row left out
+ROUNDS, WEIGHINGS = 3, 4  # searches with given weights, and updates of these before each
 FEW_INPUTS, SHORTER = 5, 2.5  # up to which searches begin with short length scales as well
 FEW_ROWS = 200  # up to which uncertain hyperparameters are averaged over
 LEAST_CURVATURE = 0.5  # of the evidence, in the logarithm of a hyperparameter
@@ -68,8 +69,6 @@ class FullFit:
     likelihood : Likelihood
     n_outputs : int or None
     noise_prior : Gamma
-    shapes : sequence of str
-        Of the kernel, that are tried.
     observe : callable
         Called with the evidence after each step, and the number of the search; True stops the
         fit.
@@ -81,7 +80,6 @@ class FullFit:
     likelihood: Any
     n_outputs: int | None
     noise_prior: Gamma
-    shapes: Sequence[str] = tuple(SHAPES)
     observe: Callable[[float, int], bool | None] = lambda *_: None
     may_be_interrupted: bool = False
     stopped: bool = field(default=False, init=False)
@@ -89,8 +87,7 @@ class FullFit:
     searches: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self.layout = Theta(self.parts, learns_noise=self.exact)
-        self.shape = self.shapes[0]
+        self.layout = Theta(self.parts, learns_noise=self.likelihood.additive)
 
     @property
     def exact(self) -> bool:
@@ -107,39 +104,36 @@ class FullFit:
     ) -> list[FullPosterior]:
         """Return the posterior with hyperparameters at their best, or several that share it.
 
-        Where rows are many, some of them say where to begin, and which shape the kernel has: that
-        which predicts rows left out one by one better. ``begin`` is a posterior of other rows that
-        knows both; with ``iterations`` of 0 its hyperparameters are kept, but for variances of f
-        larger by ``scale`` (its logarithm) where weights depend on f.
+        Where rows are many, some of them say where to begin. ``begin`` is a posterior of other rows
+        that knows it; with ``iterations`` of 0 its hyperparameters are kept, but for variances of f
+        larger by ``scale`` (its logarithm) where noise is not additive.
         """
         few = rows.n <= FIRST_ROWS
-        if begin is None and few:
-            return [one for shape in self._shapes(rows) for one in self._known(rows, *shape)]
+        unlike = begin is not None and type(begin.likelihood) is not type(self.likelihood)
+        if few and (begin is None or unlike):
+            return self._known(rows, *self._from_scratch(rows))
         if begin is None:
             some = rows.take(np.sort(rng.permutation(rows.n)[:FIRST_ROWS]))
-            (self.shape, theta, _), *_ = self._shapes(some)
+            theta, _ = self._from_scratch(some)
             known = some.n
         else:
-            self.shape, theta, known = begin.kernel.shape, begin.theta, len(begin.share)
+            theta, known = begin.theta, len(begin.share)
         if iterations is None:
             iterations = self._affordable(rows.n)
-        if iterations and rows.n > MANY_MORE * known:
+        if iterations and (unlike or rows.n > MANY_MORE * known):
             theta = self.layout.lifted(theta)
         elif iterations:
             iterations = min(iterations, FEW_ITERATIONS)
         if scale is not None:
             theta = theta + scale * self._along(*VARIANCES)
-        elif not self.exact and not few:
+        elif not self.likelihood.additive and not few:
             theta = self._rescaled(rows, theta)
         theta, sites, _ = self._maximise(rows, theta, iterations)
-        return self._known(rows, self.shape, theta, sites)
+        return self._known(rows, theta, sites)
 
-    def _known(
-        self, rows: Rows, shape: str, theta: np.ndarray, sites: _Sites
-    ) -> list[FullPosterior]:
+    def _known(self, rows: Rows, theta: np.ndarray, sites: _Sites) -> list[FullPosterior]:
         """Return posteriors that together are that of hyperparameters around these."""
-        self.shape = shape
-        average = self.exact and rows.n <= FEW_ROWS
+        average = self.likelihood.additive and rows.n <= FEW_ROWS
         thetas = self._around(rows, theta, sites) if average else [theta]
         return [self._posterior(rows, one, sites) for one in thetas]
 
@@ -156,7 +150,7 @@ class FullFit:
         They are four, at the square root of two standard deviations to either side (Laplace).
         """
         moves = np.array([self._along("noise"), self._along(*VARIANCES)])
-        pairs = Pairs(rows.x, self.parts, self.shape)
+        pairs = Pairs(rows.x, self.parts)
         evidence = Evidence(pairs, self.layout, sites.target, sites.noise, sites.repeats)
         _, here = evidence(theta)
         step = 1e-3
@@ -178,28 +172,9 @@ class FullFit:
             move[places[name]] = 1.0
         return move
 
-    def _shapes(self, rows: Rows) -> list[tuple[str, np.ndarray, _Sites]]:
-        """Return shapes of the kernel with hyperparameters and sites, the best first.
-
-        It is what predicts rows left out one by one best; what is clearly worse is left out.
-        """
-        found = []
-        for shape in self.shapes:
-            self.shape = shape
-            theta, sites = self._from_scratch(rows)
-            factor = self.layout.noise(theta)
-            known = replace(sites, noise=sites.noise * factor)
-            known = known.updated(rows, self._matrix(rows, theta), self.noise_prior, ask=False)
-            if self.exact:
-                spread = replace(self.likelihood, noise=Gamma(0.5 * rows.n, 0.5 * rows.n * factor))
-                known = replace(known, likelihood=spread)
-            found.append((known.left_out(rows) / rows.n, shape, theta, sites))
-        found.sort(key=lambda one: -one[0])
-        return [one[1:] for one in found if one[0] > found[0][0] - CLEARLY_WORSE]
-
     def _from_scratch(self, rows: Rows) -> tuple[np.ndarray, _Sites]:
         """Return hyperparameters, and what rows say of f, from nothing."""
-        if not self.exact:
+        if not self.likelihood.additive:
             theta, sites, _ = self._maximise(rows, self._first(rows), 0)
             return theta, sites
         found = [self._maximise(rows, begin, ITERATIONS) for begin in self._beginnings(self.layout)]
@@ -219,22 +194,57 @@ class FullFit:
         """Return how many steps there may be with all rows."""
         one = (self.n_outputs or 1) * 2.0 * n**3 + 40.0 * n**2 * len(self.layout.begin())
         most = int(np.clip(WORK / one, 3, MORE_ITERATIONS))
-        return most if self.exact else 0
+        return most if self.likelihood.additive else 0
 
     def _maximise(
         self, rows: Rows, theta: np.ndarray, iterations: int
     ) -> tuple[np.ndarray, _Sites, float]:
         """Return hyperparameters, and what rows say of f, each at its best given the other."""
         if self.exact:
-            pairs = Pairs(rows.x, self.parts, self.shape)
+            pairs = Pairs(rows.x, self.parts)
             sites = _Sites.of_numbers(rows, self.likelihood)
             theta, value = self._search(pairs, sites, theta, iterations)
             return theta, replace(sites, value=value), value
+        if self.likelihood.additive:
+            return self._reweighted(rows, theta, iterations)
         matrix = self._matrix(rows, theta)
         sites = self._settled(rows, matrix)
         known = sites.updated(rows, matrix, self.noise_prior, ask=False)
         value = known.elbo(rows, self.noise_prior)
         return theta, replace(sites, value=value), value
+
+    def _reweighted(
+        self, rows: Rows, theta: np.ndarray, iterations: int
+    ) -> tuple[np.ndarray, _Sites, float]:
+        """Return hyperparameters and weights of rows that depend on their distance from f."""
+        pairs = Pairs(rows.x, self.parts)
+        sites = _Sites.of_numbers(rows, self.likelihood)
+        if iterations:  # as if the noise were Gaussian
+            theta, _ = self._search(pairs, sites, theta, iterations)
+        for _ in range(ROUNDS if iterations else 0):
+            theta, sites = self._weighed(rows, theta, sites, WEIGHINGS)
+            theta, _ = self._search(pairs, sites, theta, -(-iterations // ROUNDS))
+        theta, sites = self._weighed(rows, theta, sites, MOST_UPDATES)
+        return theta, sites, sites.value
+
+    def _weighed(
+        self, rows: Rows, theta: np.ndarray, sites: _Sites, most: int
+    ) -> tuple[np.ndarray, _Sites]:
+        """Return weights of rows after up to so many updates, and the noise that goes with them."""
+        matrix, variance = self._matrix(rows, theta), self.layout.noise(theta)
+        likelihood = sites.likelihood.with_noise(variance)
+        sites = replace(sites, noise=sites.noise * variance, likelihood=likelihood)
+        for _ in range(most):
+            before = sites
+            sites = sites.updated(rows, matrix, self.noise_prior)
+            if sites.change_from(before) < SETTLED:
+                break
+        known = sites.updated(rows, matrix, self.noise_prior, ask=False)
+        variance = 1.0 / sites.likelihood.scale
+        theta = theta.copy()
+        theta[self.layout.places["noise"]] = np.log(variance)
+        value = known.elbo(rows, self.noise_prior)
+        return theta, replace(sites, noise=sites.noise / variance, value=value)
 
     def _settled(self, rows: Rows, matrix: np.ndarray) -> _Sites:
         """Return what rows say of f with this prior covariance."""
@@ -254,7 +264,7 @@ class FullFit:
         return sites
 
     def _matrix(self, rows: Rows, theta: np.ndarray) -> np.ndarray:
-        return np.asarray(self.layout.kernel(theta, self.shape).cross(rows.x, rows.x))
+        return np.asarray(self.layout.kernel(theta).cross(rows.x, rows.x))
 
     def _first(self, rows: Rows) -> np.ndarray:
         """Return hyperparameters from which weights that depend on f can begin.
@@ -269,7 +279,7 @@ class FullFit:
         layout = Theta(self.parts, learns_noise=True)
         noise = np.repeat(1.0 / rows.weight[:, None], target.shape[1], axis=1)
         numbers = replace(sites, target=target, noise=noise)
-        pairs = Pairs(rows.x, self.parts, self.shape)
+        pairs = Pairs(rows.x, self.parts)
         found = [
             self._search(pairs, numbers, begin, ITERATIONS, layout)
             for begin in self._beginnings(layout)
@@ -332,7 +342,7 @@ class FullFit:
         return np.asarray(found.x), -float(found.fun)
 
     def _posterior(self, rows: Rows, theta: np.ndarray, sites: _Sites) -> FullPosterior:
-        kernel = self.layout.kernel(theta, self.shape)
+        kernel = self.layout.kernel(theta)
         noise = sites.noise * self.layout.noise(theta)
         likelihood = sites.likelihood
         if self.exact:
@@ -340,6 +350,8 @@ class FullFit:
             variance = self.layout.noise(theta)
             # q(tau) as wide as so many rows leave it
             likelihood = replace(likelihood, noise=Gamma(0.5 * total, 0.5 * total * variance))
+        elif likelihood.additive:
+            likelihood = likelihood.with_noise(self.layout.noise(theta))
         return FullPosterior(
             kernel=kernel,
             rows=rows.x,

@@ -15,7 +15,7 @@ and 1 where the value is known, else 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,31 +25,21 @@ from array_api_compat import array_namespace
 Array = Any
 LINE, POSITION, KNOWN = range(3)
 SQRT3 = float(np.sqrt(3.0))
-#: What kappa does with a squared distance over a squared length scale, and its slope in the
-#: logarithm of the length scale.
-SHAPES: dict[str, Callable[[Array, Any], tuple[Array, Array]]] = {}
 
 
-def _shape(name: str) -> Callable[[Any], Any]:
-    def add(function: Any) -> Any:
-        SHAPES[name] = function
-        return function
+def correlation(q: Array, rough: Array, xp: Any = np) -> tuple[Array, Array, Array]:
+    """Return kappa at a squared distance over a squared length scale, and its slopes.
 
-    return add
-
-
-@_shape("gaussian")
-def _gaussian(q: Array, xp: Any = np) -> tuple[Array, Array]:
-    value = xp.exp(-0.5 * q)
-    return value, q * value
-
-
-@_shape("matern")
-def _matern(q: Array, xp: Any = np) -> tuple[Array, Array]:
-    """Matern's with smoothness 3/2: once differentiable."""
+    It is (1 - rough) times a Gaussian, which is smooth, plus rough times Matern's with smoothness
+    3/2, which is once differentiable. Slopes are those in the logarithm of the length scale and in
+    rough.
+    """
+    smooth = xp.exp(-0.5 * q)
     r = SQRT3 * xp.sqrt(q)
     decay = xp.exp(-r)
-    return (1.0 + r) * decay, 3.0 * q * decay
+    more = (1.0 + r) * decay - smooth
+    slope = q * (smooth + rough * (3.0 * decay - smooth))
+    return smooth + rough * more, slope, more
 
 
 @dataclass(frozen=True)
@@ -58,17 +48,16 @@ class Kernel:
 
     Attributes
     ----------
-    shape : str
-        "gaussian" (smooth) or "matern" (rough).
     categorical : ndarray of bool of shape (D,)
     constant, product : float
     line, curve, missing, factor : ndarray of shape (D,)
         Variances in the sum, and factors in the product; 0 for a part that an input does not have.
     curve_length, factor_length : ndarray of shape (D,)
         Length scales of numbers.
+    rough : ndarray of shape (D,)
+        Share of the rough correlation of numbers, from 0 to 1.
     """
 
-    shape: str
     categorical: np.ndarray
     constant: float
     product: float
@@ -78,6 +67,7 @@ class Kernel:
     missing: np.ndarray
     factor: np.ndarray
     factor_length: np.ndarray
+    rough: np.ndarray
 
     @property
     def n_inputs(self) -> int:
@@ -93,7 +83,7 @@ class Kernel:
             # a category never seen is like no other
             same = xp.astype((u == v) & (u >= 0.0), x.dtype)
         else:
-            same, _ = SHAPES[self.shape](((u - v) / float(length[d])) ** 2, xp)
+            same, _, _ = correlation(((u - v) / float(length[d])) ** 2, float(self.rough[d]), xp)
         return known * same
 
     def sum_part(self, d: int, x: Array, z: Array) -> Array:

@@ -345,6 +345,10 @@ class StudentT:
         assert self.dof is not None
         return replace(self, dof=dof, noise=noise, sums=sums, sums_dof=self.dof)
 
+    def with_noise(self, variance: float) -> StudentT:
+        """Return it with 1 / E[tau] of this size."""
+        return replace(self, noise=Gamma(self.noise.shape, self.noise.shape * variance))
+
     def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:
         """Return what ``rows`` would, for noise that is held as low as in a Gaussian warm phase."""
         weight, pull, _ = self.rows(y, s, f, f * f)

@@ -11,8 +11,7 @@ from ..bases.coordinates import Coordinates
 from ..columns import Column
 from ..core.evidence import Theta
 from ..core.full import FullPosterior
-from ..core.kernel import KNOWN, LINE, POSITION, SHAPES, Kernel
-from ..core.likelihoods import Gaussian
+from ..core.kernel import KNOWN, LINE, POSITION, Kernel
 from ..kernels import parts_of
 from .archive import Unreadable
 from .sound_parts import SOME, are_numbers, is_float, is_number, must
@@ -100,20 +99,20 @@ def _check_kernel(state: FullPosterior, one: Arrangement) -> None:
     """Look at the hyperparameters, which the kernel has and, as logarithms, the posterior."""
     kernel, count = state.kernel, len(one.bases)
     must(type(kernel) is Kernel, "kernels")
-    must(isinstance(kernel.shape, str) and kernel.shape in SHAPES, "kernels")
     flags = kernel.categorical
     must(isinstance(flags, np.ndarray) and flags.dtype == bool, "kernels")
     must(flags.shape == (count,), "kernels")
     must(flags.tolist() == [basis.categorical for basis in one.bases], "kernels")
     must(is_number(kernel.constant, 0.0), "kernels")
     must(is_number(kernel.product) and kernel.product >= 0.0, "kernels")
-    for name in (*_VARIANCES, *_LENGTHS):
+    for name in (*_VARIANCES, *_LENGTHS, "rough"):
         must(_are_doubles(getattr(kernel, name), count, low=0.0), "kernels")
     must(all(np.all(getattr(kernel, name) > 0.0) for name in _LENGTHS), "kernels")
-    layout = Theta(parts_of(one), learns_noise=isinstance(state.likelihood, Gaussian))
+    must(np.all(kernel.rough <= 1.0), "kernels")
+    layout = Theta(parts_of(one), learns_noise=state.likelihood.additive)
     must(_are_doubles(state.theta, len(layout.begin())), "kernels")
-    same = layout.kernel(state.theta, kernel.shape)
-    for name in ("constant", "product", *_VARIANCES, *_LENGTHS):
+    same = layout.kernel(state.theta)
+    for name in ("constant", "product", *_VARIANCES, *_LENGTHS, "rough"):
         pair = getattr(kernel, name), getattr(same, name)
         must(np.allclose(*pair, rtol=_ERROR, atol=0.0), "kernels")
 

@@ -76,11 +76,11 @@ def _covariances(
             total = total + (own["missing"] * gap) * _row_gaps(graph, own)
             prior = prior + own["missing"] * gap
         if own["curve"]:
-            kappa = _correlation(graph, kernel["shape"], own, column, own["curve_length"])
+            kappa = _correlation(graph, own, column, own["curve_length"])
             total = total + own["curve"] * kappa
             prior = prior + own["curve"] * (1.0 - gap)
         if own["factor"]:
-            kappa = _correlation(graph, kernel["shape"], own, column, own["factor_length"])
+            kappa = _correlation(graph, own, column, own["factor_length"])
             share = own["factor"] / (1.0 + own["factor"])
             product = product * (1.0 - share + share * kappa)
             prior_product = prior_product * (1.0 - share * gap)
@@ -135,7 +135,7 @@ def _row_positions(graph: Graph, own: dict[str, Any], column: Column) -> Any:
 
 
 def _correlation(
-    graph: Graph, shape: str, own: dict[str, Any], column: Column, length: float
+    graph: Graph, own: dict[str, Any], column: Column, length: float
 ) -> Value:
     """Return kappa between new rows and those of the training: (n, m)."""
     u, known = own["rows"]["u"], own["rows"]["known"]
@@ -145,11 +145,9 @@ def _correlation(
         return graph.number(graph.node("Equal", column.x, codes[None, :]))
     x = graph.where(column.missing(), 0.0, column.x)
     apart = ((x - own["center"]) / own["scale"] - _row_positions(graph, own, column)) / length
-    if shape == "gaussian":
-        same = graph.node("Exp", -0.5 * (apart * apart))
-    else:
-        r = SQRT3 * graph.node("Abs", apart)
-        same = (1.0 + r) * graph.node("Exp", -1.0 * r)
+    r, rough = SQRT3 * graph.node("Abs", apart), own["rough"]
+    same = (1.0 - rough) * graph.node("Exp", (-1.0 / 6.0) * (r * r))
+    same = same + rough * (1.0 + r) * graph.node("Exp", -1.0 * r)
     if known is not None:
         same = same * (1.0 - _row_gaps(graph, own))
     return graph.where(column.missing(), 0.0, same)
@@ -158,9 +156,9 @@ def _correlation(
 def _matrix(kernel: dict[str, Any], columns: dict[int, Column]) -> Array:
     """Return k between all training rows: (m, m)."""
     inputs, m = kernel["inputs"], kernel["alpha"].shape[1]
-    names = ("line", "curve", "curve_length", "missing", "factor", "factor_length")
+    names = ("line", "curve", "curve_length", "missing", "factor", "factor_length", "rough")
     parts: dict[str, Any] = {name: np.array([own[name] for own in inputs]) for name in names}
-    parts |= {name: kernel[name] for name in ("shape", "constant", "product")}
+    parts |= {name: kernel[name] for name in ("constant", "product")}
     categorical = [columns[own["column"]].plain["levels"] is not None for own in inputs]
     made = Kernel(**parts, categorical=np.array(categorical, dtype=bool))
     rows = []

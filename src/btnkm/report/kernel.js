@@ -3,20 +3,14 @@
 // Kernel machines: what core/kernel.py and core/full.py do in Python. A row is compared with those
 // of the training; what these leave unknown takes a Cholesky factor, made when it is first needed.
 const Kernels = (() => {
-  // Loops of their own, which browsers make fast: there may be millions of pairs of rows.
-  const SHAPES = {
-    gaussian(out, u, at, length) {
-      const scale = -0.5 / (length * length);
-      for (let k = 0; k < out.length; k++) out[k] = Math.exp(scale * (u[k] - at) * (u[k] - at));
-    },
-    matern(out, u, at, length) {
-      const scale = Math.sqrt(3) / length;
-      for (let k = 0; k < out.length; k++) {
-        const r = scale * Math.abs(u[k] - at);
-        out[k] = (1 + r) * Math.exp(-r);
-      }
-    },
-  };
+  // A loop of its own, which browsers make fast: there may be millions of pairs of rows.
+  function compare(out, u, at, length, rough) {
+    const [scale, smooth] = [Math.sqrt(3) / length, 1 - rough];
+    for (let k = 0; k < out.length; k++) {
+      const r = scale * Math.abs(u[k] - at);
+      out[k] = smooth * Math.exp((-r * r) / 6) + rough * (1 + r) * Math.exp(-r);
+    }
+  }
   const held = (x, low, high) => Math.min(Math.max(x, low), high);
 
   // What the kernel sees of a raw value with this coordinate.
@@ -38,7 +32,7 @@ const Kernels = (() => {
   });
 
   // The correlation of a value with those of the first rows of the training, into ``out``.
-  function correlate(out, shape, own, categorical, at, length) {
+  function correlate(out, own, categorical, at, length) {
     const { u, known } = own.rows;
     if (!at.known) {
       out.fill(0);
@@ -47,7 +41,7 @@ const Kernels = (() => {
     if (categorical) {
       for (let k = 0; k < out.length; k++) out[k] = at.u === u[k] && at.u >= 0 ? 1 : 0;
     } else {
-      SHAPES[shape](out, u, at.u, length);
+      compare(out, u, at.u, length, own.rough);
     }
     if (known) for (let k = 0; k < out.length; k++) out[k] *= known[k];
   }
@@ -70,12 +64,12 @@ const Kernels = (() => {
         for (let k = 0; k < count; k++) total[k] += own.missing * (1 - known[k]);
       }
       if (own.curve > 0) {
-        correlate(kappa, kernel.shape, own, categorical, at, own.curve_length);
+        correlate(kappa, own, categorical, at, own.curve_length);
         const size = own.curve;
         for (let k = 0; k < count; k++) total[k] += size * kappa[k];
       }
       if (own.factor > 0) {
-        correlate(kappa, kernel.shape, own, categorical, at, own.factor_length);
+        correlate(kappa, own, categorical, at, own.factor_length);
         const [least, share] = [1 / (1 + own.factor), own.factor / (1 + own.factor)];
         for (let k = 0; k < count; k++) product[k] *= least + share * kappa[k];
       }
