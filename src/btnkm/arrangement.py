@@ -49,6 +49,8 @@ class Arrangement:
         Whether numbers in the tensor have splines instead of polynomials.
     kernel : bool
         Whether it is the full tensor, a kernel machine.
+    heavy : bool
+        Whether its noise has heavy tails (Student-t), whatever the likelihood of the others.
     """
 
     full: bool
@@ -60,6 +62,7 @@ class Arrangement:
     sums_first: bool = False
     splines: bool = False
     kernel: bool = False
+    heavy: bool = False
 
     @property
     def structure(self) -> str:

@@ -13,6 +13,7 @@ from .arrangement import Arrangement, arrange, full_arrangement, main_effects
 from .bases import BSpline, Gapped, Spiked
 from .core.cp import CP
 from .core.gamma import Gamma
+from .core.likelihoods import StudentT
 from .core.schedule import Schedule
 from .core.state import Priors
 from .core.tt import TT
@@ -35,6 +36,7 @@ _ANCHORED_RANK = 10
 _TRAIN_RANK = 6  # "auto" of every bond
 _MANY_ROWS = 10_000
 _MOST_STARTS = 8
+HEAVY = StudentT(dof=4.0)  # what noise with heavy tails begins with; it learns its own
 SWEEPS_OF_ALL = 20  # "auto", where a sample was fitted before
 ANCHOR_LEVELS = 10  # of a column, from which components are anchored
 
@@ -122,7 +124,7 @@ def settings_of(
         starts = 1
     return fitting.Settings(
         priors=priors,
-        likelihood=target.likelihood,
+        likelihood=HEAVY if arrangement.heavy else target.likelihood,
         schedule=schedule,
         smoothness=float(machine.smoothness),
         max_rank=rank,

@@ -278,6 +278,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
                 "seconds": one.seconds,
                 "sums_first": one.arrangement.sums_first,
                 "splines": one.arrangement.splines,
+                "heavy": one.arrangement.heavy,
                 "noise_factor": one.noise[0],
                 "noise_dof": one.noise[1],
             }

@@ -49,8 +49,10 @@ class BTNRegressor(RegressorMixin, Machine):
         ("chebyshev", "polynomial", "fourier", "bspline", "categorical") or a Basis serves every
         column; a dict from column name or position to one of these overrides "auto" where it has
         an entry.
-    likelihood : "gaussian", "student_t", "negative_binomial" or Likelihood, default="gaussian"
+    likelihood : "auto", "gaussian", "student_t", "negative_binomial" or Likelihood, default="auto"
         What y is around f. "student_t" is robust to outliers (degrees of freedom are learned).
+        "auto" is "gaussian"; where structures are compared and rows held out have heavy tails, the
+        best of them are tried with "student_t" as well, and weighed as structures are.
         "negative_binomial" is for counts, with f the logarithm of the rate up to a constant and the
         scatter learned. ``likelihoods.StudentT(dof)`` and
         ``likelihoods.NegativeBinomial(size)`` hold what they are given.
@@ -162,12 +164,13 @@ class BTNRegressor(RegressorMixin, Machine):
     ----------
     structures_ : list of dict
         The structures that were compared, or the one that was given; that with the highest weight
-        first. ``name`` is "sums", "tensor" or "sums+tensor"; ``weight`` is its weight in the
+        first. ``name`` is "sums", "tensor", "sums+tensor" or "full"; ``weight`` is its weight in the
         prediction, 0 for one that has no restart; ``log_density`` is the mean over the rows held
         out that it was asked to predict, NaN where there were none; ``restarts`` are the positions
         of its posteriors in ``weights_``; ``seconds`` is the time that its fits took;
         ``sums_first`` tells whether the sum was fitted before the tensor; ``splines`` whether
-        numbers in the tensor have linear splines. ``noise_factor`` is what the noise variance was
+        numbers in the tensor have linear splines; ``heavy`` whether the likelihood is "student_t"
+        instead of the one asked for. ``noise_factor`` is what the noise variance was
         multiplied by, and ``noise_dof`` the most degrees of freedom of the noise, so that intervals
         hold in the rows held out. With ``network="tt"`` there are also ``cores`` and
         ``mode_order``.
@@ -247,7 +250,7 @@ class BTNRegressor(RegressorMixin, Machine):
         self,
         basis: Any = "auto",
         *,
-        likelihood: Any = "gaussian",
+        likelihood: Any = "auto",
         structure: str = "auto",
         network: str = "cp",
         cores: str = "auto",
@@ -307,7 +310,9 @@ class BTNRegressor(RegressorMixin, Machine):
     def _target(self, y: Array, weight: Array | None) -> Target:
         _, likelihood, shift, scale = self._likelihood().begin(y, weight)
         attributes = {"_y_shift": shift, "_y_scale": scale}
-        return Target(partial(_standardised, shift, scale), likelihood, scale, attributes)
+        encode = partial(_standardised, shift, scale)
+        heavy = isinstance(self.likelihood, str) and self.likelihood == "auto"
+        return Target(encode, likelihood, scale, attributes, may_be_heavy=heavy)
 
     def _same_target(self) -> Target:
         encode = partial(_standardised, self._y_shift, self._y_scale)
@@ -315,13 +320,15 @@ class BTNRegressor(RegressorMixin, Machine):
 
     def _likelihood(self) -> Likelihood:
         """Return the likelihood that the parameter names or is."""
+        if isinstance(self.likelihood, str) and self.likelihood == "auto":
+            return LIKELIHOODS["gaussian"]()
         if isinstance(self.likelihood, str) and self.likelihood in LIKELIHOODS:
             return LIKELIHOODS[self.likelihood]()
         other = isinstance(self.likelihood, str | type) or not hasattr(self.likelihood, "begin")
         if other or self.likelihood.of_labels:
             raise ValueError(
-                f"likelihood must be one of {sorted(LIKELIHOODS)} or an object such as "
-                f"StudentT(dof=5.0), got {self.likelihood!r}; leave it out for 'gaussian'."
+                f"likelihood must be 'auto', one of {sorted(LIKELIHOODS)} or an object such as "
+                f"StudentT(dof=5.0), got {self.likelihood!r}; leave it out for 'auto'."
             )
         return self.likelihood
 

@@ -15,7 +15,7 @@ from .arrangement import Arrangement
 from .auto import SWEEPS_OF_ALL, number, settings_of
 from .checkpoints import Checkpoint
 from .core.full_fit import FIRST_ROWS
-from .core.likelihoods import Gaussian, Likelihood
+from .core.likelihoods import Likelihood
 from .core.schedule import FULL
 from .execution.local import GIB, LocalRows
 from .kernels import fit_all
@@ -35,6 +35,7 @@ class Target(NamedTuple):
     attributes: dict[str, Any]  # to be set once the fit has succeeded
     n_outputs: int | None = None  # values of f in each row, None for one
     signs: bool = False  # whether numbers stand for two classes, and their noise for nothing
+    may_be_heavy: bool = False  # whether rows held out may choose noise with heavy tails
 
 
 class Values(NamedTuple):
@@ -127,7 +128,7 @@ def _runs(
         full = FULL * np.sum(own.initial_rank)
         if one.arrangement.kernel:
             # few rows soon begin anew, where rows held out have not found the scale of f
-            anew = task.rows.n <= FIRST_ROWS and isinstance(task.target.likelihood, Gaussian)
+            anew = task.rows.n <= FIRST_ROWS and task.target.likelihood.additive
             small = [] if anew else one.states
         else:
             small = [s for s in one.states if not s.modes or np.sum(s.network.rank(s)) < full]

@@ -48,7 +48,8 @@ DOUBT_OF_EXACT = 20.0  # the same for the full tensor of numbers: it does not fo
 DOUBT_OF_ALL = 1.0  # rows, as if every candidate had predicted so many more
 # logarithms of what f is enlarged by where weights depend on it, and nats that it must gain
 SCALES, SCALED = tuple(np.log(4.0) * np.arange(1, 5)), 1.0
-VARIANTS = True  # whether the best candidate with a tensor is tried with splines, too
+VARIANTS = True  # whether the best candidates are tried with splines and heavy tails, too
+HEAVY_TAILS = 6.0  # degrees of freedom up to which noise gets a likelihood with heavy tails
 KNOWN_ROWS = 200  # from which on a full tensor goes on from the hyperparameters of another fold
 LEAST_WEIGHT = 0.02  # of a candidate, or of a restart beside the best one; below they are left out
 FEWEST_RESTARTS = 2  # of tensors of low rank with any weight, if there may be so many
@@ -163,7 +164,8 @@ def judge(
     """Return candidates with their weights in the mixture that predicts rows held out best.
 
     Where there are too few rows to judge by, the simplest structure has all the weight. ``vary``
-    returns one more candidate, given the best that has a tensor in the first rows held out.
+    returns one more candidate, given the best that has a tensor in the first rows held out; if
+    these have heavy tails, the best candidates are tried with such noise, too.
     """
     found = [Candidate(one) for one in arrangements]
     simple = np.array([_is_simple(one, arrangements) for one in arrangements], dtype=float)
@@ -180,8 +182,9 @@ def judge(
             tell(f"rows held out {k + 1} of {len(cuts)}: {one.arrangement.structure}")
             judged.fit(one, cut, settings_of, alone=len(cuts) == 1)
         judged.rows.append(cut[1])
-        if k == 0 and VARIANTS and (more := judged.add(vary)) is not None:
-            judged.fit(more, cut, settings_of, alone=len(cuts) == 1)
+        if k == 0 and VARIANTS:
+            for one in judged.add(vary):
+                judged.fit(one, cut, settings_of, alone=len(cuts) == 1)
         if k + 1 < len(cuts):
             judged.drop()
     judged.conclude()
@@ -244,20 +247,22 @@ class _Judged:
     ) -> Sequence[Any]:
         """Return posteriors of a full tensor, with what an earlier fold knows.
 
-        That is the shape of the kernel and, where weights depend on f, its scale: the first rows
-        held out find it. Where rows are many, hyperparameters know so little of a few of them that
+        Where noise is not additive, the first rows held out find the scale of f. Where rows are many, hyperparameters know so little of a few of them that
         they are those of the first fold.
         """
         fit = partial(fit_full, self.task, one.arrangement, cut[0], settings)
-        exact = isinstance(settings.likelihood, Gaussian)
+        additive = settings.likelihood.additive
+        if not one.states and one.arrangement.heavy:
+            plain = next(o for o in self.every if o.arrangement.kernel)
+            return fit(plain.states[0][1])
         if not one.states:
-            states = fit() if exact else fit(scale=0.0)
-            return states if exact else self._scaled(one, fit, states, cut[1])
+            states = fit() if additive else fit(scale=0.0)
+            return states if additive else self._scaled(one, fit, states, cut[1])
         known = one.states[0][1]
         if len(cut[0]) > KNOWN_ROWS:
-            return fit(known, iterations=0, scale=None if exact else 0.0)
-        states = fit(shapes=(known.kernel.shape,))
-        return states if exact else fit(states[0], iterations=0, scale=one.scale)
+            return fit(known, iterations=0, scale=None if additive else 0.0)
+        states = fit(known)
+        return states if additive else fit(states[0], iterations=0, scale=one.scale)
 
     def _scaled(
         self, one: Candidate, fit: Callable[..., Any], states: Sequence[Any], out: Array
@@ -281,21 +286,30 @@ class _Judged:
                 states, best, one.scale = tried, reached, scale
         return states
 
-    def add(self, vary: Callable[[Arrangement], Arrangement | None]) -> Candidate | None:
-        """Add a variant of the best candidate with a tensor, which may be behind others."""
+    def add(self, vary: Callable[[Arrangement], Arrangement | None]) -> list[Candidate]:
+        """Add variants of the best candidates, and return them."""
         tensors = [one for one in self.left if one.arrangement.low_rank]
         self.drop()
-        if not tensors:
-            return None
-        best = max(tensors, key=lambda one: float(np.mean(self.scores[id(one)][0])))
-        varied = vary(best.arrangement)
-        if varied is None:
-            return None
-        more = Candidate(varied, 0.0)
-        self.held[id(more)], self.errors[id(more)] = [], []
-        self.every.append(more)
-        self.left.append(more)
+        varied = [vary(self._best(tensors).arrangement)] if tensors else []
+        varied += [replace(one.arrangement, heavy=True) for one in self._with_heavy_tails()]
+        more = [Candidate(one, 0.0) for one in varied if one is not None]
+        for one in more:
+            self.held[id(one)], self.errors[id(one)] = [], []
+        self.every += more
+        self.left += more
         return more
+
+    def _best(self, candidates: Sequence[Candidate]) -> Candidate:
+        """Return the one that has predicted the first rows held out best."""
+        return max(candidates, key=lambda one: float(np.mean(self.scores[id(one)][0])))
+
+    def _with_heavy_tails(self) -> list[Candidate]:
+        """Return the best candidate, and the full tensor, if rows held out speak for such noise."""
+        if not self.task.target.may_be_heavy:
+            return []
+        best = self._best(self.left)
+        chosen = [one for one in self.left if one is best or one.arrangement.kernel]
+        return [one for one in chosen if one.noise[1] <= HEAVY_TAILS]
 
     def _table(self) -> tuple[Array, Array, Array]:
         """Return log densities and errors of the candidates left, and the weight of every row."""
@@ -325,7 +339,7 @@ class _Judged:
         likelihood = self.task.target.likelihood
         # what is exact, or else the simplest of all, where few rows can hardly tell
         if one.kernel and likelihood.additive:
-            return DOUBT_OF_ALL + DOUBT_OF_EXACT
+            return DOUBT_OF_ALL + DOUBT_OF_EXACT / sum(other.kernel for other in others)
         if one.kernel or not (one.inputs or any(other.kernel for other in others)):
             return DOUBT_OF_ALL + DOUBT * likelihood.worth
         return DOUBT_OF_ALL + DOUBT * _beside_full(one, others)

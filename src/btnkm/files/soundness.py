@@ -94,7 +94,7 @@ def check_model(model: Any) -> None:
             check_full(state, one, model.columns_, n_outputs)
         else:
             _check_state(state, one, n_outputs)
-        must(type(state.likelihood) is type(model.likelihood_), "likelihoods")
+        _check_alike(state.likelihood, model.likelihood_)
         _check_likelihood(state.likelihood, n_outputs)
     _check_likelihood(model.likelihood_, n_outputs)
     _check_told(model, n)
@@ -125,7 +125,7 @@ def check_model(model: Any) -> None:
 
 def _check_arrangement(one: Any, columns: list[Column], active: list[int]) -> None:
     must(isinstance(one, Arrangement) and isinstance(one.inputs, list), "modes")
-    flags = one.full, one.anchored, one.sums_first, one.splines, one.kernel
+    flags = one.full, one.anchored, one.sums_first, one.splines, one.kernel, one.heavy
     must(all(isinstance(flag, bool) for flag in flags), "modes")
     must(are_places(one.inputs, len(columns)) and set(one.inputs) <= set(active), "modes")
     must(isinstance(one.bases, list) and one.first_input in (0, 1), "modes")
@@ -169,6 +169,12 @@ def _check_target(model: Any) -> int | None:
         return None
     must(not signs and isinstance(likelihood, Bernoulli if count == 2 else Softmax), "classes")
     return None if count == 2 else count
+
+
+def _check_alike(likelihood: Any, other: Any) -> None:
+    """Raise ``Unreadable`` unless restarts may have these likelihoods side by side."""
+    numbers = {Gaussian, StudentT}
+    must(type(likelihood) is type(other) or {type(likelihood), type(other)} == numbers, "likelihoods")
 
 
 def _check_likelihood(likelihood: Any, n_outputs: int | None) -> None:
