@@ -16,7 +16,7 @@ from btnkm.core.full import FullPosterior, leave_out
 from btnkm.core.full_fit import FullFit, Rows
 from btnkm.core.full_functionals import FullAverages, Functional, Variances
 from btnkm.core.gamma import Gamma
-from btnkm.core.kernel import SHAPES, Kernel
+from btnkm.core.kernel import Kernel, correlation, correlation_and_slopes, decays
 from btnkm.core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
 from btnkm.core.softmax import Softmax
 
@@ -49,18 +49,18 @@ PARTS = Parts(
 )
 
 
-def kernel_of(shape: str = "gaussian", seed: int = 0) -> Kernel:
+def kernel_of(seed: int = 0) -> Kernel:
     theta = Theta(PARTS, learns_noise=False)
     rng = np.random.default_rng(seed)
-    return theta.kernel(0.3 * rng.standard_normal(len(theta.begin())), shape)
+    return theta.kernel(0.3 * rng.standard_normal(len(theta.begin())))
 
 
-def posterior_of(outputs: int | None = None, shape: str = "gaussian") -> FullPosterior:
+def posterior_of(outputs: int | None = None) -> FullPosterior:
     rng = np.random.default_rng(1)
     k = outputs or 1
     share = rng.uniform(0.5, 1.5, N)
     return FullPosterior(
-        kernel=kernel_of(shape),
+        kernel=kernel_of(),
         rows=coordinates(),
         share=share / share.sum(),
         target=rng.standard_normal((k, N)),
@@ -72,11 +72,10 @@ def posterior_of(outputs: int | None = None, shape: str = "gaussian") -> FullPos
     )
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_slopes_of_the_evidence(shape):
+def test_slopes_of_the_evidence():
     rng = np.random.default_rng(0)
     theta = Theta(PARTS, learns_noise=True)
-    pairs = Pairs(coordinates(), PARTS, shape)
+    pairs = Pairs(coordinates(), PARTS)
     noise = rng.uniform(0.5, 1.5, (N, 2))
     evidence = Evidence(pairs, theta, rng.standard_normal((N, 2)), noise, repeats=3.0)
     at = theta.begin() + 0.3 * rng.standard_normal(len(theta.begin()))
@@ -85,15 +84,18 @@ def test_slopes_of_the_evidence(shape):
         (evidence(at + step * one)[0] - evidence(at - step * one)[0]) / (2.0 * step)
         for one in np.eye(len(at))
     ]
-    np.testing.assert_allclose(evidence(at)[1], numeric, rtol=1e-5, atol=2e-4)
+    slopes = evidence(at)[1]
+    np.testing.assert_allclose(slopes, numeric, rtol=1e-5, atol=2e-4)
+    rough = slopes[theta.places["rough"]]  # of numbers alone
+    assert rough.shape == (3,)
+    assert np.all(np.abs(rough) > 1e-2)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_blocks_of_pairs_add_up(shape, monkeypatch):
+def test_blocks_of_pairs_add_up(monkeypatch):
     rng = np.random.default_rng(0)
     theta = Theta(PARTS, learns_noise=True)
     target, noise = rng.standard_normal((60, 1)), np.ones((60, 1))
-    evidence = Evidence(Pairs(coordinates(60), PARTS, shape), theta, target, noise)
+    evidence = Evidence(Pairs(coordinates(60), PARTS), theta, target, noise)
     value, slopes = evidence(theta.begin())
     monkeypatch.setattr(Pairs, "blocks", [slice(k, k + 100) for k in range(0, 1770, 100)])
     again, slopes_again = evidence(theta.begin())
@@ -101,8 +103,29 @@ def test_blocks_of_pairs_add_up(shape, monkeypatch):
     np.testing.assert_allclose(slopes, slopes_again, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize(("shape", "other"), [("gaussian", RBF), ("matern", Matern)])
-def test_equals_a_gaussian_process_of_scikit_learn(shape, other):
+def test_a_correlation_is_the_weighted_sum_of_a_smooth_and_a_rough_one():
+    x, z, length, rough = np.linspace(-2.0, 2.0, 9)[:, None], np.array([[0.3]]), 0.7, 0.2
+
+    def kappa(log_length, rough):
+        r = np.sqrt(3.0) * np.abs(x - z) * np.exp(-log_length)
+        return correlation_and_slopes(r, rough, decays(r))
+
+    at, step = np.log(length), 1e-6
+    value, by_length, by_rough = kappa(at, rough)
+    r = np.sqrt(3.0) * np.abs(x - z) / length
+    np.testing.assert_allclose(value, correlation(r, rough, decays(r)), rtol=1e-12)
+    both = RBF(length)(x, z), Matern(length, nu=1.5)(x, z)
+    for share in (0.0, rough, 1.0):
+        wanted = (1.0 - share) * both[0] + share * both[1]
+        np.testing.assert_allclose(kappa(at, share)[0], wanted, rtol=1e-12)
+    up, down = kappa(at + step, rough)[0], kappa(at - step, rough)[0]
+    np.testing.assert_allclose(by_length, (up - down) / (2.0 * step), rtol=1e-6, atol=1e-9)
+    up, down = kappa(at, rough + step)[0], kappa(at, rough - step)[0]
+    np.testing.assert_allclose(by_rough, (up - down) / (2.0 * step), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(("log_odds", "other"), [(-40.0, RBF), (40.0, Matern)])
+def test_equals_a_gaussian_process_of_scikit_learn(log_odds, other):
     """One input, a curve alone: the kernels are the same, and so is all that follows."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal(25)
@@ -112,13 +135,13 @@ def test_equals_a_gaussian_process_of_scikit_learn(shape, other):
     layout = Theta(parts, learns_noise=True)
     rows = Rows((np.column_stack([x, x, np.ones(25)]),), y, np.ones(25))
     at = dict(constant=-30.0, noise=np.log(0.02), curve=np.log(0.7), curve_length=np.log(0.6))
+    at["rough"] = log_odds
     theta = np.zeros(len(layout.begin()))
     for name, value in at.items():
         theta[layout.places[name]] = value
     kernel = ConstantKernel(0.7) * other(length_scale=0.6)
     machine = GaussianProcessRegressor(kernel, alpha=0.02, optimizer=None).fit(x[:, None], y)
     fit = FullFit(parts, Gaussian(), None, PRIOR)
-    fit.shape = shape
     state = fit._posterior(rows, theta, fit._maximise(rows, theta, 0)[1])
     new = np.linspace(-2.0, 2.0, 9)
     features = [(np.column_stack([new, new, np.ones(9)]), None)]
@@ -126,7 +149,7 @@ def test_equals_a_gaussian_process_of_scikit_learn(shape, other):
     wanted, std = machine.predict(new[:, None], return_std=True)
     np.testing.assert_allclose(mean, wanted, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(np.sqrt(variance), std, rtol=1e-5)
-    evidence = Evidence(Pairs(rows.x, parts, shape), layout, y[:, None], np.ones((25, 1)))
+    evidence = Evidence(Pairs(rows.x, parts), layout, y[:, None], np.ones((25, 1)))
     value, slopes = evidence(theta)
     prior, prior_slopes = layout.prior(theta)
     theirs, gradient = machine.log_marginal_likelihood(machine.kernel_.theta, eval_gradient=True)
@@ -234,9 +257,7 @@ def test_a_row_of_weight_two_is_two_rows():
     for rows in (Rows(x, y, weight), Rows(x, y, np.ones(12)).take(twice)):
         fit = FullFit(PARTS, Gaussian(), None, PRIOR)
         _, sites, _ = fit._maximise(rows, theta, 0)
-        evidence = Evidence(
-            Pairs(rows.x, PARTS, fit.shape), layout, sites.target, sites.noise, sites.repeats
-        )
+        evidence = Evidence(Pairs(rows.x, PARTS), layout, sites.target, sites.noise, sites.repeats)
         values.append(evidence(theta))
     # but for what does not depend on hyperparameters, and jitter
     np.testing.assert_allclose(values[0][1], values[1][1], rtol=1e-4, atol=1e-4)
@@ -397,7 +418,7 @@ def test_hyperparameters_may_be_kept():
         Rows(coordinates(300), rng.standard_normal(300), np.ones(300)), rng, first, 0
     )
     np.testing.assert_array_equal(again.theta, first.theta)
-    assert again.kernel.shape == first.kernel.shape
+    np.testing.assert_array_equal(again.kernel.rough, first.kernel.rough)
 
 
 def test_draws_are_functions():

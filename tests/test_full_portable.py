@@ -87,7 +87,8 @@ def _rough():
     X, y = noisy(2)
     model, X_new = split(BTNRegressor(**FULL), X, np.sign(X[:, 0]) + y)
     model.posterior_ = tuple(
-        replace(state, kernel=replace(state.kernel, shape="matern")) for state in model.posterior_
+        replace(state, kernel=replace(state.kernel, rough=np.ones_like(state.kernel.rough)))
+        for state in model.posterior_
     )
     return model, X_new
 
@@ -112,12 +113,12 @@ def seen(column, own, value):
     return t, (x - own["center"]) / own["scale"], 1.0
 
 
-def kappa(shape, categorical, a, b, length):
+def kappa(own, categorical, a, b, length):
     """Return the correlations of values a with values b: (n, m)."""
     (u, known), (v, other) = ((part[1], part[2]) for part in (a, b))
     apart = (u[:, None] - v) / length
     r = np.sqrt(3.0) * np.abs(apart)
-    same = np.exp(-0.5 * apart**2) if shape == "gaussian" else (1.0 + r) * np.exp(-r)
+    same = (1.0 - own["rough"]) * np.exp(-0.5 * apart**2) + own["rough"] * (1.0 + r) * np.exp(-r)
     if categorical:
         same = (u[:, None] == v) & (u[:, None] >= 0)
     return known[:, None] * other * same
@@ -130,8 +131,8 @@ def covariances(data, kernel, rows, others):
         categorical = data["columns"][own["column"]]["levels"] is not None
         shared = own["line"] * np.outer(a[0], b[0])
         shared += own["missing"] * np.outer(1.0 - a[2], 1.0 - b[2])
-        curve = kappa(kernel["shape"], categorical, a, b, own["curve_length"])
-        factor = kappa(kernel["shape"], categorical, a, b, own["factor_length"])
+        curve = kappa(own, categorical, a, b, own["curve_length"])
+        factor = kappa(own, categorical, a, b, own["factor_length"])
         total = total + shared + own["curve"] * curve
         product = product * (1.0 + own["factor"] * factor) / (1.0 + own["factor"])
     return total + product

@@ -290,7 +290,7 @@ def test_zeros_alone_are_refused():
 
 @pytest.mark.parametrize("bad", ["poisson", None, 3, StudentT])
 def test_an_unknown_likelihood_is_refused(bad):
-    with pytest.raises(ValueError, match="likelihood must be one of"):
+    with pytest.raises(ValueError, match="likelihood must be 'auto', one of"):
         BTNRegressor(likelihood=bad).fit([[0.0], [1.0]], [0.0, 1.0])
 
 
@@ -379,7 +379,7 @@ def test_quantiles_end_where_integers_do():
 
 @pytest.mark.parametrize("bad", [Bernoulli(), Softmax()])
 def test_labels_are_not_the_regressors(bad):
-    with pytest.raises(ValueError, match="likelihood must be one of"):
+    with pytest.raises(ValueError, match="likelihood must be 'auto', one of"):
         BTNRegressor(likelihood=bad).fit([[0.0], [1.0]], [0.0, 1.0])
 
 

@@ -247,7 +247,7 @@ def test_the_prediction_has_the_noise_of_rows_held_out(thorough_comparisons):
     rng = np.random.default_rng(8)
     X = rng.uniform(-1.0, 1.0, (200, 2))
     y = X[:, 0] + 0.3 * rng.standard_t(2.5, 200)
-    model = BTNRegressor(n_init=1, random_state=0, n_jobs=1).fit(X, y)
+    model = BTNRegressor(likelihood="gaussian", n_init=1, random_state=0, n_jobs=1).fit(X, y)
     best = model.structures_[0]
     assert best["noise_dof"] < 30.0
     states = [model.posterior_[k] for k in best["restarts"]]

@@ -164,7 +164,7 @@ class BTNRegressor(RegressorMixin, Machine):
     ----------
     structures_ : list of dict
         The structures that were compared, or the one that was given; that with the highest weight
-        first. ``name`` is "sums", "tensor", "sums+tensor" or "full"; ``weight`` is its weight in the
+        first. ``name`` is "sums", "tensor", "sums+tensor" or "full"; ``weight`` is that in the
         prediction, 0 for one that has no restart; ``log_density`` is the mean over the rows held
         out that it was asked to predict, NaN where there were none; ``restarts`` are the positions
         of its posteriors in ``weights_``; ``seconds`` is the time that its fits took;

@@ -247,14 +247,14 @@ class _Judged:
     ) -> Sequence[Any]:
         """Return posteriors of a full tensor, with what an earlier fold knows.
 
-        Where noise is not additive, the first rows held out find the scale of f. Where rows are many, hyperparameters know so little of a few of them that
-        they are those of the first fold.
+        Where noise is not additive, the first rows held out find the scale of f. Where rows are
+        many, a few of them say so little of hyperparameters that those of the first fold are kept.
         """
         fit = partial(fit_full, self.task, one.arrangement, cut[0], settings)
         additive = settings.likelihood.additive
         if not one.states and one.arrangement.heavy:
-            plain = next(o for o in self.every if o.arrangement.kernel)
-            return fit(plain.states[0][1])
+            gaussian = next(other for other in self.every if other.arrangement.kernel)
+            return fit(*(state for _, state in gaussian.states[:1]))
         if not one.states:
             states = fit() if additive else fit(scale=0.0)
             return states if additive else self._scaled(one, fit, states, cut[1])

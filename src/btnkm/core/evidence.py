@@ -15,12 +15,22 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri, dtrtri
 from scipy.special import expit
 
-from .kernel import KNOWN, LINE, POSITION, Kernel, correlation
+from .kernel import (
+    KNOWN,
+    LINE,
+    POSITION,
+    SQRT3,
+    Kernel,
+    correlation,
+    correlation_and_slopes,
+    decays,
+)
 
 Array = np.ndarray
 JITTER = 1e-8  # of the diagonal, relative to its median
 MORE_JITTER = 100.0  # times as much, where that is not enough
 BLOCK = 2**15  # numbers of all inputs together
+KEPT = 2**21  # numbers of all inputs and pairs up to which exponentials are kept for the slopes
 LIFT = 1.5  # how far below where it begins a logarithm may be when more rows come in
 LIMIT = 30.0  # of the logarithm of any hyperparameter
 
@@ -98,9 +108,13 @@ class Theta:
     def prior(self, theta: Array) -> tuple[float, Array]:
         """Return the logarithm of the prior's density, but for a constant, and its slopes."""
         mean = np.concatenate([np.full(len(i), p[0]) for _, i, p, _ in self.groups])
-        std = np.concatenate([np.full(len(i), p[1]) for _, i, p, _ in self.groups])
-        away = (theta - mean) / std
-        return -0.5 * float(away @ away), -away / std
+        away = (theta - mean) / self.prior_std
+        return -0.5 * float(away @ away), -away / self.prior_std
+
+    @property
+    def prior_std(self) -> Array:
+        """The standard deviations of the prior."""
+        return np.concatenate([np.full(len(i), p[1]) for _, i, p, _ in self.groups])
 
     def kernel(self, theta: Array) -> Kernel:
         """Return the kernel with these hyperparameters."""
@@ -139,7 +153,7 @@ class Pairs:
     index : ndarray of shape (P,)
         Of the P pairs i < j in a flattened matrix.
     gaps : ndarray of shape (C, P)
-        Of the C inputs with a curve or a factor: squared distances of numbers, or whether
+        Of the C inputs with a curve or a factor: distances of numbers times sqrt(3), or whether
         categories are the same.
     known : ndarray of shape (C, P) or None
         1 where both values are known; None if all are.
@@ -162,7 +176,7 @@ class Pairs:
         for row, d in enumerate(self.inputs):
             u, there = self.x[d][:, POSITION], self.x[d][:, KNOWN]
             same = self.parts.categorical[d]
-            self.gaps[row] = u[i] == u[j] if same else (u[i] - u[j]) ** 2
+            self.gaps[row] = u[i] == u[j] if same else SQRT3 * np.abs(u[i] - u[j])
             if self.known is not None:
                 self.known[row] = there[i] * there[j]
         self.lines = np.column_stack(
@@ -181,22 +195,11 @@ class Pairs:
         size = max(BLOCK // max(len(self.inputs), 1), 1024)
         return [slice(k, k + size) for k in range(0, len(self.index), size)]
 
-    def correlations(
-        self, inputs: Array, lengths: Array, rough: Array, block: slice
-    ) -> tuple[Array, Array, Array]:
-        """Return kappa of some inputs and pairs, with its slopes (see ``kernel.correlation``)."""
-        rows: Any = slice(None)
-        if len(inputs) < len(self.inputs):
-            rows = np.searchsorted(self.inputs, inputs)
-        gaps = self.gaps[rows, block]
-        value, slope, more = correlation(gaps * lengths[:, None] ** -2.0, rough[:, None])
-        same = self.parts.categorical[inputs]
-        if np.any(same):
-            value[same], slope[same], more[same] = gaps[same], 0.0, 0.0
-        if self.known is not None:
-            both = self.known[rows, block]
-            value, slope, more = value * both, slope * both, more * both
-        return value, slope, more
+    def places(self, inputs: Array) -> Any:
+        """Return where some inputs stand among those with a curve or a factor."""
+        if len(inputs) == len(self.inputs):
+            return slice(None)
+        return np.searchsorted(self.inputs, inputs)
 
 
 class Evidence:
@@ -306,15 +309,33 @@ class _Made:
     def __init__(self, pairs: Pairs, kernel: Kernel) -> None:
         self.pairs, self.kernel = pairs, kernel
         self.packed = np.ones(len(pairs.index))  # of the product, without its variance
+        self.kept: dict[tuple[str, int], tuple[Array, Array]] = {}
 
-    def _correlations(self, name: str, block: slice) -> tuple[Array, Array, Array]:
-        """Return kappa in the sum ("curve") or the product ("factor"), and its slopes.
+    def _correlations(self, name: str, block: slice, *, slopes: bool = False) -> tuple[Array, ...]:
+        """Return kappa in the sum ("curve") or the product ("factor"), and two slopes if asked.
 
-        Both are made for the matrix, and again for the slopes: keeping them would be slower.
+        Exponentials are made for the matrix and kept for the slopes, or made again where there are
+        too many to keep.
         """
-        inputs = getattr(self.pairs.parts, name)
-        lengths = getattr(self.kernel, f"{name}_length")[inputs]
-        return self.pairs.correlations(inputs, lengths, self.kernel.rough[inputs], block)
+        pairs, kernel = self.pairs, self.kernel
+        inputs = getattr(pairs.parts, name)
+        rows, rough = pairs.places(inputs), kernel.rough[inputs][:, None]
+        gaps = pairs.gaps[rows, block]
+        r = gaps / getattr(kernel, f"{name}_length")[inputs][:, None]
+        made = self.kept.get((name, block.start)) or decays(r)
+        if pairs.gaps.size <= KEPT:
+            self.kept[name, block.start] = made
+        found: tuple[Array, ...] = (
+            correlation_and_slopes(r, rough, made) if slopes else (correlation(r, rough, made),)
+        )
+        same = pairs.parts.categorical[inputs]
+        if np.any(same):
+            for part, value in zip(found, (gaps[same], 0.0, 0.0), strict=False):
+                part[same] = value
+        if pairs.known is not None:
+            for part in found:
+                part *= pairs.known[rows, block]
+        return found
 
     def matrix(self) -> Array:
         """Return k of all rows: (n, n)."""
@@ -360,11 +381,12 @@ class _Made:
         by_factor, by_curve = np.zeros((3, len(factor))), np.zeros((3, len(curve)))
         for block in pairs.blocks:
             if len(factor):
-                found = self._correlations("factor", block)
+                found = self._correlations("factor", block, slopes=True)
                 left = own[block] / (1.0 + b[:, None] * found[0])
-                by_factor += [np.sum(left * part, axis=1) for part in found]
+                by_factor += [np.einsum("ij,ij->i", left, part) for part in found]
             if len(curve):
-                by_curve += [part @ packed[block] for part in self._correlations("curve", block)]
+                found = self._correlations("curve", block, slopes=True)
+                by_curve += [part @ packed[block] for part in found]
         rough = np.zeros(len(known))
         rough[factor] += b * by_factor[2]
         rough[curve] += a * by_curve[2]

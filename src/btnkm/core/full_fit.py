@@ -10,7 +10,7 @@ with the highest ELBO.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from scipy.optimize import minimize
 from .evidence import Evidence, Pairs, Parts, Solved, Theta, solve
 from .full import FullPosterior
 from .gamma import Gamma
+from .hamiltonian import draw
 from .likelihoods import Curved, Gaussian
 from .softmax import Softmax
 
@@ -29,8 +30,8 @@ ITERATIONS, MORE_ITERATIONS = 60, 30  # of the search with the first rows, and w
 MANY_MORE, FEW_ITERATIONS = 1.5, 10  # times as many rows, up to which fewer iterations do
 ROUNDS, WEIGHINGS = 3, 4  # searches with given weights, and updates of these before each
 FEW_INPUTS, SHORTER = 5, 2.5  # up to which searches begin with short length scales as well
-FEW_ROWS = 200  # up to which uncertain hyperparameters are averaged over
-LEAST_CURVATURE = 0.5  # of the evidence, in the logarithm of a hyperparameter
+# up to which hyperparameters are drawn from their posterior: rows, and rows squared times inputs
+FEW_ROWS, WORK_OF_DRAWS = 200, 2e5
 VARIANCES = ("constant", "product", "line", "curve", "missing")  # of f, all together
 # where weights depend on f: updates by the bound of the likelihood, then by itself until f settles
 UPDATES, MOST_UPDATES, SETTLED = 3, 25, 0.01
@@ -111,7 +112,7 @@ class FullFit:
         few = rows.n <= FIRST_ROWS
         unlike = begin is not None and type(begin.likelihood) is not type(self.likelihood)
         if few and (begin is None or unlike):
-            return self._known(rows, *self._from_scratch(rows))
+            return self._known(rows, *self._from_scratch(rows), rng)
         if begin is None:
             some = rows.take(np.sort(rng.permutation(rows.n)[:FIRST_ROWS]))
             theta, _ = self._from_scratch(some)
@@ -129,12 +130,15 @@ class FullFit:
         elif not self.likelihood.additive and not few:
             theta = self._rescaled(rows, theta)
         theta, sites, _ = self._maximise(rows, theta, iterations)
-        return self._known(rows, theta, sites)
+        return self._known(rows, theta, sites, rng)
 
-    def _known(self, rows: Rows, theta: np.ndarray, sites: _Sites) -> list[FullPosterior]:
-        """Return posteriors that together are that of hyperparameters around these."""
-        average = self.likelihood.additive and rows.n <= FEW_ROWS
-        thetas = self._around(rows, theta, sites) if average else [theta]
+    def _known(
+        self, rows: Rows, theta: np.ndarray, sites: _Sites, rng: np.random.Generator
+    ) -> list[FullPosterior]:
+        """Return posteriors that together are that of f: of few rows one for each draw."""
+        draws = self.likelihood.additive and rows.n <= FEW_ROWS
+        draws = draws and rows.n**2 * len(rows.x) <= WORK_OF_DRAWS
+        thetas = self._drawn(rows, theta, sites, rng) if draws else [theta]
         return [self._posterior(rows, one, sites) for one in thetas]
 
     def _rescaled(self, rows: Rows, theta: np.ndarray) -> np.ndarray:
@@ -144,26 +148,20 @@ class FullFit:
             return theta
         return self._scaled(rows, theta, np.log(4.0) * np.arange(4))
 
-    def _around(self, rows: Rows, theta: np.ndarray, sites: _Sites) -> list[np.ndarray]:
-        """Return hyperparameters whose mean posterior is that of uncertain noise and variance of f.
-
-        They are four, at the square root of two standard deviations to either side (Laplace).
-        """
-        moves = np.array([self._along("noise"), self._along(*VARIANCES)])
+    def _drawn(
+        self, rows: Rows, theta: np.ndarray, sites: _Sites, rng: np.random.Generator
+    ) -> list[np.ndarray]:
+        """Return draws of the hyperparameters from their posterior, given weights of the rows."""
         pairs = Pairs(rows.x, self.parts)
         evidence = Evidence(pairs, self.layout, sites.target, sites.noise, sites.repeats)
-        _, here = evidence(theta)
-        step = 1e-3
-        slopes = np.array([(evidence(theta + step * move)[1] - here) / step for move in moves])
-        curvature = slopes @ moves.T
-        values, vectors = np.linalg.eigh(0.5 * (curvature + curvature.T))
-        values = np.maximum(values, LEAST_CURVATURE)
-        ends = [
-            sign * np.sqrt(2.0 / v) * u
-            for v, u in zip(values, vectors.T, strict=True)
-            for sign in (-1.0, 1.0)
-        ]
-        return [theta + end @ moves for end in ends]
+
+        def energy(at: np.ndarray) -> tuple[float, np.ndarray]:
+            try:
+                return evidence(at)
+            except np.linalg.LinAlgError:  # far beyond what any rows would speak for
+                return np.inf, np.zeros_like(at)
+
+        return list(draw(energy, theta, self.layout.prior_std, rng))
 
     def _along(self, *names: str) -> np.ndarray:
         """Return the direction in which hyperparameters of these names move together."""

@@ -27,19 +27,37 @@ LINE, POSITION, KNOWN = range(3)
 SQRT3 = float(np.sqrt(3.0))
 
 
-def correlation(q: Array, rough: Array, xp: Any = np) -> tuple[Array, Array, Array]:
-    """Return kappa at a squared distance over a squared length scale, and its slopes.
+def decays(r: Array, xp: Any = np) -> tuple[Array, Array]:
+    """Return a Gaussian and an exponential of r, which correlations are made of."""
+    return xp.exp(r * r * (-1.0 / 6.0)), xp.exp(-r)
+
+
+def correlation(r: Array, rough: Array, made: tuple[Array, Array]) -> Array:
+    """Return kappa, given r, sqrt(3) times a distance over its length scale, and its ``decays``.
 
     It is (1 - rough) times a Gaussian, which is smooth, plus rough times Matern's with smoothness
-    3/2, which is once differentiable. Slopes are those in the logarithm of the length scale and in
-    rough.
+    3/2, which is once differentiable.
     """
-    smooth = xp.exp(-0.5 * q)
-    r = SQRT3 * xp.sqrt(q)
-    decay = xp.exp(-r)
-    more = (1.0 + r) * decay - smooth
-    slope = q * (smooth + rough * (3.0 * decay - smooth))
-    return smooth + rough * more, slope, more
+    smooth, decay = made
+    return smooth + rough * ((1.0 + r) * decay - smooth)
+
+
+def correlation_and_slopes(
+    r: np.ndarray, rough: np.ndarray, made: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return kappa, and its slopes in the logarithm of the length scale and in rough."""
+    smooth, decay = made
+    more = (1.0 + r) * decay
+    more -= smooth
+    slope = 3.0 * decay  # in place from here on: there may be millions of pairs
+    slope -= smooth
+    slope *= rough
+    slope += smooth
+    slope *= r * r
+    slope *= 1.0 / 3.0
+    value = rough * more
+    value += smooth
+    return value, slope, more
 
 
 @dataclass(frozen=True)
@@ -83,7 +101,8 @@ class Kernel:
             # a category never seen is like no other
             same = xp.astype((u == v) & (u >= 0.0), x.dtype)
         else:
-            same, _, _ = correlation(((u - v) / float(length[d])) ** 2, float(self.rough[d]), xp)
+            r = SQRT3 / float(length[d]) * xp.abs(u - v)
+            same = correlation(r, float(self.rough[d]), decays(r, xp))
         return known * same
 
     def sum_part(self, d: int, x: Array, z: Array) -> Array:

@@ -174,7 +174,9 @@ def _check_target(model: Any) -> int | None:
 def _check_alike(likelihood: Any, other: Any) -> None:
     """Raise ``Unreadable`` unless restarts may have these likelihoods side by side."""
     numbers = {Gaussian, StudentT}
-    must(type(likelihood) is type(other) or {type(likelihood), type(other)} == numbers, "likelihoods")
+    must(
+        type(likelihood) is type(other) or {type(likelihood), type(other)} == numbers, "likelihoods"
+    )
 
 
 def _check_likelihood(likelihood: Any, n_outputs: int | None) -> None:

@@ -134,9 +134,7 @@ def _row_positions(graph: Graph, own: dict[str, Any], column: Column) -> Any:
     return (column.at_knots(graph.narrow(places, whole=True))[1] - own["center"]) / own["scale"]
 
 
-def _correlation(
-    graph: Graph, own: dict[str, Any], column: Column, length: float
-) -> Value:
+def _correlation(graph: Graph, own: dict[str, Any], column: Column, length: float) -> Value:
     """Return kappa between new rows and those of the training: (n, m)."""
     u, known = own["rows"]["u"], own["rows"]["known"]
     if column.plain["levels"] is not None:
