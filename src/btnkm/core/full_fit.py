@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from .evidence import Evidence, Pairs, Parts, Solved, Theta, solve
+from .evidence import Evidence, Pairs, Parts, Theta, whitened
 from .full import FullPosterior
 from .gamma import Gamma
 from .hamiltonian import draw
@@ -27,6 +27,7 @@ from .softmax import Softmax
 FIRST_ROWS = 300  # to which hyperparameters are fitted before all rows are looked at
 WORK = 4.0e11  # operations that hyperparameters of all rows may take
 ITERATIONS, MORE_ITERATIONS = 60, 30  # of the search with the first rows, and with all of them
+ENOUGH = 1e-5  # of the evidence: searches end where a step gains less
 MANY_MORE, FEW_ITERATIONS = 1.5, 10  # times as many rows, up to which fewer iterations do
 ROUNDS, WEIGHINGS = 3, 4  # searches with given weights, and updates of these before each
 FEW_INPUTS, SHORTER = 5, 2.5  # up to which searches begin with short length scales as well
@@ -110,8 +111,7 @@ class FullFit:
         larger by ``scale`` (its logarithm) where noise is not additive.
         """
         few = rows.n <= FIRST_ROWS
-        unlike = begin is not None and type(begin.likelihood) is not type(self.likelihood)
-        if few and (begin is None or unlike):
+        if few and begin is None:
             return self._known(rows, *self._from_scratch(rows), rng)
         if begin is None:
             some = rows.take(np.sort(rng.permutation(rows.n)[:FIRST_ROWS]))
@@ -121,15 +121,16 @@ class FullFit:
             theta, known = begin.theta, len(begin.share)
         if iterations is None:
             iterations = self._affordable(rows.n)
-        if iterations and (unlike or rows.n > MANY_MORE * known):
+        unlike = begin is not None and type(begin.likelihood) is not type(self.likelihood)
+        if iterations and rows.n > MANY_MORE * known:
             theta = self.layout.lifted(theta)
-        elif iterations:
+        elif iterations and not unlike:
             iterations = min(iterations, FEW_ITERATIONS)
         if scale is not None:
             theta = theta + scale * self._along(*VARIANCES)
         elif not self.likelihood.additive and not few:
             theta = self._rescaled(rows, theta)
-        theta, sites, _ = self._maximise(rows, theta, iterations)
+        theta, sites, _ = self._maximise(rows, theta, iterations, begun=begin is not None)
         return self._known(rows, theta, sites, rng)
 
     def _known(
@@ -195,16 +196,19 @@ class FullFit:
         return most if self.likelihood.additive else 0
 
     def _maximise(
-        self, rows: Rows, theta: np.ndarray, iterations: int
+        self, rows: Rows, theta: np.ndarray, iterations: int, *, begun: bool = False
     ) -> tuple[np.ndarray, _Sites, float]:
-        """Return hyperparameters, and what rows say of f, each at its best given the other."""
+        """Return hyperparameters, and what rows say of f, each at its best given the other.
+
+        Those of another fit have ``begun`` with it.
+        """
         if self.exact:
             pairs = Pairs(rows.x, self.parts)
             sites = _Sites.of_numbers(rows, self.likelihood)
             theta, value = self._search(pairs, sites, theta, iterations)
             return theta, replace(sites, value=value), value
         if self.likelihood.additive:
-            return self._reweighted(rows, theta, iterations)
+            return self._reweighted(rows, theta, iterations, begun=begun)
         matrix = self._matrix(rows, theta)
         sites = self._settled(rows, matrix)
         known = sites.updated(rows, matrix, self.noise_prior, ask=False)
@@ -212,12 +216,12 @@ class FullFit:
         return theta, replace(sites, value=value), value
 
     def _reweighted(
-        self, rows: Rows, theta: np.ndarray, iterations: int
+        self, rows: Rows, theta: np.ndarray, iterations: int, *, begun: bool
     ) -> tuple[np.ndarray, _Sites, float]:
         """Return hyperparameters and weights of rows that depend on their distance from f."""
         pairs = Pairs(rows.x, self.parts)
         sites = _Sites.of_numbers(rows, self.likelihood)
-        if iterations:  # as if the noise were Gaussian
+        if iterations and not begun:  # as if the noise were Gaussian
             theta, _ = self._search(pairs, sites, theta, iterations)
         for _ in range(ROUNDS if iterations else 0):
             theta, sites = self._weighed(rows, theta, sites, WEIGHINGS)
@@ -244,11 +248,13 @@ class FullFit:
         value = known.elbo(rows, self.noise_prior)
         return theta, replace(sites, noise=sites.noise / variance, value=value)
 
-    def _settled(self, rows: Rows, matrix: np.ndarray) -> _Sites:
-        """Return what rows say of f with this prior covariance."""
-        sites = _Sites.begin(rows, self.likelihood, self.n_outputs)
-        for _ in range(UPDATES):
-            sites = sites.updated(rows, matrix, self.noise_prior)
+    def _settled(self, rows: Rows, matrix: np.ndarray, begin: _Sites | None = None) -> _Sites:
+        """Return what rows say of f with this prior covariance, from that with another on."""
+        sites = begin
+        if sites is None:
+            sites = _Sites.begin(rows, self.likelihood, self.n_outputs)
+            for _ in range(UPDATES):
+                sites = sites.updated(rows, matrix, self.noise_prior)
         moved = np.inf
         for _ in range(MOST_UPDATES):
             before = sites
@@ -290,11 +296,12 @@ class FullFit:
     def _scaled(self, rows: Rows, theta: np.ndarray, scales: np.ndarray) -> np.ndarray:
         """Return hyperparameters with the best variance of f, of ever larger ones."""
         move = self._along(*VARIANCES)
-        matrix, best = self._matrix(rows, theta), (-np.inf, 0.0)
+        matrix, best, sites = self._matrix(rows, theta), (-np.inf, 0.0), None
         for log_scale in scales:
             scaled = np.exp(log_scale) * matrix
-            sites = self._settled(rows, scaled).updated(rows, scaled, self.noise_prior, ask=False)
-            value = sites.elbo(rows, self.noise_prior)
+            sites = self._settled(rows, scaled, sites)
+            known = sites.updated(rows, scaled, self.noise_prior, ask=False)
+            value = known.elbo(rows, self.noise_prior)
             if value < best[0]:
                 break
             best = (value, float(log_scale))
@@ -330,7 +337,7 @@ class FullFit:
                 jac=True,
                 method="L-BFGS-B",
                 callback=told,
-                options={"maxiter": iterations, "maxcor": 20},
+                options={"maxiter": iterations, "maxcor": 20, "ftol": ENOUGH},
             )
         except KeyboardInterrupt:
             if not self.may_be_interrupted or not np.isfinite(reached[1]):
@@ -361,10 +368,6 @@ class FullFit:
             theta=theta,
             evidence=sites.value,
         )
-
-
-def _solved(matrix: np.ndarray, target: np.ndarray, noise: np.ndarray) -> list[Solved]:
-    return [solve(matrix, v, z) for z, v in zip(target.T, noise.T, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -443,13 +446,14 @@ class _Sites:
 
         They are not asked again unless they are to ``ask``.
         """
-        solved = _solved(matrix, self.target, self.noise)
-        alpha = np.column_stack([one.alpha for one in solved])
-        diagonal = np.column_stack([np.diagonal(one.inverse) for one in solved])
+        solved = [whitened(matrix, v, z) for z, v in zip(self.target.T, self.noise.T, strict=True)]
+        alpha = np.column_stack([one for one, _ in solved])
+        diagonal = np.column_stack([np.sum(root**2, axis=0) for _, root in solved])
         mean = self.target - self.noise * alpha
         variance = np.maximum(self.noise - self.noise**2 * diagonal, 1e-12)
         left = self.target - alpha / diagonal, 1.0 / diagonal - self.noise
-        log_det = sum(one.log_det for one in solved) - float(np.sum(np.log(self.noise)))
+        log_det = -2.0 * sum(float(np.sum(np.log(np.diagonal(root)))) for _, root in solved)
+        log_det -= float(np.sum(np.log(self.noise)))
         fit = float(np.sum(diagonal * self.noise) + np.sum(alpha * mean))
         kl = 0.5 * (fit - mean.size + log_det)
         known = replace(self, mean=mean, variance=variance, left=left, kl=kl)
