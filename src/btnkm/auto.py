@@ -52,7 +52,8 @@ class Auto(NamedTuple):
     sweeps_of_many: int  # and above
     # the rank may grow to so many times what it begins with, up to 10,000 rows and above
     growth: tuple[int, int] = (4, 2)
-    rows_per_function: int = 0  # at least, all inputs together: n_basis is lower if need be
+    # at least, all inputs together: n_basis is lower if need be, and higher if there are twice as many
+    rows_per_function: int = 0
     warm_rank: int = 0  # of the warm phase without anchors, up to 10,000 rows
 
     def n_basis(self, n: int, n_inputs: int) -> int:
@@ -61,8 +62,9 @@ class Auto(NamedTuple):
         if not self.rows_per_function:
             most = int(np.clip(n // _ROWS_OF_MANY, most, _MOST_FUNCTIONS))
             return int(np.clip(max(every, n // _ROWS_A_FUNCTION) // n_inputs, least, most))
-        many = int(np.clip(every // n_inputs, least, most))
-        return int(np.clip(n // (self.rows_per_function * n_inputs), _FEWEST_FUNCTIONS, many))
+        each = n // (self.rows_per_function * n_inputs)
+        few = int(np.clip(each, _FEWEST_FUNCTIONS, np.clip(every // n_inputs, least, most)))
+        return max(few, min(each // 2, most))
 
     def n_curve(self, n: int, n_inputs: int) -> int:
         """Return how many polynomials a main effect has."""

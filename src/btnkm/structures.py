@@ -49,6 +49,7 @@ DOUBT_OF_ALL = 1.0  # rows, as if every candidate had predicted so many more
 # logarithms of what f is enlarged by where weights depend on it, and nats that it must gain
 SCALES, SCALED = tuple(np.log(4.0) * np.arange(1, 5)), 1.0
 VARIANTS = True  # whether the best candidates are tried with splines and heavy tails, too
+MOST_TIED = 0.2  # of the rows with one value of y, up to which such noise is looked for
 HEAVY_TAILS = 6.0  # degrees of freedom up to which noise gets a likelihood with heavy tails
 KNOWN_ROWS = 200  # from which on a full tensor goes on from the hyperparameters of another fold
 LEAST_WEIGHT = 0.02  # of a candidate, or of a restart beside the best one; below they are left out
@@ -307,6 +308,9 @@ class _Judged:
         """Return the best candidate, and the full tensor, if rows held out speak for such noise."""
         if not self.task.target.may_be_heavy:
             return []
+        y = self.task.sample.y
+        if np.max(np.unique(y, return_counts=True)[1]) > MOST_TIED * len(y):
+            return []  # its density would grow without limit at that value
         best = self._best(self.left)
         chosen = [one for one in self.left if one is best or one.arrangement.kernel]
         return [one for one in chosen if one.noise[1] <= HEAVY_TAILS]
@@ -337,10 +341,10 @@ class _Judged:
         They are fewer where a row says little, as labels do.
         """
         likelihood = self.task.target.likelihood
-        # what is exact, or else the simplest of all, where few rows can hardly tell
+        # what is exact: it is there where rows are few, and these can hardly tell
         if one.kernel and likelihood.additive:
             return DOUBT_OF_ALL + DOUBT_OF_EXACT / sum(other.kernel for other in others)
-        if one.kernel or not (one.inputs or any(other.kernel for other in others)):
+        if one.kernel:
             return DOUBT_OF_ALL + DOUBT * likelihood.worth
         return DOUBT_OF_ALL + DOUBT * _beside_full(one, others)
 
