@@ -52,7 +52,7 @@ class Auto(NamedTuple):
     sweeps_of_many: int  # and above
     # the rank may grow to so many times what it begins with, up to 10,000 rows and above
     growth: tuple[int, int] = (4, 2)
-    # at least, all inputs together: n_basis is lower if need be, and higher if there are twice as many
+    # at least, all inputs together: n_basis is lower if need be, and higher with twice as many
     rows_per_function: int = 0
     warm_rank: int = 0  # of the warm phase without anchors, up to 10,000 rows
 

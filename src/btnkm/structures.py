@@ -349,18 +349,28 @@ class _Judged:
         return DOUBT_OF_ALL + DOUBT * _beside_full(one, others)
 
     def drop(self) -> None:
-        """Leave out candidates that are clearly behind the best, and of no use beside it."""
+        """Leave out candidates that are clearly behind the best, and of no use beside it.
+
+        A tensor of low rank is left out, too, where both the full tensor and another of low rank
+        are ahead: it is the worse approximation of what is there itself.
+        """
         weights = self.weights()
         if weights is None:
             return
         scores, _, weight = self._table()
         share = weight / weight.sum()
-        best = int(np.argmax(scores @ share))
+        means = scores @ share
+        best = int(np.argmax(means))
+        exact, low = (
+            max((m for one, m in zip(self.left, means, strict=True) if of(one)), default=-np.inf)
+            for of in (lambda one: one.arrangement.kernel, lambda one: one.arrangement.low_rank)
+        )
         kept = []
-        for one, own, w in zip(self.left, scores, weights, strict=True):
+        for one, own, own_mean, w in zip(self.left, scores, means, weights, strict=True):
             behind = np.nan_to_num(scores[best] - own, posinf=1e3)
             mean, error = _mean_and_error(behind, share)
-            if w >= USELESS or mean <= CLEARLY_BEHIND * error:
+            second = one.arrangement.low_rank and own_mean < min(exact, low)
+            if not second and (w >= USELESS or mean <= CLEARLY_BEHIND * error):
                 kept.append(one)
         self.left = kept
 

@@ -273,14 +273,12 @@ class Sums:
 
     def _best_smoothness(self) -> np.ndarray:
         """Return nu of every group where the ELBO, with the best q(lambda), is highest."""
-        count = self.n_outputs * self.counts
-        values = []
-        for nu in SMOOTHNESS:
-            energy = self.energies(np.full(len(self.groups), nu))
-            rate = self.prior.rate + 0.5 * energy
-            value = nu * self.n_outputs * self._log_degrees
-            value -= (self.prior.shape + 0.5 * count) * np.log(rate)
-            values.append(value - 0.5 * ((nu - USUAL) / DOUBT) ** 2)
+        count, nu = self.n_outputs * self.counts, SMOOTHNESS[:, None]
+        own = self.group[1:, None] == np.arange(len(self.groups))
+        energies = (self.degree[1:] ** (2.0 * nu) * self.second[1:]) @ own.astype(float)
+        values = nu * self.n_outputs * self._log_degrees
+        values -= (self.prior.shape + 0.5 * count) * np.log(self.prior.rate + 0.5 * energies)
+        values -= 0.5 * ((nu - USUAL) / DOUBT) ** 2
         best = SMOOTHNESS[np.argmax(values, axis=0)]
         return np.where(self.counts >= FEWEST, best, self.smoothness)
 
