@@ -43,7 +43,7 @@ CLEARLY_BEHIND = 2.0  # standard errors of the mean difference in log density
 WORSE = 0.1  # of the least mean squared error, by which another is worse at least
 USELESS = 0.05  # weight of a candidate clearly behind the best, below which no more folds follow
 SHARE_OF_ERROR = 4.0  # what the error of the mean counts beside the density: see stack
-DOUBT = 10.0  # rows, as if main effects, or what is simpler than a train, had predicted so many
+DOUBT = 10.0  # rows, as if what is simpler than a full train had predicted so many
 DOUBT_OF_EXACT = 20.0  # the same for the full tensor of numbers: it does not follow their noise
 DOUBT_OF_ALL = 1.0  # rows, as if every candidate had predicted so many more
 # logarithms of what f is enlarged by where weights depend on it, and nats that it must gain
@@ -338,14 +338,13 @@ class _Judged:
     def _doubt(self, one: Arrangement, others: Sequence[Arrangement]) -> float:
         """Return as if how many rows more a candidate had predicted.
 
-        They are fewer where a row says little, as labels do.
+        They are in favour of what is exact: it is there where rows are few, and these can hardly
+        tell. They are fewer where a row says little, as labels do.
         """
         likelihood = self.task.target.likelihood
-        # what is exact: it is there where rows are few, and these can hardly tell
-        if one.kernel and likelihood.additive:
-            return DOUBT_OF_ALL + DOUBT_OF_EXACT / sum(other.kernel for other in others)
-        if one.kernel:
-            return DOUBT_OF_ALL + DOUBT * likelihood.worth
+        if one.kernel and not one.heavy:
+            more = DOUBT_OF_EXACT if likelihood.additive else DOUBT * likelihood.worth
+            return DOUBT_OF_ALL + more
         return DOUBT_OF_ALL + DOUBT * _beside_full(one, others)
 
     def drop(self) -> None:
