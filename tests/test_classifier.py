@@ -297,7 +297,7 @@ def test_a_rare_class_is_not_known_better_than_its_rows_say():
 
 @pytest.mark.parametrize(
     ("n", "inputs", "expected"),
-    [(100, 2, 12), (100, 30, 4), (1000, 5, 20), (1000, 20, 8), (10**6, 57, 8), (10**6, 14, 11)],
+    [(100, 2, 12), (100, 30, 4), (1000, 5, 20), (1000, 20, 8), (2079, 19, 13), (10**6, 57, 20)],
 )
 def test_functions_of_an_input_leave_rows_to_each(n, inputs, expected):
     assert BTNClassifier._auto.n_basis(n, inputs) == expected

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from btnkm import BTNClassifier, BTNRegressor, Gamma, structures
+from btnkm import BTNClassifier, BTNRegressor, Gamma, load, structures
 from btnkm.core.likelihoods import Gaussian, StudentT
 
 QUICK = {"n_init": 2, "max_iter": 8, "n_basis": 6, "max_rank": 3, "random_state": 0, "n_jobs": 1}
@@ -256,6 +256,104 @@ def test_the_prediction_has_the_noise_of_rows_held_out(thorough_comparisons):
     y_new = new[:, 0] + 0.3 * rng.standard_t(2.5, 4000)
     low, high = model.predict_interval(new, level=0.95).T
     assert np.mean((low <= y_new) & (y_new <= high)) == pytest.approx(0.95, abs=0.025)
+
+
+def heavy_table(n=200, seed=8):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.0, 1.0, (n, 2))
+    f = np.sin(3.0 * X[:, 0])
+    return X, f + 0.2 * rng.standard_t(1.5, n), f
+
+
+def test_heavy_tails_of_rows_held_out_make_student_t_a_candidate(thorough_comparisons, tmp_path):
+    X, y, f = heavy_table()
+    how = {"n_init": 1, "random_state": 0, "n_jobs": 1}
+    model = BTNRegressor(**how).fit(X, y)
+    heavy = [one for one in model.structures_ if one["heavy"]]
+    assert heavy
+    assert sum(one["weight"] for one in heavy) > 0.3
+    kinds = {
+        type(model.posterior_[k].likelihood): one["heavy"]
+        for one in model.structures_
+        for k in one["restarts"]
+    }
+    assert kinds[StudentT]
+    assert not kinds.get(Gaussian, False)
+    gaussian = BTNRegressor(likelihood="gaussian", **how).fit(X, y)
+    assert not any(one["heavy"] for one in gaussian.structures_)
+    errors = [float(np.mean((one.predict(X) - f) ** 2)) for one in (model, gaussian)]
+    assert errors[0] < errors[1]
+    path = tmp_path / "heavy.btn"
+    model.save(path)
+    np.testing.assert_array_equal(load(path).predict_interval(X), model.predict_interval(X))
+
+
+@pytest.mark.parametrize("target", ["normal", "tied"])
+def test_other_targets_have_gaussian_noise_alone(target, thorough_comparisons):
+    X, y, f = heavy_table(120)
+    if target == "tied":
+        y = np.where(X[:, 0] > 0.2, np.round(10.0 * y), 0.0)
+        assert np.mean(y == 0.0) > structures.MOST_TIED
+    else:
+        y = f + 0.2 * np.random.default_rng(0).standard_normal(120)
+    model = BTNRegressor(n_init=1, random_state=0, n_jobs=1).fit(X, y)
+    assert not any(one["heavy"] for one in model.structures_)
+
+
+class _Shape:
+    def __init__(self, kernel=False, low_rank=False, heavy=False):
+        self.kernel, self.low_rank, self.heavy = kernel, low_rank, heavy
+        self.inputs, self.full = [0], False
+
+
+def judged(*means, n=50):
+    """Return candidates with log densities of these means: exact, heavy exact, then low-rank."""
+
+    class Sample:
+        weights = np.ones(n)
+
+    class Target:
+        likelihood = Gaussian()
+
+    class Task:
+        sample, target = Sample(), Target()
+
+    shapes = [_Shape(True), _Shape(True, heavy=True)]
+    shapes += [_Shape(low_rank=True) for _ in means[2:]]
+    found = structures._Judged(Task(), [structures.Candidate(one) for one in shapes])
+    noise = np.random.default_rng(0).standard_normal((len(means), n))
+    for one, mean, own in zip(found.every, means, noise, strict=True):
+        found.scores[id(one)] = [mean + own - own.mean()]
+        found.errors[id(one)] = [np.ones(n)]
+    found.rows = [np.arange(n)]
+    return found
+
+
+def test_of_low_rank_tensors_behind_the_full_one_the_best_is_left():
+    found = judged(0.0, -0.1, -0.2, -0.3, -0.25)
+    found.drop()
+    assert found.left == found.every[:3]
+    ahead = judged(0.0, -0.1, 0.2, -0.3, 0.1)  # the worst is behind both
+    ahead.drop()
+    assert ahead.left == [ahead.every[k] for k in (0, 1, 2, 4)]
+
+
+def test_doubt_is_in_favour_of_the_full_tensor_with_gaussian_noise():
+    found = judged(0.0, 0.0, 0.0)
+    shapes = [one.arrangement for one in found.every]
+    doubts = [found._doubt(one, shapes) for one in shapes]
+    assert doubts == [structures.DOUBT_OF_ALL + structures.DOUBT_OF_EXACT, 1.0, 1.0]
+
+
+def test_a_tensor_without_a_sum_has_all_inputs(thorough_comparisons):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 16))
+    y = X @ np.ones(16) + X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(300)
+    model = BTNRegressor(**QUICK, full_rows=10).fit(X, y)
+    kept = {one.structure: len(one.inputs) for one in model._arrangements}
+    table = {one["name"] for one in model.structures_}
+    assert {"tensor", "sums+tensor"} <= table
+    assert kept.get("tensor", 16) == 16
 
 
 def test_tensors_share_restarts_and_pass_on_weights_too_small_for_one():

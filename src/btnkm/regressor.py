@@ -51,8 +51,8 @@ class BTNRegressor(RegressorMixin, Machine):
         an entry.
     likelihood : "auto", "gaussian", "student_t", "negative_binomial" or Likelihood, default="auto"
         What y is around f. "student_t" is robust to outliers (degrees of freedom are learned).
-        "auto" is "gaussian"; where structures are compared and rows held out have heavy tails, the
-        best of them are tried with "student_t" as well, and weighed as structures are.
+        "auto" is "gaussian", but where structures are compared and the rows held out have heavy
+        tails, the best candidates are fitted with "student_t" as well, and weighed beside them.
         "negative_binomial" is for counts, with f the logarithm of the rate up to a constant and the
         scatter learned. ``likelihoods.StudentT(dof)`` and
         ``likelihoods.NegativeBinomial(size)`` hold what they are given.
@@ -169,8 +169,8 @@ class BTNRegressor(RegressorMixin, Machine):
         out that it was asked to predict, NaN where there were none; ``restarts`` are the positions
         of its posteriors in ``weights_``; ``seconds`` is the time that its fits took;
         ``sums_first`` tells whether the sum was fitted before the tensor; ``splines`` whether
-        numbers in the tensor have linear splines; ``heavy`` whether the likelihood is "student_t"
-        instead of the one asked for. ``noise_factor`` is what the noise variance was
+        numbers in the tensor have linear splines; ``heavy`` whether ``likelihood="auto"`` has given
+        it "student_t". ``noise_factor`` is what the noise variance was
         multiplied by, and ``noise_dof`` the most degrees of freedom of the noise, so that intervals
         hold in the rows held out. With ``network="tt"`` there are also ``cores`` and
         ``mode_order``.
