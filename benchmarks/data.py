@@ -31,7 +31,7 @@ def data_folder():
     raise FileNotFoundError(
         f"{FOLDER_VARIABLE} must name the folder with the files that benchmarks/README.md lists, "
         f"but it {got}; {remedy} it (export {FOLDER_VARIABLE}=FOLDER) or run a suite that needs no "
-        "folder: smoke, sklearn, multiclass."
+        "folder: smoke, sklearn, small, multiclass."
     )
 
 
@@ -125,6 +125,41 @@ def _matrices(diagonal=False, columns=None):
     return load
 
 
+SMALL_ROWS = (16, 20, 30, 45, 70, 100)
+SHAPES = (
+    lambda x: x,
+    lambda x: x**2,
+    lambda x: np.sin(2.0 * x),
+    np.abs,
+    lambda x: np.exp(0.7 * x),
+)
+
+
+def small_table(split):
+    """Return the training and the test part of a small random table: another one for each split.
+
+    y is a sum of functions of one to four of two to eight inputs, for half of the tables with a
+    product of two of them, in units of its spread, with noise of .05 to .8.
+    """
+    rng = np.random.default_rng(1000 + split)
+    n, d = SMALL_ROWS[split % len(SMALL_ROWS)], int(rng.integers(2, 9))
+    shape = (n + 500, d)
+    X = rng.standard_normal(shape) if split % 2 else rng.uniform(-1.0, 1.0, shape)
+    used = rng.permutation(d)[: int(rng.integers(1, min(d, 4) + 1))]
+    f = np.zeros(len(X))
+    for j in used:
+        function = SHAPES[rng.integers(len(SHAPES))]
+        f += (rng.normal() + 0.5 * np.sign(rng.normal())) * function(X[:, j])
+    if len(used) > 1 and rng.uniform() < 0.5:
+        f += 1.5 * rng.normal() * X[:, used[0]] * X[:, used[1]]
+    noise = (0.05, 0.2, 0.5, 0.8)[rng.integers(4)]
+    y = f / f.std() + noise * rng.standard_normal(len(f))
+    return X[:n], y[:n], X[n:], y[n:]
+
+
+#: Data sets of which each split is a table of its own: name to a function of the split.
+TABLES = {"small": small_table}
+
 #: Name to a function without arguments that returns X, an array (n, D) or a DataFrame, and y (n,).
 DATASETS = {
     "yacht": _paper("yacht"),
@@ -162,7 +197,7 @@ def load_split(dataset, split):
     Parameters
     ----------
     dataset : str
-        A key of `DATASETS`.
+        A key of `DATASETS` or `TABLES`.
     split : int
 
     Returns
@@ -170,6 +205,8 @@ def load_split(dataset, split):
     X_train, y_train, X_test, y_test : ndarray
         The inputs are DataFrames where the data set is one.
     """
+    if dataset in TABLES:
+        return TABLES[dataset](split)
     X, y = DATASETS[dataset]()
     from btnkm.datasets import paper_splits
 

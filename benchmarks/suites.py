@@ -70,6 +70,11 @@ SUITES = {
         "sets that come with scikit-learn: diabetes and Friedman's three functions",
         ("diabetes", "friedman1", "friedman2", "friedman3"),
     ),
+    "small": Suite(
+        "sixty random tables of 16 to 100 rows, a split each",
+        ("small",),
+        n_splits=60,
+    ),
     "classify": Suite(
         "the paper's two sets of two classes on its ten splits (needs BTNKM_DATA)",
         ("spambase", "adult", "adult-96"),

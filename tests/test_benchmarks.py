@@ -286,3 +286,12 @@ def test_peak_memory_sees_an_array():
         array = np.ones(8 * 2**20)  # 64 MiB
         del array
     assert memory.mb > 50 or memory.probe == "ru_maxrss"
+
+
+def test_every_split_of_small_is_a_table_of_its_own():
+    tables = [load_split("small", split) for split in range(6)]
+    assert [len(y) for _, y, _, _ in tables] == [16, 20, 30, 45, 70, 100]
+    assert all(X_test.shape == (500, X.shape[1]) for X, _, X_test, _ in tables)
+    again = load_split("small", 3)
+    for first, second in zip(tables[3], again, strict=True):
+        np.testing.assert_array_equal(first, second)

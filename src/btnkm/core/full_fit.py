@@ -137,7 +137,7 @@ class FullFit:
         self, rows: Rows, theta: np.ndarray, sites: _Sites, rng: np.random.Generator
     ) -> list[FullPosterior]:
         """Return posteriors that together are that of f: of few rows one for each draw."""
-        draws = self.likelihood.additive and rows.n <= FEW_ROWS
+        draws = self.likelihood.additive and rows.n <= FEW_ROWS and not self.stopped
         draws = draws and rows.n**2 * len(rows.x) <= WORK_OF_DRAWS
         thetas = self._drawn(rows, theta, sites, rng) if draws else [theta]
         return [self._posterior(rows, one, sites) for one in thetas]
