@@ -356,6 +356,26 @@ def test_a_tensor_without_a_sum_has_all_inputs(thorough_comparisons):
     assert kept.get("tensor", 16) == 16
 
 
+@pytest.mark.parametrize(
+    ("ranks", "max_rank", "expected"),
+    [([9, 10], 40, 2), ([9, 5], 40, 8), ([10, 10], 10, 8), ([], 40, 8)],
+)
+def test_fewer_restarts_where_the_rank_is_about_to_grow(ranks, max_rank, expected):
+    class State:
+        modes = (None,)
+
+        def __init__(self, rank):
+            self.network = self
+            self.rank = lambda _: rank
+
+    class Settings:
+        initial_rank = 10
+
+    Settings.max_rank = max_rank
+    found = [structures.Candidate(_Shape(low_rank=True), states=[State(rank) for rank in ranks])]
+    assert structures.fewer_restarts(found, 8, lambda _: Settings) == expected
+
+
 def test_tensors_share_restarts_and_pass_on_weights_too_small_for_one():
     class Low:
         low_rank = True

@@ -59,10 +59,10 @@ max_iter, tol, warm_sweeps, rank_prior, basis_prior, smoothness, anchored, prune
 n_jobs, random_state, callback, verbose, warm_start
         As in BTNRegressor, but labels say less than numbers, and some values of "auto" differ.
         ``n_basis`` leaves four rows to every function of all inputs together, but at least 4
-        functions to each; it is higher than for numbers where that leaves eight. Without anchors ``initial_rank`` is at most 8, and ``max_rank`` 16 up to
-        10,000 rows and 8 above. ``n_init`` is 48,000 divided by the number of rows, at least 2 and
-        at most 8. ``max_iter`` is 32, or 20 above 10,000 rows. Components are ``anchored`` from 8
-        inputs on.
+        functions to each; there are up to 20 of each where that leaves eight rows. Without anchors
+        ``initial_rank`` is at most 8, and ``max_rank`` 16 up to 10,000 rows and 8 above. ``n_init``
+        is 48,000 divided by the number of rows, at least 2 and at most 8. ``max_iter`` is 32, or 20
+        above 10,000 rows. Components are ``anchored`` from 8 inputs on.
     likelihood : "logistic" or "least_squares", default="logistic"
         "least_squares" regresses the signs of two classes and takes as probability that of a
         positive sign: the classifier of the paper, for comparison. Its probabilities are poor.

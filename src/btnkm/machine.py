@@ -31,7 +31,15 @@ from .screening import screen
 from .sharing import Sharing
 from .sources import coded, is_stored, ones_or_none, open_source
 from .streaming import Streaming, Window
-from .structures import Candidate, interaction_order, judge, recalibrated, share_restarts, vote
+from .structures import (
+    Candidate,
+    fewer_restarts,
+    interaction_order,
+    judge,
+    recalibrated,
+    share_restarts,
+    vote,
+)
 from .survey import MOST_ROWS, Survey
 from .tables import check_names, name_of, split_columns
 
@@ -360,6 +368,8 @@ class Machine(Streaming, Sharing, BaseEstimator):
         candidates = judge(task, arrangements, of, tell, table.with_splines)
         candidates = sorted(candidates, key=lambda one: -one.weight)
         n_init = max(of(task.counted, one.arrangement).n_init for one in candidates)
+        if isinstance(self.n_init, str):
+            n_init = fewer_restarts(candidates, n_init, partial(of, task.counted))
         share_restarts(candidates, n_init)
         candidates = sorted(candidates, key=lambda one: -one.weight)
         for one in candidates:

@@ -16,10 +16,9 @@ from .auto import SWEEPS_OF_ALL, number, settings_of
 from .checkpoints import Checkpoint
 from .core.full_fit import FIRST_ROWS
 from .core.likelihoods import Likelihood
-from .core.schedule import FULL
 from .execution.local import GIB, LocalRows
 from .kernels import fit_all
-from .structures import MOST_ROWS
+from .structures import MOST_ROWS, at_full_rank
 
 Array = np.ndarray
 READERS = 0.15  # of the limit: what those of files leave behind
@@ -125,13 +124,12 @@ def _runs(
         # those of few of the rows know too little of all, and those of the highest rank may grow
         enough = task.rows.n <= 2 * MOST_ROWS and task.sample.n == task.rows.n
         own = settings_of(machine, task.target, task.counted, one.arrangement)
-        full = FULL * np.sum(own.initial_rank)
         if one.arrangement.kernel:
             # few rows soon begin anew, where rows held out have not found the scale of f
             anew = task.rows.n <= FIRST_ROWS and task.target.likelihood.additive
             small = [] if anew else one.states
         else:
-            small = [s for s in one.states if not s.modes or np.sum(s.network.rank(s)) < full]
+            small = [state for state in one.states if not at_full_rank(state, own)]
         states = small[: one.count] if enough else []
         for count, begun in ((len(states), states), (one.count - len(states), [])):
             if count:

@@ -27,6 +27,7 @@ from .arrangement import Arrangement, block_size
 from .core.likelihoods import Gaussian
 from .core.linalg import NotPositiveDefiniteError
 from .core.posterior import Predictor
+from .core.schedule import FULL
 from .core.state import State
 from .kernels import fit_full
 from .ordering import Tensor, chain_order
@@ -635,6 +636,26 @@ def stack(scores: Array, weight: Array, prior: Array, residuals: Array | None = 
     found = minimize(loss, np.zeros(len(scores)), jac=True, method="L-BFGS-B")
     w = np.exp(found.x - found.x.max()) * np.any(np.isfinite(scores), axis=1)
     return np.asarray(w / w.sum())
+
+
+def at_full_rank(state: Any, settings: fitting.Settings) -> bool:
+    """Tell whether nearly all components of a posterior are of use, so that there may be more."""
+    full = FULL * float(np.sum(settings.initial_rank))
+    return bool(state.modes) and float(np.sum(state.network.rank(state))) >= full
+
+
+def fewer_restarts(candidates: Sequence[Candidate], n_init: int, settings_of: Any) -> int:
+    """Return how many restarts "auto" means where the rank of a tensor is about to grow.
+
+    Each then takes several times as long, and larger tensors differ less.
+    """
+    tensors = [one for one in candidates if one.arrangement.low_rank and one.weight > 0]
+    for one in tensors:
+        settings = settings_of(one.arrangement)
+        may_grow = np.any(np.greater(settings.max_rank, settings.initial_rank))
+        if may_grow and one.states and all(at_full_rank(s, settings) for s in one.states):
+            return min(n_init, max(len(tensors), FEWEST_RESTARTS))
+    return n_init
 
 
 def share_restarts(candidates: Sequence[Candidate], n_init: int) -> None:
