@@ -106,8 +106,8 @@ class BTNRegressor(RegressorMixin, Machine):
         Restarts of the tensor from random factors, whose posteriors are averaged. "auto" is 40,000
         divided by the number of rows, at least 2 and at most 8; fewer where ``memory_limit`` has no
         room for their posteriors, and one for each structure, two at least, where the fits that
-        compare structures use all components that they begin with. Tensors share as many of them as their weights say, and two at
-        least. A sum alone has nothing random and is fitted once.
+        compare structures use all components that they begin with. Tensors share as many of them
+        as their weights say, and two at least. A sum alone has nothing random and is fitted once.
     max_iter : int or "auto", default="auto"
         Most sweeps of the exact phase; "auto" is 80. Up to 8,000 rows, restarts may go on from the
         fits by which structures were compared, for up to ``max_iter`` sweeps, "auto" 20. A table of
