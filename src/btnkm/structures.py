@@ -42,7 +42,9 @@ SWEEPS, WARM_SWEEPS, LEAST_SWEEPS = 25, 10, 12
 RESTARTS, RESTARTS_OF_ONE = 1, 2  # of every fold, and of one fold alone; of a full train 1
 CLEARLY_BEHIND = 2.0  # standard errors of the mean difference in log density
 WORSE = 0.1  # of the least mean squared error, by which another is worse at least
-USELESS = 0.05  # weight of a candidate clearly behind the best, below which no more folds follow
+# weight of a candidate below which it is left out: after each fold if it is clearly behind the
+# best, and in the end
+USELESS = 0.05
 SHARE_OF_ERROR = 4.0  # what the error of the mean counts beside the density: see stack
 DOUBT = 10.0  # rows, as if what is simpler than a full train had predicted so many
 DOUBT_OF_EXACT = 20.0  # the same for the full tensor of numbers: it does not follow their noise
@@ -53,7 +55,7 @@ VARIANTS = True  # whether the best candidates are tried with splines and heavy 
 MOST_TIED = 0.2  # of the rows with one value of y, up to which such noise is looked for
 HEAVY_TAILS = 6.0  # degrees of freedom up to which noise gets a likelihood with heavy tails
 KNOWN_ROWS = 200  # from which on a full tensor goes on from the hyperparameters of another fold
-LEAST_WEIGHT = 0.02  # of a candidate, or of a restart beside the best one; below they are left out
+LEAST_WEIGHT = 0.02  # of a restart beside the best one, below which it is left out
 FEWEST_RESTARTS = 2  # of tensors of low rank with any weight, if there may be so many
 ROWS_OF_A_VOTE = 10.0  # by which restarts of a structure are weighed: see vote
 NO_FIT = (
@@ -403,7 +405,7 @@ class _Judged:
             own = np.concatenate(self.scores[id(one)])
             weight = self.task.sample.weights[np.concatenate(self.rows)][: len(own)]
             one.log_density = float(own @ weight / weight.sum())
-        weights = np.where(weights < LEAST_WEIGHT, 0.0, weights)
+        weights = np.where(weights < USELESS, 0.0, weights)
         for one, w in zip(self.left, weights / weights.sum(), strict=True):
             one.weight = float(w)
         for one in self.every:

@@ -124,7 +124,7 @@ class FullFit:
         unlike = begin is not None and type(begin.likelihood) is not type(self.likelihood)
         if iterations and rows.n > MANY_MORE * known:
             theta = self.layout.lifted(theta)
-        elif iterations and not unlike:
+        elif iterations and not (few and unlike):
             iterations = min(iterations, FEW_ITERATIONS)
         if scale is not None:
             theta = theta + scale * self._along(*VARIANCES)
