@@ -39,7 +39,6 @@ MOST_ROWS, MOST_OF_MANY = 4000, 10_000  # looked at; the second where they are a
 FEWEST_ROWS = 15  # with fewer there is nothing to choose by
 # at most, of the exact phase and of the one before; with more rows fewer, but so many at least
 SWEEPS, WARM_SWEEPS, LEAST_SWEEPS = 25, 10, 12
-RESTARTS, RESTARTS_OF_ONE = 1, 2  # of every fold, and of one fold alone; of a full train 1
 CLEARLY_BEHIND = 2.0  # standard errors of the mean difference in log density
 WORSE = 0.1  # of the least mean squared error, by which another is worse at least
 # weight of a candidate below which it is left out: after each fold if it is clearly behind the
@@ -184,11 +183,11 @@ def judge(
     for k, cut in enumerate(cuts):
         for one in judged.left:
             tell(f"rows held out {k + 1} of {len(cuts)}: {one.arrangement.structure}")
-            judged.fit(one, cut, settings_of, alone=len(cuts) == 1)
+            judged.fit(one, cut, settings_of)
         judged.rows.append(cut[1])
         if k == 0 and VARIANTS:
             for one in judged.add(vary):
-                judged.fit(one, cut, settings_of, alone=len(cuts) == 1)
+                judged.fit(one, cut, settings_of)
         if k + 1 < len(cuts):
             judged.drop()
     judged.conclude()
@@ -210,20 +209,17 @@ class _Judged:
         one: Candidate,
         cut: tuple[Array, Array],
         settings_of: SettingsOf,
-        *,
-        alone: bool,
     ) -> None:
         """Fit a candidate to some rows, and keep what it says of the others."""
         arrangement, begin = one.arrangement, time.perf_counter()
         rows, out = cut
         held, error = None, np.full(len(out), np.inf)
-        restarts = 1 if arrangement.full else RESTARTS_OF_ONE if alone else RESTARTS
         with suppress(*NO_FIT):
             states: Sequence[Any]
             if arrangement.kernel:
                 states = self._fit_full(one, cut, settings_of(len(rows), arrangement))
             else:
-                states = try_out(self.task, arrangement, rows, settings_of, restarts)
+                states = try_out(self.task, arrangement, rows, settings_of, 1)
             held = held_out(self.task, arrangement, states, out)
             error = held.residuals.mean(axis=0)
             logs = held.log_densities() @ held.weights / len(out)
