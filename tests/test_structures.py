@@ -239,8 +239,9 @@ def test_changed_noise_has_the_variance_and_the_tails_asked_for():
         assert changed.noise_std**2 == pytest.approx(factor * likelihood.noise_std**2)
         assert 2.0 * changed.noise.shape == min(100.0, dof)
     robust = StudentT(dof=5.0, noise=Gamma(50.0, 98.0))
-    assert robust.recalibrated(4.0, 3.0).noise_std == pytest.approx(2.0 * robust.noise_std)
-    assert robust.recalibrated(4.0, 3.0).dof == 5.0
+    assert robust.recalibrated(4.0, np.inf).noise_std == pytest.approx(2.0 * robust.noise_std)
+    assert robust.recalibrated(4.0, 3.0).dof == 3.0
+    assert robust.recalibrated(4.0, np.inf).dof == 5.0
 
 
 def test_the_prediction_has_the_noise_of_rows_held_out(thorough_comparisons):

@@ -12,7 +12,7 @@ from . import fitting
 from .arrangement import Arrangement
 from .core.evidence import Parts
 from .core.full import FullPosterior
-from .core.full_fit import FullFit, Rows
+from .core.full_fit import FullFit, Rows, learns_noise
 from .core.full_functionals import total_effects
 from .core.schedule import Progress
 from .execution.starts import Start, limit_blas
@@ -108,7 +108,7 @@ def fit_all(
         rng = np.random.default_rng(task.seeds)
         rows, known = rows_of(task, arrangement, np.arange(n)), next(iter(states), None)
         # rows held out have found the scale of f where noise is not additive
-        scale = None if known is None or search.likelihood.additive else 0.0
+        scale = None if known is None or learns_noise(search.likelihood) else 0.0
         found = search.run(rows, rng, known, scale=scale)
     starts = []
     for k, state in enumerate(found):

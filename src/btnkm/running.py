@@ -14,7 +14,7 @@ from . import fitting
 from .arrangement import Arrangement
 from .auto import SWEEPS_OF_ALL, number, settings_of
 from .checkpoints import Checkpoint
-from .core.full_fit import FIRST_ROWS
+from .core.full_fit import FIRST_ROWS, learns_noise
 from .core.likelihoods import Likelihood
 from .execution.local import GIB, LocalRows
 from .kernels import fit_all
@@ -126,7 +126,7 @@ def _runs(
         own = settings_of(machine, task.target, task.counted, one.arrangement)
         if one.arrangement.kernel:
             # few rows soon begin anew, where rows held out have not found the scale of f
-            anew = task.rows.n <= FIRST_ROWS and task.target.likelihood.additive
+            anew = task.rows.n <= FIRST_ROWS and learns_noise(task.target.likelihood)
             small = [] if anew else one.states
         else:
             small = [state for state in one.states if not at_full_rank(state, own)]

@@ -24,7 +24,8 @@ from scipy.special import rel_entr
 
 from . import fitting
 from .arrangement import Arrangement, block_size
-from .core.likelihoods import Gaussian
+from .core.full_fit import learns_noise
+from .core.likelihoods import Gaussian, StudentT
 from .core.linalg import NotPositiveDefiniteError
 from .core.posterior import Predictor
 from .core.schedule import FULL
@@ -52,6 +53,7 @@ DOUBT_OF_ALL = 1.0  # rows, as if every candidate had predicted so many more
 SCALES, SCALED = tuple(np.log(4.0) * np.arange(1, 5)), 1.0
 VARIANTS = True  # whether the best candidates are tried with splines and heavy tails, too
 MOST_TIED = 0.2  # of the rows with one value of y, up to which such noise is looked for
+OUTLIER = 9.0  # median errors, from which on an error counts no more where there are heavy tails
 HEAVY_TAILS = 6.0  # degrees of freedom up to which noise gets a likelihood with heavy tails
 KNOWN_ROWS = 200  # from which on a full tensor goes on from the hyperparameters of another fold
 LEAST_WEIGHT = 0.02  # of a restart beside the best one, below which it is left out
@@ -185,9 +187,10 @@ def judge(
             tell(f"rows held out {k + 1} of {len(cuts)}: {one.arrangement.structure}")
             judged.fit(one, cut, settings_of)
         judged.rows.append(cut[1])
-        if k == 0 and VARIANTS:
-            for one in judged.add(vary):
-                judged.fit(one, cut, settings_of)
+        for one in judged.add(vary) if VARIANTS else []:
+            tell(f"rows held out 1 to {k + 1}: a variant of {one.arrangement.structure}")
+            for earlier in cuts[: k + 1]:
+                judged.fit(one, earlier, settings_of)
         if k + 1 < len(cuts):
             judged.drop()
     judged.conclude()
@@ -251,7 +254,7 @@ class _Judged:
         many, a few of them say so little of hyperparameters that those of the first fold are kept.
         """
         fit = partial(fit_full, self.task, one.arrangement, cut[0], settings)
-        additive = settings.likelihood.additive
+        additive = learns_noise(settings.likelihood)
         if not one.states and one.arrangement.heavy:
             gaussian = next(other for other in self.every if other.arrangement.kernel)
             return fit(*(state for _, state in gaussian.states[:1]))
@@ -287,11 +290,18 @@ class _Judged:
         return states
 
     def add(self, vary: Callable[[Arrangement], Arrangement | None]) -> list[Candidate]:
-        """Add variants of the best candidates, and return them."""
+        """Add variants of the best candidates, and return them.
+
+        One is made of the best tensor after the first rows held out, and those with heavy tails
+        when rows held out speak for them.
+        """
         tensors = [one for one in self.left if one.arrangement.low_rank]
-        self.drop()
-        varied = [vary(self._best(tensors).arrangement)] if tensors else []
-        varied += [replace(one.arrangement, heavy=True) for one in self._with_heavy_tails()]
+        varied: list[Arrangement | None] = []
+        if len(self.rows) == 1:
+            self.drop()
+            varied += [vary(self._best(tensors).arrangement)] if tensors else []
+        if not any(one.arrangement.heavy for one in self.every):
+            varied += [replace(one.arrangement, heavy=True) for one in self._with_heavy_tails()]
         more = [Candidate(one, 0.0) for one in varied if one is not None]
         for one in more:
             self.held[id(one)], self.errors[id(one)] = [], []
@@ -300,15 +310,22 @@ class _Judged:
         return more
 
     def _best(self, candidates: Sequence[Candidate]) -> Candidate:
-        """Return the one that has predicted the first rows held out best."""
-        return max(candidates, key=lambda one: float(np.mean(self.scores[id(one)][0])))
+        """Return the one that has predicted the rows held out best."""
+
+        def score(one: Candidate) -> float:
+            known = np.concatenate(self.scores[id(one)])
+            weights = self.task.sample.weights[np.concatenate(self.rows)]
+            return float(known @ weights)
+
+        return max(candidates, key=score)
 
     def _with_heavy_tails(self) -> list[Candidate]:
         """Return the best candidate, and the full tensor, if rows held out speak for such noise."""
         if not self.task.target.may_be_heavy:
             return []
-        y = self.task.sample.y
-        if np.max(np.unique(y, return_counts=True)[1]) > MOST_TIED * len(y):
+        y, weights = self.task.sample.y, self.task.sample.weights
+        tied = np.bincount(np.unique(y, return_inverse=True)[1], weights)
+        if np.max(tied) > MOST_TIED * weights.sum():
             return []  # its density would grow without limit at that value
         best = self._best(self.left)
         chosen = [one for one in self.left if one is best or one.arrangement.kernel]
@@ -318,6 +335,10 @@ class _Judged:
         """Return log densities and errors of the candidates left, and the weight of every row."""
         scores = np.array([np.concatenate(self.scores[id(one)]) for one in self.left])
         errors = np.array([np.concatenate(self.errors[id(one)]) for one in self.left])
+        if any(one.arrangement.heavy for one in self.every):
+            # one outlier would say more of the means than all other rows
+            most = OUTLIER * float(np.min(np.median(np.abs(errors), axis=1)))
+            errors = np.where(np.isfinite(errors), np.clip(errors, -most, most), errors)
         return scores, errors, self.task.sample.weights[np.concatenate(self.rows)]
 
     def weights(self) -> Array | None:
@@ -394,6 +415,9 @@ class _Judged:
         if self.rows:
             self.drop_worse_means()
         weights = self.weights() if self.rows else None
+        for one in self.every:
+            ranked = sorted(one.states, key=lambda pair: -pair[0])
+            one.states = [state for _, state in ranked]
         if weights is None:
             return
         for one in self.every:
@@ -404,9 +428,6 @@ class _Judged:
         weights = np.where(weights < USELESS, 0.0, weights)
         for one, w in zip(self.left, weights / weights.sum(), strict=True):
             one.weight = float(w)
-        for one in self.every:
-            ranked = sorted(one.states, key=lambda pair: -pair[0])
-            one.states = [state for _, state in ranked]
 
 
 def _mean_and_error(values: Array, share: Array) -> tuple[float, float]:
@@ -521,9 +542,12 @@ def best_noise(folds: Sequence[HeldOut]) -> tuple[float, float]:
 
 def _degrees(likelihoods: Sequence[Any]) -> list[float]:
     """Return the degrees of freedom that change the noise of each, heavier and heavier tails."""
-    if not all(isinstance(one, Gaussian) for one in likelihoods):
-        return [np.inf]  # a Student-t has learned its own
-    least = min(2.0 * float(one.noise.shape) for one in likelihoods)
+    if all(isinstance(one, StudentT) for one in likelihoods):
+        least = max(float(one.dof) for one in likelihoods)
+    elif all(isinstance(one, Gaussian) for one in likelihoods):
+        least = min(2.0 * float(one.noise.shape) for one in likelihoods)
+    else:
+        return [np.inf]
     return [dof for dof in DEGREES if np.isinf(dof) or dof < least]
 
 

@@ -160,10 +160,10 @@ def add_model_options(parser: Any) -> None:
     group = parser.add_argument_group("model (all have good defaults)")
     group.add_argument(
         "--likelihood",
-        choices=("gaussian", "student_t", "negative_binomial", "logistic", "least_squares"),
+        choices=("auto", "gaussian", "student_t", "negative_binomial", "logistic", "least_squares"),
         metavar="NAME",
-        help="gaussian, student_t (outliers) or negative_binomial (counts); of classes logistic or "
-        "least_squares",
+        help="auto, gaussian, student_t (outliers) or negative_binomial (counts); of classes "
+        "logistic or least_squares",
     )
     group.add_argument(
         "--structure",

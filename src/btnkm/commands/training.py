@@ -25,7 +25,7 @@ WRITE = {
     NUMBER: "write numbers as 1000.5, without marks in thousands, or name decimal commas by "
     "--decimal ,",
 }
-REGRESSION = ("gaussian", "student_t", "negative_binomial")
+REGRESSION = ("auto", "gaussian", "student_t", "negative_binomial")
 
 
 class Training:

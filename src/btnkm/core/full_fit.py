@@ -1,8 +1,8 @@
 """The fit of a full tensor: hyperparameters by the evidence, and what rows say of f.
 
-Where noise is Gaussian, targets and weights are what they are, and the evidence is exact. Where it
-is additive but not Gaussian, weights depend on how far rows are from f: searches for
-hyperparameters with given weights alternate with updates of the weights, and both raise the ELBO.
+Where noise is Gaussian, targets and weights are what they are, and the evidence is exact. With
+Student-t noise, weights depend on how far rows are from f: searches for hyperparameters with given
+weights alternate with updates of the weights.
 Other likelihoods turn moments of f into weights and working responses: hyperparameters are then
 those of responses to f = 0, taken for numbers with Gaussian noise, and the variance of f is that
 with the highest ELBO.
@@ -21,7 +21,7 @@ from .evidence import Evidence, Pairs, Parts, Theta, whitened
 from .full import FullPosterior
 from .gamma import Gamma
 from .hamiltonian import draw
-from .likelihoods import Curved, Gaussian
+from .likelihoods import Curved, Gaussian, StudentT
 from .softmax import Softmax
 
 FIRST_ROWS = 300  # to which hyperparameters are fitted before all rows are looked at
@@ -40,6 +40,11 @@ WORK_OF_SCALE = 1e10  # rows cubed times outputs, up to which all rows have a sa
 SCALES = np.log(4.0) * np.arange(-3, 6)  # of f that are tried
 MOST_RESPONSE = 4.0  # standard deviations
 LEAST_WEIGHT = 1e-10
+
+
+def learns_noise(likelihood: Any) -> bool:
+    """Tell whether the variance of the noise is found together with the hyperparameters."""
+    return isinstance(likelihood, Gaussian | StudentT)
 
 
 @dataclass
@@ -89,7 +94,7 @@ class FullFit:
     searches: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self.layout = Theta(self.parts, learns_noise=self.likelihood.additive)
+        self.layout = Theta(self.parts, learns_noise=learns_noise(self.likelihood))
 
     @property
     def exact(self) -> bool:
@@ -111,24 +116,23 @@ class FullFit:
         larger by ``scale`` (its logarithm) where noise is not additive.
         """
         few = rows.n <= FIRST_ROWS
-        if few and begin is None:
-            return self._known(rows, *self._from_scratch(rows), rng)
-        if begin is None:
-            some = rows.take(np.sort(rng.permutation(rows.n)[:FIRST_ROWS]))
-            theta, _ = self._from_scratch(some)
-            known = some.n
-        else:
-            theta, known = begin.theta, len(begin.share)
+        unlike = begin is not None and type(begin.likelihood) is not type(self.likelihood)
+        theta, known = (None, 0) if begin is None else (begin.theta, len(begin.share))
+        if theta is None or unlike:
+            some = rows if few else rows.take(np.sort(rng.permutation(rows.n)[:FIRST_ROWS]))
+            theta, sites = self._from_scratch(some, theta)
+            known = max(known, some.n)
+            if few:
+                return self._known(rows, theta, sites, rng)
         if iterations is None:
             iterations = self._affordable(rows.n)
-        unlike = begin is not None and type(begin.likelihood) is not type(self.likelihood)
         if iterations and rows.n > MANY_MORE * known:
             theta = self.layout.lifted(theta)
-        elif iterations and not (few and unlike):
+        elif iterations:
             iterations = min(iterations, FEW_ITERATIONS)
         if scale is not None:
             theta = theta + scale * self._along(*VARIANCES)
-        elif not self.likelihood.additive and not few:
+        elif not learns_noise(self.likelihood) and not few:
             theta = self._rescaled(rows, theta)
         theta, sites, _ = self._maximise(rows, theta, iterations, begun=begin is not None)
         return self._known(rows, theta, sites, rng)
@@ -137,9 +141,14 @@ class FullFit:
         self, rows: Rows, theta: np.ndarray, sites: _Sites, rng: np.random.Generator
     ) -> list[FullPosterior]:
         """Return posteriors that together are that of f: of few rows one for each draw."""
-        draws = self.likelihood.additive and rows.n <= FEW_ROWS and not self.stopped
+        draws = learns_noise(self.likelihood) and rows.n <= FEW_ROWS and not self.stopped
         draws = draws and rows.n**2 * len(rows.x) <= WORK_OF_DRAWS
-        thetas = self._drawn(rows, theta, sites, rng) if draws else [theta]
+        try:
+            thetas = self._drawn(rows, theta, sites, rng) if draws else [theta]
+        except KeyboardInterrupt:
+            if not self.may_be_interrupted:
+                raise
+            self.stopped, self.interrupted, thetas = True, True, [theta]
         return [self._posterior(rows, one, sites) for one in thetas]
 
     def _rescaled(self, rows: Rows, theta: np.ndarray) -> np.ndarray:
@@ -171,12 +180,22 @@ class FullFit:
             move[places[name]] = 1.0
         return move
 
-    def _from_scratch(self, rows: Rows) -> tuple[np.ndarray, _Sites]:
-        """Return hyperparameters, and what rows say of f, from nothing."""
-        if not self.likelihood.additive:
+    def _from_scratch(
+        self, rows: Rows, gaussian: np.ndarray | None = None
+    ) -> tuple[np.ndarray, _Sites]:
+        """Return hyperparameters, and what rows say of f, from nothing or from Gaussian noise.
+
+        With that noise, outliers may have left nothing of f to begin with.
+        """
+        if not learns_noise(self.likelihood):
             theta, sites, _ = self._maximise(rows, self._first(rows), 0)
             return theta, sites
-        found = [self._maximise(rows, begin, ITERATIONS) for begin in self._beginnings(self.layout)]
+        if gaussian is None:
+            begun = self._beginnings(self.layout)
+        else:
+            begun = [gaussian, self.layout.begin()]
+        known = gaussian is not None
+        found = [self._maximise(rows, begin, ITERATIONS, begun=known) for begin in begun]
         theta, sites, _ = max(found, key=lambda one: one[2])
         return theta, sites
 
@@ -193,7 +212,7 @@ class FullFit:
         """Return how many steps there may be with all rows."""
         one = (self.n_outputs or 1) * 2.0 * n**3 + 40.0 * n**2 * len(self.layout.begin())
         most = int(np.clip(WORK / one, 3, MORE_ITERATIONS))
-        return most if self.likelihood.additive else 0
+        return most if learns_noise(self.likelihood) else 0
 
     def _maximise(
         self, rows: Rows, theta: np.ndarray, iterations: int, *, begun: bool = False
@@ -207,7 +226,7 @@ class FullFit:
             sites = _Sites.of_numbers(rows, self.likelihood)
             theta, value = self._search(pairs, sites, theta, iterations)
             return theta, replace(sites, value=value), value
-        if self.likelihood.additive:
+        if learns_noise(self.likelihood):
             return self._reweighted(rows, theta, iterations, begun=begun)
         matrix = self._matrix(rows, theta)
         sites = self._settled(rows, matrix)
@@ -355,7 +374,7 @@ class FullFit:
             variance = self.layout.noise(theta)
             # q(tau) as wide as so many rows leave it
             likelihood = replace(likelihood, noise=Gamma(0.5 * total, 0.5 * total * variance))
-        elif likelihood.additive:
+        elif learns_noise(likelihood):
             likelihood = likelihood.with_noise(self.layout.noise(theta))
         return FullPosterior(
             kernel=kernel,
@@ -386,8 +405,6 @@ class _Sites:
         Of the posterior of f from its prior.
     value : float
         The evidence, or the ELBO, at the end of a search.
-    left : tuple of ndarray of shape (n, K)
-        Mean and variance of f by what all other rows say.
     """
 
     target: np.ndarray
@@ -398,7 +415,6 @@ class _Sites:
     repeats: float = 0.0
     kl: float = np.nan
     value: float = np.nan
-    left: tuple[np.ndarray, np.ndarray] = (np.empty(0), np.empty(0))
 
     @classmethod
     def of_numbers(cls, rows: Rows, likelihood: Any) -> _Sites:
@@ -451,12 +467,11 @@ class _Sites:
         diagonal = np.column_stack([np.sum(root**2, axis=0) for _, root in solved])
         mean = self.target - self.noise * alpha
         variance = np.maximum(self.noise - self.noise**2 * diagonal, 1e-12)
-        left = self.target - alpha / diagonal, 1.0 / diagonal - self.noise
         log_det = -2.0 * sum(float(np.sum(np.log(np.diagonal(root)))) for _, root in solved)
         log_det -= float(np.sum(np.log(self.noise)))
         fit = float(np.sum(diagonal * self.noise) + np.sum(alpha * mean))
         kl = 0.5 * (fit - mean.size + log_det)
-        known = replace(self, mean=mean, variance=variance, left=left, kl=kl)
+        known = replace(self, mean=mean, variance=variance, kl=kl)
         return known._asked(rows, prior, settle=settle) if ask else known
 
     def halfway(self, other: _Sites) -> _Sites:
@@ -482,13 +497,6 @@ class _Sites:
         total = float(rows.weight.sum())
         terms = likelihood.learn(sums, total, prior).terms(total, prior)
         return float(sum(terms.values())) - self.kl
-
-    def left_out(self, rows: Rows) -> float:
-        """Return the log density of all rows, each by what the others say of f."""
-        mean, variance = self.left[0], np.maximum(self.left[1], 1e-12)
-        if mean.shape[1] == 1:
-            mean, variance = mean[:, 0], variance[:, 0]
-        return float(rows.weight @ self.likelihood.predictive(mean, variance).logpdf(rows.y))
 
     def change_from(self, other: _Sites) -> float:
         """Return how far the mean of f has moved, in its standard deviations."""

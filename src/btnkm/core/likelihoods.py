@@ -374,8 +374,10 @@ class StudentT:
         return {"likelihood": likelihood + local + entropy, "noise": -float(tau.kl(prior))}
 
     def recalibrated(self, factor: float, dof: float) -> StudentT:
-        """Return it with ``factor`` times the noise variance; it has learned its own ``dof``."""
-        return replace(self, noise=Gamma(self.noise.shape, self.noise.rate * factor))
+        """Return it with ``factor`` times the scale of the noise squared, and at most ``dof``."""
+        assert self.dof is not None
+        noise = Gamma(self.noise.shape, self.noise.rate * factor)
+        return replace(self, dof=min(self.dof, dof), noise=noise)
 
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> NormalMixture:
         """Return the distribution of y for f ~ N(mean, variance): normals over tau u."""

@@ -77,7 +77,7 @@ _ATTRIBUTES = {
 def _with_full_tensors(manifest: dict[str, Any]) -> dict[str, Any]:
     """Return a ``model.json`` from before there were full tensors as one of version 4."""
     objects = [
-        item | {"fields": item["fields"] | {"kernel": False}}
+        item | {"fields": item["fields"] | {"kernel": False, "heavy": False}}
         if item["kind"] == "Arrangement"
         else item
         for item in manifest["objects"]

@@ -11,6 +11,7 @@ from ..bases.coordinates import Coordinates
 from ..columns import Column
 from ..core.evidence import Theta
 from ..core.full import FullPosterior
+from ..core.full_fit import learns_noise
 from ..core.kernel import KNOWN, LINE, POSITION, Kernel
 from ..kernels import parts_of
 from .archive import Unreadable
@@ -109,7 +110,7 @@ def _check_kernel(state: FullPosterior, one: Arrangement) -> None:
         must(_are_doubles(getattr(kernel, name), count, low=0.0), "kernels")
     must(all(np.all(getattr(kernel, name) > 0.0) for name in _LENGTHS), "kernels")
     must(np.all(kernel.rough <= 1.0), "kernels")
-    layout = Theta(parts_of(one), learns_noise=state.likelihood.additive)
+    layout = Theta(parts_of(one), learns_noise=learns_noise(state.likelihood))
     must(_are_doubles(state.theta, len(layout.begin())), "kernels")
     same = layout.kernel(state.theta)
     for name in ("constant", "product", *_VARIANCES, *_LENGTHS, "rough"):
