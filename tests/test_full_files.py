@@ -488,6 +488,26 @@ def test_a_small_file_cannot_ask_for_a_large_matrix(path, monkeypatch):
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("structure", ["sums+tensor", "full"])
+def test_files_from_before_heavy_tails_were_a_candidate(structure, path):
+    how = LOW_RANK if structure != "full" else {}
+    model = fit("numbers", **how, structure=structure)
+    model.save(path)
+
+    def before(manifest):
+        for item in manifest["objects"]:
+            if item["kind"] == "Arrangement":
+                del item["fields"]["heavy"]
+        return manifest | {"version": 4}
+
+    forge(path, before)
+    if structure == "full":
+        with pytest.raises(ValueError, match="whose kernel has changed; fit it anew"):
+            btnkm.load(path)
+    else:
+        check_same(model, btnkm.load(path))
+
+
 def test_files_from_before_there_were_full_tensors_are_read(path):
     model = fit("numbers", **LOW_RANK, structure="sums+tensor")
     model.save(path)

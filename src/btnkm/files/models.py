@@ -28,7 +28,7 @@ from .sound_full import MOST_FULL_ROWS
 from .soundness import check_model
 from .whole import file_path
 
-FORMAT, VERSION = "btnkm model", 4
+FORMAT, VERSION = "btnkm model", 5
 OLDEST = 3  # that can be read: no earlier one was released
 
 _ESTIMATORS: dict[str, type] = {"BTNClassifier": BTNClassifier, "BTNRegressor": BTNRegressor}
@@ -77,7 +77,7 @@ _ATTRIBUTES = {
 def _with_full_tensors(manifest: dict[str, Any]) -> dict[str, Any]:
     """Return a ``model.json`` from before there were full tensors as one of version 4."""
     objects = [
-        item | {"fields": item["fields"] | {"kernel": False, "heavy": False}}
+        item | {"fields": item["fields"] | {"kernel": False}}
         if item["kind"] == "Arrangement"
         else item
         for item in manifest["objects"]
@@ -86,8 +86,26 @@ def _with_full_tensors(manifest: dict[str, Any]) -> dict[str, Any]:
     return manifest | {"objects": objects, "parameters": parameters}
 
 
+def _with_heavy_tails(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return a ``model.json`` from before heavy tails were a candidate as one of version 5."""
+    if any(item["kind"] == "Kernel" for item in manifest["objects"]):
+        raise Unreadable(
+            "one with a full tensor of format 4, whose kernel has changed; fit it anew"
+        )
+    objects = [
+        item | {"fields": item["fields"] | {"heavy": False}}
+        if item["kind"] == "Arrangement"
+        else item
+        for item in manifest["objects"]
+    ]
+    return manifest | {"objects": objects}
+
+
 #: From a ``model.json`` of version k to one of version k + 1.
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {3: _with_full_tensors}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    3: _with_full_tensors,
+    4: _with_heavy_tails,
+}
 
 
 def save(model: Any, path: Any) -> None:
