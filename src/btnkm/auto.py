@@ -36,7 +36,7 @@ _ANCHORED_RANK = 10
 _TRAIN_RANK = 6  # "auto" of every bond
 _MANY_ROWS = 10_000
 _MOST_STARTS = 8
-HEAVY = StudentT(dof=4.0)  # what noise with heavy tails begins with; it learns its own
+HEAVY_TAILED = StudentT(dof=4.0)  # what noise with heavy tails begins with; it learns its own
 SWEEPS_OF_ALL = 20  # "auto", where a sample was fitted before
 ANCHOR_LEVELS = 10  # of a column, from which components are anchored
 
@@ -126,7 +126,7 @@ def settings_of(
         starts = 1
     return fitting.Settings(
         priors=priors,
-        likelihood=HEAVY if arrangement.heavy else target.likelihood,
+        likelihood=HEAVY_TAILED if arrangement.heavy else target.likelihood,
         schedule=schedule,
         smoothness=float(machine.smoothness),
         max_rank=rank,

@@ -342,8 +342,8 @@ def fit(
         warm_rank = min(settings.warm_rank, int(worth / ROWS_A_COMPONENT))
     network = settings.network
     if not modes:  # nothing is random, but noise that is not held low at first hides curves
-        heavy = settings.likelihood.additive and not settings.likelihood.fixed
-        how = replace(how, warm_sweeps=how.warm_sweeps if heavy else 0, thaw_sweeps=0)
+        held = settings.likelihood.additive and not settings.likelihood.fixed
+        how = replace(how, warm_sweeps=how.warm_sweeps if held else 0, thaw_sweeps=0)
     elif how.warm_sweeps and network.thaw:
         how = replace(how, warm_smoothing=network.smoothing, thaw_sweeps=network.thaw)
     elif how.warm_sweeps and anchored:

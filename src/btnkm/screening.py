@@ -105,8 +105,8 @@ def screen(task: Any, table: Any, settings_of: SettingsOf) -> None:
     either = [*together, *_largest(sums, table.effect_inputs, most)][:most]
     both = sorted(set(either) & set(alone) | set(together[:most]))
     # with no sum beside it, a tensor has to have what acts alone as well
-    alone = table.active if len(table.active) <= MOST_INPUTS else both
-    table.tensor_inputs = {"tensor": alone, "sums+tensor": sorted(together[:most])}
+    by_itself = table.active if len(table.active) <= MOST_INPUTS else both
+    table.tensor_inputs = {"tensor": by_itself, "sums+tensor": sorted(together[:most])}
 
 
 def _largest(sums: Sums, inputs: Sequence[int], most: int) -> list[int]:

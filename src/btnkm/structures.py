@@ -68,7 +68,7 @@ ORDER_RESTARTS = 4  # of components, from which an order of the inputs is found
 # of the noise: by how much rows held out may find its variance too small or too large, and degrees
 # of freedom; and rows, as if so many more had said that it is right
 FACTORS, DEGREES = 2.0 ** np.arange(-2.0, 4.01, 0.5), (np.inf, 30.0, 12.0, 6.0, 4.0)
-ROWS_OF_NOISE, HEAVY = 20.0, 2.0  # and nats that heavier tails must gain
+ROWS_OF_NOISE, NATS_OF_TAILS = 20.0, 2.0  # and nats that heavier tails must gain
 # of an interval that should hold what it says, and how often each row counts for that
 LEVEL, ROWS_OF_LEVEL = 0.95, 3.0
 SettingsOf = Callable[[int, Arrangement], fitting.Settings]  # given a number of rows
@@ -380,10 +380,9 @@ class _Judged:
         share = weight / weight.sum()
         means = scores @ share
         best = int(np.argmax(means))
-        exact, low = (
-            max((m for one, m in zip(self.left, means, strict=True) if of(one)), default=-np.inf)
-            for of in (lambda one: one.arrangement.kernel, lambda one: one.arrangement.low_rank)
-        )
+        shapes = [one.arrangement for one in self.left]
+        exact = max((m for a, m in zip(shapes, means, strict=True) if a.kernel), default=-np.inf)
+        low = max((m for a, m in zip(shapes, means, strict=True) if a.low_rank), default=-np.inf)
         kept = []
         for one, own, own_mean, w in zip(self.left, scores, means, weights, strict=True):
             behind = np.nan_to_num(scores[best] - own, posinf=1e3)
@@ -514,7 +513,7 @@ def best_noise(folds: Sequence[HeldOut]) -> tuple[float, float]:
         score = sum(float(fold.weights @ fold.score(noise)) for fold in folds)
         inside = np.concatenate([fold.weights * fold.inside(noise) for fold in folds])
         rows = ROWS_OF_NOISE + len(inside) * (noise[0] < 1.0 and np.isinf(noise[1]))
-        doubt = 0.25 * rows * np.log(noise[0]) ** 2 + HEAVY * np.isfinite(noise[1])
+        doubt = 0.25 * rows * np.log(noise[0]) ** 2 + NATS_OF_TAILS * np.isfinite(noise[1])
         held = min(float(np.mean(inside)), LEVEL)  # more is no harm: some noise has no tails
         doubt += (
             ROWS_OF_LEVEL * len(inside) * (rel_entr(held, LEVEL) + rel_entr(1 - held, 1 - LEVEL))
