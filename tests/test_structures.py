@@ -289,6 +289,17 @@ def test_heavy_tails_of_rows_held_out_make_student_t_a_candidate(thorough_compar
     np.testing.assert_array_equal(load(path).predict_interval(X), model.predict_interval(X))
 
 
+def test_an_outlier_does_not_decide_the_weights(thorough_comparisons):
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1.0, 1.0, (150, 3))
+    f = np.sin(3.0 * X[:, 0]) + X[:, 1]
+    y = f + 0.2 * rng.standard_normal(150)
+    y[7] += 30.0
+    model = BTNRegressor(n_init=1, random_state=0, n_jobs=1).fit(X, y)
+    assert float(np.mean((model.predict(X) - f) ** 2)) ** 0.5 < 0.2
+    assert np.mean(np.diff(model.predict_interval(X), axis=1)) < 2.0
+
+
 @pytest.mark.parametrize("target", ["normal", "tied"])
 def test_other_targets_have_gaussian_noise_alone(target, thorough_comparisons):
     X, y, f = heavy_table(120)
