@@ -169,8 +169,8 @@ def judge(
     """Return candidates with their weights in the mixture that predicts rows held out best.
 
     Where there are too few rows to judge by, the simplest structure has all the weight. ``vary``
-    returns one more candidate, given the best that has a tensor in the first rows held out; if
-    these have heavy tails, the best candidates are tried with such noise, too.
+    returns one more candidate, given the best one with a low-rank tensor after the first fold. As
+    soon as rows held out have heavy tails, the best candidates are fitted with such noise, too.
     """
     found = [Candidate(one) for one in arrangements]
     simple = np.array([_is_simple(one, arrangements) for one in arrangements], dtype=float)
@@ -250,22 +250,22 @@ class _Judged:
     ) -> Sequence[Any]:
         """Return posteriors of a full tensor, with what an earlier fold knows.
 
-        Where noise is not additive, the first rows held out find the scale of f. Where rows are
+        Where the noise is not learned, the first rows held out find the scale of f. Where rows are
         many, a few of them say so little of hyperparameters that those of the first fold are kept.
         """
         fit = partial(fit_full, self.task, one.arrangement, cut[0], settings)
-        additive = learns_noise(settings.likelihood)
+        learns = learns_noise(settings.likelihood)
         if not one.states and one.arrangement.heavy:
             gaussian = next(other for other in self.every if other.arrangement.kernel)
             return fit(*(state for _, state in gaussian.states[:1]))
         if not one.states:
-            states = fit() if additive else fit(scale=0.0)
-            return states if additive else self._scaled(one, fit, states, cut[1])
+            states = fit() if learns else fit(scale=0.0)
+            return states if learns else self._scaled(one, fit, states, cut[1])
         known = one.states[0][1]
         if len(cut[0]) > KNOWN_ROWS:
-            return fit(known, iterations=0, scale=None if additive else 0.0)
+            return fit(known, iterations=0, scale=None if learns else 0.0)
         states = fit(known)
-        return states if additive else fit(states[0], iterations=0, scale=one.scale)
+        return states if learns else fit(states[0], iterations=0, scale=one.scale)
 
     def _scaled(
         self, one: Candidate, fit: Callable[..., Any], states: Sequence[Any], out: Array

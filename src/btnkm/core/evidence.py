@@ -221,11 +221,9 @@ class Evidence:
     ) -> None:
         self.pairs, self.theta, self.target, self.noise = pairs, theta, target, noise
         self.repeats = repeats
-        self.calls = 0
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
         """Return minus the value, and minus its slopes."""
-        self.calls += 1
         value, slopes = self.theta.prior(theta)
         kernel, factor = self.theta.kernel(theta), self.theta.noise(theta)
         made = _Made(self.pairs, kernel)
