@@ -484,28 +484,29 @@ def ending(results: Sequence[Result], how: Schedule) -> tuple[bool, str]:
     return ended and not still, reason
 
 
-def importances(result: Result, n_draws: int, rng: np.random.Generator) -> Array:
+def total_effects(
+    state: State, averages: Any, effects: Any, n_draws: int, rng: np.random.Generator
+) -> Array:
     """Return draws of every input's total effect on f: (draws, inputs).
 
-    The inputs are those of the tensor's modes, then those of the main effects.
+    The inputs are those of the tensor's modes, then those of the main effects. ``averages`` and
+    ``effects`` are those of ``Result``.
     """
+    kept = [
+        (phi[mode.present], gram[np.ix_(mode.present, mode.present)])
+        for mode, (phi, gram) in zip(state.modes, averages, strict=True)
+    ]
+    weights = posterior.draw_weights(state, n_draws, rng)
+    sums = None if state.sums is None else state.sums.draw(n_draws, rng)
     draws = []
-    for start in result.starts:
-        state = start.state
-        kept = [
-            (phi[mode.present], gram[np.ix_(mode.present, mode.present)])
-            for mode, (phi, gram) in zip(state.modes, result.averages, strict=True)
-        ]
-        weights = posterior.draw_weights(state, n_draws, rng)
-        sums = None if state.sums is None else state.sums.draw(n_draws, rng)
-        for i in range(n_draws):
-            drawn = [draw[i] for draw in weights]
-            parts = [np.zeros(0)]
-            if drawn:
-                parts = [posterior.total_effects(state, drawn, kept)[: state.n_inputs]]
-            if sums is not None:
-                parts.append(posterior.sum_effects(state, sums[i], drawn, kept, result.effects))
-            draws.append(np.concatenate(parts))
+    for i in range(n_draws):
+        drawn = [draw[i] for draw in weights]
+        parts = [np.zeros(0)]
+        if drawn:
+            parts = [posterior.total_effects(state, drawn, kept)[: state.n_inputs]]
+        if sums is not None:
+            parts.append(posterior.sum_effects(state, sums[i], drawn, kept, effects))
+        draws.append(np.concatenate(parts))
     return np.array(draws)
 
 

@@ -12,8 +12,7 @@ from . import fitting
 from .arrangement import Arrangement
 from .core.evidence import Parts
 from .core.full import FullPosterior
-from .core.full_fit import FullFit, Rows, learns_noise
-from .core.full_functionals import total_effects
+from .core.full_fit import Curvature, FullFit, Rows, learns_noise
 from .core.schedule import Progress
 from .execution.starts import Start, limit_blas
 
@@ -49,12 +48,16 @@ def fit_full(
     *,
     iterations: int | None = None,
     scale: float | None = None,
-) -> list[FullPosterior]:
-    """Return posteriors of the full tensor given some rows of the sample, each as likely."""
-    search = _search(task, arrangement, settings)
+    curvature: Curvature | None = None,
+) -> tuple[list[FullPosterior], Curvature | None]:
+    """Return posteriors of the full tensor given some rows of the sample, each as likely.
+
+    With them is the curvature of the evidence, from which a later search can begin.
+    """
+    search = _search(task, arrangement, settings, curvature=curvature)
     with limit_blas():
         own, rng = rows_of(task, arrangement, rows), np.random.default_rng(task.seeds)
-        return search.run(own, rng, begin, iterations, scale)
+        return search.run(own, rng, begin, iterations, scale), search.curvature
 
 
 def _search(task: Any, arrangement: Arrangement, settings: fitting.Settings, **how: Any) -> FullFit:
@@ -67,18 +70,13 @@ def _search(task: Any, arrangement: Arrangement, settings: fitting.Settings, **h
     )
 
 
-def importances(result: fitting.Result, n_draws: int, rng: np.random.Generator) -> Array:
-    """Return draws of every input's total effect on f: (draws, inputs)."""
-    states: list[Any] = [start.state for start in result.starts]
-    return np.concatenate([total_effects(state, n_draws, rng) for state in states])
-
-
 def fit_all(
     task: Any,
     arrangement: Arrangement,
     settings: fitting.Settings,
     observe: Callable[[int, Progress], bool | None],
     states: Sequence[FullPosterior] = (),
+    curvature: Curvature | None = None,
 ) -> fitting.Result:
     """Return the full tensor fitted to all rows, from the hyperparameters of part of them on."""
     n, begin = task.sample.n, time.perf_counter()
@@ -103,7 +101,8 @@ def fit_all(
             stage=stage,
         )
 
-    search = _search(task, arrangement, settings, observe=step, may_be_interrupted=True)
+    how = {"observe": step, "may_be_interrupted": True, "curvature": curvature if states else None}
+    search = _search(task, arrangement, settings, **how)
     with limit_blas():
         rng = np.random.default_rng(task.seeds)
         rows, known = rows_of(task, arrangement, np.arange(n)), next(iter(states), None)

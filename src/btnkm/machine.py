@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,13 +16,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from . import checks, fitting, kernels
+from . import checks, fitting
 from .arrangement import Arrangement, block_size
 from .auto import Auto, Layouts, number, settings_of
 from .checkpoints import Checkpoint, check_path, signature
 from .clusters import is_dask, open_dask
 from .columns import fit_columns, level_columns
 from .core.arrays import host, is_elsewhere, like
+from .core.full_functionals import total_effects
 from .core.gamma import Gamma
 from .core.posterior import Predictor, found_nothing
 from .core.schedule import Schedule
@@ -46,7 +47,7 @@ from .tables import check_names, name_of, split_columns
 Array = np.ndarray
 _TIMES_ON_DEVICE = 16  # as many rows are looked at at a time
 _LOOK_AT = 1000  # training rows, to see whether anything was found
-_DRAWS = 16  # posterior draws of each start behind feature_relevance_
+_DRAWS, _SEED = 16, 0  # of posterior draws of each restart behind feature_relevance_
 
 
 class Machine(Streaming, Sharing, BaseEstimator):
@@ -318,7 +319,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
         usable = [(one, result) for one, result in found if result.starts]
         if judged is not None:
             usable = self._weigh(task, usable, judged)
-        self._set_results(usable, seeds)
+        self._set_results(usable)
         kept = found if judged is None else usable
         # a full tensor keeps rows, not what they say: beside it nobody goes on
         kept = [] if any(one.kernel for one, _ in kept) else kept
@@ -456,7 +457,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
         self.weights_ = np.concatenate(every) / np.sum(np.concatenate(every))
         return kept
 
-    def _set_results(self, found: list[tuple[Arrangement, fitting.Result]], seeds: Array) -> None:
+    def _set_results(self, found: list[tuple[Arrangement, fitting.Result]]) -> None:
         arrangement, result = found[0]  # the best of the held-out rows
         best = result.best
         stage = best.last.stage  # where the rank has grown, the bound counts from there
@@ -487,19 +488,38 @@ class Machine(Streaming, Sharing, BaseEstimator):
         self.lower_bound_ = float(self.lower_bounds_[-1])
         self.n_iter_ = len(best.sweeps)
         self.likelihood_ = best.state.likelihood
-        shares, rng = [], np.random.default_rng(seeds.tolist())
-        for one, result in found:
-            importances = kernels.importances if one.kernel else fitting.importances
-            drawn = importances(result, _DRAWS, rng)
-            shares.append(np.zeros((len(drawn), len(self.columns_))))
+        for name in ("feature_relevance_", "feature_relevance_std_", "_total_effects"):
+            self.__dict__.pop(name, None)  # those of an earlier fit
+
+    @cached_property
+    def _total_effects(self) -> Array:
+        """Draws of what every input explains of f, in all 1: (restarts, draws, inputs)."""
+        rng = np.random.default_rng(_SEED)
+        shares = np.zeros((len(self.posterior_), _DRAWS, len(self.columns_)))
+        posteriors: Any = self.posterior_
+        for k, (state, one) in enumerate(zip(posteriors, self._arrangements, strict=True)):
+            if one.kernel:
+                drawn = total_effects(state, _DRAWS, rng)
+            else:
+                averages = self._averages[k], self._effect_averages[k]
+                drawn = fitting.total_effects(state, *averages, _DRAWS, rng)
+            own = shares[k]
             count = len(one.bases)
-            shares[-1][:, one.inputs] = drawn[:, one.first_input : count]  # without amplitudes
-            shares[-1][:, list(one.effect_inputs)] += drawn[:, count:]
-        every = np.maximum(np.concatenate(shares), 0.0)
-        every /= np.maximum(every.sum(axis=1, keepdims=True), np.finfo(float).tiny)
-        share = np.repeat(self.weights_, _DRAWS) / _DRAWS
-        self.feature_relevance_ = share @ every
-        self.feature_relevance_std_ = np.sqrt(share @ (every - self.feature_relevance_) ** 2)
+            own[:, one.inputs] = drawn[:, one.first_input : count]  # without amplitudes
+            own[:, list(one.effect_inputs)] += drawn[:, count:]
+        shares = np.maximum(shares, 0.0)
+        return shares / np.maximum(shares.sum(axis=2, keepdims=True), np.finfo(float).tiny)
+
+    @cached_property
+    def feature_relevance_(self) -> Array:
+        """Share of the variance of f that every input explains, with all interactions: (D,)."""
+        return np.einsum("s,sjd->d", self.weights_ / _DRAWS, self._total_effects)
+
+    @cached_property
+    def feature_relevance_std_(self) -> Array:
+        """Standard deviation of ``feature_relevance_`` over the posterior: (D,)."""
+        away = self._total_effects - self.feature_relevance_
+        return np.sqrt(np.einsum("s,sjd->d", self.weights_ / _DRAWS, away**2))
 
     @property
     def _n_outputs(self) -> int | None:

@@ -14,7 +14,7 @@ from . import fitting
 from .arrangement import Arrangement
 from .auto import SWEEPS_OF_ALL, number, settings_of
 from .checkpoints import Checkpoint
-from .core.full_fit import FIRST_ROWS, learns_noise
+from .core.full_fit import FIRST_ROWS, Curvature, learns_noise
 from .core.likelihoods import Likelihood
 from .execution.local import GIB, LocalRows
 from .kernels import fit_all
@@ -91,7 +91,9 @@ def run_all(
         begin = time.perf_counter()
         try:
             run = Run(str(k), seeds, history, before, keeper)
-            result = fit_some_then_all(machine, task, one.arrangement, own, run, states)
+            result = fit_some_then_all(
+                machine, task, one.arrangement, own, run, states, one.curvature
+            )
         except KeyboardInterrupt:
             if not found:
                 raise
@@ -144,10 +146,11 @@ def fit_some_then_all(
     settings: fitting.Settings,
     run: Run,
     states: Sequence[Any] = (),
+    curvature: Curvature | None = None,
 ) -> fitting.Result:
     """Fit an arrangement to the sample of a large table, and go on from there with all rows.
 
-    With ``states``, restarts go on from these.
+    With ``states``, restarts go on from these, and with ``curvature`` those of a full tensor.
     """
 
     def fit(rows: Any, settings: fitting.Settings, **how: Any) -> fitting.Result:
@@ -163,7 +166,7 @@ def fit_some_then_all(
 
     if one.kernel:
         observe = observer(machine, run, task.target, one, {}, task.rows.n)
-        return fit_all(task, one, settings, observe, states)
+        return fit_all(task, one, settings, observe, states, curvature)
     may_find_nothing = run.before > 0
     pasts: Any = [] if task.keep else None
     if states:

@@ -24,7 +24,7 @@ from scipy.special import rel_entr
 
 from . import fitting
 from .arrangement import Arrangement, block_size
-from .core.full_fit import learns_noise
+from .core.full_fit import Curvature, learns_noise
 from .core.likelihoods import Gaussian, StudentT
 from .core.linalg import NotPositiveDefiniteError
 from .core.posterior import Predictor
@@ -96,6 +96,8 @@ class Candidate:
     scale : float
         Logarithm of the factor of the variances of f that they speak for, where weights depend on
         f.
+    curvature : Curvature or None
+        Of the evidence of a full tensor.
     """
 
     arrangement: Arrangement
@@ -106,6 +108,7 @@ class Candidate:
     seconds: float = 0.0
     noise: tuple[float, float] = (1.0, np.inf)
     scale: float = 0.0
+    curvature: Curvature | None = None
 
 
 @dataclass(frozen=True)
@@ -253,7 +256,13 @@ class _Judged:
         Where the noise is not learned, the first rows held out find the scale of f. Where rows are
         many, a few of them say so little of hyperparameters that those of the first fold are kept.
         """
-        fit = partial(fit_full, self.task, one.arrangement, cut[0], settings)
+
+        def fit(*begin: Any, **how: Any) -> Sequence[Any]:
+            make = partial(fit_full, self.task, one.arrangement, cut[0], settings)
+            states, curvature = make(*begin, curvature=one.curvature, **how)
+            one.curvature = curvature or one.curvature
+            return states
+
         learns = learns_noise(settings.likelihood)
         if not one.states and one.arrangement.heavy:
             gaussian = next(other for other in self.every if other.arrangement.kernel)

@@ -27,7 +27,7 @@ from .softmax import Softmax
 FIRST_ROWS = 300  # to which hyperparameters are fitted before all rows are looked at
 WORK = 4.0e11  # operations that hyperparameters of all rows may take
 ITERATIONS, MORE_ITERATIONS = 60, 30  # of the search with the first rows, and with all of them
-ENOUGH = 1e-5  # of the evidence: searches end where a step gains less
+ENOUGH = 0.02  # of the logarithm of the evidence: searches end where a step gains less
 MANY_MORE, FEW_ITERATIONS = 1.5, 10  # times as many rows, up to which fewer iterations do
 ROUNDS, WEIGHINGS = 3, 4  # searches with given weights, and updates of these before each
 FEW_INPUTS, SHORTER = 5, 2.5  # up to which searches begin with short length scales as well
@@ -65,6 +65,34 @@ class Rows:
         return Rows(tuple(part[some] for part in self.x), self.y[some], self.weight[some])
 
 
+@dataclass(frozen=True)
+class Curvature:
+    """What a search has learned of the evidence near its highest value.
+
+    Attributes
+    ----------
+    covariance : ndarray of shape (P, P)
+        Inverse of minus the second derivatives in the hyperparameters.
+    n : int
+        Rows.
+    """
+
+    covariance: np.ndarray
+    n: int
+
+    @classmethod
+    def of(cls, found: Any, root: np.ndarray, n: int) -> Curvature:
+        """Return that of a search in coordinates with this root of their covariance."""
+        own = root @ found.hess_inv.todense() @ root.T
+        return cls(0.5 * (own + own.T), n)
+
+    def root(self, n: int) -> np.ndarray:
+        """Return the lower Cholesky factor of the covariance with so many rows: (P, P)."""
+        covariance = self.covariance * min(self.n / n, 1.0)
+        size = np.diagonal(covariance)
+        return np.linalg.cholesky(covariance + np.diag(np.maximum(1e-6 * size, 1e-9)))
+
+
 @dataclass
 class FullFit:
     """A search for hyperparameters, and the posterior that it ends with.
@@ -81,6 +109,9 @@ class FullFit:
         fit.
     may_be_interrupted : bool
         Whether what a search has found is kept when it is interrupted.
+    curvature : Curvature or None
+        Of an earlier search, then of the last one: the first step is as long as it should be, and
+        half as many steps do.
     """
 
     parts: Parts
@@ -89,6 +120,7 @@ class FullFit:
     noise_prior: Gamma
     observe: Callable[[float, int], bool | None] = lambda *_: None
     may_be_interrupted: bool = False
+    curvature: Curvature | None = None
     stopped: bool = field(default=False, init=False)
     interrupted: bool = field(default=False, init=False)
     searches: int = field(default=0, init=False)
@@ -195,8 +227,12 @@ class FullFit:
         else:
             begun = [gaussian, self.layout.begin()]
         known = gaussian is not None
-        found = [self._maximise(rows, begin, ITERATIONS, begun=known) for begin in begun]
-        theta, sites, _ = max(found, key=lambda one: one[2])
+        found = []
+        for begin in begun:
+            self.curvature = None
+            reached = self._maximise(rows, begin, ITERATIONS, begun=known)
+            found.append((*reached, self.curvature))
+        theta, sites, _, self.curvature = max(found, key=lambda one: one[2])
         return theta, sites
 
     @staticmethod
@@ -340,30 +376,41 @@ class FullFit:
 
         if iterations == 0 or self.stopped:  # one iteration is the least that minimize does
             return theta, -float(evidence(theta)[0])
+        same = layout is self.layout
+        known, n = self.curvature if same else None, len(sites.target)
+        root = np.eye(len(theta)) if known is None else known.root(n)
         reached: list[Any] = [theta.copy(), -np.inf]
         self.searches += 1
 
+        def energy(z: np.ndarray) -> tuple[float, np.ndarray]:
+            value, slopes = evidence(theta + root @ z)
+            return value, root.T @ slopes
+
         def told(intermediate_result: Any) -> None:
-            reached[:] = intermediate_result.x.copy(), -float(intermediate_result.fun)
+            gained = -float(intermediate_result.fun) - reached[1]
+            reached[:] = theta + root @ intermediate_result.x, -float(intermediate_result.fun)
             if self.observe(reached[1], self.searches) or self.stopped:
                 self.stopped = True
+            if self.stopped or gained < ENOUGH:
                 raise StopIteration
 
         try:
             found = minimize(
-                evidence,
-                theta,
+                energy,
+                np.zeros(len(theta)),
                 jac=True,
                 method="L-BFGS-B",
                 callback=told,
-                options={"maxiter": iterations, "maxcor": 20, "ftol": ENOUGH},
+                options={"maxiter": iterations, "maxcor": 20},
             )
         except KeyboardInterrupt:
             if not self.may_be_interrupted or not np.isfinite(reached[1]):
                 raise
             self.stopped = self.interrupted = True
             return np.asarray(reached[0]), float(reached[1])
-        return np.asarray(found.x), -float(found.fun)
+        if same:
+            self.curvature = Curvature.of(found, root, n)
+        return theta + root @ found.x, -float(found.fun)
 
     def _posterior(self, rows: Rows, theta: np.ndarray, sites: _Sites) -> FullPosterior:
         kernel = self.layout.kernel(theta)

@@ -32,6 +32,7 @@ FORMAT, VERSION = "btnkm model", 5
 OLDEST = 3  # that can be read: no earlier one was released
 
 _ESTIMATORS: dict[str, type] = {"BTNClassifier": BTNClassifier, "BTNRegressor": BTNRegressor}
+_FORMER = {"feature_relevance_", "feature_relevance_std_"}  # of files before they were lazy
 #: Attributes of a fitted model; those of a parameter's name are parameters.
 _ATTRIBUTES = {
     "_active",
@@ -52,8 +53,6 @@ _ATTRIBUTES = {
     "converged_",
     "cores_",
     "feature_names_in_",
-    "feature_relevance_",
-    "feature_relevance_std_",
     "history_",
     "likelihood_",
     "lower_bound_",
@@ -248,7 +247,7 @@ def _model(manifest: dict[str, Any], arrays: list[Any], bases: list[type]) -> An
         raise Unreadable("one of another estimator")
     decoder = Decoder(arrays, manifest["objects"], bases)
     parameters, attributes = (
-        {name: decoder.value(node) for name, node in manifest[part].items()}
+        {name: decoder.value(node) for name, node in manifest[part].items() if name not in _FORMER}
         for part in ("parameters", "attributes")
     )
     model = kind(**parameters)

@@ -297,8 +297,6 @@ def _check_ranks(state: State) -> None:
 
 def _check_told(model: Any, n: int) -> None:
     """Look at what is only told of a fit."""
-    must(are_numbers(model.feature_relevance_, n), "results")
-    must(are_numbers(model.feature_relevance_std_, n), "results")
     must(isinstance(model.n_basis_, np.ndarray) and model.n_basis_.shape == (n,), "results")
     must(np.issubdtype(model.n_basis_.dtype, np.integer), "results")
     must(isinstance(model.ranks_, np.ndarray) and is_rank(model.rank_), "results")
