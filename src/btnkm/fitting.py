@@ -39,6 +39,7 @@ WORTH_A_THREAD = 1_000_000
 FEWEST_WARM = 5  # sweeps of the warm phase with components to spare
 ROWS_A_COMPONENT = 20  # at least, for these: with fewer they find what is not there
 SPARE_COLUMNS, GROWTH_THAW = 6, 10  # of a stream's batch, and sweeps until they count in full
+LEAST_GROWTH = 1.25  # of the rank: all that was found is fitted anew for it
 ANCHORED_THAW = 10  # sweeps; without them most interactions are lost (docs/experiments.md)
 _INTERPRETER = 50 * 2**20  # bytes of a helper before it has any work
 SMALLEST_LEFT = 1e-6  # share of var(y) that main effects are taken to leave at least
@@ -116,7 +117,8 @@ class Work:
 
         def grow(state: State, begun: Any) -> tuple[State, int] | None:
             doubled = np.minimum(np.multiply(2, self.network.rank(state)), self.max_rank)
-            if not np.any(doubled > begun) or not self.schedule.drop_components:
+            enough = np.sum(doubled) >= LEAST_GROWTH * np.sum(begun)
+            if not enough or not self.schedule.drop_components:
                 return None
             rank = doubled.tolist()
             spare = self.spare(rank)

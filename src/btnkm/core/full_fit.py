@@ -39,7 +39,7 @@ UPDATES, MOST_UPDATES, SETTLED = 3, 25, 0.01
 WORK_OF_SCALE = 1e10  # rows cubed times outputs, up to which all rows have a say in that
 SCALES = np.log(4.0) * np.arange(-3, 6)  # of f that are tried
 MOST_RESPONSE = 4.0  # standard deviations
-LEAST_WEIGHT = 1e-10
+LEAST_WEIGHT, LEAST_VARIANCE = 1e-10, 1e-5  # the second of the prior's
 
 
 def learns_noise(likelihood: Any) -> bool:
@@ -86,11 +86,12 @@ class Curvature:
         own = root @ found.hess_inv.todense() @ root.T
         return cls(0.5 * (own + own.T), n)
 
-    def root(self, n: int) -> np.ndarray:
-        """Return the lower Cholesky factor of the covariance with so many rows: (P, P)."""
-        covariance = self.covariance * min(self.n / n, 1.0)
-        size = np.diagonal(covariance)
-        return np.linalg.cholesky(covariance + np.diag(np.maximum(1e-6 * size, 1e-9)))
+    def root(self, n: int, prior_std: np.ndarray) -> np.ndarray:
+        """Return a root of the covariance given so many rows, no larger than the prior's: (P, P)."""
+        size = np.outer(prior_std, prior_std)
+        values, vectors = np.linalg.eigh(self.covariance * min(self.n / n, 1.0) / size)
+        roots = np.sqrt(np.clip(values, LEAST_VARIANCE, 1.0))
+        return np.asarray(prior_std[:, None] * vectors * roots)
 
 
 @dataclass
@@ -197,13 +198,18 @@ class FullFit:
         pairs = Pairs(rows.x, self.parts)
         evidence = Evidence(pairs, self.layout, sites.target, sites.noise, sites.repeats)
 
-        def energy(at: np.ndarray) -> tuple[float, np.ndarray]:
-            try:
-                return evidence(at)
-            except np.linalg.LinAlgError:  # far beyond what any rows would speak for
-                return np.inf, np.zeros_like(at)
+        root = np.diag(self.layout.prior_std)
+        if self.curvature is not None:
+            root = self.curvature.root(rows.n, self.layout.prior_std)
 
-        return list(draw(energy, theta, self.layout.prior_std, rng))
+        def energy(z: np.ndarray) -> tuple[float, np.ndarray]:
+            try:
+                value, slopes = evidence(theta + root @ z)
+            except np.linalg.LinAlgError:  # far beyond what any rows would speak for
+                return np.inf, np.zeros_like(z)
+            return value, root.T @ slopes
+
+        return [theta + root @ z for z in draw(energy, np.zeros(len(theta)), rng)]
 
     def _along(self, *names: str) -> np.ndarray:
         """Return the direction in which hyperparameters of these names move together."""
@@ -378,7 +384,7 @@ class FullFit:
             return theta, -float(evidence(theta)[0])
         same = layout is self.layout
         known, n = self.curvature if same else None, len(sites.target)
-        root = np.eye(len(theta)) if known is None else known.root(n)
+        root = np.eye(len(theta)) if known is None else known.root(n, layout.prior_std)
         reached: list[Any] = [theta.copy(), -np.inf]
         self.searches += 1
 

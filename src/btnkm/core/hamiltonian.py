@@ -9,7 +9,7 @@ import numpy as np
 Array = np.ndarray
 DRAWS, WARM_UP = 8, 12  # steps that are kept, and those before that find their length
 LEAPS = 10  # evaluations of the density in a step
-FIRST, SHORTEST, LONGEST = 0.25, 0.01, 1.5  # lengths of a leap, in units of scale
+FIRST, SHORTEST, LONGEST = 0.25, 0.01, 1.5  # lengths of a leap
 ACCEPTED, PACE = 0.75, 0.3  # share of steps that should be accepted, and how fast lengths follow
 SPREAD = 0.3  # of the length from step to step, so that no orbit is closed
 
@@ -17,7 +17,6 @@ SPREAD = 0.3  # of the length from step to step, so that no orbit is closed
 def draw(
     energy: Callable[[Array], tuple[float, Array]],
     begin: Array,
-    scale: Array,
     rng: np.random.Generator,
     n_draws: int = DRAWS,
     warm_up: int = WARM_UP,
@@ -29,15 +28,13 @@ def draw(
     energy : callable
         Takes a point (P,), returns a value and its slopes (P,).
     begin : ndarray of shape (P,)
-        Where the chain begins: a point of high density.
-    scale : ndarray of shape (P,)
-        About how much each coordinate varies.
+        Where the chain begins: a point of high density. Every coordinate should vary by about 1.
     """
     at, (value, slopes) = begin, energy(begin)
     length, found = FIRST, []
     for step in range(warm_up + n_draws):
         momentum = rng.standard_normal(len(at))
-        leap = length * rng.uniform(1.0 - SPREAD, 1.0 + SPREAD) * scale
+        leap = length * rng.uniform(1.0 - SPREAD, 1.0 + SPREAD)
         there, speed = at, momentum - 0.5 * leap * slopes
         for _ in range(LEAPS):
             there = there + leap * speed
