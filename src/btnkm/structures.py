@@ -51,6 +51,9 @@ DOUBT_OF_EXACT = 20.0  # the same for the full tensor of numbers: it does not fo
 DOUBT_OF_ALL = 1.0  # rows, as if every candidate had predicted so many more
 # logarithms of what f is enlarged by where weights depend on it, and nats that it must gain
 SCALES, SCALED = tuple(np.log(4.0) * np.arange(1, 5)), 1.0
+# restarts of a tensor in place of one that has collapsed: beyond main effects it has gained no
+# more than this share of what the best candidate has
+AGAIN, NOTHING = 2, 0.1
 VARIANTS = True  # whether the best candidates are tried with splines and heavy tails, too
 MOST_TIED = 0.2  # of the rows with one value of y, up to which such noise is looked for
 OUTLIER = 30.0  # median errors, from which on an error counts no more where there are heavy tails
@@ -190,6 +193,10 @@ def judge(
             tell(f"rows held out {k + 1} of {len(cuts)}: {one.arrangement.structure}")
             judged.fit(one, cut, settings_of)
         judged.rows.append(cut[1])
+        for restart in range(1, AGAIN + 1):
+            for one in judged.collapsed():
+                tell(f"rows held out {k + 1} of {len(cuts)}: {one.arrangement.structure} anew")
+                judged.fit_again(one, cut, settings_of, restart)
         for one in judged.add(vary) if VARIANTS else []:
             tell(f"rows held out 1 to {k + 1}: a variant of {one.arrangement.structure}")
             for earlier in cuts[: k + 1]:
@@ -215,6 +222,7 @@ class _Judged:
         one: Candidate,
         cut: tuple[Array, Array],
         settings_of: SettingsOf,
+        restart: int = 0,
     ) -> None:
         """Fit a candidate to some rows, and keep what it says of the others."""
         arrangement, begin = one.arrangement, time.perf_counter()
@@ -225,7 +233,7 @@ class _Judged:
             if arrangement.kernel:
                 states = self._fit_full(one, cut, settings_of(len(rows), arrangement))
             else:
-                states = try_out(self.task, arrangement, rows, settings_of, 1)
+                states = try_out(self.task, arrangement, rows, settings_of, 1, restart)
             held = held_out(self.task, arrangement, states, out)
             error = held.residuals.mean(axis=0)
             logs = held.log_densities() @ held.weights / len(out)
@@ -234,6 +242,43 @@ class _Judged:
         self.errors[id(one)].append(error)
         self._rescore(one)
         one.seconds += time.perf_counter() - begin
+
+    def collapsed(self) -> list[Candidate]:
+        """Return tensors that have found next to nothing beyond main effects.
+
+        Where another candidate shows in the last rows held out that there is more, it was chance.
+        """
+        sums = next((one for one in self.every if not one.arrangement.inputs), None)
+        if sums is None:
+            return []
+        scores = {id(one): self.scores[id(one)][-1] for one in self.left}
+        weights = self.task.sample.weights[self.rows[-1]]
+        share = weights / weights.sum()
+        best = max(scores.values(), key=lambda own: float(own @ share))
+        without = float(np.mean(np.concatenate(self.scores[id(sums)])))
+
+        def nothing(one: Candidate) -> bool:
+            own = scores[id(one)]
+            mean, error = _mean_and_error(np.nan_to_num(best - own, posinf=1e3), share)
+            found, known = float(own @ share) - without, float(best @ share) - without
+            return found < NOTHING * known and mean > CLEARLY_BEHIND * error
+
+        return [one for one in self.left if one.arrangement.low_rank and nothing(one)]
+
+    def fit_again(
+        self, one: Candidate, cut: tuple[Array, Array], settings_of: SettingsOf, restart: int
+    ) -> None:
+        """Fit a candidate once more to the last rows, and keep the better restart."""
+        before = len(one.states)
+        self.fit(one, cut, settings_of, restart)
+        weights = self.task.sample.weights[cut[1]]
+        first, second = (own @ weights for own in self.scores[id(one)][-2:])
+        worse = -1 if first >= second else -2
+        for of in (self.held, self.scores, self.errors):
+            del of[id(one)][worse]
+        if len(one.states) > max(before, 1):
+            del one.states[worse]
+        self._rescore(one)
 
     def _rescore(self, one: Candidate) -> None:
         """Find the noise that rows held out speak for, and what they say of it then."""
@@ -462,9 +507,14 @@ def _beside_full(one: Arrangement, others: Sequence[Arrangement]) -> bool:
 
 
 def try_out(
-    task: Any, arrangement: Arrangement, rows: Array, settings_of: SettingsOf, restarts: int
+    task: Any,
+    arrangement: Arrangement,
+    rows: Array,
+    settings_of: SettingsOf,
+    restarts: int,
+    first: int = 0,
 ) -> list[State]:
-    """Return the posteriors of a short fit of some rows."""
+    """Return the posteriors of a short fit of some rows; restarts after the ``first`` differ."""
     settings = settings_of(int(max(len(rows), task.sample.weights[rows].sum())), arrangement)
     sweeps = min(SWEEPS, max(LEAST_SWEEPS, SWEEPS * MOST_ROWS // max(len(rows), 1)))
     schedule = replace(
@@ -482,7 +532,7 @@ def try_out(
             n_init=min(restarts, most),
             max_rank=settings.initial_rank,
         ),
-        task.seeds,
+        [*task.seeds, first] if first else task.seeds,
         lambda *_: None,
     )
     if result.interrupted:

@@ -87,7 +87,7 @@ class Curvature:
         return cls(0.5 * (own + own.T), n)
 
     def root(self, n: int, prior_std: np.ndarray) -> np.ndarray:
-        """Return a root of the covariance given so many rows, no larger than the prior's: (P, P)."""
+        """Return a root of the covariance for so many rows, no larger than the prior's: (P, P)."""
         size = np.outer(prior_std, prior_std)
         values, vectors = np.linalg.eigh(self.covariance * min(self.n / n, 1.0) / size)
         roots = np.sqrt(np.clip(values, LEAST_VARIANCE, 1.0))
