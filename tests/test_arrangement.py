@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from btnkm.arrangement import arrange
 from btnkm.bases import Chebyshev
 from btnkm.core.cp import CP
 from btnkm.core.tt import TT
-from btnkm.structures import folds, share_out, stack
+from btnkm.structures import copies, folds, share_out, stack
 
 SMALL = {"network": "tt", "n_basis": 5, "max_rank": 3, "max_iter": 12, "random_state": 0}
 SMALL |= {"structure": "tensor"}
@@ -97,6 +98,21 @@ def test_folds_divide_every_class(thorough_comparisons):
         assert counts[0] == 12
         assert counts[1] in (2, 3)
     assert sorted(np.concatenate([out for _, out in cuts])) == list(range(72))
+
+
+def test_copies_of_a_row_are_held_out_together():
+    rng = np.random.default_rng(1)
+    distinct = rng.standard_normal((60, 2))
+    distinct[:3, 1] = np.nan
+    chosen = rng.integers(0, 60, 200)
+    sample = SimpleNamespace(n=200, codes=list(distinct[chosen].T), y=np.arange(60.0)[chosen])
+    numbers = copies(sample)
+    np.testing.assert_array_equal(numbers[:, None] == numbers, chosen[:, None] == chosen)
+    cuts = list(folds(200, np.random.default_rng(0), copies=numbers))
+    assert cuts
+    for fitted, out in cuts:
+        assert not set(chosen[fitted]) & set(chosen[out])
+        assert set(chosen[fitted]) | set(chosen[out]) == set(chosen)
 
 
 def test_arranged_inputs_have_their_own_features():

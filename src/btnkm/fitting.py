@@ -118,7 +118,8 @@ class Work:
         def grow(state: State, begun: Any) -> tuple[State, int] | None:
             doubled = np.minimum(np.multiply(2, self.network.rank(state)), self.max_rank)
             enough = np.sum(doubled) >= LEAST_GROWTH * np.sum(begun)
-            if not enough or not self.schedule.drop_components:
+            grows = enough and np.any(np.greater(doubled, begun))  # one input has no bond to grow
+            if not grows or not self.schedule.drop_components:
                 return None
             rank = doubled.tolist()
             spare = self.spare(rank)

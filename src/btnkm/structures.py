@@ -185,7 +185,8 @@ def judge(
     if len(found) == 1 or task.sample.n < FEWEST_ROWS:
         return found
     labels = task.sample.y if task.target.likelihood.of_labels else None
-    cuts = list(folds(task.sample.n, np.random.default_rng(task.seeds), labels))
+    rng = np.random.default_rng(task.seeds)
+    cuts = list(folds(task.sample.n, rng, labels, copies(task.sample)))
     cuts = [(rows, out) for rows, out in cuts if np.ptp(task.sample.y[rows]) > 0 and len(out)]
     judged = _Judged(task, found)
     for k, cut in enumerate(cuts):
@@ -656,26 +657,42 @@ def vote(task: Any, arrangement: Arrangement, states: Sequence[Any]) -> Array:
     return np.asarray(votes / votes.sum())
 
 
+def copies(sample: Any) -> Array:
+    """Return a number for every row that rows with the same inputs and target share: (n,).
+
+    It depends on what a row holds, not on its place.
+    """
+    rng = np.random.default_rng(0)
+    key = np.zeros(sample.n)
+    for column in (*sample.codes, sample.y):
+        values = np.nan_to_num(np.asarray(column, dtype=float), nan=rng.standard_normal())
+        key += rng.standard_normal() * values
+    return np.asarray(np.unique(key, return_inverse=True)[1])
+
+
 def folds(
-    n: int, rng: np.random.Generator, labels: Array | None = None
+    n: int, rng: np.random.Generator, labels: Array | None = None, copies: Array | None = None
 ) -> Iterator[tuple[Array, Array]]:
     """Yield rows to fit and rows to hold out, until enough have been held out.
 
     With ``labels`` every part has its share of each class; rows of a class too rare to be divided
-    are always fitted.
+    are always fitted. With ``copies`` (see above) those of a row are all in one part: held out
+    beside its copies, a row would say that all noise can be learned.
     """
-    rows = rng.permutation(n)[: int(np.clip(n // 4, MOST_ROWS, MOST_OF_MANY))]
-    always = rows[:0]
+    copies = np.arange(n) if copies is None else copies
+    count, first = copies.max() + 1, np.unique(copies, return_index=True)[1]
+    chosen = rng.permutation(count)[: int(np.clip(n // 4, MOST_ROWS, MOST_OF_MANY))]
+    always = chosen[:0]
     if labels is not None:
-        _, codes, counts = np.unique(labels[rows], return_inverse=True, return_counts=True)
+        _, codes, counts = np.unique(labels[first][chosen], return_inverse=True, return_counts=True)
         rare = counts[codes] < HELD_OUT
-        always = rows[rare]
-        by_class = rows[~rare][np.argsort(codes[~rare], kind="stable")]
-        rows = np.concatenate([by_class[k::HELD_OUT] for k in range(HELD_OUT)])
-    parts = np.array_split(rows, HELD_OUT)
+        always = chosen[rare]
+        by_class = chosen[~rare][np.argsort(codes[~rare], kind="stable")]
+        chosen = np.concatenate([by_class[k::HELD_OUT] for k in range(HELD_OUT)])
+    parts = np.array_split(chosen, HELD_OUT)
     for k in range(min(-(-ENOUGH_ROWS // max(len(parts[-1]), 1)), HELD_OUT)):
         fitted = np.concatenate([*parts[:k], *parts[k + 1 :], always])
-        yield np.sort(fitted), np.sort(parts[k])
+        yield np.flatnonzero(np.isin(copies, fitted)), np.flatnonzero(np.isin(copies, parts[k]))
 
 
 def stack(scores: Array, weight: Array, prior: Array, residuals: Array | None = None) -> Array:
