@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from btnkm import BTNClassifier, BTNRegressor, Gamma, load, structures
+from btnkm import BTNClassifier, BTNRegressor, Gamma, load, screening, structures
 from btnkm.core.likelihoods import Gaussian, StudentT
 
 QUICK = {"n_init": 2, "max_iter": 8, "n_basis": 6, "max_rank": 3, "random_state": 0, "n_jobs": 1}
@@ -122,6 +123,33 @@ def test_of_many_inputs_those_that_act_together_are_in_the_tensor():
     assert {7, 19} <= set(inputs)
     assert len(inputs) < 30
     assert model.score(X, y) > 0.8
+
+
+def test_products_of_three_inputs_have_the_scores_of_brute_force():
+    rng = np.random.default_rng(0)
+    n, sizes = 60, (2, 1, 2, 2)
+    made = [rng.standard_normal((n, m)) for m in sizes]
+    count, left = rng.integers(1, 4, n).astype(float), rng.standard_normal((n, 2))
+    nothing = np.zeros((n, 2))
+    residuals = screening.Residuals(np.arange(n), count, nothing, left, nothing)
+    scores = screening._triple_scores(made, residuals)
+    best = np.zeros(len(sizes))
+    for i, j, k in itertools.combinations(range(len(sizes)), 3):
+        for a, b, c in itertools.product(made[i].T, made[j].T, made[k].T):
+            for r in left.T:
+                spread = np.sqrt(np.sum(count * (r * a * b * c) ** 2))
+                score = abs(np.sum(count * r * a * b * c)) / spread
+                best[[i, j, k]] = np.maximum(best[[i, j, k]], score)
+    each = [scores.best[scores.owner == i].max() for i in range(len(sizes))]
+    np.testing.assert_allclose(each, best)
+
+
+def test_three_inputs_that_act_only_together_are_in_the_tensor():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (800, 30))
+    y = 4.0 * X[:, 17] * X[:, 22] * X[:, 28] + X[:, 3] + 0.3 * rng.standard_normal(len(X))
+    model = BTNRegressor(**QUICK, structure="sums+tensor").fit(X, y)
+    assert {17, 22, 28} <= set(model._arrangements[0].inputs)
 
 
 def test_very_many_columns():

@@ -7,8 +7,8 @@ products of matrices, where a tensor of all inputs costs sweeps over every one o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -265,28 +265,79 @@ def _few_functions(task: Any, j: int, rows: Array, count: Array, degree: int) ->
 def interacting_inputs(task: Any, inputs: Sequence[int], residuals: Residuals) -> list[int]:
     """Return the columns that seem to act together with others, those first that do so most.
 
-    The scores are those of products of low functions of two inputs in the residuals of a sum. Of
-    many inputs those are kept that stand out beside what chance alone would show, and the best of
-    the others.
+    The scores are those of products of low functions of two inputs, or of three, in the residuals
+    of a sum: three inputs may act together where no two of them do. Of many inputs those are kept
+    that stand out beside what chance alone would show, and the best of the others.
     """
     if len(inputs) <= FEW_INPUTS:
         return list(inputs)
     rows = slice(None)
     if residuals.left.shape[1] > 1:
         rows = slice(MOST_ROWS_OF_CLASSES)
-    left, some, count = residuals.left[rows], residuals.rows[rows], residuals.count[rows]
+    some = replace(
+        residuals, **{f.name: getattr(residuals, f.name)[rows] for f in fields(Residuals)}
+    )
     degree = 3 if len(inputs) <= 60 else 2 if len(inputs) <= 200 else 1
-    made = [_few_functions(task, j, some, count, degree) for j in inputs]
-    owner = np.repeat(np.arange(len(inputs)), [part.shape[1] for part in made])
+    made = [_few_functions(task, j, some.rows, some.count, degree) for j in inputs]
+    clear = _clarity(_pair_scores(made, some), len(inputs))
+    if len(inputs) <= MOST_INPUTS:
+        degree = 2 if len(inputs) <= INPUTS_OF_WIDE else 1
+        low = [part[:, :degree] for part in made]
+        clear = np.maximum(clear, _clarity(_triple_scores(low, some), len(inputs)))
+    most = int(np.clip(np.sum(clear > 1.0), LEAST_INPUTS, MOST_INPUTS))
+    return [inputs[i] for i in np.argsort(-clear, kind="stable")[:most]]
+
+
+class _Scores(NamedTuple):
+    """The highest score of every function in a product with others, and how many there were."""
+
+    best: Array
+    owner: Array  # the input of every function
+    tests: float  # of all inputs
+
+
+def _clarity(scores: _Scores, n_inputs: int) -> Array:
+    """Return the highest score of every input over what chance alone would show: (D,)."""
+    each = np.zeros(n_inputs)
+    np.maximum.at(each, scores.owner, scores.best)
+    return each / np.sqrt(2.0 * np.log(max(scores.tests / n_inputs, 2.0)))
+
+
+def _pair_scores(made: Sequence[Array], residuals: Residuals) -> _Scores:
+    """Return the scores of products of functions of two inputs."""
+    owner = np.repeat(np.arange(len(made)), [part.shape[1] for part in made])
     functions = np.concatenate(made, axis=1)
-    squares = functions**2
     best = np.zeros((len(owner), len(owner)))
-    for r in left.T:
-        score = np.abs((functions * (count * r)[:, None]).T @ functions)
-        spread = np.sqrt((squares * (count * r**2)[:, None]).T @ squares)
-        np.maximum(best, score / np.maximum(spread, 1e-300), out=best)
+    for r in residuals.left.T:
+        np.maximum(
+            best, _product_scores(functions, residuals.count * r, residuals.count * r**2), out=best
+        )
     best[owner[:, None] == owner] = 0.0
-    each = np.array([np.max(best[owner == i], initial=0.0) for i in range(len(inputs))])
-    tests = max(best.size * left.shape[1] / len(inputs), 2.0)  # of every input
-    most = int(np.clip(np.sum(each > np.sqrt(2.0 * np.log(tests))), LEAST_INPUTS, MOST_INPUTS))
-    return [inputs[i] for i in np.argsort(-each, kind="stable")[:most]]
+    return _Scores(best.max(axis=1, initial=0.0), owner, float(best.size * residuals.left.shape[1]))
+
+
+def _triple_scores(made: Sequence[Array], residuals: Residuals) -> _Scores:
+    """Return the scores of products of functions of three inputs."""
+    owner = np.repeat(np.arange(len(made)), [part.shape[1] for part in made])
+    functions = np.concatenate(made, axis=1)
+    best = np.zeros(len(owner))
+    for r in residuals.left.T:
+        for a in range(len(owner)):
+            later = np.flatnonzero(owner > owner[a])  # every product once
+            own = functions[:, a] * r
+            score = _product_scores(
+                functions[:, later], residuals.count * own, residuals.count * own**2
+            )
+            score[owner[later][:, None] == owner[later]] = 0.0
+            if score.size:
+                best[a] = max(best[a], score.max())
+                best[later] = np.maximum(best[later], score.max(axis=1))
+    return _Scores(best, owner, len(owner) ** 3 / 2.0 * residuals.left.shape[1])
+
+
+def _product_scores(functions: Array, left: Array, squares: Array) -> Array:
+    """Return |sum r g h| over its standard error, for all pairs of functions."""
+    score = np.abs((functions * left[:, None]).T @ functions)
+    other = functions**2
+    spread = np.sqrt((other * squares[:, None]).T @ other)
+    return np.asarray(score / np.maximum(spread, 1e-300))
