@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import optimize, stats
 
 from btnkm import BTNClassifier, BTNRegressor, Gamma, load, screening, structures
 from btnkm.core.likelihoods import Gaussian, StudentT
@@ -197,17 +198,28 @@ def test_collapsed_restarts_have_no_vote():
     np.testing.assert_array_equal(one, [1.0, 0.0, 0.0])
 
 
-def test_weights_of_few_rows_and_of_errors_against_brute_force():
+@pytest.mark.parametrize("dof", [np.inf, 2.0])
+def test_weights_of_few_rows_and_of_errors_against_brute_force(dof):
     rng = np.random.default_rng(6)
-    scores, errors = rng.normal(size=(2, 50)), rng.normal(size=(2, 50))
-    prior = np.array([2.0, 1.0])
-    weights = structures.stack(scores, np.ones(50), prior, errors)
-    grid = np.linspace(1e-4, 1.0 - 1e-4, 20001)
-    mixed = np.log(grid[:, None] * np.exp(scores[0]) + (1.0 - grid[:, None]) * np.exp(scores[1]))
-    error = np.mean((grid[:, None] * errors[0] + (1.0 - grid[:, None]) * errors[1]) ** 2, axis=1)
-    value = mixed.sum(axis=1) + prior[0] * np.log(grid) + prior[1] * np.log1p(-grid)
-    value -= 0.5 * structures.SHARE_OF_ERROR * 50 * np.log(error)
-    assert weights[0] == pytest.approx(grid[np.argmax(value)], abs=2e-3)
+    scores = rng.normal(size=(2, 200))
+    errors = rng.normal(size=(2, 200)) if np.isinf(dof) else rng.standard_t(2.0, size=(2, 200))
+    prior, weight = np.array([2.0, 1.0]), np.ones(200)
+    assert structures._tails_of(errors, weight) == dof
+    weights = structures.stack(scores, weight, prior, errors)
+
+    def value(w):
+        mixed = np.log(w * np.exp(scores[0]) + (1.0 - w) * np.exp(scores[1])).sum()
+        error = w * errors[0] + (1.0 - w) * errors[1]
+        near = stats.norm.logpdf(error, scale=np.sqrt(np.mean(error**2))).sum()
+        if np.isfinite(dof):
+            of_scale = lambda log: -stats.t.logpdf(error, dof, scale=np.exp(log)).sum()  # noqa: E731
+            near = 0.5 * (near - optimize.minimize_scalar(of_scale, (-1.0, 1.0)).fun)
+        doubt = prior[0] * np.log(w) + prior[1] * np.log1p(-w)
+        return mixed + doubt + structures.SHARE_OF_ERROR * near
+
+    grid = np.linspace(1e-3, 1.0 - 1e-3, 999)
+    best = grid[np.argmax([value(w) for w in grid])]
+    assert weights[0] == pytest.approx(best, abs=2e-3)
 
 
 @every
@@ -378,11 +390,13 @@ def test_of_low_rank_tensors_behind_the_full_one_the_best_is_left():
     assert ahead.left == [ahead.every[k] for k in (0, 1, 2, 4)]
 
 
-def test_doubt_is_in_favour_of_the_full_tensor_with_gaussian_noise():
+def test_doubt_is_in_favour_of_full_tensors():
     found = judged(0.0, 0.0, 0.0)
     shapes = [one.arrangement for one in found.every]
     doubts = [found._doubt(one, shapes) for one in shapes]
-    assert doubts == [structures.DOUBT_OF_ALL + structures.DOUBT_OF_EXACT, 1.0, 1.0]
+    half = structures.DOUBT_OF_EXACT / 2.0  # shared by Gaussian and Student-t noise
+    assert doubts == [structures.DOUBT_OF_ALL + half, structures.DOUBT_OF_ALL + half, 1.0]
+    assert found._doubt(shapes[0], [shapes[0], shapes[2]]) == structures.DOUBT_OF_ALL + 2.0 * half
 
 
 def test_a_tensor_without_a_sum_has_all_inputs(thorough_comparisons):

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import rel_entr
+from scipy.special import gammaln, rel_entr
 
 from . import fitting
 from .arrangement import Arrangement, block_size
@@ -46,8 +46,10 @@ WORSE = 0.1  # of the least mean squared error, by which another is worse at lea
 # best, and in the end
 USELESS = 0.05
 SHARE_OF_ERROR = 4.0  # what the error of the mean counts beside the density: see stack
+TAILS_OF_ERRORS = (np.inf, 12.0, 6.0, 4.0, 3.0, 2.0)  # degrees of freedom
+UPDATES_OF_SCALE = 30
 DOUBT = 10.0  # rows, as if what is simpler than a full train had predicted so many
-DOUBT_OF_EXACT = 20.0  # the same for the full tensor of numbers: it does not follow their noise
+DOUBT_OF_EXACT = 20.0  # the same for full tensors of numbers: they do not follow their noise
 DOUBT_OF_ALL = 1.0  # rows, as if every candidate had predicted so many more
 # logarithms of what f is enlarged by where weights depend on it, and nats that it must gain
 SCALES, SCALED = tuple(np.log(4.0) * np.arange(1, 5)), 1.0
@@ -417,9 +419,9 @@ class _Judged:
         tell. They are fewer where a row says little, as labels do.
         """
         likelihood = self.task.target.likelihood
-        if one.kernel and not one.heavy:
+        if one.kernel:
             more = DOUBT_OF_EXACT if likelihood.additive else DOUBT * likelihood.worth
-            return DOUBT_OF_ALL + more
+            return DOUBT_OF_ALL + more / sum(other.kernel for other in others)
         return DOUBT_OF_ALL + DOUBT * _beside_full(one, others)
 
     def drop(self) -> None:
@@ -698,10 +700,11 @@ def folds(
 def stack(scores: Array, weight: Array, prior: Array, residuals: Array | None = None) -> Array:
     """Return the weights of candidates in the mixture that predicts rows held out best.
 
-    The mixture is judged by its log density and, for numbers with additive noise, by the squared
-    error of its mean as well (``SHARE_OF_ERROR`` of the log density of a normal distribution with
-    that error): where the noise varies, a candidate may gain density by following it and lose the
-    mean.
+    The mixture is judged by its log density and, for numbers with additive noise, by the error of
+    its mean as well: where the noise varies, a candidate may gain density by following it and lose
+    the mean. The error counts ``SHARE_OF_ERROR`` times, half of it as the log density of a normal
+    distribution with that error, half as that of a Student-t distribution with the tails that
+    errors have: there a few outliers say no more than they should.
 
     Parameters
     ----------
@@ -715,8 +718,7 @@ def stack(scores: Array, weight: Array, prior: Array, residuals: Array | None = 
         Of the mean of every candidate.
     """
     density = np.exp(scores - scores.max(axis=0))
-    total = float(weight.sum())
-    gram = None if residuals is None else (residuals * weight) @ residuals.T / total
+    tails = () if residuals is None else (np.inf, _tails_of(residuals, weight))
 
     def loss(logits: Array) -> tuple[float, Array]:
         w = np.exp(logits - logits.max())
@@ -724,15 +726,45 @@ def stack(scores: Array, weight: Array, prior: Array, residuals: Array | None = 
         mixed = w @ density
         value = -float(weight @ np.log(mixed)) - float(prior @ np.log(np.maximum(w, 1e-300)))
         slope = -(density / mixed) @ weight - prior / np.maximum(w, 1e-300)
-        if gram is not None:
-            error = max(float(w @ gram @ w), 1e-300)
-            value += 0.5 * SHARE_OF_ERROR * total * float(np.log(error))
-            slope += SHARE_OF_ERROR * total * (gram @ w) / error
+        for dof in tails:
+            missed, slopes = _misfit(w @ residuals, weight, dof)
+            value += SHARE_OF_ERROR / len(tails) * missed
+            slope += SHARE_OF_ERROR / len(tails) * (residuals @ slopes)
         return value, w * (slope - w @ slope)
 
     found = minimize(loss, np.zeros(len(scores)), jac=True, method="L-BFGS-B")
     w = np.exp(found.x - found.x.max()) * np.any(np.isfinite(scores), axis=1)
     return np.asarray(w / w.sum())
+
+
+def _misfit(errors: Array, weight: Array, dof: float) -> tuple[float, Array]:
+    """Return minus the log density of errors, but for constants, and its slopes in these.
+
+    It is that of a Student-t distribution with the scale at which the errors are most likely.
+    """
+    square = errors**2
+    scale = max(float(np.average(square, weights=weight)), 1e-300)
+    if np.isinf(dof):
+        return 0.5 * float(weight.sum()) * np.log(scale), weight * errors / scale
+    for _ in range(UPDATES_OF_SCALE):
+        bulk = (dof + 1.0) / (dof + square / scale)
+        scale = max(float(np.average(bulk * square, weights=weight)), 1e-300)
+    far = float(weight @ np.log1p(square / (dof * scale)))
+    value = 0.5 * float(weight.sum()) * np.log(scale) + 0.5 * (dof + 1.0) * far
+    return value, weight * (dof + 1.0) / (dof + square / scale) * errors / scale
+
+
+def _tails_of(residuals: Array, weight: Array) -> float:
+    """Return the degrees of freedom that the errors of some candidate speak for most clearly."""
+
+    def nats(dof: float) -> float:
+        least = min(_misfit(own, weight, dof)[0] for own in residuals)
+        if np.isinf(dof):
+            return -least - float(weight.sum()) * 0.5 * (1.0 + np.log(2.0 * np.pi))
+        constant = gammaln(0.5 * (dof + 1.0)) - gammaln(0.5 * dof) - 0.5 * np.log(np.pi * dof)
+        return float(weight.sum() * constant) - least - NATS_OF_TAILS
+
+    return max(TAILS_OF_ERRORS, key=nats)
 
 
 def at_full_rank(state: Any, settings: fitting.Settings) -> bool:
