@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 from scipy import optimize, stats
 
-from btnkm import BTNClassifier, BTNRegressor, Gamma, load, screening, structures
+from btnkm import BTNClassifier, BTNRegressor, Gamma, explain, load, screening, structures
 from btnkm.core.likelihoods import Gaussian, StudentT
+from btnkm.explain import overview
 
 QUICK = {"n_init": 2, "max_iter": 8, "n_basis": 6, "max_rank": 3, "random_state": 0, "n_jobs": 1}
 every = pytest.mark.parametrize("structure", ["sums", "tensor", "sums+tensor", "auto"])
@@ -465,3 +466,17 @@ def test_rows_held_out_find_how_large_f_of_classes_is(thorough_comparisons):
         return np.mean(np.log(p[np.arange(300), truth]))
 
     assert log_density() > log_density(structure="full") + 0.02
+
+
+def test_a_model_tells_the_likelihoods_of_all_its_restarts(thorough_comparisons):
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-1.0, 1.0, (250, 3))
+    y = np.sin(3.0 * X[:, 0]) + 0.2 * rng.standard_t(2.0, len(X))
+    model = BTNRegressor(random_state=0).fit(X, y)
+    every = overview.likelihoods(model)
+    kinds = [type(state.likelihood).__name__ for state in model.posterior_]
+    assert {one["name"] for one in every} == set(kinds)
+    for one in every:
+        of_kind = model.weights_[[kind == one["name"] for kind in kinds]]
+        assert one["weight"] == pytest.approx(of_kind.sum())
+    assert "Student-t (" in str(explain.summary(model))

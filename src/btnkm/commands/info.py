@@ -31,6 +31,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Load and tell."""
+    from ..explain.overview import likelihoods
     from .models import described, load_model
 
     console = Console(arguments)
@@ -42,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         "bytes": os.path.getsize(arguments.model),
         **described(model),
         "inputs": [_input(column) for column in model.columns_],
-        "likelihood": _likelihood(model),
+        "likelihoods": likelihoods(model),
         "parameters": {k: v for k, v in given.items() if repr(v) != repr(usual[k])},
     }
     _tell(found, console)
@@ -68,25 +69,16 @@ def _date(*microseconds: float) -> tuple[str, ...]:
     return tuple(str(np.datetime64(int(us), "us"))[:19] for us in microseconds)
 
 
-def _likelihood(model: Any) -> dict[str, Any]:
-    """Return what y is around f, with what was learned of it."""
-    likelihood = model.likelihood_
-    learned = {name: getattr(likelihood, name, None) for name in ("dof", "size")}
-    known = {name: float(value) for name, value in learned.items() if value is not None}
-    return {"name": type(likelihood).__name__, **known}
-
-
 def _tell(found: dict[str, Any], console: Console) -> None:
     """Print it."""
+    from ..explain.overview import likelihood_line
     from .models import lines_of
 
-    likelihood = found["likelihood"]
-    learned = ", ".join(f"{k} {v:.3g}" for k, v in likelihood.items() if k != "name")
     rows = [
         ("model", f"{found['estimator']}, {found['bytes'] / 1024:,.0f} KiB"),
         *([("target", found["target"])] if found["target"] else []),
         ("rows", "unknown" if found["rows"] is None else f"{found['rows']:,}"),
-        ("likelihood", f"{likelihood['name']}{f' ({learned})' if learned else ''}"),
+        ("likelihood", likelihood_line(found["likelihoods"])),
         ("restarts", str(found["restarts"])),
         *lines_of(found),
     ]

@@ -109,6 +109,7 @@ def summary(model: Any) -> Summary:
     if best.parts:
         facts["rank"] = _rank(model)
     facts["restarts"] = str(len(view.starts))
+    facts["likelihood"] = likelihood_line(likelihoods(model))
     if np.isfinite(getattr(model, "noise_std_", np.nan)):
         facts["noise"] = f"{model.noise_std_:.4g}"
     facts["shares of pairs and more"] = f"{shares.interactions:.1%}"
@@ -151,6 +152,42 @@ def structure_line(model: Any) -> str:
     told = [f"{weight:.2f}" for weight in weights.values()]
     told[0] = f"weight {told[0]}"
     return ", ".join(f"{name} ({weight})" for name, weight in zip(names, told, strict=True))
+
+
+def likelihoods(model: Any) -> list[dict[str, Any]]:
+    """Return the kinds of likelihood of the restarts, each with its weight and what it learned.
+
+    What was learned, the degrees of freedom of Student-t noise (``dof``) or the size of counts
+    (``size``), is a weighted mean over restarts of that kind.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for state, weight in zip(model.posterior_, model.weights_, strict=True):
+        likelihood = state.likelihood
+        learned = {name: getattr(likelihood, name, None) for name in ("dof", "size")}
+        kind = type(likelihood).__name__
+        one = found.setdefault(kind, {"name": kind, "weight": 0.0})
+        one["weight"] += float(weight)
+        for name, value in learned.items():
+            if value is not None:
+                one[name] = one.get(name, 0.0) + float(weight) * float(value)
+    for one in found.values():
+        for name in {"dof", "size"} & one.keys():
+            one[name] /= one["weight"]
+    return sorted(found.values(), key=lambda one: -one["weight"])
+
+
+def likelihood_line(every: list[dict[str, Any]]) -> str:
+    """Return ``likelihoods`` in a line: "Student-t (weight 0.71, dof 2.4), Gaussian (0.29)"."""
+    told: list[str] = []
+    for one in every:
+        known = [f"{name} {one[name]:.3g}" for name in ("dof", "size") if name in one]
+        if len(every) > 1:
+            known.insert(0, f"weight {one['weight']:.2f}" if not told else f"{one['weight']:.2f}")
+        name = {"StudentT": "Student-t", "NegativeBinomial": "negative binomial"}.get(
+            one["name"], one["name"]
+        )
+        told.append(f"{name} ({', '.join(known)})" if known else name)
+    return ", ".join(told)
 
 
 def kept_functions(start: Start | FullStart, j: int) -> int:

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from .. import __version__
 from ..core.arrays import here
-from ..explain.overview import kept_functions, structure_line
+from ..explain.overview import kept_functions, likelihood_line, likelihoods, structure_line
 from ..explain.variance import variance_shares
 from ..explain.view import View
 from ..files.whole import file_path, whole_file
@@ -143,7 +143,7 @@ def _made_of(model: Any) -> list[tuple[str, str]]:
     functions = sum(kept_functions(best, j) for j in range(len(model.columns_)))
     pairs = [
         ("Call", " ".join(repr(model).split())),
-        ("Likelihood", repr(model.likelihood_)),
+        ("Likelihood", likelihood_line(likelihoods(model))),
         ("Ended", model.stop_reason_),
         ("Structure", structure_line(model)),
         ("Restarts", _restarts(model.weights_)),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..explain.diagnostics import Calibration, History, Reliability, history
-from ..explain.overview import structure_line
+from ..explain.overview import likelihoods, structure_line
 from ..explain.variance import Shares
 from . import charts, words
 from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
@@ -97,7 +97,7 @@ def _task(model: Any, target: str) -> str:
     said = f"<strong>{name(target, 40)}</strong>"
     if hasattr(model, "classes_"):
         return f"A classifier that predicts {said}"
-    kind = getattr(type(model.likelihood_), "__name__", "")
+    kind = likelihoods(model)[0]["name"]
     if kind == "NegativeBinomial":
         return f"A regression of counts that predicts {said}"
     if kind == "StudentT":
