@@ -330,6 +330,18 @@ def test_heavy_tails_of_rows_held_out_make_student_t_a_candidate(thorough_compar
     np.testing.assert_array_equal(load(path).predict_interval(X), model.predict_interval(X))
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_student_t_noise_of_few_rows_leaves_an_outlier_alone(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.0, 1.0, (120, 5))
+    f = np.sin(3.0 * X[:, 0]) + X[:, 1] * X[:, 2]
+    y = f + 0.1 * rng.standard_normal(len(X))
+    y[7] += 15.0
+    model = BTNRegressor(structure="full", likelihood="student_t", random_state=0).fit(X, y)
+    assert np.sqrt(np.mean((model.predict(X) - f) ** 2)) < 0.1
+    assert model.likelihood_.dof < 5.0
+
+
 def test_an_outlier_does_not_decide_the_weights(thorough_comparisons):
     rng = np.random.default_rng(1)
     X = rng.uniform(-1.0, 1.0, (150, 3))

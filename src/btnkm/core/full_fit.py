@@ -223,18 +223,18 @@ class FullFit:
     ) -> tuple[np.ndarray, _Sites]:
         """Return hyperparameters, and what rows say of f, from nothing or from Gaussian noise.
 
-        With that noise, outliers may have left nothing of f to begin with.
+        With that noise, f may go through outliers: other noise begins without it as well.
         """
         if not learns_noise(self.likelihood):
             theta, sites, _ = self._maximise(rows, self._first(rows), 0)
             return theta, sites
-        if gaussian is None:
-            begun = self._beginnings(self.layout)
-        else:
-            begun = [gaussian, self.layout.begin()]
-        known = gaussian is not None
+        # where to begin, and whether weights of the rows come before the first search
+        begun = [(begin, False) for begin in self._beginnings(self.layout)]
+        if not self.exact:
+            begun = [(gaussian, True)] if gaussian is not None else begun
+            begun.append((self.layout.begin(), True))
         found = []
-        for begin in begun:
+        for begin, known in begun:
             self.curvature = None
             reached = self._maximise(rows, begin, ITERATIONS, begun=known)
             found.append((*reached, self.curvature))
