@@ -108,11 +108,29 @@ def test_copies_of_a_row_are_held_out_together():
     sample = SimpleNamespace(n=200, codes=list(distinct[chosen].T), y=np.arange(60.0)[chosen])
     numbers = copies(sample)
     np.testing.assert_array_equal(numbers[:, None] == numbers, chosen[:, None] == chosen)
-    cuts = list(folds(200, np.random.default_rng(0), copies=numbers))
+    cuts = list(folds(200, np.random.default_rng(0), group=numbers))
     assert cuts
     for fitted, out in cuts:
         assert not set(chosen[fitted]) & set(chosen[out])
         assert set(chosen[fitted]) | set(chosen[out]) == set(chosen)
+
+
+def test_rows_that_may_agree_by_chance_are_no_copies():
+    rng = np.random.default_rng(1)
+    codes = list(rng.integers(0, 2, (3, 400)).astype(float))
+    sample = SimpleNamespace(n=400, codes=codes, y=rng.integers(0, 2, 400).astype(float))
+    np.testing.assert_array_equal(copies(sample), np.arange(400))
+    sample.y = rng.poisson(2.0, 400).astype(float)
+    np.testing.assert_array_equal(copies(sample), np.arange(400))
+    sample.y = rng.standard_normal(400)  # tells all rows apart
+    assert len(np.unique(copies(sample))) == 400
+
+
+def test_parts_of_copied_rows_are_no_larger_than_those_of_others():
+    group = np.repeat(np.arange(2_000), 20)
+    for fitted, out in folds(len(group), np.random.default_rng(0), group=group):
+        assert len(fitted) + len(out) <= 10_000
+        assert len(out) == pytest.approx(2_000, rel=0.05)
 
 
 def test_arranged_inputs_have_their_own_features():

@@ -154,6 +154,17 @@ def test_three_inputs_that_act_only_together_are_in_the_tensor():
     assert {17, 22, 28} <= set(model._arrangements[0].inputs)
 
 
+def test_interactions_of_sorted_classes_are_found():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (4800, 14))
+    f = 5.0 * X[:, [0, 2, 4]] * X[:, [1, 3, 5]]
+    label = np.argmax(f + rng.gumbel(size=f.shape), axis=1)
+    order = np.argsort(label, kind="stable")
+    model = BTNClassifier(**QUICK, structure="sums+tensor").fit(X[order], label[order])
+    inputs = model._arrangements[0].inputs
+    assert set(range(6)) <= set(inputs[1:] if len(inputs) > 14 else inputs)
+
+
 def test_very_many_columns():
     rng = np.random.default_rng(5)
     X = rng.standard_normal((120, 300))
@@ -392,6 +403,45 @@ def judged(*means, n=50):
         found.errors[id(one)] = [np.ones(n)]
     found.rows = [np.arange(n)]
     return found
+
+
+def test_tensors_that_found_next_to_nothing_are_fitted_again():
+    # sums, a tensor that has what there is, one that has collapsed, and one with other noise
+    found = judged(0.0, 0.0, 1.0, 0.05, 0.5)
+    sums, other, good, poor, heavy = found.every
+    sums.arrangement.inputs, sums.arrangement.kernel = [], False
+    heavy.arrangement.heavy = True
+    found.left.remove(other)
+    assert found.collapsed() == [poor]
+    found.scores[id(poor)][-1] = found.scores[id(poor)][-1] + 0.5
+    assert found.collapsed() == []
+    found.rows.append(found.rows[0])  # nothing is known of the sum in these
+    assert found.collapsed() == []
+
+
+@pytest.mark.parametrize("fails", [None, "first", "second"])
+def test_of_two_restarts_the_better_is_kept(fails, monkeypatch):
+    found = judged(0.0, 0.0, 0.0)
+    one = found.every[2]
+    earlier = object()
+    one.states = [(-1.0, "an earlier fold")]
+    found.held[id(one)] = [earlier]
+    monkeypatch.setattr(found, "_rescore", lambda _: None)
+
+    def fit(fold, score):
+        failed = fails == fold
+        found.held[id(one)].append(None if failed else fold)
+        found.scores[id(one)].append(np.full(50, -np.inf if failed else score))
+        found.errors[id(one)].append(np.ones(50))
+        one.states += [] if failed else [(score, fold)]
+
+    fit("first", -2.0)
+    monkeypatch.setattr(found, "fit", lambda *_: fit("second", -1.0))
+    found.fit_again(one, (np.arange(50), np.arange(50)), None, 1)
+    kept = "first" if fails == "second" else "second"
+    assert found.held[id(one)] == [earlier, kept]
+    assert [state for _, state in one.states] == ["an earlier fold", kept]
+    assert len(found.scores[id(one)]) == len(found.errors[id(one)]) == 2
 
 
 def test_of_low_rank_tensors_behind_the_full_one_the_best_is_left():

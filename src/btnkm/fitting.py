@@ -39,7 +39,7 @@ WORTH_A_THREAD = 1_000_000
 FEWEST_WARM = 5  # sweeps of the warm phase with components to spare
 ROWS_A_COMPONENT = 20  # at least, for these: with fewer they find what is not there
 SPARE_COLUMNS, GROWTH_THAW = 6, 10  # of a stream's batch, and sweeps until they count in full
-LEAST_GROWTH = 1.25  # of the rank: all that was found is fitted anew for it
+LEAST_GROWTH = 1.25  # of the rank, twice what is left over what it began with: a fit anew
 ANCHORED_THAW = 10  # sweeps; without them most interactions are lost (docs/experiments.md)
 _INTERPRETER = 50 * 2**20  # bytes of a helper before it has any work
 SMALLEST_LEFT = 1e-6  # share of var(y) that main effects are taken to leave at least
@@ -116,10 +116,11 @@ class Work:
             return self._random(rank, self.modes, self.grams, rng)
 
         def grow(state: State, begun: Any) -> tuple[State, int] | None:
-            doubled = np.minimum(np.multiply(2, self.network.rank(state)), self.max_rank)
-            enough = np.sum(doubled) >= LEAST_GROWTH * np.sum(begun)
-            grows = enough and np.any(np.greater(doubled, begun))  # one input has no bond to grow
-            if not grows or not self.schedule.drop_components:
+            twice = np.multiply(2, self.network.rank(state))
+            doubled = np.minimum(twice, self.max_rank)
+            # of one input there is no bond to grow
+            grows = np.greater(doubled, begun) & (twice >= LEAST_GROWTH * np.asarray(begun))
+            if not np.any(grows) or not self.schedule.drop_components:
                 return None
             rank = doubled.tolist()
             spare = self.spare(rank)

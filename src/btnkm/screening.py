@@ -271,9 +271,9 @@ def interacting_inputs(task: Any, inputs: Sequence[int], residuals: Residuals) -
     """
     if len(inputs) <= FEW_INPUTS:
         return list(inputs)
-    rows = slice(None)
+    rows = np.arange(len(residuals.rows))
     if residuals.left.shape[1] > 1:
-        rows = slice(MOST_ROWS_OF_CLASSES)
+        rows = np.random.default_rng(task.seeds).permutation(rows)[:MOST_ROWS_OF_CLASSES]
     some = replace(
         residuals, **{f.name: getattr(residuals, f.name)[rows] for f in fields(Residuals)}
     )
@@ -293,14 +293,14 @@ class _Scores(NamedTuple):
 
     best: Array
     owner: Array  # the input of every function
-    tests: float  # of all inputs
+    tests: float  # that chance has to stand out in an input
 
 
 def _clarity(scores: _Scores, n_inputs: int) -> Array:
     """Return the highest score of every input over what chance alone would show: (D,)."""
     each = np.zeros(n_inputs)
     np.maximum.at(each, scores.owner, scores.best)
-    return each / np.sqrt(2.0 * np.log(max(scores.tests / n_inputs, 2.0)))
+    return each / np.sqrt(2.0 * np.log(max(scores.tests, 2.0)))
 
 
 def _pair_scores(made: Sequence[Array], residuals: Residuals) -> _Scores:
@@ -313,11 +313,15 @@ def _pair_scores(made: Sequence[Array], residuals: Residuals) -> _Scores:
             best, _product_scores(functions, residuals.count * r, residuals.count * r**2), out=best
         )
     best[owner[:, None] == owner] = 0.0
-    return _Scores(best.max(axis=1, initial=0.0), owner, float(best.size * residuals.left.shape[1]))
+    tests = best.size * residuals.left.shape[1] / len(made)
+    return _Scores(best.max(axis=1, initial=0.0), owner, tests)
 
 
 def _triple_scores(made: Sequence[Array], residuals: Residuals) -> _Scores:
-    """Return the scores of products of functions of three inputs."""
+    """Return the scores of products of functions of three inputs.
+
+    There are so many that chance alone puts some inputs far out: an input has the tests of all.
+    """
     owner = np.repeat(np.arange(len(made)), [part.shape[1] for part in made])
     functions = np.concatenate(made, axis=1)
     best = np.zeros(len(owner))

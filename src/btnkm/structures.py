@@ -35,6 +35,7 @@ from .ordering import Tensor, chain_order
 
 Array = np.ndarray
 HELD_OUT = 5  # one in so many rows
+TELLS_APART = 0.9  # of the rows, by a column, from which on rows that agree in all are copies
 ENOUGH_ROWS = 200  # held out, if need be in several folds
 MOST_ROWS, MOST_OF_MANY = 4000, 10_000  # looked at; the second where they are a quarter of all
 FEWEST_ROWS = 15  # with fewer there is nothing to choose by
@@ -249,19 +250,21 @@ class _Judged:
     def collapsed(self) -> list[Candidate]:
         """Return tensors that have found next to nothing beyond main effects.
 
-        Where another candidate shows in the last rows held out that there is more, it was chance.
+        Where another candidate with such noise shows in the same rows that there is more, it was
+        chance.
         """
         sums = next((one for one in self.every if not one.arrangement.inputs), None)
-        if sums is None:
+        if sums is None or len(self.scores[id(sums)]) < len(self.rows):
             return []
-        scores = {id(one): self.scores[id(one)][-1] for one in self.left}
         weights = self.task.sample.weights[self.rows[-1]]
         share = weights / weights.sum()
-        best = max(scores.values(), key=lambda own: float(own @ share))
-        without = float(np.mean(np.concatenate(self.scores[id(sums)])))
+        scores = {id(one): self.scores[id(one)][-1] for one in (sums, *self.left)}
+        without = float(scores[id(sums)] @ share)
 
         def nothing(one: Candidate) -> bool:
-            own = scores[id(one)]
+            heavy, own = one.arrangement.heavy, scores[id(one)]
+            alike = [other for other in self.left if other.arrangement.heavy == heavy]
+            best = max((scores[id(other)] for other in alike), key=lambda rows: float(rows @ share))
             mean, error = _mean_and_error(np.nan_to_num(best - own, posinf=1e3), share)
             found, known = float(own @ share) - without, float(best @ share) - without
             return found < NOTHING * known and mean > CLEARLY_BEHIND * error
@@ -274,13 +277,14 @@ class _Judged:
         """Fit a candidate once more to the last rows, and keep the better restart."""
         before = len(one.states)
         self.fit(one, cut, settings_of, restart)
-        weights = self.task.sample.weights[cut[1]]
+        held, weights = self.held[id(one)], self.task.sample.weights[cut[1]]
+        fitted = [fold is not None for fold in held[-2:]]
         first, second = (own @ weights for own in self.scores[id(one)][-2:])
         worse = -1 if first >= second else -2
+        if len(one.states) > before and all(fitted):
+            del one.states[worse]
         for of in (self.held, self.scores, self.errors):
             del of[id(one)][worse]
-        if len(one.states) > max(before, 1):
-            del one.states[worse]
         self._rescore(one)
 
     def _rescore(self, one: Candidate) -> None:
@@ -660,30 +664,37 @@ def vote(task: Any, arrangement: Arrangement, states: Sequence[Any]) -> Array:
 
 
 def copies(sample: Any) -> Array:
-    """Return a number for every row that rows with the same inputs and target share: (n,).
+    """Return a number for every row, which copies of a row share: (n,).
 
-    It depends on what a row holds, not on its place.
+    Rows that agree in all inputs and in the target are copies where a column tells nearly all other
+    rows apart. Elsewhere they may agree by chance, and are rows of their own.
     """
+    columns = [np.asarray(column, dtype=float) for column in (*sample.codes, sample.y)]
     rng = np.random.default_rng(0)
     key = np.zeros(sample.n)
-    for column in (*sample.codes, sample.y):
-        values = np.nan_to_num(np.asarray(column, dtype=float), nan=rng.standard_normal())
-        key += rng.standard_normal() * values
-    return np.asarray(np.unique(key, return_inverse=True)[1])
+    for column in columns:
+        key += rng.standard_normal() * np.nan_to_num(column, nan=rng.standard_normal())
+    _, group = np.unique(key, return_inverse=True)
+    count = int(group.max()) + 1
+    by_chance = max(len(np.unique(column)) for column in columns) < TELLS_APART * count
+    return np.arange(sample.n) if by_chance or count == sample.n else np.asarray(group)
 
 
 def folds(
-    n: int, rng: np.random.Generator, labels: Array | None = None, copies: Array | None = None
+    n: int, rng: np.random.Generator, labels: Array | None = None, group: Array | None = None
 ) -> Iterator[tuple[Array, Array]]:
     """Yield rows to fit and rows to hold out, until enough have been held out.
 
     With ``labels`` every part has its share of each class; rows of a class too rare to be divided
-    are always fitted. With ``copies`` (see above) those of a row are all in one part: held out
-    beside its copies, a row would say that all noise can be learned.
+    are always fitted. Rows of a ``group`` (see ``copies``) are all in one part: held out beside its
+    copies, a row would say that all noise can be learned.
     """
-    copies = np.arange(n) if copies is None else copies
-    count, first = copies.max() + 1, np.unique(copies, return_index=True)[1]
-    chosen = rng.permutation(count)[: int(np.clip(n // 4, MOST_ROWS, MOST_OF_MANY))]
+    group = np.arange(n) if group is None else group
+    size, first = np.bincount(group), np.unique(group, return_index=True)[1]
+    chosen = rng.permutation(len(size))
+    most = int(np.clip(n // 4, MOST_ROWS, MOST_OF_MANY))
+    enough = int(np.searchsorted(np.cumsum(size[chosen]), most, side="right"))
+    chosen = chosen[: max(enough, HELD_OUT)]
     always = chosen[:0]
     if labels is not None:
         _, codes, counts = np.unique(labels[first][chosen], return_inverse=True, return_counts=True)
@@ -692,9 +703,10 @@ def folds(
         by_class = chosen[~rare][np.argsort(codes[~rare], kind="stable")]
         chosen = np.concatenate([by_class[k::HELD_OUT] for k in range(HELD_OUT)])
     parts = np.array_split(chosen, HELD_OUT)
-    for k in range(min(-(-ENOUGH_ROWS // max(len(parts[-1]), 1)), HELD_OUT)):
+    held_out = max(int(size[parts[-1]].sum()), 1)
+    for k in range(min(-(-ENOUGH_ROWS // held_out), HELD_OUT)):
         fitted = np.concatenate([*parts[:k], *parts[k + 1 :], always])
-        yield np.flatnonzero(np.isin(copies, fitted)), np.flatnonzero(np.isin(copies, parts[k]))
+        yield np.flatnonzero(np.isin(group, fitted)), np.flatnonzero(np.isin(group, parts[k]))
 
 
 def stack(scores: Array, weight: Array, prior: Array, residuals: Array | None = None) -> Array:

@@ -162,6 +162,8 @@ def likelihoods(model: Any) -> list[dict[str, Any]]:
     """
     found: dict[str, dict[str, Any]] = {}
     for state, weight in zip(model.posterior_, model.weights_, strict=True):
+        if not weight > 0.0:
+            continue
         likelihood = state.likelihood
         learned = {name: getattr(likelihood, name, None) for name in ("dof", "size")}
         kind = type(likelihood).__name__
