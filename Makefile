@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 SUITE ?= smoke
+EXPERIMENT ?= all
 PYTEST_ARGS ?= -n 2 --dist worksteal
 
 BIN := $(VENV)/bin
@@ -15,13 +16,14 @@ BUILD_SITE = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo docs test bench clean
+.PHONY: help demo docs test bench reproduce clean
 
 help:
 	@echo "make demo    fit a model on a data set bundled with scikit-learn, print what it found, draw demo.png"
 	@echo "make docs    build the documentation, its examples run, in $(SITE)"
 	@echo "make test    check style and types, run the tests and all examples, build the documentation"
 	@echo "make bench   run a benchmark suite and print its table (SUITE=smoke; see benchmarks/README.md)"
+	@echo "make reproduce   run the paper's experiments (EXPERIMENT=all; or fig3, table1, ...)"
 	@echo "make clean   remove $(VENV), caches and build outputs; benchmark results are kept"
 	@echo
 	@echo "The first run sets up $(VENV) with $(PYTHON) (3.11 or newer); later runs reuse it."
@@ -50,6 +52,10 @@ bench: $(VENV)/installed-bench
 	@echo "Running the benchmark suite '$(SUITE)'."
 	@$(BIN)/python -m benchmarks run $(SUITE)
 	@$(BIN)/python -m benchmarks summarise benchmarks/results/$(SUITE).jsonl
+
+reproduce: $(VENV)/installed-bench
+	@echo "Reproducing the paper's experiments in reproduction/ (resumable; BTNKM_DATA names the data)."
+	@$(BIN)/python -m benchmarks.reproduce $(EXPERIMENT)
 
 clean:
 	@echo "Removing $(VENV), caches and build outputs (benchmarks/results stays)."

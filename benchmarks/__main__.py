@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from benchmarks.data import FOLDER_DATASETS, data_folder
+from benchmarks.runs.runner import run
 from benchmarks.suites import SUITES, cells_of
 from benchmarks.summary import summarise
-from btnkm.runs.runner import run
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"

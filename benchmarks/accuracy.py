@@ -2,7 +2,7 @@
 
 import time
 
-from btnkm.runs import machine
+from benchmarks.runs import machine
 
 
 def measure_accuracy(cell):
@@ -39,7 +39,7 @@ def fit_and_score(task, method, X_train, y_train, X_test, y_test):
     Returns
     -------
     metrics : dict
-        The scores of the data set's task, see `btnkm.runs.metrics`; rank, fit_seconds,
+        The scores of the data set's task, see `btnkm.metrics`; rank, fit_seconds,
         predict_seconds and peak_memory_mb of the fit.
     """
     with machine.PeakMemory() as memory:

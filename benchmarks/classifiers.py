@@ -1,11 +1,11 @@
 """The methods of classification, built like those of `benchmarks.methods`.
 
-Here `predictive(X)` returns the classes and their probabilities (see `btnkm.runs.metrics`).
+Here `predictive(X)` returns the classes and their probabilities (see `btnkm.metrics`).
 """
 
 import numpy as np
 
-from btnkm.runs.metrics import ClassPredictive
+from btnkm.metrics import ClassPredictive
 
 
 class Constant:

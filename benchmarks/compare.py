@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import scale
+from benchmarks.reproduce.methods import METHODS as REPRODUCED
+from benchmarks.reproduce.render.results import Results, Summary
 from benchmarks.scale_compare import SIZES, SYNTHETIC
-from btnkm.reproduce.methods import METHODS as REPRODUCED
-from btnkm.reproduce.render.results import Results, Summary
 
 HERE = Path(__file__).resolve().parent
 DOCS = HERE.parent / "docs"

@@ -1,14 +1,14 @@
 """The methods of regression: btnkm at its defaults, and what a user would try instead.
 
 A method is a class whose constructor takes its configuration as keywords, with `fit(X, y)`,
-`predictive(X)` (see `btnkm.runs.metrics`) and, after the fit, `rank` (None if it has none).
+`predictive(X)` (see `btnkm.metrics`) and, after the fit, `rank` (None if it has none).
 Libraries are imported in the constructor: a child process loads only what it measures, and
 neither the seconds nor the memory of the fit count the import.
 """
 
 import numpy as np
 
-from btnkm.runs.metrics import GaussianPredictive
+from btnkm.metrics import GaussianPredictive
 
 
 class Constant:

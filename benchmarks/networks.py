@@ -36,7 +36,7 @@ def measure_network(cell):
     Returns
     -------
     metrics : dict
-        The scores of the data set's task, see `btnkm.runs.metrics`. Of the fit: rank (the mean of
+        The scores of the data set's task, see `btnkm.metrics`. Of the fit: rank (the mean of
         the bonds'), parameters (weights that are left, mean over starts), full (the share of starts
         with full cores), order_kept (whether `mode_order_` is the order given), sweep_seconds of
         CP's kind and full_sweep_seconds, and fit_seconds.
@@ -220,8 +220,8 @@ def _machines(records):
 
 def latest():
     """Return the last record of every cell, of the methods as they are by default."""
+    from benchmarks.runs.records import read_records, record_key
     from benchmarks.suites import SUITES
-    from btnkm.runs.records import read_records, record_key
 
     defaults = SUITES["networks"].defaults
     records = {record_key(record): record for record in read_records(RESULTS)[0]}.values()

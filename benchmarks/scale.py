@@ -50,8 +50,8 @@ STREAM_METHODS = {
 
 def latest(suite):
     """Return the last record of every cell of a suite, of its methods as they are by default."""
+    from benchmarks.runs.records import read_records, record_key
     from benchmarks.suites import SUITES as known
-    from btnkm.runs.records import read_records, record_key
 
     found = read_records(RESULTS / f"{suite}.jsonl")[0]
     records = {record_key(record): record for record in found}.values()

@@ -6,7 +6,7 @@ the libraries.
 
 import numpy as np
 
-from btnkm.runs.metrics import ClassPredictive, GaussianPredictive
+from btnkm.metrics import ClassPredictive, GaussianPredictive
 
 
 def _als(X, y, n_basis, rank, dtype, gamma=1.0, seed=0):

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.runs.machine import cpu_model, threads, versions
 from btnkm import BTNRegressor
-from btnkm.runs.machine import cpu_model, threads, versions
 
 RESULTS = Path(__file__).resolve().parent / "results" / "scale-rows.jsonl"
 INPUTS, FILE_ROWS, NOISE = 10, 1_000_000, 0.3

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from btnkm.runs import machine
+from benchmarks.runs import machine
 
 COPIED = 2**24  # numbers, 128 MiB: several times what caches hold
 MOST_BLOCKS = 32  # whose products are timed; more take as long each

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from benchmarks.runs.machine import ROOT, PeakMemory, code_version, cpu_model, versions
 from btnkm import BTNRegressor, Gamma
 from btnkm.bases import Basis, Chebyshev
 from btnkm.core.cavi import Data
@@ -33,7 +34,6 @@ from btnkm.core.sweeper import Sweeper
 from btnkm.core.tt import TT
 from btnkm.execution import local
 from btnkm.fitting import make_mode
-from btnkm.runs.machine import ROOT, PeakMemory, code_version, cpu_model, versions
 
 PAUSE = 0.2  # seconds: threads of BLAS spin for a while after their work, at the next one's cost
 

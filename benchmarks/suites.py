@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from benchmarks.accuracy import measure_accuracy
 from benchmarks.networks import measure_network
+from benchmarks.runs.cells import Cell
 from benchmarks.scale_compare import SYNTHETIC, measure_compare
 from benchmarks.scale_stream import STREAMS, measure_stream
 from benchmarks.scale_sweep import EPOCH, measure_epoch, measure_sweep, shapes
 from benchmarks.tasks import task_of
-from btnkm.runs.cells import Cell
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from benchmarks.classifiers import CLASSIFIERS
 from benchmarks.data import CLASS_DATASETS
 from benchmarks.methods import METHODS
-from btnkm.runs.metrics import score, score_classes
+from btnkm.metrics import score, score_classes
 
 
 @dataclass(frozen=True, eq=False)

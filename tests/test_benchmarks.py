@@ -7,13 +7,13 @@ from scipy.stats import norm
 from benchmarks import __main__ as command_line
 from benchmarks.accuracy import measure_accuracy
 from benchmarks.data import DATASETS, load_split
+from benchmarks.runs import machine, runner
+from benchmarks.runs.cells import Cell, CellError, measure_here
+from benchmarks.runs.records import read_records
+from benchmarks.runs.worker import measure_in_child
 from benchmarks.suites import SUITES, cells_of
 from btnkm.datasets import paper_splits
-from btnkm.runs import machine, runner
-from btnkm.runs.cells import Cell, CellError, measure_here
-from btnkm.runs.metrics import GaussianPredictive, score
-from btnkm.runs.records import read_records
-from btnkm.runs.worker import measure_in_child
+from btnkm.metrics import GaussianPredictive, score
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from benchmarks.data import (
     five_probabilities,
     load_split,
 )
+from benchmarks.runs import runner
+from benchmarks.runs.cells import Cell, measure_here
+from benchmarks.runs.records import read_records
 from benchmarks.suites import SUITES, cells_of
 from benchmarks.summary import summarise
 from btnkm.datasets import ADULT_COLUMNS, paper_splits
-from btnkm.runs import runner
-from btnkm.runs.cells import Cell, measure_here
-from btnkm.runs.metrics import ClassPredictive, calibration_error, score_classes
-from btnkm.runs.records import read_records
+from btnkm.metrics import ClassPredictive, calibration_error, score_classes
 
 #: Levels of each text column of adult in the rows without missing values.
 N_LEVELS = {

@@ -15,10 +15,10 @@ from benchmarks.compare import (
     render,
     verdict,
 )
-from btnkm.reproduce.methods import METHODS as REPRODUCED
-from btnkm.reproduce.render.results import Results
-from btnkm.runs import runner
-from btnkm.runs.cells import Cell
+from benchmarks.reproduce.methods import METHODS as REPRODUCED
+from benchmarks.reproduce.render.results import Results
+from benchmarks.runs import runner
+from benchmarks.runs.cells import Cell
 
 CONTEXT = {"code": "abc", "commit": "abc", "dirty": False, "cpu": "a processor"}
 

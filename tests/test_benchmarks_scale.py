@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import scale, scale_compare
+from benchmarks.runs.cells import Cell
 from benchmarks.scale import exponent, latest, measured, pooled, quiet, render
 from benchmarks.scale_compare import SYNTHETIC, TEST_ROWS, friedman, measure_compare, why_not
 from benchmarks.scale_sweep import (
@@ -20,7 +21,6 @@ from benchmarks.scale_sweep import (
     shapes,
 )
 from benchmarks.suites import SUITES, cells_of
-from btnkm.runs.cells import Cell
 
 SMALL = Shape(600, 3, 4, 2)
 QUICK = {"n_jobs": 2, "warm_sweeps": 1, "max_iter": 4}

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from benchmarks.runs import runner
+from benchmarks.runs.cells import Cell
+from benchmarks.runs.records import append_record
 from benchmarks.summary import summarise
 from benchmarks.tasks import CLASSIFICATION, REGRESSION, task_of
-from btnkm.runs import runner
-from btnkm.runs.cells import Cell
-from btnkm.runs.records import append_record
 
 KNOWN = {
     REGRESSION: {"rmse": 0.3, "nll": 0.05, "coverage_95": 0.95},

@@ -20,8 +20,6 @@ from btnkm import cli, explain
 from btnkm.commands import COMMANDS
 from tests.houses import INPUTS, QUICK, ROWS, houses, read, run, write
 
-EXAMPLES = [name for name in COMMANDS if name != "reproduce"]  # which takes hours, and has its own
-
 
 @pytest.fixture
 def here(sold_houses, tmp_path, monkeypatch):
@@ -68,11 +66,10 @@ def test_every_command_has_help_with_examples_that_fits_a_narrow_terminal(
     body, examples = out.split("\nexamples:\n")
     assert examples.strip()
     assert "btnkm" in examples
-    if name != "reproduce":
-        assert max(map(len, body.splitlines())) <= 60
+    assert max(map(len, body.splitlines())) <= 60
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_the_examples_of_help_run(name, here, monkeypatch, capsys):
     assert cli.main([name, "--help"]) == 0
     lines = capsys.readouterr().out.split("\nexamples:\n")[1].strip().splitlines()

@@ -1,4 +1,4 @@
-"""``btnkm reproduce``: run as a user would, killed in the middle, and what it writes."""
+"""``python -m benchmarks.reproduce``: run as a user would, killed in the middle, and drawn."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from btnkm import cli
-from btnkm.baselines.base import Powers
-from btnkm.reproduce import printed, synthetic
-from btnkm.reproduce.experiments import (
+from benchmarks.reproduce import printed, synthetic
+from benchmarks.reproduce.__main__ import main
+from benchmarks.reproduce.experiments import (
     ALL_SETS,
     EXPERIMENTS,
     RANKS,
@@ -27,15 +26,16 @@ from btnkm.reproduce.experiments import (
     methods_of,
     synthetic_config_of,
 )
-from btnkm.reproduce.measures import effective_functions, effective_rank, measure
-from btnkm.reproduce.methods import METHODS
-from btnkm.reproduce.render import render, tables
-from btnkm.reproduce.render.page import prose
-from btnkm.reproduce.render.results import Results
-from btnkm.runs import machine, runner
-from btnkm.runs.cells import Cell, CellError
-from btnkm.runs.records import append_record, claimed, read_records, repair
-from btnkm.runs.worker import Worker
+from benchmarks.reproduce.measures import effective_functions, effective_rank, measure
+from benchmarks.reproduce.methods import METHODS
+from benchmarks.reproduce.render import render, tables
+from benchmarks.reproduce.render.page import prose
+from benchmarks.reproduce.render.results import Results
+from benchmarks.runs import machine, runner
+from benchmarks.runs.cells import Cell, CellError
+from benchmarks.runs.records import append_record, claimed, read_records, repair
+from benchmarks.runs.worker import Worker
+from btnkm.baselines.base import Powers
 
 SHAPES = {"yacht": (50, 7, True), "concrete": (60, 9, True)}
 WHOLE = json.dumps(
@@ -62,7 +62,7 @@ def folder(tmp_path, monkeypatch):
 
 def start(*arguments):
     return subprocess.Popen(
-        [sys.executable, "-m", "btnkm", "reproduce", *map(str, arguments)],
+        [sys.executable, "-m", "benchmarks.reproduce", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -213,7 +213,7 @@ def test_an_interrupt_leaves_what_is_finished(folder, tmp_path):
     ],
 )
 def test_misuse_is_a_sentence(arguments, said, folder, tmp_path, capsys):
-    assert cli.main(["reproduce", *arguments, "--out", str(tmp_path / "out")]) == 2
+    assert main([*arguments, "--out", str(tmp_path / "out")]) == 2
     message = capsys.readouterr().err
     assert message.startswith("error: ")
     assert said in message
@@ -224,20 +224,20 @@ def test_misuse_is_a_sentence(arguments, said, folder, tmp_path, capsys):
 def test_a_place_that_cannot_be_written_is_a_sentence(folder, tmp_path, capsys):
     file = tmp_path / "file"
     file.touch()
-    assert cli.main(["reproduce", "fig3", "--out", str(file)]) == 2
+    assert main(["fig3", "--out", str(file)]) == 2
     assert "must be a folder, got something else" in capsys.readouterr().err
     (tmp_path / "out" / "results.jsonl").mkdir(parents=True)
-    assert cli.main(["reproduce", "fig3", "--out", str(tmp_path / "out")]) == 2
+    assert main(["fig3", "--out", str(tmp_path / "out")]) == 2
     assert "results.jsonl must be a file" in capsys.readouterr().err
     arguments = ["--out", str(tmp_path / "new"), "--document", str(tmp_path)]
-    assert cli.main(["reproduce", "fig3", *arguments]) == 2
+    assert main(["fig3", *arguments]) == 2
     assert "--document must be a file" in capsys.readouterr().err
 
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("btnkm.reproduce.command.find_spec", lambda name: None)
-    assert cli.main(["reproduce", "fig3", "--out", str(tmp_path / "out")]) == 2
-    assert "pip install 'btnkm[reproduce]'" in capsys.readouterr().err
+    monkeypatch.setattr("benchmarks.reproduce.command.find_spec", lambda name: None)
+    assert main(["fig3", "--out", str(tmp_path / "out")]) == 2
+    assert "pip install matplotlib rich" in capsys.readouterr().err
 
 
 # What is run
@@ -314,8 +314,8 @@ def test_a_recovery_tells_what_it_found():
 
 
 def test_sizes_are_counted_as_the_paper_counts_them(folder):
+    from benchmarks.reproduce.methods import load_split
     from btnkm import BTNRegressor
-    from btnkm.reproduce.methods import load_split
 
     X, y, _, _ = load_split("yacht", 0)
     model = BTNRegressor(structure="tensor", n_init=1, random_state=0).fit(X, y)
@@ -516,7 +516,7 @@ def test_a_torn_last_line_is_repaired(body, left, cut, tmp_path):
 
 
 def test_a_choice_keeps_the_distribution_of_what_was_chosen(folder):
-    from btnkm.reproduce import methods
+    from benchmarks.reproduce import methods
 
     X, y, X_test, y_test = methods.load_split("yacht", 0)
     config = METHODS["spbtn"].config("yacht") | {"max_iter": 20, "n_basis": 4}

@@ -11,6 +11,5 @@ COMMANDS = {
     "evaluate": "measure by cross-validation, beside other methods if asked",
     "info": "tell what is in the file of a model",
     "demo": "fit a bundled data set and show what was found",
-    "reproduce": "run the experiments of the paper anew, beside what it prints",
     "completion": "print a script that completes commands in your shell",
 }

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..runs.metrics import ClassPredictive, GaussianPredictive
+from ..metrics import ClassPredictive, GaussianPredictive
 from ..tables import Frame, as_numbers
 
 Array = np.ndarray

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..runs.metrics import COVERAGE_LEVELS, SMALLEST_PROBABILITY, ClassPredictive
+from ..metrics import COVERAGE_LEVELS, SMALLEST_PROBABILITY, ClassPredictive
 
 Array = np.ndarray
 

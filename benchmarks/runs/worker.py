@@ -1,4 +1,4 @@
-"""A process that measures cells: ``python -m btnkm.runs.worker``, and how to drive it.
+"""A process that measures cells: ``python -m benchmarks.runs.worker``, and how to drive it.
 
 One JSON object per line goes in, naming a function and a cell, and one comes out. The process ends
 as soon as its input does, so that it never outlives the one that started it, whatever became of

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..baselines.literal import COMPONENT_SHARE, component_shares
-from ..core.state import State
-from ..runs.cells import Cell
+from benchmarks.runs.cells import Cell
+from btnkm.baselines.literal import COMPONENT_SHARE, component_shares
+from btnkm.core.state import State
+
 from . import methods, synthetic
 from .experiments import SYNTHETIC
 

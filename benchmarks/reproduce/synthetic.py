@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import fitting
-from ..baselines.base import Powers
-from ..core.cp import CP
-from ..core.gamma import Gamma
-from ..core.likelihoods import Gaussian
-from ..core.schedule import Schedule
-from ..core.state import Priors, State
-from ..execution.local import LocalRows
+from btnkm import fitting
+from btnkm.baselines.base import Powers
+from btnkm.core.cp import CP
+from btnkm.core.gamma import Gamma
+from btnkm.core.likelihoods import Gaussian
+from btnkm.core.schedule import Schedule
+from btnkm.core.state import Priors, State
+from btnkm.execution.local import LocalRows
 
 Array = np.ndarray
 N_ROWS, N_INPUTS, N_FUNCTIONS, N_COMPONENTS = 500, 3, 5, 3

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...runs.cells import Cell
-from ...runs.records import Record, read_records, record_key
+from benchmarks.runs.cells import Cell
+from benchmarks.runs.records import Record, read_records, record_key
 
 
 class Summary(NamedTuple):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ..runs.cells import Cell
+from benchmarks.runs.cells import Cell
+
 from .methods import CLASS_DATASETS, METHODS
 
 SYNTHETIC = "synthetic"  # what cells of a known tensor have for a data set

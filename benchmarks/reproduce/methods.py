@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from ..runs.metrics import ClassPredictive, GaussianPredictive, score, score_classes
+from btnkm.metrics import ClassPredictive, GaussianPredictive, score, score_classes
 
 Array = np.ndarray
 CLASS_DATASETS = ("spambase", "adult-96")
@@ -39,19 +39,19 @@ class Method(NamedTuple):
 
 
 def _btn(**config: Any) -> Any:
-    from .. import BTNRegressor
+    from btnkm import BTNRegressor
 
     return BTNRegressor(**config)
 
 
 def _tkrr(**config: Any) -> Any:
-    from ..baselines import TKRR
+    from btnkm.baselines import TKRR
 
     return _chosen(TKRR, config)
 
 
 def _spbtn(**config: Any) -> Any:
-    from ..baselines import SPBTN
+    from btnkm.baselines import SPBTN
 
     return _chosen(SPBTN, config)
 
@@ -69,13 +69,13 @@ def _chosen(kind: Any, config: dict[str, Any]) -> Any:
 
 
 def _literal(**config: Any) -> Any:
-    from ..baselines import LiteralBTN
+    from btnkm.baselines import LiteralBTN
 
     return LiteralBTN(**config)
 
 
 def _gp(**config: Any) -> Any:
-    from ..baselines import ExactGP
+    from btnkm.baselines import ExactGP
 
     return ExactGP(**config)
 
@@ -137,7 +137,7 @@ def content(dataset: str) -> tuple[int, str]:
 
 def load_split(dataset: str, split: int) -> tuple[Array, Array, Array, Array]:
     """Return training inputs and targets, test inputs and targets, of one of the paper's splits."""
-    from .. import datasets
+    from btnkm import datasets
 
     variants = {"energy-paper": ("energy", {"variant": "paper"})}
     variants |= {"adult-96": ("adult", {"form": "paper96"})}
@@ -150,7 +150,7 @@ def load_split(dataset: str, split: int) -> tuple[Array, Array, Array, Array]:
 def fit(dataset: str, method: str, config: dict[str, Any], X: Array, y: Array) -> Any:
     """Return the fitted estimator."""
     if dataset in CLASS_DATASETS and method == "btn":
-        from .. import BTNClassifier
+        from btnkm import BTNClassifier
 
         return BTNClassifier(**config).fit(X, y)
     target = np.where(y > 0, 1.0, -1.0) if dataset in CLASS_DATASETS else y

@@ -1,4 +1,4 @@
-"""``btnkm reproduce``: run what is missing, then write tables, figures and the page."""
+"""``python -m benchmarks.reproduce``: run what is missing, then draw tables and figures."""
 
 from __future__ import annotations
 
@@ -8,29 +8,30 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..commands import COMMANDS
-from ..runs.records import read_records
-from ..runs.runner import run
+from benchmarks.runs.records import read_records
+from benchmarks.runs.runner import run
+
 from . import methods
 from .experiments import ALL_SETS, EXPERIMENTS, N_SPLITS, SEEDS_A_SPLIT, SYNTHETIC, cells_of
 
 RESULTS = "results.jsonl"
+#: What results depend on besides the package.
+FOLDERS = (Path(__file__).parent, Path(__file__).parents[1] / "runs")
 _KINDS = {Path.is_dir: "folder", Path.is_file: "file"}
 _EXAMPLES = """\
 examples:
-  btnkm reproduce fig3                        recovery of a known tensor; needs no data
-  btnkm reproduce table4 --datasets yacht     one row of the comparison
-  btnkm reproduce all --splits 2              everything, on two of ten splits
-  btnkm reproduce all --render                draw again what an earlier run measured
+  python -m benchmarks.reproduce fig3                      recovery of a known tensor; no data
+  python -m benchmarks.reproduce table4 --datasets yacht   one row of the comparison
+  python -m benchmarks.reproduce all --splits 2            everything, on two of ten splits
+  python -m benchmarks.reproduce all --render              draw again what was measured
 """
 
 
-def add_parser(commands: Any) -> None:
-    """Add the command to those of the program."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     listing = "\n".join(f"  {name:8} {e.title}" for name, e in EXPERIMENTS.items())
-    parser = commands.add_parser(
-        "reproduce",
-        help=COMMANDS["reproduce"],
+    made = argparse.ArgumentParser(
+        prog="python -m benchmarks.reproduce",
         description="Run the experiments of the paper's section 4 and write tables, figures and a "
         "page with our figures beside the printed ones. What an earlier run measured with the same "
         "code is kept: the same command goes on where it was stopped or killed.",
@@ -39,34 +40,34 @@ def add_parser(commands: Any) -> None:
         "  (energy-paper and adult-96 are what the paper made of Energy and Adult)\n"
         f"methods: {', '.join(methods.METHODS)}\n\n{_EXAMPLES}",
     )
-    parser.add_argument("what", choices=[*EXPERIMENTS, "all"], metavar="EXPERIMENT")
-    parser.add_argument(
+    made.add_argument("what", choices=[*EXPERIMENTS, "all"], metavar="EXPERIMENT")
+    made.add_argument(
         "--splits",
         type=int,
         default=N_SPLITS,
         metavar="N",
         help=f"the first N of {N_SPLITS} splits, and {SEEDS_A_SPLIT} N seeds in fig3",
     )
-    parser.add_argument("--datasets", type=_names, metavar="A,B", help="these data sets only")
-    parser.add_argument("--methods", type=_names, metavar="A,B", help="these methods only")
-    parser.add_argument(
+    made.add_argument("--datasets", type=_names, metavar="A,B", help="these data sets only")
+    made.add_argument("--methods", type=_names, metavar="A,B", help="these methods only")
+    made.add_argument(
         "--out", type=Path, default=Path("reproduction"), metavar="DIR", help="default: %(default)s"
     )
-    parser.add_argument(
+    made.add_argument(
         "--document", type=Path, metavar="FILE", help="default: reproduction.md in DIR"
     )
-    parser.add_argument(
+    made.add_argument(
         "--jobs", type=int, metavar="N", help="runs side by side (default: one for each core)"
     )
-    parser.add_argument(
+    made.add_argument(
         "--any-version",
         action="store_true",
         help="keep, and draw, results of other code or libraries as well",
     )
-    parser.add_argument(
+    made.add_argument(
         "--render", action="store_true", help="run nothing, only draw all that is in DIR"
     )
-    parser.set_defaults(run=reproduce)
+    return made
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -75,7 +76,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 def reproduce(arguments: argparse.Namespace) -> int:
     """Do what the command line asks for, and return the exit status."""
-    from ..fitting import n_cores
+    from btnkm.fitting import n_cores
+
     from .measures import measure
 
     jobs = n_cores() if arguments.jobs is None else arguments.jobs
@@ -91,7 +93,7 @@ def reproduce(arguments: argparse.Namespace) -> int:
     if find_spec("matplotlib") is None:
         raise ValueError(
             "the figures must be drawn by matplotlib, which is not installed; "
-            "run: pip install 'btnkm[reproduce]'"
+            "run: pip install matplotlib rich"
         )
     names = list(EXPERIMENTS) if arguments.what == "all" else [arguments.what]
     output = arguments.out / RESULTS
@@ -128,6 +130,7 @@ def reproduce(arguments: argparse.Namespace) -> int:
             cells,
             output,
             data={name: identity for name, (_, identity) in data.items()},
+            folders=FOLDERS,
             any_version=arguments.any_version,
             n_jobs=jobs,
         )

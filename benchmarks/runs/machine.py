@@ -11,12 +11,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
-PACKAGE = Path(__file__).resolve().parent.parent
-#: The checkout, where the package lies in one.
-ROOT = PACKAGE.parent.parent
+import btnkm
+
+PACKAGE = Path(btnkm.__file__).resolve().parent
+#: The checkout.
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("numpy", "scipy", "scikit-learn", "btnkm")
-#: Part of the package that only draws what was measured: it may change, and results stand.
-DRAWING = "reproduce/render"
+#: Folders whose code only draws what was measured: it may change, and results stand.
+DRAWING = "render"
 
 
 def versions() -> dict[str, str | None]:
@@ -53,7 +55,7 @@ def threads() -> dict[str, Any]:
 
 
 def _git(*arguments: str) -> str | None:
-    if not (ROOT / ".git").exists():  # installed, maybe inside somebody else's repository
+    if not (ROOT / ".git").exists():  # unpacked, maybe inside somebody else's repository
         return None
     try:
         done = subprocess.run(
@@ -92,7 +94,7 @@ def source_hash(*folders: Path) -> str:
     for folder in (PACKAGE, *folders):
         for path in sorted(folder.rglob("*.py")):
             name = path.relative_to(folder).as_posix()
-            if not name.startswith(DRAWING):
+            if DRAWING not in path.relative_to(folder).parts[:-1]:
                 digest.update(name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
 
