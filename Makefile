@@ -28,7 +28,7 @@ help:
 	@echo
 	@echo "The first run sets up $(VENV) with $(PYTHON) (3.11 or newer); later runs reuse it."
 
-demo: $(VENV)/installed-plot
+demo: $(VENV)/installed-demo
 	@echo "Running the demo."
 	@$(BIN)/python examples/demo.py
 
@@ -36,12 +36,13 @@ docs: $(VENV)/installed-docs
 	@echo "Building the documentation in $(SITE) (two minutes the first time)."
 	@$(BUILD_SITE)
 
-test: $(VENV)/installed-test,docs
+test: $(VENV)/installed-test-docs
 	@echo "Checking the style of the code."
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@echo "Checking the types."
 	@$(BIN)/mypy
+	@sh tools/smoke $(BIN)/python
 	@sh tools/browser
 	@echo "Running the tests."
 	@$(BIN)/pytest $(PYTEST_ARGS)
@@ -71,9 +72,17 @@ $(VENV)/created:
 	         "Name another one: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "Creating the virtual environment $(VENV) with $$($(PYTHON) --version)."
 	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install --upgrade 'pip>=25.1'
+	@touch $@
+
+# GROUPS of pyproject.toml; the demo needs an extra of users alone.
+GROUPS = $(foreach group,$(subst -, ,$*),--group $(group))
+$(VENV)/installed-demo: pyproject.toml | $(VENV)/created
+	@echo "Installing btnkm with pictures into $(VENV) (a minute or two the first time)."
+	@$(PIP) install --editable '.[plot]'
 	@touch $@
 
 $(VENV)/installed-%: pyproject.toml | $(VENV)/created
-	@echo "Installing btnkm with its '$*' extras into $(VENV) (a minute or two the first time)."
-	@$(PIP) install --editable '.[$*]'
+	@echo "Installing btnkm for $(subst -, and ,$*) into $(VENV) (a minute or two the first time)."
+	@$(PIP) install --editable . $(GROUPS)
 	@touch $@

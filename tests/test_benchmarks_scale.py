@@ -26,8 +26,8 @@ SMALL = Shape(600, 3, 4, 2)
 QUICK = {"n_jobs": 2, "warm_sweeps": 1, "max_iter": 4}
 
 
-def needs(library, extra="scale"):
-    found = pytest.importorskip(library, reason=f"{library} comes with the extra {extra!r}")
+def needs(library):
+    found = pytest.importorskip(library, reason=f"{library} is in the dependency group 'scale'")
     if library == "gpytorch":
         import torch
 
@@ -132,7 +132,7 @@ def test_other_libraries_predict(method, monkeypatch):
 @pytest.mark.parametrize("method", ["svgp", "ngboost"])
 @pytest.mark.filterwarnings("default")
 def test_other_libraries_classify_a_table(method):
-    pandas = needs("pandas", "bench")
+    pandas = needs("pandas")
     library, config = QUICK_METHODS[method]
     needs(library)
     from benchmarks.scale_methods import SCALE_CLASSIFIERS
