@@ -2,34 +2,38 @@
 
 import pytest
 
-from btnkm import fitting, structures
+from btnkm import fitting, stacking, structures
 
 # Structures are compared on one fold, with few sweeps and without splines: what follows does not
 # depend on which of them wins. Tests of the comparison itself ask for ``thorough_comparisons``;
 # examples in docstrings are not below this folder, and run as they do for users.
-THOROUGH = {name: getattr(structures, name) for name in ("ENOUGH_ROWS", "SWEEPS", "VARIANTS")}
-QUICK = {"ENOUGH_ROWS": 1, "SWEEPS": 3, "VARIANTS": False}
+QUICK = {
+    (stacking, "ENOUGH_ROWS"): 1,
+    (structures, "SWEEPS"): 3,
+    (structures, "VARIANTS"): False,
+}
+THOROUGH = {(module, name): getattr(module, name) for module, name in QUICK}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup():
     """Compare structures quickly, in fixtures of any scope too."""
-    for name, value in QUICK.items():
-        setattr(structures, name, value)
+    for (module, name), value in QUICK.items():
+        setattr(module, name, value)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown():
     """Leave nothing behind for what is outside of this folder."""
-    for name, value in THOROUGH.items():
-        setattr(structures, name, value)
+    for (module, name), value in THOROUGH.items():
+        setattr(module, name, value)
 
 
 @pytest.fixture
 def thorough_comparisons(monkeypatch):
     """Compare structures as thoroughly as outside of tests."""
-    for name, value in THOROUGH.items():
-        monkeypatch.setattr(structures, name, value)
+    for (module, name), value in THOROUGH.items():
+        monkeypatch.setattr(module, name, value)
 
 
 @pytest.fixture(autouse=True)

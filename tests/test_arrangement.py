@@ -15,7 +15,8 @@ from btnkm.arrangement import arrange
 from btnkm.bases import Chebyshev
 from btnkm.core.cp import CP
 from btnkm.core.tt import TT
-from btnkm.structures import copies, folds, share_out, stack
+from btnkm.stacking import copies, folds, stack
+from btnkm.structures import share_out
 
 SMALL = {"network": "tt", "n_basis": 5, "max_rank": 3, "max_iter": 12, "random_state": 0}
 SMALL |= {"structure": "tensor"}

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import optimize, stats
 
-from btnkm import BTNClassifier, BTNRegressor, Gamma, explain, load, screening, structures
+from btnkm import BTNClassifier, BTNRegressor, Gamma, explain, load, screening, stacking, structures
 from btnkm.core.likelihoods import Gaussian, StudentT
 from btnkm.explain import overview
 
@@ -216,8 +216,8 @@ def test_weights_of_few_rows_and_of_errors_against_brute_force(dof):
     scores = rng.normal(size=(2, 200))
     errors = rng.normal(size=(2, 200)) if np.isinf(dof) else rng.standard_t(2.0, size=(2, 200))
     prior, weight = np.array([2.0, 1.0]), np.ones(200)
-    assert structures._tails_of(errors, weight) == dof
-    weights = structures.stack(scores, weight, prior, errors)
+    assert stacking._tails_of(errors, weight) == dof
+    weights = stacking.stack(scores, weight, prior, errors)
 
     def value(w):
         mixed = np.log(w * np.exp(scores[0]) + (1.0 - w) * np.exp(scores[1])).sum()
@@ -227,7 +227,7 @@ def test_weights_of_few_rows_and_of_errors_against_brute_force(dof):
             of_scale = lambda log: -stats.t.logpdf(error, dof, scale=np.exp(log)).sum()  # noqa: E731
             near = 0.5 * (near - optimize.minimize_scalar(of_scale, (-1.0, 1.0)).fun)
         doubt = prior[0] * np.log(w) + prior[1] * np.log1p(-w)
-        return mixed + doubt + structures.SHARE_OF_ERROR * near
+        return mixed + doubt + stacking.SHARE_OF_ERROR * near
 
     grid = np.linspace(1e-3, 1.0 - 1e-3, 999)
     best = grid[np.argmax([value(w) for w in grid])]
@@ -256,23 +256,23 @@ def held_out_rows(n, errors, model_variance=0.0, seed=0):
     likelihood = Gaussian(noise=Gamma(1000.0, 999.0))
     zeros = np.zeros((1, n))
     y = errors(rng, n)
-    return structures.HeldOut([likelihood], zeros, zeros + model_variance, y, np.ones(n))
+    return stacking.HeldOut([likelihood], zeros, zeros + model_variance, y, np.ones(n))
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 4.0])
 def test_the_noise_is_that_of_rows_held_out(factor):
     rows = held_out_rows(2000, lambda rng, n: np.sqrt(factor) * rng.standard_normal(n))
-    found, dof = structures.best_noise([rows])
+    found, dof = stacking.best_noise([rows])
     assert found == pytest.approx(factor)
     assert dof >= 30.0
     # a few rows change next to nothing
     few = held_out_rows(4, lambda rng, n: np.sqrt(factor) * rng.standard_normal(n))
-    assert 0.5 < structures.best_noise([few])[0] < 2.0
+    assert 0.5 < stacking.best_noise([few])[0] < 2.0
 
 
 def test_the_noise_has_the_tails_of_rows_held_out():
     rows = held_out_rows(2000, lambda rng, n: rng.standard_t(3.0, n))
-    noise = structures.best_noise([rows])
+    noise = stacking.best_noise([rows])
     assert noise[1] == 4.0
     assert rows.score(noise).sum() > rows.score((3.0, np.inf)).sum() + 50.0
     assert np.mean(rows.inside(noise)) == pytest.approx(0.95, abs=0.015)
@@ -280,7 +280,7 @@ def test_the_noise_has_the_tails_of_rows_held_out():
 
 def test_noise_without_tails_may_hold_more_than_it_says():
     rows = held_out_rows(2000, lambda rng, n: rng.uniform(-np.sqrt(3.0), np.sqrt(3.0), n))
-    assert structures.best_noise([rows]) == (1.0, np.inf)
+    assert stacking.best_noise([rows]) == (1.0, np.inf)
     assert np.all(rows.inside((1.0, np.inf)))
 
 

@@ -31,13 +31,13 @@ from .running import Target, Task, Values, bonds, run_all
 from .screening import screen
 from .sharing import Sharing
 from .sources import coded, is_stored, ones_or_none, open_source
+from .stacking import recalibrated
 from .streaming import Streaming, Window
 from .structures import (
     Candidate,
     fewer_restarts,
     interaction_order,
     judge,
-    recalibrated,
     share_restarts,
     vote,
 )

@@ -18,7 +18,8 @@ from .core.full_fit import FIRST_ROWS, Curvature, learns_noise
 from .core.likelihoods import Likelihood
 from .execution.local import GIB, LocalRows
 from .kernels import fit_all
-from .structures import MOST_ROWS, at_full_rank
+from .stacking import MOST_ROWS
+from .structures import at_full_rank
 
 Array = np.ndarray
 READERS = 0.15  # of the limit: what those of files leave behind

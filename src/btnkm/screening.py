@@ -17,7 +17,8 @@ from .bases.effect import MainEffect
 from .core.posterior import Predictor
 from .core.state import State
 from .core.sums import LINE, Sums, SumsTerms, refine
-from .structures import MOST_ROWS, NO_FIT, SettingsOf, try_out
+from .stacking import MOST_ROWS
+from .structures import NO_FIT, SettingsOf, try_out
 
 Array = np.ndarray
 FEWEST_ROWS = 50  # to look for steps in
