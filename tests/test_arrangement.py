@@ -127,6 +127,14 @@ def test_rows_that_may_agree_by_chance_are_no_copies():
     assert len(np.unique(copies(sample))) == 400
 
 
+def test_copies_need_no_column_that_tells_all_rows_apart():
+    rng = np.random.default_rng(1)
+    distinct = rng.integers(0, 60, (5, 200)).astype(float)
+    codes = list(np.tile(distinct, 2))
+    sample = SimpleNamespace(n=400, codes=codes[:4], y=codes[4])
+    np.testing.assert_array_equal(copies(sample)[:200], copies(sample)[200:])
+
+
 def test_parts_of_copied_rows_are_no_larger_than_those_of_others():
     group = np.repeat(np.arange(2_000), 20)
     for fitted, out in folds(len(group), np.random.default_rng(0), group=group):

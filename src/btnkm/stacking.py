@@ -16,7 +16,7 @@ from .core.posterior import Predictor
 
 Array = np.ndarray
 HELD_OUT = 5  # one in so many rows
-TELLS_APART = 0.9  # of the rows, by a column, from which on rows that agree in all are copies
+BY_CHANCE = 0.01  # rows that agree with another in all, up to which those that do are copies
 ENOUGH_ROWS = 200  # held out, if need be in several folds
 MOST_ROWS, MOST_OF_MANY = 4000, 10_000  # looked at; the second where they are a quarter of all
 SHARE_OF_ERROR = 4.0  # what the error of the mean counts beside the density: see stack
@@ -24,7 +24,7 @@ TAILS_OF_ERRORS = (np.inf, 12.0, 6.0, 4.0, 3.0, 2.0)  # degrees of freedom
 UPDATES_OF_SCALE = 30
 # of the noise: by how much rows held out may find its variance too small or too large, and degrees
 # of freedom; and rows, as if so many more had said that it is right
-FACTORS, DEGREES = 2.0 ** np.arange(-2.0, 4.01, 0.5), (np.inf, 30.0, 12.0, 6.0, 4.0)
+FACTORS, DEGREES = 2.0 ** np.arange(-2.0, 10.01, 0.5), (np.inf, 30.0, 12.0, 6.0, 4.0)
 ROWS_OF_NOISE, NATS_OF_TAILS = 20.0, 2.0  # and nats that heavier tails must gain
 # of an interval that should hold what it says, and how often each row counts for that
 LEVEL, ROWS_OF_LEVEL = 0.95, 3.0
@@ -33,18 +33,26 @@ LEVEL, ROWS_OF_LEVEL = 0.95, 3.0
 def copies(sample: Any) -> Array:
     """Return a number for every row, which copies of a row share: (n,).
 
-    Rows that agree in all inputs and in the target are copies where a column tells nearly all other
-    rows apart. Elsewhere they may agree by chance, and are rows of their own.
+    Rows that agree in all inputs and in the target are copies where they would hardly agree by
+    chance, going by the three columns whose values agree least often. Elsewhere every row is one of
+    its own.
     """
     columns = [np.asarray(column, dtype=float) for column in (*sample.codes, sample.y)]
+    agree = [_chance_to_agree(column) for column in columns]
+    if sample.n * np.prod(np.sort(agree)[:3]) > BY_CHANCE:
+        return np.arange(sample.n)
     rng = np.random.default_rng(0)
     key = np.zeros(sample.n)
     for column in columns:
         key += rng.standard_normal() * np.nan_to_num(column, nan=rng.standard_normal())
     _, group = np.unique(key, return_inverse=True)
-    count = int(group.max()) + 1
-    by_chance = max(len(np.unique(column)) for column in columns) < TELLS_APART * count
-    return np.arange(sample.n) if by_chance or count == sample.n else np.asarray(group)
+    return np.asarray(group) if np.any(np.bincount(group) > 1) else np.arange(sample.n)
+
+
+def _chance_to_agree(column: Array) -> float:
+    """Return the share of pairs of rows with the same value."""
+    _, count = np.unique(column, return_counts=True)
+    return float(np.sum((count / len(column)) ** 2))
 
 
 def folds(
