@@ -63,6 +63,7 @@ def folder(tmp_path, monkeypatch):
 def start(*arguments):
     return subprocess.Popen(
         [sys.executable, "-m", "benchmarks.reproduce", *map(str, arguments)],
+        cwd=DOCS.parent,  # the package of a checkout
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
