@@ -16,7 +16,7 @@ from .core.posterior import Predictor
 
 Array = np.ndarray
 HELD_OUT = 5  # one in so many rows
-BY_CHANCE = 0.01  # rows that agree with another in all, up to which those that do are copies
+BY_CHANCE = 0.01  # distinct rows that agree with one, up to which rows that agree are copies
 ENOUGH_ROWS = 200  # held out, if need be in several folds
 MOST_ROWS, MOST_OF_MANY = 4000, 10_000  # looked at; the second where they are a quarter of all
 SHARE_OF_ERROR = 4.0  # what the error of the mean counts beside the density: see stack
@@ -33,20 +33,19 @@ LEVEL, ROWS_OF_LEVEL = 0.95, 3.0
 def copies(sample: Any) -> Array:
     """Return a number for every row, which copies of a row share: (n,).
 
-    Rows that agree in all inputs and in the target are copies where they would hardly agree by
-    chance, going by the three columns whose values agree least often. Elsewhere every row is one of
-    its own.
+    Rows that agree in all inputs and in the target are copies where distinct rows would hardly
+    agree by chance, going by the five columns whose values agree least often. Elsewhere every row
+    is one of its own.
     """
     columns = [np.asarray(column, dtype=float) for column in (*sample.codes, sample.y)]
-    agree = [_chance_to_agree(column) for column in columns]
-    if sample.n * np.prod(np.sort(agree)[:3]) > BY_CHANCE:
-        return np.arange(sample.n)
     rng = np.random.default_rng(0)
     key = np.zeros(sample.n)
     for column in columns:
         key += rng.standard_normal() * np.nan_to_num(column, nan=rng.standard_normal())
-    _, group = np.unique(key, return_inverse=True)
-    return np.asarray(group) if np.any(np.bincount(group) > 1) else np.arange(sample.n)
+    _, first, group = np.unique(key, return_index=True, return_inverse=True)
+    agree = np.sort([_chance_to_agree(column[first]) for column in columns])
+    by_chance = len(first) * np.prod(agree[:5]) > BY_CHANCE
+    return np.arange(sample.n) if by_chance or len(first) == sample.n else np.asarray(group)
 
 
 def _chance_to_agree(column: Array) -> float:
