@@ -27,6 +27,7 @@ from .softmax import Softmax
 FIRST_ROWS = 300  # to which hyperparameters are fitted before all rows are looked at
 WORK = 4.0e11  # operations that hyperparameters of all rows may take
 ITERATIONS, MORE_ITERATIONS = 60, 30  # of the search with the first rows, and with all of them
+MOST_CURVED = 300  # hyperparameters whose curvature is worth its cube
 ENOUGH = 0.02  # of the logarithm of the evidence: searches end where a step gains less
 MANY_MORE, FEW_ITERATIONS = 1.5, 10  # times as many rows, up to which fewer iterations do
 ROUNDS, WEIGHINGS = 3, 4  # searches with given weights, and updates of these before each
@@ -414,7 +415,7 @@ class FullFit:
                 raise
             self.stopped = self.interrupted = True
             return np.asarray(reached[0]), float(reached[1])
-        if same:
+        if same and len(theta) <= MOST_CURVED:
             self.curvature = Curvature.of(found, root, n)
         return theta + root @ found.x, -float(found.fun)
 
