@@ -294,11 +294,11 @@ class _Scores(NamedTuple):
 
     best: Array
     owner: Array  # the input of every function
-    tests: float  # that chance has to stand out in an input
+    tests: float  # comparisons that chance alone is given, for each input
 
 
 def _clarity(scores: _Scores, n_inputs: int) -> Array:
-    """Return the highest score of every input over what chance alone would show: (D,)."""
+    """Return each input's highest score, as a multiple of what chance alone would show: (D,)."""
     each = np.zeros(n_inputs)
     np.maximum.at(each, scores.owner, scores.best)
     return each / np.sqrt(2.0 * np.log(max(scores.tests, 2.0)))
@@ -321,7 +321,7 @@ def _pair_scores(made: Sequence[Array], residuals: Residuals) -> _Scores:
 def _triple_scores(made: Sequence[Array], residuals: Residuals) -> _Scores:
     """Return the scores of products of functions of three inputs.
 
-    There are so many that chance alone puts some inputs far out: an input has the tests of all.
+    There are so many that each input is compared with the highest score of all by chance.
     """
     owner = np.repeat(np.arange(len(made)), [part.shape[1] for part in made])
     functions = np.concatenate(made, axis=1)

@@ -16,7 +16,7 @@ from .core.posterior import Predictor
 
 Array = np.ndarray
 HELD_OUT = 5  # one in so many rows
-BY_CHANCE = 0.01  # distinct rows that agree with one, up to which rows that agree are copies
+BY_CHANCE = 0.01  # equals that a row is expected to have by chance, if equal rows are copies
 ENOUGH_ROWS = 200  # held out, if need be in several folds
 MOST_ROWS, MOST_OF_MANY = 4000, 10_000  # looked at; the second where they are a quarter of all
 SHARE_OF_ERROR = 4.0  # what the error of the mean counts beside the density: see stack
@@ -31,11 +31,10 @@ LEVEL, ROWS_OF_LEVEL = 0.95, 3.0
 
 
 def copies(sample: Any) -> Array:
-    """Return a number for every row, which copies of a row share: (n,).
+    """Return a number for every row, the same for copies of a row: (n,).
 
-    Rows that agree in all inputs and in the target are copies where distinct rows would hardly
-    agree by chance, going by the five columns whose values agree least often. Elsewhere every row
-    is one of its own.
+    Rows with the same inputs and target count as copies only if equal rows are unlikely by chance.
+    That chance is estimated from the five columns with the fewest repeated values.
     """
     columns = [np.asarray(column, dtype=float) for column in (*sample.codes, sample.y)]
     rng = np.random.default_rng(0)
@@ -49,7 +48,7 @@ def copies(sample: Any) -> Array:
 
 
 def _chance_to_agree(column: Array) -> float:
-    """Return the share of pairs of rows with the same value."""
+    """Return the probability that two random rows have the same value."""
     _, count = np.unique(column, return_counts=True)
     return float(np.sum((count / len(column)) ** 2))
 
@@ -60,8 +59,8 @@ def folds(
     """Yield rows to fit and rows to hold out, until enough have been held out.
 
     With ``labels`` every part has its share of each class; rows of a class too rare to be divided
-    are always fitted. Rows of a ``group`` (see ``copies``) are all in one part: held out beside its
-    copies, a row would say that all noise can be learned.
+    are always fitted. Rows of a ``group`` (see ``copies``) are all in one part: with a copy among
+    the rows fitted, the noise of a row held out would look predictable.
     """
     group = np.arange(n) if group is None else group
     size, first = np.bincount(group), np.unique(group, return_index=True)[1]
@@ -209,8 +208,8 @@ def stack(scores: Array, weight: Array, prior: Array, residuals: Array | None = 
     The mixture is judged by its log density and, for numbers with additive noise, by the error of
     its mean as well: where the noise varies, a candidate may gain density by following it and lose
     the mean. The error counts ``SHARE_OF_ERROR`` times, half of it as the log density of a normal
-    distribution with that error, half as that of a Student-t distribution with the tails that
-    errors have: there a few outliers say no more than they should.
+    distribution with that error, half as that of a Student-t distribution with the tails of the
+    errors, so that a few outliers do not dominate.
 
     Parameters
     ----------
@@ -224,7 +223,7 @@ def stack(scores: Array, weight: Array, prior: Array, residuals: Array | None = 
         Of the mean of every candidate.
     """
     density = np.exp(scores - scores.max(axis=0))
-    tails = () if residuals is None else (np.inf, _tails_of(residuals, weight))
+    tails = [] if residuals is None else list({np.inf: 0, _tails_of(residuals, weight): 0})
 
     def loss(logits: Array) -> tuple[float, Array]:
         w = np.exp(logits - logits.max())
@@ -261,7 +260,7 @@ def _misfit(errors: Array, weight: Array, dof: float) -> tuple[float, Array]:
 
 
 def _tails_of(residuals: Array, weight: Array) -> float:
-    """Return the degrees of freedom that the errors of some candidate speak for most clearly."""
+    """Return the degrees of freedom under which the errors of some candidate are most likely."""
 
     def nats(dof: float) -> float:
         least = min(_misfit(own, weight, dof)[0] for own in residuals)

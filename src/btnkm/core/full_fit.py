@@ -27,7 +27,7 @@ from .softmax import Softmax
 FIRST_ROWS = 300  # to which hyperparameters are fitted before all rows are looked at
 WORK = 4.0e11  # operations that hyperparameters of all rows may take
 ITERATIONS, MORE_ITERATIONS = 60, 30  # of the search with the first rows, and with all of them
-MOST_CURVED = 300  # hyperparameters whose curvature is worth its cube
+MOST_CURVED = 300  # hyperparameters up to which the curvature is kept: its cost is their cube
 ENOUGH = 0.02  # of the logarithm of the evidence: searches end where a step gains less
 MANY_MORE, FEW_ITERATIONS = 1.5, 10  # times as many rows, up to which fewer iterations do
 ROUNDS, WEIGHINGS = 3, 4  # searches with given weights, and updates of these before each

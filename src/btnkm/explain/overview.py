@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -13,6 +14,8 @@ from .variance import variance_shares
 from .view import Data, Start, View
 
 _MOST_INPUTS = 12  # that are shown
+_LEARNED = ("dof", "size")  # parameters of a likelihood that a fit learns
+_NAMES = {"StudentT": "Student-t", "NegativeBinomial": "negative binomial"}
 _DRAWS = 16  # enough for two digits of a standard deviation, at once
 _STYLE = """\
 .btnkm-summary{font:13px/1.45 system-ui,sans-serif;margin:.5em 0;overflow-x:auto}
@@ -149,9 +152,13 @@ def structure_line(model: Any) -> str:
     names = [name.replace("+", " + ") for name in weights]
     if len(names) == 1:
         return names[0]
-    told = [f"{weight:.2f}" for weight in weights.values()]
-    told[0] = f"weight {told[0]}"
+    told = _weights_told(weights.values())
     return ", ".join(f"{name} ({weight})" for name, weight in zip(names, told, strict=True))
+
+
+def _weights_told(weights: Iterable[float]) -> list[str]:
+    """Return weights as text, the first with its name: ["weight 0.89", "0.11"]."""
+    return [f"{'' if k else 'weight '}{weight:.2f}" for k, weight in enumerate(weights)]
 
 
 def likelihoods(model: Any) -> list[dict[str, Any]]:
@@ -165,7 +172,7 @@ def likelihoods(model: Any) -> list[dict[str, Any]]:
         if not weight > 0.0:
             continue
         likelihood = state.likelihood
-        learned = {name: getattr(likelihood, name, None) for name in ("dof", "size")}
+        learned = {name: getattr(likelihood, name, None) for name in _LEARNED}
         kind = type(likelihood).__name__
         one = found.setdefault(kind, {"name": kind, "weight": 0.0})
         one["weight"] += float(weight)
@@ -173,23 +180,20 @@ def likelihoods(model: Any) -> list[dict[str, Any]]:
             if value is not None:
                 one[name] = one.get(name, 0.0) + float(weight) * float(value)
     for one in found.values():
-        for name in {"dof", "size"} & one.keys():
+        for name in one.keys() & _LEARNED:
             one[name] /= one["weight"]
     return sorted(found.values(), key=lambda one: -one["weight"])
 
 
 def likelihood_line(every: list[dict[str, Any]]) -> str:
     """Return ``likelihoods`` in a line: "Student-t (weight 0.71, dof 2.4), Gaussian (0.29)"."""
-    told: list[str] = []
-    for one in every:
-        known = [f"{name} {one[name]:.3g}" for name in ("dof", "size") if name in one]
-        if len(every) > 1:
-            known.insert(0, f"weight {one['weight']:.2f}" if not told else f"{one['weight']:.2f}")
-        name = {"StudentT": "Student-t", "NegativeBinomial": "negative binomial"}.get(
-            one["name"], one["name"]
-        )
-        told.append(f"{name} ({', '.join(known)})" if known else name)
-    return ", ".join(told)
+    lines = []
+    for one, weight in zip(every, _weights_told(one["weight"] for one in every), strict=True):
+        known = [weight] if len(every) > 1 else []
+        known += [f"{name} {one[name]:.3g}" for name in _LEARNED if name in one]
+        name = _NAMES.get(one["name"], one["name"])
+        lines.append(f"{name} ({', '.join(known)})" if known else name)
+    return ", ".join(lines)
 
 
 def kept_functions(start: Start | FullStart, j: int) -> int:
