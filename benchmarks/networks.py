@@ -73,7 +73,7 @@ def sweep_seconds(model, which):
     """Return the median time of the first exact sweeps, at full rank, of some starts; or None."""
     seconds = []
     for start, wanted in enumerate(which):
-        sweeps = [entry for entry in model.history_ if entry["start"] == start]
+        sweeps = [entry for entry in model.history_ if entry["restart"] == start]
         if wanted and len(sweeps) == len({entry["sweep"] for entry in sweeps}):
             times = [entry["seconds"] for entry in sweeps]
             first = next(k for k, entry in enumerate(sweeps) if entry["phase"] == "exact")

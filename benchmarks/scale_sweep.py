@@ -261,7 +261,7 @@ def measure_sweep(cell):
         a reason.
     """
     from btnkm.execution.local import Threads
-    from btnkm.execution.starts import limit_blas
+    from btnkm.execution.restarts import limit_blas
 
     shape, threads = Shape.of(cell.dataset), cell.config["n_jobs"]
     plan = plan_of(shape, cell.config["memory_limit"], threads)

@@ -33,7 +33,7 @@ from btnkm.core.state import Priors
 from btnkm.core.sweeper import Sweeper
 from btnkm.core.tt import TT
 from btnkm.execution import local
-from btnkm.fitting import make_mode
+from btnkm.execution.fitting import make_mode
 
 PAUSE = 0.2  # seconds: threads of BLAS spin for a while after their work, at the next one's cost
 

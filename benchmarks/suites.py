@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from benchmarks.accuracy import measure_accuracy
 from benchmarks.networks import measure_network
-from benchmarks.runs.cells import Cell
+from benchmarks.runs.experiment import Cell
 from benchmarks.scale_compare import SYNTHETIC, measure_compare
 from benchmarks.scale_stream import STREAMS, measure_stream
 from benchmarks.scale_sweep import EPOCH, measure_epoch, measure_sweep, shapes

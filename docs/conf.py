@@ -205,7 +205,7 @@ class ProgramHelp(SphinxDirective):
 
     def run(self):
         """Return the help as a literal block."""
-        from btnkm.cli import main
+        from btnkm.cli.program import main
 
         os.environ["COLUMNS"] = "82"  # 80 and a margin, which btnkm.css has room for
         printed = StringIO()

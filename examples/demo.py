@@ -5,7 +5,7 @@ Run ``python examples/demo.py``; it is the command ``btnkm demo``, and needs no 
 
 import sys
 
-from btnkm.cli import main
+from btnkm.cli.program import main
 
 if __name__ == "__main__":
     sys.exit(main(["demo", *sys.argv[1:]]))

@@ -54,7 +54,7 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=200, random_
 model = BTNRegressor(random_state=0).fit(X_train, y_train)
 print(f"components             {model.rank_}")
 shares = ", ".join(
-    f"{name} {share:.1%}" for name, share in zip(X.columns, model.feature_relevance_, strict=True)
+    f"{name} {share:.1%}" for name, share in zip(X.columns, model.feature_importances_, strict=True)
 )
 print(f"share of the variance  {shares}")
 print(f"noise, found           {model.noise_std_:.1f} kW   (true: {NOISE:.1f} kW)")
@@ -123,7 +123,7 @@ left.plot(line["speed"], power(line), "--", color="C1", linewidth=1.4, label="tr
 left.set(xlabel="wind speed in m/s", ylabel="power in kW", title="Power at median conditions")
 left.legend(loc="upper left")
 
-share, spread = model.feature_relevance_, model.feature_relevance_std_
+share, spread = model.feature_importances_, model.feature_importances_std_
 order = np.argsort(share)
 right.barh(np.array(X.columns)[order], 100 * share[order], color="C0", height=0.6)
 right.errorbar(

@@ -142,7 +142,7 @@ plt.show()
 # ===================================  ====================================================
 # ``predict(X, return_std=True)``      the same; noise is part of ``std`` in both here
 # ``sample_y(X, n_samples)``           the same: whole functions, with noise
-# ``kernel_`` (length scales)          ``feature_relevance_``, ``n_basis_``
+# ``kernel_`` (length scales)          ``feature_importances_``, ``n_basis_``
 # ``log_marginal_likelihood_value_``   ``lower_bound_``, a lower bound of it
 # ``kernel=`` (what you know)          ``basis=`` of each input; see :doc:`/guide/parameters`
 # ``alpha=`` of each row               ``sample_weight=`` in ``fit``

@@ -2,15 +2,16 @@
 
 import pytest
 
-from btnkm import fitting, stacking, structures
+from btnkm.execution import fitting
+from btnkm.structures import search, stacking
 
 # Structures are compared on one fold, with few sweeps and without splines: what follows does not
 # depend on which of them wins. Tests of the comparison itself ask for ``thorough_comparisons``;
 # examples in docstrings are not below this folder, and run as they do for users.
 QUICK = {
     (stacking, "ENOUGH_ROWS"): 1,
-    (structures, "SWEEPS"): 3,
-    (structures, "VARIANTS"): False,
+    (search, "SWEEPS"): 3,
+    (search, "VARIANTS"): False,
 }
 THOROUGH = {(module, name): getattr(module, name) for module, name in QUICK}
 
@@ -45,7 +46,7 @@ def small_problems_use_threads(monkeypatch):
 @pytest.fixture(scope="session")
 def sold_houses(tmp_path_factory):
     """A folder with tables, and two models that the program has fitted to them."""
-    from tests.houses import QUICK, ROWS, houses, run, write, write_parquet
+    from tests.cli_data import QUICK, ROWS, houses, run, write, write_parquet
 
     folder = tmp_path_factory.mktemp("houses")
     rows = houses(ROWS)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from sklearn.base import clone
 
-from btnkm import fitting
 from btnkm.bases import Basis, BSpline, Categorical, Chebyshev, Fourier, Gapped, Polynomial
 from btnkm.core import cavi, rows
 from btnkm.core.cp import CP
@@ -15,6 +14,7 @@ from btnkm.core.gamma import Gamma
 from btnkm.core.layout import components
 from btnkm.core.likelihoods import Gaussian
 from btnkm.core.state import Factor, Priors, State
+from btnkm.execution import fitting
 from tests import oracle
 
 

@@ -9,7 +9,7 @@ from benchmarks import __main__ as command_line
 from benchmarks.accuracy import measure_accuracy
 from benchmarks.data import DATASETS, load_split
 from benchmarks.runs import machine, runner
-from benchmarks.runs.cells import Cell, CellError, measure_here
+from benchmarks.runs.experiment import Cell, CellError, measure_here
 from benchmarks.runs.records import read_records
 from benchmarks.runs.worker import measure_in_child
 from benchmarks.suites import SUITES, cells_of

@@ -14,7 +14,7 @@ from benchmarks.data import (
     load_split,
 )
 from benchmarks.runs import runner
-from benchmarks.runs.cells import Cell, measure_here
+from benchmarks.runs.experiment import Cell, measure_here
 from benchmarks.runs.records import read_records
 from benchmarks.suites import SUITES, cells_of
 from benchmarks.summary import summarise

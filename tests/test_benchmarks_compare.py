@@ -18,7 +18,7 @@ from benchmarks.compare import (
 from benchmarks.reproduce.methods import METHODS as REPRODUCED
 from benchmarks.reproduce.render.results import Results
 from benchmarks.runs import runner
-from benchmarks.runs.cells import Cell
+from benchmarks.runs.experiment import Cell
 
 CONTEXT = {"code": "abc", "commit": "abc", "dirty": False, "cpu": "a processor"}
 

@@ -8,7 +8,7 @@ import pytest
 from benchmarks import networks
 from benchmarks.data import DATASETS, FOLDER_DATASETS
 from benchmarks.networks import latest, measure_network, render
-from benchmarks.runs.cells import Cell
+from benchmarks.runs.experiment import Cell
 from benchmarks.suites import SUITES, cells_of
 
 QUICK = {"n_init": 2, "max_iter": 6, "max_rank": 2, "n_basis": 4, "random_state": 0}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import scale, scale_compare
-from benchmarks.runs.cells import Cell
+from benchmarks.runs.experiment import Cell
 from benchmarks.scale import exponent, latest, measured, pooled, quiet, render
 from benchmarks.scale_compare import SYNTHETIC, TEST_ROWS, friedman, measure_compare, why_not
 from benchmarks.scale_sweep import (

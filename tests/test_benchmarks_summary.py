@@ -5,7 +5,7 @@ import json
 import pytest
 
 from benchmarks.runs import runner
-from benchmarks.runs.cells import Cell
+from benchmarks.runs.experiment import Cell
 from benchmarks.runs.records import append_record
 from benchmarks.summary import summarise
 from benchmarks.tasks import CLASSIFICATION, REGRESSION, task_of

@@ -11,7 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from btnkm import BTNClassifier, BTNRegressor, checkpoints, sources, survey
+from btnkm import BTNClassifier, BTNRegressor
+from btnkm.data import column_stats, readers
+from btnkm.io import checkpoints
 
 SMALL = {"n_basis": 6, "max_rank": 3, "n_init": 2, "max_iter": 20, "random_state": 0, "n_jobs": 1}
 SMALL |= {"structure": "tensor"}
@@ -71,8 +73,8 @@ def test_a_killed_fit_goes_on_to_the_same_result(kind, stop, tmp_path, thorough_
     of = "predict_proba" if kind == "two" else "predict"
     np.testing.assert_allclose(getattr(model, of)(X), getattr(expected, of)(X), rtol=1e-8)
     np.testing.assert_allclose(model.lower_bounds_, expected.lower_bounds_, rtol=1e-10)
-    told = [(e["start"], e["sweep"], e["phase"]) for e in model.history_]
-    assert told == [(e["start"], e["sweep"], e["phase"]) for e in expected.history_]
+    told = [(e["restart"], e["sweep"], e["phase"]) for e in model.history_]
+    assert told == [(e["restart"], e["sweep"], e["phase"]) for e in expected.history_]
     assert list(tmp_path.iterdir()) == [path]
     again = make_model(kind).set_params(callback=lambda entry: pytest.fail("nothing is left to do"))
     again.fit(X, y, checkpoint=path)
@@ -80,12 +82,12 @@ def test_a_killed_fit_goes_on_to_the_same_result(kind, stop, tmp_path, thorough_
 
 
 def test_a_large_table_goes_on_in_either_part(tmp_path, monkeypatch):
-    for module in (survey, sources):
+    for module in (column_stats, readers):
         monkeypatch.setattr(module, "MOST_ROWS", 100)
     X, y = make_rows("numbers")
     model = BTNRegressor(**{**SMALL, "max_iter": 6})
     expected = model.fit(X, y)
-    told = [(e["start"], e["sweep"], e["rows"]) for e in expected.history_]
+    told = [(e["restart"], e["sweep"], e["rows"]) for e in expected.history_]
     assert {rows for *_, rows in told} == {100, 250}
     expected = expected.predict(X)
     for stop in (5, len(told) - 3):
@@ -101,7 +103,7 @@ def test_a_large_table_goes_on_in_either_part(tmp_path, monkeypatch):
             model.set_params(callback=stops).fit(X, y, checkpoint=path, checkpoint_every=2)
         model.set_params(callback=None).fit(X, y, checkpoint=path)
         np.testing.assert_allclose(model.predict(X), expected, rtol=1e-8)
-        assert [(e["start"], e["sweep"], e["rows"]) for e in model.history_] == told
+        assert [(e["restart"], e["sweep"], e["rows"]) for e in model.history_] == told
 
 
 def test_other_data_or_parameters_are_refused(tmp_path):

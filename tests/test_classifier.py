@@ -137,7 +137,7 @@ def test_many_inputs_are_found_from_few_rows():
     fit = model(n_basis=12, max_rank=8, max_iter=40).fit(X[:1500], y[:1500])
     assert {e["phase"] for e in fit.history_} == {"warm", "thaw", "exact", "settle"}
     assert fit.score(X[1500:], y[1500:]) > 0.7
-    assert np.argmax(fit.feature_relevance_) == 0
+    assert np.argmax(fit.feature_importances_) == 0
 
 
 def test_labels_from_pandas(data):
@@ -357,13 +357,13 @@ def test_text_and_gaps():
     fit = model().fit(frame, y)
     assert fit.score(frame, y) > 0.7
     assert list(fit.feature_names_in_) == ["a", "b", "sign"]
-    assert fit.feature_relevance_.sum() == pytest.approx(1.0)
+    assert fit.feature_importances_.sum() == pytest.approx(1.0)
 
 
 def test_the_bound_never_falls(fitted):
     for start in range(2):
         bounds = [
-            e["bound"] for e in fitted.history_ if e["start"] == start and e["phase"] == "exact"
+            e["elbo"] for e in fitted.history_ if e["restart"] == start and e["phase"] == "exact"
         ]
         assert np.all(np.diff(bounds) >= -1e-8 * abs(bounds[-1]))
     assert np.isnan(fitted.history_[-1]["noise_std"])
@@ -371,14 +371,13 @@ def test_the_bound_never_falls(fitted):
 
 
 def test_threads_and_helpers_change_no_result(data, monkeypatch):
-    from btnkm import fitting
-    from btnkm.execution import helpers
+    from btnkm.execution import fitting, processes
 
     X, y, _ = data
     one = model(n_init=3, n_jobs=1).fit(X, y).predict_proba(X)
     np.testing.assert_array_equal(model(n_init=3, n_jobs=2).fit(X, y).predict_proba(X), one)
     monkeypatch.setattr(fitting, "WORTH_A_THREAD", 10**12)
-    monkeypatch.setattr(helpers, "WORTH_HELPERS", 0.0)
+    monkeypatch.setattr(processes, "WORTH_HELPERS", 0.0)
     np.testing.assert_array_equal(model(n_init=3, n_jobs=2).fit(X, y).predict_proba(X), one)
 
 

@@ -16,9 +16,9 @@ import pandas as pd
 import pytest
 
 import btnkm
-from btnkm import cli, explain
-from btnkm.commands import COMMANDS
-from tests.houses import INPUTS, QUICK, ROWS, houses, read, run, write
+from btnkm import explain
+from btnkm.cli import COMMANDS, program
+from tests.cli_data import INPUTS, QUICK, ROWS, houses, read, run, write
 
 
 @pytest.fixture
@@ -48,7 +48,8 @@ def test_help_comes_at_once():
     used = after.children_user + after.children_system
     assert used - before.children_user - before.children_system < 0.3
     code = (
-        "import sys; from btnkm.cli import main; main(['fit', '--help']); print(len(sys.modules))"
+        "import sys; from btnkm.cli.program import main; "
+        "main(['fit', '--help']); print(len(sys.modules))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "numpy" not in found.stderr
@@ -61,7 +62,7 @@ def test_every_command_has_help_with_examples_that_fits_a_narrow_terminal(
     name, monkeypatch, capsys
 ):
     monkeypatch.setenv("COLUMNS", "60")
-    assert cli.main([name, "--help"]) == 0
+    assert program.main([name, "--help"]) == 0
     out = capsys.readouterr().out
     body, examples = out.split("\nexamples:\n")
     assert examples.strip()
@@ -71,7 +72,7 @@ def test_every_command_has_help_with_examples_that_fits_a_narrow_terminal(
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_examples_of_help_run(name, here, monkeypatch, capsys):
-    assert cli.main([name, "--help"]) == 0
+    assert program.main([name, "--help"]) == 0
     lines = capsys.readouterr().out.split("\nexamples:\n")[1].strip().splitlines()
     if name == "demo":  # at its defaults it is what users wait for, not tests
         quick = partial(btnkm.BTNRegressor, n_init=1, max_iter=3, warm_sweeps=3)
@@ -84,13 +85,13 @@ def test_the_examples_of_help_run(name, here, monkeypatch, capsys):
             at = words.index("<")
             with Path(words[at + 1]).open(encoding="utf-8") as file:
                 monkeypatch.setattr(sys, "stdin", file)
-                status = cli.main(words[1:at])
+                status = program.main(words[1:at])
         else:
             quick = QUICK if name in ("fit", "evaluate") else ()
             at = words.index("-o") + 1 if "-o" in words else None
             if at is not None:
                 Path(words[at]).unlink(missing_ok=True)
-            status = cli.main([*words[1:], *quick])
+            status = program.main([*words[1:], *quick])
             assert at is None or Path(words[at]).stat().st_size > 0
         assert words[0] == "btnkm"
         assert status == 0, capsys.readouterr()
@@ -98,7 +99,7 @@ def test_the_examples_of_help_run(name, here, monkeypatch, capsys):
 
 
 def test_explanations_are_those_of_the_library(here, capsys):
-    assert cli.main(["explain", "houses.btn", "--json", "--effects", "e.csv"]) == 0
+    assert program.main(["explain", "houses.btn", "--json", "--effects", "e.csv"]) == 0
     found = told(capsys)
     model = btnkm.load("houses.btn")
     shares = explain.variance_shares(model)
@@ -110,7 +111,7 @@ def test_explanations_are_those_of_the_library(here, capsys):
         own = table[table["input"] == effect.name]
         np.testing.assert_allclose(own["mean"].astype(float), effect.mean)
         np.testing.assert_allclose(own["high"].astype(float), effect.high)
-    assert cli.main(["explain", "houses.btn", "--effects", "e.json", "--inputs", "city"]) == 0
+    assert program.main(["explain", "houses.btn", "--effects", "e.json", "--inputs", "city"]) == 0
     capsys.readouterr()
     (city,) = json.loads(Path("e.json").read_text(encoding="utf-8"))
     assert city["name"] == "city"
@@ -119,7 +120,7 @@ def test_explanations_are_those_of_the_library(here, capsys):
 
 def test_contributions_of_rows_add_up(here, capsys):
     explains = ["explain", "houses.btn", "--local", "new.csv", "--keep", "id", "--std"]
-    assert cli.main([*explains, "-o", "l.csv", "--json"]) == 0
+    assert program.main([*explains, "-o", "l.csv", "--json"]) == 0
     assert told(capsys)["rows"] == 30
     found = {name: np.array(v, dtype=float) for name, v in read("l.csv").items()}
     parts = sum(found[f"contribution {name}"] for name in INPUTS)
@@ -130,15 +131,15 @@ def test_contributions_of_rows_add_up(here, capsys):
     assert np.all(found["std area"] > 0)
     rows = [(f"{x:.2f}", "abc"[int(3 * x)]) for x in np.random.default_rng(0).uniform(size=50)]
     write("t.csv", rows, ("x", "y"))
-    assert cli.main(["fit", "t.csv", "--target", "y", "-o", "t.btn", "--quiet", *QUICK]) == 0
-    assert cli.main(["explain", "t.btn", "--local", "t.csv"]) == 0
+    assert program.main(["fit", "t.csv", "--target", "y", "-o", "t.btn", "--quiet", *QUICK]) == 0
+    assert program.main(["explain", "t.btn", "--local", "t.csv"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "class,base,contribution x,prediction"
     assert len(out) == 1 + 3 * 50
 
 
 def test_pictures_of_a_model(here, capsys):
-    assert cli.main(["explain", "sold.btn", "--plots", "pictures", "--json"]) == 0
+    assert program.main(["explain", "sold.btn", "--plots", "pictures", "--json"]) == 0
     files = told(capsys)["files"]
     assert "pictures/shares.png" in files
     assert "pictures/effects.png" in files
@@ -151,7 +152,7 @@ def test_an_evaluation_is_what_scikit_learn_would_find(here, capsys):
     from sklearn.model_selection import KFold
 
     options = ["--target", "price", "--only", "area,city", "--folds", "2", "--json", *QUICK]
-    assert cli.main(["evaluate", "houses.csv", "--against", "gp,boosting", *options]) == 0
+    assert program.main(["evaluate", "houses.csv", "--against", "gp,boosting", *options]) == 0
     found = told(capsys)
     assert (found["task"], found["rows"], found["folds"]) == ("regression", ROWS, 2)
     assert list(found["methods"]) == ["btnkm", "gp", "boosting"]
@@ -175,7 +176,7 @@ def test_an_evaluation_is_what_scikit_learn_would_find(here, capsys):
 
 def test_classes_are_evaluated_too(here, capsys):
     options = ["--target", "sold", "--only", "area,city,rooms", "--folds", "2", *QUICK]
-    assert cli.main(["evaluate", "houses.csv", "--against", "gp,boosting", *options]) == 0
+    assert program.main(["evaluate", "houses.csv", "--against", "gp,boosting", *options]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     lines = out.splitlines()
@@ -188,25 +189,25 @@ def test_classes_are_evaluated_too(here, capsys):
         (["--folds", "1"], "--folds must be 2 or more"),
         (["--against", "gp", "--weight", "rooms"], "--weight"),
     ):
-        assert cli.main(["evaluate", "houses.csv", "--target", "sold", *arguments]) == 2
+        assert program.main(["evaluate", "houses.csv", "--target", "sold", *arguments]) == 2
         assert said in capsys.readouterr().err
     write("few.csv", houses(6))
-    assert cli.main(["evaluate", "few.csv", "--target", "price", "--folds", "5"]) == 1
+    assert program.main(["evaluate", "few.csv", "--target", "price", "--folds", "5"]) == 1
     assert "must have at least 10 rows" in capsys.readouterr().err
 
 
 def test_more_rows_than_a_gaussian_process_can_take(here, monkeypatch, capsys):
-    from btnkm.commands import rivals
+    from btnkm.cli import baselines
 
-    monkeypatch.setattr(rivals, "GP_ROWS", 30)
+    monkeypatch.setattr(baselines, "GP_ROWS", 30)
     options = ["--target", "price", "--only", "area", "--folds", "2", "--json", *QUICK]
-    assert cli.main(["evaluate", "houses.csv", "--against", "gp", *options]) == 0
+    assert program.main(["evaluate", "houses.csv", "--against", "gp", *options]) == 0
     found = told(capsys)
     assert any("gp learns from 30 rows of each fold" in note for note in found["notes"])
 
 
 def test_what_is_in_a_model(here, capsys):
-    assert cli.main(["info", "houses.btn", "--json"]) == 0
+    assert program.main(["info", "houses.btn", "--json"]) == 0
     found = told(capsys)
     assert (found["estimator"], found["rows"]) == ("BTNRegressor", ROWS)
     model = btnkm.load("houses.btn")
@@ -218,7 +219,7 @@ def test_what_is_in_a_model(here, capsys):
     assert kinds == ["number", "number", "text", "date", "number or boolean", "text"]
     assert found["inputs"][2]["levels"] == 3
     assert found["parameters"]["max_iter"] == 6
-    assert cli.main(["info", "sold.btn"]) == 0
+    assert program.main(["info", "sold.btn"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"^  structure +(sums|tensor)", out, re.MULTILINE)
     assert "2: no, yes" in out
@@ -227,16 +228,16 @@ def test_what_is_in_a_model(here, capsys):
 
 def test_targets_have_their_name_in_all_that_is_told(here, capsys):
     assert btnkm.load("houses.btn").target_name_ == "price"
-    assert cli.main(["info", "houses.btn"]) == 0
+    assert program.main(["info", "houses.btn"]) == 0
     assert re.search(r"^  target +price$", capsys.readouterr().out, re.MULTILINE)
-    assert cli.main(["info", "sold.btn", "--json"]) == 0
+    assert program.main(["info", "sold.btn", "--json"]) == 0
     assert told(capsys)["target"] == "sold"
-    assert cli.main(["explain", "houses.btn", "--effects", "e.csv"]) == 0
+    assert program.main(["explain", "houses.btn", "--effects", "e.csv"]) == 0
     assert capsys.readouterr().out.startswith("What predicts 'price'\n\n")
     assert set(read("e.csv")["unit"]) == {"price"}
-    assert cli.main(["explain", "houses.btn", "--json"]) == 0
+    assert program.main(["explain", "houses.btn", "--json"]) == 0
     assert told(capsys)["target"] == "price"
-    assert cli.main(["report", "houses.btn", "-o", "r.html", "--quiet"]) == 0
+    assert program.main(["report", "houses.btn", "-o", "r.html", "--quiet"]) == 0
     page = Path("r.html").read_text(encoding="utf-8")
     assert "What predicts price?" in page
     assert 'adds to the average of <strong><bdi class="name">price<' in page
@@ -257,7 +258,7 @@ def test_output_fits_the_terminal(width, here, monkeypatch, capsys):
         ["info", "long.btn"],
         ["explain", "long.btn"],
     ):
-        assert cli.main(arguments) == 0
+        assert program.main(arguments) == 0
         out = capsys.readouterr().out
         assert max(map(len, out.splitlines())) <= width
         assert ("…" in out) == (width == 60 and arguments[0] != "evaluate")
@@ -304,7 +305,7 @@ def test_bash_completes_commands_options_values_and_files(here):
 def test_scripts_of_other_shells_name_everything(shell, check, tmp_path, capsys):
     import shutil
 
-    assert cli.main(["completion", shell]) == 0
+    assert program.main(["completion", shell]) == 0
     script = capsys.readouterr().out
     for name in COMMANDS:
         assert name in script
@@ -318,25 +319,25 @@ def test_scripts_of_other_shells_name_everything(shell, check, tmp_path, capsys)
 
 def test_without_a_command_or_with_an_unknown_one(capsys):
     for arguments in ([], ["guess"], ["--json", "guess"]):
-        assert cli.main(arguments) == 2
+        assert program.main(arguments) == 2
         out, err = capsys.readouterr()
         assert out == ""
         assert err.count("\n") == 1
         if "--json" in arguments:
             assert "error" in json.loads(err)
-    assert cli.main(["--version"]) == 0
+    assert program.main(["--version"]) == 0
     assert capsys.readouterr().out == f"btnkm {btnkm.__version__}\n"
 
 
 def test_without_pyarrow_and_matplotlib_it_says_what_to_install(here, monkeypatch, capsys):
-    for module in ("tables", "output", "explain"):
-        monkeypatch.setattr(f"btnkm.commands.{module}.find_spec", lambda name: None)
+    for module in ("inputs", "output", "explain"):
+        monkeypatch.setattr(f"btnkm.cli.{module}.find_spec", lambda name: None)
     for arguments in (
         ["predict", "houses.btn", "houses.parquet"],
         ["predict", "houses.btn", "new.csv", "-o", "o.parquet"],
         ["explain", "houses.btn", "--plots", "p"],
     ):
-        assert cli.main(arguments) == 1
+        assert program.main(arguments) == 1
         err = capsys.readouterr().err
         assert "pip install 'btnkm[cli]'" in err
         assert err.count("\n") == 1
@@ -344,15 +345,15 @@ def test_without_pyarrow_and_matplotlib_it_says_what_to_install(here, monkeypatc
 
 def test_a_report_of_rows_held_out(here, capsys):
     reports = ["report", "houses.btn", "-o", "r.html", "--data", "test.csv"]
-    assert cli.main([*reports, "--target", "price", "--json"]) == 0
+    assert program.main([*reports, "--target", "price", "--json"]) == 0
     assert told(capsys)["rows"] == 30
     page = Path("r.html").read_text(encoding="utf-8")
     assert page.lstrip().lower().startswith("<!doctype html")
     assert "What predicts price?" in page
     assert "São Paulo" in page or "S\\u00e3o Paulo" in page
-    assert cli.main(["report", "houses.btn", "-o", "r.html", "--quiet"]) == 0
+    assert program.main(["report", "houses.btn", "-o", "r.html", "--quiet"]) == 0
     assert "What predicts price?" in Path("r.html").read_text(encoding="utf-8")
-    assert cli.main(reports) == 2
+    assert program.main(reports) == 2
     assert "--data and --target must come together" in capsys.readouterr().err
-    assert cli.main(["report", "sold.btn", "-o", "s.html", "--data", "test.csv",
+    assert program.main(["report", "sold.btn", "-o", "s.html", "--data", "test.csv",
                      "--target", "sold"]) == 0  # fmt: skip

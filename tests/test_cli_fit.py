@@ -18,9 +18,10 @@ import pandas as pd
 import pytest
 
 import btnkm
-from btnkm import cli, explain
-from btnkm.commands.console import Console
-from tests.houses import HEADER, INPUTS, QUICK, ROWS, houses, run, start, write
+from btnkm import explain
+from btnkm.cli import program
+from btnkm.cli.console import Console
+from tests.cli_data import HEADER, INPUTS, QUICK, ROWS, houses, run, start, write
 
 NO_SIGNALS = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 
@@ -34,7 +35,7 @@ def folder(tmp_path, monkeypatch):
 
 def fit(*arguments):
     """Run a quick fit in this process; return its exit code."""
-    return cli.main(["fit", *QUICK, *map(str, arguments)])  # what is given later counts
+    return program.main(["fit", *QUICK, *map(str, arguments)])  # what is given later counts
 
 
 def told(capsys):
@@ -71,10 +72,10 @@ def test_a_summary_says_what_was_done(folder, capsys):
     for words in ("of houses.csv", "6: 3 numbers, 1 text, 1 date, 1 boolean", "RMSE", "area"):
         assert words in out
     assert max(map(len, out.splitlines())) <= 80
-    assert cli.main(["explain", "m.btn"]) == 0
+    assert program.main(["explain", "m.btn"]) == 0
     told = capsys.readouterr().out
     assert out.endswith(told.split("\n\n")[1] + "\n")  # the same shares
-    assert cli.main([*fits, "--quiet", "-o", "m.btn"]) == 0
+    assert program.main([*fits, "--quiet", "-o", "m.btn"]) == 0
     assert capsys.readouterr() == ("", "")
 
 
@@ -194,7 +195,7 @@ def test_targets_that_are_all_the_same_are_told(tmp_path, capsys):
     printed, err = capsys.readouterr()
     assert err == f"note: {said}\n"
     assert printed.endswith("The model predicts the same for all rows: no input has a share.\n")
-    assert cli.main(["explain", str(out)]) == 0
+    assert program.main(["explain", str(out)]) == 0
     assert capsys.readouterr().out.splitlines()[2:] == [printed.splitlines()[-1]]
 
 
@@ -310,7 +311,7 @@ def test_packed_text_standard_input_and_parquet_give_the_same_model(sold_houses,
     assert (status, err) == (0, "")
     _same(btnkm.load(out), known)
     for data in (packed, sold_houses / "houses.parquet"):
-        assert cli.main(["fit", str(data), *fits, "-o", str(out), "--quiet"]) == 0
+        assert program.main(["fit", str(data), *fits, "-o", str(out), "--quiet"]) == 0
         _same(btnkm.load(out), known)
 
 
@@ -318,9 +319,9 @@ def test_folders_of_parquet_files_larger_than_a_block(tmp_path, monkeypatch, cap
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from btnkm.commands import tables, training
+    from btnkm.cli import inputs, training
 
-    monkeypatch.setattr(tables, "PARQUET_ROWS", 16)
+    monkeypatch.setattr(inputs, "PARQUET_ROWS", 16)
     monkeypatch.setattr(training, "MOST_KEPT", 0)  # every pass reads the files anew
     rng = np.random.default_rng(0)
     (tmp_path / "rows").mkdir()
@@ -424,11 +425,11 @@ MISUSED = {
 @pytest.mark.parametrize("name", MISUSED)
 def test_misuse_is_one_sentence(name, folder, capsys):
     arguments, said = MISUSED[name]
-    assert cli.main(["fit", *arguments, "-o", "m.btn", "--json"]) == 2
+    assert program.main(["fit", *arguments, "-o", "m.btn", "--json"]) == 2
     error = json.loads(capsys.readouterr().err)
     assert said in error.pop("error")
     assert error == {"file": None, "line": None, "column": None}
-    assert cli.main(["fit", *arguments, "-o", "m.btn"]) == 2
+    assert program.main(["fit", *arguments, "-o", "m.btn"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("error: ")
@@ -444,13 +445,13 @@ def test_a_place_where_no_model_can_be_is_told_before_the_fit(folder, capsys):
         (".", "must name a file, got the folder"),
         ("houses.csv", "must not be the table itself"),
     ):
-        assert cli.main([*options, place]) == 2
+        assert program.main([*options, place]) == 2
         assert said in capsys.readouterr().err
     assert Path("houses.csv").read_text(encoding="utf-8").startswith(",".join(HEADER))
     if Path("/dev/null").exists():
-        assert cli.main([*options, "/dev/null"]) == 2
+        assert program.main([*options, "/dev/null"]) == 2
         assert not Path("/dev/null").is_file()
-    assert cli.main(["fit", "nothing.csv", "--target", "y", "-o", "m.btn"]) == 1
+    assert program.main(["fit", "nothing.csv", "--target", "y", "-o", "m.btn"]) == 1
     assert capsys.readouterr().err.endswith("error: nothing.csv: No such file or directory.\n")
 
 
@@ -507,6 +508,6 @@ def test_a_fit_that_was_killed_goes_on_from_its_checkpoint(folder, capsys):
     process.communicate(timeout=60)
     assert Path("c").exists()
     assert not Path("killed.btn").exists()
-    assert cli.main([*fits, "--checkpoint", "c", "-o", "killed.btn", "--quiet"]) == 0
-    assert cli.main([*fits, "-o", "whole.btn", "--quiet"]) == 0
+    assert program.main([*fits, "--checkpoint", "c", "-o", "killed.btn", "--quiet"]) == 0
+    assert program.main([*fits, "-o", "whole.btn", "--quiet"]) == 0
     _same(btnkm.load("killed.btn"), btnkm.load("whole.btn"))

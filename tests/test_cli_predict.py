@@ -19,8 +19,8 @@ import pandas as pd
 import pytest
 
 import btnkm
-from btnkm import cli
-from tests.houses import HEADER, INPUTS, ROWS, houses, read, run, start, write, write_parquet
+from btnkm.cli import program
+from tests.cli_data import HEADER, INPUTS, ROWS, houses, read, run, start, write, write_parquet
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Windows is another world")
 
@@ -84,8 +84,10 @@ def test_more_than_two_classes_have_an_interval_each(tmp_path, capsys):
         tmp_path / "o.csv",
     )
     quick = ["--n-init", "1", "--set", "max_iter=4", "--quiet"]
-    assert cli.main(["fit", str(data), "--target", "y", "-o", str(model), *quick]) == 0
-    assert cli.main(["predict", str(model), str(data), "--interval", "0.5", "-o", str(out)]) == 0
+    assert program.main(["fit", str(data), "--target", "y", "-o", str(model), *quick]) == 0
+    assert (
+        program.main(["predict", str(model), str(data), "--interval", "0.5", "-o", str(out)]) == 0
+    )
     found = read(out)
     assert list(found) == [
         "label", "probability a", "probability b", "probability c",
@@ -97,24 +99,24 @@ def test_more_than_two_classes_have_an_interval_each(tmp_path, capsys):
 
 
 def test_kept_columns_come_first_as_they_are_and_blocks_join(here, monkeypatch, capsys):
-    from btnkm.commands import csv_files
+    from btnkm.cli import csv_files
 
     predict = ["predict", "houses.btn", "new.csv", "--keep", "id,city", "-o"]
-    assert cli.main([*predict, "whole.csv"]) == 0
+    assert program.main([*predict, "whole.csv"]) == 0
     monkeypatch.setattr(csv_files, "PART_ROWS", 7)
-    assert cli.main([*predict, "parts.csv"]) == 0
+    assert program.main([*predict, "parts.csv"]) == 0
     found, whole, given = read("parts.csv"), read("whole.csv"), read("new.csv")
     np.testing.assert_allclose(numbers(found["mean"]), numbers(whole["mean"]), rtol=1e-12)
     assert list(found) == ["id", "city", "mean", "std"]
     assert (found["id"], found["city"]) == (given["id"], given["city"])
-    assert cli.main(["predict", "houses.btn", "new.csv", "--keep", "-o", "all.csv.gz"]) == 0
+    assert program.main(["predict", "houses.btn", "new.csv", "--keep", "-o", "all.csv.gz"]) == 0
     with gzip.open("all.csv.gz", "rt", encoding="utf-8") as file:
         assert next(csv.reader(file)) == [*HEADER, "mean", "std"]
     write("named.csv", [("1", *row) for row in houses(3)], ("mean", *HEADER))
-    assert cli.main(["predict", "houses.btn", "named.csv", "--keep", "-o", "o.csv"]) == 2
+    assert program.main(["predict", "houses.btn", "named.csv", "--keep", "-o", "o.csv"]) == 2
     assert "got 'mean' from the table and from the model" in capsys.readouterr().err
     named = ["predict", "houses.btn", "named.csv", "--keep", "mean", "--prefix", "price "]
-    assert cli.main([*named, "-o", "o.tsv"]) == 0
+    assert program.main([*named, "-o", "o.tsv"]) == 0
     assert Path("o.tsv").read_text().splitlines()[0] == "mean\tprice mean\tprice std"
 
 
@@ -123,7 +125,7 @@ def test_parquet_in_and_out(here, sold_houses, capsys):
 
     rows = sold_houses / "houses.parquet"
     predict = ["predict", "houses.btn", str(rows), "--keep", "id,built,garden"]
-    assert cli.main([*predict, "-o", "o.parquet", "--json"]) == 0
+    assert program.main([*predict, "-o", "o.parquet", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["rows"], told["columns"][0], told["notes"]) == (ROWS, "id", [])
     found = pq.read_table("o.parquet").to_pandas()
@@ -132,13 +134,13 @@ def test_parquet_in_and_out(here, sold_houses, capsys):
     assert found["built"].iloc[0] == pd.read_parquet(rows)["built"].iloc[0]
     expected = btnkm.load("houses.btn").predict(frame(sold_houses / "houses.csv"))
     np.testing.assert_allclose(found["mean"], expected, rtol=1e-12)
-    assert cli.main([*predict, "-o", "o.csv"]) == 0
+    assert program.main([*predict, "-o", "o.csv"]) == 0
     np.testing.assert_array_equal(numbers(read("o.csv")["mean"]), found["mean"])
     # text in Parquet is read as that of other files is
     table = pd.read_parquet(rows).astype({"area": str})
     table.loc[41, "area"] = "wide"
     table.to_parquet("text.parquet")
-    assert cli.main(["predict", "houses.btn", "text.parquet", "-o", "o.csv"]) == 1
+    assert program.main(["predict", "houses.btn", "text.parquet", "-o", "o.csv"]) == 1
     assert "text.parquet, row 42, column 'area': must hold a number" in capsys.readouterr().err
 
 
@@ -148,7 +150,7 @@ def test_columns_in_any_order_with_others_and_gaps(here, capsys):
     rows[3]["garden"], rows[3]["zip"], rows[4]["built"] = "True", "never seen", ""
     order = ("zip", "garden", "more", "city", "built", "area", "rooms")
     write("t.csv", [[row.get(name, "?") for name in order] for row in rows], order)
-    assert cli.main(["predict", "houses.btn", "t.csv", "-o", "o.csv"]) == 0
+    assert program.main(["predict", "houses.btn", "t.csv", "-o", "o.csv"]) == 0
     X = pd.DataFrame(rows)[list(INPUTS)]
     X["area"] = pd.to_numeric(X["area"], errors="coerce")
     X["rooms"] = pd.to_numeric(X["rooms"])
@@ -160,7 +162,7 @@ def test_columns_in_any_order_with_others_and_gaps(here, capsys):
 
 
 def test_levels_and_gaps_that_the_fit_has_not_seen_are_counted_and_told(here, monkeypatch, capsys):
-    from btnkm.commands import csv_files
+    from btnkm.cli import csv_files
 
     monkeypatch.setattr(csv_files, "PART_ROWS", 7)
     rows = houses(30, seed=1)
@@ -177,21 +179,21 @@ def test_levels_and_gaps_that_the_fit_has_not_seen_are_counted_and_told(here, mo
         ["predict", "houses.btn", "t.csv"],
         ["explain", "houses.btn", "--local", "t.csv"],
     ):
-        assert cli.main([*command, "-o", "o.csv", "--json"]) == 0
+        assert program.main([*command, "-o", "o.csv", "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
         assert found["notes"] == said
         assert (found["unseen_levels"], found["unseen_gaps"]) == ({"city": 2}, {"area": 1})
-        assert cli.main(command) == 0
+        assert program.main(command) == 0
         assert capsys.readouterr().err == "".join(f"note: {one}\n" for one in said)
 
 
 def test_one_row_and_none(here, capsys):
     write("one.csv", houses(1))
-    assert cli.main(["predict", "houses.btn", "one.csv", "-o", "o.csv"]) == 0
+    assert program.main(["predict", "houses.btn", "one.csv", "-o", "o.csv"]) == 0
     assert len(read("o.csv")["mean"]) == 1
     write("none.csv", [])
     for out in ("o.csv", "o.parquet"):
-        assert cli.main(["predict", "sold.btn", "none.csv", "-o", out]) == 0
+        assert program.main(["predict", "sold.btn", "none.csv", "-o", out]) == 0
     assert Path("o.csv").read_text() == "label,probability no,probability yes\n"
     assert pd.read_parquet("o.parquet").shape == (0, 3)
 
@@ -217,7 +219,7 @@ def test_a_wrong_value_is_told_with_file_line_and_column(column, value, said, he
     rows[0] = _changed(rows[0], "city", "two\nlines")
     rows[2] = _changed(rows[2], column, value)
     write("bad.csv", rows)
-    assert cli.main(["predict", "houses.btn", "bad.csv", "-o", "o.csv", "--json"]) == 1
+    assert program.main(["predict", "houses.btn", "bad.csv", "-o", "o.csv", "--json"]) == 1
     out, err = capsys.readouterr()
     assert out == ""
     error = json.loads(err)
@@ -259,16 +261,16 @@ def test_what_cannot_be_is_one_sentence(here, capsys):
         ),
         (2, "must lie between 0 and 1, got '95'", "houses.btn", "new.csv", "--interval", "95"),
     ):
-        assert cli.main(["predict", *arguments, "-o", "old.csv"]) == status
+        assert program.main(["predict", *arguments, "-o", "old.csv"]) == status
         out, err = capsys.readouterr()
         assert out == ""
         assert err.startswith("error: ")
         assert said in err
         assert err.count("\n") == 1
     assert Path("old.csv").read_text() == "as it was"
-    assert cli.main(["predict", "houses.btn", "new.csv", "-o", "o.xlsx"]) == 2
+    assert program.main(["predict", "houses.btn", "new.csv", "-o", "o.xlsx"]) == 2
     assert "must end with .csv" in capsys.readouterr().err
-    assert cli.main(["predict", "houses.btn", "new.csv", "--json"]) == 2
+    assert program.main(["predict", "houses.btn", "new.csv", "--json"]) == 2
     assert "add -o FILE" in json.loads(capsys.readouterr().err)["error"]
 
 
@@ -298,21 +300,21 @@ def test_what_is_read_is_never_written_over(here, monkeypatch, capsys):
         ("table", "report", "houses.btn", "-o", "new.html", *table, "--target", "price"),
         ("table", "fit", "new.csv", "--target", "price", "--checkpoint", "link.csv", "-o", "m"),
     ):
-        assert cli.main(arguments) == 2
+        assert program.main(arguments) == 2
         assert f"must not be the {what} itself" in capsys.readouterr().err
     for name in ("houses.btn", "r.txt"):
-        assert cli.main(["report", "houses.btn", "-o", name]) == 2
+        assert program.main(["report", "houses.btn", "-o", name]) == 2
         assert "--output must end with .html or .htm" in capsys.readouterr().err
     with Path("new.csv").open() as file:
         monkeypatch.setattr(sys, "stdin", file)
-        assert cli.main(["predict", "houses.btn", "-", "-o", "new.csv"]) == 2
+        assert program.main(["predict", "houses.btn", "-", "-o", "new.csv"]) == 2
     assert "must not be the table itself" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in before} == before
 
 
 @POSIX
 def test_what_is_no_file_is_written_to_and_stays_what_it_is(here):
-    assert cli.main(["predict", "houses.btn", "new.csv", "-o", "/dev/null", "--quiet"]) == 0
+    assert program.main(["predict", "houses.btn", "new.csv", "-o", "/dev/null", "--quiet"]) == 0
     assert Path("/dev/null").is_char_device()
 
 
@@ -323,10 +325,10 @@ def test_models_without_names_take_columns_by_their_place(tmp_path, capsys):
     model.save(tmp_path / "m.btn")
     rows = [[f"{v!r}" for v in row.tolist()] for row in X]
     data, out = write(tmp_path / "t.csv", rows, ("a", "b")), tmp_path / "o.csv"
-    assert cli.main(["predict", str(tmp_path / "m.btn"), str(data), "-o", str(out)]) == 0
+    assert program.main(["predict", str(tmp_path / "m.btn"), str(data), "-o", str(out)]) == 0
     np.testing.assert_allclose(numbers(read(out)["mean"]), model.predict(X), rtol=1e-12)
     write(data, [[*row, "1"] for row in rows], ("a", "b", "c"))
-    assert cli.main(["predict", str(tmp_path / "m.btn"), str(data), "-o", str(out)]) == 1
+    assert program.main(["predict", str(tmp_path / "m.btn"), str(data), "-o", str(out)]) == 1
     assert "must have 2 columns, as the model knows no names, got 3" in capsys.readouterr().err
 
 
@@ -354,7 +356,7 @@ def test_who_is_killed_in_the_middle_leaves_no_half_of_a_file(how, here):
 @POSIX
 def test_memory_does_not_grow_with_the_rows(here):
     code = (
-        "import resource, sys; from btnkm.cli import main; status = main(sys.argv[1:]); "
+        "import resource, sys; from btnkm.cli.program import main; status = main(sys.argv[1:]); "
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss); sys.exit(status)"
     )
     rows = houses(1000)
@@ -410,14 +412,14 @@ def test_a_full_disk_is_told_with_the_file(here, capsys):
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
         try:
-            status = cli.main(command.split())
+            status = program.main(command.split())
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         assert (status, *capsys.readouterr()) == (1, "", f"error: {file}: File too large.\n")
         assert not Path(file).exists()
     if Path("/dev/full").exists():
-        program = f"{sys.executable} -m btnkm info houses.btn > /dev/full"
-        found = subprocess.run(["bash", "-c", program], capture_output=True, text=True)
+        command = f"{sys.executable} -m btnkm info houses.btn > /dev/full"
+        found = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
         said = "error: standard output: No space left on device.\n"
         assert (found.returncode, found.stderr) == (1, said)
 
@@ -427,8 +429,8 @@ def test_rows_on_a_terminal_have_no_bar_among_them(here):
     import pty
 
     ours, theirs = pty.openpty()
-    program = [sys.executable, "-m", "btnkm", "predict", "houses.btn", "new.csv"]
-    with subprocess.Popen(program, stdout=theirs, stderr=theirs) as process:
+    command = [sys.executable, "-m", "btnkm", "predict", "houses.btn", "new.csv"]
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         said = b""
         with contextlib.suppress(OSError):  # of a terminal that nobody has any more
@@ -443,7 +445,7 @@ def test_rows_on_a_terminal_have_no_bar_among_them(here):
 @POSIX
 def test_a_reader_who_has_seen_enough_is_no_error(here):
     write("many.csv", houses(200) * 100)
-    program = f"{sys.executable} -m btnkm predict houses.btn many.csv | head -n 2"
-    found = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
+    command = f"{sys.executable} -m btnkm predict houses.btn many.csv | head -n 2"
+    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert found.stdout.startswith("mean,std\n")
     assert found.stderr == ""

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from btnkm.commands import csv_files, kinds, values
-from btnkm.commands.csv_files import CsvTable, Dialect
-from btnkm.commands.errors import DataError
-from btnkm.commands.kinds import look_at
-from btnkm.commands.tables import open_table
-from btnkm.commands.values import BOOLEAN, DATE, NUMBER, TEXT, BadValue, Marks, decode, kind_of
-from btnkm.tables import Frame, check_names, split_columns
+from btnkm.cli import csv_files, infer_types, parse
+from btnkm.cli.csv_files import CsvTable, Dialect
+from btnkm.cli.errors import DataError
+from btnkm.cli.infer_types import look_at
+from btnkm.cli.inputs import open_table
+from btnkm.cli.parse import BOOLEAN, DATE, NUMBER, TEXT, BadValue, Marks, decode, kind_of
+from btnkm.data.frames import Frame, check_names, split_columns
 
 MARKS = Marks()
 FIELDS = st.text(st.characters(exclude_characters="\0\r", codec="utf-8"), max_size=6)
@@ -154,7 +154,7 @@ def test_where_numbers_end_is_known_wherever_it_is(monkeypatch):
     turn = look_at(of_text(text), ["x"], "y", lambda *_: None).turns["x"]
     assert (turn.kind, turn.value, turn.place) == (NUMBER, "x", 22)
     # a few numbers at the head of a column of names are no surprise
-    text = "x,y\n" + "".join(f"{v},0\n" for v in ["1"] * (kinds.FEWEST_BEFORE - 1) + ["x"])
+    text = "x,y\n" + "".join(f"{v},0\n" for v in ["1"] * (infer_types.FEWEST_BEFORE - 1) + ["x"])
     assert look_at(of_text(text), ["x"], "y", lambda *_: None).turns == {}
 
 
@@ -169,7 +169,7 @@ def test_infinity_is_a_number_of_which_there_is_none():
     with pytest.raises(BadValue, match="a finite number"):
         decode(["1", "1e999"], NUMBER, MARKS)
     assert kind_of(["1", "inf"], MARKS) == NUMBER
-    assert values.decode(["inf"], NUMBER, MARKS, finite=False)[0] == np.inf
+    assert parse.decode(["inf"], NUMBER, MARKS, finite=False)[0] == np.inf
 
 
 def test_a_frame_has_columns_names_and_rows():

@@ -14,12 +14,12 @@ import pytest
 from sklearn.base import clone
 
 from btnkm import BTNRegressor
-from btnkm import columns as columns_room
 from btnkm.bases import Basis, BSpline, Categorical, Chebyshev
 from btnkm.bases.levels import Levels
-from btnkm.columns import MAX_KNOTS, MAX_LEVELS, fit_columns, grown
-from btnkm.survey import Summary
-from btnkm.tables import split_columns
+from btnkm.data import columns as columns_room
+from btnkm.data.column_stats import Summary
+from btnkm.data.columns import MAX_KNOTS, MAX_LEVELS, fit_columns, grown
+from btnkm.data.frames import split_columns
 
 N = 240
 FEW = {"n_init": 1, "max_iter": 10, "max_rank": 4, "n_basis": 6, "random_state": 0}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from btnkm import BTNClassifier, BTNRegressor, fitting
+from btnkm import BTNClassifier, BTNRegressor
 from btnkm.bases import Categorical, Chebyshev, Gapped
 from btnkm.bases.anchored import Anchored
 from btnkm.core import cavi, posterior, reduction, rows
@@ -17,6 +17,7 @@ from btnkm.core.gamma import Gamma
 from btnkm.core.layout import components, pairs
 from btnkm.core.likelihoods import Gaussian
 from btnkm.core.state import Priors, State
+from btnkm.execution import fitting
 from tests import oracle, problems
 
 KINDS = {
@@ -235,8 +236,8 @@ def test_the_bound_never_falls_and_unused_inputs_stay_out():
         assert model.posterior_[0].anchored
         bounds = model.lower_bounds_
         assert np.all(np.diff(bounds) >= -1e-8 * abs(bounds[-1]))
-    assert set(np.argsort(-regressor.feature_relevance_)[:3]) == {0, 1, 2}
-    assert regressor.feature_relevance_[3:].sum() < 0.05
+    assert set(np.argsort(-regressor.feature_importances_)[:3]) == {0, 1, 2}
+    assert regressor.feature_importances_[3:].sum() < 0.05
 
 
 def test_many_inputs_and_few_rows_do_not_hide_the_function():

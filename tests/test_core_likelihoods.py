@@ -9,7 +9,6 @@ import pytest
 from scipy import integrate, stats
 from scipy.special import expit
 
-from btnkm import fitting
 from btnkm.bases import Categorical, Chebyshev
 from btnkm.core import cavi
 from btnkm.core.cp import CP
@@ -20,7 +19,7 @@ from btnkm.core.rows import block_sums, moments, multiply
 from btnkm.core.schedule import Schedule
 from btnkm.core.special import polya_gamma
 from btnkm.core.state import Priors
-from btnkm.execution import local
+from btnkm.execution import fitting, local
 from btnkm.execution.local import LocalRows
 
 PRIORS = Priors(Gamma(1e-3, 1e-3), Gamma(1e-3, 1e-3), Gamma(1.0, 1.0))

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from btnkm import fitting
 from btnkm.bases import Categorical, Chebyshev, Gapped
 from btnkm.core import cavi, rows, schedule
 from btnkm.core.cp import CP
@@ -19,7 +18,7 @@ from btnkm.core.likelihoods import Gaussian
 from btnkm.core.schedule import Schedule, _warm_basis
 from btnkm.core.state import Priors
 from btnkm.core.sweeper import Sweeper
-from btnkm.execution import local
+from btnkm.execution import fitting, local
 from btnkm.execution.local import LocalRows
 from tests import problems
 

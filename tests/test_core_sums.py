@@ -11,35 +11,26 @@ import numpy as np
 import pytest
 from sklearn.linear_model import ARDRegression, BayesianRidge
 
-from btnkm import fitting
-from btnkm.arrangement import Arrangement, main_effects
 from btnkm.bases import Chebyshev
 from btnkm.bases.effect import MainEffect
-from btnkm.columns import fit_columns
-from btnkm.core import cavi, chunks, posterior, schedule
-from btnkm.core.chunks import Chunk
+from btnkm.core import cavi, posterior, row_block, schedule
 from btnkm.core.cp import CP
 from btnkm.core.environments import Environments
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
 from btnkm.core.posterior import EffectAverages, Predictor
+from btnkm.core.row_block import Chunk
 from btnkm.core.schedule import Schedule
 from btnkm.core.softmax import Softmax
 from btnkm.core.state import Priors, State
-from btnkm.core.sums import (
-    INTERCEPT,
-    PRIOR,
-    SMOOTHNESS,
-    Sums,
-    SumsTerms,
-    _fitted_gamma,
-    refine,
-)
+from btnkm.core.sums import INTERCEPT, PRIOR, SMOOTHNESS, Sums, SumsTerms, _fitted_gamma, refine
 from btnkm.core.sweeper import Sweeper, _smaller
 from btnkm.core.tt import TT
-from btnkm.execution import local
+from btnkm.data.column_stats import Summary
+from btnkm.data.columns import fit_columns
+from btnkm.execution import fitting, local
 from btnkm.execution.local import LocalRows
-from btnkm.survey import Summary
+from btnkm.structures.mode_map import Arrangement, main_effects
 from tests import oracle, problems
 
 PRIORS = Priors(Gamma(1.5, 0.7), Gamma(2.0, 1.3), Gamma(2.5, 1.7))
@@ -949,7 +940,7 @@ def test_rows_on_a_device(as_array, kinds, weighted):
         features = [tuple(kind(p) for p in pair) for pair in both.features]
         mean, variance = Predictor.of(sweeper.state).moments(features.__getitem__)
         modes = [0 if kinds else None, None, None]
-        command = lambda chunk, modes=modes: chunks.effect_averages(chunk, len(kinds), modes)  # noqa: E731
+        command = lambda chunk, modes=modes: row_block.effect_averages(chunk, len(kinds), modes)  # noqa: E731
         sums = sweeper.executor.sum(command)
         found.append((np.asarray(mean), np.asarray(variance), sweeper.state.sums.mean, *sums))
     for a, b in zip(*found, strict=True):

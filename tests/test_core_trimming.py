@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from btnkm import fitting
 from btnkm.bases import Chebyshev
-from btnkm.core import cavi, joint
+from btnkm.core import cavi, gauss_newton
 from btnkm.core.cp import CP
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Gaussian
 from btnkm.core.schedule import Schedule
 from btnkm.core.state import Priors
 from btnkm.core.sweeper import Sweeper
+from btnkm.execution import fitting
 from btnkm.execution.local import LocalRows
 
 PRIORS = Priors(Gamma(1e-6, 1e-14), Gamma(1e-5, 1e-6), Gamma(1.0, 1.0))
@@ -75,14 +75,14 @@ def sweeper(request):
     change = np.random.default_rng(1).standard_normal(
         sum(factor.mean.size for factor in state.factors)
     )
-    return sweeper_at(problem, settings, joint.moved(state, 0.03 * change))
+    return sweeper_at(problem, settings, gauss_newton.moved(state, 0.03 * change))
 
 
 def test_the_gradient_of_a_joint_step_is_that_of_the_bound(sweeper):
     state = sweeper.state
     _, gradient = sweeper._joint_system()
     direction = np.random.default_rng(2).standard_normal(len(gradient))
-    up, down = (value_at(sweeper, joint.moved(state, h * direction)) for h in (1e-5, -1e-5))
+    up, down = (value_at(sweeper, gauss_newton.moved(state, h * direction)) for h in (1e-5, -1e-5))
     assert (up - down) / 2e-5 == pytest.approx(gradient @ direction, rel=1e-5)
 
 
@@ -95,7 +95,7 @@ def test_the_value_of_joint_steps_is_the_means_part_of_the_bound(sweeper):
     state = sweeper.state
     error, value = sweeper._error_and_value()
     curvature, gradient = sweeper._joint_system()
-    other = joint.moved(state, joint.step(curvature, gradient, 1.0))
+    other = gauss_newton.moved(state, gauss_newton.step(curvature, gradient, 1.0))
     sweeper.restore(other)
     other_error, other_value = sweeper._error_and_value()
     gain = bound(other, other_error) - bound(state, error)

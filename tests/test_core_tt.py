@@ -9,18 +9,17 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from btnkm import fitting
 from btnkm.core import cavi, layout, reduction, rows
-from btnkm.core.chunks import Chunk
 from btnkm.core.cp import CP
 from btnkm.core.environments import Environments
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Gaussian
 from btnkm.core.posterior import Predictor
+from btnkm.core.row_block import Chunk
 from btnkm.core.state import Factor, Priors, State
 from btnkm.core.sweeper import Sweeper
 from btnkm.core.tt import TT
-from btnkm.execution import local
+from btnkm.execution import fitting, local
 from tests import oracle, problems
 
 CASES = [

@@ -15,7 +15,8 @@ import pytest
 from dask import delayed
 from distributed import Client, LocalCluster
 
-from btnkm import BTNClassifier, BTNRegressor, clusters
+from btnkm import BTNClassifier, BTNRegressor
+from btnkm.data import dask_input
 from btnkm.execution import dask as execution
 
 SMALL = {
@@ -188,7 +189,7 @@ def test_rows_of_frames_go_with_their_own_targets(client, monkeypatch):
     assert model.fit(on_cluster.to_dask_array(lengths=True), y).score(X, y) > 0.9
     unsorted = dd.from_pandas(series, npartitions=3, sort=False)
     for there in (client, None):
-        monkeypatch.setattr(clusters, "_client", lambda there=there: there)
+        monkeypatch.setattr(dask_input, "_client", lambda there=there: there)
         with pytest.raises(ValueError, match="y must have the index of X in every partition"):
             model.fit(on_cluster, unsorted)
 
@@ -226,7 +227,7 @@ def test_a_partition_that_lacks_a_column(client, monkeypatch, lost):
     parts = [delayed(frame[:300]), delayed(frame[300:].drop(columns=lost))]
     lazy = dd.from_delayed(parts, meta=frame, verify_meta=False)
     for there in (client, None):
-        monkeypatch.setattr(clusters, "_client", lambda there=there: there)
+        monkeypatch.setattr(dask_input, "_client", lambda there=there: there)
         with pytest.raises(ValueError, match=f"every partition must have the columns.*'{lost}'"):
             BTNRegressor(**SMALL).fit(lazy, "y")
 
@@ -308,7 +309,7 @@ def test_draws_are_of_the_same_functions_in_every_block(monkeypatch):
 def test_without_a_cluster_dask_is_read_piece_by_piece(monkeypatch):
     X, y, _ = make()
     lazy, target, _ = in_pieces(X, y)
-    monkeypatch.setattr(clusters, "_client", lambda: None)
+    monkeypatch.setattr(dask_input, "_client", lambda: None)
     model = BTNRegressor(**SMALL)
     expected = model.fit(X, y).predict(X)
     np.testing.assert_allclose(model.fit(lazy, target).predict(lazy).compute(), expected, rtol=1e-8)

@@ -18,7 +18,7 @@ from btnkm import BTNClassifier, BTNRegressor, explain
 from btnkm.bases.anchored import Anchored
 from btnkm.core import posterior
 from btnkm.explain import shapley
-from btnkm.explain.view import MISSING, View
+from btnkm.explain.fitted import MISSING, View
 from tests.test_share_sums import combined, steps_everywhere
 
 SMALL = {"n_init": 2, "random_state": 0, "max_iter": 12}
@@ -530,7 +530,7 @@ def test_history_is_that_of_the_fit(fitted):
     assert found.bounds[found.best][-1] == model.lower_bound_
     rank = np.mean(model.rank_) if model.network == "cp" else None
     assert rank is None or found.ranks[found.best][-1] == rank
-    assert np.all(model.ranks_[model.best_start_] == model.rank_)
+    assert np.all(model.ranks_[model.best_restart_] == model.rank_)
     assert set().union(*found.phases) <= {"warm", "thaw", "exact", "settle"}
 
 

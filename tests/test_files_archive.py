@@ -23,7 +23,7 @@ import pytest
 
 import btnkm
 from btnkm import BTNRegressor, explain
-from btnkm.files import archive, models, plain, whole
+from btnkm.io import archive, atomic_write, models, serialize
 
 
 def rows(n=60):
@@ -133,7 +133,13 @@ def test_arrays_keep_their_bits_and_their_order_in_memory(tmp_path):
     nearly, signed = whole.copy(), np.zeros((2, 2))
     nearly[0, 1] = np.nextafter(nearly[0, 1], 9.0)
     signed[0, 1] = -0.0
-    square = [whole, whole.reshape(2, 3, 2, 3), np.stack([whole, 2.0 * whole]), nearly, signed]
+    square = [
+        whole,
+        whole.reshape(2, 3, 2, 3),
+        np.stack([whole, 2.0 * whole]),
+        nearly,
+        signed,
+    ]
     assert [archive.Entry.of(array).symmetric for array in square] == [True] * 3 + [False] * 2
     cube = rng.normal(size=(2, 3, 4))
     others = [half.T, cube.transpose(1, 0, 2), np.empty((0, 3)), np.array(2.5), np.array([True])]
@@ -271,8 +277,8 @@ def test_bombs_are_refused_before_they_take_memory(content, refused):
 def test_text_takes_no_more_room_in_memory_than_its_file_can_pay_for():
     long = ["x" * 2000] + [""] * 999
     for array in (np.array(["a", "bcd"], "U20"), np.array(["a", "bcd"], "U900"), np.array(long)):
-        encoder = plain.Encoder()
-        found = plain.Decoder([], [], ()).value(encoder.node(array, "it"))
+        encoder = serialize.Encoder()
+        found = serialize.Decoder([], [], ()).value(encoder.node(array, "it"))
         assert found.tolist() == array.tolist()
         assert found.nbytes <= min(array.nbytes, 64 * sum(1 + len(item) for item in found))
 
@@ -301,9 +307,9 @@ def test_posteriors_without_a_number_are_refused(small, refused, tmp_path):
 @pytest.mark.parametrize(
     "wrong",
     [
-        *({"history_": [{"start": 0}]}, {"history_": []}, {"rank_": "3"}, {"rank_": (2, 2)}),
+        *({"history_": [{"restart": 0}]}, {"history_": []}, {"rank_": "3"}, {"rank_": (2, 2)}),
         *({"noise_std_": "little"}, {"lower_bounds_": np.empty(0)}, {"structures_": [{}]}),
-        *({"best_start_": 1}, {"target_name_": ["y"]}, {"n_samples_seen_": "many"}),
+        *({"best_restart_": 1}, {"target_name_": ["y"]}, {"n_samples_seen_": "many"}),
         *({"ranks_": np.array([0.5])}, {"n_basis_": np.array(["a", "b"])}),
     ],
 )
@@ -314,7 +320,7 @@ def test_what_is_told_of_a_fit_must_be_there(small, refused, tmp_path, wrong):
     refused((tmp_path / "wrong.btn").read_bytes())
 
 
-@pytest.mark.parametrize("key", ["start", "sweep", "rows", "phase", "bound", "rank", "seconds"])
+@pytest.mark.parametrize("key", ["restart", "sweep", "rows", "phase", "elbo", "rank", "seconds"])
 def test_sweeps_are_told_in_full(small, refused, tmp_path, key):
     for change in ({}, {key: [None]}):
         other = copy.deepcopy(small)
@@ -408,9 +414,9 @@ def test_a_file_takes_the_place_of_another_as_a_whole(small, tmp_path, monkeypat
         raise OSError(28, "No space left on device")
 
     for where, name in (
-        (whole.os, "fsync"),
+        (atomic_write.os, "fsync"),
         (zipfile.ZipFile, "open"),
-        (whole.Path, "replace"),
+        (atomic_write.Path, "replace"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(where, name, fails)
@@ -430,7 +436,7 @@ def test_files_are_brought_to_disk_by_a_handle_that_may_write(small, tmp_path, m
                 raise OSError(9, "Bad file descriptor")
             brought.append(handle)
 
-    monkeypatch.setattr(whole.os, "fsync", as_on_windows)
+    monkeypatch.setattr(atomic_write.os, "fsync", as_on_windows)
     small.save(tmp_path / "m.btn")
     assert brought
 
@@ -461,7 +467,7 @@ def test_a_process_killed_while_it_writes_leaves_the_old_file(small, tmp_path):
     before = path.read_bytes()
     code = (
         "import sys, time, btnkm\n"
-        "from btnkm.files import archive\n"
+        "from btnkm.io import archive\n"
         "model = btnkm.load(sys.argv[1])\n"
         "def wait(*_):\n"
         "    print('writing', flush=True)\n"

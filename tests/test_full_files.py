@@ -16,13 +16,13 @@ import pandas as pd
 import pytest
 
 import btnkm
-from btnkm import BTNClassifier, BTNRegressor, auto, checks, cli, explain, machine
+from btnkm import BTNClassifier, BTNRegressor, checks, estimator, explain, plan
 from btnkm.bases.coordinates import Coordinates
-from btnkm.commands import options
+from btnkm.cli import options, program
 from btnkm.core.full import FullPosterior
 from btnkm.core.kernel import Kernel
-from btnkm.files import models, sound_full
-from tests.houses import houses, write
+from btnkm.io import models, validate_full
+from tests.cli_data import houses, write
 from tests.model_files import forge
 from tests.test_files_models import labels, table, unlike
 
@@ -82,7 +82,7 @@ def fitted(kind):
 @contextmanager
 def even_weights(*names):
     """Let ``auto`` give these structures the same weight."""
-    judge = machine.judge
+    judge = estimator.judge
 
     def evenly(*given):
         found = judge(*given)
@@ -93,7 +93,7 @@ def even_weights(*names):
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine, "judge", evenly)
+        patch.setattr(estimator, "judge", evenly)
         yield
 
 
@@ -187,8 +187,8 @@ def test_any_table_comes_back(X, path):
 
 
 def test_wide_tables_with_straight_lines_come_back(path, monkeypatch):
-    arranged = auto.full_arrangement
-    monkeypatch.setattr(auto, "full_arrangement", lambda *given: arranged(*given[:-1], [SIZE, DAY]))
+    arranged = plan.full_arrangement
+    monkeypatch.setattr(plan, "full_arrangement", lambda *given: arranged(*given[:-1], [SIZE, DAY]))
     model = fit("numbers", **HOW)
     assert any(basis["straight"] for basis in coordinates(model))
     check_same(model, again(model, path))
@@ -401,7 +401,7 @@ def test_so_is_a_length_scale_or_a_variance_of_nothing(name, path):
 
 EVERY_FIELD = [("FullPosterior", field.name) for field in fields(FullPosterior)]
 EVERY_FIELD += [("Kernel", field.name) for field in fields(Kernel)]
-EVERY_FIELD += [("Coordinates", name) for name in sorted(sound_full._ATTRIBUTES)]
+EVERY_FIELD += [("Coordinates", name) for name in sorted(validate_full._ATTRIBUTES)]
 
 
 @pytest.mark.parametrize(("kind", "name"), EVERY_FIELD)
@@ -411,7 +411,7 @@ def test_every_field_is_there_and_of_its_kind(kind, name, path):
     for value in (..., "x", None, True, [], {"tuple": []}, {"array": 10**6}, {"dict": []}):
         if name == "n_outputs" and value is None:
             continue  # there is one output
-        if value is True and kind == "Coordinates" and name in sound_full._FLAGS:
+        if value is True and kind == "Coordinates" and name in validate_full._FLAGS:
             continue  # see what does not fit together
 
         def change(manifest, value=value):
@@ -463,7 +463,7 @@ def test_hostile_manifests_are_refused_or_harmless(path):
 
 
 def test_a_small_file_cannot_ask_for_a_large_matrix(path, monkeypatch):
-    n = sound_full.MOST_FULL_ROWS + 1
+    n = validate_full.MOST_FULL_ROWS + 1
     X = np.linspace(-1.0, 1.0, 40)[:, None]
     model = BTNRegressor(**HOW).fit(X, np.sin(5.0 * X[:, 0]))
     state = model.posterior_[0]
@@ -545,32 +545,32 @@ FIT = ("fit", "houses.csv", "--drop", "id", "--jobs", "1", "-o", "m.btn", "--tar
 
 @pytest.mark.parametrize("column", ["price", "sold"])
 def test_the_program_fits_tells_and_predicts(column, here, capsys):
-    assert cli.main([*FIT, column, "--structure", "full", "--full-rows", "60"]) == 0
+    assert program.main([*FIT, column, "--structure", "full", "--full-rows", "60"]) == 0
     model = btnkm.load("m.btn")
     assert model.full_rows == 60
     assert {one.structure for one in model._arrangements} == {"full"}
     capsys.readouterr()
-    assert cli.main(["info", "m.btn"]) == 0
+    assert program.main(["info", "m.btn"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     told = " ".join(out.split())
     assert "structure='full'" in told
     assert "full_rows=60" in told
     assert " rank " not in told  # there is no limit to it
-    assert cli.main(["info", "m.btn", "--json"]) == 0
+    assert program.main(["info", "m.btn", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["rank"] is None
     assert found["structures"] == [{"name": "full", "weight": 1.0}]
-    assert cli.main(["predict", "m.btn", "houses.csv", "-o", "out.csv"]) == 0
+    assert program.main(["predict", "m.btn", "houses.csv", "-o", "out.csv"]) == 0
     assert len(pd.read_csv("out.csv")) == 60
 
 
 def test_the_program_refuses_what_cannot_be(here, capsys):
-    assert cli.main([*FIT, "price", "--structure", "full", "--full-rows", "59"]) != 0
+    assert program.main([*FIT, "price", "--structure", "full", "--full-rows", "59"]) != 0
     assert "must have at most 59 rows, got 60" in " ".join(capsys.readouterr().err.split())
     for wrong in (("--full-rows", "-1"), ("--full-rows", "many"), ("--structure", "whole")):
-        assert cli.main([*FIT, "price", *wrong]) == 2
+        assert program.main([*FIT, "price", *wrong]) == 2
         assert wrong[0] in capsys.readouterr().err
-    assert cli.main([*FIT, "price", "--structure", "full", "--set", "structure=sums"]) == 2
+    assert program.main([*FIT, "price", "--structure", "full", "--set", "structure=sums"]) == 2
     assert "--set must not name what --structure gives" in capsys.readouterr().err
     assert not (here / "m.btn").exists()

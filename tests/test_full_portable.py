@@ -14,7 +14,7 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
 from btnkm import BTNClassifier, BTNRegressor
-from btnkm.portable import portable
+from btnkm.io.portable import portable
 from btnkm.report.embedding import embedded, with_levels
 from tests.browser import browser, opened
 from tests.models import SMALL, N, mixed, smooth
@@ -249,7 +249,7 @@ def test_no_rows_have_no_answers_and_one_row_has_one(name):
 @pytest.mark.parametrize(("noise", "most"), [(1e-6, 1e-4), (1e-4, 1e-7), (0.1, 1e-7)])
 def test_rounding_changes_variances_by_as_little_as_is_said(noise, most):
     pytest.importorskip("onnx")
-    from btnkm.onnx.kernels import _root
+    from btnkm.io.onnx.kernels import _root
 
     rng = np.random.default_rng(0)
     x, new = rng.normal(size=(300, 3)), rng.normal(size=(80, 3))

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import btnkm
-from btnkm import BTNClassifier, BTNRegressor, machine, sources, survey
+from btnkm import BTNClassifier, BTNRegressor, estimator
+from btnkm.data import column_stats, readers
 from tests.test_files_models import labels, numbers
 from tests.test_full_files import even_weights
 
@@ -138,7 +139,7 @@ def test_auto_leaves_out_what_has_too_many_rows():
 
 
 def test_rows_that_are_not_all_in_memory_are_refused(monkeypatch):
-    for module in (survey, sources, machine):
+    for module in (column_stats, readers, estimator):
         monkeypatch.setattr(module, "MOST_ROWS", 50)
     X, y = rows()
     model = BTNRegressor(**HOW, structure="full")
@@ -201,7 +202,7 @@ def test_the_network_does_not_matter(inputs, how, tmp_path):
 
 
 def told(model):
-    return [(e["start"], e["sweep"], e["phase"], e["rows"]) for e in model.history_]
+    return [(e["restart"], e["sweep"], e["phase"], e["rows"]) for e in model.history_]
 
 
 @pytest.mark.parametrize("structure", ["full", "auto"])

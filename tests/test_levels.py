@@ -13,7 +13,7 @@ from btnkm.bases.levels import Levels
 from btnkm.core import cavi, layout, rows
 from btnkm.core.levels import LevelMode
 from btnkm.core.state import Mode
-from btnkm.fitting import make_mode, size_of
+from btnkm.execution.fitting import make_mode, size_of
 
 SMALL = {"n_init": 1, "max_iter": 15, "max_rank": 5, "n_basis": 8, "random_state": 0}
 SMALL |= {"structure": "tensor"}
@@ -130,7 +130,7 @@ def test_many_levels_are_learned_and_rare_ones_shrink(fitted):
     assert np.mean(covered[counts <= 2]) > 0.85
     bounds = model.lower_bounds_
     assert np.all(np.diff(bounds) >= -1e-8 * np.abs(bounds[1:]))
-    assert model.feature_relevance_.sum() == pytest.approx(1.0)
+    assert model.feature_importances_.sum() == pytest.approx(1.0)
 
 
 def test_unseen_levels_are_average_with_a_wide_interval(fitted):
@@ -179,7 +179,7 @@ def test_identifiers_are_no_levels():
     y = 2 * x + 0.3 * rng.standard_normal(800)
     model = BTNRegressor(**SMALL).fit(table, y)
     assert model.noise_std_ == pytest.approx(0.3, rel=0.15)
-    assert model.feature_relevance_[1] < 0.05
+    assert model.feature_importances_[1] < 0.05
 
 
 def test_labels_and_many_levels():

@@ -20,7 +20,7 @@ from btnkm.core.levels import LevelFactor
 from btnkm.core.softmax import Softmax, log_sum_exp, pivot
 from btnkm.core.special import polya_gamma
 from btnkm.core.state import Factor
-from btnkm.fitting import make_mode, output_mode
+from btnkm.execution.fitting import make_mode, output_mode
 
 SMALL = {"n_basis": 8, "max_rank": 6, "n_init": 2, "max_iter": 30, "random_state": 0}
 SMALL |= {"structure": "tensor"}
@@ -218,8 +218,8 @@ def test_what_is_predicted_fits_together(fitted):
     assert np.all(wider[..., 0] <= interval[..., 0])
     assert np.all(wider[..., 1] >= interval[..., 1])
     assert model.score(X, y) > 0.6
-    assert model.feature_relevance_.shape == (3,)
-    assert model.feature_relevance_.sum() == pytest.approx(1.0)
+    assert model.feature_importances_.shape == (3,)
+    assert model.feature_importances_.sum() == pytest.approx(1.0)
     assert len(model.n_basis_) == 3
 
 

@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from btnkm import BTNClassifier, BTNRegressor
 from btnkm.core.linalg import square_root as root_by_python
-from btnkm.tables import as_numbers, split_columns
+from btnkm.data.frames import as_numbers, split_columns
 from tests.models import MAKERS, SMALL, fitted, mixed, smooth
 from tests.problems import Hinges
 
@@ -147,8 +147,8 @@ def test_five_classes_of_eight_components():
 
 @pytest.mark.parametrize("size", [1, 2, 3, 6, 9])
 def test_roots_by_rotations_are_those_of_eigenvectors(size):
-    from btnkm.onnx.roots import square_root
-    from btnkm.onnx.values import Graph
+    from btnkm.io.onnx.graph import Graph
+    from btnkm.io.onnx.roots import square_root
 
     rng = np.random.default_rng(size)
     thin = rng.normal(size=(20, size, max(size - 2, 1)))
@@ -169,8 +169,8 @@ def test_roots_by_rotations_are_those_of_eigenvectors(size):
 def test_students_distribution_by_quadrature(dof):
     from scipy.special import stdtr
 
-    from btnkm.onnx.answers import student_excess
-    from btnkm.onnx.values import Graph
+    from btnkm.io.onnx.graph import Graph
+    from btnkm.io.onnx.outputs import student_excess
 
     graph = Graph(["z", "excess"])
     excess = student_excess(graph, graph.input("z", "f"), dof)

@@ -12,9 +12,9 @@ import pytest
 
 from btnkm import BTNRegressor
 from btnkm.core.posterior import Predictor
+from btnkm.data.frames import as_numbers, split_columns
+from btnkm.io.portable import portable
 from btnkm.likelihoods import StudentT
-from btnkm.portable import portable
-from btnkm.tables import as_numbers, split_columns
 from tests.models import MAKERS, SMALL, fitted, smooth
 from tests.problems import Hinges
 

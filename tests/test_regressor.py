@@ -85,7 +85,7 @@ def test_constant_and_empty_columns_change_nothing(data):
     wider = model().fit(wide, y)
     np.testing.assert_array_equal(wider.predict(wide), expected.predict(X))
     np.testing.assert_array_equal(wider.n_basis_[[0, 3]], 1)
-    np.testing.assert_array_equal(wider.feature_relevance_[[0, 3]], 0.0)
+    np.testing.assert_array_equal(wider.feature_importances_[[0, 3]], 0.0)
     # whatever comes in such a column later changes nothing either
     wide[:, 0], wide[:, 3] = np.nan, 5.0
     np.testing.assert_array_equal(wider.predict(wide), expected.predict(X))
@@ -99,7 +99,7 @@ def test_only_constant_columns_predict_the_mean(data, value):
     mean, std = constant.predict([[value, value], [9.0, np.nan]], return_std=True)
     np.testing.assert_allclose(mean, y.mean(), atol=0.02)
     np.testing.assert_allclose(std, y.std(), rtol=0.1)
-    np.testing.assert_array_equal(constant.feature_relevance_, 0.0)
+    np.testing.assert_array_equal(constant.feature_importances_, 0.0)
 
 
 @pytest.mark.filterwarnings("ignore:no input was found")
@@ -209,7 +209,9 @@ def test_integer_weights_are_repeated_rows(data, jobs):
     for a, b in zip(weighted.predict(X, True), repeated.predict(X, True), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
     assert weighted.lower_bound_ == pytest.approx(repeated.lower_bound_, rel=1e-8)
-    np.testing.assert_allclose(weighted.feature_relevance_, repeated.feature_relevance_, atol=1e-6)
+    np.testing.assert_allclose(
+        weighted.feature_importances_, repeated.feature_importances_, atol=1e-6
+    )
 
 
 def test_zero_weights_are_dropped_rows():
@@ -252,20 +254,20 @@ def test_fitted_attributes_have_their_documented_shapes(fitted, data):
     assert fitted.rank_ in fitted.ranks_
     assert isinstance(fitted.rank_, int)
     assert 1 <= fitted.rank_ <= 5
-    for name in ("n_basis_", "feature_relevance_", "feature_relevance_std_"):
+    for name in ("n_basis_", "feature_importances_", "feature_importances_std_"):
         assert getattr(fitted, name).shape == (inputs,)
     assert np.all((fitted.n_basis_ >= 1) & (fitted.n_basis_ <= 8))
-    assert np.all(fitted.feature_relevance_std_ >= 0)
+    assert np.all(fitted.feature_importances_std_ >= 0)
     assert fitted.noise_std_ == pytest.approx(0.1, rel=0.5)
     assert isinstance(fitted.converged_, bool)
     assert fitted.stop_reason_.endswith(".")
     assert fitted.lower_bound_ == fitted.lower_bounds_[-1]
     exact = [e for e in fitted.history_ if e["phase"] == "exact"]
-    last = {e["start"]: e["bound"] for e in exact}
+    last = {e["restart"]: e["elbo"] for e in exact}
     best = max(last, key=last.get)
     assert fitted.lower_bound_ == last[best]
     assert fitted.rank_ == fitted.ranks_[best]
-    assert fitted.n_iter_ == sum(e["start"] == best for e in fitted.history_)
+    assert fitted.n_iter_ == sum(e["restart"] == best for e in fitted.history_)
 
 
 def test_the_bound_never_falls():
@@ -275,7 +277,7 @@ def test_the_bound_never_falls():
     long.fit(X, y)
     assert len(long.lower_bounds_) == 60
     for start in range(2):
-        bounds = [e["bound"] for e in long.history_ if e["start"] == start][10:]
+        bounds = [e["elbo"] for e in long.history_ if e["restart"] == start][10:]
         assert np.min(np.diff(bounds)) >= -1e-8 * abs(bounds[-1])
     assert not long.converged_
     assert long.stop_reason_ == "max_iter=60 sweeps were used; 2 of 2 starts still moved."
@@ -283,11 +285,11 @@ def test_the_bound_never_falls():
 
 def test_history_has_an_entry_for_every_sweep(fitted):
     keys = {
-        "start",
+        "restart",
         "sweep",
         "rows",
         "phase",
-        "bound",
+        "elbo",
         "terms",
         "rank",
         "noise_std",
@@ -297,13 +299,13 @@ def test_history_has_an_entry_for_every_sweep(fitted):
         "stage",
     }
     for start in range(2):
-        entries = [e for e in fitted.history_ if e["start"] == start]
+        entries = [e for e in fitted.history_ if e["restart"] == start]
         assert [e["sweep"] for e in entries] == list(range(1, len(entries) + 1))
         assert [e["phase"] for e in entries[:11]] == ["warm"] * 10 + ["exact"]
         assert all(set(e) == keys for e in entries)
-        assert all(np.isnan(e["bound"]) for e in entries[:10])
+        assert all(np.isnan(e["elbo"]) for e in entries[:10])
         for e in entries[10:]:
-            assert sum(e["terms"].values()) == pytest.approx(e["bound"])
+            assert sum(e["terms"].values()) == pytest.approx(e["elbo"])
         ranks = [e["rank"] for e in entries]
         assert ranks == sorted(ranks, reverse=True)
         seconds = [e["seconds"] for e in entries]
@@ -323,17 +325,17 @@ def test_relevance_is_the_share_of_the_variance():
     X = rng.uniform(-1, 1, (300, 3))
     y = 2 * X[:, 0] + X[:, 1] + 0.01 * rng.standard_normal(300)
     additive = model(max_iter=50).fit(X, y)
-    np.testing.assert_allclose(additive.feature_relevance_, [0.8, 0.2, 0.0], atol=0.04)
-    assert additive.feature_relevance_.sum() == pytest.approx(1.0)
-    assert additive.feature_relevance_[2] < 0.005
-    assert np.all(additive.feature_relevance_std_ < 0.05)
+    np.testing.assert_allclose(additive.feature_importances_, [0.8, 0.2, 0.0], atol=0.04)
+    assert additive.feature_importances_.sum() == pytest.approx(1.0)
+    assert additive.feature_importances_[2] < 0.005
+    assert np.all(additive.feature_importances_std_ < 0.05)
 
 
 def test_relevance_of_an_interaction_counts_for_both():
     rng = np.random.default_rng(6)
     X = rng.uniform(-1, 1, (300, 3))
     product = model(max_iter=50).fit(X, X[:, 0] * X[:, 1] + 0.01 * rng.standard_normal(300))
-    np.testing.assert_allclose(product.feature_relevance_, [0.5, 0.5, 0.0], atol=0.04)
+    np.testing.assert_allclose(product.feature_importances_, [0.5, 0.5, 0.0], atol=0.04)
 
 
 def test_the_rank_of_a_separable_function_is_one():
@@ -619,7 +621,7 @@ def test_many_inputs_and_few_rows_still_find_the_signal():
     y = 2 * X[:, 0] + X[:, 1] + 0.1 * rng.normal(size=350)
     found = BTNRegressor(n_init=1, max_iter=60, random_state=0).fit(X[:150], y[:150])
     assert found.score(X[150:], y[150:]) > 0.95
-    assert set(np.argsort(-found.feature_relevance_)[:2]) == {0, 1}
+    assert set(np.argsort(-found.feature_importances_)[:2]) == {0, 1}
 
 
 def test_automatic_starts_give_way_to_the_memory_limit(data):
@@ -678,7 +680,7 @@ def test_verbose_prints_aligned_lines(data, capsys, verbose, lines):
 def test_callback_sees_every_sweep(data, jobs):
     seen = []
     watched = model(n_init=3, n_jobs=jobs, callback=seen.append).fit(*data)
-    assert sorted(seen, key=lambda e: (e["start"], e["sweep"])) == watched.history_
+    assert sorted(seen, key=lambda e: (e["restart"], e["sweep"])) == watched.history_
     assert len(seen) >= 3 * 16
     unwatched = model(n_init=3, n_jobs=jobs).fit(*data)
     np.testing.assert_array_equal(watched.predict(data[0]), unwatched.predict(data[0]))
@@ -696,7 +698,7 @@ def test_callback_stops_the_fit(data, jobs):
 
 def test_a_stop_before_the_exact_phase_of_a_later_start_is_no_convergence(data):
     stopped = model(
-        n_init=3, n_jobs=1, tol=1e3, callback=lambda e: (e["start"], e["sweep"]) == (1, 2)
+        n_init=3, n_jobs=1, tol=1e3, callback=lambda e: (e["restart"], e["sweep"]) == (1, 2)
     ).fit(*data)
     assert len(stopped.posterior_) == 1
     assert not stopped.converged_
@@ -729,11 +731,11 @@ def test_the_rank_grows_while_all_components_are_of_use(n_jobs):
     assert few.score(X, y) < 0.8
     assert model.score(X, y) > 0.98
     assert 3 <= model.rank_ <= 8
-    phases = [entry["phase"] for entry in model.history_ if entry["start"] == 0]
+    phases = [entry["phase"] for entry in model.history_ if entry["restart"] == 0]
     turns = [a for a, b in zip(phases, phases[1:] + [""], strict=True) if a != b]
     assert turns == ["warm", "exact"] * (len(turns) // 2)
     assert len(turns) >= 6  # from one over two to four, at least
-    sweeps = [entry["sweep"] for entry in model.history_ if entry["start"] == 0]
+    sweeps = [entry["sweep"] for entry in model.history_ if entry["restart"] == 0]
     assert sweeps == list(range(1, len(sweeps) + 1))
     assert np.all(np.diff(model.lower_bounds_) > -1e-7 * np.abs(model.lower_bounds_[1:]))
     assert len(model.lower_bounds_) < phases.count("exact")

@@ -20,10 +20,10 @@ import btnkm
 from btnkm import BTNClassifier, BTNRegressor
 from btnkm.explain.diagnostics import History
 from btnkm.explain.variance import interactions, variance_shares
-from btnkm.report import sections, words
+from btnkm.report import format, sections
 from btnkm.report.charts import axis
-from btnkm.report.goodness import goodness
-from btnkm.report.remarks import remarks
+from btnkm.report.metrics import goodness
+from btnkm.report.warnings import remarks
 from tests.models import MAKERS, SMALL, fitted, smooth
 from tests.problems import Hinges
 
@@ -146,7 +146,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     model, X = fitted("gaussian")
     path = tmp_path / "model.html"
     path.write_text("before")
-    monkeypatch.setattr("btnkm.files.whole.os.fsync", _refuse)
+    monkeypatch.setattr("btnkm.io.atomic_write.os.fsync", _refuse)
     with pytest.raises(OSError, match="no"):
         model.report(path)
     assert path.read_text() == "before"
@@ -205,7 +205,7 @@ def test_held_out_figures_are_those_of_scikit_learn(tmp_path):
     assert coverage.coverage[coverage.levels == 0.95] == pytest.approx(inside)
     page = Page(written(model, tmp_path, X, pd.Series(y, name="price")))
     assert f"{len(X)} rows given with the report, which the fit should not have seen" in page.text
-    assert words.number(found["R²"]) in page.text
+    assert format.number(found["R²"]) in page.text
     assert "What predicts price?" in page.text
     model, frame = fitted("mixed")
     named = Page(written(model, tmp_path, frame.assign(cost=model.predict(frame)), "cost"))
@@ -249,7 +249,7 @@ def test_folds_are_predicted_by_models_that_have_not_seen_them(tmp_path):
 
 
 def titles(model, X=None, good=None, drawn=None):
-    shares = model.feature_relevance_
+    shares = model.feature_importances_
     return {remark.title: remark for remark in remarks(model, shares, X, good, drawn)}
 
 
@@ -315,7 +315,7 @@ def test_weights_of_main_effects_are_counted():
     assert f"for {count} weights: the prior" in text
     assert "max_rank" not in text
     both = BTNRegressor(**SMALL | {"structure": "sums+tensor"}).fit(X, y)
-    state = both.posterior_[both.best_start_]
+    state = both.posterior_[both.best_restart_]
     count = state.sums.size + both.rank_ * both.n_basis_.sum()
     both.n_samples_seen_ = 3 * count - 1
     assert f"for {count:,} weights (rank" in titles(both)["Few rows for the rank"].text
@@ -453,21 +453,21 @@ def test_numbers_are_short_and_plain():
         np.inf: "∞",
     }
     for value, text in expected.items():
-        assert words.number(value) == text
-    assert words.number(-0.004, 2) == "0.00"
-    assert words.number(1234567890123.0, 0) == "1,234,567,890,123"
-    assert words.number(1.234567e-9, 12) == "1.235e−09"
-    assert [words.compact(v) for v in (-2.5e5, 1.5e6, 2e9, 1.5e12, 99000.0)] == [
+        assert format.number(value) == text
+    assert format.number(-0.004, 2) == "0.00"
+    assert format.number(1234567890123.0, 0) == "1,234,567,890,123"
+    assert format.number(1.234567e-9, 12) == "1.235e−09"
+    assert [format.compact(v) for v in (-2.5e5, 1.5e6, 2e9, 1.5e12, 99000.0)] == [
         "−250k",
         "1.5M",
         "2B",
         "1.5T",
         "99,000",
     ]
-    assert words.percent(0.0004) == "<1%"
-    assert words.listed(list("abcdefg"), 4) == "a, b, c and 4 others"
-    assert words.listed(["a"]) == "a"
-    assert words.listed(["a", "b", "c"]) == "a, b and c"
+    assert format.percent(0.0004) == "<1%"
+    assert format.listed(list("abcdefg"), 4) == "a, b, c and 4 others"
+    assert format.listed(["a"]) == "a"
+    assert format.listed(["a", "b", "c"]) == "a, b and c"
 
 
 @pytest.mark.parametrize(
@@ -475,7 +475,7 @@ def test_numbers_are_short_and_plain():
     [(20 * 365, "1975"), (400, "1970-07"), (20, "1970-01-11"), (0.5, "1970-01-01 06")],
 )
 def test_dates_are_marked_where_people_count_from(days, first):
-    marks = axis("date", 1.0, days * words.DAY, 0.0, 1.0).marks
+    marks = axis("date", 1.0, days * format.DAY, 0.0, 1.0).marks
     assert marks[0][1] == first
     assert 1 <= len(marks) <= 5
 
@@ -497,7 +497,7 @@ def test_marks_far_from_zero_are_told_apart(middle):
 
 
 def test_axes_of_durations_have_a_unit(tmp_path):
-    assert axis("duration", 0.0, 3e4 * words.SECOND, 0.0, 1.0).note == "hours"
+    assert axis("duration", 0.0, 3e4 * format.SECOND, 0.0, 1.0).note == "hours"
     model, _ = fitted("mixed")
     text = Page(written(model, tmp_path)).text
     assert text.split("Effects")[-1].count("hours") or text.split("Effects")[-1].count("minutes")
@@ -513,14 +513,14 @@ def test_pairs_that_hold_less_than_is_said_of_all_are_told(tmp_path, monkeypatch
         monkeypatch.setattr("btnkm.report.pair_section.interactions", lambda *a, p=pair, **k: [p])
         text = Page(written(model, tmp_path)).text
         assert ("Up to " in text.split("What if?")[1]) == unknown
-        assert (f"together up to {words.percent(all_of_it)}" in text) == unknown
+        assert (f"together up to {format.percent(all_of_it)}" in text) == unknown
 
 
 def test_few_numbers_are_told_apart():
-    assert words.told_apart([1.0, 2.5]) == ["1", "2.5"]
-    assert words.told_apart([1e12, 1e12 + 50]) == ["1,000,000,000,000.0", "1,000,000,000,050.0"]
-    assert words.told_apart([3.0, 3.0]) == ["3", "3"]
-    assert words.told_apart([999_999_997.0, 1_000_000_004.0]) == [
+    assert format.told_apart([1.0, 2.5]) == ["1", "2.5"]
+    assert format.told_apart([1e12, 1e12 + 50]) == ["1,000,000,000,000.0", "1,000,000,000,050.0"]
+    assert format.told_apart([3.0, 3.0]) == ["3", "3"]
+    assert format.told_apart([999_999_997.0, 1_000_000_004.0]) == [
         "999,999,997.00",
         "1,000,000,004.00",
     ]

@@ -32,7 +32,7 @@ from benchmarks.reproduce.render import render, tables
 from benchmarks.reproduce.render.page import prose
 from benchmarks.reproduce.render.results import Results
 from benchmarks.runs import machine, runner
-from benchmarks.runs.cells import Cell, CellError
+from benchmarks.runs.experiment import Cell, CellError
 from benchmarks.runs.records import append_record, claimed, read_records, repair
 from benchmarks.runs.worker import Worker
 from btnkm.baselines.base import Powers

@@ -20,14 +20,14 @@ import pytest
 
 import btnkm
 import btnkm.report
-from btnkm import BTNClassifier, BTNRegressor, auto
-from btnkm.arrangement import main_effects
+from btnkm import BTNClassifier, BTNRegressor, plan
 from btnkm.bases.effect import MainEffect
 from btnkm.core.posterior import Predictor
 from btnkm.core.sums import Group
-from btnkm.explain.overview import structure_line
-from btnkm.portable import portable
+from btnkm.explain.summary import structure_line
+from btnkm.io.portable import portable
 from btnkm.report.embedding import ENGINE_FILES, embedded, with_levels
+from btnkm.structures.mode_map import main_effects
 from tests.model_files import forge
 from tests.test_files_models import answers, unlike
 from tests.test_onnx import check as check_graph
@@ -93,7 +93,7 @@ def steps_everywhere():
         return main_effects(inputs, columns, codes, weights, n_curve, more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(auto, "main_effects", with_steps)
+        patch.setattr(plan, "main_effects", with_steps)
         yield
 
 

@@ -9,7 +9,9 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from btnkm import BTNClassifier, BTNRegressor, fitting, machine, sources, streaming, survey
+from btnkm import BTNClassifier, BTNRegressor, estimator, streaming
+from btnkm.data import column_stats, readers
+from btnkm.execution import fitting
 
 SMALL = {"n_basis": 6, "max_rank": 4, "n_init": 2, "max_iter": 30, "random_state": 0, "n_jobs": 1}
 SMALL |= {"structure": "tensor"}
@@ -124,7 +126,7 @@ def test_relevance_is_that_of_the_function_whatever_the_batch():
     X = rng.uniform(-1.0, 1.0, (630, 2))
     y = np.sin(3.0 * X[:, 0]) + 0.1 * rng.standard_normal(630)
     model = BTNRegressor(**SMALL).partial_fit(X[:600], y[:600]).partial_fit(X[600:], y[600:])
-    assert model.feature_relevance_[0] > 0.98
+    assert model.feature_importances_[0] > 0.98
 
 
 def test_later_batches_must_hold_what_the_likelihood_is_for():
@@ -376,7 +378,7 @@ def test_batches_may_follow_any_fit_but_a_large_one(monkeypatch):
     how = {**SMALL, "max_iter": 3}
     going_on = BTNRegressor(**how, warm_start=True).fit(X, y).fit(X, y)
     assert np.all(np.isfinite(going_on.partial_fit(X, y).predict(X)))
-    for module in (survey, sources, streaming, machine):
+    for module in (column_stats, readers, streaming, estimator):
         monkeypatch.setattr(module, "MOST_ROWS", 200)
     monkeypatch.setattr(streaming, "WINDOW", 0)
     first = BTNRegressor(**how).partial_fit(X, y)  # a sample first, then all
@@ -471,14 +473,14 @@ def test_the_level_of_labels_is_not_that_of_the_last_batch():
 
 def test_a_window_is_never_less_than_what_came_and_knows_what_fades():
     X, _, y = rows(300, 0)
-    batch = survey.Batch(list(X.T), y, np.full(300, 1e-3))
+    batch = column_stats.Batch(list(X.T), y, np.full(300, 1e-3))
     window = streaming.Window.of(batch.take(slice(100))).then(batch, 0.5)
     assert len(window.rows.y) == 400  # small weights are no old rows
     assert window.kept(0.5) is not None
     assert len(window.then(batch, 1e-3).rows.y) == 300
     other = batch._replace(columns=[X[:, 0], np.array(["a"] * 300, dtype=object), X[:, 2]])
     with pytest.raises(ValueError, match="'b' must have one type in every batch, got numbers and"):
-        survey.check_kinds(["a", "b", "c"], batch, other)
+        column_stats.check_kinds(["a", "b", "c"], batch, other)
 
 
 def test_a_fit_of_other_rows_ends_a_window():
@@ -492,9 +494,9 @@ def test_a_fit_of_other_rows_ends_a_window():
 def test_relevance_after_a_batch_of_one_row():
     X, _, y = rows(400, 0)
     model = BTNRegressor(**{**SMALL, "n_init": 1}).partial_fit(X, y)
-    before = model.feature_relevance_
+    before = model.feature_importances_
     model.partial_fit(X[:1], y[:1])
-    np.testing.assert_allclose(model.feature_relevance_, before, atol=0.05)
+    np.testing.assert_allclose(model.feature_importances_, before, atol=0.05)
 
 
 def test_a_constant_level_that_gets_company():

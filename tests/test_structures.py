@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 from scipy import optimize, stats
 
-from btnkm import BTNClassifier, BTNRegressor, Gamma, explain, load, screening, stacking, structures
+from btnkm import BTNClassifier, BTNRegressor, Gamma, explain, load
 from btnkm.core.likelihoods import Gaussian, StudentT
-from btnkm.explain import overview
+from btnkm.explain import summary
+from btnkm.structures import screening, search, stacking
 
 QUICK = {"n_init": 2, "max_iter": 8, "n_basis": 6, "max_rank": 3, "random_state": 0, "n_jobs": 1}
 every = pytest.mark.parametrize("structure", ["sums", "tensor", "sums+tensor", "auto"])
@@ -170,7 +171,7 @@ def test_very_many_columns():
     X = rng.standard_normal((120, 300))
     y = 3.0 * X[:, 0] - 2.0 * X[:, 5] + 2.0 * np.sin(2.0 * X[:, 9]) + 0.5 * rng.standard_normal(120)
     model = BTNRegressor(**QUICK).fit(X, y)
-    assert set(np.argsort(-model.feature_relevance_)[:3]) == {0, 5, 9}
+    assert set(np.argsort(-model.feature_importances_)[:3]) == {0, 5, 9}
 
 
 def test_collapsed_restarts_have_no_vote():
@@ -193,18 +194,18 @@ def test_collapsed_restarts_have_no_vote():
         def log_densities(self):
             return self.logs
 
-    original = structures.held_out
+    original = search.held_out
     try:
-        structures.held_out = scores(-1.05)
-        even = structures.vote(Task, model._arrangements[0], [None] * 3)
-        structures.held_out = scores(-3.0)
-        without = structures.vote(Task, model._arrangements[0], [None] * 3)
+        search.held_out = scores(-1.05)
+        even = search.vote(Task, model._arrangements[0], [None] * 3)
+        search.held_out = scores(-3.0)
+        without = search.vote(Task, model._arrangements[0], [None] * 3)
         logs = np.array([-1.0, -5.0, -5.0])[:, None] * np.ones((3, len(y)))
-        structures.held_out = lambda *_: Known(logs)
+        search.held_out = lambda *_: Known(logs)
         with pytest.warns(UserWarning, match="2 of 3 restarts found far less"):
-            one = structures.vote(Task, model._arrangements[0], [None] * 3)
+            one = search.vote(Task, model._arrangements[0], [None] * 3)
     finally:
-        structures.held_out = original
+        search.held_out = original
     assert even.min() > 0.2
     np.testing.assert_allclose(without, [0.0, 0.5, 0.5])
     np.testing.assert_array_equal(one, [1.0, 0.0, 0.0])
@@ -369,7 +370,7 @@ def test_other_targets_have_gaussian_noise_alone(target, thorough_comparisons):
     X, y, f = heavy_table(120)
     if target == "tied":
         y = np.where(X[:, 0] > 0.2, np.round(10.0 * y), 0.0)
-        assert np.mean(y == 0.0) > structures.MOST_TIED
+        assert np.mean(y == 0.0) > search.MOST_TIED
     else:
         y = f + 0.2 * np.random.default_rng(0).standard_normal(120)
     model = BTNRegressor(n_init=1, random_state=0, n_jobs=1).fit(X, y)
@@ -396,7 +397,7 @@ def judged(*means, n=50):
 
     shapes = [_Shape(True), _Shape(True, heavy=True)]
     shapes += [_Shape(low_rank=True) for _ in means[2:]]
-    found = structures._Judged(Task(), [structures.Candidate(one) for one in shapes])
+    found = search._Judged(Task(), [search.Candidate(one) for one in shapes])
     noise = np.random.default_rng(0).standard_normal((len(means), n))
     for one, mean, own in zip(found.every, means, noise, strict=True):
         found.scores[id(one)] = [mean + own - own.mean()]
@@ -457,9 +458,9 @@ def test_doubt_is_in_favour_of_full_tensors():
     found = judged(0.0, 0.0, 0.0)
     shapes = [one.arrangement for one in found.every]
     doubts = [found._doubt(one, shapes) for one in shapes]
-    half = structures.DOUBT_OF_EXACT / 2.0  # shared by Gaussian and Student-t noise
-    assert doubts == [structures.DOUBT_OF_ALL + half, structures.DOUBT_OF_ALL + half, 1.0]
-    assert found._doubt(shapes[0], [shapes[0], shapes[2]]) == structures.DOUBT_OF_ALL + 2.0 * half
+    half = search.DOUBT_OF_EXACT / 2.0  # shared by Gaussian and Student-t noise
+    assert doubts == [search.DOUBT_OF_ALL + half, search.DOUBT_OF_ALL + half, 1.0]
+    assert found._doubt(shapes[0], [shapes[0], shapes[2]]) == search.DOUBT_OF_ALL + 2.0 * half
 
 
 def test_a_tensor_without_a_sum_has_all_inputs(thorough_comparisons):
@@ -489,8 +490,8 @@ def test_fewer_restarts_where_the_rank_is_about_to_grow(ranks, max_rank, expecte
         initial_rank = 10
 
     Settings.max_rank = max_rank
-    found = [structures.Candidate(_Shape(low_rank=True), states=[State(rank) for rank in ranks])]
-    assert structures.fewer_restarts(found, 8, lambda _: Settings) == expected
+    found = [search.Candidate(_Shape(low_rank=True), states=[State(rank) for rank in ranks])]
+    assert search.fewer_restarts(found, 8, lambda _: Settings) == expected
 
 
 def test_tensors_share_restarts_and_pass_on_weights_too_small_for_one():
@@ -501,18 +502,18 @@ def test_tensors_share_restarts_and_pass_on_weights_too_small_for_one():
         low_rank = False
 
     found = [
-        structures.Candidate(Exact(), 0.4),
-        structures.Candidate(Low(), 0.4),
-        structures.Candidate(Low(), 0.15),
-        structures.Candidate(Low(), 0.05),
-        structures.Candidate(Exact(), 0.0),
+        search.Candidate(Exact(), 0.4),
+        search.Candidate(Low(), 0.4),
+        search.Candidate(Low(), 0.15),
+        search.Candidate(Low(), 0.05),
+        search.Candidate(Exact(), 0.0),
     ]
-    structures.share_restarts(found, 4)
+    search.share_restarts(found, 4)
     assert [one.count for one in found] == [1, 1, 1, 0, 0]
     assert sum(one.weight for one in found) == pytest.approx(1.0)
     assert found[1].weight / found[2].weight == pytest.approx(0.4 / 0.15)
     assert found[3].weight == 0.0
-    structures.share_restarts(found[:1], 4)
+    search.share_restarts(found[:1], 4)
     assert found[0].count == 1
 
 
@@ -535,7 +536,7 @@ def test_a_model_tells_the_likelihoods_of_all_its_restarts(thorough_comparisons)
     X = rng.uniform(-1.0, 1.0, (250, 3))
     y = np.sin(3.0 * X[:, 0]) + 0.2 * rng.standard_t(2.0, len(X))
     model = BTNRegressor(random_state=0).fit(X, y)
-    every = overview.likelihoods(model)
+    every = summary.likelihoods(model)
     kinds = [type(state.likelihood).__name__ for state in model.posterior_]
     assert {one["name"] for one in every} == set(kinds)
     for one in every:

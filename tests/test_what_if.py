@@ -13,7 +13,7 @@ import btnkm.report
 from btnkm import BTNRegressor, classifier
 from btnkm.classifier import INTERVAL_POINTS
 from btnkm.core.softmax import even_points
-from btnkm.portable import portable
+from btnkm.io.portable import portable
 from btnkm.report import embedding
 from btnkm.report.embedding import ENGINE_FILES, embedded, sobol_directions, with_levels
 from tests.browser import browser, opened

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.runs.cells import Cell
+from benchmarks.runs.experiment import Cell
 
 from .methods import CLASS_DATASETS, METHODS
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.runs.cells import Cell
+from benchmarks.runs.experiment import Cell
 from btnkm.baselines.literal import COMPONENT_SHARE, component_shares
 from btnkm.core.state import State
 
@@ -66,10 +66,10 @@ def _sizes(model: Any) -> dict[str, Any]:
 def _course(model: Any) -> dict[str, Any]:
     """Return phase, bound and rank after each sweep of the start with the highest bound."""
     if hasattr(model, "history_"):
-        entries = [e for e in model.history_ if e["start"] == _best_start(model)]
+        entries = [e for e in model.history_ if e["restart"] == _best_start(model)]
         course = {
             "phase": [e["phase"] for e in entries],
-            "bound": [_rounded(e["bound"]) for e in entries],
+            "bound": [_rounded(e["elbo"]) for e in entries],
             "rank": [e["rank"] for e in entries],
         }
     elif hasattr(model, "lower_bounds_"):
@@ -81,7 +81,7 @@ def _course(model: Any) -> dict[str, Any]:
 
 
 def _best_start(model: Any) -> int:
-    last = {e["start"]: e["bound"] for e in model.history_}
+    last = {e["restart"]: e["elbo"] for e in model.history_}
     return max(last, key=lambda start: last[start])
 
 

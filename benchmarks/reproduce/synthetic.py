@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from btnkm import fitting
 from btnkm.baselines.base import Powers
 from btnkm.core.cp import CP
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Gaussian
 from btnkm.core.schedule import Schedule
 from btnkm.core.state import Priors, State
+from btnkm.execution import fitting
 from btnkm.execution.local import LocalRows
 
 Array = np.ndarray

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from . import machine
-from .cells import Cell, CellError, Measure
+from .experiment import Cell, CellError, Measure
 from .records import Record, append_record, claimed, read_records, record_key, repair
 from .worker import Worker, measure_in_child
 

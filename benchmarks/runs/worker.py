@@ -20,7 +20,7 @@ import threading
 import traceback
 from typing import IO, Any
 
-from .cells import Cell, CellError, Measure, measure_here
+from .experiment import Cell, CellError, Measure, measure_here
 
 _POOLS = (
     "OMP_NUM_THREADS",

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from . import bases
     from .classifier import BTNClassifier
     from .core.gamma import Gamma
-    from .files.models import load
+    from .io.models import load
     from .predictive import PredictiveDistribution
     from .regressor import BTNRegressor
 
@@ -28,7 +28,7 @@ _HOME = {
     "BTNRegressor": "btnkm.regressor",
     "Gamma": "btnkm.core.gamma",
     "PredictiveDistribution": "btnkm.predictive",
-    "load": "btnkm.files.models",
+    "load": "btnkm.io.models",
 }
 
 

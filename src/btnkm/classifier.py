@@ -16,23 +16,18 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import check_is_fitted
 
 from . import checks
-from .anywhere import anywhere
-from .auto import Auto
 from .core.arrays import here, host
 from .core.densities import Student
 from .core.gamma import Gamma
 from .core.likelihoods import Bernoulli, Gaussian
 from .core.posterior import Predictor
 from .core.softmax import Softmax
-from .machine import Machine, answered
-from .predictive import (
-    PredictiveDistribution,
-    check_level,
-    mixed_variance,
-    weighted_quantiles,
-)
-from .running import Target
-from .sources import with_targets
+from .data.dispatch import anywhere
+from .data.readers import with_targets
+from .estimator import Machine, answered
+from .plan import Auto
+from .predictive import PredictiveDistribution, check_level, mixed_variance, weighted_quantiles
+from .structures.multistart import Target
 
 Array = np.ndarray
 LIKELIHOODS = ("logistic", "least_squares")
@@ -77,8 +72,8 @@ n_jobs, random_state, callback, verbose, warm_start
     ----------
     classes_ : ndarray of shape (n_classes,)
         The labels, sorted.
-    structures_, weights_, rank_, cores_, mode_order_, n_basis_, feature_relevance_, \
-feature_relevance_std_, lower_bound_, lower_bounds_, history_, best_start_, target_name_, \
+    structures_, weights_, rank_, cores_, mode_order_, n_basis_, feature_importances_, \
+feature_importances_std_, lower_bound_, lower_bounds_, history_, best_restart_, target_name_, \
 n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
         As in BTNRegressor; ``history_`` has no noise.
 

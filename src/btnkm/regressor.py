@@ -14,17 +14,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from . import checks
-from .anywhere import anywhere
-from .auto import Auto
-from .clusters import is_dask, lazily
 from .core import posterior
 from .core.arrays import here, like
 from .core.gamma import Gamma
 from .core.likelihoods import LIKELIHOODS, Likelihood
-from .machine import Machine, answered
+from .data.dask_input import is_dask, lazily
+from .data.dispatch import anywhere
+from .data.readers import with_targets
+from .estimator import Machine, answered
+from .plan import Auto
 from .predictive import PredictiveDistribution
-from .running import Target
-from .sources import with_targets
+from .structures.multistart import Target
 
 Array = np.ndarray
 _JOINT_ROWS = 1000  # of which draws of a full tensor are made together
@@ -192,7 +192,7 @@ class BTNRegressor(RegressorMixin, Machine):
     n_basis_ : ndarray of shape (inputs,)
         Functions kept for each input in the tensor of that restart, 1 for an input that is not in
         it.
-    feature_relevance_, feature_relevance_std_ : ndarray of shape (inputs,)
+    feature_importances_, feature_importances_std_ : ndarray of shape (inputs,)
         The importance of each input: its part in the variance of f (total effect, scaled to sum to
         1), posterior mean and standard deviation. Inputs are taken as independent of each other.
     lower_bound_, lower_bounds_ : float, ndarray
@@ -210,7 +210,7 @@ class BTNRegressor(RegressorMixin, Machine):
     likelihood_ : Likelihood
         With its own parameters as learned (``dof``, ``size``), in the restart with the highest
         ELBO.
-    best_start_ : int
+    best_restart_ : int
         Which of the restarts that is, in ``weights_``.
     target_name_ : str or None
         What the column or series of the targets is called.

@@ -17,18 +17,18 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from . import fitting
-from .arrangement import Arrangement
-from .auto import settings_of
-from .clusters import is_dask
-from .columns import Column, Growth, grown
+from .core.batch_stats import Past
 from .core.growing import with_functions
-from .core.past import Past
 from .core.state import State
-from .running import Run, Task, Values, observer, to_go_on
-from .sources import Table, coded
-from .survey import MOST_ROWS, Batch, Survey, check_kinds
-from .tables import check_names, name_of
+from .data.column_stats import MOST_ROWS, Batch, Survey, check_kinds
+from .data.columns import Column, Growth, grown
+from .data.dask_input import is_dask
+from .data.frames import check_names, name_of
+from .data.readers import Table, coded
+from .execution import fitting
+from .plan import settings_of
+from .structures.mode_map import Arrangement
+from .structures.multistart import Run, Task, Values, observer, to_go_on
 
 Array = np.ndarray
 WINDOW = 8192  # rows of a stream that are kept at most

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.runs.cells import Cell
+from benchmarks.runs.experiment import Cell
 from benchmarks.runs.records import Record, read_records, record_key
 
 

@@ -9,16 +9,16 @@ import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .. import checks, fitting
+from .. import checks
 from ..bases import Basis, Polynomial
-from ..columns import BASES
-from ..core.chunks import Chunk
 from ..core.cp import CP
 from ..core.layout import components
 from ..core.posterior import Predictor
+from ..core.row_block import Chunk
 from ..core.rows import Moments, Terms, block_sums, moments
 from ..core.special import mean_and_scale
-from ..execution import local
+from ..data.columns import BASES
+from ..execution import fitting, local
 
 Array = np.ndarray
 

@@ -8,11 +8,11 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .. import checks
-from ..core.chunks import Chunk
 from ..core.densities import noise_variance
 from ..core.gamma import Gamma
 from ..core.layout import components
 from ..core.likelihoods import WARM_NOISE
+from ..core.row_block import Chunk
 from ..core.rows import Terms
 from ..core.rows import terms as terms_of
 from ..core.state import Factor

@@ -8,15 +8,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from ..core.arrays import has_triton
-from .base import (
-    Array,
-    Basis,
-    collect,
-    count_functions,
-    distinct,
-    product_table,
-    recurrence,
-)
+from .base import Array, Basis, collect, count_functions, distinct, product_table, recurrence
 
 
 class Chebyshev(Basis):

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .batch_stats import Past
 from .gamma import Gamma
-from .past import Past
 from .state import State
 
 Array = np.ndarray

@@ -33,12 +33,12 @@ from typing import Any
 
 import numpy as np
 
-from . import cavi, chunks, joint, reduction
+from . import cavi, gauss_newton, reduction, row_block
+from .batch_stats import Past
 from .cavi import Data
 from .gamma import Gamma
 from .likelihoods import Curved, Likelihood
 from .network import Network
-from .past import Past
 from .state import Mode, Priors, State
 from .sums import Sums
 from .sweeper import Dropper, Executor, Memory, Sweeper
@@ -378,9 +378,9 @@ def _ascend(
     if step.trial:
         assert step.state is not None
         sweeper.restore(step.state)
-    n_rows = int(executor.sum(chunks.count)[0])
+    n_rows = int(executor.sum(row_block.count)[0])
     may_trim = schedule.drop_components and past is None
-    if may_trim and joint.possible(sweeper.state, schedule.most_weights, n_rows):
+    if may_trim and gauss_newton.possible(sweeper.state, schedule.most_weights, n_rows):
 
         def bound() -> float:
             return sum(cavi.elbo_terms(sweeper.state, data, priors).values())

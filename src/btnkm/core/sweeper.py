@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from . import cavi, chunks, joint, rows
+from . import cavi, gauss_newton, row_block, rows
+from .batch_stats import Past, Said, SumsSaid
 from .cavi import Block, Data
 from .levels import LevelMode
 from .likelihoods import Curved, Gaussian
-from .past import Past, Said, SumsSaid
 from .reduction import Smaller
 from .state import Priors, State
 from .sums import Sums, SumsTerms, refine
@@ -48,7 +48,7 @@ class Memory(NamedTuple):
     last: int | None
     jitter: float
     spread: float
-    view: chunks.View
+    view: row_block.View
     gauge: list[Array] | None
     asked: list[Command]
 
@@ -76,7 +76,7 @@ class Sweeper:
         self.last: int | None = None  # the mode solved last
         self._asked: list[Command] = []
         self._gauge: list[Array] | None = None  # see rebalance
-        self.view: chunks.View
+        self.view: row_block.View
         executor.recall = self.recall
         if memory is None:
             self.switch(spread=0.0)
@@ -111,13 +111,13 @@ class Sweeper:
         layouts = [factor.layout for factor in self.state.factors]
         network, output = self.state.network, self.state.output
         sums = self._sum_terms()
-        self.view = chunks.View(network, layouts, terms, output, self.spread > 0, sums)
+        self.view = row_block.View(network, layouts, terms, output, self.spread > 0, sums)
         if self.past is not None and self._gauge is not None:
             modes = zip(self.past.modes, self._gauge, layouts, strict=True)
             said = tuple(said.scaled(gauge, layout) for said, gauge, layout in modes)
             self.past = replace(self.past, modes=said)
         self._gauge = None
-        self.executor.each(partial(chunks.see, view=self.view))
+        self.executor.each(partial(row_block.see, view=self.view))
         self._see_residuals()
 
     def rebalance(self) -> None:
@@ -167,25 +167,25 @@ class Sweeper:
         if self._gauge is not None:  # derivatives are those of the rows' own weights
             self.refresh()
         error, value = self._error_and_value()
-        damping = joint.DAMPING
+        damping = gauss_newton.DAMPING
         for left in range(steps - 1, -1, -1):
             state, last_error, last_value = self.state, error, value
             system = self._joint_system()
-            while damping <= joint.MOST:
-                change = joint.step(*system, damping)
+            while damping <= gauss_newton.MOST:
+                change = gauss_newton.step(*system, damping)
                 if change is not None:
-                    self.state = joint.moved(state, change)
+                    self.state = gauss_newton.moved(state, change)
                     self.refresh()
                     error, value = self._error_and_value()
                     if value > last_value:
                         break
-                damping *= joint.MORE
+                damping *= gauss_newton.MORE
             else:  # nowhere higher, up to rounding
                 self.state, error = state, last_error
                 self.refresh()
                 break
-            damping = max(joint.LESS * damping, joint.LEAST)
-            if value - last_value < joint.ENOUGH * max(1.0, -value):
+            damping = max(gauss_newton.LESS * damping, gauss_newton.LEAST)
+            if value - last_value < gauss_newton.ENOUGH * max(1.0, -value):
                 break
             if error - left * (last_error - error) > goal:
                 break
@@ -257,7 +257,7 @@ class Sweeper:
         if self._grams is not None and sums.same_functions(self._grams[0]):
             _, gram, linear = self._grams
             return gram, linear
-        gram, linear = self.executor.sum(chunks.sum_grams)
+        gram, linear = self.executor.sum(row_block.sum_grams)
         if self.past is not None:
             said = self.past.sums_of(sums)
             gram, linear = gram + said.gram, linear + said.linear
@@ -277,7 +277,7 @@ class Sweeper:
         gram, linear = self._sum_grams()
         beside = np.zeros_like(linear)
         if self.state.modes:
-            (beside,) = self.executor.sum(partial(chunks.sum_beside, d=self.last or 0))
+            (beside,) = self.executor.sum(partial(row_block.sum_beside, d=self.last or 0))
             if self.past is not None:
                 beside = beside + self.past.sums_of(sums).beside
         scale, likelihood = self.state.likelihood.scale, self.state.likelihood
@@ -292,7 +292,7 @@ class Sweeper:
         self.jitter = max(self.jitter, jitter)
         self.state = replace(self.state, sums=solved)
         self.view.sums = terms = SumsTerms.of(solved, self.state.n_inputs)
-        self.executor.each(partial(chunks.change_sums, terms=terms))
+        self.executor.each(partial(row_block.change_sums, terms=terms))
         if not likelihood.fixed:
             return
         left = sums.places_of(solved)
@@ -327,13 +327,13 @@ class Sweeper:
         if self._gauge is not None:
             term = term.scale(1.0 / self._gauge[d])
         self.view.terms[d] = term
-        self.executor.each(partial(chunks.change, d=d, term=term))
+        self.executor.each(partial(row_block.change, d=d, term=term))
 
     def listen(self) -> None:
         """Let the rows say what they ask of f as it is now, where that depends on f."""
         if self.state.likelihood.fixed:
             return
-        look = partial(chunks.look, d=self.last or 0)
+        look = partial(row_block.look, d=self.last or 0)
         self._remember(partial(look, likelihood=self.state.likelihood))
         sums = self._with_past(self.executor.sum(self._asked[-1]))
         learned = cavi.update_likelihood(self.state, sums, self.data, self.priors)
@@ -342,7 +342,7 @@ class Sweeper:
         other = learned.likelihood.propose(sums) if free else None
         if other is not None:
             self._remember(partial(look, likelihood=other))
-            sums = self._with_past(self.executor.sum(partial(chunks.ask, likelihood=other)))
+            sums = self._with_past(self.executor.sum(partial(row_block.ask, likelihood=other)))
             tried = replace(learned, likelihood=other)
             tried = cavi.update_likelihood(tried, sums, self.data, self.priors)
             before, after = (
@@ -353,7 +353,7 @@ class Sweeper:
                 learned = tried
             else:
                 self._remember(partial(look, likelihood=learned.likelihood))
-                self.executor.sum(partial(chunks.ask, likelihood=learned.likelihood))
+                self.executor.sum(partial(row_block.ask, likelihood=learned.likelihood))
         self.state = learned
 
     def _with_past(self, sums: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -368,24 +368,24 @@ class Sweeper:
         self.refresh()
         likelihood, asked = self.state.likelihood, ()
         if not likelihood.fixed:
-            self._remember(look := partial(chunks.look, likelihood=likelihood, d=0))
+            self._remember(look := partial(row_block.look, likelihood=likelihood, d=0))
             asked = self.executor.sum(look)
         if isinstance(likelihood, Curved):
-            self._remember(truth := partial(chunks.ask_truth, likelihood=likelihood, d=0))
+            self._remember(truth := partial(row_block.ask_truth, likelihood=likelihood, d=0))
             self.executor.each(truth)
         modes = []
         for d in range(len(self.state.modes)):
             modes.append(Said(*self._row_sums(d)))
             # what was behind it is of no more use
-            self.executor.each(partial(chunks.change, d=d, term=self.view.terms[d]))
+            self.executor.each(partial(row_block.change, d=d, term=self.view.terms[d]))
         sums = None
         if self.state.sums is not None:
-            gram, linear = self.executor.sum(chunks.sum_grams)
-            (beside,) = self.executor.sum(partial(chunks.sum_beside, d=0))
+            gram, linear = self.executor.sum(row_block.sum_grams)
+            (beside,) = self.executor.sum(partial(row_block.sum_beside, d=0))
             sums = SumsSaid(self.state.sums, gram, linear, beside)
         information = np.zeros(())
         if not likelihood.fixed:
-            (information,) = self.executor.sum(chunks.information)
+            (information,) = self.executor.sum(row_block.information)
         return Past(self.data, tuple(modes), asked, information, features, sums)
 
     def remembered(self) -> Past:
@@ -407,19 +407,21 @@ class Sweeper:
         assert isinstance(likelihood, Curved)
         moved: Any = likelihood
         if self.past is None:
-            slopes_of = partial(chunks.slopes, likelihood=likelihood, d=self.last or 0)
+            slopes_of = partial(row_block.slopes, likelihood=likelihood, d=self.last or 0)
             slopes, weights = self.executor.sum(slopes_of)
             moved = likelihood.moved(np.clip(slopes / weights, -1.0, 1.0))
         self.state = replace(self.state, likelihood=moved)
         for d in range(len(self.state.modes)):
             # for every mode: a bound would allow for steps, this does not
-            self._remember(asked := partial(chunks.ask_truth, likelihood=moved, d=d))
+            self._remember(asked := partial(row_block.ask_truth, likelihood=moved, d=d))
             self.executor.each(asked)
             self._solve(d, self._sums(d))
             self._changed(d, self._terms(d))
             self.last = d
         if self.state.sums is not None:
-            self._remember(asked := partial(chunks.ask_truth, likelihood=moved, d=self.last or 0))
+            self._remember(
+                asked := partial(row_block.ask_truth, likelihood=moved, d=self.last or 0)
+            )
             self.executor.each(asked)
             self.update_sums(learn=False)
 
@@ -427,41 +429,41 @@ class Sweeper:
         """Return how much all rows say of the level of f: the sum of their weights, (K,) or ()."""
         if self.state.likelihood.fixed:
             return self.data.n * self.state.likelihood.scale
-        (total,) = self.executor.sum(chunks.information)
+        (total,) = self.executor.sum(row_block.information)
         if self.past is not None:
             total = total + self.past.information
         return self.state.likelihood.scale * np.asarray(total)
 
     def recall(self) -> list[Command]:
         """Return what brings a block of rows that has just been made to where the others are."""
-        return [*self._asked, partial(chunks.see, view=self.view)]
+        return [*self._asked, partial(row_block.see, view=self.view)]
 
     def _remember(self, asked: Command) -> None:
         """Keep what made the rows ask for what they do, and the q that it was made by."""
         then = replace(self.view, terms=list(self.view.terms))
-        self._asked = [partial(chunks.see, view=then), asked]
+        self._asked = [partial(row_block.see, view=then), asked]
 
     def _error_and_value(self) -> tuple[float, float]:
         """Return E||y - f||^2 and the part of the bound that hangs on the means."""
-        (error,) = self.executor.sum(partial(chunks.squared_error, d=self.last or 0))
+        (error,) = self.executor.sum(partial(row_block.squared_error, d=self.last or 0))
         error = float(error)
         scale = self.state.likelihood.scale
-        return error, -0.5 * (scale * error + joint.penalty(self.state))
+        return error, -0.5 * (scale * error + gauss_newton.penalty(self.state))
 
     def _joint_system(self) -> tuple[Array, Array]:
         """Return curvature and gradient of the bound in the means of all modes."""
         modes, layout = self.state.modes, self.state.factors[0].layout
         widths, keep = [_widths(mode) for mode in modes], [mode.keep for mode in modes]
-        gram, *rest = self.executor.sum(partial(chunks.joint_sums, widths=widths, keep=keep))
+        gram, *rest = self.executor.sum(partial(row_block.joint_sums, widths=widths, keep=keep))
         blocks = [
             Block(mode, second, linear[mode.present], layout)
             for mode, second, linear in zip(modes, rest[::2], rest[1::2], strict=True)
         ]
-        return joint.system(self.state, blocks, gram)
+        return gauss_newton.system(self.state, blocks, gram)
 
     def _row_sums(self, d: int) -> tuple[Array, Array]:
         widths = _widths(self.state.modes[d])
-        second, linear = self.executor.sum(partial(chunks.block_sums, d=d, widths=widths))
+        second, linear = self.executor.sum(partial(row_block.block_sums, d=d, widths=widths))
         return second, linear
 
     def _sums(self, d: int) -> Block:

@@ -15,9 +15,9 @@ from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 
 from ..core.arrays import host, like, wide
 from ..core.cavi import Data
-from ..core.chunks import Chunk, averages
 from ..core.environments import Environments
 from ..core.network import Footprint, Network
+from ..core.row_block import Chunk, averages
 from ..core.sweeper import Command, Executor
 from .memory import give_back_memory
 from .spill import Spilled

@@ -1,6 +1,6 @@
 """Explanations of a fitted model: data first, in closed form from its posterior; then pictures."""
 
-from .curves import Effect, PartialDependence, Surface, effects, interaction, partial_dependence
+from .components import Component, Factor, components
 from .diagnostics import (
     Calibration,
     History,
@@ -10,7 +10,7 @@ from .diagnostics import (
     history,
     residuals,
 )
-from .overview import Summary, summary
+from .effects import Effect, PartialDependence, Surface, effects, interaction, partial_dependence
 from .plots import (
     plot_calibration,
     plot_components,
@@ -24,8 +24,8 @@ from .plots import (
     plot_residuals,
     plot_shares,
 )
-from .products import Component, Factor, components
 from .shapley import Local, explain_local
+from .summary import Summary, summary
 from .variance import Functions, Pair, Shares, functions, interactions, variance_shares
 
 __all__ = [

@@ -11,8 +11,8 @@ from scipy.stats import beta, spearmanr
 from sklearn.utils import check_random_state
 
 from ..core.arrays import here
-from ..sources import with_targets
-from .view import Data, View
+from ..data.readers import with_targets
+from .fitted import Data, View
 
 Array = np.ndarray
 LEVELS = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])
@@ -212,12 +212,12 @@ def history(model: Any) -> History:
     View.of(model)
     starts: dict[int, list[dict[str, Any]]] = {}
     for entry in model.history_:
-        starts.setdefault(entry["start"], []).append(entry)
+        starts.setdefault(entry["restart"], []).append(entry)
     runs = list(starts.values())
-    ends = [run[-1]["bound"] == model.lower_bound_ for run in runs]  # some starts may be left out
+    ends = [run[-1]["elbo"] == model.lower_bound_ for run in runs]  # some starts may be left out
     return History(
         [[entry["phase"] for entry in run] for run in runs],
-        [np.array([entry["bound"] for entry in run], dtype=float) for run in runs],
+        [np.array([entry["elbo"] for entry in run], dtype=float) for run in runs],
         [np.array([np.mean(entry["rank"]) for entry in run]) for run in runs],
         [np.array([entry.get("noise_std", np.nan) for entry in run], dtype=float) for run in runs],
         ends.index(True) if any(ends) else 0,

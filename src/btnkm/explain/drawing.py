@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .curves import Effect, half_width
+from .effects import Effect, half_width
 from .variance import variance_shares
 
 Array = np.ndarray
@@ -276,7 +276,7 @@ def tidy(ax: Any) -> None:
 
 def raw_values(table: Any, count: int) -> list[str]:
     """Return the values of a table's first row as text, if it can be asked for them."""
-    from ..tables import split_columns
+    from ..data.frames import split_columns
 
     columns, _ = split_columns(table)
     out = []

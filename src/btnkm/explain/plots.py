@@ -9,7 +9,7 @@ import numpy as np
 
 from ..checks import check_integer
 from ..core.arrays import here
-from .curves import effects, half_width, interaction, partial_dependence
+from .components import components
 from .diagnostics import Calibration, calibration, history, residuals
 from .drawing import (
     COLORS,
@@ -36,7 +36,7 @@ from .drawing import (
     worth_showing,
     wrapped,
 )
-from .products import components
+from .effects import effects, half_width, interaction, partial_dependence
 from .shapley import explain_local
 from .variance import functions, interactions, variance_shares
 

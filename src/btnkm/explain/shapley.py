@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from ..core.functionals import together
-from .full_start import FullStart
-from .view import Data, Start, View
+from .fitted import Data, Start, View
+from .full_tensor import FullStart
 
 Array = np.ndarray
 # Points at which standard deviations are integrated, at most: exact up to twice as many inputs, and

@@ -19,8 +19,8 @@ from sklearn.utils import check_random_state
 
 from ..checks import check_integer
 from ..core import posterior
-from .full_start import FullStart
-from .view import Data, Start, View
+from .fitted import Data, Start, View
+from .full_tensor import FullStart
 
 Array = np.ndarray
 _TINY = np.finfo(float).tiny
@@ -201,7 +201,7 @@ def functions(model: Any, inputs: Sequence[Any] | None = None) -> list[Functions
         None is all of them.
     """
     view = View.of(model)
-    order = [model.best_start_, *np.argsort(-view.weights, kind="stable")]
+    order = [model.best_restart_, *np.argsort(-view.weights, kind="stable")]
     some = [view.starts[k] for k in order if not isinstance(view.starts[k], FullStart)]
     places = range(len(view.names)) if inputs is None else [view.place(name) for name in inputs]
     return [found for j in places for start in some[:1] for found in _functions(view, start, j)]

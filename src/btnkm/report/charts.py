@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from . import words
-from .words import escaped
+from . import format
+from .format import escaped
 
 Array = np.ndarray
 WIDTH, HEIGHT = 360, 210
@@ -59,7 +59,7 @@ def axis(
         low, high = low - wide, high + wide
     if kind == "date":
         return Axis(low, high, start, end, _dates(low, high))
-    unit, size = words.unit_of(high - low) if kind == "duration" else ("", 1.0)
+    unit, size = format.unit_of(high - low) if kind == "duration" else ("", 1.0)
     step = nice_step((high - low) / size, most) * size
     first = math.ceil(low / step - 1e-9) * step
     if whole:
@@ -67,7 +67,7 @@ def axis(
         low, high = first, math.ceil(high / step - 1e-9) * step
     count = int((high - first) / step + 1e-6) + 1
     values = (first + step * np.arange(count)).tolist()
-    texts, base = words.marked([value / size for value in values], step / size)
+    texts, base = format.marked([value / size for value in values], step / size)
     note = f"{base} + …" if base else ""
     note = f"{note} {unit}".strip()
     return Axis(low, high, start, end, list(zip(values, texts, strict=True)), note)
@@ -83,14 +83,14 @@ def nice_step(span: float, most: int) -> float:
 def _dates(low: float, high: float) -> list[tuple[float, str]]:
     """Return marks where years, months, days, hours, minutes or seconds begin: three or so."""
     span = high - low
-    year, minute, hour = 365.25 * words.DAY, 60.0 * words.SECOND, 3600.0 * words.SECOND
+    year, minute, hour = 365.25 * format.DAY, 60.0 * format.SECOND, 3600.0 * format.SECOND
     if span > 3.0 * year:
         unit, step = "Y", max(1, round(nice_step(span / year, 4)))
-    elif span > 75.0 * words.DAY:
+    elif span > 75.0 * format.DAY:
         months = span / (year / 12.0)
         unit, step = "M", next(m for m in (1, 2, 3, 6, 12) if months / m <= 4)
-    elif span > 3.0 * words.DAY:
-        unit, step = "D", next(d for d in (1, 2, 5, 10, 20, 40) if span / words.DAY / d <= 3)
+    elif span > 3.0 * format.DAY:
+        unit, step = "D", next(d for d in (1, 2, 5, 10, 20, 40) if span / format.DAY / d <= 3)
     elif span > 3.0 * hour:
         unit, step = "h", next(h for h in (1, 2, 3, 6, 12, 24) if span / hour / h <= 3)
     else:
@@ -196,7 +196,7 @@ def legend(labels: Sequence[Any]) -> str:
     """Return which line is which."""
     items = "".join(
         f'<li><svg class="key" viewBox="0 0 28 10" aria-hidden="true"><line class="line c{k}" '
-        f'x1="0" x2="28" y1="5" y2="5"/></svg>{words.name(label, 30)}</li>'
+        f'x1="0" x2="28" y1="5" y2="5"/></svg>{format.name(label, 30)}</li>'
         for k, label in enumerate(labels)
     )
     return f'<ul class="legend">{items}</ul>'

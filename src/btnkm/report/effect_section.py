@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ..explain.curves import Effect, effects
+from ..explain.effects import Effect, effects
 from ..explain.variance import Shares
-from . import charts, words
+from . import charts, format
 from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
+from .format import counted, escaped, name, number
 from .sections import Section, paragraph
-from .words import counted, escaped, name, number
 
 Array = np.ndarray
 SHOWN = 6  # inputs before the others are folded away
@@ -105,7 +105,7 @@ def _effect(one: Effect, k: int, ends: tuple[float, float], shown: list[int]) ->
     if one.missing is not None:
         center, std = (np.atleast_1d(one.missing[part])[shown] for part in ("mean", "std"))
         if len(shown) == 1:
-            decimals = words.decimals_for((ends[1] - ends[0]) / 4)
+            decimals = format.decimals_for((ends[1] - ends[0]) / 4)
             reach = number(1.96 * std[0], decimals)
             gap = f'<p class="note">Missing: {number(center[0], decimals)} ± {reach}</p>'
     draw = _level_effect if one.kind == "levels" else _number_effect
@@ -114,7 +114,7 @@ def _effect(one: Effect, k: int, ends: tuple[float, float], shown: list[int]) ->
     head = ["Value"]
     for label in labels or [""]:
         head += [f"Effect{label}", "from", "to"]
-    table = charts.as_table(f"Effect of {words.shortened(one.name)}", head, rows)
+    table = charts.as_table(f"Effect of {format.shortened(one.name)}", head, rows)
     return charts.figure(name(one.name, 40), picture + gap, table)
 
 
@@ -128,39 +128,39 @@ def _row(said: str, mean: Array, low: Array, high: Array, decimals: int) -> list
 def _number_effect(
     one: Effect, key: str, ends: tuple[float, float], mean: Array, low: Array, high: Array
 ) -> tuple[str, list[list[str]]]:
-    values = words.as_float(one.values)
+    values = format.as_float(one.values)
     span = float(np.ptp(values))
-    spikes = words.as_float(one.spikes["values"])
+    spikes = format.as_float(one.spikes["values"])
     few = len(values) <= FEW_VALUES
     wide = 0.15 * span if few else 0.0
     every = np.concatenate([values, spikes])
     x = charts.axis(one.kind, every.min() - wide, every.max() + wide, LEFT, WIDTH - RIGHT)
     if few:
-        told = words.told_apart(values.tolist())
+        told = format.told_apart(values.tolist())
         if one.kind != "number":
-            told = [words.value(one.kind, v, span) for v in values]
+            told = [format.value(one.kind, v, span) for v in values]
         x = replace(x, marks=list(zip(values.tolist(), told, strict=True)), note="")
     y = charts.axis("number", *ends, HEIGHT - BOTTOM, TOP, whole=True)
     body = charts.grid(x, y)
     if few:
         body += charts.zero_line(x, y) + _points_up(x, y, values, mean, low, high)
     else:
-        body += charts.curves(x, y, values, mean, low, high, words.as_float(one.rows))
+        body += charts.curves(x, y, values, mean, low, high, format.as_float(one.rows))
     if len(spikes) and mean.shape[1] == 1 and not few:
         center, reach = _wide(one.spikes["mean"]), 1.96 * _wide(one.spikes["std"])
         body += _points_up(x, y, spikes, center, center - reach, center + reach)
     chosen = np.unique(np.linspace(0, len(values) - 1, 11).astype(int))
-    decimals = words.decimals_for((ends[1] - ends[0]) / 4)
+    decimals = format.decimals_for((ends[1] - ends[0]) / 4)
     rows = [
-        _row(words.value(one.kind, values[i], span), mean[i], low[i], high[i], decimals)
+        _row(format.value(one.kind, values[i], span), mean[i], low[i], high[i], decimals)
         for i in chosen
     ]
     top = int(np.argmax(mean[:, 0]))
-    title = f"Effect of {words.shortened(one.name)}"
+    title = f"Effect of {format.shortened(one.name)}"
     description = (
-        f"The effect goes from {number(mean[0, 0])} at {words.value(one.kind, values[0], span)} to "
-        f"{number(mean[-1, 0])} at {words.value(one.kind, values[-1], span)}; it is highest, "
-        f"{number(mean[top, 0])}, at {words.value(one.kind, values[top], span)}."
+        f"The effect goes from {number(mean[0, 0])} at {format.value(one.kind, values[0], span)} "
+        f"to {number(mean[-1, 0])} at {format.value(one.kind, values[-1], span)}; it is highest, "
+        f"{number(mean[top, 0])}, at {format.value(one.kind, values[top], span)}."
     )
     picture = charts.svg(key, title, description, body)
     if x.note:
@@ -203,7 +203,7 @@ def _level_effect(
         body += f'<text class="tick middle" x="{at:.1f}" y="{bottom + 15}">{escaped(text)}</text>'
     for place, i in enumerate(chosen):
         middle = TOP + pitch * (place + 0.5)
-        said = escaped(words.shortened(one.values[i], 14))
+        said = escaped(format.shortened(one.values[i], 14))
         body += f'<text class="name end" x="{left - 8}" y="{middle + 4:.1f}">{said}</text>'
         for k in range(mean.shape[1]):
             at = middle + 6.0 * (k - 0.5 * (mean.shape[1] - 1))
@@ -212,16 +212,16 @@ def _level_effect(
     if len(order) > LEVELS:
         at = TOP + pitch * (LEVELS // 2)
         body += f'<line class="ideal" x1="{left}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}"/>'
-    decimals = words.decimals_for((ends[1] - ends[0]) / 4)
+    decimals = format.decimals_for((ends[1] - ends[0]) / 4)
     rows = [
-        _row(words.shortened(one.values[i]), mean[i], low[i], high[i], decimals)
+        _row(format.shortened(one.values[i]), mean[i], low[i], high[i], decimals)
         for i in order[:200]
     ]
-    title = f"Effect of {words.shortened(one.name)}"
+    title = f"Effect of {format.shortened(one.name)}"
     highest, lowest = order[0], order[-1]
     description = (
-        f"Of {counted(len(order), 'level')} {words.shortened(one.values[highest])} is highest, "
-        f"{number(mean[highest, 0])}, and {words.shortened(one.values[lowest])} lowest, "
+        f"Of {counted(len(order), 'level')} {format.shortened(one.values[highest])} is highest, "
+        f"{number(mean[highest, 0])}, and {format.shortened(one.values[lowest])} lowest, "
         f"{number(mean[lowest, 0])}."
     )
     picture = charts.svg(key, title, description, body, height)

@@ -16,21 +16,21 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from .. import __version__
 from ..core.arrays import here
-from ..explain.overview import kept_functions, likelihood_line, likelihoods, structure_line
+from ..data.frames import name_of
+from ..data.readers import with_targets
+from ..explain.fitted import View
+from ..explain.summary import kept_functions, likelihood_line, likelihoods, structure_line
 from ..explain.variance import variance_shares
-from ..explain.view import View
-from ..files.whole import file_path, whole_file
-from ..sources import with_targets
-from ..tables import name_of
+from ..io.atomic_write import file_path, whole_file
 from . import sections
 from .effect_section import effects_of
 from .embedding import ENGINE_FILES
-from .good_section import how_good
-from .goodness import Goodness, goodness
+from .fit_section import how_good
+from .format import counted, escaped, name, number, shortened
+from .metrics import Goodness, goodness
 from .pair_section import mostly_unknown, pairs, strongest
 from .panel import Panel, drawn_codes, panel
-from .remarks import found_nothing, remarks
-from .words import counted, escaped, name, number, shortened
+from .warnings import found_nothing, remarks
 
 Array = np.ndarray
 MANY_RESTARTS = 10  # above which their weights are not listed
@@ -137,9 +137,9 @@ def _made_of(model: Any) -> list[tuple[str, str]]:
     """Return what was asked for and what came of it."""
     last: dict[int, Any] = {}
     for entry in model.history_:
-        last[entry["start"]] = entry
+        last[entry["restart"]] = entry
     seconds = sum(float(entry["seconds"]) for entry in last.values())
-    best = View.of(model).starts[model.best_start_]
+    best = View.of(model).starts[model.best_restart_]
     functions = sum(kept_functions(best, j) for j in range(len(model.columns_)))
     pairs = [
         ("Call", " ".join(repr(model).split())),

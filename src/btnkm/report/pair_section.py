@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ..explain.curves import Surface, interaction
+from ..explain.effects import Surface, interaction
 from ..explain.variance import Pair, Shares, interactions
-from . import charts, words
+from . import charts, format
 from .charts import BOTTOM, HEIGHT, LABEL, LEFT, RIGHT, TOP, WIDTH
 from .effect_section import unit_of
+from .format import escaped, name, number, percent
 from .sections import Section, paragraph
-from .words import escaped, name, number, percent
 
 Array = np.ndarray
 SHOWN = 6  # pairs
@@ -68,7 +68,7 @@ def _surface(surface: Surface, share: float, key: str) -> str:
     mean, of_class = surface.mean, ""
     if surface.outputs is not None:
         k = int(np.argmax(np.ptp(mean, axis=(0, 1))))
-        mean, of_class = mean[:, :, k], f", for {words.shortened(surface.outputs[k], 20)}"
+        mean, of_class = mean[:, :, k], f", for {format.shortened(surface.outputs[k], 20)}"
     names = list(surface.names)
     sides = [_as_levels(*side) for side in zip(surface.kinds, (surface.x, surface.y), strict=True)]
     if sides[0][0] == "levels" and sides[1][0] != "levels":  # long names stand at the left
@@ -76,18 +76,18 @@ def _surface(surface: Surface, share: float, key: str) -> str:
     kept = [_kept_levels(kind, mean, axis) for axis, (kind, _) in enumerate(sides)]
     mean = mean[np.ix_(*kept)]
     sides = [(kind, values[i]) for (kind, values), i in zip(sides, kept, strict=True)]
-    title = f"{words.shortened(names[1])} and {words.shortened(names[0])}{of_class}"
+    title = f"{format.shortened(names[1])} and {format.shortened(names[0])}{of_class}"
     largest = float(np.max(np.abs(mean), initial=0.0))
     i, j = (int(k) for k in np.unravel_index(int(np.argmax(np.abs(mean))), mean.shape))
     description = (
-        f"They add most, {number(mean[i, j])}, where {words.shortened(names[0])} is "
-        f"{_said(*sides[0], i)} and {words.shortened(names[1])} is {_said(*sides[1], j)}."
+        f"They add most, {number(mean[i, j])}, where {format.shortened(names[0])} is "
+        f"{_said(*sides[0], i)} and {format.shortened(names[1])} is {_said(*sides[1], j)}."
     )
     picture = charts.svg(key, title, description, _map(names, sides, mean), HEIGHT + 2 * LABEL)
     some = [np.unique(np.linspace(0, len(v) - 1, 6).astype(int)).tolist() for _, v in sides]
-    head = [f"{words.shortened(names[0], 20)} ↓, {words.shortened(names[1], 20)} →"]
+    head = [f"{format.shortened(names[0], 20)} ↓, {format.shortened(names[1], 20)} →"]
     head += [_said(*sides[1], j) for j in some[1]]
-    decimals = words.decimals_for(largest)
+    decimals = format.decimals_for(largest)
     rows = [
         [_said(*sides[0], i), *(number(mean[i, j], decimals) for j in some[1])] for i in some[0]
     ]
@@ -122,7 +122,7 @@ def _map(names: list[Any], sides: list[tuple[str, Array]], mean: Array) -> str:
 
 
 def _short(text: Any, note: str) -> str:
-    return escaped(words.shortened(text, 40 - len(note)) + (f" ({note})" if note else ""))
+    return escaped(format.shortened(text, 40 - len(note)) + (f" ({note})" if note else ""))
 
 
 def _scale(largest: float) -> str:
@@ -139,11 +139,11 @@ def _as_levels(kind: str, values: Array) -> tuple[str, Array]:
     """Return a side of a map; a number of few values has a row for each."""
     if kind == "levels" or len(values) > FEW_VALUES:
         return kind, values
-    numbers = words.as_float(values)
+    numbers = format.as_float(values)
     span = float(np.ptp(numbers))
-    said = words.told_apart(numbers.tolist())
+    said = format.told_apart(numbers.tolist())
     if kind != "number":
-        said = [words.value(kind, v, span) for v in numbers]
+        said = [format.value(kind, v, span) for v in numbers]
     return "levels", np.array(said, dtype=object)
 
 
@@ -158,9 +158,9 @@ def _kept_levels(kind: str, mean: Array, axis: int) -> Array:
 
 def _said(kind: str, values: Array, i: int) -> str:
     if kind == "levels":
-        return words.shortened(values[i], 24)
-    numbers = words.as_float(values)
-    return words.value(kind, numbers[i], float(np.ptp(numbers)))
+        return format.shortened(values[i], 24)
+    numbers = format.as_float(values)
+    return format.value(kind, numbers[i], float(np.ptp(numbers)))
 
 
 def _side(
@@ -171,9 +171,9 @@ def _side(
         edges = np.linspace(start, end, len(values) + 1)
         middle = 0.5 * (edges[1:] + edges[:-1])
         most = max(3, int(46 / len(values))) if end > start else 13
-        texts = [(float(a), words.shortened(v, most)) for a, v in zip(middle, values, strict=True)]
+        texts = [(float(a), format.shortened(v, most)) for a, v in zip(middle, values, strict=True)]
         return edges.tolist(), texts, ""
-    numbers = words.as_float(values)
+    numbers = format.as_float(values)
     axis = charts.axis(kind, numbers.min(), numbers.max(), start, end, most=4)
     inner = 0.5 * (numbers[1:] + numbers[:-1])
     edges = axis.at(np.concatenate([[numbers[0]], inner, [numbers[-1]]]))

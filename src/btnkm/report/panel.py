@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..bases.levels import Levels
-from ..portable import portable
+from ..io.portable import portable
 from ..predictive import PredictiveDistribution
-from . import words
+from . import format
 from .charts import nice_step
 from .embedding import as_json, embedded, with_levels
-from .words import counted, escaped, name, percent
+from .format import counted, escaped, name, percent
 
 Array = np.ndarray
 MOST_LEVELS = 200  # in a menu; of more the most frequent
@@ -150,7 +150,7 @@ def _control(column: Any, j: int, share: float, menu: list[tuple[str, str]] | No
 def _unit(column: Any) -> str:
     if column.kind != "m" or not len(column.knots):
         return ""
-    return f' <span class="unit">({words.unit_of(column.knots[-1] - column.knots[0])[0]})</span>'
+    return f' <span class="unit">({format.unit_of(column.knots[-1] - column.knots[0])[0]})</span>'
 
 
 def _options(options: list[tuple[str, str]], chosen: str) -> str:
@@ -167,7 +167,7 @@ def _select(column: Any, j: int, menu: list[tuple[str, str]]) -> str:
     codes = [column.levels[text] for text, _ in menu]
     known = [float(shares[code]) if code < len(shares) else 0.0 for code in codes]
     chosen = str(int(np.argmax(known))) if known else "gap"
-    options = [(str(k), words.shortened(said, 50)) for k, (_, said) in enumerate(menu)]
+    options = [(str(k), format.shortened(said, 50)) for k, (_, said) in enumerate(menu)]
     left_out = len(set(column.levels.values())) - len(menu)
     special = [("unseen", "(a level never seen)"), ("gap", "(missing)")]
     said = ""
@@ -197,12 +197,12 @@ def _select_numbers(column: Any, j: int) -> str:
 def _said(column: Any, value: float) -> str:
     span = float(column.knots[-1] - column.knots[0])
     if column.kind == "M":
-        return words.date(float(value), span)
+        return format.date(float(value), span)
     if column.kind == "m":  # the unit stands beside the name
-        size = words.unit_of(span)[1]
-        return words.number(value / size, words.decimals_for(span / size))
+        size = format.unit_of(span)[1]
+        return format.number(value / size, format.decimals_for(span / size))
     ends = [float(column.knots[0]), float(column.knots[-1])]
-    return words.told_apart([float(value), *ends])[0]
+    return format.told_apart([float(value), *ends])[0]
 
 
 def _typical(column: Any) -> float:
@@ -217,11 +217,11 @@ def _slider(column: Any, j: int) -> tuple[str, str, str, str]:
     whole = bool(np.all(column.knots == np.round(column.knots)))
     factor, kind, field = 1.0, "number", "number"
     if column.kind == "M":
-        days = span >= 3.0 * words.DAY
-        factor, kind = (words.DAY if days else words.SECOND), "date"
+        days = span >= 3.0 * format.DAY
+        factor, kind = (format.DAY if days else format.SECOND), "date"
         field = "date" if days else "datetime-local"
     elif column.kind == "m":
-        factor, whole = words.unit_of(span)[1], False
+        factor, whole = format.unit_of(span)[1], False
     step = nice_step(span / factor, STEPS)
     if whole or kind == "date":
         step = max(1.0, step)

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from ..explain.diagnostics import Calibration, History, Reliability, history
-from ..explain.overview import likelihoods, structure_line
+from ..explain.summary import likelihoods, structure_line
 from ..explain.variance import Shares
-from . import charts, words
+from . import charts, format
 from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
-from .goodness import Goodness
+from .format import counted, escaped, name, number, percent
+from .metrics import Goodness
 from .panel import Panel
-from .remarks import Remark
-from .words import counted, escaped, name, number, percent
+from .warnings import Remark
 
 Array = np.ndarray
 MATTER = 12  # inputs that are shown before the others are folded away
@@ -70,7 +70,7 @@ def summary(
     elif order and active > 1:
         names = [f"<strong>{name(shares.names[j], 40)}</strong>" for j in order]
         verb = "matters" if len(names) == 1 else "matter"
-        said.append(f"{words.listed(names)} {verb} most.")
+        said.append(f"{format.listed(names)} {verb} most.")
     if shares.interactions >= 0.01 and active > 1 and not nothing:
         share = f"{'Up to ' if at_most else ''}{percent(shares.interactions)}"
         said.append(f"{share} of what it found lies in inputs acting together.")
@@ -116,7 +116,7 @@ def _structure_tiles(model: Any) -> list[tuple[str, str, str]]:
     name, _, weight = first.partition(" (")
     tiles = [("Structure", name, ", ".join([weight.rstrip(")"), *others]) if others else "")]
     ranks = np.atleast_1d(model.rank_)
-    if not np.any(ranks) or model._arrangements[model.best_start_].kernel:
+    if not np.any(ranks) or model._arrangements[model.best_restart_].kernel:
         return tiles
     restarts = f"of the best of {counted(len(model.posterior_), 'restart')}"
     if len(model.posterior_) == 1:
@@ -246,7 +246,7 @@ def matters(shares: Shares, *, nothing: bool = False) -> Section:
             "</details>"
         )
     rows = [
-        [words.shortened(shares.names[j]), percent(shares.total[j], 1)]
+        [format.shortened(shares.names[j]), percent(shares.total[j], 1)]
         + [percent(shares.total_std[j], 1), percent(shares.first[j], 1)]
         for j in order
     ]

@@ -1,0 +1,158 @@
+"""Other methods, as ``btnkm evaluate`` runs them: on the same table, with what each needs of it."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+
+from ..data.frames import Frame, as_numbers
+from ..metrics import ClassPredictive, GaussianPredictive
+
+Array = np.ndarray
+GP_ROWS, GP_CLASS_ROWS = 3000, 1000  # of a Gaussian process: its cost grows with their cube
+MOST_LEVELS, MOST_CODES = 20, 250  # of a column: the most frequent, the others are one
+_HELD = 5  # one row in so many tells how far boosting is off
+
+
+class Encoding:
+    """Columns as numbers: text as indicators, or as codes for methods that know categories.
+
+    Parameters
+    ----------
+    codes : bool
+        Codes, and NaN for gaps; or else indicators, and gaps filled with the median.
+    """
+
+    def __init__(self, codes: bool) -> None:
+        self.codes = codes
+
+    def fit(self, X: Frame) -> Self:
+        """Learn the levels of text, and what stands for gaps."""
+        self.levels: dict[str, list[str]] = {}
+        self.fill: dict[str, float] = {}
+        for name, values in X.columns.items():
+            if values.dtype == object:
+                seen = [v for v in values.tolist() if v is not None]
+                found, count = np.unique(np.array(seen, dtype=object), return_counts=True)
+                most = MOST_CODES if self.codes else MOST_LEVELS
+                self.levels[name] = found[np.argsort(-count, kind="stable")[:most]].tolist()
+            elif not self.codes:
+                known = as_numbers(values)
+                known = known[~np.isnan(known)]
+                self.fill[name] = float(np.median(known)) if len(known) else 0.0
+        self.categorical = [name in self.levels for name in X.columns]
+        return self
+
+    def numbers(self, X: Frame) -> Array:
+        """Return the rows as numbers: (n, columns)."""
+        parts = []
+        for name, values in X.columns.items():
+            if name not in self.levels:
+                column = as_numbers(values)
+                gaps = np.isnan(column)
+                parts.append(column if self.codes else np.where(gaps, self.fill[name], column))
+                if not self.codes:
+                    parts.append(gaps.astype(float))
+                continue
+            place = {level: code for code, level in enumerate(self.levels[name])}
+            codes = np.array([place.get(v, np.nan) for v in values.tolist()], dtype=float)
+            if self.codes:
+                parts.append(codes)
+            else:
+                parts += [(codes == code).astype(float) for code in range(len(place))]
+        return np.column_stack(parts)
+
+
+class GP:
+    """A Gaussian process: a length scale for every input, and noise, by the marginal likelihood.
+
+    Parameters
+    ----------
+    classify : bool
+    random_state : int
+    """
+
+    def __init__(self, classify: bool, random_state: int) -> None:
+        self.classify, self.random_state = classify, random_state
+
+    def fit(self, X: Frame, y: Array, weight: Array | None) -> Self:
+        """Fit to the rows, or to as many as can be."""
+        rng = np.random.default_rng(self.random_state)
+        most = GP_CLASS_ROWS if self.classify else GP_ROWS
+        if len(y) > most:
+            some = rng.permutation(len(y))[:most]
+            X, y = X.take(some), y[some]
+        self.encoding = Encoding(codes=False).fit(X)
+        numbers = self.encoding.numbers(X)
+        self.varies = np.ptp(numbers, axis=0) > 0
+        numbers = numbers[:, self.varies]
+        if self.classify:
+            from sklearn.gaussian_process import GaussianProcessClassifier, kernels
+            from sklearn.pipeline import make_pipeline
+            from sklearn.preprocessing import StandardScaler
+
+            kernel = kernels.ConstantKernel() * kernels.RBF(np.sqrt(max(numbers.shape[1], 1)))
+            model = GaussianProcessClassifier(kernel, random_state=self.random_state)
+            self.model: Any = make_pipeline(StandardScaler(), model)
+        else:
+            from ..baselines import ExactGP
+
+            self.model = ExactGP(ard=True, random_state=self.random_state)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of scales at the end of their range
+            self.model.fit(numbers, y)
+        return self
+
+    def predictive(self, X: Frame) -> Any:
+        """Return what it says of rows."""
+        numbers = self.encoding.numbers(X)[:, self.varies]
+        if self.classify:
+            return ClassPredictive(self.model.classes_, self.model.predict_proba(numbers))
+        return GaussianPredictive(*self.model.predict(numbers, return_std=True))
+
+
+class Boosting:
+    """Gradient boosting of trees by histograms, as scikit-learn has it.
+
+    Of numbers it gives no distribution: a normal one is put around its mean, as wide as its errors
+    on a fifth of the training rows, which a first fit does not see.
+    """
+
+    def __init__(self, classify: bool, random_state: int) -> None:
+        self.classify, self.random_state = classify, random_state
+
+    def fit(self, X: Frame, y: Array, weight: Array | None) -> Self:
+        """Fit to the rows."""
+        self.encoding = Encoding(codes=True).fit(X)
+        numbers = self.encoding.numbers(X)
+        if not self.classify:
+            order = np.random.default_rng(self.random_state).permutation(len(y))
+            held, rest = order[: len(y) // _HELD], order[len(y) // _HELD :]
+            first = self._new().fit(numbers[rest], y[rest], _some(weight, rest))
+            gaps = (y[held] - first.predict(numbers[held])) ** 2
+            self.std = float(np.sqrt(np.average(gaps, weights=_some(weight, held))))
+        self.model = self._new().fit(numbers, y, weight)
+        return self
+
+    def _new(self) -> Any:
+        from sklearn import ensemble
+
+        kind = ensemble.HistGradientBoostingRegressor
+        kind = ensemble.HistGradientBoostingClassifier if self.classify else kind
+        return kind(categorical_features=self.encoding.categorical, random_state=self.random_state)
+
+    def predictive(self, X: Frame) -> Any:
+        """Return what it says of rows."""
+        numbers = self.encoding.numbers(X)
+        if self.classify:
+            return ClassPredictive(self.model.classes_, self.model.predict_proba(numbers))
+        return GaussianPredictive(self.model.predict(numbers), self.std)
+
+
+RIVALS: dict[str, Any] = {"gp": GP, "boosting": Boosting}
+
+
+def _some(weight: Array | None, rows: Array) -> Array | None:
+    return None if weight is None else weight[rows]

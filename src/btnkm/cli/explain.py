@@ -1,0 +1,264 @@
+"""``btnkm explain``: what a model has found, for all rows or for single ones."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from .console import Console, clipped, counted, plain, shares
+from .errors import DataError, Misuse
+from .options import (
+    add_output_options,
+    add_rows_output,
+    add_table_options,
+    command_parser,
+    dialect_of,
+    names,
+    output_file,
+)
+
+MOST_INPUTS, MOST_PAIRS, LEAST_SHARE = 20, 5, 0.005  # that are printed
+PLOTS = ("shares", "effects", "interactions", "components", "functions", "history")
+_EXAMPLES = """\
+  btnkm explain houses.btn
+  btnkm explain houses.btn --effects effects.csv --plots pictures
+  btnkm explain houses.btn --effects effects.json --inputs area,city --json
+  btnkm explain houses.btn --local new.csv --keep id -o why.csv
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to those of the program."""
+    parser = command_parser(
+        commands,
+        "explain",
+        "Tell how much of what a model explains is due to each input, alone and with others "
+        "(shares of the variance of f, ± one standard deviation), and to which pairs. Effects "
+        "are curves: what each value of an input adds to the average. With --local, tell of every "
+        "row of a table what each input adds to its prediction; these parts add up to it exactly.",
+        _EXAMPLES,
+    )
+    parser.add_argument("model", metavar="MODEL", help="a file that fit has saved")
+    parser.add_argument(
+        "--effects", type=output_file, metavar="FILE", help="write effects to a .csv or .json file"
+    )
+    parser.add_argument(
+        "--inputs", type=names, action="extend", metavar="A,B", help="effects of these inputs only"
+    )
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="write pictures there")
+    local = parser.add_argument_group("single rows")
+    local.add_argument("--local", metavar="TABLE", help="explain these rows; - is standard input")
+    add_rows_output(local)
+    local.add_argument("--std", action="store_true", help="also how uncertain each part is")
+    local.add_argument(
+        "--keep", type=names, action="extend", metavar="A,B", help="also these columns of the table"
+    )
+    add_table_options(parser)
+    add_output_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Explain what is asked for."""
+    from ..explain import interactions, variance_shares
+    from .models import load_model
+
+    console = Console(arguments)
+    _check(arguments, console)
+    model = load_model(arguments.model)
+    if arguments.local is not None:
+        return _explain_rows(model, arguments, console)
+    _check_inputs(model, arguments)
+    with console.library():
+        shared = variance_shares(model)
+        pairs = interactions(model, most=MOST_PAIRS)
+        files = _write_effects(model, arguments)
+        files += _draw(model, arguments.plots, console) if arguments.plots else []
+    if model.target_name_:
+        console.title(f"What predicts {model.target_name_!r}")
+    _tell(shared, pairs, console)
+    for file in files:
+        console.say(f"Wrote {file}")
+    listed = [pair.to_dict() for pair in pairs]
+    own = {"model": arguments.model, "target": model.target_name_}
+    found = {**own, "shares": shared.to_dict(), "interactions": listed}
+    console.result({**found, "files": files})
+    return 0
+
+
+def _check(arguments: argparse.Namespace, console: Console) -> None:
+    from .output import check_output, check_rows_output
+
+    rows = arguments.local is not None
+    if rows and (arguments.effects or arguments.plots or arguments.inputs):
+        raise Misuse("--local must come without --effects, --inputs and --plots; ask twice.")
+    for option in ("output", "std", "keep"):
+        if getattr(arguments, option) and not rows:
+            raise Misuse(f"--{option} must come with --local TABLE, which names the rows.")
+    if rows:
+        files = {"table": arguments.local, "model": arguments.model}
+        check_rows_output(arguments.output, console.json, **files)
+    check_output(arguments.effects, "--effects", model=arguments.model)
+    if arguments.effects and arguments.effects.suffix.lower() not in (".csv", ".json"):
+        raise Misuse(f"--effects must end with .csv or .json, got {str(arguments.effects)!r}.")
+    if arguments.inputs and not arguments.effects:
+        raise Misuse("--inputs must come with --effects FILE, which they choose from.")
+    if arguments.plots and arguments.plots.exists() and not arguments.plots.is_dir():
+        raise Misuse(f"--plots must be a folder, got the file {str(arguments.plots)!r}.")
+    if arguments.plots and find_spec("matplotlib") is None:
+        raise ImportError(
+            "pictures must be drawn by matplotlib, which is not installed; "
+            "run: pip install 'btnkm[cli]'"
+        )
+
+
+def _check_inputs(model: Any, arguments: argparse.Namespace) -> None:
+    known = [str(column.name) for column in model.columns_]
+    for name in arguments.inputs or ():
+        if name not in known:
+            raise Misuse(
+                f"--inputs must be among those of the model, {', '.join(known[:12])}, got {name!r}."
+            )
+
+
+def _tell(found: Any, pairs: list[Any], console: Console) -> None:
+    """Print shares of inputs and pairs."""
+    console.say(shares(found, console.width, MOST_INPUTS))
+    if not found.variance:
+        return
+    large = [pair for pair in pairs if pair.share >= LEAST_SHARE]
+    if large:
+        console.say("\nPairs that add most beyond what each input does alone")
+        broad = console.width - 12
+        rows = [(clipped(" × ".join(map(str, p.names)), broad), f"{p.share:.1%}") for p in large]
+        width = max(len(name) for name, _ in rows)
+        for name, share in rows:
+            console.say(f"  {name:{width}}  {share:>6}")
+    else:
+        console.say(f"\nNo pair of inputs adds {LEAST_SHARE:.1%}: their effects nearly add up.")
+
+
+def _write_effects(model: Any, arguments: argparse.Namespace) -> list[str]:
+    """Write the curves of all inputs, or of those asked for."""
+    from ..explain import effects
+    from .output import rows_to, write_text
+
+    path: Path | None = arguments.effects
+    if path is None:
+        return []
+    known = [str(column.name) for column in model.columns_]
+    places = None if not arguments.inputs else [known.index(name) for name in arguments.inputs]
+    found = effects(model, places)
+    if path.suffix.lower() == ".json":
+        text = json.dumps(plain([one.to_dict() for one in found]), ensure_ascii=False, indent=1)
+        write_text(path, text + "\n")
+    else:
+        with rows_to(path) as rows:
+            for one in found:
+                for label, k in _classes(one.outputs):
+                    rows.write(_curve(one, label, k))
+    return [str(path)]
+
+
+def _classes(outputs: Any) -> list[tuple[str, int | None]]:
+    return [("", None)] if outputs is None else [(str(c), k) for k, c in enumerate(outputs)]
+
+
+def _curve(effect: Any, label: str, k: int | None) -> dict[str, Any]:
+    """Return a row for every value of an input."""
+    n = len(effect.values)
+    parts = {name: getattr(effect, name) for name in ("mean", "std", "low", "high")}
+    return {
+        "input": [str(effect.name)] * n,
+        "class": [label] * n,
+        "value": [str(v) for v in effect.values.tolist()]
+        if effect.values.dtype.kind not in "mM"
+        else [str(v) for v in effect.values],
+        **{name: values if k is None else values[:, k] for name, values in parts.items()},
+        "unit": [effect.unit] * n,
+    }
+
+
+def _draw(model: Any, folder: Path, console: Console) -> list[str]:
+    """Draw all there is to draw of a model without rows."""
+    import matplotlib
+
+    matplotlib.use("Agg")  # pictures go to files: no display is needed
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    from .. import explain
+    from ..io.atomic_write import whole_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    with console.progress("drawing") as bar:
+        for place, name in enumerate(PLOTS):
+            bar.update(place, len(PLOTS), f"drawing {name}")
+            if name == "interactions" and len(model.columns_) < 2:
+                continue
+            axes = getattr(explain, f"plot_{name}")(model)
+            figure = np.ravel(axes)[0].figure
+            path = folder / f"{name}.png"
+            with whole_file(path) as draft:
+                figure.savefig(draft, dpi=150, bbox_inches="tight")
+            plt.close(figure)
+            written.append(str(path))
+    return written
+
+
+def _explain_rows(model: Any, arguments: argparse.Namespace, console: Console) -> int:
+    """Write what each input adds to the prediction of every row."""
+    from ..explain import explain_local
+    from .inputs import check_columns, open_table
+    from .models import Inputs, Unseen
+    from .output import on_screen, rows_to
+
+    table = open_table(arguments.local, dialect_of(arguments), again=False)
+    inputs = Inputs(model, table)
+    kept = arguments.keep or []
+    check_columns(table, kept, "--keep")
+    mute = on_screen(arguments.output)
+    n, unseen = 0, Unseen(model)
+    with (
+        rows_to(arguments.output) as rows,
+        console.library(),
+        console.progress(f"explaining {table.name}", table.measure, mute=mute) as bar,
+    ):
+        for part in table.parts(dict.fromkeys([*inputs.names, *kept])):
+            X = inputs.of(part)
+            try:
+                local = explain_local(model, X, return_std=arguments.std)
+            except ValueError as error:
+                raise DataError(str(error), table.name) from None
+            for label, k in _classes(local.outputs):
+                own = {name: part.columns[name] for name in kept}
+                rows.write({**own, **_parts(local, label, k, arguments.std)})
+            unseen.look(X)
+            n += len(part)
+            bar.update(table.done, table.total)
+    told = unseen.tell(console.note)
+    if arguments.output is not None:
+        console.say(f"Wrote explanations of {counted(n, 'row')} to {arguments.output}")
+    found = {"model": arguments.model, "data": table.name, "rows": n}
+    console.result({**found, "output": str(arguments.output), **told})
+    return 0
+
+
+def _parts(local: Any, label: str, k: int | None, spread: bool) -> dict[str, Any]:
+    """Return the columns for some rows, of one class if there are more than two."""
+    import numpy as np
+
+    n = len(local.prediction)
+    base = local.base if k is None else local.base[k]
+    found: dict[str, Any] = {} if k is None else {"class": [label] * n}
+    found["base"] = np.full(n, float(base))
+    parts = [("contribution", local.contributions)] + ([("std", local.std)] if spread else [])
+    for what, values in parts:
+        for j, name in enumerate(local.names):
+            found[f"{what} {name}"] = values[:, j] if k is None else values[:, j, k]
+    found["prediction"] = local.prediction if k is None else local.prediction[:, k]
+    return found

@@ -1,0 +1,188 @@
+"""Answers as files: text or Parquet, rows block by block, whole or not there."""
+
+from __future__ import annotations
+
+import csv
+import glob
+import gzip
+import io
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ..io.atomic_write import naming, whole_file
+from .errors import CLOSED, STDOUT, Misuse
+
+FORMATS = (".csv", ".tsv", ".parquet", ".pq")
+
+
+class TextRows:
+    """Rows written as text.
+
+    Parameters
+    ----------
+    file : text file
+    separator : str
+    """
+
+    def __init__(self, file: Any, separator: str) -> None:
+        self._file = file
+        self._csv = csv.writer(file, delimiter=separator, lineterminator="\n")
+        self._begun = False
+
+    def write(self, columns: Mapping[str, Any]) -> None:
+        """Write rows, at first with a header; gaps are empty."""
+        if not self._begun:
+            self._csv.writerow(list(columns))
+            self._begun = True
+        self._csv.writerows(zip(*map(_items, columns.values()), strict=True))
+
+    def flush(self) -> None:
+        """Let go of what is not written yet."""
+        self._file.flush()
+
+
+class ParquetRows:
+    """Rows written to a Parquet file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: Any = None
+
+    def write(self, columns: Mapping[str, Any]) -> None:
+        """Write rows; types are those of the first ones."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.table({name: _arrow(values) for name, values in columns.items()})
+        if self._writer is None:
+            fields = [
+                pa.field(f.name, pa.string() if pa.types.is_null(f.type) else f.type)
+                for f in table.schema
+            ]
+            self._schema = pa.schema(fields)
+            self._writer = pq.ParquetWriter(self._path, self._schema)
+        self._writer.write_table(table.cast(self._schema))
+
+    def close(self) -> None:
+        """Write what makes it a file."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def check_output(path: Path | None, option: str = "--output", **read: str | Path | None) -> None:
+    """Say so if a file would take the place of one that is read: ``table="t.csv"``, by its name."""
+    if path is None or not path.is_file():
+        return
+    for what, given in read.items():
+        if given is not None and _is_among(path, os.fspath(given)):
+            raise Misuse(
+                f"{option} must not be the {what} itself, got {str(path)!r}; name another file."
+            )
+
+
+def _is_among(path: Path, given: str) -> bool:
+    """Tell whether a file is another, under whatever name, or one of a folder or pattern."""
+    if given == "-":
+        with suppress(AttributeError, OSError, ValueError):  # where there is no such file
+            return os.path.samestat(path.stat(), os.fstat(sys.stdin.fileno()))
+        return False
+    if os.path.isdir(given):
+        return Path(os.path.realpath(given)) in Path(os.path.realpath(path)).parents
+    found = [given] if os.path.exists(given) else glob.glob(given, recursive=True)
+    return any(path.samefile(one) for one in found if os.path.isfile(one))
+
+
+def check_rows_output(path: Path | None, json: bool, *, table: str, model: str) -> None:
+    """Say so if rows cannot be written where they shall: no path is standard output."""
+    if path is None:
+        if json:
+            raise Misuse("--json must come with a file for the rows, got none; add -o FILE.")
+        return
+    check_format(path)
+    check_output(path, table=table, model=model)
+
+
+def check_format(path: Path) -> None:
+    """Say so if a file's name does not tell how rows are to be written."""
+    suffix = _suffix(path)
+    if path.exists() and not path.is_file():
+        return  # such as /dev/null: text
+    if suffix not in FORMATS:
+        raise Misuse(
+            f"the output must end with .csv, .tsv, .csv.gz, .tsv.gz or .parquet, got {str(path)!r};"
+            " rename it."
+        )
+    if suffix in (".parquet", ".pq") and find_spec("pyarrow") is None:
+        raise ImportError(
+            "Parquet must be written by pyarrow, which is not installed; "
+            "run: pip install 'btnkm[cli]'"
+        )
+
+
+def _suffix(path: Path) -> str:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    packed = suffixes[-1:] == [".gz"]
+    last = suffixes[-2:-1] if packed else suffixes[-1:]
+    found = last[0] if last else ""
+    return "" if packed and found not in (".csv", ".tsv") else found
+
+
+def on_screen(path: Path | None) -> bool:
+    """Tell whether rows go to a terminal, where a bar would be among them."""
+    return path is None and sys.stdout is not None and sys.stdout.isatty()
+
+
+@contextmanager
+def rows_to(path: Path | None) -> Iterator[TextRows | ParquetRows]:
+    """Yield what writes rows to a file, as its name tells, or to stdout."""
+    if path is None:
+        if sys.stdout is None:
+            raise OSError(CLOSED)
+        text = io.TextIOWrapper(sys.stdout.buffer, "utf-8", newline="", write_through=True)
+        try:
+            with naming(STDOUT):
+                yield TextRows(text, ",")
+        finally:
+            text.detach()
+        return
+    with whole_file(path) as draft:
+        if _suffix(path) in (".parquet", ".pq"):
+            rows = ParquetRows(draft)
+            try:
+                yield rows
+            finally:
+                rows.close()
+            return
+        packed = path.suffix.lower() == ".gz"
+        opened: Any = gzip.open if packed else open
+        with opened(draft, "wt", encoding="utf-8", newline="") as file:
+            yield TextRows(file, "\t" if _suffix(path) == ".tsv" else ",")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, whole or not at all."""
+    with whole_file(path) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
+def _items(values: Any) -> Sequence[Any]:
+    """Return values as text is to tell them."""
+    if hasattr(values, "to_pylist"):
+        values = values.to_pylist()
+    elif hasattr(values, "tolist"):
+        values = values.tolist()
+    return ["" if v is None or v != v else v for v in values]
+
+
+def _arrow(values: Any) -> Any:
+    import pyarrow as pa
+
+    if hasattr(values, "to_pylist"):
+        return values
+    plain = getattr(values, "dtype", None)
+    return pa.array(values if plain is not None and plain.kind in "biuf" else list(values))

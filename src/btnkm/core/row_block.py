@@ -1,0 +1,381 @@
+"""One block of rows: what it holds, what it knows of q, and what the engine may ask of it.
+
+Every question is a plain function of the block and of a few small things, so that it can be sent to
+wherever the rows are. What comes back adds up over blocks. A block remembers the environments of
+its modes and what its rows ask of f; both can be made anew from the view of q alone
+(``Sweeper.recall``), so that a block that was lost costs nothing but time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from . import gauss_newton, rows
+from .arrays import has_triton, like
+from .cp import CP
+from .environments import Environments, MomentsOf
+from .layout import Layout
+from .likelihoods import Curved, Likelihood
+from .network import Network
+from .sums import SumsTerms
+
+Array = Any
+
+
+@dataclass
+class View:
+    """What rows know of q.
+
+    Attributes
+    ----------
+    network : Network
+    layouts : list of Layout
+    terms : list of Terms
+        Of every mode.
+    output : int or None
+        The outputs' mode.
+    exact : bool
+        Whether covariances are in the terms.
+    sums : SumsTerms or None
+        The main effects beside the network.
+    """
+
+    network: Network
+    layouts: list[Layout]
+    terms: list[rows.Terms]
+    output: int | None
+    exact: bool
+    sums: SumsTerms | None = None
+
+    @property
+    def many(self) -> bool:
+        """Whether f has many outputs."""
+        return self.output is not None or (self.sums is not None and len(self.sums.mean) > 1)
+
+    @property
+    def carries_asks(self) -> bool:
+        """Whether environments have in them what the outputs ask for."""
+        return self.output is not None and self.network.carries_asks
+
+
+@dataclass
+class Chunk:
+    """One block of rows: targets, sample weights, features on demand, and its environments.
+
+    ``asks`` are the weights and pulls of the likelihood (see likelihoods.py), ``f`` the moments of
+    f that they were made for.
+    """
+
+    features: Callable[[int], tuple[Array, Array]]
+    y: Array
+    weight: Array | None
+    environments: Environments
+    asks: tuple[Array | None, Array] = field(init=False)
+    f: tuple[Array, Array] | None = None
+    view: View = field(init=False)
+    _sum_means: Array | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Ask what least squares would, which is right wherever f does not matter."""
+        self.asks = self.weight, self.y if self.weight is None else self.weight * self.y
+        if has_triton(self.y):
+            self.environments.times = self._times
+
+    def give(self, asks: tuple[Array, Array]) -> None:
+        """Let the rows ask for something else from now on."""
+        self.asks = asks
+        if self.view.carries_asks:
+            assert self.view.output is not None
+            self.environments.changed(self.view.output)
+
+    def sum_features(self) -> Array:
+        """Return the functions of the sum: (n, P)."""
+        assert self.view.sums is not None
+        return self.view.sums.features(self.features)
+
+    def sum_means(self) -> Array:
+        """Return E[a]: (n,), or (n, K) with K outputs."""
+        assert self.view.sums is not None
+        if self._sum_means is None:
+            found = self.view.sums.means(self.sum_features())
+            self._sum_means = found if self.view.many else found[:, 0]
+        return self._sum_means
+
+    def forget_sums(self) -> None:
+        """Forget what was made of the coefficients before they changed."""
+        self._sum_means = None
+        if self.view.carries_asks:  # of what the sum leaves
+            assert self.view.output is not None
+            self.environments.changed(self.view.output)
+
+    @property
+    def tensor_asks(self) -> tuple[Array | None, Array]:
+        """Weights, and working responses less what the sum explains of them."""
+        weight, pull = self.asks
+        if self.view.sums is None:
+            return weight, pull
+        mean = self.sum_means()
+        return weight, pull - (mean if weight is None else weight * mean)
+
+    def outside(self, d: int) -> rows.Moments | None:
+        """Return the product over all modes but d."""
+        return self.environments.outside(d, self._moments_of())
+
+    def moments_of_f(self, d: int) -> tuple[Array, Array]:
+        """Return E[f] and E[f^2], with the environments of mode d."""
+        view = self.view
+        if view.sums is None:
+            return self.moments_of_tensor(d)
+        phi = self.sum_features()
+        first, spread = view.sums.means(phi), view.sums.variances(phi)
+        if not view.many:
+            first, spread = first[:, 0], spread[:, 0]
+        mean, square = self.moments_of_tensor(d)
+        total = mean + first
+        if not view.exact:
+            return total, total * total
+        return total, square + first * (2.0 * mean + first) + spread
+
+    def moments_of_tensor(self, d: int) -> tuple[Array, Array]:
+        """Return E[T] and E[T^2], with the environments of mode d."""
+        view = self.view
+        if not view.terms:
+            zero = array_namespace(self.y).zeros_like(self.y)
+            if view.many:
+                assert view.sums is not None
+                zero = array_namespace(zero).stack([zero] * len(view.sums.mean), axis=1)
+            return zero, zero
+        layout = view.layouts[d if view.output is None else view.output]
+        if view.carries_asks:
+            assert view.output is not None
+            product = self.environments.before(view.output, self._moments_of())
+        else:
+            outside, here, scratch = self.outside(d), None, view.network.scratch
+            if d != view.output:
+                here = rows.moments(self.features(d), view.terms[d], scratch)
+            product = rows.multiply(outside, here, None if scratch is None else here)
+        assert product is not None
+        term = None if view.output is None else view.terms[view.output]
+        mean, square = rows.contract(product, layout, term)
+        return mean, mean * mean if square is None or not view.exact else square
+
+    def _times(self, k: int, before: rows.Moments) -> rows.Moments | None:
+        """Return the moments of mode k times those before, by one kernel, where there is one."""
+        if not self._fused(before) or k == self.view.output:
+            return None
+        from .triton_kernels import fits, times_moments
+
+        term, features = self.view.terms[k], self.features(k)
+        if not fits(*features):
+            return None
+        parts = zip(features, (term.mean, term.second), (before.mean, before.second), strict=True)
+        mean, second = (times_moments(a, like(c, a), b) for a, c, b in parts)
+        return rows.Moments(mean, second, None)
+
+    def _fused(self, *moments: rows.Moments | None) -> bool:
+        """Tell whether kernels of our own can do with these moments."""
+        if not self.view.exact or not isinstance(self.view.network, CP):
+            return False
+        from .triton_kernels import MOST_PRODUCTS, fits
+
+        if max(len(term.mean) for term in self.view.terms) > MOST_PRODUCTS // 2:
+            return False
+        return all(m is None or (m.exponent is None and fits(m.mean, m.second)) for m in moments)
+
+    def fused_sums(self, d: int, widths: rows.Widths) -> tuple[Array, Array] | None:
+        """Return ``block_sums`` by kernels of our own, or None where there are none."""
+        if self.view.output is not None or self.environments.times is None:
+            return None
+        left, right = self.environments.sides(d, self._moments_of())
+        if (left is None and right is None) or not self._fused(left, right):
+            return None
+        from .triton_kernels import fits, sums
+
+        (phi, psi), (weight, pull) = self.features(d), self.tensor_asks
+        if not fits(phi, psi):
+            return None
+        one, other = (m if m is not None else rows.Moments(None, None, None) for m in (left, right))
+        second = sums(psi[:, : widths.n_psi], one.second, other.second, weight)
+        return second, sums(phi[:, : widths.n_phi], one.mean, other.mean, pull)
+
+    def _moments_of(self) -> MomentsOf:
+        """Return what gives the moments of each mode."""
+        view = self.view
+
+        def moments_of(k: int, into: Any) -> rows.Moments | None:
+            if k != view.output:
+                return rows.moments(self.features(k), view.terms[k], into)
+            if not view.carries_asks:
+                return None
+            weight, pull = rows.output_asks(*self.tensor_asks, view.terms[k])
+            return rows.Moments(pull, weight, None)
+
+        return moments_of
+
+
+def see(chunk: Chunk, view: View) -> None:
+    """Know another q, of which nothing is known yet; local blocks share the view."""
+    chunk.view = view
+    chunk.environments.reset()
+    chunk._sum_means = None
+
+
+def change(chunk: Chunk, d: int, term: rows.Terms) -> None:
+    """Know another q(W) of mode d."""
+    chunk.view.terms[d] = term
+    chunk.environments.changed(d)
+
+
+def change_sums(chunk: Chunk, terms: SumsTerms) -> None:
+    """Know another q of the main effects."""
+    chunk.view.sums = terms
+    chunk.forget_sums()
+
+
+def sum_grams(chunk: Chunk) -> tuple[Array, Array]:
+    """Return weighted products of the functions of the sum, and with the working responses.
+
+    These are (K, P, P) and (K, P), with K = 1 for one output.
+    """
+    xp, phi = array_namespace(chunk.y), chunk.sum_features()
+    weight, pull = chunk.asks
+    pull = pull if chunk.view.many else pull[:, None]
+    linear = rows.long_product(pull, phi)
+    if weight is None:
+        return rows.long_product(phi, phi)[None, ...], linear
+    weight = weight if chunk.view.many else weight[:, None]
+    grams = [rows.long_product(phi * weight[:, k : k + 1], phi) for k in range(weight.shape[1])]
+    return xp.stack(grams), linear
+
+
+def sum_beside(chunk: Chunk, d: int) -> tuple[Array]:
+    """Return what the tensor explains of the working responses, times the functions: (K, P)."""
+    mean, _ = chunk.moments_of_tensor(d)
+    weight = chunk.asks[0]
+    explained = mean if weight is None else weight * mean
+    explained = explained if chunk.view.many else explained[:, None]
+    return (rows.long_product(explained, chunk.sum_features()),)
+
+
+def count(chunk: Chunk) -> tuple[int]:
+    """Return the number of rows."""
+    return (int(chunk.y.shape[0]),)
+
+
+def averages(chunk: Chunk, n_modes: int) -> tuple[Array, ...]:
+    """Return the weighted sums of phi (M,) and psi (K,) of every mode."""
+    weight = chunk.weight
+    if weight is None:
+        weight = array_namespace(chunk.y).ones_like(chunk.y)
+    sums: list[Array] = []
+    for d in range(n_modes):
+        sums += [weight @ part for part in chunk.features(d)]
+    return tuple(sums)
+
+
+def effect_averages(chunk: Chunk, first: int, modes: Sequence[int | None]) -> tuple[Array, ...]:
+    """Return weighted sums of g, g g^T and g phi^T for every main effect g: see posterior.py."""
+    found: list[Array] = []
+    for i, mode in enumerate(modes):
+        g = chunk.features(first + i)[0]
+        weighed = g if chunk.weight is None else g * chunk.weight[:, None]
+        found += [array_namespace(g).sum(weighed, axis=0), rows.long_product(weighed, g)]
+        if mode is None:
+            found.append(g[:0, :].T)
+        else:
+            phi = chunk.features(mode)[0]
+            found.append((phi.T @ weighed).T)
+    return tuple(found)
+
+
+def block_sums(chunk: Chunk, d: int, widths: rows.Widths) -> tuple[Array, Array]:
+    """Return what the update of mode d needs: see ``rows.block_sums``."""
+    fused = chunk.fused_sums(d, widths)
+    if fused is not None:
+        return fused
+    view, outside = chunk.view, chunk.outside(d)
+    weight, pull = chunk.tensor_asks
+    if view.output is None:
+        weight, pull = None if weight is None else weight[:, None], pull[:, None]
+    elif d == view.output:
+        assert outside is not None
+        return rows.output_sums(outside, weight, pull)
+    elif view.carries_asks:
+        weight = pull = None
+    else:
+        weight, pull = rows.output_asks(weight, pull, view.terms[view.output])
+    size = view.layouts[d].n_columns
+    return rows.block_sums(chunk.features(d), outside, weight, pull, widths, size)
+
+
+def look(chunk: Chunk, likelihood: Likelihood, d: int) -> tuple[Array, ...]:
+    """Look at f as it is now, and ask of it what this likelihood does; return its sums."""
+    chunk.f = chunk.moments_of_f(d)
+    return ask(chunk, likelihood)
+
+
+def ask(chunk: Chunk, likelihood: Likelihood) -> tuple[Array, ...]:
+    """Ask what this likelihood does, of f as it was when last looked at; return its sums."""
+    assert chunk.f is not None
+    mean, square = chunk.f
+    asks = likelihood.rows(chunk.y, chunk.weight, mean, square)
+    chunk.give((asks.weight, asks.pull))
+    if not chunk.view.exact:
+        chunk.give(likelihood.newton(chunk.y, chunk.weight, mean))
+    return asks.sums
+
+
+def slopes(chunk: Chunk, likelihood: Curved, d: int) -> tuple[Array, Array]:
+    """Return the sums of E[d log p(y | f) / df] and of weights E[-d^2 log p(y | f) / df^2]."""
+    mean, square = chunk.moments_of_f(d)
+    weight, pull = likelihood.expected(chunk.y, chunk.weight, mean, square)
+    xp = array_namespace(mean)
+    return xp.sum(pull - weight * mean, axis=0), xp.sum(weight, axis=0)
+
+
+def ask_truth(chunk: Chunk, likelihood: Curved, d: int) -> None:
+    """Ask of f as it is now what the likelihood itself does, not its bound."""
+    mean, square = chunk.moments_of_f(d)
+    chunk.give(likelihood.expected(chunk.y, chunk.weight, mean, square))
+
+
+def information(chunk: Chunk) -> tuple[Array]:
+    """Return the sum of the rows' weights, of every output."""
+    weight = chunk.asks[0]
+    return (array_namespace(weight).sum(weight, axis=0),)
+
+
+def squared_error(chunk: Chunk, d: int) -> tuple[Array]:
+    """Return the sum of E[(y - f)^2].
+
+    From residuals, as the sums of the updates lose what little is left of y at little noise.
+    """
+    mean, square = chunk.moments_of_f(d)
+    error = (chunk.y - mean) ** 2 + (square - mean * mean)
+    error = error if chunk.weight is None else chunk.weight * error
+    return (array_namespace(mean).sum(error),)
+
+
+def joint_sums(
+    chunk: Chunk, widths: Sequence[rows.Widths], keep: Sequence[np.ndarray]
+) -> tuple[Array, ...]:
+    """Return J^T J, J the derivatives of E[f] by all weights, and the sums of every mode."""
+    weight, pull = chunk.tensor_asks
+    weight, pull = None if weight is None else weight[:, None], pull[:, None]
+    parts: list[Array] = []
+    blocks: list[Array] = []
+    for d, (width, kept) in enumerate(zip(widths, keep, strict=True)):
+        features, outside = chunk.features(d), chunk.outside(d)
+        assert outside is not None
+        size = chunk.view.layouts[d].n_columns
+        blocks += rows.block_sums(features, outside, weight, pull, width, size)
+        parts.append(gauss_newton.derivatives(features[0], kept, outside.mean))
+    xp = array_namespace(pull)
+    j = xp.concat(parts, axis=1)
+    j = j if weight is None else j * xp.sqrt(weight)
+    return (j.T @ j, *blocks)

@@ -1,0 +1,341 @@
+"""What must be known of all rows before any can be coded: some of them, and each column's values.
+
+Rows are looked at once, batch by batch, wherever they are. Of a table of up to ``MOST_ROWS`` rows
+everything is kept. Of a larger one so many rows are kept, chosen by a hash of their positions, so
+that batches, devices and clusters choose the same; beside them the ends of every numeric column,
+whether it has gaps, and how often each level of a categorical one occurs: of more than
+``MOST_LEVELS`` of them the most frequent, those first in the order of their text where some are as
+frequent. The others count as levels never seen. While batches are gone through twice as many are
+known, and only a level that falls behind those and comes back later is counted for less than it is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace, is_numpy_array
+
+from ..core.arrays import host, indices
+
+Array = np.ndarray
+MOST_ROWS = 2**18
+MOST_LEVELS = 2**20  # of a column: more are names of rows, and would grow with them
+KINDS = {"M": "dates", "m": "durations", "f": "numbers", "O": "text"}
+
+
+class Batch(NamedTuple):
+    """Some rows: columns as ``tables.split_columns`` gives them, targets, and weights above 0."""
+
+    columns: list[Array]
+    y: Array
+    weight: Array
+
+    def take(self, rows: Any) -> Batch:
+        """Return some of the rows."""
+        columns = [_take(column, rows) for column in self.columns]
+        return Batch(columns, self.y[rows], self.weight[rows])
+
+    def join(self, other: Batch) -> Batch:
+        """Return the rows of both."""
+        return Batch(
+            [_joined(*pair) for pair in zip(self.columns, other.columns, strict=True)],
+            np.concatenate([self.y, other.y]),
+            np.concatenate([self.weight, other.weight]),
+        )
+
+    def here(self) -> Batch:
+        """Return the rows with their columns on this side."""
+        columns = [c if is_numpy_array(c) else host(c).astype(float) for c in self.columns]
+        return self._replace(columns=columns)
+
+
+class Totals:
+    """Sums over rows, by which to tell whether they are the same, in whatever order they come."""
+
+    def __init__(self) -> None:
+        self.sums = np.zeros((1, 2))  # as many rows as there are columns, once there are some
+
+    def add(self, batch: Batch) -> None:
+        """Add the rows of a batch."""
+        numbers = [_numbers(values) for values in (*batch.columns, batch.y, batch.weight)]
+        self.sums = self.sums + np.array([(np.sum(v), np.sum(np.abs(v))) for v in numbers])
+
+    def same(self, other: Totals) -> bool:
+        """Whether they are those of the same rows, but for what rounding does."""
+        (a, size), (b, _) = self.sums.T, other.sums.T
+        return len(a) == len(b) and bool(np.all(np.abs(a - b) <= 1e-9 * size))
+
+
+class Summary(NamedTuple):
+    """Values of a column, and how much each counts."""
+
+    values: Array
+    weight: Array
+
+
+class Note(NamedTuple):
+    """What is known of a column beyond the rows kept.
+
+    Attributes
+    ----------
+    kind : str
+        As of a NumPy type.
+    ends : tuple
+        The lowest and highest number; empty if there is none, or values are levels.
+    missing : bool
+        Whether there are gaps.
+    totals : dict or None
+        The weight of each level, of up to twice ``MOST_LEVELS``; None for numbers.
+    """
+
+    kind: str
+    ends: tuple[Any, ...]
+    missing: bool
+    totals: dict[Any, float] | None
+
+    @classmethod
+    def of(cls, values: Array, weight: Array, *, levels: bool) -> Note:
+        """Return the note of a batch's column."""
+        if not is_numpy_array(values):
+            if levels:  # numbers all of them, few enough to come here
+                return cls.of(host(values).astype(float), weight, levels=True)
+            xp = array_namespace(values)
+            gaps = xp.isnan(values)
+            n_gaps = int(xp.sum(xp.astype(gaps, xp.int64)))
+            if n_gaps == len(weight):
+                return cls("f", (), True, None)
+            ends = (
+                float(end(xp.where(gaps, xp.full_like(values, never), values)))
+                for end, never in ((xp.min, np.inf), (xp.max, -np.inf))
+            )
+            return cls("f", tuple(ends), n_gaps > 0, None)
+        kind = values.dtype.kind
+        if kind == "O" or levels:
+            places: dict[Any, int] = defaultdict(count().__next__)  # in the order they come
+            place = np.fromiter(map(places.__getitem__, values.tolist()), np.intp, len(values))
+            sums = zip(places, np.bincount(place, weight).tolist(), strict=True)
+            totals = {value: w for value, w in sums if value is not None and value == value}
+            return cls(kind, (), len(totals) < len(places), _bounded(totals))
+        seen = ~(np.isnat(values) if kind in "mM" else np.isnan(values))
+        missing, values = not bool(np.all(seen)), values[seen]
+        return cls(kind, (values.min(), values.max()) if len(values) else (), missing, None)
+
+    @property
+    def empty(self) -> bool:
+        """Whether every value was missing."""
+        return not self.ends and not self.totals
+
+    def merge(self, other: Note, name: Any) -> Note:
+        """Return the note of both."""
+        if self.empty or other.empty:
+            full = other if self.empty else self
+            return full._replace(missing=self.missing or other.missing)
+        if self.kind != other.kind or (self.totals is None) != (other.totals is None):
+            raise _two_types(name, self.kind, other.kind)
+        totals, ends = None, self.ends + other.ends
+        if self.totals is not None and other.totals is not None:
+            totals = dict(self.totals)
+            for level, w in other.totals.items():
+                totals[level] = totals.get(level, 0.0) + w
+            totals = _bounded(totals)
+        else:
+            ends = min(ends), max(ends)
+        return Note(self.kind, ends, self.missing or other.missing, totals)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is known of some rows.
+
+    Attributes
+    ----------
+    names : list
+        Of the columns.
+    n, total : int, float
+        Rows, and the sum of their weights.
+    sample : Batch
+        The rows kept, in their order: all of them if they are few.
+    keys, places : ndarray
+        The hashes by which those were chosen, and their positions.
+    notes : list of Note
+        Of every column, and at last of y.
+    """
+
+    names: list[Any]
+    n: int
+    total: float
+    sample: Batch
+    keys: Array
+    places: Array
+    notes: list[Note]
+
+    @classmethod
+    def whole(cls, batch: Batch, names: list[Any]) -> Survey:
+        """Return the survey of a table of which all is kept."""
+        n, total = len(batch.y), float(np.sum(batch.weight))
+        return cls(names, n, total, batch.here(), np.zeros(n), np.arange(n), [])
+
+    @classmethod
+    def of(
+        cls,
+        batch: Batch,
+        names: list[Any],
+        offset: int,
+        levels: Collection[int] = (),
+        before: Survey | None = None,
+        n_all: int | None = None,
+    ) -> Survey:
+        """Look at a batch whose first row is row ``offset`` of all.
+
+        Columns ``levels`` hold levels though they may be numbers; y counts as the last column. Rows
+        that would be dropped when it is merged with what came ``before``, or with all others if
+        there are ``n_all`` rows, are not kept.
+        """
+        every = [*batch.columns, batch.y]
+        notes = [Note.of(v, batch.weight, levels=j in levels) for j, v in enumerate(every)]
+        places = np.arange(offset, offset + len(batch.y))
+        n, total, keys = len(places), float(np.sum(batch.weight)), _hash(places)
+        limit = 2**64 - 1
+        if before is not None and len(before.keys) >= MOST_ROWS:
+            limit = int(np.max(before.keys))
+        elif n_all is not None and n_all > 2 * MOST_ROWS:  # a few more than are wanted
+            limit = int(2**64 * ((MOST_ROWS + 8 * MOST_ROWS**0.5) / n_all))
+        if limit < 2**64 - 1:
+            some = np.flatnonzero(keys < np.uint64(limit))
+            batch, keys, places = batch.take(some), keys[some], places[some]
+        found = cls(names, n, total, batch, keys, places, notes)._cut()
+        return replace(found, sample=found.sample.here())
+
+    def merge(self, other: Survey) -> Survey:
+        """Return what is known of the rows of both."""
+        if self.names != other.names:
+            raise ValueError(
+                f"every batch must have the same columns, got {self.names} and {other.names}; "
+                "select them before."
+            )
+        return Survey(
+            self.names,
+            self.n + other.n,
+            self.total + other.total,
+            self.sample.join(other.sample),
+            np.concatenate([self.keys, other.keys]),
+            np.concatenate([self.places, other.places]),
+            [
+                a.merge(b, name)
+                for a, b, name in zip(self.notes, other.notes, [*self.names, "y"], strict=True)
+            ],
+        )._cut()
+
+    def _cut(self) -> Survey:
+        """Return the survey with no more rows kept than ``MOST_ROWS``, in their order."""
+        rows: Any = slice(None)
+        if len(self.keys) > MOST_ROWS:
+            rows = np.argpartition(self.keys, MOST_ROWS)[:MOST_ROWS]
+            rows = rows[np.argsort(self.places[rows])]
+        elif np.any(np.diff(self.places) < 0):
+            rows = np.argsort(self.places)
+        else:
+            return self
+        sample = self.sample.take(rows)
+        return replace(self, sample=sample, keys=self.keys[rows], places=self.places[rows])
+
+    @property
+    def columns(self) -> list[Summary]:
+        """Values of every column."""
+        return [self._summary(j, column) for j, column in enumerate(self.sample.columns)]
+
+    @property
+    def y(self) -> Summary:
+        """Values of y."""
+        return self._summary(-1, self.sample.y)
+
+    def _summary(self, j: int, kept: Array) -> Summary:
+        weight = self.sample.weight
+        if len(kept) == self.n:
+            return Summary(kept, weight)
+        note = self.notes[j]
+        if note.totals is not None:
+            totals = _most_frequent(note.totals)
+            values = np.array([*totals, *[None] * note.missing], dtype=kept.dtype)
+            return Summary(values, np.array([*totals.values(), *[1.0] * note.missing]))
+        gap = [np.array("nat", dtype=kept.dtype) if note.kind in "mM" else np.nan] * note.missing
+        more = np.array([*note.ends, *gap], dtype=kept.dtype)
+        return Summary(np.concatenate([kept, more]), np.append(weight, np.ones(len(more))))
+
+
+def _bounded(totals: dict[Any, float]) -> dict[Any, float]:
+    """Return the totals of all levels that may be known; they are cut rarely, as that is dear."""
+    return totals if len(totals) <= 2 * MOST_LEVELS else _most_frequent(totals)
+
+
+def _most_frequent(totals: dict[Any, float]) -> dict[Any, float]:
+    """Return the totals of the most frequent levels, and of some as frequent the first by text."""
+    if len(totals) <= MOST_LEVELS:
+        return totals
+    least = np.partition(np.fromiter(totals.values(), float), -MOST_LEVELS)[-MOST_LEVELS]
+    found = {level: w for level, w in totals.items() if w > least}
+    ties = sorted((level for level, w in totals.items() if w == least), key=str)
+    return found | dict.fromkeys(ties[: MOST_LEVELS - len(found)], float(least))
+
+
+def check_kinds(names: list[Any], before: Batch, later: Batch) -> None:
+    """Raise one clear sentence if a column is of another type in later rows."""
+    for name, old, new in zip(names, before.columns, later.columns, strict=True):
+        kind, other = old.dtype.kind, new.dtype.kind
+        if kind != other and not is_empty(old) and not is_empty(new):
+            raise _two_types(name, kind, other)
+
+
+def _two_types(name: Any, *kinds: str) -> ValueError:
+    return ValueError(
+        f"column {name!r} must have one type in every batch, got "
+        f"{' and '.join(KINDS.get(kind, kind) for kind in kinds)}; convert it before."
+    )
+
+
+def _take(column: Any, rows: Any) -> Any:
+    if is_numpy_array(column):
+        return column[rows]
+    return array_namespace(column).take(column, indices(rows, column))
+
+
+def _joined(a: Array, b: Array) -> Array:
+    """Return both parts of a column; one that holds nothing takes the type of the other."""
+    if a.dtype.kind == b.dtype.kind:
+        return np.concatenate([a, b])
+    empty, full = (a, b) if is_empty(a) else (b, a)
+    gap: Any = {"O": None, "f": np.nan}.get(full.dtype.kind, "nat")
+    gaps = np.full(len(empty), gap, dtype=full.dtype)
+    return np.concatenate([gaps, full] if empty is a else [full, gaps])
+
+
+def _numbers(values: Any) -> Array:
+    """Return a number for every value, without the gaps."""
+    values = host(values)
+    if values.dtype.kind in "mM":
+        return values[~np.isnat(values)].astype(np.int64).astype(float)
+    if values.dtype.kind not in "biuf":  # of levels and labels the number is any, but its own
+        return np.array([hash(v) * 2.0**-63 for v in values.tolist() if v is not None])
+    floats = values.astype(float)
+    return floats[~np.isnan(floats)]
+
+
+def is_empty(values: Array) -> bool:
+    """Tell whether every value is missing."""
+    if values.dtype.kind == "O":
+        return all(value is None for value in values.tolist())
+    return bool(np.all(np.isnat(values) if values.dtype.kind in "mM" else np.isnan(values)))
+
+
+def _hash(places: Array) -> Array:
+    """Return numbers that look random, the same for the same positions (splitmix64)."""
+    z = places.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    z *= np.uint64(0xD1342543DE82EF95)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
+    return z ^ (z >> np.uint64(31))

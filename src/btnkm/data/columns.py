@@ -1,0 +1,355 @@
+"""Columns of any table -> kinds -> one basis per input.
+
+Each column is numeric (numbers, booleans, dates) or categorical (text, categories). A numeric
+column is warped to [-1, 1], half by rank and half by value: the rank spreads crowded values apart,
+the value keeps distances. Beyond the training range it stays at the nearer end. A categorical
+column is coded by its levels. NaN stands for missing in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace, is_numpy_array
+from sklearn.base import clone
+
+from ..bases import BASES, Basis, Categorical, Chebyshev, Gapped, Spiked
+from ..bases.anchored import Anchored
+from ..bases.levels import Levels
+from ..bases.spiked import stand_out
+from ..core.arrays import interpolate, like
+from .column_stats import KINDS, MOST_LEVELS, Summary, is_empty
+from .frames import as_numbers, level_name
+
+Array = np.ndarray
+
+RANK_SHARE = 0.5  # of the warp; the rest is by value
+# A value that stands out counts in the ranks for at most this share of the rows: with four zeros in
+# five rows, all other values would share a fifth of the range.
+MOST_RANK = 0.005
+FEW_VALUES = 20  # up to which it counts in full: there is room for all of them
+MAX_KNOTS = 1000  # of the warp: enough to follow any distribution, small enough to store
+# From so many levels that rows share on, each has weights that no other's depend on (Levels)
+MANY_LEVELS = 20
+# Where that is not wanted, the rarest levels are taken as one beyond this many, and beyond one for
+# so many rows (if not very few): an effect of its own for every row is found in none.
+MAX_LEVELS, MIN_LEVELS, ROWS_PER_LEVEL = 100, 10, 8
+
+
+@dataclass(frozen=True)
+class Column:
+    """One input: how its values become coordinates, and its fitted basis.
+
+    Attributes
+    ----------
+    name : str or whatever the table calls it
+    knots, positions : ndarray
+        The warp of a numeric column, linear between knots; empty if it held no value.
+    levels : dict or None
+        Code of each level of a categorical column, by its text; None for a numeric one.
+    kind : str
+        "M" for dates, "m" for durations, "f" for numbers, "O" for text.
+    basis : Gapped or, from ``MANY_LEVELS`` levels on, Levels
+        Its argument are the coordinates that ``encode`` returns.
+    rest : int or None
+        The code that the rarest levels share, if they do.
+    """
+
+    name: Any
+    knots: Array
+    positions: Array
+    levels: dict[str, int] | None
+    kind: str
+    basis: Gapped | Levels
+    rest: int | None = None
+
+    @property
+    def levels_by_code(self) -> dict[int, list[str]]:
+        """The levels of every code; the rarest may share one."""
+        found: dict[int, list[str]] = {}
+        for level, code in (self.levels or {}).items():
+            found.setdefault(code, []).append(level)
+        return found
+
+    def encode(self, values: Array) -> Array:
+        """Return the coordinates of raw values: (n,) floats, NaN where missing.
+
+        A level never seen is -1. Arrays of other libraries hold numbers, and stay where they are.
+        """
+        if not is_numpy_array(values):
+            return self._encode_elsewhere(values)
+        kind, values = values.dtype.kind, as_numbers(values)
+        if kind != self.kind and {kind, self.kind} & {"m", "M"} and not is_empty(values):
+            raise ValueError(
+                f"column {self.name!r} must hold {KINDS[self.kind]}, as it did in fit, got "
+                f"{KINDS[kind]}; give the column the same type as in fit."
+            )
+        if self.levels is not None:
+            names = _level_names(values)
+            if values.dtype != object and any(names) and not _hold_number(self.levels):
+                raise ValueError(
+                    f"column {self.name!r} must hold text, as it did in fit, got numbers or dates; "
+                    "give the column the same type as in fit."
+                )
+            codes: dict[Any, float] = {**self.levels, None: np.nan}
+            return np.array([codes.get(v, -1.0) for v in names], dtype=float)
+        if len(self.knots) == 0:
+            return np.full(len(values), np.nan)
+        if values.dtype == object:
+            values = _numbers(values, self.name)
+        return np.interp(values, self.knots, self.positions)
+
+    def _encode_elsewhere(self, values: Any) -> Any:
+        """Return what ``encode`` would, with array operations only."""
+        xp = array_namespace(values)
+        x = xp.astype(values, xp.float64)  # between knots that may be close to each other
+        if self.kind != "f":
+            raise ValueError(
+                f"column {self.name!r} must hold {KINDS[self.kind]}, as it did in fit, got "
+                "numbers; give the column the same type as in fit."
+            )
+        if self.levels is not None and not self.levels:
+            found = xp.where(xp.isnan(x), x, xp.full_like(x, -1.0))
+        elif self.levels is not None:
+            known = sorted((float(level), float(code)) for level, code in self.levels.items())
+            at, codes = (like([pair[i] for pair in known], x) for i in (0, 1))
+            place = xp.clip(xp.searchsorted(at, x), 0, len(known) - 1)
+            never = xp.where(xp.isnan(x), x, xp.full_like(x, -1.0))
+            found = xp.where(xp.take(at, place) == x, xp.take(codes, place), never)
+        elif len(self.knots) < 2:
+            only = float(self.positions[0]) if len(self.knots) else np.nan
+            found = xp.where(xp.isnan(x), x, xp.full_like(x, only))
+        else:
+            found = interpolate(x, self.knots, self.positions)
+        return xp.astype(found, values.dtype)
+
+
+def fit_columns(
+    summaries: list[Summary],
+    names: list[Any],
+    basis: Any,
+    n_basis: int,
+    many_levels: bool = False,
+) -> tuple[list[Column], list[Array]]:
+    """Choose and fit one basis per column; also return the coordinates of the values.
+
+    Parameters
+    ----------
+    summaries : list of Summary
+        Values of each column as ``tables.split_columns`` gives them, floats, or objects with None
+        for missing, and their weights, all positive.
+    names : list of str (or whatever the table calls its columns)
+    basis : "auto", a name, a Basis, or a mapping from column (name or position) to name or Basis
+    n_basis : int
+        Size of the bases that are given by name.
+    many_levels : bool
+        Whether a column may have a level for each that two rows share, however many, or the rarest
+        are one.
+    """
+    chosen = _choose(basis, names, n_basis)
+    columns, codes = [], []
+    for (given, weight), name, choice in zip(summaries, names, chosen, strict=True):
+        values = as_numbers(given)
+        if choice is None:
+            smooth = Spiked(Chebyshev(n_basis=n_basis))
+            choice = Categorical() if values.dtype == object else smooth
+        categorical = isinstance(choice, Categorical)
+        if values.dtype == object and not categorical:
+            values = _numbers(values, name)
+        levels, rest = _levels(values, weight, many_levels) if categorical else (None, None)
+        knots, positions = (np.empty(0), np.empty(0)) if categorical else _warp(values, weight)
+        many = many_levels and levels is not None and len(set(levels.values())) >= MANY_LEVELS
+        functions = Levels() if many else Gapped(clone(choice))
+        column = Column(name, knots, positions, levels, given.dtype.kind, functions, rest)
+        code = column.encode(given)
+        column.basis.fit(code, weight)
+        columns.append(column)
+        codes.append(code)
+    return columns, codes
+
+
+class Growth(NamedTuple):
+    """What a column has that it had not before: so many levels, and gaps."""
+
+    levels: int
+    gap: bool
+
+
+def grown(column: Column, summary: Summary) -> tuple[Column, Growth]:
+    """Return a column that knows the levels and gaps of some more values, and what is new."""
+    if isinstance(column.basis, Gapped) and column.basis.basis_ is None:
+        return column, Growth(0, gap=False)  # it had nothing but gaps, and is no input
+    codes = column.encode(summary.values)
+    gap = bool(np.any(np.isnan(codes))) and not column.basis.knows_gaps
+    unknown = (codes < 0) & (column.levels is not None)
+    levels, rest = column.levels, column.rest
+    if levels is not None and np.any(unknown):
+        values, weight = as_numbers(summary.values[unknown]), summary.weight[unknown]
+        new, rest = _more_levels(column, values, weight)
+        levels = levels | new
+    known = set((column.levels or {}).values())
+    growth = Growth(len(set((levels or {}).values()) - known), gap)
+    basis = column.basis.grown(*growth) if any(growth) else column.basis
+    return replace(column, levels=levels, basis=basis, rest=rest), growth
+
+
+def _more_levels(column: Column, values: Array, weight: Array) -> tuple[dict[str, int], int | None]:
+    """Return codes of levels that are new, and the one that the rarest share from now on.
+
+    Those that a single row has, where most are of that kind, and those for which a basis of one
+    function for each has no room, share one code, as the rarest have in ``_levels``. Names beyond
+    ``MOST_LEVELS`` are not remembered.
+    """
+    total = _totals(values, weight)
+    new, basis = sorted(total), column.basis
+    if isinstance(basis, Levels):
+        first = len(basis.shares_)
+        shared = [level for level in new if total[level] >= 2]
+        kept = new if 2 * len(shared) >= len(new) else shared
+    else:
+        assert basis.basis_ is not None
+        first = basis.basis_.n_functions_
+        kept = sorted(sorted(new, key=lambda v: -total[v])[: max(MAX_LEVELS - first, 0)])
+    codes = {level: first + k for k, level in enumerate(kept)}
+    assert column.levels is not None
+    others = [level for level in new if level not in codes]
+    others = others[: max(MOST_LEVELS - len(column.levels) - len(codes), 0)]
+    rest = column.rest
+    if rest is None and others:
+        rest = first + len(kept)
+    return codes | dict.fromkeys(others, rest or 0), rest
+
+
+def level_columns(basis: Any, names: list[Any]) -> set[int]:
+    """Return which columns are to be taken for levels, whatever they hold."""
+    chosen = enumerate(_choose(basis, names, 1))
+    return {j for j, choice in chosen if isinstance(choice, Categorical)}
+
+
+def _choose(basis: Any, names: list[Any], n_basis: int) -> list[Basis | None]:
+    """Return each column's basis, None where its kind decides."""
+    if not isinstance(basis, Mapping):
+        return [_named(basis, n_basis)] * len(names)
+    chosen: dict[int, Basis | None] = {}
+    for key, value in basis.items():
+        if key in names:
+            position = names.index(key)
+        elif isinstance(key, int | np.integer) and -len(names) <= key < len(names):
+            position = int(key) % len(names)
+        else:
+            raise ValueError(
+                f"every key of basis must be a column's name or position, got {key!r}; "
+                f"the columns are {names[:10]}{' …' if len(names) > 10 else ''}."
+            )
+        if position in chosen:
+            raise ValueError(
+                f"basis must name every column once, got {names[position]!r} twice, by name or by "
+                "position; leave one of them out."
+            )
+        chosen[position] = _named(value, n_basis)
+    return [chosen.get(j) for j in range(len(names))]
+
+
+def _named(basis: Any, n_basis: int) -> Basis | None:
+    if isinstance(basis, str) and basis == "auto":
+        return None
+    if isinstance(basis, str) and basis in BASES:
+        kind = BASES[basis]
+        return kind() if kind is Categorical else kind(n_basis=n_basis)
+    if isinstance(basis, Basis) and not isinstance(basis, Anchored | Levels):  # the library's own
+        return basis
+    raise ValueError(
+        f"basis must be 'auto', one of {sorted(BASES)}, a Basis or a dict from column to one of "
+        f"these, got {basis!r}; for example basis='bspline' or basis={{'age': BSpline(n_basis=8)}}."
+    )
+
+
+def _warp(values: Array, weight: Array) -> tuple[Array, Array]:
+    """Return knots and positions in [-1, 1] of the warp: half weighted mid-rank, half value."""
+    seen = ~np.isnan(values)
+    if not np.any(seen):
+        return np.empty(0), np.empty(0)
+    knots, group = np.unique(values[seen], return_inverse=True)
+    if len(knots) == 1:
+        return knots, np.zeros(1)
+    count = np.bincount(group, weights=weight[seen])
+    if len(knots) > FEW_VALUES:
+        spikes = stand_out(count)
+        count[spikes] = np.minimum(count[spikes], MOST_RANK * count.sum())
+    rank = np.cumsum(count) - 0.5 * count
+    rank = (rank - rank[0]) / (rank[-1] - rank[0])
+    if len(knots) > MAX_KNOTS:
+        even = np.searchsorted(rank, np.linspace(0.0, 1.0, MAX_KNOTS))
+        keep = np.unique(np.clip(even, 0, len(knots) - 1))
+        knots, rank = knots[keep], rank[keep]
+    half = 0.5 * knots  # the range of values up to 1e308 overflows, that of their halves does not
+    value = (half - half[0]) / (half[-1] - half[0])
+    return knots, 2.0 * (RANK_SHARE * rank + (1.0 - RANK_SHARE) * value) - 1.0
+
+
+def _levels(values: Array, weight: Array, many: bool) -> tuple[dict[str, int], int | None]:
+    """Return the code of every level, in sorted order, and that of the rarest if they share it."""
+    total = _totals(values, weight)
+    levels = sorted(total)
+    shared = [level for level in levels if total[level] >= 2]
+    most = int(np.clip(sum(total.values()) / ROWS_PER_LEVEL, MIN_LEVELS, MAX_LEVELS))
+    if many and len(shared) >= MANY_LEVELS:
+        # a level of one row is told from noise by what the others show, if they are most
+        kept = levels if 2 * len(shared) >= len(levels) else shared
+    elif len(levels) <= most:
+        kept = levels
+    else:
+        # of sorted levels the first, where some are as frequent: the same in every run
+        frequent = set(sorted(shared, key=lambda v: -total[v])[: most - 1])
+        kept = [level for level in levels if level in frequent]
+    codes = {level: code for code, level in enumerate(kept)}
+    rest = len(kept)
+    return {level: codes.get(level, rest) for level in levels}, rest if rest < len(levels) else None
+
+
+def _totals(values: Array, weight: Array) -> dict[str, float]:
+    """Return the weight of each level."""
+    total: dict[str, float] = {}
+    for level, w in zip(_level_names(values), weight.tolist(), strict=True):
+        if level is not None:
+            total[level] = total.get(level, 0.0) + w
+    return total
+
+
+def _level_names(values: Array) -> list[Any]:
+    """Return the text of each value, None for missing."""
+    if values.dtype == object:
+        return values.tolist()
+    return [None if v != v else level_name(v) for v in values.tolist()]
+
+
+def _hold_number(levels: dict[str, int]) -> bool:
+    """Tell whether a level can be read as a number, or there are none to go by."""
+    for level in levels:
+        try:
+            float(level)
+        except ValueError:
+            continue
+        return True
+    return not levels
+
+
+def _numbers(values: Array, name: str) -> Array:
+    """Return objects as floats, or say which value is none."""
+    out = np.full(len(values), np.nan)
+    for i, value in enumerate(values.tolist()):
+        if value is None:
+            continue
+        try:
+            out[i] = float(value)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"column {name!r} must hold numbers, as it did in fit or as its basis needs, "
+                f"got {value!r}; give the column the same type as in fit, or a Categorical basis."
+            ) from None
+    if np.any(np.isinf(out)):
+        raise ValueError(f"column {name!r} must be finite, got infinity; remove or cap such rows.")
+    return out

@@ -1,0 +1,174 @@
+"""Components: the rank-one terms of a CP tensor as products that can be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..checks import check_integer
+from .fitted import Data, Start, View
+
+Array = np.ndarray
+_IDLE = 0.01  # of a factor's mean square that varies, below which it is as good as constant
+
+
+@dataclass(frozen=True)
+class Factor(Data):
+    """One input's part in a component, at mean square one over the training rows.
+
+    Attributes
+    ----------
+    name, kind
+    values : ndarray of shape (n,)
+    mean, std : ndarray of shape (n,)
+    varies : float
+        The share of its mean square that is no constant.
+    """
+
+    name: Any
+    kind: str
+    values: Array
+    mean: Array
+    std: Array
+    varies: float
+
+    @property
+    def shape(self) -> str:
+        """How it goes, in a word."""
+        if self.kind == "levels":
+            return "by level"
+        steps = np.diff(self.mean)
+        size = np.ptp(self.mean)
+        up, down = (float(np.sum(np.maximum(sign * steps, 0.0))) for sign in (1.0, -1.0))
+        if size == 0.0 or min(up, down) > 0.15 * max(up, down):
+            turns = int(np.sum(np.diff(np.sign(steps[np.abs(steps) > 0.005 * size])) != 0))
+            if turns == 1:
+                return (
+                    "rises, then falls"
+                    if steps[np.argmax(np.abs(steps) > 0)] > 0
+                    else ("falls, then rises")
+                )
+            return "goes up and down"
+        return "rises" if up > down else "falls"
+
+
+@dataclass(frozen=True)
+class Component(Data):
+    """A product of one function of each input.
+
+    Attributes
+    ----------
+    amplitude : float, or ndarray of shape (K,) with K classes
+        What the product of all factors is multiplied by, in units of what is explained.
+    share : float
+        The variance of the component, as a share of the sum of that of all components.
+    factors : list of Factor
+        Those that vary, the most first.
+    """
+
+    amplitude: Any
+    share: float
+    factors: list[Factor]
+
+    def __str__(self) -> str:
+        size = self.amplitude
+        told = f"{size:+.3g}" if np.ndim(size) == 0 else f"({', '.join(f'{a:+.3g}' for a in size)})"
+        return " × ".join([told, *(f"{f.name} ({f.shape})" for f in self.factors)])
+
+
+def components(model: Any, *, points: int = 60, most: int | None = None) -> list[Component]:
+    """Return the components of one restart, the largest first.
+
+    It is the restart with the highest ELBO or, if that has no tensor, the one with the highest
+    weight that has. Main effects beside the tensor are no components: see ``effects``. Without a
+    tensor there are none.
+
+    Parameters
+    ----------
+    model : BTNRegressor or BTNClassifier, fitted, with a CP tensor
+    points : int, default=60
+        Values of a number.
+    most : int or None, default=None
+        How many components; None is all.
+    """
+    check_integer("points", points, 2)
+    if most is not None:
+        check_integer("most", most, 1)
+    view = View.of(model)
+    start = _with_tensor(view, model.best_restart_)
+    if start is None:
+        return []
+    if start.arrangement.full:
+        raise ValueError(
+            "components must be those of a CP tensor, got a train with full cores, whose terms are "
+            "no products of one function each; use network='cp', or look at effects."
+        )
+    every = range(start.state.n_components)
+    if len(start.parts) == 1 and start._contrasts is None:  # a sum of functions of one input is one
+        return [_only(view, start, points)]
+    found = [_component(view, start, r, points) for r in every]
+    total = sum(variance for _, variance in found) or 1.0
+    ordered = sorted(found, key=lambda pair: -pair[1])[:most]
+    return [
+        Component(amplitude, variance / total, factors)
+        for (amplitude, factors), variance in ordered
+    ]
+
+
+def _with_tensor(view: View, best: int) -> Start | None:
+    """Return the best restart, or that with the highest weight among those with a tensor."""
+    order = [best, *np.argsort(-view.weights, kind="stable")]
+    return next((view.starts[k] for k in order if view.starts[k].parts), None)
+
+
+def _component(view: View, start: Start, r: int, points: int) -> Any:
+    """Return amplitude and factors of a component, and the variance of it alone."""
+    sizes, centers = [], []
+    for d, part in enumerate(start.parts):
+        square = _mean_square(start, d, part.mean[:, r])
+        sizes.append(np.sqrt(max(square, 1e-300)))
+        centers.append(part.center[r] / sizes[-1])
+    amplitude: Any = float(np.prod(sizes)) * start.size * view.scale
+    contrasts = start._contrasts
+    if contrasts is not None:
+        amplitude = amplitude * contrasts[0][:, r]
+    factors = []
+    for d, j in enumerate(start.arrangement.inputs, start.arrangement.first_input):
+        varies = max(1.0 - centers[d] ** 2, 0.0)
+        grid = view.grid(j, points)
+        at = start.at(j, grid.codes)
+        mean = at.mean[:, r] / sizes[d]
+        variance = np.maximum(at.square[:, r, r] - at.mean[:, r] ** 2, 0.0)
+        # of two signs that of the average is kept out of the factor
+        sign = -1.0 if centers[d] < 0.0 else 1.0
+        amplitude = amplitude * sign
+        if varies > _IDLE:
+            values = grid.values, sign * mean, np.sqrt(variance) / sizes[d]
+            factors.append(Factor(view.names[j], view.kind(j), *values, varies))
+    for d in range(start.arrangement.first_input):
+        amplitude = amplitude * np.sign(centers[d])
+    factors.sort(key=lambda factor: -factor.varies)
+    variance = float(np.sum(np.square(amplitude))) * (1.0 - float(np.prod(np.square(centers))))
+    return (amplitude, factors), variance
+
+
+def _only(view: View, start: Start, points: int) -> Component:
+    """Return the one function of a model of one input."""
+    (j,), (part,) = start.arrangement.inputs, start.parts
+    size = np.sqrt(max(_mean_square(start, 0, part.mean.sum(axis=1)), 1e-300))
+    grid = view.grid(j, points)
+    at = start.at(j, grid.codes)
+    mean, second = at.mean.sum(axis=1), at.square.sum(axis=(1, 2))
+    std = np.sqrt(np.maximum(second - mean**2, 0.0)) / size
+    varies = max(1.0 - float(part.center.sum() / size) ** 2, 0.0)
+    factor = Factor(view.names[j], view.kind(j), grid.values, mean / size, std, varies)
+    return Component(float(size) * start.size * view.scale, 1.0, [factor])
+
+
+def _mean_square(start: Start, d: int, weights: Array) -> float:
+    """Return the average over the rows of the square of a function of one mode."""
+    mode, gram = start.state.modes[d], start.averages[d][1]
+    w = weights[mode.present]
+    return float(w @ (gram[np.ix_(mode.present, mode.present)] @ w))

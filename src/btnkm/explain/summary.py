@@ -1,0 +1,207 @@
+"""A fitted model at a glance: for print, and for notebooks below the picture of scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from .fitted import Data, Start, View
+from .full_tensor import FullStart
+from .variance import variance_shares
+
+_MOST_INPUTS = 12  # that are shown
+_LEARNED = ("dof", "size")  # parameters of a likelihood that a fit learns
+_NAMES = {"StudentT": "Student-t", "NegativeBinomial": "negative binomial"}
+_DRAWS = 16  # enough for two digits of a standard deviation, at once
+_STYLE = """\
+.btnkm-summary{font:13px/1.45 system-ui,sans-serif;margin:.5em 0;overflow-x:auto}
+.btnkm-summary p{margin:.2em 0}
+.btnkm-summary table{font:inherit;border-collapse:collapse;margin:.4em 0}
+.btnkm-summary th,.btnkm-summary td{padding:.15em .9em .15em 0;text-align:right;border:0;
+background:none;color:inherit}
+.btnkm-summary thead th{border-bottom:1px solid currentColor;font-weight:600}
+.btnkm-summary tbody th{text-align:left;font-weight:400}
+.btnkm-summary .bar{display:inline-block;height:.6em;background:#2f6fb3;border-radius:2px}
+.btnkm-summary .note{opacity:.75}"""
+
+
+@dataclass(frozen=True)
+class Summary(Data):
+    """What was fitted, and what it found.
+
+    Attributes
+    ----------
+    title : str
+        What is explained by what, in a line.
+    facts : dict
+        What is to be known of the fit, by name.
+    inputs : list of dict
+        name, kind, functions (those that the best restart kept), total and total_std (its share of
+        the variance) of every input, those that matter most first.
+    """
+
+    title: str
+    facts: dict[str, str]
+    inputs: list[dict[str, Any]]
+
+    def __str__(self) -> str:
+        wide = max(map(len, self.facts))
+        lines = [self.title, *(f"  {name:{wide}}  {fact}" for name, fact in self.facts.items())]
+        shown = self.inputs[:_MOST_INPUTS]
+        longest = max(len(str(one["name"])) for one in shown)
+        lines.append("  share of the variance, with all that an input has a part in")
+        for one in shown:
+            share = f"{one['total']:6.1%} ± {one['total_std']:5.1%}"
+            lines.append(f"    {one['name']!s:{longest}}  {share}")
+        if len(self.inputs) > len(shown):
+            lines.append(f"    and {len(self.inputs) - len(shown)} more that explain less")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for one in self.inputs[:_MOST_INPUTS]:
+            bar = f'<span class="bar" style="width:{100.0 * min(one["total"], 1.0):.0f}px"></span>'
+            share = f"{one['total']:.1%} ± {one['total_std']:.1%}"
+            rows.append(
+                f"<tr><th scope='row'>{escape(str(one['name']))}</th><td>{one['kind']}</td>"
+                f"<td>{one['functions']}</td><td>{share}</td>"
+                f"<td style='text-align:left'>{bar}</td></tr>"
+            )
+        left_out = len(self.inputs) - _MOST_INPUTS
+        more = f"<p class='note'>{left_out} more inputs explain less.</p>" if left_out > 0 else ""
+        facts = " · ".join(f"{name}: {escape(fact)}" for name, fact in self.facts.items())
+        head = "<th scope='col'>input</th><th>kind</th><th>functions</th>"
+        return (
+            f"<style>{_STYLE}</style><div class='btnkm-summary'><p>{escape(self.title)}</p>"
+            f"<p class='note'>{facts}</p><table><thead><tr>{head}<th>share of the variance</th>"
+            f"<th></th></tr></thead><tbody>{''.join(rows)}</tbody></table>{more}</div>"
+        )
+
+
+def summary(model: Any) -> Summary:
+    """Return a fitted model at a glance: print it, or let a notebook show it.
+
+    Parameters
+    ----------
+    model : BTNRegressor or BTNClassifier, fitted
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from btnkm import BTNRegressor
+    >>> from btnkm.explain import summary
+    >>> X = np.random.default_rng(0).uniform(size=(100, 2))
+    >>> model = BTNRegressor(n_init=1, random_state=0).fit(X, np.sin(5 * X[:, 0]))
+    >>> print(summary(model).title)
+    BTNRegressor: y from 2 inputs, 100 rows
+    """
+    view = View.of(model)
+    shares = variance_shares(model, draws=_DRAWS)
+    rows = model.n_samples_seen_
+    count = len(view.names)
+    inputs = "1 input" if count == 1 else f"{count} inputs"
+    what = model.target_name_ or "y"
+    if hasattr(model, "classes_"):
+        what = f"{len(model.classes_)} classes"
+    best = view.starts[model.best_restart_]
+    facts = {"structure": structure_line(model)}
+    if best.parts:
+        facts["rank"] = _rank(model)
+    facts["restarts"] = str(len(view.starts))
+    facts["likelihood"] = likelihood_line(likelihoods(model))
+    if np.isfinite(getattr(model, "noise_std_", np.nan)):
+        facts["noise"] = f"{model.noise_std_:.4g}"
+    facts["shares of pairs and more"] = f"{shares.interactions:.1%}"
+    facts["fit"] = model.stop_reason_
+    return Summary(
+        f"{type(model).__name__}: {what} from {inputs}, {rows:,} rows",
+        facts,
+        [
+            {
+                "name": view.names[j],
+                "kind": view.kind(j),
+                "functions": kept_functions(best, j),
+                "total": float(shares.total[j]),
+                "total_std": float(shares.total_std[j]),
+            }
+            for j in shares.order
+        ],
+    )
+
+
+def _rank(model: Any) -> str:
+    ranks = model.rank_
+    return str(ranks) if np.ndim(ranks) == 0 else "-".join(map(str, np.ravel(ranks)))
+
+
+def structure_weights(model: Any) -> dict[str, float]:
+    """Return the weight of each structure in the mixture of restarts, the highest first."""
+    weights: dict[str, float] = {}
+    for one, weight in zip(model._arrangements, model.weights_, strict=True):
+        weights[one.structure] = weights.get(one.structure, 0.0) + float(weight)
+    return dict(sorted(weights.items(), key=lambda pair: -pair[1]))
+
+
+def structure_line(model: Any) -> str:
+    """Return the structures with their weights: "sums + tensor (weight 0.89), sums (0.11)"."""
+    weights = structure_weights(model)
+    names = [name.replace("+", " + ") for name in weights]
+    if len(names) == 1:
+        return names[0]
+    told = _weights_told(weights.values())
+    return ", ".join(f"{name} ({weight})" for name, weight in zip(names, told, strict=True))
+
+
+def _weights_told(weights: Iterable[float]) -> list[str]:
+    """Return weights as text, the first with its name: ["weight 0.89", "0.11"]."""
+    return [f"{'' if k else 'weight '}{weight:.2f}" for k, weight in enumerate(weights)]
+
+
+def likelihoods(model: Any) -> list[dict[str, Any]]:
+    """Return the kinds of likelihood of the restarts, each with its weight and what it learned.
+
+    What was learned, the degrees of freedom of Student-t noise (``dof``) or the size of counts
+    (``size``), is a weighted mean over restarts of that kind.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for state, weight in zip(model.posterior_, model.weights_, strict=True):
+        if not weight > 0.0:
+            continue
+        likelihood = state.likelihood
+        learned = {name: getattr(likelihood, name, None) for name in _LEARNED}
+        kind = type(likelihood).__name__
+        one = found.setdefault(kind, {"name": kind, "weight": 0.0})
+        one["weight"] += float(weight)
+        for name, value in learned.items():
+            if value is not None:
+                one[name] = one.get(name, 0.0) + float(weight) * float(value)
+    for one in found.values():
+        for name in one.keys() & _LEARNED:
+            one[name] /= one["weight"]
+    return sorted(found.values(), key=lambda one: -one["weight"])
+
+
+def likelihood_line(every: list[dict[str, Any]]) -> str:
+    """Return ``likelihoods`` in a line: "Student-t (weight 0.71, dof 2.4), Gaussian (0.29)"."""
+    lines = []
+    for one, weight in zip(every, _weights_told(one["weight"] for one in every), strict=True):
+        known = [weight] if len(every) > 1 else []
+        known += [f"{name} {one[name]:.3g}" for name in _LEARNED if name in one]
+        name = _NAMES.get(one["name"], one["name"])
+        lines.append(f"{name} ({', '.join(known)})" if known else name)
+    return ", ".join(lines)
+
+
+def kept_functions(start: Start | FullStart, j: int) -> int:
+    """Return how many functions of a column a restart kept; one if the column never varies."""
+    if isinstance(start, FullStart):
+        return 0
+    one, d = start.arrangement, start.mode(j)
+    count = 0 if d is None else len(start.state.modes[d].present)
+    if start.sums is not None and j in one.effect_inputs:
+        return count + len(start.sums.own[one.effect_inputs.index(j)])
+    return max(count, 1)

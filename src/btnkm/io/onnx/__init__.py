@@ -1,0 +1,77 @@
+"""Models for ONNX runtimes: ``model.to_onnx()``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..portable import portable
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+def to_onnx(model: Any) -> ModelProto:
+    """Return a fitted model as an ONNX graph; see ``BTNRegressor.to_onnx``."""
+    try:
+        import onnx  # noqa: F401
+    except ImportError:
+        raise ImportError(
+            "to_onnx needs the package onnx; install it with pip install 'btnkm[onnx]'."
+        ) from None
+    from .features import Column
+    from .graph import Graph
+    from .networks import parts_of
+    from .outputs import mean_and_std, probabilities
+
+    data = portable(model)
+    classes = getattr(model, "classes_", None)
+    outputs = ("mean", "std") if classes is None else ("label", "probabilities")
+    names = _input_names([column["name"] for column in data["columns"]], outputs)
+    graph = Graph((*names, *outputs))
+    columns: dict[int, Any] = {}
+    for j, (name, column) in enumerate(zip(names, data["columns"], strict=True)):
+        text = column["kind"] == "O" and column["levels"] is not None
+        value = graph.input(name, "O" if text else "f")
+        if column["active"]:
+            columns[j] = Column.of(graph, column, value)
+    found = parts_of(graph, data["starts"], columns)
+    told = f"{type(model).__name__} of btnkm; dates and durations in microseconds"
+    if classes is None:
+        both = mean_and_std(graph, data, found)
+        told_of = {name: (v, "f", ("n", 1)) for name, v in zip(outputs, both, strict=True)}
+        return graph.model(told_of, told)
+    each = probabilities(graph, data, found)
+    most = graph.node("ArgMax", each, axis=1, keepdims=1)
+    labels, kind = _labels(classes)
+    label = graph.node("Gather", labels, most, axis=0)
+    return graph.model(
+        {"label": (label, kind, ("n", 1)), "probabilities": (each, "f", ("n", len(classes)))}, told
+    )
+
+
+def _input_names(columns: list[Any], outputs: tuple[str, ...]) -> list[str]:
+    """Return the names of the inputs: those of the columns, with "_" behind one that is taken."""
+    taken, names = set(outputs), []
+    for column in columns:
+        name = str(column)
+        while name in taken or not name:
+            name += "_"
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+def _labels(classes: np.ndarray) -> tuple[np.ndarray, str]:
+    """Return the labels in a type that ONNX has, and its kind."""
+    if classes.dtype.kind in "biuf":
+        kind = {"u": "i"}.get(classes.dtype.kind, classes.dtype.kind)
+        wide = {"b": np.bool_, "i": np.int64, "f": np.float64}[kind]
+        return classes.astype(wide), kind
+    if all(isinstance(label, str) for label in classes.tolist()):
+        return classes.astype(object), "O"
+    raise ValueError(
+        f"labels must be text, numbers or booleans for ONNX, got {classes.tolist()[0]!r}; fit with "
+        "their text."
+    )

@@ -1,0 +1,372 @@
+"""From a column to its part in f: coordinates, functions and their weights, as nodes.
+
+Columns and bases are those of ``portable.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from .graph import ML, Graph, Value
+
+Array = np.ndarray
+Both = tuple[Value, Value]  # of phi and of psi
+NEVER, GAP = -2, -1  # codes of a category never seen, and of a missing value
+
+
+class Features(Protocol):
+    """The functions of a column at n rows."""
+
+    def times(self, mean: Array, second: Array) -> Both:
+        """Return phi and psi times weights of as many leading functions: (n, C) and (n, S)."""
+
+
+@dataclass
+class Functions:
+    """Functions that are evaluated: phi (n, M) and psi (n, K)."""
+
+    phi: Value
+    psi: Value
+    sizes: tuple[int, int]
+
+    def times(self, mean: Array, second: Array) -> Both:
+        """Return both times their weights, which are zero for functions that were dropped."""
+        mean, second = (_padded(w, m) for w, m in zip((mean, second), self.sizes, strict=True))
+        return self.phi @ mean, self.psi @ second
+
+
+@dataclass
+class Lookup:
+    """Functions of levels: what weights make of each is a table with a row for each level.
+
+    Attributes
+    ----------
+    place : Value
+        The row of each of the n values in the table: its code, -2 for a level never seen, and -1
+        for a missing value; the last rows of the table are theirs.
+    rows : pair of functions
+        From weights of phi, and of psi, to the table.
+    """
+
+    place: Value
+    rows: tuple[Callable[[Array], Array], Callable[[Array], Array]]
+
+    def times(self, mean: Array, second: Array) -> Both:
+        """Return the rows of the tables."""
+        node = self.place.graph.node
+        phi, psi = (
+            node("Gather", table(weights), self.place, axis=0)
+            for table, weights in zip(self.rows, (mean, second), strict=True)
+        )
+        return phi, psi
+
+
+def _padded(weights: Array, size: int) -> Array:
+    """Return weights of all functions of a basis, given those of the first."""
+    out = np.zeros((size, weights.shape[1]))
+    out[: len(weights)] = weights
+    return out
+
+
+@dataclass
+class Column:
+    """A column at n rows.
+
+    Attributes
+    ----------
+    plain : dict
+        As in ``portable.py``.
+    value : Value of shape (n, 1)
+        Raw values.
+    x : Value of shape (n, 1)
+        Their coordinates; of categories their codes, NEVER for one never seen and GAP for a missing
+        value.
+    """
+
+    graph: Graph
+    plain: dict[str, Any]
+    value: Value
+    x: Value
+
+    @classmethod
+    def of(cls, graph: Graph, plain: dict[str, Any], value: Value) -> Column:
+        """Return a column, given its raw values (n, 1)."""
+        if plain["levels"] is not None:
+            return cls(graph, plain, value, _codes(graph, plain, value))
+        x = _coordinates(graph, plain, value) if len(plain["knots"]) else value
+        return cls(graph, plain, value, x)
+
+    def features(self, place: int) -> Features:
+        """Return the functions of one of its bases."""
+        basis = self.plain["bases"][place]
+        if basis["kind"] == "constant":  # there were only gaps to learn from
+            ones = self.graph.full(self.value, 1.0)
+            return Functions(ones, ones, (1, 1))
+        if self.plain["levels"] is not None:
+            return _level_features(basis, self.x)
+        return _number_features(self.graph, basis, self.value, self.x)
+
+    def missing(self) -> Value:
+        """Return where values are missing: (n, 1)."""
+        if self.plain["levels"] is not None:
+            return self.graph.node("Equal", self.x, np.array(GAP))
+        return self.graph.node("IsNaN", self.value)
+
+    def held(self) -> Value:
+        """Return raw numbers, those beyond the knots at their ends: (n, 1)."""
+        first, last = (float(self.plain["knots"][k]) for k in (0, -1))
+        return self.graph.node("Clip", self.value, first, last)
+
+    def at_knots(self, places: Value) -> Both:
+        """Return raw numbers and coordinates of some knots, from what the graph has of them."""
+        tables = _tables(self.plain["knots"], self.plain["positions"])
+        raw, x = (self.graph.node("Gather", table, places) for table in tables)
+        return raw, x
+
+    def effect(self, place: int) -> Value:
+        """Return the functions of one of its main effects, less their means: (n, P)."""
+        graph, own = self.graph, self.plain["effects"][place]
+        missing = unknown = self.missing()
+        if self.plain["levels"] is not None:
+            unknown = graph.node("Less", self.x, np.array(0))
+        known, parts = len(own["center"]) - own["missing"], []
+        if known:
+            values = self._known_effect(own, missing) - own["center"][None, :known]
+            parts.append(graph.where(unknown, 0.0, values))
+        if own["missing"]:
+            parts.append(graph.number(missing) - float(own["center"][-1]))
+        return graph.concat(parts)
+
+    def _known_effect(self, own: dict[str, Any], missing: Value) -> Value:
+        """Return the functions of values that are not missing."""
+        graph = self.graph
+        if self.plain["levels"] is not None:
+            codes = own["codes"].astype(np.int64)[None, :]
+            return graph.number(graph.node("Equal", self.x, codes))
+        x = graph.where(missing, 0.0, self.x)
+        return _smooth_effect(graph, own, self.plain["positions"], x)
+
+
+def _smooth_effect(graph: Graph, own: dict[str, Any], positions: Array, x: Value) -> Value:
+    """Return the straight line, polynomials, steps and spikes of a number at coordinates (n, 1)."""
+    parts = [_interpolated(graph, x, positions, own["line"])]
+    if own["degree"]:
+        count = own["degree"] + 1
+        sizes = {"n_functions": count, "n_products": count}
+        parts.append(_chebyshev(graph, sizes, x)[1].columns(np.arange(1, count)))
+    if len(own["steps"]):
+        parts.append(graph.number(graph.node("Greater", x, own["steps"][None, :])))
+    if len(own["spikes"]):
+        parts.append(graph.number(graph.node("Equal", x, own["spikes"][None, :])))
+    return graph.concat(parts)
+
+
+def _number_features(graph: Graph, basis: dict[str, Any], value: Value, x: Value) -> Functions:
+    missing = graph.node("IsNaN", value)
+    x = graph.where(missing, basis["typical"], x)
+    phi, psi = _smooth(graph, basis["basis"], x)
+    if basis["indicator"] is not None:
+        order = 1 if basis["indicator"] == "first" else -1
+        here = graph.number(missing)
+        phi, psi = (graph.concat([here, part][::order]) for part in (phi, psi))
+    if not basis["saw_missing"]:
+        phi = graph.where(missing, basis["average_phi"][None, :], phi)
+        psi = graph.where(missing, basis["average_psi"][None, :], psi)
+    return Functions(phi, psi, (basis["n_functions"], basis["n_products"]))
+
+
+def _padded_to_search(sorted_values: Array) -> Array:
+    """Return sorted numbers with infinities behind them, as many as a power of two."""
+    size = 2 ** len(sorted_values).bit_length()
+    return np.append(sorted_values, np.full(size - len(sorted_values), np.inf))
+
+
+def _place(graph: Graph, padded: Array, value: Value) -> Value:
+    """Return the position of the last of some sorted numbers that is not above each value.
+
+    By halving: the steps are few however many numbers there are, and memory that of the rows. For
+    one below all of them, and for NaN, it is the first.
+    """
+    bits = len(padded).bit_length() - 1
+    place = graph.full(value, 0)
+    for step in (2**bit for bit in reversed(range(bits))):
+        further = place + step
+        not_above = graph.node("LessOrEqual", graph.node("Gather", padded, further), value)
+        place = graph.where(not_above, further, place)
+    return place
+
+
+def _coordinates(graph: Graph, column: dict[str, Any], value: Value) -> Value:
+    """Return the coordinates of numbers: linear between knots, flat beyond; NaN is left as it is.
+
+    The operations are those of ``numpy.interp``, in its order: spikes are known by equality.
+    """
+    x = _interpolated(graph, value, column["knots"], column["positions"])
+    return graph.node("Clip", x, -1.0, 1.0)
+
+
+def _interpolated(graph: Graph, value: Value, knots: Array, heights: Array) -> Value:
+    """Return the function with these heights at knots, linear between them and flat beyond."""
+    held = graph.node("Clip", value, float(knots[0]), float(knots[-1]))
+    knots, heights = _tables(knots, heights)
+    place = _place(graph, knots, held)
+    knot, height = (graph.node("Gather", a, place) for a in (knots, heights))
+    next_knot, next_height = (graph.node("Gather", a, place + 1) for a in (knots, heights))
+    return (next_height - height) / (next_knot - knot) * (held - knot) + height
+
+
+def _tables(knots: Array, heights: Array) -> tuple[Array, Array]:
+    """Return knots and heights as a graph has them.
+
+    Behind the last knot are such without end, to which the slope is 0.
+    """
+    return _padded_to_search(knots), np.append(heights, heights[-1])
+
+
+def _codes(graph: Graph, column: dict[str, Any], value: Value) -> Value:
+    """Return the codes of categories."""
+    levels = column["levels"]
+    if column["kind"] != "O":
+        return _number_code(graph, levels, value)
+    known = {"": GAP} | levels
+    return graph.node(
+        "LabelEncoder",
+        value,
+        domain=ML,
+        keys_strings=list(known),
+        values_int64s=list(known.values()),
+        default_int64=NEVER,
+    )
+
+
+def _level_features(basis: dict[str, Any], place: Value) -> Lookup:
+    few = basis["kind"] == "gapped"
+    count = basis["basis"]["n_functions"] if few else basis["n_functions"] - 1
+    if few:
+        phi, psi = _level_rows(basis, count)
+        rows = (lambda w: phi[:, : len(w)] @ w), (lambda w: psi[:, : len(w)] @ w)
+    else:
+        last = count if basis["missing"] is None else basis["missing"]
+        order = np.append(np.arange(count + 1), last)
+        rows = (lambda w: w[order]), (lambda w: w[order])
+    return Lookup(place.reshaped(-1), rows)
+
+
+def _number_code(graph: Graph, levels: dict[str, int], value: Value) -> Value:
+    """Return the codes of levels that are numbers, by their text."""
+    pairs = sorted((float(level), code) for level, code in levels.items())
+    if not pairs:
+        pairs = [(np.inf, NEVER)]
+    known, codes = np.array([n for n, _ in pairs]), np.array([code for _, code in pairs])
+    place = _place(graph, _padded_to_search(known), value)
+    same = graph.node("Equal", graph.node("Gather", known, place), value)
+    code = graph.where(same, graph.node("Gather", codes, place), np.array(NEVER))
+    return graph.where(graph.node("IsNaN", value), np.array(GAP), code)
+
+
+def _level_rows(basis: dict[str, Any], count: int) -> tuple[Array, Array]:
+    """Return phi and psi of each level, of one never seen and of a gap: (count + 2, M), alike."""
+    found = []
+    for average in (basis["average_phi"], basis["average_psi"]):
+        own = np.eye(count + 2, count)
+        own[count + 1, int(basis["typical"])] = 1.0
+        if basis["indicator"] is not None:
+            flag = np.zeros((count + 2, 1))
+            flag[count + 1] = 1.0
+            own = np.hstack([flag, own] if basis["indicator"] == "first" else [own, flag])
+        own[count] = average
+        if not basis["saw_missing"]:
+            own[count + 1] = average
+        found.append(own)
+    return found[0], found[1]
+
+
+def _smooth(graph: Graph, basis: dict[str, Any], x: Value) -> Both:
+    """Return phi and psi of a basis at coordinates (n, 1) in [-1, 1]."""
+    return _BASES[basis["kind"]](graph, basis, x)
+
+
+def _spiked(graph: Graph, basis: dict[str, Any], x: Value) -> Both:
+    phi, psi = _smooth(graph, basis["basis"], x)
+    if len(basis["spikes"]) == 0:
+        return phi, psi
+    here = graph.number(graph.node("Equal", x, basis["spikes"][None, :]))
+    return graph.concat([phi, here]), graph.concat([psi, here])
+
+
+def _chebyshev(graph: Graph, basis: dict[str, Any], x: Value) -> Both:
+    """Return T_0, T_1, .. by T_{k+j} = 2 T_k T_j - T_{k-j}, twice as many in each step."""
+    count = basis["n_products"]
+    ones = graph.full(x, 1.0)
+    psi = graph.concat([ones, x]) if count > 1 else ones
+    k = 1
+    while k + 1 < count:
+        more = min(k, count - 1 - k)
+        up, down = np.arange(1, more + 1), np.arange(k - 1, k - more - 1, -1)
+        after = (2.0 * psi.columns([k])) * psi.columns(up) - psi.columns(down)
+        psi = graph.concat([psi, after])
+        k += more
+    return psi.columns(np.arange(basis["n_functions"])), psi
+
+
+def _polynomial(graph: Graph, basis: dict[str, Any], x: Value) -> Both:
+    m, offset = basis["n_functions"], basis["offset"]
+    powers = graph.node("Pow", x, np.arange(2.0 * m - 1.0)[None, :])
+    first = powers.columns(np.arange(m))
+    norm = graph.node("Sqrt", (first * first) @ np.ones((m, 1)))
+    scaled, psi = first / norm, powers / (norm * norm)
+    if offset != 0.0:
+        psi = graph.concat([psi, scaled, norm / norm])
+    return scaled + offset, psi
+
+
+def _fourier(graph: Graph, basis: dict[str, Any], x: Value) -> Both:
+    boundary, m = basis["boundary"], basis["n_functions"]
+    angle = (x + boundary) * (np.pi / (2.0 * boundary))
+    sines = graph.node("Sin", angle * np.arange(1.0, m + 1.0)[None, :])
+    # cosines as sines: a runtime may not know the former in double precision
+    psi = graph.node("Sin", angle * np.arange(2.0 * m + 1.0)[None, :] + 0.5 * np.pi)
+    return sines * basis["weights"][None, :m], psi
+
+
+def _bspline(graph: Graph, basis: dict[str, Any], x: Value) -> Both:
+    """Return splines: those that are not zero on a row's piece by Cox-de Boor, then all."""
+    m, degree = basis["n_functions"], basis["degree"]
+    pieces = m - degree
+    u = (x + 1.0) * (0.5 * pieces)
+    piece = graph.node("Clip", graph.node("Floor", u), 0.0, pieces - 1.0)
+
+    def knot(places: int) -> Value:
+        """Return a knot so many places from the piece; those at the ends are repeated."""
+        return graph.node("Clip", piece + float(places), 0.0, float(pieces))
+
+    values = [graph.full(u, 1.0)]
+    for q in range(1, degree + 1):
+        raised: list[Any] = [0.0] * (q + 1)
+        for r, value in enumerate(values):
+            start, end = knot(r - q + 1), knot(r + 1)
+            rise = value * ((u - start) / (end - start))
+            raised[r] = raised[r] + (value - rise)
+            raised[r + 1] = raised[r + 1] + rise
+        values = raised
+    here = graph.number(graph.node("Equal", piece, np.arange(float(pieces))[None, :]))
+    local = graph.concat([here * value for value in values])
+    # spline i is number i - k of those on piece k
+    where = np.vstack([np.eye(pieces, m, k=j) for j in range(degree + 1)])
+    splines = local @ where
+    pairs = [(i, i + d) for d in range(degree + 1) for i in range(m - d)]
+    psi = splines.columns([i for i, _ in pairs]) * splines.columns([j for _, j in pairs])
+    return splines @ basis["coefficients"], psi
+
+
+_BASES: dict[str, Callable[[Graph, dict[str, Any], Value], Both]] = {
+    "bspline": _bspline,
+    "chebyshev": _chebyshev,
+    "fourier": _fourier,
+    "polynomial": _polynomial,
+    "spiked": _spiked,
+}

@@ -1,0 +1,230 @@
+"""From columns to moments of a kernel machine, as nodes.
+
+The formulas are those of ``portable.py``, with a triangular root R of A = (K + diag(noise))^-1, so
+that Var[f(x)] = k(x, x) - |R k(x)|^2: the same with A itself would cancel. The graph holds the
+triangle of R as float32. Rounding alone would change a variance by a thousandth of itself where the
+noise is small. But k(x) is smooth, so that what one number of a row loses others can make up for:
+see ``_rounded``. Only the first columns, which are rounded last, need more digits. There are 32, 64
+or 128 of these, as few as keep the variance at every training row, noise included, within 1e-7 of
+itself. Where the variance of the noise is less than 1e-5 of that of f, 128 are too few for that,
+and the change is up to 1e-4. Means are those of double precision.
+
+For m training rows and one output this takes 2 m^2 bytes, and 128 to 512 for each row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpstrf
+
+from ...core.kernel import SQRT3, Kernel
+from .features import Both, Column
+from .graph import Graph, Value
+
+Array = np.ndarray
+MOST_CHANGE = 1e-7  # of a variance by rounding
+FIRST_FINE, MOST_FINE = 32, 128  # columns that have more digits than others
+NO_CODE = -3  # of a training row without a category, which is like no other
+
+
+def kernel_moments(graph: Graph, kernel: dict[str, Any], columns: dict[int, Column]) -> Both:
+    """Return mean and variance of a kernel machine: (n, K) each."""
+    matrix = _matrix(kernel, columns)
+    # rows that others say least of come first
+    order = dpstrf(matrix, lower=1)[1] - 1
+    kernel, matrix = _reordered(kernel, order), matrix[np.ix_(order, order)]
+    cross, prior = _covariances(graph, kernel, columns)
+    mean = cross @ np.ascontiguousarray(kernel["alpha"].T)
+    known, ones = [], np.ones((len(matrix), 1))
+    for noise in kernel["noise"]:
+        coarse, fine = _root(matrix, noise)
+        seen = cross @ _unpacked(graph, coarse)
+        seen = seen + cross.columns(np.arange(len(fine))) @ graph.narrow(fine)
+        known.append((seen * seen) @ ones)
+    variance = prior - graph.concat(known)
+    return mean, graph.node("Max", variance, 1e-12 * prior)
+
+
+def _reordered(kernel: dict[str, Any], order: Array) -> dict[str, Any]:
+    """Return a kernel machine with its training rows in another order."""
+    inputs = []
+    for own in kernel["inputs"]:
+        rows = {k: None if part is None else part[order] for k, part in own["rows"].items()}
+        inputs.append({**own, "rows": rows})
+    numbers = {name: kernel[name][:, order] for name in ("alpha", "noise")}
+    return {**kernel, **numbers, "inputs": inputs}
+
+
+def _covariances(
+    graph: Graph, kernel: dict[str, Any], columns: dict[int, Column]
+) -> tuple[Value, Value]:
+    """Return k between n new rows and those of the training, (n, m), and k(x, x), (n, 1)."""
+    total: Any = kernel["constant"]
+    product: Any = kernel["product"]
+    prior, prior_product = total, product
+    for own in kernel["inputs"]:
+        column = columns[own["column"]]
+        gap = graph.number(column.missing())
+        if own["line"]:
+            t = graph.where(column.missing(), 0.0, _line(own, column, column.held()))
+            total = total + (own["line"] * t) * _row_lines(graph, own, column)
+            prior = prior + own["line"] * (t * t)
+        if own["missing"]:
+            total = total + (own["missing"] * gap) * _row_gaps(graph, own)
+            prior = prior + own["missing"] * gap
+        if own["curve"]:
+            kappa = _correlation(graph, own, column, own["curve_length"])
+            total = total + own["curve"] * kappa
+            prior = prior + own["curve"] * (1.0 - gap)
+        if own["factor"]:
+            kappa = _correlation(graph, own, column, own["factor_length"])
+            share = own["factor"] / (1.0 + own["factor"])
+            product = product * (1.0 - share + share * kappa)
+            prior_product = prior_product * (1.0 - share * gap)
+    some = next(iter(columns.values())).x
+    zeros, rows = graph.full(some, 0.0), np.zeros((1, kernel["alpha"].shape[1]))
+    return zeros + (rows + (total + product)), zeros + (prior + prior_product)
+
+
+def _row_gaps(graph: Graph, own: dict[str, Any]) -> Value | float:
+    """Return 1 for each training row where the value is missing, else 0: (1, m)."""
+    known = own["rows"]["known"]
+    return 0.0 if known is None else graph.narrow((known == 0.0).astype(np.int8)[None, :])
+
+
+def _places(own: dict[str, Any], column: Column) -> Array | None:
+    """Return which knot each training row is at, or None if some are at none: (1, m).
+
+    Nearly always they are at knots, and take two bytes instead of two doubles. Those of which the
+    value is missing are at the first.
+    """
+    held, knots = own["rows"], column.plain["knots"]
+    if held["u"] is None or len(knots) > np.iinfo(np.uint16).max:
+        return None
+    standard = (column.plain["positions"] - own["center"]) / own["scale"]
+    known = True if held["known"] is None else held["known"] == 1.0
+    places = np.clip(np.searchsorted(standard, held["u"]), 0, len(knots) - 1)
+    if np.any((standard[places] != held["u"]) & known):
+        return None
+    return np.where(known, places, 0).astype(np.uint16)[None, :]
+
+
+def _line(own: dict[str, Any], column: Column, held: Value) -> Value:
+    """Return t of raw values."""
+    return own["begin"] + own["slope"] * (held - float(column.plain["knots"][0]))
+
+
+def _row_lines(graph: Graph, own: dict[str, Any], column: Column) -> Any:
+    """Return t of the training rows: (1, m)."""
+    places = _places(own, column)
+    if places is None:
+        return own["rows"]["t"][None, :]
+    t = _line(own, column, column.at_knots(graph.narrow(places, whole=True))[0])
+    return t if own["rows"]["known"] is None else t * (1.0 - _row_gaps(graph, own))
+
+
+def _row_positions(graph: Graph, own: dict[str, Any], column: Column) -> Any:
+    """Return u of the training rows: (1, m)."""
+    places = _places(own, column)
+    if places is None:
+        return own["rows"]["u"][None, :]
+    return (column.at_knots(graph.narrow(places, whole=True))[1] - own["center"]) / own["scale"]
+
+
+def _correlation(graph: Graph, own: dict[str, Any], column: Column, length: float) -> Value:
+    """Return kappa between new rows and those of the training: (n, m)."""
+    u, known = own["rows"]["u"], own["rows"]["known"]
+    if column.plain["levels"] is not None:
+        codes = np.where(u < 0.0, NO_CODE, u).astype(np.int64)
+        codes = codes if known is None else np.where(known == 0.0, NO_CODE, codes)
+        return graph.number(graph.node("Equal", column.x, codes[None, :]))
+    x = graph.where(column.missing(), 0.0, column.x)
+    apart = ((x - own["center"]) / own["scale"] - _row_positions(graph, own, column)) / length
+    r, rough = SQRT3 * graph.node("Abs", apart), own["rough"]
+    same = (1.0 - rough) * graph.node("Exp", (-1.0 / 6.0) * (r * r))
+    same = same + rough * (1.0 + r) * graph.node("Exp", -1.0 * r)
+    if known is not None:
+        same = same * (1.0 - _row_gaps(graph, own))
+    return graph.where(column.missing(), 0.0, same)
+
+
+def _matrix(kernel: dict[str, Any], columns: dict[int, Column]) -> Array:
+    """Return k between all training rows: (m, m)."""
+    inputs, m = kernel["inputs"], kernel["alpha"].shape[1]
+    names = ("line", "curve", "curve_length", "missing", "factor", "factor_length", "rough")
+    parts: dict[str, Any] = {name: np.array([own[name] for own in inputs]) for name in names}
+    parts |= {name: kernel[name] for name in ("constant", "product")}
+    categorical = [columns[own["column"]].plain["levels"] is not None for own in inputs]
+    made = Kernel(**parts, categorical=np.array(categorical, dtype=bool))
+    rows = []
+    for own in inputs:
+        held = own["rows"]
+        zeros = {"t": np.zeros(m), "u": np.zeros(m), "known": np.ones(m)}
+        rows.append(np.column_stack([zeros[k] if held[k] is None else held[k] for k in zeros]))
+    return np.asarray(made.cross(rows, rows))
+
+
+def _root(matrix: Array, noise: Array) -> tuple[Array, Array]:
+    """Return R, rounded to float32 (m, m), and the rest of its first columns, turned: (., m)."""
+    m = len(matrix)
+    lower = np.linalg.cholesky(matrix + np.diag(noise))
+    root = solve_triangular(lower, np.eye(m), lower=True)
+    smooth, count, most = _root_of_square(matrix), min(m, FIRST_FINE), min(m, MOST_FINE)
+    while True:
+        wide = _rounded(root, smooth, count)
+        if count == most or _change(matrix, noise, root, wide) <= MOST_CHANGE:
+            break
+        count = min(2 * count, most)
+    coarse = wide.astype(np.float32)
+    return coarse, (wide - coarse)[:, :count].T.astype(np.float32)
+
+
+def _root_of_square(matrix: Array) -> Array:
+    """Return the lower Cholesky factor of a symmetric matrix squared, about."""
+    square = matrix @ matrix
+    more = 1e-12 * float(np.max(np.diagonal(square)))
+    while True:
+        square[np.diag_indices(len(square))] += more
+        try:
+            return np.linalg.cholesky(square)
+        except np.linalg.LinAlgError:
+            more *= 10.0
+
+
+def _rounded(root: Array, smooth: Array, count: int) -> Array:
+    """Return R rounded to float32, its first columns to a sum of two.
+
+    Rounding errors D of a row matter by |D smooth|^2, with smooth smooth^T = K^2. Column after
+    column, from the last on, a number is what makes up best for the errors of those before.
+    """
+    m = len(root)
+    found, errors = np.zeros_like(root), np.zeros_like(root)
+    for c in range(m - 1, -1, -1):
+        found[c:, c] = root[c:, c] - errors[c:, c + 1 :] @ smooth[c + 1 :, c] / smooth[c, c]
+        rest = found[c:, c] - found[c:, c].astype(np.float32)
+        found[c:, c] -= rest
+        if c < count:
+            found[c:, c] += rest.astype(np.float32)
+        errors[c:, c] = found[c:, c] - root[c:, c]
+    return found
+
+
+def _change(matrix: Array, noise: Array, root: Array, rounded: Array) -> float:
+    """Return by how much of itself a rounded root changes the variance of a row at most."""
+    known, other = (np.sum((one @ matrix) ** 2, axis=0) for one in (root, rounded))
+    variance = np.maximum(np.diagonal(matrix) - known, 0.0) + noise
+    return float(np.max(np.abs(other - known) / variance))
+
+
+def _unpacked(graph: Graph, root: Array) -> Value:
+    """Return R^T, (m, m), of which the graph holds the triangle alone."""
+    m = len(root)
+    packed = np.append(root[np.tril_indices(m)], np.float32(0.0))  # the last one is all the rest
+    i = np.arange(m)  # a row of R has i (i + 1) / 2 numbers before it
+    j = graph.constant(i[:, None])
+    rest = graph.node("Less", i[None, :], j)
+    places = graph.where(rest, np.array(len(packed) - 1), (i * (i + 1) // 2)[None, :] + j)
+    return graph.node("Gather", graph.narrow(packed), places, axis=0)

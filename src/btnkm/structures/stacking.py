@@ -1,0 +1,278 @@
+"""What rows held out say of candidates: folds, densities, noise, and weights in a mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import gammaln, rel_entr
+
+from ..core.likelihoods import Gaussian, StudentT
+from ..core.posterior import Predictor
+from .mode_map import Arrangement, block_size
+
+Array = np.ndarray
+HELD_OUT = 5  # one in so many rows
+BY_CHANCE = 0.01  # equals that a row is expected to have by chance, if equal rows are copies
+ENOUGH_ROWS = 200  # held out, if need be in several folds
+MOST_ROWS, MOST_OF_MANY = 4000, 10_000  # looked at; the second where they are a quarter of all
+SHARE_OF_ERROR = 4.0  # what the error of the mean counts beside the density: see stack
+TAILS_OF_ERRORS = (np.inf, 12.0, 6.0, 4.0, 3.0, 2.0)  # degrees of freedom
+UPDATES_OF_SCALE = 30
+# of the noise: by how much rows held out may find its variance too small or too large, and degrees
+# of freedom; and rows, as if so many more had said that it is right
+FACTORS, DEGREES = 2.0 ** np.arange(-2.0, 10.01, 0.5), (np.inf, 30.0, 12.0, 6.0, 4.0)
+ROWS_OF_NOISE, NATS_OF_TAILS = 20.0, 2.0  # and nats that heavier tails must gain
+# of an interval that should hold what it says, and how often each row counts for that
+LEVEL, ROWS_OF_LEVEL = 0.95, 3.0
+
+
+def copies(sample: Any) -> Array:
+    """Return a number for every row, the same for copies of a row: (n,).
+
+    Rows with the same inputs and target count as copies only if equal rows are unlikely by chance.
+    That chance is estimated from the five columns with the fewest repeated values.
+    """
+    columns = [np.asarray(column, dtype=float) for column in (*sample.codes, sample.y)]
+    rng = np.random.default_rng(0)
+    key = np.zeros(sample.n)
+    for column in columns:
+        key += rng.standard_normal() * np.nan_to_num(column, nan=rng.standard_normal())
+    _, first, group = np.unique(key, return_index=True, return_inverse=True)
+    agree = np.sort([_chance_to_agree(column[first]) for column in columns])
+    by_chance = len(first) * np.prod(agree[:5]) > BY_CHANCE
+    return np.arange(sample.n) if by_chance or len(first) == sample.n else np.asarray(group)
+
+
+def _chance_to_agree(column: Array) -> float:
+    """Return the probability that two random rows have the same value."""
+    _, count = np.unique(column, return_counts=True)
+    return float(np.sum((count / len(column)) ** 2))
+
+
+def folds(
+    n: int, rng: np.random.Generator, labels: Array | None = None, group: Array | None = None
+) -> Iterator[tuple[Array, Array]]:
+    """Yield rows to fit and rows to hold out, until enough have been held out.
+
+    With ``labels`` every part has its share of each class; rows of a class too rare to be divided
+    are always fitted. Rows of a ``group`` (see ``copies``) are all in one part: with a copy among
+    the rows fitted, the noise of a row held out would look predictable.
+    """
+    group = np.arange(n) if group is None else group
+    size, first = np.bincount(group), np.unique(group, return_index=True)[1]
+    chosen = rng.permutation(len(size))
+    most = int(np.clip(n // 4, MOST_ROWS, MOST_OF_MANY))
+    enough = int(np.searchsorted(np.cumsum(size[chosen]), most, side="right"))
+    chosen = chosen[: max(enough, HELD_OUT)]
+    always = chosen[:0]
+    if labels is not None:
+        _, codes, counts = np.unique(labels[first][chosen], return_inverse=True, return_counts=True)
+        rare = counts[codes] < HELD_OUT
+        always = chosen[rare]
+        by_class = chosen[~rare][np.argsort(codes[~rare], kind="stable")]
+        chosen = np.concatenate([by_class[k::HELD_OUT] for k in range(HELD_OUT)])
+    parts = np.array_split(chosen, HELD_OUT)
+    held_out = max(int(size[parts[-1]].sum()), 1)
+    for k in range(min(-(-ENOUGH_ROWS // held_out), HELD_OUT)):
+        fitted = np.concatenate([*parts[:k], *parts[k + 1 :], always])
+        yield np.flatnonzero(np.isin(group, fitted)), np.flatnonzero(np.isin(group, parts[k]))
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What posteriors say of f in rows held out: moments (S, n, ...) and targets (n,).
+
+    ``weights`` (n,) add up to the number of rows.
+    """
+
+    likelihoods: Sequence[Any]
+    means: Array
+    variances: Array
+    y: Array
+    weights: Array
+
+    @property
+    def residuals(self) -> Array:
+        """Those of numbers with additive noise, else 0: (S, n)."""
+        additive = self.likelihoods[0].additive
+        return self.y - self.means if additive else np.zeros(self.means.shape[:2])
+
+    def _predictives(self, noise: tuple[float, float]) -> list[Any]:
+        """Return the distributions of the targets by each posterior, with its noise changed."""
+        return [
+            recalibrated(one, noise).predictive(mean, variance)
+            for one, mean, variance in zip(
+                self.likelihoods, self.means, self.variances, strict=True
+            )
+        ]
+
+    def log_densities(self, noise: tuple[float, float] = (1.0, np.inf)) -> Array:
+        """Return those of the targets by each posterior, with its noise changed: (S, n)."""
+        # many classes as if they were independent: near enough to tell the better
+        return np.array([one.logpdf(self.y) for one in self._predictives(noise)])
+
+    def inside(self, noise: tuple[float, float]) -> Array:
+        """Return which targets lie in the central interval of the even mixture: (n,)."""
+        found = [one.cdf(self.y) for one in self._predictives(noise)]
+        return np.abs(np.mean(found, axis=0) - 0.5) < 0.5 * LEVEL
+
+    def score(self, noise: tuple[float, float] = (1.0, np.inf)) -> Array:
+        """Return log densities of the even mixture of the posteriors: (n,)."""
+        logs = self.log_densities(noise)
+        return np.asarray(np.logaddexp.reduce(logs, axis=0) - np.log(len(logs)))
+
+
+def held_out(task: Any, arrangement: Arrangement, states: Sequence[Any], rows: Array) -> HeldOut:
+    """Return what posteriors say of some rows of the sample."""
+    predictors = [Predictor.of(state) for state in states]
+    size = block_size([arrangement], states)
+    moments = []
+    for start in range(0, len(rows), size):
+        block = rows[start : start + size]
+        features = arrangement.features(task.sample.codes, block)
+        moments.append([one.moments(features.__getitem__) for one in predictors])
+    means, variances = (
+        np.stack([np.concatenate([block[k][i] for block in moments]) for k in range(len(states))])
+        for i in range(2)
+    )
+    weights = task.sample.weights[rows]
+    weights = weights * (len(rows) / weights.sum())
+    likelihoods = [state.likelihood for state in states]
+    return HeldOut(likelihoods, means, variances, task.sample.y[rows], weights)
+
+
+def recalibrated(likelihood: Any, noise: tuple[float, float]) -> Any:
+    """Return a likelihood whose noise is that which rows held out speak for."""
+    if noise == (1.0, np.inf) or not hasattr(likelihood, "recalibrated"):
+        return likelihood
+    return likelihood.recalibrated(*noise)
+
+
+def best_noise(folds: Sequence[HeldOut]) -> tuple[float, float]:
+    """Return the factor of the noise variance, and the degrees of freedom, with the best score.
+
+    Intervals should hold no fewer rows than they say, too, whatever the shape of the noise. Few
+    rows know it badly: ``ROWS_OF_NOISE`` more are taken to have found the noise right, and as many
+    as were held out where it would be smaller, unless its tails are heavier: a fit rarely takes its
+    noise for too large.
+    """
+
+    def value(noise: tuple[float, float]) -> float:
+        score = sum(float(fold.weights @ fold.score(noise)) for fold in folds)
+        inside = np.concatenate([fold.weights * fold.inside(noise) for fold in folds])
+        rows = ROWS_OF_NOISE + len(inside) * (noise[0] < 1.0 and np.isinf(noise[1]))
+        doubt = 0.25 * rows * np.log(noise[0]) ** 2 + NATS_OF_TAILS * np.isfinite(noise[1])
+        held = min(float(np.mean(inside)), LEVEL)  # more is no harm: some noise has no tails
+        doubt += (
+            ROWS_OF_LEVEL * len(inside) * (rel_entr(held, LEVEL) + rel_entr(1 - held, 1 - LEVEL))
+        )
+        return float(np.nan_to_num(score, nan=-np.inf, neginf=-1e300)) - float(doubt)
+
+    def climbed(at: int, dof: float) -> tuple[float, int]:
+        """Return the best value near a factor, and where it is."""
+        best = value((float(FACTORS[at]), dof)), at
+        for step in (1, -1):
+            while 0 <= best[1] + step < len(FACTORS):
+                tried = value((float(FACTORS[best[1] + step]), dof)), best[1] + step
+                if tried[0] <= best[0]:
+                    break
+                best = tried
+        return best
+
+    at = int(np.flatnonzero(FACTORS == 1.0)[0])
+    found = []
+    for dof in _degrees([one for fold in folds for one in fold.likelihoods]):
+        reached, at = climbed(at, dof)
+        found.append((reached, (float(FACTORS[at]), dof)))
+    return max(found, key=lambda one: one[0])[1]
+
+
+def _degrees(likelihoods: Sequence[Any]) -> list[float]:
+    """Return the degrees of freedom that change the noise of each, heavier and heavier tails."""
+    if all(isinstance(one, StudentT) for one in likelihoods):
+        least = max(float(one.dof) for one in likelihoods)
+    elif all(isinstance(one, Gaussian) for one in likelihoods):
+        least = min(2.0 * float(one.noise.shape) for one in likelihoods)
+    else:
+        return [np.inf]
+    return [dof for dof in DEGREES if np.isinf(dof) or dof < least]
+
+
+def stack(scores: Array, weight: Array, prior: Array, residuals: Array | None = None) -> Array:
+    """Return the weights of candidates in the mixture that predicts rows held out best.
+
+    The mixture is judged by its log density and, for numbers with additive noise, by the error of
+    its mean as well: where the noise varies, a candidate may gain density by following it and lose
+    the mean. The error counts ``SHARE_OF_ERROR`` times, half of it as the log density of a normal
+    distribution with that error, half as that of a Student-t distribution with the tails of the
+    errors, so that a few outliers do not dominate.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (candidates, rows)
+        Log density of every row by every candidate.
+    weight : ndarray of shape (rows,)
+        How often each row counts.
+    prior : ndarray of shape (candidates,)
+        How many more rows count for each candidate.
+    residuals : ndarray of shape (candidates, rows) or None
+        Of the mean of every candidate.
+    """
+    density = np.exp(scores - scores.max(axis=0))
+    tails = [] if residuals is None else list({np.inf: 0, _tails_of(residuals, weight): 0})
+
+    def loss(logits: Array) -> tuple[float, Array]:
+        w = np.exp(logits - logits.max())
+        w /= w.sum()
+        mixed = w @ density
+        value = -float(weight @ np.log(mixed)) - float(prior @ np.log(np.maximum(w, 1e-300)))
+        slope = -(density / mixed) @ weight - prior / np.maximum(w, 1e-300)
+        for dof in tails:
+            missed, slopes = _misfit(w @ residuals, weight, dof)
+            value += SHARE_OF_ERROR / len(tails) * missed
+            slope += SHARE_OF_ERROR / len(tails) * (residuals @ slopes)
+        return value, w * (slope - w @ slope)
+
+    found = minimize(loss, np.zeros(len(scores)), jac=True, method="L-BFGS-B")
+    w = np.exp(found.x - found.x.max()) * np.any(np.isfinite(scores), axis=1)
+    return np.asarray(w / w.sum())
+
+
+def _misfit(errors: Array, weight: Array, dof: float) -> tuple[float, Array]:
+    """Return minus the log density of errors, but for constants, and its slopes in these.
+
+    It is that of a Student-t distribution with the scale at which the errors are most likely.
+    """
+    square = errors**2
+    scale = max(float(np.average(square, weights=weight)), 1e-300)
+    if np.isinf(dof):
+        return 0.5 * float(weight.sum()) * np.log(scale), weight * errors / scale
+    for _ in range(UPDATES_OF_SCALE):
+        bulk = (dof + 1.0) / (dof + square / scale)
+        scale = max(float(np.average(bulk * square, weights=weight)), 1e-300)
+    far = float(weight @ np.log1p(square / (dof * scale)))
+    value = 0.5 * float(weight.sum()) * np.log(scale) + 0.5 * (dof + 1.0) * far
+    return value, weight * (dof + 1.0) / (dof + square / scale) * errors / scale
+
+
+def _tails_of(residuals: Array, weight: Array) -> float:
+    """Return the degrees of freedom under which the errors of some candidate are most likely."""
+
+    def nats(dof: float) -> float:
+        least = min(_misfit(own, weight, dof)[0] for own in residuals)
+        if np.isinf(dof):
+            return -least - float(weight.sum()) * 0.5 * (1.0 + np.log(2.0 * np.pi))
+        constant = gammaln(0.5 * (dof + 1.0)) - gammaln(0.5 * dof) - 0.5 * np.log(np.pi * dof)
+        return float(weight.sum() * constant) - least - NATS_OF_TAILS
+
+    return max(TAILS_OF_ERRORS, key=nats)
+
+
+def mean_and_error(values: Array, share: Array) -> tuple[float, float]:
+    """Return a weighted mean over rows, and its standard error."""
+    mean = float(values @ share)
+    return mean, float(np.sqrt(share**2 @ (values - mean) ** 2))

@@ -1,0 +1,264 @@
+"""Several starts: threads agree, Ctrl-C keeps what there is, errors leave nothing running."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from btnkm import BTNClassifier, BTNRegressor
+from btnkm.core.likelihoods import Bernoulli, Gaussian
+from btnkm.core.schedule import Progress
+from btnkm.execution.fitting import n_threads
+from btnkm.execution.restarts import Start, run_starts
+from btnkm.plan import settings_of
+from btnkm.structures.mode_map import Arrangement
+from btnkm.structures.multistart import Target
+
+SMALL = {"max_iter": 8, "max_rank": 4, "n_basis": 6, "random_state": 0}
+SMALL |= {"structure": "tensor"}
+
+
+def draw(n=80, inputs=3):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (n, inputs))
+    return X, np.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(n)
+
+
+@pytest.mark.parametrize(("n", "starts"), [(80, 3), (9000, 1)], ids=["starts", "row blocks"])
+def test_threads_change_no_result(n, starts):
+    X, y = draw(n)
+    one, two = (BTNRegressor(**SMALL, n_init=starts, n_jobs=jobs).fit(X, y) for jobs in (1, 2))
+    for a, b in zip(one.predict(X, True), two.predict(X, True), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
+    np.testing.assert_array_equal(one.ranks_, two.ranks_)
+    assert one.lower_bound_ == pytest.approx(two.lower_bound_, rel=1e-8)
+
+
+def test_the_prediction_is_the_mixture_of_the_starts():
+    X, y = draw()
+    several = BTNRegressor(**SMALL, n_init=3).fit(X, y)
+    assert len(several.posterior_) == len(several.ranks_) == 3
+    mean, std = several.predict(X, return_std=True)
+    parts = []
+    for state in several.posterior_:
+        single = BTNRegressor(**SMALL, n_init=1).fit(X, y)
+        single.posterior_ = (state,)
+        parts.append(single.predict(X, return_std=True))
+    means, stds = np.array(parts).transpose(1, 0, 2)
+    weights = several.weights_
+    assert weights.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(mean, weights @ means)
+    np.testing.assert_allclose(std**2, weights @ (stds**2 + (means - mean) ** 2))
+    assert means.var(axis=0).max() > 0
+
+
+def test_more_starts_begin_with_the_same_ones():
+    X, y = draw()
+    few, many = (BTNRegressor(**SMALL, n_init=k).fit(X, y) for k in (1, 2))
+    first, again, other = (s.factors[0].mean for s in (*few.posterior_, *many.posterior_))
+    np.testing.assert_array_equal(first, again)
+    assert np.any(first[0, 0] != other[0, 0])
+
+
+def target(likelihood):
+    return Target(lambda y, weight: (y, weight), likelihood, 1.0, {})
+
+
+def arranged(anchored):
+    return Arrangement(full=False, inputs=[0], bases=[], anchored=anchored)
+
+
+@pytest.mark.parametrize(
+    ("n", "count"), [(1, 8), (5_000, 8), (5_001, 7), (10_000, 4), (20_000, 2), (10**7, 2)]
+)
+def test_number_of_starts(n, count):
+    settings = settings_of(BTNRegressor(), target(Gaussian()), n, arranged(anchored=False))
+    assert (settings.n_init, settings.fewer_starts) == (count, True)
+    assert settings.initial_rank == np.clip(n // 25, 4, 20)
+    assert settings.max_rank == (80 if n <= 10_000 else 40)
+    given = BTNRegressor(n_init=5, max_rank=3)
+    given = settings_of(given, target(Gaussian()), n, arranged(anchored=True))
+    assert (given.n_init, given.max_rank, given.fewer_starts) == (5, 3, False)
+
+
+@pytest.mark.parametrize(("n", "count", "rank"), [(800, 8, 20), (16_000, 3, 10), (10**5, 2, 10)])
+def test_number_of_starts_for_labels(n, count, rank):
+    settings = settings_of(BTNClassifier(), target(Bernoulli()), n, arranged(anchored=True))
+    assert (settings.n_init, settings.max_rank) == (count, rank)
+
+
+def test_number_of_threads():
+    cores = n_threads(-1)
+    assert cores >= 1
+    assert n_threads(3) == 3
+    assert n_threads(-cores) == n_threads(-1000) == 1
+    assert 1 <= n_threads(None) <= cores
+
+
+def sweeps(count, log=None, fail_at=None, error=ValueError):
+    """Return a run that yields ``count`` sweeps, exact from the third on."""
+
+    def make_run(k):
+        for sweep in range(1, count + 1):
+            if sweep == fail_at:
+                raise error(f"sweep {sweep}")
+            if log is not None:
+                log.append((k, sweep))
+            phase = "exact" if sweep > 2 else "warm"
+            yield Progress(sweep, phase, 0.0, {}, 1, 1.0, 0.0, 0.0, state=object())
+
+    return make_run
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_every_start_runs_to_its_end(threads):
+    seen = []
+    starts, interrupted = run_starts(sweeps(5), 4, threads, lambda k, p: seen.append((k, p.sweep)))
+    assert not interrupted
+    assert sorted(seen) == [(k, s) for k in range(4) for s in range(1, 6)]
+    assert [s.stop_reason for s in starts] == ["finished"] * 4
+    assert all(s.usable for s in starts)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_observer_stops_all(threads):
+    log = []
+    starts, interrupted = run_starts(
+        sweeps(10_000, log), 4, threads, lambda k, p: k == 0 and p.sweep == 4
+    )
+    assert not interrupted
+    assert len(starts[0].sweeps) == 4
+    assert len(log) < 20_000
+    assert starts[0].stop_reason == "stopped"
+    assert starts[0].usable
+
+
+def test_a_start_in_its_warm_phase_is_not_usable():
+    starts, _ = run_starts(sweeps(10), 1, 1, lambda k, p: p.sweep == 2)
+    assert not starts[0].usable
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_error_in_a_run_reaches_the_caller(threads):
+    with pytest.raises(ValueError, match="sweep 4"):
+        run_starts(sweeps(9, fail_at=4), 5, threads, lambda k, p: None)
+
+
+def test_an_interrupt_keeps_the_sweeps_so_far():
+    run = sweeps(9, fail_at=6, error=KeyboardInterrupt)
+    starts, interrupted = run_starts(run, 3, 1, lambda k, p: None)
+    assert interrupted
+    assert [len(s.sweeps) for s in starts] == [5, 0, 0]
+    assert [s.usable for s in starts] == [True, False, False]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_error_in_the_callback_leaves_nothing_running(jobs):
+    X, y = draw()
+
+    def callback(entry):
+        if entry["sweep"] == 12:
+            raise LookupError("of the user")
+
+    before = set(threading.enumerate())
+    failed = BTNRegressor(**SMALL, n_init=4, n_jobs=jobs, callback=callback)
+    with pytest.raises(LookupError, match="of the user"):
+        failed.fit(X, y)
+    assert set(threading.enumerate()) <= before
+    with pytest.raises(NotFittedError):
+        failed.predict(X)
+
+
+SCRIPT = """
+    import sys, warnings
+    import numpy as np
+    from sklearn.exceptions import ConvergenceWarning, NotFittedError
+    from btnkm import BTNRegressor, fitting
+
+    fitting.WORTH_A_THREAD = 0
+    phase, jobs = sys.argv[1], int(sys.argv[2])
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (2000, 4))
+    y = np.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(2000)
+    there = []
+
+    def callback(entry):
+        if entry["phase"] == phase and entry["restart"] not in there:
+            there.append(entry["restart"])
+            if len(there) == jobs:
+                print("now", flush=True)
+
+    warm = 10**6 if phase == "warm" else 2
+    model = BTNRegressor(
+        n_init=2, n_jobs=jobs, max_iter=10**6, tol=0, warm_sweeps=warm, max_rank=4, n_basis=6,
+        callback=callback, random_state=0, structure="tensor",
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            model.fit(X, y)
+        except KeyboardInterrupt as error:
+            print("raised", error)
+    try:
+        print("finite", np.all(np.isfinite(model.predict(X, return_std=True))))
+        print("kept", len(model.posterior_), model.converged_, model.stop_reason_)
+    except NotFittedError:
+        print("unfitted")
+    for w in caught:
+        print("warned", w.category.__name__, w.message)
+"""
+
+
+def interrupt(phase, jobs):
+    """Return what a fit prints that gets SIGINT once ``jobs`` starts are in the phase."""
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT), phase, str(jobs)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        timer = threading.Timer(60.0, process.kill)  # or a fit that never gets there blocks
+        timer.start()
+        try:
+            assert process.stdout.readline() == "now\n"
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+        finally:
+            timer.cancel()
+            process.kill()
+    assert process.returncode == 0, err
+    return out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT to send")
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_keeps_the_posterior(jobs):
+    out = interrupt("exact", jobs)
+    assert "raised" not in out
+    assert "finite True" in out
+    assert f"kept {jobs} False Interrupted: the posteriors of {jobs} of 2 starts" in out
+    assert "warned ConvergenceWarning Interrupted" in out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT to send")
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_in_the_warm_phase_leaves_the_estimator_unfitted(jobs):
+    out = interrupt("warm", jobs)
+    assert "raised no start had reached its exact phase: nothing to keep" in out
+    assert "unfitted" in out
+    assert "warned" not in out
+
+
+def test_only_the_last_sweep_keeps_its_state():
+    start = Start()
+    for sweep in range(3):
+        start.add(Progress(sweep, "exact", 0.0, {}, 1, 1.0, 0.0, 0.0, state=f"state {sweep}"))
+    assert [progress.state for progress in start.sweeps] == [None, None, "state 2"]
+    assert start.state == "state 2"
