@@ -409,7 +409,8 @@ class BTNRegressor(RegressorMixin, Machine):
 
         Gaps are filled as noise is.
         """
-        columns = self._columns_of(X)
+        fitted = self.fitted_
+        columns = fitted.encode(X)
         gaps = [j for j in self._active if np.any(self.columns_[j].basis.unknown(columns[j]))]
         rng = np.random.default_rng(seed)
         noise = rng if block is None else np.random.default_rng([seed, block])
@@ -425,12 +426,12 @@ class BTNRegressor(RegressorMixin, Machine):
                 continue
             draws = posterior.draw_weights(state, len(which), rng)
             sums = None if state.sums is None else state.sums.draw(len(which), rng)
-            predictor = posterior.Predictor.of(state)
+            predictor = fitted.predictors[k]
             within = replace(predictor, least=0.0)
             level = rng.standard_normal(len(which))
             f = np.empty((n, len(which)))
             one = self._arrangements[k]
-            for rows, (features,) in self._row_blocks(columns, starts=slice(k, k + 1)):
+            for rows, (features,) in fitted.row_blocks(columns, restarts=slice(k, k + 1)):
                 _, variance = within.moments(features.__getitem__)
                 # what weights do not tell
                 beyond = np.sqrt(np.maximum(predictor.least - variance, 0.0))
@@ -462,7 +463,7 @@ class BTNRegressor(RegressorMixin, Machine):
         state: Any = self.posterior_[k]
         drawn = state.draw(count, rng)[:, 0]
         f = np.empty((len(columns[self._active[0]]), count))
-        for rows, (features,) in self._row_blocks(columns, _JOINT_ROWS, slice(k, k + 1)):
+        for rows, (features,) in self.fitted_.row_blocks(columns, _JOINT_ROWS, slice(k, k + 1)):
             xi = noise.standard_normal((rows.stop - rows.start, count))
             f[rows] = state.predictor.evaluate(drawn, features.__getitem__, xi)
         return f

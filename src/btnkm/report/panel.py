@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..bases.levels import Levels
+from ..explain.fitted import FittedModel
 from ..io.portable import portable
 from ..predictive import PredictiveDistribution
 from . import format
@@ -97,7 +98,9 @@ def _normalised(shares: Array) -> Array:
 
 def _likely_range(model: Any) -> list[float]:
     """Return between what nearly all predictions lie, intervals included: an axis that stays."""
-    moments = model._predict(drawn_codes(model), lambda one, rows: one.moments(rows), 2)
+    moments = FittedModel.of(model).predict(
+        drawn_codes(model), lambda one, rows: one.moments(rows), 2
+    )
     parts = [
         state.likelihood.predictive(mean, variance)
         for state, mean, variance in zip(model.posterior_, *moments, strict=True)
