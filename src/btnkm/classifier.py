@@ -20,7 +20,7 @@ from .core.arrays import here, host
 from .core.densities import Student
 from .core.gamma import Gamma
 from .core.likelihoods import Bernoulli, Gaussian
-from .core.softmax import Softmax
+from .core.softmax import INTERVAL_POINTS, PROBABILITY_POINTS, Softmax
 from .data.dispatch import anywhere
 from .data.readers import with_targets
 from .estimator import Machine, answered
@@ -30,9 +30,6 @@ from .structures.multistart import Target
 
 Array = np.ndarray
 LIKELIHOODS = ("logistic", "least_squares")
-# points of each start at which the probabilities of many classes are averaged, or their quantiles
-# taken
-PROBABILITY_POINTS, INTERVAL_POINTS = 128, 1024
 _POINT_NUMBERS = 2**22  # probabilities held at a time, of every class at every point of every start
 
 

@@ -17,6 +17,9 @@ from .likelihoods import Begin, Rows
 from .special import LOG_2, bent, flattened_sigmoid, polya_gamma
 
 Array = Any
+# points of each posterior at which the probabilities of many classes are averaged, or their
+# quantiles taken
+PROBABILITY_POINTS, INTERVAL_POINTS = 128, 1024
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def components(model: Any, *, points: int = 60, most: int | None = None) -> list
             "no products of one function each; use network='cp', or look at effects."
         )
     every = range(start.state.n_components)
-    if len(start.parts) == 1 and start._contrasts is None:  # a sum of functions of one input is one
+    if len(start.parts) == 1 and start.contrasts is None:  # a sum of functions of one input is one
         return [_only(view, start, points)]
     found = [_component(view, start, r, points) for r in every]
     total = sum(variance for _, variance in found) or 1.0
@@ -132,7 +132,7 @@ def _component(view: FittedModel, start: RestartView, r: int, points: int) -> An
         sizes.append(np.sqrt(max(square, 1e-300)))
         centers.append(part.center[r] / sizes[-1])
     amplitude: Any = float(np.prod(sizes)) * start.size * view.scale
-    contrasts = start._contrasts
+    contrasts = start.contrasts
     if contrasts is not None:
         amplitude = amplitude * contrasts[0][:, r]
     factors = []

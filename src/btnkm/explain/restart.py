@@ -117,7 +117,8 @@ class RestartView:
         return self.first(firsts), self.second(seconds)
 
     @cached_property
-    def _contrasts(self) -> tuple[Array, Array] | None:
+    def contrasts(self) -> tuple[Array, Array] | None:
+        """First and second moments of the outputs' weights less their mean; None if f has one."""
         return functionals.contrasts_of(self.state)
 
     def first(self, parts: Sequence[Array]) -> Array:
@@ -137,18 +138,18 @@ class RestartView:
         return self._replaced(parts, others, 1) * self.size**2
 
     def _each(self, parts: Sequence[Array], order: int, contract: Any) -> Array:
-        if self._contrasts is None:
+        if self.contrasts is None:
             return np.asarray(contract(list(parts)))
-        found = [contract([*parts, output[None]]) for output in self._contrasts[order]]
+        found = [contract([*parts, output[None]]) for output in self.contrasts[order]]
         return np.stack(np.broadcast_arrays(*found), axis=-1)
 
     def _replaced(self, parts: Sequence[Array], others: Sequence[Array], order: int) -> Array:
         count = len(parts)
         replaced = self.state.network.replaced
-        if self._contrasts is None:
+        if self.contrasts is None:
             return np.asarray(replaced(parts, others))
         found = [
             replaced([*parts, output[None]], [*others, output[None]])[:count]
-            for output in self._contrasts[order]
+            for output in self.contrasts[order]
         ]
         return np.stack(found, axis=-1)
