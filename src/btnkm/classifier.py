@@ -18,16 +18,16 @@ from sklearn.utils.validation import check_is_fitted
 from . import checks
 from .core.arrays import here, host
 from .core.densities import Student
-from .core.gamma import Gamma
 from .core.likelihoods import Bernoulli, Gaussian
 from .core.posterior import Predictor
 from .core.softmax import Softmax
 from .data.dispatch import anywhere
 from .data.readers import with_targets
-from .estimator import Machine, answered
-from .plan import Auto
+from .estimator import Estimator, answered
+from .parameters import Priors, Solver
+from .plan import Defaults
 from .predictive import PredictiveDistribution, check_level, mixed_variance, weighted_quantiles
-from .structures.multistart import Target
+from .structures.task import Target
 
 Array = np.ndarray
 LIKELIHOODS = ("logistic", "least_squares")
@@ -37,7 +37,7 @@ PROBABILITY_POINTS, INTERVAL_POINTS = 128, 1024
 _POINT_NUMBERS = 2**22  # probabilities held at a time, of every class at every point of every start
 
 
-class BTNClassifier(ClassifierMixin, Machine):
+class BTNClassifier(ClassifierMixin, Estimator):
     """Bayesian kernel machine for classes, with probabilities integrated over the posterior.
 
     With two classes the log odds of the second are offset + f(x), with f as in BTNRegressor and an
@@ -89,11 +89,11 @@ n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_name
     True
     """
 
-    _auto = Auto(
+    _defaults = Defaults(
         many_inputs=8,
         rank=8,
         rows=48_000,
-        least_starts=2,
+        least_restarts=2,
         sweeps=32,
         sweeps_of_many=20,
         growth=(2, 1),
@@ -106,23 +106,15 @@ n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_name
         *,
         likelihood: str = "logistic",
         structure: str = "auto",
-        network: str = "cp",
-        cores: str = "auto",
-        mode_order: Any = "auto",
+        network: Any = "cp",
         n_basis: int | str = "auto",
         max_rank: Any = "auto",
-        initial_rank: int | str = "auto",
+        priors: Priors | None = None,
         n_init: int | str = "auto",
         max_iter: int | str = "auto",
         tol: float = 1e-4,
-        warm_sweeps: int = 10,
-        rank_prior: Gamma | None = None,
-        basis_prior: Gamma | str | None = None,
-        smoothness: float = 1.25,
-        anchored: bool | str = "auto",
-        full_rows: int = 2000,
+        solver: Solver | None = None,
         class_weight: Any = None,
-        prune: bool = True,
         memory_limit: float | str = "auto",
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -134,21 +126,13 @@ n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_name
             basis,
             structure=structure,
             network=network,
-            cores=cores,
-            mode_order=mode_order,
             n_basis=n_basis,
             max_rank=max_rank,
-            initial_rank=initial_rank,
+            priors=priors,
             n_init=n_init,
             max_iter=max_iter,
             tol=tol,
-            warm_sweeps=warm_sweeps,
-            rank_prior=rank_prior,
-            basis_prior=basis_prior,
-            smoothness=smoothness,
-            anchored=anchored,
-            full_rows=full_rows,
-            prune=prune,
+            solver=solver,
             memory_limit=memory_limit,
             n_jobs=n_jobs,
             random_state=random_state,
@@ -182,7 +166,7 @@ n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_name
                 )
 
     _check_y = staticmethod(checks.check_labels)
-    _lasting = (*Machine._lasting, "class_weight")
+    _lasting = (*Estimator._lasting, "class_weight")
 
     def _target(self, y: Array, weight: Array | None) -> Target:
         try:

@@ -16,21 +16,21 @@ from sklearn.utils.validation import check_is_fitted
 from . import checks
 from .core import posterior
 from .core.arrays import here, like
-from .core.gamma import Gamma
 from .core.likelihoods import LIKELIHOODS, Likelihood
 from .data.dask_input import is_dask, lazily
 from .data.dispatch import anywhere
 from .data.readers import with_targets
-from .estimator import Machine, answered
-from .plan import Auto
+from .estimator import Estimator, answered
+from .parameters import Priors, Solver
+from .plan import Defaults
 from .predictive import PredictiveDistribution
-from .structures.multistart import Target
+from .structures.task import Target
 
 Array = np.ndarray
 _JOINT_ROWS = 1000  # of which draws of a full tensor are made together
 
 
-class BTNRegressor(RegressorMixin, Machine):
+class BTNRegressor(RegressorMixin, Estimator):
     """Bayesian kernel machine: a sum of main effects beside a low-rank tensor of all inputs.
 
     f(x) = sum_d a_d(x_d) + sum_r prod_d w_r^(d) . phi^(d)(x_d), or either part alone. Priors find
@@ -237,11 +237,11 @@ class BTNRegressor(RegressorMixin, Machine):
     True
     """
 
-    _auto = Auto(
+    _defaults = Defaults(
         many_inputs=10,
         rank=20,
         rows=40_000,
-        least_starts=2,
+        least_restarts=2,
         sweeps=80,
         sweeps_of_many=40,
         warm_rank=30,
@@ -253,23 +253,14 @@ class BTNRegressor(RegressorMixin, Machine):
         *,
         likelihood: Any = "auto",
         structure: str = "auto",
-        network: str = "cp",
-        cores: str = "auto",
-        mode_order: Any = "auto",
+        network: Any = "cp",
         n_basis: int | str = "auto",
         max_rank: Any = "auto",
-        initial_rank: int | str = "auto",
+        priors: Priors | None = None,
         n_init: int | str = "auto",
         max_iter: int | str = "auto",
         tol: float = 1e-4,
-        warm_sweeps: int = 10,
-        noise_prior: Gamma | None = None,
-        rank_prior: Gamma | None = None,
-        basis_prior: Gamma | str | None = None,
-        smoothness: float = 1.25,
-        anchored: bool | str = "auto",
-        full_rows: int = 2000,
-        prune: bool = True,
+        solver: Solver | None = None,
         memory_limit: float | str = "auto",
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -281,21 +272,13 @@ class BTNRegressor(RegressorMixin, Machine):
             basis,
             structure=structure,
             network=network,
-            cores=cores,
-            mode_order=mode_order,
             n_basis=n_basis,
             max_rank=max_rank,
-            initial_rank=initial_rank,
+            priors=priors,
             n_init=n_init,
             max_iter=max_iter,
             tol=tol,
-            warm_sweeps=warm_sweeps,
-            rank_prior=rank_prior,
-            basis_prior=basis_prior,
-            smoothness=smoothness,
-            anchored=anchored,
-            full_rows=full_rows,
-            prune=prune,
+            solver=solver,
             memory_limit=memory_limit,
             n_jobs=n_jobs,
             random_state=random_state,
@@ -304,7 +287,6 @@ class BTNRegressor(RegressorMixin, Machine):
             warm_start=warm_start,
         )
         self.likelihood = likelihood
-        self.noise_prior = noise_prior
 
     _check_y = staticmethod(checks.check_target)
 

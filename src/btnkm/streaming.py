@@ -26,9 +26,11 @@ from .data.dask_input import is_dask
 from .data.frames import check_names, name_of
 from .data.readers import Table, coded
 from .execution import fitting
-from .plan import settings_of
+from .parameters import lasting_parameters, priors_of
+from .plan import FitPlan
 from .structures.mode_map import Arrangement
-from .structures.multistart import Run, Task, Values, observer, to_go_on
+from .structures.multistart import Run, observer
+from .structures.task import Task, Values
 
 Array = np.ndarray
 WINDOW = 8192  # rows of a stream that are kept at most
@@ -104,7 +106,7 @@ class Grown(NamedTuple):
 
 
 class Streaming:
-    """What the estimators have to learn on with; see ``machine.Machine``."""
+    """What the estimators have to learn on with; see ``estimator.Estimator``."""
 
     _window: Window | None = None
     _pasts: list[Past]
@@ -208,19 +210,20 @@ class Streaming:
         rows = source.code(columns, target, survey, sample)
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
         counted = int(max(survey.n, survey.total))
+        plan = FitPlan.of(self, self._defaults, target, counted, len(columns))
         task = Task(target, columns, Values([], []), sample, rows, counted, seeds.tolist())
         history: list[dict[str, Any]] = []
         found = []
         keep: Any = [] if survey.n <= MOST_ROWS else None
         for one in dict.fromkeys(arrangements):
             own = [k for k, other in enumerate(arrangements) if other is one]
-            settings = to_go_on(self, settings_of(self, target, counted, one), len(own))
+            settings = plan.to_resume(plan.settings(one), len(own))
             run = Run("", task.seeds, history, own[0], None)
             result = fitting.fit(
                 one.problem(rows, target.n_outputs),
                 settings,
                 task.seeds,
-                observer(self, run, target, one, {}, rows.n),
+                observer(plan, run, target, one, {}, rows.n),
                 go_on_from=[states[k] for k in own],
                 pasts=[pasts[k] for k in own] if pasts else keep,
                 may_find_nothing=True,
@@ -234,7 +237,8 @@ class Streaming:
                 return False
             found.append((one, result))
         with self._or_as_it_was():
-            self._conclude(task, found, history, settings.schedule, new=not pasts)
+            max_iter = settings.schedule.max_iter
+            self._conclude(plan, task, found, history, max_iter, new=not pasts)
             self.n_samples_seen_ = survey.n + (self.n_samples_seen_ if pasts else 0)
         return True
 
@@ -260,11 +264,12 @@ class Streaming:
         """Say what is wrong with rows that a model is to go on with."""
         self._check_goes_on(again=again)
         check_names(self, source.example, reset=False)
+        now = lasting_parameters(self, self._lasting)
         for name, before in self._begun_with.items():
-            if repr(getattr(self, name)) != before:
+            if now[name] != before:
                 raise ValueError(
-                    f"{name} must stay what it was in the fit that is gone on from, {before}, got "
-                    f"{getattr(self, name)!r}; set it back, or fit anew with warm_start=False."
+                    f"{name} must stay what it was in the first fit, {before}, got {now[name]}; "
+                    "set it back, or fit anew with warm_start=False."
                 )
         y, weight = self._same_target().encode(*survey.y)
         level = float(np.average(y, weights=weight))
@@ -291,13 +296,14 @@ class Streaming:
         if not more:
             return Grown(columns, self._arrangements, states, pasts)
         larger = {one: one.grown(more) for one in self._arrangements}
+        smoothness = priors_of(self).smoothness
         for k, before in enumerate(self._arrangements):
             after = larger[before]
             for d, j in enumerate(before.inputs, before.first_input):
                 if j not in more:
                     continue
                 old, new = before.bases[d], after.bases[d]
-                mode = fitting.with_functions_of(states[k].modes[d], old, new, self.smoothness)
+                mode = fitting.with_functions_of(states[k].modes[d], old, new, smoothness)
                 start = fitting.of_a_new_level(states[k], d, old)
                 states[k] = with_functions(states[k], d, mode, start)
                 if pasts is not None:
