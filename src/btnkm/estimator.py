@@ -1,4 +1,4 @@
-"""What the estimators share: parameters, tables, the fit, moments of f. No mathematics here."""
+"""What both estimators share: parameters, tables, the fit, moments of f."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ _DRAWS, _SEED = 16, 0  # of posterior draws of each restart behind feature_impor
 class Estimator(Streaming, Sharing, BaseEstimator):
     """Base of the estimators; see BTNRegressor for the parameters.
 
-    A subclass says what y may be (``_check_y``), what the engine gets for it (``_target``) and what
-    to add to the results (``_finish``).
+    A subclass checks y (``_check_y``), encodes it for the engine (``_target``) and may add to the
+    results (``_finish``).
     """
 
     _defaults: Defaults
@@ -111,15 +111,15 @@ class Estimator(Streaming, Sharing, BaseEstimator):
 
     @staticmethod
     def _check_y(name: str, y: Any) -> Array:
-        """Return y as an array (n,), or say what is wrong with it; ``name`` is the estimator's."""
+        """Return y as an array (n,), or raise a ValueError; ``name`` is that of the estimator."""
         raise NotImplementedError
 
     def _target(self, y: Array, weight: Array | None) -> Target:
-        """Return what the engine gets for y, given values of it and how much each counts."""
+        """Return the target as the engine sees it, given values of y and their weights."""
         raise NotImplementedError
 
     def _finish(self) -> None:
-        """Add to the fitted attributes what only this estimator has."""
+        """Set the fitted attributes that only this estimator has."""
 
     def fit(
         self,
@@ -130,25 +130,24 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         checkpoint: Any = None,
         checkpoint_every: int = 10,
     ) -> Self:
-        """Fit the posterior to a table X (n, inputs) and targets y (n,).
+        """Fit the model to a table X (n, inputs) and targets y (n,).
 
         Parameters
         ----------
         X : array or DataFrame of shape (n, inputs)
             Or rows that are not in memory: a ``numpy.memmap``, an Arrow data set, Parquet files (a
-            path, a folder, a pattern such as ``"rows/*.parquet"``, or a list of these), or anything
-            that yields tuples (X, y) or (X, y, sample_weight) each time it is gone through. An
-            array of torch, CuPy or another library that follows the array API standard stays on
-            its device.
+            path, a folder, a pattern such as ``"rows/*.parquet"``, or a list of these), or an
+            iterable that yields tuples (X, y) or (X, y, sample_weight) each time. Arrays of torch,
+            CuPy or another library that follows the array API standard stay on their device.
         y : array of shape (n,), or the name of a column of a frame, an Arrow data set or files
         sample_weight : array of shape (n,), the name of a column, or None
-            A weight of k counts a row k times; rows of weight 0 are left out.
+            A row of weight k counts as k rows; rows of weight 0 are left out.
         checkpoint : path or None
-            A file that tells where the fit stands. If it is there, the fit goes on from where it
-            was, to the result it would have had; with other data or parameters it is refused. Read
-            it only from where you would run a program from.
+            Checkpoint path; the fit resumes if it exists, with the result that it would have had
+            without the interruption. A checkpoint of other data or parameters is refused. Uses
+            pickle: load only trusted files.
         checkpoint_every : int, default=10
-            Sweeps, of all starts together, between two writings of the file.
+            Sweeps, of all restarts together, between two writings of the checkpoint.
         """
         if checkpoint is not None:
             checks.check_integer("checkpoint_every", checkpoint_every, 1)
@@ -156,7 +155,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         if self.warm_start and hasattr(self, "posterior_"):
             if checkpoint is not None:
                 raise ValueError(
-                    "checkpoint must be None where a fit goes on from another (warm_start), got "
+                    "checkpoint must be None where warm_start continues from another fit, got "
                     f"{str(checkpoint)!r}; leave one of them out."
                 )
             source, survey = self._open(X, y, sample_weight)
@@ -172,14 +171,14 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         return self
 
     def _open(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
-        """Return where rows come from, and what is known of all of them."""
+        """Return the source of the rows, and the statistics of their columns."""
         self._check_parameters()
         opened = open_dask if is_dask(X) else open_source
         source = opened(X, y, sample_weight, partial(self._check_y, type(self).__name__))
         return source, source.survey(partial(_level_places, self.basis, is_classifier(self)))
 
     def _same_target(self) -> Target:
-        """Return what the engine gets for y in a model that is fitted already."""
+        """Return the target of a model that is fitted already."""
         raise NotImplementedError
 
     def _states(self) -> tuple[Any, ...]:
@@ -187,7 +186,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         return self.posterior_
 
     def _clear(self) -> None:
-        """Let go of what was fitted: a fit that fails leaves no half of an older one."""
+        """Delete the fitted attributes, so that a fit that fails leaves none of an older one."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
         self._window = None
@@ -201,11 +200,10 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         *,
         keep: bool = False,
     ) -> Self:
-        """Fit from random factors, and keep what the rows say if they are few, or if asked to."""
+        """Fit from random factors; ``keep`` sums over the rows even if they are many."""
         if survey.n < 2:
             raise ValueError(
-                "X must have at least 2 rows, got 1 sample: one says nothing about a spread; "
-                "give more rows."
+                "X must have at least 2 rows, got 1 sample, which has no spread; add rows."
             )
         target = self._target(survey.y.values, ones_or_none(survey.y.weight))
         self._clear()
