@@ -17,8 +17,7 @@ from .likelihoods import Begin, Rows
 from .special import LOG_2, bent, flattened_sigmoid, polya_gamma
 
 Array = Any
-# points of each posterior at which the probabilities of many classes are averaged, or their
-# quantiles taken
+# points per restart for means and for quantiles of the probabilities of many classes
 PROBABILITY_POINTS, INTERVAL_POINTS = 128, 1024
 
 

@@ -16,9 +16,10 @@ from ..bases.effect import MainEffect
 from ..core.posterior import Predictor
 from ..core.state import State
 from ..core.sums import LINE, Sums, SumsTerms, refine
+from .layouts import Layouts
 from .mode_map import Arrangement
-from .search import NO_FIT, SettingsOf, try_out
 from .stacking import MOST_ROWS
+from .trial import NO_FIT, try_out
 
 Array = np.ndarray
 FEWEST_ROWS = 50  # to look for steps in
@@ -72,42 +73,42 @@ class Residuals:
         return cls(rows, task.sample.weights[rows], weight, pull - weight * mean, mean)
 
 
-def screen(task: Any, table: Any, settings_of: SettingsOf) -> None:
-    """Choose functions of the main effects, and the inputs of the tensor beside them.
-
-    The choice is stored in ``table``, an ``auto.Layouts``.
-    """
+def screen(layouts: Layouts) -> Layouts:
+    """Choose functions of the main effects, and the inputs of the tensor beside them."""
+    task = layouts.task
     rows = np.sort(np.random.default_rng(task.seeds).permutation(task.sample.n)[:MOST_ROWS])
 
-    def fitted() -> tuple[Sums, Residuals]:
-        one = table.arranged([], "sums")
-        (state,) = try_out(task, one, rows, settings_of, 1)
+    def fit_sums(layouts: Layouts) -> tuple[Sums, Residuals]:
+        arrangement = layouts.arranged([], "sums")
+        (state,) = try_out(layouts.plan, task, arrangement, rows, 1)
         assert state.sums is not None
-        return state.sums, Residuals.of(task, one, state, rows)
+        return state.sums, Residuals.of(task, arrangement, state, rows)
 
     try:
-        sums, residuals = fitted()
-        if not table.n_curve:
+        sums, residuals = fit_sums(layouts)
+        if not layouts.n_curve:
             # of very many inputs those that straight lines found nothing in are left out
-            chosen = _largest(sums, table.effect_inputs, MOST_EFFECTS)
-            table.change_effects(chosen, curves=curved_inputs(task, chosen, residuals))
-            sums, residuals = fitted()
-        inputs = _largest(sums, table.effect_inputs, MOST_INPUTS)
-        effects = [table.effects[table.effect_inputs.index(j)] for j in inputs]
+            chosen = _largest(sums, layouts.effect_inputs, MOST_EFFECTS)
+            curves = frozenset(curved_inputs(task, chosen, residuals))
+            layouts = replace(layouts, effect_inputs=tuple(chosen), curves=curves)
+            sums, residuals = fit_sums(layouts)
+        inputs = _largest(sums, layouts.effect_inputs, MOST_INPUTS)
+        effects = [layouts.effects[layouts.effect_inputs.index(j)] for j in inputs]
         steps = find_steps(task, effects, inputs, residuals)
         if steps:
-            table.change_effects(steps=steps)
-            sums, residuals = fitted()
+            layouts = replace(layouts, steps=steps)
+            sums, residuals = fit_sums(layouts)
     except NO_FIT:
-        return
-    together = interacting_inputs(task, table.effect_inputs, residuals)
-    alone = [table.effect_inputs[sums.groups[g].mode] for g in sums.kept]
-    most = MOST_INPUTS if len(table.active) <= MOST_INPUTS else INPUTS_OF_WIDE
-    either = [*together, *_largest(sums, table.effect_inputs, most)][:most]
+        return layouts
+    together = interacting_inputs(task, layouts.effect_inputs, residuals)
+    alone = [layouts.effect_inputs[sums.groups[g].mode] for g in sums.kept]
+    most = MOST_INPUTS if len(layouts.active) <= MOST_INPUTS else INPUTS_OF_WIDE
+    either = [*together, *_largest(sums, layouts.effect_inputs, most)][:most]
     both = sorted(set(either) & set(alone) | set(together[:most]))
     # with no sum beside it, a tensor has to have what acts alone as well
-    by_itself = table.active if len(table.active) <= MOST_INPUTS else both
-    table.tensor_inputs = {"tensor": by_itself, "sums+tensor": sorted(together[:most])}
+    by_itself = layouts.active if len(layouts.active) <= MOST_INPUTS else both
+    tensor_inputs = {"tensor": by_itself, "sums+tensor": sorted(together[:most])}
+    return replace(layouts, tensor_inputs=tensor_inputs)
 
 
 def _largest(sums: Sums, inputs: Sequence[int], most: int) -> list[int]:

@@ -1,17 +1,16 @@
-"""Which structures are worth having, with what weights, and with how many restarts.
+"""Which structures are worth having, and with what weights.
 
 A structure is a sum of main effects, a tensor, or both; a tensor is a CP tensor or a tensor train
-with an order of its inputs. None of that can be known before, and the ELBO is a poor judge of it
-(docs/experiments.md). So rows are held out, every candidate is fitted to the others, and the
-mixture of candidates that predicts the rows held out best (stacking) says what weight each of them
-has. Where rows are few, the posteriors of these fits are not lost: restarts go on from them, with
-all rows.
+with an order of its inputs. None of that is known beforehand, and the ELBO is a poor judge of it
+(docs/experiments.md). So rows are held out, every candidate is fitted to the others, and each
+candidate gets the weight that it has in the mixture that predicts the rows held out best
+(stacking). Where rows are few, the posteriors of these fits are kept: restarts continue from them,
+with all rows.
 """
 
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,47 +20,32 @@ from typing import Any
 import numpy as np
 
 from ..core.full_fit import Curvature, learns_noise
-from ..core.linalg import NotPositiveDefiniteError
-from ..core.schedule import FULL
-from ..core.state import State
-from ..execution import fitting
+from ..plan import FitPlan
 from .full_tensor import fit_full
 from .mode_map import Arrangement
-from .stacking import MOST_ROWS, HeldOut, best_noise, copies, folds, held_out, mean_and_error, stack
-from .tt_order import Tensor, chain_order
+from .stacking import HeldOut, best_noise, copies, folds, held_out, mean_and_error, stack
+from .task import Task
+from .trial import FEWEST_ROWS, NO_FIT, try_out
 
 Array = np.ndarray
-FEWEST_ROWS = 15  # with fewer there is nothing to choose by
-# at most, of the exact phase and of the one before; with more rows fewer, but so many at least
-SWEEPS, WARM_SWEEPS, LEAST_SWEEPS = 25, 10, 12
 CLEARLY_BEHIND = 2.0  # standard errors of the mean difference in log density
 WORSE = 0.1  # of the least mean squared error, by which another is worse at least
 # weight of a candidate below which it is left out: after each fold if it is clearly behind the
 # best, and in the end
 USELESS = 0.05
-DOUBT = 10.0  # rows, as if what is simpler than a full train had predicted so many
+DOUBT = 10.0  # rows, as if what is simpler than full cores had predicted so many
 DOUBT_OF_EXACT = 20.0  # the same for full tensors of numbers: they do not follow their noise
 DOUBT_OF_ALL = 1.0  # rows, as if every candidate had predicted so many more
 # logarithms of what f is enlarged by where weights depend on it, and nats that it must gain
 SCALES, SCALED = tuple(np.log(4.0) * np.arange(1, 5)), 1.0
-# restarts of a tensor in place of one that has collapsed: beyond main effects it has gained no
-# more than this share of what the best candidate has
-AGAIN, NOTHING = 2, 0.1
+# more attempts at a tensor that has collapsed: beyond main effects it has gained no more than this
+# part of what the best candidate has
+ATTEMPTS, NOTHING = 2, 0.1
 VARIANTS = True  # whether the best candidates are tried with splines and heavy tails, too
-MOST_TIED = 0.2  # of the rows with one value of y, up to which such noise is looked for
-OUTLIER = 30.0  # median errors, from which on an error counts no more where there are heavy tails
+MOST_TIED = 0.2  # of the rows with one value of y, up to which heavy tails are tried
+OUTLIER = 30.0  # median errors, at which errors are clipped where there are heavy tails
 HEAVY_TAILS = 6.0  # degrees of freedom up to which noise gets a likelihood with heavy tails
-KNOWN_ROWS = 200  # from which on a full tensor goes on from the hyperparameters of another fold
-LEAST_WEIGHT = 0.02  # of a restart beside the best one, below which it is left out
-FEWEST_RESTARTS = 2  # of tensors of low rank with any weight, if there may be so many
-ROWS_OF_A_VOTE = 10.0  # by which restarts of a structure are weighed: see vote
-NO_FIT = (
-    NotPositiveDefiniteError,
-    np.linalg.LinAlgError,
-    MemoryError,
-)  # of a candidate, which is no reason to give up
-ORDER_RESTARTS = 4  # of components, from which an order of the inputs is found
-SettingsOf = Callable[[int, Arrangement], fitting.Settings]  # given a number of rows
+KNOWN_ROWS = 200  # from which on a full tensor continues from the hyperparameters of another fold
 
 
 @dataclass
@@ -102,10 +86,9 @@ class Candidate:
 
 
 def judge(
-    task: Any,
+    plan: FitPlan,
+    task: Task,
     arrangements: Sequence[Arrangement],
-    settings_of: SettingsOf,
-    tell: Callable[[str], None],
     vary: Callable[[Arrangement], Arrangement | None] = lambda _: None,
 ) -> list[Candidate]:
     """Return candidates with their weights in the mixture that predicts rows held out best.
@@ -114,63 +97,67 @@ def judge(
     returns one more candidate, given the best one with a low-rank tensor after the first fold. As
     soon as rows held out have heavy tails, the best candidates are fitted with such noise, too.
     """
-    found = [Candidate(one) for one in arrangements]
+    candidates = [Candidate(arrangement) for arrangement in arrangements]
     simple = np.array([_is_simple(one, arrangements) for one in arrangements], dtype=float)
-    for one, weight in zip(found, simple / simple.sum(), strict=True):
+    for one, weight in zip(candidates, simple / simple.sum(), strict=True):
         one.weight = float(weight)
-    if len(found) == 1 or task.sample.n < FEWEST_ROWS:
-        return found
+    if len(candidates) == 1 or task.sample.n < FEWEST_ROWS:
+        return candidates
     labels = task.sample.y if task.target.likelihood.of_labels else None
     rng = np.random.default_rng(task.seeds)
     cuts = list(folds(task.sample.n, rng, labels, copies(task.sample)))
     cuts = [(rows, out) for rows, out in cuts if np.ptp(task.sample.y[rows]) > 0 and len(out)]
-    judged = _Judged(task, found)
+    comparison = Comparison(plan, task, candidates)
     for k, cut in enumerate(cuts):
-        for one in judged.left:
-            tell(f"rows held out {k + 1} of {len(cuts)}: {one.arrangement.structure}")
-            judged.fit(one, cut, settings_of)
-        judged.rows.append(cut[1])
-        for restart in range(1, AGAIN + 1):
-            for one in judged.collapsed():
-                tell(f"rows held out {k + 1} of {len(cuts)}: {one.arrangement.structure} anew")
-                judged.fit_again(one, cut, settings_of, restart)
-        for one in judged.add(vary) if VARIANTS else []:
-            tell(f"rows held out 1 to {k + 1}: a variant of {one.arrangement.structure}")
+        comparison.add_fold(cut, f"rows held out {k + 1} of {len(cuts)}")
+        for one in comparison.add(vary) if VARIANTS else []:
+            comparison.tell(f"rows held out 1 to {k + 1}: a variant of {one.arrangement.structure}")
             for earlier in cuts[: k + 1]:
-                judged.fit(one, earlier, settings_of)
+                comparison.fit(one, earlier)
         if k + 1 < len(cuts):
-            judged.drop()
-    judged.conclude()
-    return found
+            comparison.drop()
+    comparison.conclude()
+    return candidates
 
 
-class _Judged:
-    """Candidates, and what they have said so far of rows held out."""
+class Comparison:
+    """Candidates, and how they have predicted the rows held out so far."""
 
-    def __init__(self, task: Any, candidates: list[Candidate]) -> None:
-        self.task, self.every, self.left = task, candidates, list(candidates)
+    def __init__(self, plan: FitPlan, task: Task, candidates: list[Candidate]) -> None:
+        self.plan, self.task = plan, task
+        self.every, self.left = candidates, list(candidates)
         self.held: dict[int, list[HeldOut | None]] = {id(one): [] for one in candidates}
         self.scores: dict[int, list[Array]] = {id(one): [] for one in candidates}
         self.errors: dict[int, list[Array]] = {id(one): [] for one in candidates}
         self.rows: list[Array] = []
 
-    def fit(
-        self,
-        one: Candidate,
-        cut: tuple[Array, Array],
-        settings_of: SettingsOf,
-        restart: int = 0,
-    ) -> None:
-        """Fit a candidate to some rows, and keep what it says of the others."""
+    def tell(self, line: str) -> None:
+        """Print a line if the fit is verbose."""
+        if self.plan.verbose:
+            print(line)
+
+    def add_fold(self, cut: tuple[Array, Array], title: str) -> None:
+        """Fit the candidates that are left to a fold; fit again those that have collapsed."""
+        for one in self.left:
+            self.tell(f"{title}: {one.arrangement.structure}")
+            self.fit(one, cut)
+        self.rows.append(cut[1])
+        for attempt in range(1, ATTEMPTS + 1):
+            for one in self.collapsed():
+                self.tell(f"{title}: {one.arrangement.structure} again")
+                self.fit_again(one, cut, attempt)
+
+    def fit(self, one: Candidate, cut: tuple[Array, Array], attempt: int = 0) -> None:
+        """Fit a candidate to some rows, and keep how it predicts the others."""
         arrangement, begin = one.arrangement, time.perf_counter()
         rows, out = cut
         held, error = None, np.full(len(out), np.inf)
         with suppress(*NO_FIT):
             states: Sequence[Any]
             if arrangement.kernel:
-                states = self._fit_full(one, cut, settings_of(len(rows), arrangement))
+                states = self._fit_full(one, cut)
             else:
-                states = try_out(self.task, arrangement, rows, settings_of, 1, restart)
+                states = try_out(self.plan, self.task, arrangement, rows, 1, attempt=attempt)
             held = held_out(self.task, arrangement, states, out)
             error = held.residuals.mean(axis=0)
             logs = held.log_densities() @ held.weights / len(out)
@@ -204,12 +191,10 @@ class _Judged:
 
         return [one for one in self.left if one.arrangement.low_rank and nothing(one)]
 
-    def fit_again(
-        self, one: Candidate, cut: tuple[Array, Array], settings_of: SettingsOf, restart: int
-    ) -> None:
-        """Fit a candidate once more to the last rows, and keep the better restart."""
+    def fit_again(self, one: Candidate, cut: tuple[Array, Array], attempt: int) -> None:
+        """Fit a candidate once more to the last fold, and keep the better attempt."""
         before = len(one.states)
-        self.fit(one, cut, settings_of, restart)
+        self.fit(one, cut, attempt)
         held, weights = self.held[id(one)], self.task.sample.weights[cut[1]]
         fitted = [fold is not None for fold in held[-2:]]
         first, second = (own @ weights for own in self.scores[id(one)][-2:])
@@ -233,14 +218,13 @@ class _Judged:
             score = np.nan_to_num(score, nan=-np.inf, neginf=-np.inf)
             self.scores[id(one)].append(score)
 
-    def _fit_full(
-        self, one: Candidate, cut: tuple[Array, Array], settings: fitting.Settings
-    ) -> Sequence[Any]:
+    def _fit_full(self, one: Candidate, cut: tuple[Array, Array]) -> Sequence[Any]:
         """Return posteriors of a full tensor, with what an earlier fold knows.
 
         Where the noise is not learned, the first rows held out find the scale of f. Where rows are
         many, a few of them say so little of hyperparameters that those of the first fold are kept.
         """
+        settings = self.plan.settings(one.arrangement, len(cut[0]))
 
         def fit(*begin: Any, **how: Any) -> Sequence[Any]:
             make = partial(fit_full, self.task, one.arrangement, cut[0], settings)
@@ -424,9 +408,9 @@ class _Judged:
 
 
 def _is_simple(one: Arrangement, others: Sequence[Arrangement]) -> bool:
-    """Tell whether it is what few rows are left to.
+    """Tell whether it is used where rows are too few to compare structures.
 
-    That is the full tensor, main effects alone, or else no full train.
+    That is the full tensor, main effects alone, or else whatever has no full cores.
     """
     if any(other.kernel for other in others):
         return one.kernel
@@ -436,135 +420,5 @@ def _is_simple(one: Arrangement, others: Sequence[Arrangement]) -> bool:
 
 
 def _beside_full(one: Arrangement, others: Sequence[Arrangement]) -> bool:
-    """Tell whether it is the simpler one beside a full train."""
+    """Tell whether it is simpler than a candidate with full cores."""
     return bool(one.inputs) and not one.full and any(other.full for other in others)
-
-
-def try_out(
-    task: Any,
-    arrangement: Arrangement,
-    rows: Array,
-    settings_of: SettingsOf,
-    restarts: int,
-    first: int = 0,
-) -> list[State]:
-    """Return the posteriors of a short fit of some rows; restarts after the ``first`` differ."""
-    settings = settings_of(int(max(len(rows), task.sample.weights[rows].sum())), arrangement)
-    sweeps = min(SWEEPS, max(LEAST_SWEEPS, SWEEPS * MOST_ROWS // max(len(rows), 1)))
-    schedule = replace(
-        settings.schedule,
-        max_iter=min(sweeps, settings.schedule.max_iter),
-        warm_sweeps=min(WARM_SWEEPS, settings.schedule.warm_sweeps),
-    )
-    # no more than will be fitted in the end
-    most = settings_of(task.counted, arrangement).n_init
-    result = fitting.fit(
-        arrangement.problem(task.sample.take(rows), task.target.n_outputs),
-        replace(
-            settings,
-            schedule=schedule,
-            n_init=min(restarts, most),
-            max_rank=settings.initial_rank,
-        ),
-        [*task.seeds, first] if first else task.seeds,
-        lambda *_: None,
-    )
-    if result.interrupted:
-        raise KeyboardInterrupt("interrupted while structures were compared: nothing to keep yet")
-    return [start.state for start in result.starts]
-
-
-def interaction_order(task: Any, components: Arrangement, settings_of: SettingsOf) -> list[int]:
-    """Return the inputs of a CP arrangement in the order that ``ordering`` finds for a train.
-
-    All rows have a say in it, those held out to judge the orders later as well: what one order
-    gains by that is far below what starts differ in.
-    """
-    n = task.sample.n
-    if n < FEWEST_ROWS or len(components.inputs) < 3:
-        return components.inputs
-    some = np.sort(np.random.default_rng(task.seeds).permutation(n)[:MOST_ROWS])
-    try:
-        states = try_out(task, components, some, settings_of, ORDER_RESTARTS)
-    except NO_FIT:
-        return components.inputs
-    codes = {j: task.sample.codes[j][some] for j in components.inputs}
-    tensors = [Tensor.of(state, components, codes, task.sample.weights[some]) for state in states]
-    return [components.inputs[d] for d in chain_order(tensors)]
-
-
-def vote(task: Any, arrangement: Arrangement, states: Sequence[Any]) -> Array:
-    """Return the weights of restarts of one structure, which add up to 1: (S,).
-
-    They are weighed by what they say of the training rows, as if these were ``ROWS_OF_A_VOTE``
-    only: restarts that differ by chance count about the same, and one that has found nothing, or
-    far less than the best, has no vote.
-    """
-    if len(states) == 1 or arrangement.kernel:
-        return np.full(len(states), 1.0 / len(states))
-    n = task.sample.n
-    some = np.sort(np.random.default_rng(task.seeds).permutation(n)[:MOST_ROWS])
-    logs = held_out(task, arrangement, states, some).log_densities()
-    share = task.sample.weights[some] / task.sample.weights[some].sum()
-    means = np.nan_to_num(logs @ share, nan=-np.inf, neginf=-np.inf)
-    if not np.isfinite(means.max()):
-        return np.full(len(states), 1.0 / len(states))
-    votes = np.exp(ROWS_OF_A_VOTE * (means - means.max()))
-    votes = np.where(votes < LEAST_WEIGHT, 0.0, votes)
-    if 2 * np.sum(votes > 0) < len(votes):
-        warnings.warn(
-            f"{np.sum(votes == 0)} of {len(votes)} restarts found far less than the best one and "
-            "are left out; more rows, or fewer inputs, make fits more reliable.",
-            UserWarning,
-            stacklevel=5,
-        )
-    return np.asarray(votes / votes.sum())
-
-
-def at_full_rank(state: Any, settings: fitting.Settings) -> bool:
-    """Tell whether nearly all components of a posterior are of use, so that there may be more."""
-    full = FULL * float(np.sum(settings.initial_rank))
-    return bool(state.modes) and float(np.sum(state.network.rank(state))) >= full
-
-
-def fewer_restarts(candidates: Sequence[Candidate], n_init: int, settings_of: Any) -> int:
-    """Return how many restarts "auto" means where the rank of a tensor is about to grow.
-
-    Each then takes several times as long, and larger tensors differ less.
-    """
-    tensors = [one for one in candidates if one.arrangement.low_rank and one.weight > 0]
-    for one in tensors:
-        settings = settings_of(one.arrangement)
-        may_grow = np.any(np.greater(settings.max_rank, settings.initial_rank))
-        if may_grow and one.states and all(at_full_rank(s, settings) for s in one.states):
-            return min(n_init, max(len(tensors), FEWEST_RESTARTS))
-    return n_init
-
-
-def share_restarts(candidates: Sequence[Candidate], n_init: int) -> None:
-    """Give every candidate its restarts; what is not random has one if it has any weight.
-
-    A tensor of low rank whose weight is too small for a restart leaves it to the other tensors.
-    """
-    for one in candidates:
-        one.count = int(one.weight > 0)
-    tensors = [one for one in candidates if one.arrangement.low_rank and one.weight > 0]
-    if not tensors:
-        return
-    weights = np.array([one.weight for one in tensors])
-    own = max(round(n_init * weights.sum()), min(n_init, FEWEST_RESTARTS))
-    counts = share_out(own, weights)
-    kept = weights[np.array(counts) > 0].sum()
-    for one, count in zip(tensors, counts, strict=True):
-        one.count = count
-        one.weight = one.weight * float(weights.sum() / kept) if count else 0.0
-
-
-def share_out(n_starts: int, weights: Array) -> list[int]:
-    """Return how many restarts each weight has, to the nearest integer."""
-    wanted = n_starts * np.asarray(weights) / np.sum(weights)
-    counts = np.floor(wanted + 1e-9).astype(int)
-    # those next to one more get it
-    more = np.argsort(counts - wanted, kind="stable")[: n_starts - counts.sum()]
-    counts[more] += 1
-    return [int(count) for count in counts]
