@@ -229,7 +229,7 @@ class Streaming:
             )
             if len(result.starts) < len(own) or (pasts and not result.ended):
                 warnings.warn(
-                    "the fit was stopped before all restarts had continued: the model is unchanged.",
+                    "the fit was stopped before all restarts had finished; the model is unchanged.",
                     ConvergenceWarning,
                     stacklevel=4,
                 )
@@ -283,7 +283,7 @@ class Streaming:
             self.likelihood_.check(survey.y.values)
 
     def _grown(self: Any, survey: Survey, pasts: list[Past] | None) -> Grown:
-        """Return what to continue from, with the new categories and missing values of these rows."""
+        """Return what to continue from, with the categories and missing values that are new."""
         columns, states = list(self.columns_), list(self._states())
         pasts = None if pasts is None else list(pasts)
         more: dict[int, Growth] = {}
