@@ -8,7 +8,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.model_selection import train_test_split
 
 from btnkm import BTNRegressor
-from btnkm.explain import plot_effects, plot_shares
+from btnkm.explain import plot_effects, plot_importances
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
@@ -36,7 +36,7 @@ def main():
     figure, axes = plt.subplots(
         1, 4, figsize=(13, 3.4), layout="constrained", width_ratios=(1.25, 1, 1, 1.15)
     )
-    plot_shares(model, ax=axes[0])
+    plot_importances(model, ax=axes[0])
     axes[0].set_title("what matters", fontsize="medium", pad=22)
     plot_effects(model, ["body mass index", "log triglycerides"], axes=axes[1:3])
     axes[1].set_ylabel("effect on progression, 95% band")

@@ -19,11 +19,11 @@ from btnkm.explain import (
     explain_local,
     plot_calibration,
     plot_effects,
+    plot_importances,
     plot_interactions,
     plot_local,
-    plot_shares,
+    sobol_indices,
     summary,
-    variance_shares,
 )
 
 X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
@@ -62,10 +62,10 @@ plt.show()
 # part what it explains together with others. Beside it, pairs by what they add beyond both.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4.0))
-plot_shares(model, ax=left)
+plot_importances(model, ax=left)
 plot_interactions(model, most=8, ax=right)
 plt.show()
-print(variance_shares(model).to_frame().head(4).round(3))
+print(sobol_indices(model).to_frame().head(4).round(3))
 
 # %%
 # Why this patient

@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     import btnkm
 
-    from ..explain import variance_shares
+    from ..explain import sobol_indices
 
     console = Console(arguments)
     X, y, target, title = load(arguments.data)
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     seconds = time.perf_counter() - start
     said = model.predict_dist(X.take(test))
     found = figures(model, said, X, y, train, test) | {"seconds": seconds}
-    shared = variance_shares(model)
+    shared = sobol_indices(model)
     _tell(found, len(shared.names), console)
     console.say("\n" + shares(shared, console.width, len(shared.names)))
     picture = None
@@ -162,7 +162,7 @@ def _draw(model: Any, said: Any, y: Any, target: str, first: int, path: Path) ->
     """Draw predictions against truth, what matters, and the effect of what matters first."""
     from matplotlib.figure import Figure
 
-    from ..explain import plot_effects, plot_shares
+    from ..explain import plot_effects, plot_importances
     from ..io.atomic_write import whole_file
 
     figure = Figure(figsize=(14, 4.4), layout="constrained")  # of no window: it needs no display
@@ -173,7 +173,7 @@ def _draw(model: Any, said: Any, y: Any, target: str, first: int, path: Path) ->
     left.axline((y.mean(), y.mean()), slope=1.0, color="black", linewidth=1)
     left.set(xlabel=f"predicted {target}, 90% intervals", ylabel=f"observed {target}")
     left.spines[["top", "right"]].set_visible(False)
-    plot_shares(model, ax=middle)
+    plot_importances(model, ax=middle)
     plot_effects(model, [first], axes=right)
     right.set_ylabel(f"effect on {target}, 95% band")
     with whole_file(path) as draft:
