@@ -14,7 +14,7 @@ import time
 import matplotlib.pyplot as plt
 import numpy as np
 
-from btnkm import BTNRegressor
+from btnkm import BTNRegressor, TensorTrain
 
 # %%
 # Light through plates
@@ -47,14 +47,14 @@ truth = arrives(X_new)
 
 # %%
 # The tensor train is given what we know here: full matrices, and the order of the plates as that
-# of the columns. Without ``cores="full", mode_order="given"`` it also considers diagonal matrices
-# and another order, by rows held out, which takes most of the time on small tables. Both networks
+# of the columns. Plain ``network="tt"`` also tries diagonal matrices and another order, and
+# compares them on held-out rows, which takes most of the time on small tables. Both networks
 # stand alone (``structure="tensor"``), with two restarts and as many functions of each input.
 
 common = {"structure": "tensor", "n_init": 2, "n_basis": 8, "random_state": 0}
 networks = {
     "cp": {"network": "cp"},
-    "tt": {"network": "tt", "cores": "full", "mode_order": "given", "max_rank": 4},
+    "tt": {"network": TensorTrain(cores="full", order="given"), "max_rank": 4},
 }
 sizes = (150, 300, 600, 1200)
 errors = {name: [] for name in networks}
