@@ -269,7 +269,7 @@ def _completed(words, folder):
     script = """
         eval "$(cat completion.bash)"
         COMP_WORDS=("$@"); COMP_CWORD=$(( $# - 1 ))
-        _btnkm
+        _shtab_btnkm
         printf '%s\\n' "${COMPREPLY[@]}"
     """
     found = subprocess.run(

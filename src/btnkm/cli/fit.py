@@ -145,10 +145,10 @@ class _Sweeps:
     def __call__(self, entry: dict[str, Any]) -> None:
         if self.bar is None:
             self.bar = self.stack.enter_context(self.console.progress("fitting", "sweeps"))
-        bound = f", bound {entry['bound']:.6g}" if isfinite(entry["elbo"]) else ""
+        bound = f", bound {entry['elbo']:.6g}" if isfinite(entry["elbo"]) else ""
         rank = entry["rank"]
         told = "-".join(map(str, rank)) if isinstance(rank, tuple) else rank
-        what = f"fitting, start {entry['start'] + 1}, sweep {entry['sweep']} ({entry['phase']})"
+        what = f"fitting, start {entry['restart'] + 1}, sweep {entry['sweep']} ({entry['phase']})"
         rank_text = f", rank {told}" if told else ""  # main effects alone have none
         self.bar.update(0, 0, f"{what}{rank_text}{bound}")
 
