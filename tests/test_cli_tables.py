@@ -187,5 +187,5 @@ def test_a_frame_has_columns_names_and_rows():
     check_names(model, frame, reset=True)
     assert (model.n_features_in_, model.feature_names_in_.tolist()) == (2, ["a", "b"])
     check_names(model, frame, reset=False)
-    with pytest.raises(ValueError, match="in their order"):
+    with pytest.raises(ValueError, match="in the same order"):
         check_names(model, Frame({"b": np.zeros(2), "a": np.zeros(2)}), reset=False)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.frames import level_name, split_columns
+from ..data.frames import category_name, split_columns
 from .csv_files import CsvTable, Dialect, Part, standard_input
 from .errors import DataError
 from .parse import BOOLEAN, DATE, DURATION, FLAG, NUMBER, TEXT, BadValue, Marks, decode
@@ -135,7 +135,7 @@ def _from_arrow(name: str, column: Any, kind: str | None) -> Array:
     if found.dtype == object and kind in (NUMBER, FLAG, BOOLEAN, DATE):
         return decode(["" if v is None else v for v in found.tolist()], kind, Marks())
     if kind == TEXT and found.dtype != object:
-        levels = [None if v is None or v != v else level_name(v) for v in column.to_pylist()]
+        levels = [None if v is None or v != v else category_name(v) for v in column.to_pylist()]
         found = np.empty(len(levels), dtype=object)
         found[:] = levels
     return found
