@@ -23,6 +23,7 @@ from ..bases.spiked import stand_out
 from ..core.arrays import interpolate, like
 from .column_stats import KINDS, MOST_LEVELS, Summary, is_empty
 from .frames import as_numbers, category_name
+from .text import plural
 
 Array = np.ndarray
 
@@ -84,8 +85,8 @@ class Column:
         kind, values = values.dtype.kind, as_numbers(values)
         if kind != self.kind and {kind, self.kind} & {"m", "M"} and not is_empty(values):
             raise ValueError(
-                f"column {self.name!r} must hold {KINDS[self.kind]}, as it did in fit, got "
-                f"{KINDS[kind]}; give the column the same type as in fit."
+                f"column {self.name!r} must hold {plural(KINDS[self.kind])}, as it did in fit, got "
+                f"{plural(KINDS[kind])}; give the column the same type as in fit."
             )
         if self.levels is not None:
             names = _category_names(values)
@@ -108,7 +109,7 @@ class Column:
         x = xp.astype(values, xp.float64)  # between knots that may be close to each other
         if self.kind != "f":
             raise ValueError(
-                f"column {self.name!r} must hold {KINDS[self.kind]}, as it did in fit, got "
+                f"column {self.name!r} must hold {plural(KINDS[self.kind])}, as it did in fit, got "
                 "numbers; give the column the same type as in fit."
             )
         if self.levels is not None and not self.levels:
