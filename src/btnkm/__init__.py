@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .classifier import BTNClassifier
     from .core.gamma import Gamma
     from .io.models import load
+    from .parameters import Priors, Solver, TensorTrain
     from .predictive import PredictiveDistribution
     from .regressor import BTNRegressor
 
@@ -18,6 +19,9 @@ __all__ = [
     "BTNRegressor",
     "Gamma",
     "PredictiveDistribution",
+    "Priors",
+    "Solver",
+    "TensorTrain",
     "__version__",
     "bases",
     "load",
@@ -28,6 +32,9 @@ _HOME = {
     "BTNRegressor": "btnkm.regressor",
     "Gamma": "btnkm.core.gamma",
     "PredictiveDistribution": "btnkm.predictive",
+    "Priors": "btnkm.parameters",
+    "Solver": "btnkm.parameters",
+    "TensorTrain": "btnkm.parameters",
     "load": "btnkm.io.models",
 }
 

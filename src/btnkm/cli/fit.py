@@ -108,16 +108,19 @@ def new_model(arguments: argparse.Namespace, classify: bool) -> Any:
     """Return an estimator with the parameters of the command line."""
     import btnkm
 
+    from ..parameters import option_names, with_options
+
     kind = btnkm.BTNClassifier if classify else btnkm.BTNRegressor
     parameters = model_parameters(arguments)
-    known = kind().get_params(deep=False)
+    hidden = {"callback", "warm_start", "verbose", "priors", "solver"}
+    known = {*kind().get_params(deep=False), *option_names()} - hidden
     for name in parameters:
-        if name not in known or name in ("callback", "warm_start", "verbose"):
+        if name not in known:
             raise UsageError(
                 f"--set must name a parameter of {kind.__name__}, got {name!r}; these are "
-                f"{', '.join(sorted(set(known) - {'callback', 'warm_start', 'verbose'}))}."
+                f"{', '.join(sorted(known))}."
             )
-    return kind(**parameters, verbose=int(arguments.verbose))
+    return kind(**with_options(parameters), verbose=int(arguments.verbose))
 
 
 def fit(model: Any, rows: tuple[Any, ...], console: Console, checkpoint: Any = None) -> None:

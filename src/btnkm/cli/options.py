@@ -193,7 +193,7 @@ def add_model_options(parser: Any) -> None:
         default=[],
         type=_assignment,
         metavar="NAME=VALUE",
-        help="any other parameter, such as n_basis=12",
+        help="any other parameter, such as n_basis=12 or solver.warm_sweeps=20",
     )
 
 
@@ -203,7 +203,7 @@ def model_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
         "random_state": arguments.random_state,
         "likelihood": arguments.likelihood,
         "structure": arguments.structure,
-        "full_rows": arguments.full_rows,
+        "solver.full_rows": arguments.full_rows,
         "network": arguments.network,
         "max_rank": arguments.max_rank,
         "n_init": arguments.n_init,

@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import __version__, classifier
 from ..bases import Basis
 from ..classifier import BTNClassifier
+from ..parameters import lasting_parameters
 from ..regressor import BTNRegressor
 from .archive import Archive, Unreadable, write
 from .atomic_write import file_path
@@ -144,7 +145,7 @@ def _check_rows(model: Any) -> None:
         if one.kernel and len(state.share) > MOST_FULL_ROWS:
             raise ValueError(
                 f"a full tensor must have at most {MOST_FULL_ROWS:,} rows to be saved, got one of "
-                f"{len(state.share):,}; lower full_rows and fit again, or use pickle."
+                f"{len(state.share):,}; lower Solver(full_rows=...) and fit again, or use pickle."
             )
 
 
@@ -164,9 +165,9 @@ def _attributes(model: Any) -> dict[str, Any]:
         found["_encode"] = found["_encode"].args[1:]
     found["weights_"] = found["weights_"].tolist()
     # text of a parameter may be another in another process: none stands for that it is the same
+    now = lasting_parameters(model, model._lasting)
     found["_begun_with"] = {
-        name: None if repr(getattr(model, name)) == text else text
-        for name, text in found["_begun_with"].items()
+        name: None if now[name] == text else text for name, text in found["_begun_with"].items()
     }
     return found
 
@@ -253,8 +254,9 @@ def _model(manifest: dict[str, Any], arrays: list[Any], bases: list[type]) -> An
     model = kind(**parameters)
     if set(parameters) != set(model.get_params(deep=False)) or not set(attributes) <= _ATTRIBUTES:
         raise Unreadable("one with other parameters or attributes than a model has")
+    now = lasting_parameters(model, model._lasting)
     attributes["_begun_with"] = {
-        name: repr(getattr(model, name)) if text is None else text
+        name: now.get(name) if text is None else text
         for name, text in attributes["_begun_with"].items()
     }
     if "_encode" in attributes:

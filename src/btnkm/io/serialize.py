@@ -41,6 +41,7 @@ from ..core.sums import Group, Sums
 from ..core.tt import TT
 from ..data.column_stats import Batch
 from ..data.columns import Column
+from ..parameters import Priors, Solver, TensorTrain
 from ..streaming import Window
 from ..structures.mode_map import Arrangement
 from .archive import TYPES, Unreadable
@@ -54,7 +55,7 @@ _KINDS: dict[str, type] = {
         *(EffectAverages, Factor, FullPosterior, Gamma, Gapped, Gaussian, Kernel, LevelFactor),
         *(LevelMode, Levels, MainEffect, Mode),
         *(NegativeBinomial, Past, Said, Softmax, Spiked, State, StudentT, Sums, SumsSaid, TT),
-        Window,
+        *(Priors, Solver, TensorTrain, Window),
         *BASES.values(),
     )
 }

@@ -29,6 +29,7 @@ from ..core.state import Factor, Mode, State
 from ..core.tt import TT
 from ..data.column_stats import KINDS, Batch
 from ..data.columns import Column
+from ..parameters import lasting_parameters
 from ..streaming import Window
 from ..structures.mode_map import Arrangement
 from .validate_full import check_full, check_full_arrangement
@@ -316,7 +317,10 @@ def _check_told(model: Any, n: int) -> None:
     must(_are_entries(model.history_, _SWEEP) and model.history_, "results")
     must(_are_entries(getattr(model, "structures_", []), _STRUCTURE), "results")
     begun = model._begun_with
-    must(isinstance(begun, dict) and set(begun) == set(model._lasting), "results")
+    must(
+        isinstance(begun, dict) and set(begun) == set(lasting_parameters(model, model._lasting)),
+        "results",
+    )
     must(all(isinstance(text, str) for text in begun.values()), "results")
 
 
