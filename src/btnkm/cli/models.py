@@ -55,7 +55,7 @@ def described(model: Any) -> dict[str, Any]:
     from ..explain.summary import structure_line, structure_weights
 
     weights = structure_weights(model)
-    full = model._arrangements[model.best_restart_].kernel  # whose rank has no limit
+    full = model.fitted_.is_full  # whose rank has no limit
     return {
         "estimator": type(model).__name__,
         "target": model.target_name_,

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NoReturn
 
-from .. import __version__
+from .._version import __version__
 from ..io.atomic_write import naming
 from . import COMMANDS
 from .errors import CLOSED, STDOUT, UsageError
