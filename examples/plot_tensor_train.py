@@ -13,7 +13,7 @@ import time
 import matplotlib.pyplot as plt
 import numpy as np
 
-from btnkm import BTNRegressor
+from btnkm import BTNRegressor, TensorTrain
 
 # %%
 # Light through plates
