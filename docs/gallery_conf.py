@@ -4,12 +4,12 @@
 ORDER = (
     "plot_first_fit.py",
     "plot_intervals.py",
-    "plot_categories_and_gaps.py",
+    "plot_categories.py",
     "plot_classification.py",
     "plot_explain.py",
     "plot_big_data.py",
-    "plot_train.py",
-    "plot_own_basis.py",
+    "plot_tensor_train.py",
+    "plot_custom_basis.py",
     "plot_from_gp.py",
     "plot_from_boosting.py",
 )

@@ -219,3 +219,44 @@ def test_real_tables_have_the_fingerprints(name):
     _, table = datasets._numbers(name, None, names)
     assert len(table) == source.rows
     np.testing.assert_allclose(datasets.fingerprint(table), source.fingerprint, atol=1e-4)
+
+
+def test_simulated_homes_have_categories_missing_values_and_the_noise_they_were_given():
+    columns, energy = datasets.make_heating(3000, as_frame=False)
+    assert {columns[name].dtype.kind for name in ("home", "system")} == {"O"}
+    for name in ("indoor", "people"):
+        assert 0.08 < np.isnan(columns[name]).mean() < 0.12
+    assert not any(np.isnan(columns[name]).any() for name in ("area", "built", "outdoor", "wind"))
+    exact = datasets.make_heating(3000, noise=0.0, as_frame=False)[1]
+    assert exact.min() > 12  # what appliances use
+    np.testing.assert_allclose(np.std(energy - exact), 5.0, rtol=0.05)
+    frame, series = datasets.make_heating(3000)
+    assert list(frame.columns) == list(columns)
+    assert series.name == "energy"
+    np.testing.assert_array_equal(series, energy)
+    assert not np.array_equal(datasets.make_heating(3000, random_state=1)[1], energy)
+
+
+def test_simulated_homes_interact_as_described():
+    def energy(**change):
+        home = {
+            "area": 100.0, "built": 1950.0, "home": "terraced", "system": "gas boiler",
+            "outdoor": 0.0, "indoor": 20.0, "wind": 3.0, "people": 2.0,
+        } | change  # fmt: skip
+        return datasets._energy_of_homes({name: np.array([v]) for name, v in home.items()})[0]
+
+    def effect_of_cold(**change):
+        return energy(outdoor=-5.0, **change) - energy(outdoor=5.0, **change)
+
+    # area, insulation and temperature multiply: the ratio of effects is that of the factor
+    np.testing.assert_allclose(effect_of_cold(area=200.0) / effect_of_cold(), 2.0)
+    ratios = [
+        effect_of_cold(built=2015.0, area=area) / effect_of_cold(area=area) for area in (60, 180)
+    ]
+    np.testing.assert_allclose(*ratios)
+    assert 0.3 < ratios[0] < 0.6
+    # a heat pump uses less, and the more so the warmer it is outside
+    cold, warm = (
+        (energy(system="heat pump", outdoor=t) - 12) / (energy(outdoor=t) - 12) for t in (-15, 15)
+    )
+    assert warm < cold < 1

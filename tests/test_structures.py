@@ -12,7 +12,7 @@ from scipy import optimize, stats
 
 from btnkm import BTNClassifier, BTNRegressor, Gamma, Solver, explain, load
 from btnkm.core.likelihoods import Gaussian, StudentT
-from btnkm.explain import summary
+from btnkm.explain.summary import likelihoods
 from btnkm.structures import allocation, screening, search, stacking
 
 QUICK = {"n_init": 2, "max_iter": 8, "n_basis": 6, "max_rank": 3, "random_state": 0, "n_jobs": 1}
@@ -539,7 +539,7 @@ def test_a_model_tells_the_likelihoods_of_all_its_restarts(thorough_comparisons)
     X = rng.uniform(-1.0, 1.0, (250, 3))
     y = np.sin(3.0 * X[:, 0]) + 0.2 * rng.standard_t(2.0, len(X))
     model = BTNRegressor(random_state=0).fit(X, y)
-    every = summary.likelihoods(model)
+    every = likelihoods(model)
     kinds = [type(state.likelihood).__name__ for state in model.posterior_]
     assert {one["name"] for one in every} == set(kinds)
     for one in every:

@@ -242,6 +242,86 @@ def load_adult(
     )
 
 
+def make_heating(
+    n_samples: int = 2000,
+    *,
+    noise: float = 5.0,
+    random_state: int = 0,
+    as_frame: bool = True,
+) -> Any:
+    """Simulate homes: eight inputs, and the energy used in a day, in kWh.
+
+    The data are simulated, so the true relation is known. Heat loss is the product of floor area,
+    insulation (which follows the year of construction), type of home, wind, and the difference
+    between indoor and outdoor temperature. The efficiency of a heat pump falls with the outdoor
+    temperature. Hot water adds a fixed amount per person, appliances a fixed amount per home. A
+    tenth of the indoor temperatures and a tenth of the numbers of people are missing.
+
+    Parameters
+    ----------
+    n_samples : int, default=2000
+        The number of rows.
+    noise : float, default=5.0
+        The standard deviation of Gaussian noise in kWh.
+    random_state : int, default=0
+        The random seed.
+    as_frame : bool, default=True
+        Return pandas objects; False for a dict of columns, which needs no pandas.
+
+    Returns
+    -------
+    X : DataFrame or dict of str to ndarray
+        The columns area, built, home, system, outdoor, indoor, wind and people.
+    y : Series or ndarray of shape (n_samples,)
+        The energy in kWh.
+
+    Examples
+    --------
+    >>> from btnkm.datasets import make_heating
+    >>> columns, energy = make_heating(500, as_frame=False)
+    >>> sorted(columns)
+    ['area', 'built', 'home', 'indoor', 'outdoor', 'people', 'system', 'wind']
+    >>> energy.shape
+    (500,)
+    """
+    checks.check_integer("n_samples", n_samples, 1)
+    rng = np.random.default_rng(random_state)
+    columns = {
+        "area": rng.gamma(9.0, 13.0, n_samples).clip(30, 300).round(),
+        "built": rng.integers(1900, 2021, n_samples).astype(float),
+        "home": rng.choice(list(_HOMES), n_samples, p=(0.3, 0.3, 0.4)).astype(object),
+        "system": rng.choice(list(_SYSTEMS), n_samples, p=(0.5, 0.2, 0.3)).astype(object),
+        "outdoor": rng.normal(5.0, 6.0, n_samples).round(1),
+        "indoor": rng.normal(20.5, 1.3, n_samples).round(1),
+        "wind": rng.gamma(3.0, 1.5, n_samples).round(1),
+        "people": rng.integers(1, 6, n_samples).astype(float),
+    }
+    energy = _energy_of_homes(columns) + noise * rng.standard_normal(n_samples)
+    for name in ("indoor", "people"):
+        columns[name][rng.random(n_samples) < 0.1] = np.nan
+    if not as_frame:
+        return columns, energy
+    pandas = _pandas()
+    return pandas.DataFrame(columns), pandas.Series(energy, name="energy")
+
+
+#: Heat loss of each type of home relative to a terraced house, and efficiency of each system.
+_HOMES = {"detached": 1.25, "terraced": 1.0, "flat": 0.75}
+_SYSTEMS = {"gas boiler": 0.9, "district heating": 1.0, "heat pump": 2.6}
+
+
+def _energy_of_homes(columns: dict[str, Array]) -> Array:
+    """Return the true energy of homes in kWh a day, before values are lost."""
+    insulation = 0.03 + 0.045 / (1 + np.exp((columns["built"] - 1975) / 12))
+    home = np.array([_HOMES[name] for name in columns["home"]])
+    missing_degrees = np.logaddexp(0, columns["indoor"] - columns["outdoor"] - 4)
+    heat = columns["area"] * insulation * home * (1 + 0.03 * columns["wind"]) * missing_degrees
+    efficiency = np.array([_SYSTEMS[name] for name in columns["system"]])
+    pump = columns["system"] == "heat pump"
+    efficiency = efficiency + pump * 0.9 * np.tanh((columns["outdoor"] - 5) / 12)
+    return 12 + (heat + 2.5 * columns["people"]) / efficiency
+
+
 def paper_splits(n: int, i: int) -> tuple[Array, Array]:
     """Return the rows of split i: nine tenths to train, the rest to test; the paper has 0 to 9.
 

@@ -348,55 +348,51 @@ class Estimator(Streaming, Sharing, BaseEstimator):
     def _weigh(
         self,
         task: Task,
-        found: list[tuple[Arrangement, fitting.Result]],
+        results: list[tuple[Arrangement, fitting.Result]],
         judged: dict[int, Candidate],
     ) -> list[tuple[Arrangement, fitting.Result]]:
-        """Set ``weights_``, and return what has some: restarts that found far less have none.
+        """Set ``weights_``, and return the results of the restarts that have any weight.
 
-        The noise of what is left is that which rows held out speak for.
+        Their noise is recalibrated by the rows held out.
         """
-        kept, every = [], []
-        for one in dict.fromkeys(one for one, _ in found):
-            results = [result for other, result in found if other is one]
-            starts = [start for result in results for start in result.starts]
-            votes = restart_weights(task, one, [start.state for start in starts])
-            votes *= judged[id(one)].weight
-            at = 0
-            for result in results:
-                own = votes[at : at + len(result.starts)]
-                at += len(result.starts)
-                left = np.flatnonzero(own > 0)
-                pasts = [result.pasts[int(k)] for k in left] if result.pasts else []
-                noise = judged[id(one)].noise
-                starts = [_recalibrated(result.starts[int(k)], noise) for k in left]
+        kept, weights = [], []
+        for arrangement in dict.fromkeys(one for one, _ in results):
+            parts = [result for one, result in results if one is arrangement]
+            states = [start.state for result in parts for start in result.starts]
+            candidate = judged[id(arrangement)]
+            of_restarts = candidate.weight * restart_weights(task, arrangement, states)
+            for result in parts:
+                of_result, of_restarts = np.split(of_restarts, [len(result.starts)])
+                places = np.flatnonzero(of_result > 0)
+                pasts = [result.pasts[int(k)] for k in places] if result.pasts else []
+                starts = [_recalibrated(result.starts[int(k)], candidate.noise) for k in places]
                 if starts:
-                    kept.append((one, replace(result, starts=starts, pasts=pasts)))
-                    every.append(own[left])
-        self.weights_ = np.concatenate(every) / np.sum(np.concatenate(every))
+                    kept.append((arrangement, replace(result, starts=starts, pasts=pasts)))
+                    weights.append(of_result[places])
+        self.weights_ = np.concatenate(weights) / np.sum(np.concatenate(weights))
         return kept
 
-    def _set_results(self, plan: FitPlan, found: list[tuple[Arrangement, fitting.Result]]) -> None:
-        arrangement, result = found[0]  # the best of the held-out rows
-        train = plan.train is not None
-        best = result.best
-        stage = best.last.stage  # where the rank has grown, the bound counts from there
+    def _set_results(
+        self, plan: FitPlan, results: list[tuple[Arrangement, fitting.Result]]
+    ) -> None:
+        """Set the fitted attributes that describe the posteriors."""
+        arrangement, result = results[0]  # the structure with the highest weight
+        best, train = result.best, plan.train is not None
+        stage = best.last.stage  # where the rank has grown, the ELBO counts from there
         exact = [p for p in best.sweeps if p.phase == "exact" and p.stage == stage]
-        self.posterior_ = tuple(s.state for _, result in found for s in result.starts)
-        self._arrangements = tuple(one for one, result in found for _ in result.starts)
+        every = [(one, part, start) for one, part in results for start in part.starts]
+        self.posterior_ = tuple(start.state for _, _, start in every)
+        self._arrangements = tuple(one for one, _, _ in every)
         # of phi and phi phi^T over the rows, in every mode: what explanations average over
-        self._averages = tuple(result.averages for _, result in found for _ in result.starts)
-        self._effect_averages = tuple(result.effects for _, result in found for _ in result.starts)
+        self._averages = tuple(part.averages for _, part, _ in every)
+        self._effect_averages = tuple(part.effects for _, part, _ in every)
         n_outputs = self._n_outputs
-        ranks = [
-            bonds(train, s.last.rank, one, n_outputs)
-            for one, result in found
-            for s in result.starts
-        ]
+        ranks = [bonds(train, start.last.rank, one, n_outputs) for one, _, start in every]
         self.best_restart_ = result.starts.index(best)
         self.ranks_, self.rank_ = np.array(ranks), ranks[self.best_restart_]
         if train:
             self.cores_ = ["full" if one.full else "diagonal" for one in self._arrangements]
-            # a column that never varies may stand anywhere
+            # columns that never vary are last
             rest = np.setdiff1d(np.arange(len(self.columns_)), arrangement.inputs)
             self.mode_order_ = np.append(arrangement.inputs, rest)
         self.n_basis_ = np.ones(len(self.columns_), dtype=int)
