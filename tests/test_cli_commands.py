@@ -75,7 +75,9 @@ def test_the_examples_of_help_run(name, here, monkeypatch, capsys):
     assert program.main([name, "--help"]) == 0
     lines = capsys.readouterr().out.split("\nexamples:\n")[1].strip().splitlines()
     if name == "demo":  # at its defaults it is what users wait for, not tests
-        quick = partial(btnkm.BTNRegressor, n_init=1, max_iter=3, warm_sweeps=3)
+        quick = partial(
+            btnkm.BTNRegressor, n_init=1, max_iter=3, solver=btnkm.Solver(warm_sweeps=3)
+        )
         monkeypatch.setattr(btnkm, "BTNRegressor", quick, raising=False)
     for line in lines:
         words = shlex.split(line, comments=True)
@@ -161,7 +163,7 @@ def test_an_evaluation_is_what_scikit_learn_would_find(here, capsys):
     X, y = frame[["area", "city"]], frame["price"]
     gaps = []
     for train, test in KFold(2, shuffle=True, random_state=0).split(X):
-        how = {"n_init": 1, "max_iter": 6, "warm_sweeps": 4, "random_state": 0}
+        how = {"n_init": 1, "max_iter": 6, "solver": btnkm.Solver(warm_sweeps=4), "random_state": 0}
         model = btnkm.BTNRegressor(**how, structure="tensor")
         model.fit(X.iloc[train], y.iloc[train])
         gaps.append(np.sqrt(np.mean((model.predict(X.iloc[test]) - y.iloc[test]) ** 2)))

@@ -50,7 +50,13 @@ def test_a_model_of_the_program_is_that_of_the_library(sold_houses):
     frame = pd.read_csv(
         sold_houses / "houses.csv", parse_dates=["built"], dtype={"zip": str, "garden": bool}
     )
-    parameters = {"n_init": 1, "max_iter": 6, "warm_sweeps": 4, "n_jobs": 1, "random_state": 0}
+    parameters = {
+        "n_init": 1,
+        "max_iter": 6,
+        "solver": btnkm.Solver(warm_sweeps=4),
+        "n_jobs": 1,
+        "random_state": 0,
+    }
     parameters["structure"] = "tensor"
     model = btnkm.BTNRegressor(**parameters).fit(frame[list(INPUTS)], frame["price"])
     loaded = btnkm.load(sold_houses / "houses.btn")
@@ -171,7 +177,12 @@ def test_rows_without_a_target_are_left_out_and_told(tmp_path, capsys):
     assert [one["name"] for one in found["inputs"]] == ["x"]
     assert any("2 rows without 'y' are left out, the first in line 5" in n for n in found["notes"])
     frame = pd.read_csv(data).dropna()
-    parameters = {"n_init": 1, "max_iter": 6, "warm_sweeps": 4, "random_state": 0}
+    parameters = {
+        "n_init": 1,
+        "max_iter": 6,
+        "solver": btnkm.Solver(warm_sweeps=4),
+        "random_state": 0,
+    }
     parameters["structure"] = "tensor"
     model = btnkm.BTNRegressor(**parameters).fit(frame[["x"]], frame["y"], frame["w"])
     np.testing.assert_allclose(
@@ -486,7 +497,7 @@ def test_a_fit_that_is_stopped_keeps_what_it_has(how, folder):
 def test_a_fit_that_is_stopped_too_early_says_that_nothing_is_saved(folder):
     # of a tensor alone: trial fits that weigh structures print no sweeps
     tensor = ("--set", "structure=tensor", "--verbose")
-    endless = ("--set", "warm_sweeps=1000000", "--n-init", "1", "--jobs", "1", *tensor)
+    endless = ("--set", "solver.warm_sweeps=1000000", "--n-init", "1", "--jobs", "1", *tensor)
     process = start("fit", "houses.csv", "--target", "price", *endless, "-o", "m.btn", cwd=folder)
     _wait_for(process, "warm")
     process.send_signal(signal.SIGINT)

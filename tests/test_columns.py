@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from sklearn.base import clone
 
-from btnkm import BTNRegressor
+from btnkm import BTNRegressor, Solver
 from btnkm.bases import Basis, BSpline, Categorical, Chebyshev
 from btnkm.bases.levels import Levels
 from btnkm.data import columns as columns_room
@@ -437,7 +437,7 @@ def test_thousands_of_levels():
     frame = pd.DataFrame({"name": names, "z": rng.uniform(size=6000)})
     fitted = model(max_iter=4).fit(frame, y)
     assert isinstance(fitted.columns_[0].basis, Levels)
-    plain = model(max_iter=4, anchored=False).fit(frame, y)
+    plain = model(max_iter=4, solver=Solver(anchored=False)).fit(frame, y)
     assert plain.columns_[0].basis.n_functions_ == MAX_LEVELS
     often = fitted.predict(pd.DataFrame({"name": ["often", "id 4999", "id 3"], "z": 0.5}))
     np.testing.assert_allclose(often, [3.0, 0.0, 0.0], atol=0.3)

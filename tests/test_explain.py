@@ -14,7 +14,7 @@ from scipy.special import ndtri
 from scipy.stats import spearmanr
 from sklearn import config_context
 
-from btnkm import BTNClassifier, BTNRegressor, explain
+from btnkm import BTNClassifier, BTNRegressor, Solver, TensorTrain, explain
 from btnkm.bases.anchored import Anchored
 from btnkm.core import posterior
 from btnkm.explain import shapley
@@ -48,14 +48,14 @@ def mixture(kind, rows, **parameters):
 
 
 TENSOR = {**SMALL, "structure": "tensor"}
-SUMS = {**SMALL, "structure": "sums", "prune": False}  # that steps are not dropped
+SUMS = {**SMALL, "structure": "sums", "solver": Solver(prune=False)}  # that steps are not dropped
 BOTH = {**SUMS, "structure": "sums+tensor"}
 MODELS = {
     "cp": lambda: (BTNRegressor(**TENSOR), regression()),
     "gaps": lambda: (BTNRegressor(**TENSOR), regression(gaps=True)),
-    "anchored": lambda: (BTNRegressor(**TENSOR, anchored=True), regression()),
+    "anchored": lambda: (BTNRegressor(**TENSOR, solver=Solver(anchored=True)), regression()),
     "train": lambda: (
-        BTNRegressor(**TENSOR, network="tt", cores="full", mode_order=["b", "g", "a"]),
+        BTNRegressor(**TENSOR, network=TensorTrain(cores="full", order=["b", "g", "a"])),
         regression(gaps=True),
     ),
     "many levels": lambda: (BTNRegressor(**TENSOR), regression(n=400, levels=25)),
@@ -411,7 +411,7 @@ def test_components_add_up_to_the_best_start():
     assert np.std(model._y_shift + total - model.predict(rows)) < 0.1 * np.std(y)
     assert sum(one.share for one in explain.components(model)) == pytest.approx(1.0)
     assert len(explain.components(model, most=1)) == 1
-    train = BTNRegressor(**SMALL, network="tt", cores="full", mode_order="given").fit(X, y)
+    train = BTNRegressor(**SMALL, network=TensorTrain(cores="full", order="given")).fit(X, y)
     with pytest.raises(ValueError, match="no products of one function"):
         explain.components(train)
 

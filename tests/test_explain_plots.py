@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from sklearn.pipeline import make_pipeline
 
-from btnkm import BTNClassifier, BTNRegressor, explain
+from btnkm import BTNClassifier, BTNRegressor, TensorTrain, explain
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
@@ -55,7 +55,10 @@ def fits():
         "hundred": (BTNRegressor(**{**SMALL, "n_init": 1, "max_iter": 3}), *hundred()),
         "two": (BTNClassifier(**SMALL), X, y > 0.2),
         "three": (BTNClassifier(**SMALL), X, labels),
-        "train": (BTNRegressor(**SMALL, network="tt", cores="full", mode_order="given"), *mixed()),
+        "train": (
+            BTNRegressor(**SMALL, network=TensorTrain(cores="full", order="given")),
+            *mixed(),
+        ),
     }
 
 

@@ -16,12 +16,13 @@ import pandas as pd
 import pytest
 
 import btnkm
-from btnkm import BTNClassifier, BTNRegressor, checks, estimator, explain, plan
+from btnkm import BTNClassifier, BTNRegressor, explain, parameters
 from btnkm.bases.coordinates import Coordinates
 from btnkm.cli import options, program
 from btnkm.core.full import FullPosterior
 from btnkm.core.kernel import Kernel
 from btnkm.io import models, validate_full
+from btnkm.structures import candidates, layouts
 from tests.cli_data import houses, write
 from tests.model_files import forge
 from tests.test_files_models import labels, table, unlike
@@ -82,7 +83,7 @@ def fitted(kind):
 @contextmanager
 def even_weights(*names):
     """Let ``auto`` give these structures the same weight."""
-    judge = estimator.judge
+    judge = candidates.judge
 
     def evenly(*given):
         found = judge(*given)
@@ -93,7 +94,7 @@ def even_weights(*names):
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(estimator, "judge", evenly)
+        patch.setattr(candidates, "judge", evenly)
         yield
 
 
@@ -187,8 +188,12 @@ def test_any_table_comes_back(X, path):
 
 
 def test_wide_tables_with_straight_lines_come_back(path, monkeypatch):
-    arranged = plan.full_arrangement
-    monkeypatch.setattr(plan, "full_arrangement", lambda *given: arranged(*given[:-1], [SIZE, DAY]))
+    arranged = layouts.full_arrangement
+
+    def changed(*given):
+        return arranged(*given[:-1], [SIZE, DAY])
+
+    monkeypatch.setattr(layouts, "full_arrangement", changed)
     model = fit("numbers", **HOW)
     assert any(basis["straight"] for basis in coordinates(model))
     check_same(model, again(model, path))
@@ -521,7 +526,7 @@ def test_files_from_before_there_were_full_tensors_are_read(path):
 
     forge(path, before)
     same = btnkm.load(path)
-    assert same.full_rows == BTNRegressor().full_rows
+    assert same.get_params() == BTNRegressor(**LOW_RANK, structure="sums+tensor").get_params()
     check_same(model, same)
 
 
@@ -529,7 +534,7 @@ def test_files_from_before_there_were_full_tensors_are_read(path):
 
 
 def test_the_program_knows_every_structure():
-    assert options.STRUCTURES == checks.STRUCTURES
+    assert options.STRUCTURES == parameters.STRUCTURES
 
 
 @pytest.fixture
@@ -547,7 +552,7 @@ FIT = ("fit", "houses.csv", "--drop", "id", "--jobs", "1", "-o", "m.btn", "--tar
 def test_the_program_fits_tells_and_predicts(column, here, capsys):
     assert program.main([*FIT, column, "--structure", "full", "--full-rows", "60"]) == 0
     model = btnkm.load("m.btn")
-    assert model.full_rows == 60
+    assert model.solver.full_rows == 60
     assert {one.structure for one in model._arrangements} == {"full"}
     capsys.readouterr()
     assert program.main(["info", "m.btn"]) == 0

@@ -13,7 +13,7 @@ import pytest
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
-from btnkm import BTNClassifier, BTNRegressor
+from btnkm import BTNClassifier, BTNRegressor, Solver
 from btnkm.io.portable import portable
 from btnkm.report.embedding import embedded, with_levels
 from tests.browser import browser, opened
@@ -77,7 +77,9 @@ MAKERS = {
         BTNClassifier(**FULL), mixed()[0], thirds(mixed()[1] - 1.0)
     ),
     "mixture": lambda: blended(BTNRegressor, *mixed()),
-    "mixture of many levels": lambda: blended(BTNRegressor, *mixed(n_levels=30), anchored=True),
+    "mixture of many levels": lambda: blended(
+        BTNRegressor, *mixed(n_levels=30), solver=Solver(anchored=True)
+    ),
     "mixture of classes": lambda: blended(BTNClassifier, noisy(3)[0], thirds(noisy(3)[1])),
 }
 

@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from btnkm import BTNClassifier, BTNRegressor
+from btnkm import BTNClassifier, BTNRegressor, Solver, TensorTrain
 from btnkm.core.arrays import host
 from btnkm.data import column_stats, readers
 from btnkm.execution.spill import spilled_columns
@@ -44,8 +44,8 @@ def models():
     weight = rng.integers(0, 3, len(y)).astype(float)
     yield "numbers", BTNRegressor(), X, y, None
     yield "weights", BTNRegressor(), X, y, weight
-    yield "anchored", BTNRegressor(anchored=True), X, y, None
-    yield "train", BTNRegressor(network="tt", cores="full", mode_order="given"), X, y, None
+    yield "anchored", BTNRegressor(solver=Solver(anchored=True)), X, y, None
+    yield "train", BTNRegressor(network=TensorTrain(cores="full", order="given")), X, y, None
     yield "robust", BTNRegressor(likelihood="student_t"), X, y, weight
     yield "counts", BTNRegressor(likelihood="negative_binomial"), X, np.round(np.exp(y)), None
     yield "levels", BTNRegressor(basis={3: "categorical", 0: "bspline"}), X, y, None

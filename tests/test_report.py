@@ -17,7 +17,7 @@ from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, r2_sc
 from sklearn.model_selection import KFold, StratifiedKFold
 
 import btnkm
-from btnkm import BTNClassifier, BTNRegressor
+from btnkm import BTNClassifier, BTNRegressor, Solver
 from btnkm.explain.diagnostics import History
 from btnkm.explain.variance import interactions, variance_shares
 from btnkm.report import format, sections
@@ -410,7 +410,7 @@ def test_without_a_panel_the_page_says_why(tmp_path):
 def test_twenty_inputs_take_less_than_three_megabytes(tmp_path):
     X, y = smooth(20, n=400)
     # of the default size; sweeps would only make it smaller
-    how = {"max_iter": 1, "warm_sweeps": 1, "prune": False, "random_state": 0}
+    how = {"max_iter": 1, "solver": Solver(warm_sweeps=1, prune=False), "random_state": 0}
     model = BTNRegressor(**how, structure="tensor").fit(X, y)
     assert len(model.posterior_) == 8
     assert len(written(model, tmp_path)) < 3_000_000
