@@ -13,7 +13,7 @@ import time
 import matplotlib.pyplot as plt
 import numpy as np
 
-from btnkm import BTNRegressor
+from btnkm import BTNRegressor, TensorTrain
 
 # %%
 # Light through plates
@@ -53,7 +53,7 @@ truth = amplitude(X_new)
 common = {"structure": "tensor", "n_init": 2, "n_basis": 8, "random_state": 0}
 networks = {
     "cp": {"network": "cp"},
-    "tt": {"network": "tt", "cores": "full", "mode_order": "given", "max_rank": 4},
+    "tt": {"network": TensorTrain(order="given", cores="full"), "max_rank": 4},
 }
 sizes = (150, 300, 600, 1200)
 errors = {name: [] for name in networks}

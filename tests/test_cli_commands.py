@@ -271,7 +271,7 @@ def _completed(words, folder):
     script = """
         eval "$(cat completion.bash)"
         COMP_WORDS=("$@"); COMP_CWORD=$(( $# - 1 ))
-        _btnkm
+        _shtab_btnkm
         printf '%s\\n' "${COMPREPLY[@]}"
     """
     found = subprocess.run(
@@ -332,8 +332,8 @@ def test_without_a_command_or_with_an_unknown_one(capsys):
 
 
 def test_without_pyarrow_and_matplotlib_it_says_what_to_install(here, monkeypatch, capsys):
-    for module in ("inputs", "output", "explain"):
-        monkeypatch.setattr(f"btnkm.cli.{module}.find_spec", lambda name: None)
+    for module in ("data.table_files", "cli.output", "cli.explain"):
+        monkeypatch.setattr(f"btnkm.{module}.find_spec", lambda name: None)
     for arguments in (
         ["predict", "houses.btn", "houses.parquet"],
         ["predict", "houses.btn", "new.csv", "-o", "o.parquet"],

@@ -18,7 +18,7 @@ from btnkm import BTNClassifier, BTNRegressor, Solver, TensorTrain, explain
 from btnkm.bases.anchored import Anchored
 from btnkm.core import posterior
 from btnkm.explain import shapley
-from btnkm.explain.fitted import MISSING, View
+from btnkm.explain.fitted import MISSING, FittedModel
 from tests.test_share_sums import combined, steps_everywhere
 
 SMALL = {"n_init": 2, "random_state": 0, "max_iter": 12}
@@ -162,7 +162,7 @@ class World:
 
 def f_of(model, rows):
     """E[f] in units of what is explained: (n,), or (n, K) less the mean over classes."""
-    view = View.of(model)
+    view = FittedModel.of(model)
     means = view.mixed(model._means(rows))
     if view.outputs is not None:
         means = means - means.mean(axis=1, keepdims=True)
@@ -171,7 +171,7 @@ def f_of(model, rows):
 
 def features_of(start, seen, hidden):
     """Return all features of rows, given what is seen of them and what may be behind."""
-    one = start.arrangement
+    one = start.mode_map
     features, behind = one.features(seen), one.features(hidden)
     for d, basis in enumerate(one.bases):
         inner = basis.basis if isinstance(basis, Anchored) else basis
@@ -182,11 +182,11 @@ def features_of(start, seen, hidden):
 
 def draws_of(model, rows, count, seed=0, hidden=None):
     """Draws of the same, so many from a restart of average weight: (draws, n) or (draws, n, K)."""
-    view, rng, out = View.of(model), np.random.default_rng(seed), []
-    seen = model._columns_of(rows)
-    behind = seen if hidden is None else model._columns_of(hidden)
-    ends = np.cumsum(np.append(0.0, view.weights)) * count * len(view.starts)
-    for start, own in zip(view.starts, np.diff(np.round(ends).astype(int)), strict=True):
+    view, rng, out = FittedModel.of(model), np.random.default_rng(seed), []
+    seen = model.fitted_.encode(rows)
+    behind = seen if hidden is None else model.fitted_.encode(hidden)
+    ends = np.cumsum(np.append(0.0, view.weights)) * count * len(view.restarts)
+    for start, own in zip(view.restarts, np.diff(np.round(ends).astype(int)), strict=True):
         weights = posterior.draw_weights(start.state, own, rng)
         sums = start.state.sums
         beta = [None] * own if sums is None else sums.draw(own, rng)
@@ -288,7 +288,10 @@ def test_shares_are_those_of_draws(fitted):
 def test_shares_without_uncertainty_are_exact(name):
     model, X, _ = made(name)
     model.posterior_ = tuple(known(state) for state in model.posterior_[:1])
-    model._arrangements, model._averages = model._arrangements[:1], model._averages[:1]
+    for attribute in ("_arrangements", "_averages", "_effect_averages"):
+        setattr(model, attribute, getattr(model, attribute)[:1])
+    model.weights_ = np.ones(1)
+    del model.fitted_  # made of what it was before
     world = World(X)
     (f,) = draws_of(model, world.rows, 1, hidden=world.hidden)
     total, one, others, pairs = variances(world, f)

@@ -92,6 +92,7 @@ def _rough():
         replace(state, kernel=replace(state.kernel, rough=np.ones_like(state.kernel.rough)))
         for state in model.posterior_
     )
+    del model.fitted_  # made of the former posteriors
     return model, X_new
 
 
@@ -171,7 +172,9 @@ def test_plain_data_say_what_the_model_says(name):
     model, X = made(name)
     data = json.loads(json.dumps(listed(portable(model))))
     assert data["format"] == 3
-    expected = model._predict(model._columns_of(X), lambda one, rows: one.moments(rows), 2)
+    expected = model.fitted_.predict(
+        model.fitted_.encode(X), lambda one, rows: one.moments(rows), 2
+    )
     expected = expected if expected.ndim == 4 else expected[..., None]  # (2, S, n, K)
     for k, start in enumerate(data["starts"]):
         if start["kernel"] is None:

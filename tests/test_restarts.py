@@ -50,6 +50,7 @@ def test_the_prediction_is_the_mixture_of_the_starts():
     for state in several.posterior_:
         single = BTNRegressor(**SMALL, n_init=1).fit(X, y)
         single.posterior_ = (state,)
+        del single.fitted_  # made of the former posteriors
         parts.append(single.predict(X, return_std=True))
     means, stds = np.array(parts).transpose(1, 0, 2)
     weights = several.weights_

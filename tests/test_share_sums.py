@@ -379,7 +379,7 @@ def test_plain_data_tell_all_that_main_effects_need(kind):
         means.append(sums["mean"] @ g)
         variances.append(np.maximum(sums["cov"] @ pairs, least))
     found = np.squeeze([means, variances])
-    expected = model._predict(model._columns_of(X), Predictor.moments, 2)[:, 0]
+    expected = model.fitted_.predict(model.fitted_.encode(X), Predictor.moments, 2)[:, 0]
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
 
 

@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ._version import __version__
+
 if TYPE_CHECKING:
     from . import bases
     from .classifier import BTNClassifier
@@ -11,8 +13,6 @@ if TYPE_CHECKING:
     from .parameters import Priors, Solver, TensorTrain
     from .predictive import PredictiveDistribution
     from .regressor import BTNRegressor
-
-__version__ = "0.1.0"
 
 __all__ = [
     "BTNClassifier",

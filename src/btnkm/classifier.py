@@ -19,8 +19,7 @@ from . import checks
 from .core.arrays import here, host
 from .core.densities import Student
 from .core.likelihoods import Bernoulli, Gaussian
-from .core.posterior import Predictor
-from .core.softmax import Softmax
+from .core.softmax import INTERVAL_POINTS, PROBABILITY_POINTS, Softmax
 from .data.dispatch import anywhere
 from .data.readers import with_targets
 from .estimator import Estimator, answered
@@ -31,8 +30,6 @@ from .structures.task import Target
 
 Array = np.ndarray
 LIKELIHOODS = ("logistic", "least_squares")
-# points per restart for means and for quantiles of the probabilities of many classes
-PROBABILITY_POINTS, INTERVAL_POINTS = 128, 1024
 _POINT_NUMBERS = 2**22  # probabilities in memory at a time
 
 
@@ -318,8 +315,8 @@ feature_names_in_
             decision = answered(X, decision)
             if not return_std:
                 return decision
-            columns = self._columns_of(X)
-            found = self._predict(columns, lambda model, rows: model.contrasts(rows), 2)
+            columns = self.fitted_.encode(X)
+            found = self.fitted_.predict(columns, lambda model, rows: model.contrasts(rows), 2)
             means, variances = host(found)
             offsets = np.array([[likelihood.offsets] for likelihood in self._likelihoods])
             means += offsets - offsets.mean(axis=2, keepdims=True)
@@ -395,10 +392,10 @@ feature_names_in_
 
     def _points(self, X: Any, count: int) -> Iterator[Array]:
         """Yield the probabilities at points spread over the posterior: (S count, n, K) by block."""
-        columns = self._columns_of(X)
-        predictors = [Predictor.of(state) for state in self.posterior_]
+        fitted = self.fitted_
+        columns, predictors = fitted.encode(X), fitted.predictors
         numbers = count * len(self.classes_) * len(predictors)  # of a row
-        for _, features in self._row_blocks(columns, max(1, _POINT_NUMBERS // numbers)):
+        for _, features in fitted.row_blocks(columns, max(1, _POINT_NUMBERS // numbers)):
             parts = []
             for predictor, state, own in zip(predictors, self.posterior_, features, strict=True):
                 likelihood: Any = state.likelihood

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property, partial
@@ -17,15 +17,16 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from . import checks
-from .core.arrays import host, is_elsewhere, like
+from .core.arrays import host, is_elsewhere
 from .core.full_functionals import total_effects
-from .core.posterior import Predictor, found_nothing
+from .core.posterior import found_nothing
 from .data.column_stats import MOST_ROWS, Survey
 from .data.columns import fit_columns, level_columns
 from .data.dask_input import is_dask, open_dask
-from .data.frames import check_names, name_of, split_columns
-from .data.readers import coded, is_stored, ones_or_none, open_source
+from .data.frames import check_names, name_of
+from .data.readers import coded, ones_or_none, open_source
 from .execution import fitting
+from .explain.fitted import FittedModel
 from .export import Sharing
 from .io.checkpoints import Checkpoint, check_path, signature
 from .parameters import Priors, Solver, check_parameters, lasting_parameters
@@ -40,7 +41,6 @@ from .structures.stacking import recalibrated
 from .structures.task import Target, Task, Values
 
 Array = np.ndarray
-_TIMES_ON_DEVICE = 16  # as many rows are looked at at a time
 _LOOK_AT = 1000  # training rows, to see whether anything was found
 _DRAWS, _SEED = 16, 0  # of posterior draws of each restart behind feature_importances_
 
@@ -167,7 +167,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         source, survey = self._open(X, y, sample_weight)
         with closing(source):
             self._fit_anew(source, survey, checkpoint, checkpoint_every)
-        self.target_name_ = name_of(y)
+        self._name_target(name_of(y))
         return self
 
     def _open(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
@@ -328,7 +328,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         count = min(_LOOK_AT, sample.n)
         rows = np.random.default_rng(task.seeds).choice(sample.n, count, replace=False, p=share)
         columns = [column[rows] for column in sample.codes]
-        means, variances = self._predict(
+        means, variances = self.fitted_.predict(
             columns, lambda model, rows: replace(model, least=0.0).contrasts(rows), 2
         )
         if found_nothing(self.weights_, means, variances):
@@ -403,7 +403,12 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         self.lower_bound_ = float(self.lower_bounds_[-1])
         self.n_iter_ = len(best.sweeps)
         self.likelihood_ = best.state.likelihood
-        for name in ("feature_importances_", "feature_importances_std_", "_total_effects"):
+        for name in (
+            "fitted_",
+            "feature_importances_",
+            "feature_importances_std_",
+            "_total_effects",
+        ):
             self.__dict__.pop(name, None)  # those of an earlier fit
 
     @cached_property
@@ -441,60 +446,52 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         n_outputs: int | None = self.posterior_[0].n_outputs
         return n_outputs
 
-    def _columns_of(self, X: Any) -> list[Any]:
-        """Return the coordinates of new rows in the table's columns that the networks use."""
+    @cached_property
+    def fitted_(self) -> FittedModel:
+        """What the fit has found, for those who read it: made once for each fit."""
         check_is_fitted(self)
-        if is_dask(X) or (is_stored(X) and not isinstance(X, np.memmap)):
-            kind, read = ("Dask ", "compute") if is_dask(X) else ("", "read")
-            raise TypeError(
-                f"X must be a table in memory here, got a {kind}{type(X).__name__}; {read} it, or "
-                "use predict, which takes it as it is."
-            )
-        raw, _ = split_columns(X, least=0)
-        check_names(self, X, reset=False)
-        used = set(self._active)
-        return [
-            column.encode(raw[j]) if j in used else None for j, column in enumerate(self.columns_)
-        ]
+        table = type(self).__new__(type(self))  # no more than its columns: no reference to self
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(table, name, getattr(self, name))
+        return FittedModel(
+            estimator=type(self).__name__,
+            target_name=getattr(self, "target_name_", None),
+            classes=getattr(self, "classes_", None),
+            columns=self.columns_,
+            active=self._active,
+            posteriors=self.posterior_,
+            mode_maps=self._arrangements,
+            averages=self._averages,
+            effect_averages=self._effect_averages,
+            weights=self.weights_,
+            best_restart=self.best_restart_,
+            y_shift=getattr(self, "_y_shift", 0.0),
+            y_scale=self._y_scale,
+            threshold=getattr(self, "_threshold", None),
+            block_rows=block_size(self._arrangements, self.posterior_),
+            check_y=partial(self._check_y, type(self).__name__),
+            check_names=partial(check_names, table, reset=False),
+        )
 
-    def _row_blocks(
-        self, columns: list[Any], most: int = 4096, starts: slice = slice(None)
-    ) -> Iterator[tuple[slice, list[list[Any]]]]:
-        """Yield blocks of up to ``most`` rows, with phi and psi of the modes of these starts."""
-        first = columns[self._active[0]]
-        n, size = first.shape[0], block_size(self._arrangements, self.posterior_)
-        size = _TIMES_ON_DEVICE * size if is_elsewhere(first) else min(most, size)
-        for start in range(0, max(n, 1), size):  # of no rows one block, for answers of its shape
-            rows = slice(start, min(start + size, n))
-            made: dict[int, Any] = {}
-            yield rows, [one.features(columns, rows, made) for one in self._arrangements[starts]]
+    def _name_target(self, name: str | None) -> None:
+        """Keep what y is called; it is part of what was fitted."""
+        self.target_name_ = name
+        self.__dict__.pop("fitted_", None)
+        _ = self.fitted_  # predictions do not change the attributes
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "fitted_"}
 
     def _means(self, X: Any) -> Array:
         """Return E[f] of every start and row, where X is: (S, n)."""
-        columns = self._columns_of(X)
-        return self._predict(columns, lambda model, rows: (model.mean(rows),), 1)[0, ...]
+        fitted = self.fitted_
+        return fitted.predict(fitted.encode(X), lambda model, rows: (model.mean(rows),), 1)[0, ...]
 
     def _moments(self, X: Any) -> Array:
-        """Return E[f] and Var[f] of every start and row: (2, S, n), on this side."""
-        return host(self._predict(self._columns_of(X), lambda model, rows: model.moments(rows), 2))
-
-    def _predict(
-        self, columns: list[Array], function: Callable[..., tuple[Array, ...]], count: int
-    ) -> Array:
-        """Return what ``function(predictor, features)`` says of every start and row.
-
-        An array of shape (count, S, n), or (count, S, n, K) with K outputs.
-        """
-        predictors = [Predictor.of(state) for state in self.posterior_]
-        outputs = () if self._n_outputs is None else (self._n_outputs,)
-        first = columns[self._active[0]]
-        shape = (count, len(predictors), first.shape[0], *outputs)
-        out = array_namespace(first).empty(shape, dtype=first.dtype, device=device(first))
-        for rows, features in self._row_blocks(columns):
-            for k, predictor in enumerate(predictors):
-                for i, part in enumerate(function(predictor, features[k].__getitem__)):
-                    out[i, k, rows, ...] = part if is_elsewhere(part) else like(part, out)
-        return out
+        """Return E[f] and Var[f] of every restart and row: (2, S, n), on this side."""
+        fitted = self.fitted_
+        return host(fitted.predict(fitted.encode(X), lambda model, rows: model.moments(rows), 2))
 
 
 def answered(X: Any, values: Array) -> Any:

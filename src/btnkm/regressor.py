@@ -362,7 +362,8 @@ class BTNRegressor(RegressorMixin, Estimator):
 
         Functions depend on the seed; noise and missing values also depend on the block.
         """
-        columns = self._columns_of(X)
+        fitted = self.fitted_
+        columns = fitted.encode(X)
         missing = [j for j in self._active if np.any(self.columns_[j].basis.unknown(columns[j]))]
         rng = np.random.default_rng(seed)
         noise = rng if block is None else np.random.default_rng([seed, block])
@@ -378,12 +379,12 @@ class BTNRegressor(RegressorMixin, Estimator):
                 continue
             draws = posterior.draw_weights(state, len(which), rng)
             sums = None if state.sums is None else state.sums.draw(len(which), rng)
-            predictor = posterior.Predictor.of(state)
+            predictor = fitted.predictors[k]
             within = replace(predictor, least=0.0)
             level = rng.standard_normal(len(which))
             f = np.empty((n, len(which)))
             one = self._arrangements[k]
-            for rows, (features,) in self._row_blocks(columns, starts=slice(k, k + 1)):
+            for rows, (features,) in fitted.row_blocks(columns, restarts=slice(k, k + 1)):
                 _, variance = within.moments(features.__getitem__)
                 # the variance that the weights do not explain
                 beyond = np.sqrt(np.maximum(predictor.least - variance, 0.0))
@@ -415,7 +416,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         state: Any = self.posterior_[k]
         drawn = state.draw(count, rng)[:, 0]
         f = np.empty((len(columns[self._active[0]]), count))
-        for rows, (features,) in self._row_blocks(columns, _JOINT_ROWS, slice(k, k + 1)):
+        for rows, (features,) in self.fitted_.row_blocks(columns, _JOINT_ROWS, slice(k, k + 1)):
             xi = noise.standard_normal((rows.stop - rows.start, count))
             f[rows] = state.predictor.evaluate(drawn, features.__getitem__, xi)
         return f

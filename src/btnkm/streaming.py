@@ -144,7 +144,7 @@ class Streaming:
         target = getattr(self, "target_name_", name_of(y))
         with closing(source):
             self._learn(source, survey, forget)
-        self.target_name_ = target
+        self._name_target(target)
         return self
 
     def _learn(self: Any, source: Any, survey: Survey, forget: float) -> Any:

@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Any
 
 from .console import Bar, Console, counted, facts, shares
-from .errors import Misuse
+from .errors import UsageError
 from .options import (
     add_model_options,
     add_output_options,
@@ -80,12 +80,14 @@ def run(arguments: argparse.Namespace) -> int:
     console = Console(arguments)
     check_model_path(arguments.output, arguments.data)
     if arguments.checkpoint == arguments.output:
-        raise Misuse(f"--checkpoint must not be the model, got {str(arguments.output)!r} for both.")
+        raise UsageError(
+            f"--checkpoint must not be the model, got {str(arguments.output)!r} for both."
+        )
     check_output(arguments.checkpoint, "--checkpoint", table=arguments.data)
     training = Training(arguments, console, arguments.test or 0.0)
     model = new_model(arguments, training.classify)
     start = time.perf_counter()
-    fit(model, training, console, arguments.checkpoint)
+    fit(model, training.fit_arguments(), console, arguments.checkpoint)
     seconds = time.perf_counter() - start
     model.target_name_ = training.target  # it knows rows with their targets, not what these are
     model.save(arguments.output)
@@ -114,14 +116,14 @@ def new_model(arguments: argparse.Namespace, classify: bool) -> Any:
     known = {*kind().get_params(deep=False), *option_names()} - hidden
     for name in parameters:
         if name not in known:
-            raise Misuse(
+            raise UsageError(
                 f"--set must name a parameter of {kind.__name__}, got {name!r}; these are "
                 f"{', '.join(sorted(known))}."
             )
     return kind(**with_options(parameters), verbose=int(arguments.verbose))
 
 
-def fit(model: Any, rows: Any, console: Console, checkpoint: Any = None) -> None:
+def fit(model: Any, rows: tuple[Any, ...], console: Console, checkpoint: Any = None) -> None:
     """Fit a model, with a line that follows its sweeps."""
     with ExitStack() as stack:
         stack.enter_context(console.library())
@@ -129,7 +131,7 @@ def fit(model: Any, rows: Any, console: Console, checkpoint: Any = None) -> None
         if watched:
             model.set_params(callback=_Sweeps(console, stack))
         try:
-            model.fit(rows, checkpoint=checkpoint)
+            model.fit(*rows, checkpoint=checkpoint)
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(
                 "Stopped before there was anything to keep: no model is saved."
@@ -148,10 +150,10 @@ class _Sweeps:
     def __call__(self, entry: dict[str, Any]) -> None:
         if self.bar is None:
             self.bar = self.stack.enter_context(self.console.progress("fitting", "sweeps"))
-        bound = f", bound {entry['bound']:.6g}" if isfinite(entry["elbo"]) else ""
+        bound = f", bound {entry['elbo']:.6g}" if isfinite(entry["elbo"]) else ""
         rank = entry["rank"]
         told = "-".join(map(str, rank)) if isinstance(rank, tuple) else rank
-        what = f"fitting, start {entry['start'] + 1}, sweep {entry['sweep']} ({entry['phase']})"
+        what = f"fitting, start {entry['restart'] + 1}, sweep {entry['sweep']} ({entry['phase']})"
         rank_text = f", rank {told}" if told else ""  # main effects alone have none
         self.bar.update(0, 0, f"{what}{rank_text}{bound}")
 
@@ -164,7 +166,7 @@ def summary(model: Any, training: Any, shared: Any) -> dict[str, Any]:
     return {
         **described(model),
         "data": training.name,
-        "rows_left_out": training.contents.n_missing,
+        "rows_left_out": training.scan.n_missing,
         "inputs": [
             {"name": name, "kind": kind, "share": share, "share_std": spread}
             for (name, kind), share, spread in every
@@ -181,7 +183,7 @@ def tested(model: Any, training: Any, console: Console) -> dict[str, float]:
 
     scores = Scores()
     with console.library():
-        for X, y, weight in training.held_out():
+        for X, y, weight in training.test_rows():
             scores.add(predictive(model, X), y, weight)
     return {"rows": scores.n, **scores.found()}
 
@@ -197,7 +199,7 @@ def _tell(found: dict[str, Any], training: Any, console: Console) -> None:
     rows = [
         ("rows", f"{found['rows']:,} of {training.name}"),
         ("inputs", _kinds(training.kinds)),
-        *lines_of(found, training.why),
+        *lines_of(found, training.reason),
     ]
     if "test" in found:
         rows.append(("test", f"{found['test']['rows']:,} rows: {sentence(found['test'])}"))

@@ -11,10 +11,10 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import Misuse
+from .errors import UsageError
 
 if TYPE_CHECKING:
-    from .csv_files import Dialect
+    from ..data.csv_file import Dialect
 
 # as ``checks.STRUCTURES``, which takes long to import
 STRUCTURES = ("auto", "tensor", "sums", "sums+tensor", "full")
@@ -108,17 +108,16 @@ def add_table_options(parser: Any) -> None:
 
 def dialect_of(arguments: argparse.Namespace) -> Dialect:
     """Return how the text of a table is read."""
-    from .csv_files import Dialect
-    from .parse import USUAL, Marks
+    from ..data.csv_file import MISSING, Dialect
 
     given = arguments.missing
-    missing = USUAL if given is None else frozenset(["", *given])
+    missing = MISSING if given is None else frozenset(["", *given])
     if arguments.separator == arguments.decimal:
-        raise Misuse(
-            f"--separator and --decimal must differ, got {arguments.decimal!r} for both; say which "
-            "divides the columns."
+        raise UsageError(
+            f"--separator and --decimal must differ, got {arguments.decimal!r} for both; change "
+            "one of them."
         )
-    return Dialect(arguments.separator, arguments.encoding, Marks(missing, arguments.decimal))
+    return Dialect(arguments.separator, arguments.encoding, missing, arguments.decimal)
 
 
 def add_training_options(parser: Any) -> None:
@@ -215,7 +214,7 @@ def model_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
     more = dict(arguments.set)
     for name in set(found) & set(more):
         option = "--jobs" if name == "n_jobs" else f"--{name.replace('_', '-')}"
-        raise Misuse(
+        raise UsageError(
             f"--set must not name what {option} gives, got {name}={more[name]!r}; leave one out."
         )
     return {"random_state": 0, **found, **more}

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 
 from ..core.arrays import here
 from ..data.readers import with_targets
-from .fitted import Data, View
+from .fitted import Data, FittedModel
 
 Array = np.ndarray
 LEVELS = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])
@@ -187,8 +187,8 @@ def residuals(model: Any, X: Any, y: Any, *, random_state: Any = 0) -> Residuals
     pit = np.clip(_pit(distribution, y, random_state), 1e-12, 1.0 - 1e-12)
     score = ndtri(pit)
     residual = y - distribution.mean
-    view = View.of(model)
-    columns = model._columns_of(X)
+    view = FittedModel.of(model)
+    columns = view.encode(X)
     by_input = {}
     for j in view.active:
         codes = columns[j]
@@ -209,7 +209,7 @@ def residuals(model: Any, X: Any, y: Any, *, random_state: Any = 0) -> Residuals
 
 def history(model: Any) -> History:
     """Return how the bound, the rank and the noise went from sweep to sweep."""
-    View.of(model)
+    FittedModel.of(model)
     starts: dict[int, list[dict[str, Any]]] = {}
     for entry in model.history_:
         starts.setdefault(entry["restart"], []).append(entry)
@@ -227,9 +227,9 @@ def history(model: Any) -> History:
 
 
 def _rows(model: Any, X: Any, y: Any) -> tuple[Any, Array]:
-    view = View.of(model)
+    view = FittedModel.of(model)
     X, y, _ = with_targets(X, y, None)
-    X, y = here(X), model._check_y(type(model).__name__, here(y))
+    X, y = here(X), view.check_y(here(y))
     n = view.coordinates(X)[view.active[0]].shape[0]
     if n != len(y):
         raise ValueError(f"y must have one value for each of {n} rows, got {len(y)}; look at both.")

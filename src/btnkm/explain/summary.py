@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from .fitted import Data, Start, View
-from .full_tensor import FullStart
+from .fitted import Data, FittedModel
+from .full_tensor import FullRestartView
+from .restart import RestartView
 from .variance import variance_shares
 
 _MOST_INPUTS = 12  # that are shown
@@ -99,7 +100,7 @@ def summary(model: Any) -> Summary:
     >>> print(summary(model).title)
     BTNRegressor: y from 2 inputs, 100 rows
     """
-    view = View.of(model)
+    view = FittedModel.of(model)
     shares = variance_shares(model, draws=_DRAWS)
     rows = model.n_samples_seen_
     count = len(view.names)
@@ -107,11 +108,11 @@ def summary(model: Any) -> Summary:
     what = model.target_name_ or "y"
     if hasattr(model, "classes_"):
         what = f"{len(model.classes_)} classes"
-    best = view.starts[model.best_restart_]
+    best = view.restarts[model.best_restart_]
     facts = {"structure": structure_line(model)}
     if best.parts:
         facts["rank"] = _rank(model)
-    facts["restarts"] = str(len(view.starts))
+    facts["restarts"] = str(len(view.restarts))
     facts["likelihood"] = likelihood_line(likelihoods(model))
     if np.isfinite(getattr(model, "noise_std_", np.nan)):
         facts["noise"] = f"{model.noise_std_:.4g}"
@@ -140,8 +141,9 @@ def _rank(model: Any) -> str:
 
 def structure_weights(model: Any) -> dict[str, float]:
     """Return the weight of each structure in the mixture of restarts, the highest first."""
+    view = FittedModel.of(model)
     weights: dict[str, float] = {}
-    for one, weight in zip(model._arrangements, model.weights_, strict=True):
+    for one, weight in zip(view.mode_maps, view.weights, strict=True):
         weights[one.structure] = weights.get(one.structure, 0.0) + float(weight)
     return dict(sorted(weights.items(), key=lambda pair: -pair[1]))
 
@@ -196,11 +198,11 @@ def likelihood_line(every: list[dict[str, Any]]) -> str:
     return ", ".join(lines)
 
 
-def kept_functions(start: Start | FullStart, j: int) -> int:
+def kept_functions(start: RestartView | FullRestartView, j: int) -> int:
     """Return how many functions of a column a restart kept; one if the column never varies."""
-    if isinstance(start, FullStart):
+    if isinstance(start, FullRestartView):
         return 0
-    one, d = start.arrangement, start.mode(j)
+    one, d = start.mode_map, start.mode(j)
     count = 0 if d is None else len(start.state.modes[d].present)
     if start.sums is not None and j in one.effect_inputs:
         return count + len(start.sums.own[one.effect_inputs.index(j)])

@@ -37,13 +37,13 @@ def unit_of(model: Any, unit: str, target: str) -> str:
 
 def effects_of(model: Any, shares: Shares, target: str) -> Section:
     """Return how predictions change with each input, with bands."""
-    order = [int(j) for j in shares.order if int(j) in set(model._active)]
+    order = [int(j) for j in shares.order if int(j) in set(model.fitted_.active)]
     found = effects(model, order, points=60)
     outputs = found[0].outputs
     shown = _shown_classes(found, outputs)
     # those that do next to nothing come with the others
     count = sum(shares.total[j] >= LEAST for j in order[:SHOWN]) or 1
-    least = LEAST_EXTENT * (model._y_scale if in_units_of_y(model) else 1.0)
+    least = LEAST_EXTENT * (model.fitted_.y_scale if in_units_of_y(model) else 1.0)
     low, high = _extent(found[:count], shown)
     ends = min(low, -least), max(high, least)
     pictures = [_effect(one, k, ends, shown) for k, one in enumerate(found)]

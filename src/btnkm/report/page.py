@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from .. import __version__
+from .._version import __version__
 from ..core.arrays import here
 from ..data.frames import name_of
 from ..data.readers import with_targets
-from ..explain.fitted import View
 from ..explain.summary import kept_functions, likelihood_line, likelihoods, structure_line
 from ..explain.variance import variance_shares
 from ..io.atomic_write import file_path, whole_file
@@ -72,7 +71,7 @@ def report(
     good = None
     if X is not None:
         X, y, _ = with_targets(X, y, None)
-        y = model._check_y(type(model).__name__, here(y))
+        y = model.fitted_.check_y(here(y))
         check_consistent_length(X, y)
         good = goodness(model, X, y, cv)
     text = page(model, X if cv is None else None, good, target, title)
@@ -87,7 +86,7 @@ def page(model: Any, X: Any, good: Goodness | None, target: str, title: str | No
     shares = variance_shares(model)
     controls = panel(model, shares.total, shares.order, target)
     codes = drawn_codes(model)
-    drawn = model._predict(codes, lambda p, rows: replace(p, least=0.0).contrasts(rows), 2)
+    drawn = model.fitted_.predict(codes, lambda p, rows: replace(p, least=0.0).contrasts(rows), 2)
     found = remarks(model, shares.total, X, good, drawn)
     nothing = found_nothing(model.weights_, *drawn)
     together = [] if nothing else strongest(model)
@@ -139,7 +138,7 @@ def _made_of(model: Any) -> list[tuple[str, str]]:
     for entry in model.history_:
         last[entry["restart"]] = entry
     seconds = sum(float(entry["seconds"]) for entry in last.values())
-    best = View.of(model).starts[model.best_restart_]
+    best = model.fitted_.restarts[model.best_restart_]
     functions = sum(kept_functions(best, j) for j in range(len(model.columns_)))
     pairs = [
         ("Call", " ".join(repr(model).split())),

@@ -24,7 +24,7 @@ LEVELS = 10  # of a side
 
 def strongest(model: Any) -> list[Pair]:
     """Return the pairs of inputs that are worth a picture."""
-    if len(model._active) < 2:
+    if len(model.fitted_.active) < 2:
         return []
     return [pair for pair in interactions(model, most=SHOWN) if pair.share >= LEAST]
 
@@ -39,7 +39,7 @@ def mostly_unknown(found: Sequence[Pair], shares: Shares) -> bool:
 
 def pairs(model: Any, found: Sequence[Pair], shares: Shares, target: str) -> Section | None:
     """Return the strongest interactions as heat maps; None where there is but one input."""
-    if len(model._active) < 2:
+    if len(model.fitted_.active) < 2:
         return None
     if not found:
         text = "No two inputs were found to act together: their effects add up."

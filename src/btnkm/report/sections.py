@@ -59,7 +59,7 @@ def summary(
 
     ``at_most``: what inputs do together is in part what is not known of it.
     """
-    rows, active = model.n_samples_seen_, len(model._active)
+    rows, active = model.n_samples_seen_, len(model.fitted_.active)
     what = _task(model, target)
     said = [f"{what} from {counted(active, 'input')}, fitted to {counted(rows, 'row')}."]
     if good is not None:
@@ -106,7 +106,7 @@ def _task(model: Any, target: str) -> str:
 
 
 def _unused(model: Any) -> str:
-    unused = len(model.columns_) - len(model._active)
+    unused = len(model.columns_) - len(model.fitted_.active)
     return f"{unused:,} of them never {'varies' if unused == 1 else 'vary'}" if unused else ""
 
 
@@ -116,7 +116,7 @@ def _structure_tiles(model: Any) -> list[tuple[str, str, str]]:
     name, _, weight = first.partition(" (")
     tiles = [("Structure", name, ", ".join([weight.rstrip(")"), *others]) if others else "")]
     ranks = np.atleast_1d(model.rank_)
-    if not np.any(ranks) or model._arrangements[model.best_restart_].kernel:
+    if not np.any(ranks) or model.fitted_.is_full:
         return tiles
     restarts = f"of the best of {counted(len(model.posterior_), 'restart')}"
     if len(model.posterior_) == 1:
@@ -216,7 +216,7 @@ def _what_if_lead(model: Any) -> str:
         "Move an input and see what the model predicts. All is computed in this page, from the "
         "same posterior as in Python. Percentages tell how much each input matters."
     )
-    if any(model.columns_[j].kind == "M" for j in model._active):
+    if any(model.columns_[j].kind == "M" for j in model.fitted_.active):
         lead += " Dates that came with a time zone are in UTC."
     return lead
 
