@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._version import __version__
+from .version import __version__
 
 if TYPE_CHECKING:
     from . import bases
