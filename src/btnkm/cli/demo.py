@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     import btnkm
 
-    from ..explain import variance_shares
+    from ..explain import sobol_indices
 
     console = Console(arguments)
     X, y, target, title = load(arguments.data)
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     seconds = time.perf_counter() - start
     predicted = model.predict_dist(X.take(test))
     found = figures(model, predicted, X, y, train, test) | {"seconds": seconds}
-    shared = variance_shares(model)
+    shared = sobol_indices(model)
     _tell(found, console)
     console.say("\n" + shares(shared, console.width, len(shared.names)))
     picture = None
@@ -201,7 +201,7 @@ def _draw(model: Any, predicted: Any, y: Any, target: str, first: int, path: Pat
     """Draw predictions against truth, what matters, and the effect of what matters first."""
     from matplotlib.figure import Figure
 
-    from ..explain import plot_effects, plot_shares
+    from ..explain import plot_effects, plot_importances
     from ..io.atomic_write import whole_file
 
     figure = Figure(figsize=(14, 4.4), layout="constrained")  # of no window: it needs no display
@@ -212,7 +212,7 @@ def _draw(model: Any, predicted: Any, y: Any, target: str, first: int, path: Pat
     left.axline((y.mean(), y.mean()), slope=1.0, color="black", linewidth=1)
     left.set(xlabel=f"predicted {target}, 90% intervals", ylabel=f"observed {target}")
     left.spines[["top", "right"]].set_visible(False)
-    plot_shares(model, ax=middle)
+    plot_importances(model, ax=middle)
     plot_effects(model, [first], axes=right)
     right.set_ylabel(f"effect on {target}, 95% band")
     with whole_file(path) as draft:

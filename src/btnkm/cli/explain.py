@@ -22,7 +22,7 @@ from .options import (
 )
 
 MOST_INPUTS, MOST_PAIRS, LEAST_SHARE = 20, 5, 0.005  # that are printed
-PLOTS = ("shares", "effects", "interactions", "components", "functions", "history")
+PLOTS = ("importances", "effects", "interactions", "components", "functions", "history")
 _EXAMPLES = """\
   btnkm explain houses.btn
   btnkm explain houses.btn --effects effects.csv --plots pictures
@@ -64,7 +64,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain what is asked for."""
-    from ..explain import interactions, variance_shares
+    from ..explain import interactions, sobol_indices
     from .models import load_model
 
     console = Console(arguments)
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _explain_rows(model, arguments, console)
     _check_inputs(model, arguments)
     with console.library():
-        shared = variance_shares(model)
+        shared = sobol_indices(model)
         pairs = interactions(model, most=MOST_PAIRS)
         files = _write_effects(model, arguments)
         files += _draw(model, arguments.plots, console) if arguments.plots else []
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         console.say(f"Wrote {file}")
     listed = [pair.to_dict() for pair in pairs]
     own = {"model": arguments.model, "target": model.target_name_}
-    found = {**own, "shares": shared.to_dict(), "interactions": listed}
+    found = {**own, "sobol_indices": shared.to_dict(), "interactions": listed}
     console.result({**found, "files": files})
     return 0
 
@@ -130,11 +130,13 @@ def _tell(found: Any, pairs: list[Any], console: Console) -> None:
     console.say(shares(found, console.width, MOST_INPUTS))
     if not found.variance:
         return
-    large = [pair for pair in pairs if pair.share >= LEAST_SHARE]
+    large = [pair for pair in pairs if pair.importance >= LEAST_SHARE]
     if large:
         console.say("\nPairs that add most beyond what each input does alone")
         broad = console.width - 12
-        rows = [(clipped(" × ".join(map(str, p.names)), broad), f"{p.share:.1%}") for p in large]
+        rows = [
+            (clipped(" × ".join(map(str, p.names)), broad), f"{p.importance:.1%}") for p in large
+        ]
         width = max(len(name) for name, _ in rows)
         for name, share in rows:
             console.say(f"  {name:{width}}  {share:>6}")

@@ -72,7 +72,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit, save, and tell."""
-    from ..explain import variance_shares
+    from ..explain import sobol_indices
     from .models import check_model_path
     from .output import check_output
     from .training import Training
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     model.target_name_ = training.target  # it knows rows with their targets, not what these are
     model.save(arguments.output)
     with console.library():
-        shared = variance_shares(model)
+        shared = sobol_indices(model)
     found = summary(model, training, shared)
     found |= {"seconds": seconds, "model": str(arguments.output)}
     if arguments.test:

@@ -213,7 +213,7 @@ def model_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
     found = {name: value for name, value in given.items() if value is not None}
     more = dict(arguments.set)
     for name in set(found) & set(more):
-        option = "--jobs" if name == "n_jobs" else f"--{name.replace('_', '-')}"
+        option = "--jobs" if name == "n_jobs" else f"--{name.rpartition('.')[2].replace('_', '-')}"
         raise UsageError(
             f"--set must not name what {option} gives, got {name}={more[name]!r}; leave one out."
         )
@@ -337,7 +337,7 @@ def _encoding(text: str) -> str:
 
 def _assignment(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
+    if not equals or not all(part.isidentifier() for part in name.split(".")):
         raise argparse.ArgumentTypeError(f"must be NAME=VALUE, got {text!r}; try n_basis=12")
     try:
         return name, ast.literal_eval(value)
