@@ -57,9 +57,10 @@ cold = rng.uniform(0, 1, n)
 X = np.column_stack([hour, cold])
 y = demand(hour, cold) + 0.6 * rng.standard_normal(n)
 
+options = {"structure": "tensor", "n_init": 4, "random_state": 0}
 models = {
-    "default basis": BTNRegressor(n_init=4, random_state=0),
-    "basis={0: Periodic()}": BTNRegressor(basis={0: Periodic()}, n_init=4, random_state=0),
+    "default basis": BTNRegressor(**options),
+    "basis={0: Periodic()}": BTNRegressor(basis={0: Periodic()}, **options),
 }
 clock = np.linspace(0, 24, 240, endpoint=False)
 line = np.column_stack([clock, np.full(240, 0.8)])
