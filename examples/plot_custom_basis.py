@@ -41,6 +41,9 @@ class Periodic(Basis):
 #
 # We simulate the demand for power by hour and temperature, with few measurements at night. On cold
 # days there is a peak at night, so hour and temperature interact.
+#
+# A basis sets the functions of the low-rank tensor. We therefore fit this structure only. By
+# default the model would also use the full tensor, which has a kernel instead.
 
 
 def demand(hour, cold):
