@@ -3,15 +3,15 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .version import __version__
+
 if TYPE_CHECKING:
     from . import bases
     from .classifier import BTNClassifier
     from .core.gamma import Gamma
-    from .io.models import load
+    from .loading import load
     from .predictive import PredictiveDistribution
     from .regressor import BTNRegressor
-
-__version__ = "0.1.0"
 
 __all__ = [
     "BTNClassifier",
@@ -28,7 +28,7 @@ _HOME = {
     "BTNRegressor": "btnkm.regressor",
     "Gamma": "btnkm.core.gamma",
     "PredictiveDistribution": "btnkm.predictive",
-    "load": "btnkm.io.models",
+    "load": "btnkm.loading",
 }
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from .. import __version__
 from ..core.arrays import here
 from ..data.frames import name_of
 from ..data.readers import with_targets
@@ -22,6 +21,7 @@ from ..explain.fitted import View
 from ..explain.summary import kept_functions, likelihood_line, likelihoods, structure_line
 from ..explain.variance import variance_shares
 from ..io.atomic_write import file_path, whole_file
+from ..version import __version__
 from . import sections
 from .effect_section import effects_of
 from .embedding import ENGINE_FILES

@@ -1,0 +1,112 @@
+"""Saving a fitted model to a file, and its state as what ``io`` writes and reads."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from .io.models import FittedState, write_model
+
+NESTED = 6  # format since which parameters may be nested
+SAVED = ("BTNClassifier", "BTNRegressor")
+
+
+class Saving:
+    """Mixin of the estimators: files of fitted models."""
+
+    _lasting: ClassVar[tuple[str, ...]]
+
+    def save(self: Any, path: Any) -> None:
+        """Write the fitted model to a file, from which ``btnkm.load(path)`` reads it.
+
+        The file is a zip of JSON and .npy, without pickle. It holds what predictions and further
+        learning need, and of the training rows no more than ``partial_fit`` keeps. An older file is
+        replaced once the new one is complete. ``callback``, a ``random_state`` that is a generator
+        and attributes that you have added are not saved.
+
+        Parameters
+        ----------
+        path : str or path
+            For example "model.btn".
+        """
+        write_model(path, self.fitted_state())
+
+    def fitted_state(self: Any) -> FittedState:
+        """Return the parameters and fitted attributes that a file holds."""
+        kind = type(self)
+        name = kind.__name__
+        if name not in SAVED or not kind.__module__.startswith(f"{__package__}."):
+            raise TypeError(
+                "a model must be a BTNRegressor or a BTNClassifier to be saved, got "
+                f"{name}; save the part of it that is one."
+            )
+        check_is_fitted(self)
+        self._check_parameters()  # they may have been set since the fit
+        parameters = self.get_params(deep=False)
+        seed = parameters["random_state"]
+        generator = hasattr(seed, "get_state")
+        parameters |= {"callback": None, "random_state": None if generator else seed}
+        attributes = {key: value for key, value in vars(self).items() if key not in parameters}
+        if "_encode" in attributes:  # a function of the classes, which are an attribute already
+            attributes["_encode"] = self._encode.args[1:]
+        attributes["weights_"] = self.weights_.tolist()
+        # the text of a parameter may differ between processes: None stands for an unchanged one
+        attributes["_begun_with"] = {
+            key: None if repr(getattr(self, key)) == text else text
+            for key, text in self._begun_with.items()
+        }
+        return FittedState(name, parameters, attributes)
+
+    @classmethod
+    def from_fitted_state(cls, state: FittedState) -> Self:
+        """Return the fitted model with this state, whatever version of btnkm has written it."""
+        if state.version < NESTED:
+            state = migrated(state, cls._lasting)
+        default: Any = cls()
+        names = set(default.get_params(deep=False))
+        if set(state.parameters) != names:
+            wrong = ", ".join(sorted(map(str, names ^ set(state.parameters))))
+            raise ValueError(f"parameters must be those of {cls.__name__}, got others: {wrong}")
+        return cls(**state.parameters).set_fitted_state(state)
+
+    def set_fitted_state(self: Any, state: FittedState) -> Any:
+        """Take over the fitted attributes of a state with these parameters, which are checked."""
+        self._check_parameters()
+        attributes = dict(state.attributes)
+        begun_with, labels = attributes["_begun_with"], isinstance(self, ClassifierMixin)
+        if set(begun_with) != set(self._lasting) or ("classes_" in attributes) is not labels:
+            raise ValueError("attributes must be those of the estimator")
+        attributes["_begun_with"] = {
+            key: repr(getattr(self, key)) if text is None else text
+            for key, text in begun_with.items()
+        }
+        if labels:
+            attributes["_encode"] = self._encoder(attributes["classes_"], *attributes["_encode"])
+        attributes["weights_"] = np.array(attributes["weights_"], dtype=float)
+        vars(self).update(attributes)
+        return self
+
+
+def migrated(state: FittedState, lasting: tuple[str, ...]) -> FittedState:
+    """Return the state in a file from before format ``NESTED`` with the present parameters.
+
+    ``lasting`` are those that cannot change where a fit is continued.
+    """
+    old: dict[str, Any] = state.attributes["_begun_with"]
+    # a parameter that several others went into is taken to have changed if one of these has
+    gone = [text for name, text in old.items() if name not in lasting and text is not None]
+    begun_with = {name: old.get(name, gone[0] if gone else None) for name in lasting}
+    attributes = state.attributes | {"_begun_with": begun_with}
+    parameters = migrate_parameters(state.parameters)
+    return state._replace(parameters=parameters, attributes=attributes)
+
+
+def migrate_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a file from before format ``NESTED`` as the present ones.
+
+    Parameters that have moved into another are put together here; the names are the same so far.
+    """
+    return dict(parameters)
