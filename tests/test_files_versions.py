@@ -131,9 +131,9 @@ def test_parameters_that_moved_into_another_are_migrated(monkeypatch, unpacked):
     assert btnkm.load(unpacked("regressor")).max_iter == 7
     lasting = ("basis", "solver")
     for text, expected in ((None, None), ("0.5", "0.5")):
-        attributes = {"_begun_with": {"basis": "'auto'", "prune": None, "anchored": text}}
+        attributes = {"begun_with": {"basis": "'auto'", "prune": None, "anchored": text}}
         state = saving.migrated(FittedState("BTNRegressor", {"max_iter": 1}, attributes), lasting)
-        assert state.attributes["_begun_with"] == {"basis": "'auto'", "solver": expected}
+        assert state.attributes["begun_with"] == {"basis": "'auto'", "solver": expected}
         assert state.parameters == {"max_iter": 2}
 
 

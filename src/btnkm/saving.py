@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -49,12 +50,16 @@ class Saving:
         seed = parameters["random_state"]
         generator = hasattr(seed, "get_state")
         parameters |= {"callback": None, "random_state": None if generator else seed}
-        attributes = {key: value for key, value in vars(self).items() if key not in parameters}
-        if "_encode" in attributes:  # a function of the classes, which are an attribute already
-            attributes["_encode"] = self._encode.args[1:]
+        attributes = {
+            key.removeprefix("_"): value
+            for key, value in vars(self).items()
+            if key not in parameters
+        }
+        if "encode" in attributes:  # a function of the classes, which are an attribute already
+            attributes["encode"] = self._encode.args[1:]
         attributes["weights_"] = self.weights_.tolist()
         # the text of a parameter may differ between processes: None stands for an unchanged one
-        attributes["_begun_with"] = {
+        attributes["begun_with"] = {
             key: None if repr(getattr(self, key)) == text else text
             for key, text in self._begun_with.items()
         }
@@ -76,17 +81,19 @@ class Saving:
         """Take over the fitted attributes of a state with these parameters, which are checked."""
         self._check_parameters()
         attributes = dict(state.attributes)
-        begun_with, labels = attributes["_begun_with"], isinstance(self, ClassifierMixin)
+        begun_with, labels = attributes["begun_with"], isinstance(self, ClassifierMixin)
         if set(begun_with) != set(self._lasting) or ("classes_" in attributes) is not labels:
             raise ValueError("attributes must be those of the estimator")
-        attributes["_begun_with"] = {
+        attributes["begun_with"] = {
             key: repr(getattr(self, key)) if text is None else text
             for key, text in begun_with.items()
         }
         if labels:
-            attributes["_encode"] = self._encoder(attributes["classes_"], *attributes["_encode"])
+            attributes["encode"] = self._encoder(attributes["classes_"], *attributes["encode"])
         attributes["weights_"] = np.array(attributes["weights_"], dtype=float)
-        vars(self).update(attributes)
+        # what scikit-learn would not call a fitted attribute is private
+        names = {key: key if key.endswith("_") else f"_{key}" for key in attributes}
+        vars(self).update({names[key]: value for key, value in attributes.items()})
         return self
 
 
@@ -95,13 +102,13 @@ def migrated(state: FittedState, lasting: tuple[str, ...]) -> FittedState:
 
     ``lasting`` are those that cannot change where a fit is continued.
     """
-    old: dict[str, Any] = state.attributes["_begun_with"]
+    old: dict[str, Any] = state.attributes["begun_with"]
     # a parameter that several others went into is taken to have changed if one of these has
     gone = [text for name, text in old.items() if name not in lasting and text is not None]
     begun_with = {name: old.get(name, gone[0] if gone else None) for name in lasting}
-    attributes = state.attributes | {"_begun_with": begun_with}
+    attributes = state.attributes | {"begun_with": begun_with}
     parameters = migrate_parameters(state.parameters)
-    return state._replace(parameters=parameters, attributes=attributes)
+    return replace(state, parameters=parameters, attributes=attributes)
 
 
 def migrate_parameters(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,9 @@ import math
 import os
 import zipfile
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.lib import format as npy
@@ -45,7 +46,8 @@ class Unreadable(ValueError):
         self.remedy = remedy
 
 
-class Entry(NamedTuple):
+@dataclass(frozen=True)
+class Entry:
     """How an array lies in its file.
 
     Attributes
@@ -151,9 +153,9 @@ def write(path: Path, manifest: dict[str, Any], arrays: Sequence[Array]) -> None
                     for k in own:
                         stored = entries[k].stored(arrays[k])
                         digest = hashlib.sha256(stored).hexdigest()
-                        entries[k] = entries[k]._replace(sha256=digest)
+                        entries[k] = replace(entries[k], sha256=digest)
                         stream.write(stored)
-            listed = [entry._asdict() for entry in entries]
+            listed = [asdict(entry) for entry in entries]
             text = json.dumps(manifest | {"arrays": listed}, allow_nan=False, ensure_ascii=True)
             archive.writestr(_member(MANIFEST), text.encode())
             archive.comment = b"0" * _DIGEST
@@ -285,7 +287,7 @@ def _read_header(stream: Any) -> tuple[Any, ...] | None:
 def _entry(item: Any) -> Entry:
     """Return how an array lies in its file, or say that it cannot be so."""
     wrong = Unreadable("one with an array that it describes wrongly")
-    if not isinstance(item, dict) or set(item) != set(Entry._fields):
+    if not isinstance(item, dict) or set(item) != {field.name for field in fields(Entry)}:
         raise wrong
     entry = Entry(**item)
     whole = all(isinstance(v, list) and len(v) <= 8 for v in (entry.shape, entry.axes))

@@ -56,7 +56,10 @@ def _with_field(manifest: Manifest, kind: str, **fields: Any) -> Manifest:
 
 def _renamed(manifest: Manifest) -> Manifest:
     """Return a manifest of version 5 with the names of version 6."""
-    attributes = {ATTRIBUTES.get(name, name): node for name, node in manifest["attributes"].items()}
+    attributes = {
+        ATTRIBUTES.get(name, name.removeprefix("_")): node  # some were private ones of the model
+        for name, node in manifest["attributes"].items()
+    }
     attributes.pop(None, None)
     attributes["history_"] = [_renamed_sweep(sweep) for sweep in attributes["history_"]]
     objects = []

@@ -44,9 +44,9 @@ def inputs_are_columns(model: Any, sizes: Sizes) -> Facts:
     names = getattr(model, "feature_names_in_", None)
     if names is not None:
         yield names.tolist() == [column.name for column in model.columns_]
-    yield len(model._active) > 0 and are_places(model._active, sizes["D"])
-    used = set(model._active)
-    for arrangement in model._arrangements:
+    yield len(model.active) > 0 and are_places(model.active, sizes["D"])
+    used = set(model.active)
+    for arrangement in model.arrangements:
         yield set(arrangement.inputs) <= used
         yield set(arrangement.effect_inputs) <= used
 
@@ -60,33 +60,32 @@ def weights_add_up_to_1(model: Any, sizes: Sizes) -> Facts:
 def targets_fit_the_likelihood(model: Any, sizes: Sizes) -> Facts:
     likelihood = model.likelihood_
     if not hasattr(model, "classes_"):
-        yield hasattr(model, "_y_shift") and hasattr(model, "noise_std_")
+        yield hasattr(model, "y_shift") and hasattr(model, "noise_std_")
         yield not likelihood.of_labels
         return
     classes = model.classes_
     yield len(classes) >= 2 and len(set(classes.tolist())) == len(classes)
     yield np.all(np.sort(classes) == classes)
-    yield len(model._log_weights) == len(classes)
+    yield len(model.log_weights) == len(classes)
     if likelihood.additive:  # least squares of the signs of two classes
-        yield len(classes) == 2 and hasattr(model, "_threshold")
-        yield len(model._encode) == 3
+        yield len(classes) == 2 and hasattr(model, "threshold")
+        yield len(model.encode) == 3
     else:
-        yield likelihood.of_labels and not model._encode
+        yield likelihood.of_labels and not model.encode
 
 
 @about("likelihoods")
 def likelihoods_are_alike(model: Any, sizes: Sizes) -> Facts:
     for likelihood in [model.likelihood_, *(state.likelihood for state in model.posterior_)]:
         yield all(value is not None for value in vars(likelihood).values())  # it is fitted
-        offsets = getattr(likelihood, "offsets", None)
-        yield (None if offsets is None else len(offsets)) == n_outputs_of(model)
+        yield sizes.of(likelihood).get("outputs") == n_outputs_of(model)
         both_of_numbers = likelihood.additive and model.likelihood_.additive
         yield both_of_numbers or type(likelihood) is type(model.likelihood_)
 
 
 @about("modes")
 def modes_fit_their_columns(model: Any, sizes: Sizes) -> Facts:
-    for arrangement in model._arrangements:
+    for arrangement in model.arrangements:
         first = arrangement.first_input
         for basis in arrangement.bases[:first]:  # the amplitudes
             yield isinstance(basis, Chebyshev) and basis.n_functions_ == 1
@@ -108,7 +107,7 @@ def modes_fit_their_columns(model: Any, sizes: Sizes) -> Facts:
 
 @about("main effects")
 def effects_fit_their_columns(model: Any, sizes: Sizes) -> Facts:
-    for arrangement in model._arrangements:
+    for arrangement in model.arrangements:
         for j, effect in zip(arrangement.effect_inputs, arrangement.effects, strict=True):
             column = model.columns_[j]
             yield _same_warp(effect, column)
@@ -124,7 +123,7 @@ def _same_warp(part: Any, column: Any) -> bool:
 @about("posteriors")
 def posteriors_fit_their_modes(model: Any, sizes: Sizes) -> Facts:
     n_outputs = n_outputs_of(model)
-    for arrangement, state in zip(model._arrangements, model.posterior_, strict=True):
+    for arrangement, state in zip(model.arrangements, model.posterior_, strict=True):
         yield type(state) is (FullPosterior if arrangement.kernel else State)
         if arrangement.kernel:
             yield from _full_posterior_fits(state, arrangement, model.columns_, n_outputs)
@@ -219,12 +218,12 @@ def results_are_of_this_fit(model: Any, sizes: Sizes) -> Facts:
 @about("past rows")
 def past_rows_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:
     # a full tensor keeps its rows instead
-    resumes = not any(arrangement.kernel for arrangement in model._arrangements)
-    yield len(model._pasts) in (0, resumes * sizes["R"])
+    resumes = not any(arrangement.kernel for arrangement in model.arrangements)
+    yield len(model.pasts) in (0, resumes * sizes["R"])
     n_outputs = n_outputs_of(model)
     # there are none for more rows than are kept
     for past, state, arrangement in zip(
-        model._pasts, model.posterior_, model._arrangements, strict=False
+        model.pasts, model.posterior_, model.arrangements, strict=False
     ):
         yield len(past.modes) == len(state.modes)
         yield len(past.features) == len(arrangement.bases)
@@ -244,7 +243,7 @@ def past_rows_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:
 @about("averages")
 def averages_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:
     for state, arrangement, averages, effects in zip(
-        *(model.posterior_, model._arrangements, model._averages, model._effect_averages),
+        *(model.posterior_, model.arrangements, model.averages, model.effect_averages),
         strict=True,
     ):
         if arrangement.kernel:  # explanations read the rows themselves
@@ -270,7 +269,7 @@ def averages_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:
 
 @about("kept rows")
 def kept_rows_are_of_this_table(model: Any, sizes: Sizes) -> Facts:
-    window = getattr(model, "_window", None)
+    window = getattr(model, "window", None)
     if window is None:
         return
     yield len(window.rows.columns) == sizes["D"]

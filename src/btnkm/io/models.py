@@ -8,8 +8,9 @@ of it: an estimator hands over its state and the classes that a file may name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..bases import Basis
 from ..version import __version__
@@ -23,7 +24,8 @@ from .serialize import Decoder, Encoder
 FORMAT = "btnkm model"
 
 
-class FittedState(NamedTuple):
+@dataclass(frozen=True)
+class FittedState:
     """What a file holds of a fitted model.
 
     Attributes
@@ -31,7 +33,7 @@ class FittedState(NamedTuple):
     estimator : str
         The name of its class.
     parameters, attributes : dict
-        Those that a file has no place for are left out.
+        Attributes that a file has no place for are left out.
     version : int
         Of the format of the file that it was read from.
     """

@@ -23,8 +23,9 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,11 +33,18 @@ from sklearn.base import BaseEstimator
 
 from .archive import Unreadable
 
-Sizes = dict[str, int]
 Rule = Callable[..., Iterator[Any]]  # yields what must be true, of an object and its sizes
 
 
-class Form(NamedTuple):
+class Sizes(dict[str, int]):
+    """Sizes of the dimensions of an object, and a function ``of`` for those of others."""
+
+    def __init__(self, of: Callable[[Any], Sizes]) -> None:
+        self.of = of
+
+
+@dataclass(frozen=True)
+class Form:
     """What an object of a class must be.
 
     Attributes
@@ -148,13 +156,13 @@ class Checker:
         """Return the sizes of an object, or raise ``Unreadable`` unless it is sound."""
         if id(value) not in self._sizes:
             form = self.form(type(value))
-            sizes = {} if form is None else self.check(value, form)
+            sizes = Sizes(self.sizes) if form is None else self.check(value, form)
             self._sizes[id(value)] = (value, sizes)
         return self._sizes[id(value)][1]
 
     def check(self, value: Any, form: Form) -> Sizes:
         """Return the sizes of an object, or raise ``Unreadable`` unless it has this form."""
-        what, sizes = type(value).__name__, Sizes()
+        what, sizes = type(value).__name__, Sizes(self.sizes)
         fitted = [name for name in form.names if name.endswith("_")]
         # parameters may hold a basis that is yet to be fitted; it has no sizes
         later = isinstance(value, BaseEstimator) and not any(hasattr(value, f) for f in fitted)
@@ -176,7 +184,7 @@ class Checker:
                     )
         return sizes
 
-    def fits(self, kind: ast.expr, value: Any, sizes: Sizes, item: int = -1) -> bool:
+    def fits(self, kind: ast.expr, value: Any, sizes: dict[str, int], item: int = -1) -> bool:
         """Tell whether a value is of a kind; a dimension met for the first time gets a size."""
         match kind:
             case ast.BinOp(left=left, op=ast.BitOr(), right=right):
@@ -206,7 +214,12 @@ class Checker:
         raise TypeError(f"no kind: {ast.unparse(kind)}")
 
     def _compares(
-        self, parts: list[ast.expr], ops: list[ast.cmpop], value: Any, sizes: Sizes, item: int
+        self,
+        parts: list[ast.expr],
+        ops: list[ast.cmpop],
+        value: Any,
+        sizes: dict[str, int],
+        item: int,
     ) -> bool:
         """Tell whether a value is of the kind among the parts, and compares to the others."""
         (kind,) = (part for part in parts if not isinstance(part, ast.Constant | ast.UnaryOp))
@@ -218,7 +231,9 @@ class Checker:
             for op, a, b in zip(ops, ends[:-1], ends[1:], strict=True)
         )
 
-    def _is_a(self, name: str, args: list[ast.expr], value: Any, sizes: Sizes, item: int) -> bool:
+    def _is_a(
+        self, name: str, args: list[ast.expr], value: Any, sizes: dict[str, int], item: int
+    ) -> bool:
         """Tell whether a value is of the kind of this name."""
         if name in SCALARS:
             return SCALARS[name](value)
@@ -252,7 +267,7 @@ class Checker:
             for dim, own in zip(args, dims, strict=False)
         )
 
-    def _sized(self, dim: ast.expr, n: int | None, sizes: Sizes, item: int) -> bool:
+    def _sized(self, dim: ast.expr, n: int | None, sizes: dict[str, int], item: int) -> bool:
         """Tell whether a dimension has this size; one without a size gets it."""
         match dim:
             case ast.Constant(value=None):
@@ -273,7 +288,7 @@ def _key(dim: ast.expr, item: int) -> str:
     raise TypeError(f"no dimension: {ast.unparse(dim)}")
 
 
-def _computed(dim: ast.expr, sizes: Sizes, item: int) -> int | None:
+def _computed(dim: ast.expr, sizes: dict[str, int], item: int) -> int | None:
     """Return a size that follows from others, None unless all of these are known."""
     match dim:
         case ast.Constant(value=int(n)):
