@@ -1,13 +1,14 @@
 """Objects of the library as plain data, and back: numbers, text, lists, and arrays by number.
 
-JSON objects have one key each, which says what they stand for::
+JSON objects have one key each, which names what they stand for::
 
     {"tuple": [..]}  {"dict": [key, value, ..]}  {"float": "nan"}  {"scalar": ["int64", 3]}
     {"array": k}     {"dates": [k, "<M8[us]"]}   {"text": ["<U3", shape, [..]]}
     {"objects": [shape, [..]]}                   {"object": k}
 
-The last is one of a list of objects, each with its kind and its fields, which may refer to those
-before it: what was one object is one again. Kinds are looked up in a dict, never imported.
+The last one refers to a list of objects, each with its kind and its fields, which may refer to
+objects before it: an object that is used twice is stored once. Kinds are names in a dict of
+classes; nothing is imported because of a file.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from .schema import Checker
 Array = np.ndarray
 _UNITS = re.compile(r"<[mM]8\[(\d{0,6})(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\]")
 _TEXT = re.compile(r"<U\d{1,7}")
-_MOST_ROOM = 16  # characters that an array of text may have room for, for each it holds, or item
+_MOST_ROOM = 16  # characters of memory that an array of text may take for each that it holds
 _INFINITE = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf}
 
 
@@ -162,7 +163,7 @@ class Decoder:
     objects : list
         As ``Encoder`` made it.
     bases : iterable of type
-        Bases that are not the library's, any of which the file may have used.
+        Bases that are not the library's, which the file may use.
     classes : tuple of type
         As for ``Encoder``.
 
@@ -193,7 +194,7 @@ class Decoder:
             self._objects.append(made)
 
     def value(self, node: Any) -> Any:
-        """Return what plain data stand for."""
+        """Return the value that plain data stand for."""
         if node is None or isinstance(node, bool | int | str | float):
             return node
         if isinstance(node, list):
@@ -227,14 +228,14 @@ class Decoder:
                 for k, item in enumerate(items):
                     flat[k] = self.value(item)
                 return _shaped(flat, shape)
-        raise Unreadable("one with a value of a kind that it must not hold")
+        raise Unreadable("one with a value of a kind that no file has")
 
     def _scalar(self, name: str, value: Any) -> Any:
         if name == "str" and isinstance(value, str):
             return np.str_(value)
         if name in TYPES and isinstance(value, bool | int | float):
             return np.dtype(name).type(value)
-        raise Unreadable("one with a number of a type that it must not hold")
+        raise Unreadable("one with a number of a type that no file has")
 
     def _made(self, item: Any) -> Any:
         """Return one of the objects."""
@@ -251,7 +252,7 @@ class Decoder:
                         "pass its class, as in btnkm.load(path, bases=[Hinges])",
                     )
                 return _with_attributes(self._foreign[kind], self._content(plain))
-        raise Unreadable("one with an object of a kind that it must not hold")
+        raise Unreadable("one with an object of a kind that no file has")
 
     def _content(self, plain: dict[str, Any]) -> dict[str, Any]:
         return {name: self.value(node) for name, node in plain.items()}
@@ -270,11 +271,11 @@ class Decoder:
 
 
 def _layout(mean: Any, cov: Any, shape: Any) -> Layout:
-    """Return the layout of as many columns as there are weights and covariances for."""
+    """Return the layout of a factor, which has a covariance for every two columns."""
     arrays = all(isinstance(array, np.ndarray) for array in (mean, cov))
-    # a layout has a number for every two columns, as the covariance does
+    # so has a layout: its size is bounded by that of the file
     if not arrays or mean.size == 0 or mean.ndim != 2 or cov.size < mean.shape[1] ** 2:
-        raise Unreadable("one with weights of nothing")
+        raise Unreadable("one with weights that have no covariance")
     if shape is None:
         return components(mean.shape[1])
     match shape:
@@ -291,17 +292,17 @@ def _csr(data: Any, indices: Any, indptr: Any, shape: Any) -> sp.csr_array:
     )
     matrix = isinstance(shape, tuple) and len(shape) == 2 and all(type(n) is int for n in shape)
     if not integers or not matrix or data.ndim != 1 or data.dtype != np.float64:
-        raise Unreadable("one with a sparse matrix that is none")
+        raise Unreadable("one with an impossible sparse matrix")
     rows, columns = shape
     inside = len(indices) == 0 or (indices.min() >= 0 and indices.max() < columns)
     runs = len(indptr) == rows + 1 and indptr[0] == 0 and np.all(np.diff(indptr) >= 0)
     if not inside or not runs or not indptr[-1] == len(data) == len(indices) or columns < 0:
-        raise Unreadable("one with a sparse matrix that is none")
+        raise Unreadable("one with an impossible sparse matrix")
     return sp.csr_array((data, indices, indptr), shape=shape)
 
 
 def _with_attributes(kind: Any, content: dict[str, Any]) -> Any:
-    """Return an object with these attributes, none of which may hide what its class does."""
+    """Return an object with these attributes, none of which may replace a method."""
     for name in content:
         of_class = getattr(kind, name, None)
         if not name.isidentifier() or name.startswith("__") or callable(of_class):
@@ -312,17 +313,17 @@ def _with_attributes(kind: Any, content: dict[str, Any]) -> Any:
 
 
 def _is_tight(items: list[str], width: int) -> bool:
-    """Tell whether an array so wide is not much larger in memory than its text is in a file."""
+    """Tell whether an array of this width is not much larger in memory than in a file."""
     return len(items) * width <= _MOST_ROOM * (len(items) + sum(map(len, items)))
 
 
 def _at(listed: list[Any], place: int) -> Any:
     if not 0 <= place < len(listed):
-        raise Unreadable("one that refers to what is not there")
+        raise Unreadable("one that refers to an array or object that it does not have")
     return listed[place]
 
 
 def _shaped(flat: Array, shape: list[Any]) -> Array:
     if not all(type(size) is int and size >= 0 for size in shape):
-        raise Unreadable("one with an array of a shape that cannot be")
+        raise Unreadable("one with an array of an impossible shape")
     return flat.reshape(shape)
