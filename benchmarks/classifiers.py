@@ -5,6 +5,7 @@ Here `predictive(X)` returns the classes and their probabilities (see `btnkm.met
 
 import numpy as np
 
+from benchmarks.methods import parameters_of
 from btnkm.metrics import ClassPredictive
 
 
@@ -45,7 +46,7 @@ class BTN(Estimator):
     def __init__(self, **config):
         from btnkm import BTNClassifier
 
-        self.model = BTNClassifier(**config)
+        self.model = BTNClassifier(**parameters_of(config))
 
     @property
     def rank(self):
@@ -64,7 +65,7 @@ class BTNOneVsRest(Estimator):
 
         from btnkm import BTNClassifier
 
-        self.model = OneVsRestClassifier(BTNClassifier(**config))
+        self.model = OneVsRestClassifier(BTNClassifier(**parameters_of(config)))
 
     @property
     def rank(self):

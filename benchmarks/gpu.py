@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from btnkm import BTNClassifier, BTNRegressor
+from btnkm import BTNClassifier, BTNRegressor, Solver, TensorTrain
 from btnkm.core.arrays import host
 
 SMALL = {"n_basis": 8, "max_rank": 4, "n_init": 1, "max_iter": 12, "random_state": 0}
@@ -46,8 +46,8 @@ def differences(convert):
     cases = {
         "gaussian": (BTNRegressor(**SMALL), y),
         "gaps and levels": (BTNRegressor(**levels, **SMALL), y),
-        "anchored": (BTNRegressor(anchored=True, **SMALL), y),
-        "train": (BTNRegressor(network="tt", cores="full", mode_order="given", **SMALL), y),
+        "anchored": (BTNRegressor(solver=Solver(anchored=True), **SMALL), y),
+        "train": (BTNRegressor(network=TensorTrain(cores="full", order="given"), **SMALL), y),
         "student_t": (BTNRegressor(likelihood="student_t", **SMALL), y),
         "two classes": (BTNClassifier(**SMALL), (y > 0).astype(int)),
         "three classes": (BTNClassifier(**SMALL), np.digitize(y, [-0.5, 0.5])),
@@ -76,8 +76,7 @@ def sweeps(torch, n, inputs, m, rank, dtype, count):
         max_rank=rank,
         n_init=1,
         max_iter=count,
-        prune=False,
-        anchored=False,
+        solver=Solver(prune=False, anchored=False),
         tol=0.0,
         random_state=0,
     )

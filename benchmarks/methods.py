@@ -10,6 +10,28 @@ import numpy as np
 
 from btnkm.metrics import GaussianPredictive
 
+#: How records name the options of `solver`, `priors` and `network`: each by a word of its own.
+OPTIONS = {
+    "initial_rank": "solver.initial_rank",
+    "warm_sweeps": "solver.warm_sweeps",
+    "prune": "solver.prune",
+    "anchored": "solver.anchored",
+    "full_rows": "solver.full_rows",
+    "noise_prior": "priors.noise",
+    "rank_prior": "priors.rank",
+    "basis_prior": "priors.basis",
+    "smoothness": "priors.smoothness",
+    "cores": "network.cores",
+    "mode_order": "network.order",
+}
+
+
+def parameters_of(config):
+    """Return the constructor parameters of btnkm's estimators for a configuration of a record."""
+    from btnkm.parameters import with_options
+
+    return with_options({OPTIONS.get(name, name): value for name, value in config.items()})
+
 
 class Constant:
     """Predict mean and standard deviation of the training targets: the floor."""
@@ -32,7 +54,7 @@ class BTN:
     def __init__(self, **config):
         from btnkm import BTNRegressor
 
-        self.model = BTNRegressor(**config)
+        self.model = BTNRegressor(**parameters_of(config))
 
     def fit(self, X, y):
         """Fit on raw inputs; the estimator scales them itself."""

@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.runs.machine import cpu_model, threads, versions
-from btnkm import BTNRegressor
+from btnkm import BTNRegressor, Solver
 
 RESULTS = Path(__file__).resolve().parent / "results" / "scale-rows.jsonl"
 INPUTS, FILE_ROWS, NOISE = 10, 1_000_000, 0.3
-SETTINGS = {"n_init": 1, "warm_sweeps": 4, "tol": 0.0, "random_state": 0}
+SETTINGS = {"n_init": 1, "solver": Solver(warm_sweeps=4), "tol": 0.0, "random_state": 0}
 
 
 def rows(n, seed):

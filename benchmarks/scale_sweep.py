@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from benchmarks.methods import parameters_of
 from benchmarks.runs import machine
 
 COPIED = 2**24  # numbers, 128 MiB: several times what caches hold
@@ -165,18 +166,9 @@ def fit_in_turns(shape, config, work):
 
     X, y = rows_of(shape)
     turns = Turns(shape.n, work)
-    model = BTNRegressor(
-        "chebyshev",
-        n_basis=shape.M,
-        max_rank=shape.R,
-        n_init=1,
-        prune=False,
-        anchored=False,
-        tol=0.0,
-        random_state=0,
-        callback=turns,
-        **config,
-    )
+    fixed = {"n_init": 1, "prune": False, "anchored": False, "tol": 0.0, "random_state": 0}
+    size = {"n_basis": shape.M, "max_rank": shape.R}
+    model = BTNRegressor("chebyshev", callback=turns, **parameters_of({**size, **fixed, **config}))
     with machine.PeakMemory() as memory:
         model.fit(X, y)
     return turns, memory

@@ -20,7 +20,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.runs.machine import ROOT, PeakMemory, code_version, cpu_model, versions
-from btnkm import BTNRegressor, Gamma
+from btnkm import BTNRegressor, Gamma, Solver
 from btnkm.bases import Basis, Chebyshev
 from btnkm.core.cavi import Data
 from btnkm.core.cp import CP
@@ -195,7 +195,9 @@ def _fit_memory(n: int, m: int, rank: int, inputs: int, out: Any) -> None:
     rng = np.random.default_rng(0)
     x = rng.uniform(-1.0, 1.0, size=(n, inputs))
     y = np.sin(3.0 * x[:, 0]) * x[:, 1] + 0.1 * rng.standard_normal(n)
-    model = BTNRegressor(n_basis=m, max_rank=rank, n_init=2, max_iter=3, warm_sweeps=2)
+    model = BTNRegressor(
+        n_basis=m, max_rank=rank, n_init=2, max_iter=3, solver=Solver(warm_sweeps=2)
+    )
     with PeakMemory() as peak:
         model.fit(x, y)
     out.put(peak.mb)

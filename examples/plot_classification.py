@@ -1,10 +1,10 @@
 """
-Classes, and how sure to be of them
-===================================
+Classification
+==============
 
-A probability of one half can mean two things: that the classes are mixed there, or that no one
-has been there yet. ``predict_proba`` gives the probability, averaged over all that the model
-holds possible; ``predict_proba_interval`` tells the two apart.
+A predicted probability of one half can mean that the classes overlap, or that there are no data.
+``predict_proba`` averages the probability over the posterior. ``predict_proba_interval`` returns an
+interval for it, which distinguishes the two cases.
 """
 
 import matplotlib.pyplot as plt
@@ -19,15 +19,14 @@ from sklearn.preprocessing import StandardScaler
 from btnkm import BTNClassifier
 
 X, y = make_moons(240, noise=0.25, random_state=0)
-labels = np.array(["upper", "lower"])[y]  # text will do
+labels = np.array(["upper", "lower"])[y]  # labels may be text
 model = BTNClassifier(random_state=0).fit(X, labels)
 print("classes:", model.classes_)
 
 # %%
-# Left, the probability of the moon above; right, how wide its 95 % interval is. The interval is
-# widest where the moons end, and where both are as likely: there a little of f makes a large
-# difference. Beyond the rows an input stays at the nearer end of its range, so that nothing
-# grows wild.
+# Left, the probability of the upper moon. Right, the width of its 95 % interval. It is widest at
+# the ends of the moons and where both classes are equally likely. Outside the range of the rows,
+# inputs are clipped, so the probability stays constant.
 
 a, b = np.meshgrid(np.linspace(-1.9, 2.9, 110), np.linspace(-1.4, 1.9, 90))
 grid = np.column_stack([a.ravel(), b.ravel()])
@@ -53,8 +52,8 @@ axes[0].set_ylabel("$x_2$")
 plt.show()
 
 # %%
-# Probabilities can be checked: of the rows that are given 80 %, eight of ten should be of that
-# class. Four thousand new rows of the same kind:
+# Probabilities can be checked: of the rows with a predicted probability of 80 %, eight out of ten
+# should belong to that class. We use 4,000 new rows:
 
 X_new, y_new = make_moons(4000, noise=0.25, random_state=1)
 p = model.predict_proba(X_new)[:, 1]
@@ -62,17 +61,17 @@ upper = y_new == 0
 for low, high in ((0, 0.1), (0.1, 0.4), (0.4, 0.6), (0.6, 0.9), (0.9, 1.01)):
     chosen = (low <= p) & (p < high)
     print(
-        f"given {low:3.0%} to {min(high, 1):4.0%}: {chosen.sum():5d} rows, "
-        f"mean {p[chosen].mean():5.1%}, found {upper[chosen].mean():5.1%}"
+        f"predicted {low:3.0%} to {min(high, 1):4.0%}: {chosen.sum():5d} rows, "
+        f"mean {p[chosen].mean():5.1%}, observed {upper[chosen].mean():5.1%}"
     )
 
 # %%
-# More than two
-# -------------
+# More than two classes
+# ---------------------
 #
-# Three kinds of wine, thirteen measurements of each, 178 bottles: few rows, and a linear model
-# is hard to beat here. With more than two classes all of them share the components of one
-# tensor. Three parts of the bottles take turns as the test part.
+# The wine data have three classes, thirteen inputs and 178 rows. A linear model is hard to beat
+# here. With more than two classes, all classes share the components of one tensor. We use
+# three-fold cross-validation.
 
 X, y = load_wine(return_X_y=True)
 methods = {
@@ -80,19 +79,19 @@ methods = {
     "logistic regression": make_pipeline(StandardScaler(), LogisticRegression()),
 }
 for name, method in methods.items():
-    found = np.zeros((len(y), 3))
+    probabilities = np.zeros((len(y), 3))
     for train, test in StratifiedKFold(3, shuffle=True, random_state=0).split(X, y):
-        found[test] = method.fit(X[train], y[train]).predict_proba(X[test])
-    wrong = np.mean(found.argmax(axis=1) != y)
-    print(f"{name:20s} wrong {wrong:.1%}, mean negative log probability {log_loss(y, found):.3f}")
+        probabilities[test] = method.fit(X[train], y[train]).predict_proba(X[test])
+    error = np.mean(probabilities.argmax(axis=1) != y)
+    print(f"{name:20s} error {error:.1%}, log loss {log_loss(y, probabilities):.3f}")
 
 # %%
 # Rare classes
 # ------------
 #
-# ``class_weight`` asks what the probabilities were if classes had other shares, for example all
-# the same. The model is fitted to the rows as they are and its log odds are shifted, so that a
-# rare class is not taken for better known than it is.
+# ``class_weight`` gives the probabilities for other class frequencies, for example balanced ones.
+# The model is fitted to the rows as they are, and its log odds are shifted afterwards. The
+# uncertainty about a rare class therefore stays correct.
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(1500, 2))
@@ -102,4 +101,4 @@ for weight in (None, "balanced"):
     p = model.predict_proba([[1.2, 1.2]])[0, 1]
     low, high = model.predict_proba_interval([[1.2, 1.2]])[0]
     print(f"class_weight={weight!r:10}: {p:.0%} at (1.2, 1.2), between {low:.0%} and {high:.0%}")
-print(f"the rare class has {rare.mean():.1%} of the rows")
+print(f"frequency of the rare class: {rare.mean():.1%}")

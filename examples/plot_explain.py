@@ -1,11 +1,11 @@
 """
-Explain what was found
-======================
+Explanations
+============
 
-Diabetes: 442 patients, ten measurements of each, and how far the disease had come a year later.
-The table comes with scikit-learn. A model of it can be taken apart exactly: what each input
-does, which matter, which work together, and why one patient gets the prediction that he gets.
-Nothing here is sampled or approximated but for the posterior itself.
+This example explains a model of the diabetes data of scikit-learn: ten measurements of 442
+patients, and the progression of the disease after one year. It shows the effects of the inputs,
+their importance, their interactions, and the contributions to a single prediction. All of these
+are exact for the given posterior; nothing is sampled.
 """
 
 import matplotlib.pyplot as plt
@@ -19,11 +19,11 @@ from btnkm.explain import (
     explain_local,
     plot_calibration,
     plot_effects,
+    plot_importances,
     plot_interactions,
     plot_local,
-    plot_shares,
+    sobol_indices,
     summary,
-    variance_shares,
 )
 
 X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
@@ -38,42 +38,41 @@ X = X.rename(
         "s6": "blood sugar",
     }
 )
-X["sex"] = X["sex"].map({1.0: "a", 2.0: "b"})  # the data do not say which is which
+X["sex"] = X["sex"].map({1.0: "a", 2.0: "b"})  # the data set does not document the codes
 X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=142, random_state=1)
 model = BTNRegressor(random_state=0).fit(X_train, y_train)
 print(summary(model))
 
 # %%
-# What each input does
-# --------------------
+# Effects
+# -------
 #
-# A main effect is the average of f with one input at a value, less the average of all: what
-# that value adds. The band is 95 % of the posterior. Ticks below are deciles of the training
-# rows.
+# The main effect of an input is the average prediction with this input at a given value, minus the
+# overall average. The band is a 95 % interval. Ticks mark deciles of the training rows.
 
 plot_effects(model, most=6)
 plt.show()
 
 # %%
-# Which inputs matter
-# -------------------
+# Importances and interactions
+# ----------------------------
 #
-# The dark part of a bar is what an input explains of the variance of f by itself, the light
-# part what it explains together with others. Beside it, pairs by what they add beyond both.
+# Left, the Sobol indices. The dark part of a bar is the fraction of the variance of f that the
+# input explains alone, the light part is due to interactions with other inputs. Right, the pairs
+# with the largest interactions.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4.0))
-plot_shares(model, ax=left)
+plot_importances(model, ax=left)
 plot_interactions(model, most=8, ax=right)
 plt.show()
-print(variance_shares(model).to_frame().head(4).round(3))
+print(sobol_indices(model).to_frame().head(4).round(3))
 
 # %%
-# Why this patient
-# ----------------
+# A single prediction
+# -------------------
 #
-# Contributions are Shapley values, and add up to the prediction exactly. Their error bars say
-# how far the model knows them. The patient with the highest prediction of those it has not
-# seen:
+# The contributions are Shapley values and add up to the prediction exactly. Their error bars show
+# their uncertainty. Here is the test patient with the highest prediction:
 
 prediction = model.predict(X_test)
 highest = int(np.argmax(prediction))
@@ -82,31 +81,33 @@ plt.show()
 
 local = explain_local(model, X_test)
 total = local.base + local.contributions.sum(axis=1)
-print(f"largest difference to predict(): {np.max(np.abs(total - prediction)):.1e}")
-table = pd.DataFrame({"value": X_test.iloc[highest], "adds": local.contributions[highest].round(1)})
-print(table.loc[table["adds"].abs().sort_values(ascending=False).index].head(4).to_string())
+print(f"largest difference from predict(): {np.max(np.abs(total - prediction)):.1e}")
+table = pd.DataFrame(
+    {"value": X_test.iloc[highest], "contribution": local.contributions[highest].round(1)}
+)
+print(table.loc[table["contribution"].abs().sort_values(ascending=False).index].head(4).to_string())
 
 # %%
-# Can it be trusted?
-# ------------------
+# Calibration
+# -----------
 #
-# On the 142 patients that the fit has not seen: left, whether intervals hold what they say,
-# with the range in which they should if all is well; right, whether the observations are spread
-# evenly over their predicted distributions.
+# On the 142 test patients: left, the coverage of the intervals, with the range that is expected by
+# chance. Right, the distribution of the observations within their predicted distributions, which
+# should be uniform.
 
 plot_calibration(model, X_test, y_test)
 plt.show()
 
 # %%
-# One page for others
-# -------------------
+# Report
+# ------
 #
-# ``model.report("diabetes.html", X_test, y_test)`` writes all of this as one page, with a panel
-# that predicts in the browser; such a report is part of this site:
+# ``model.report("diabetes.html", X_test, y_test)`` writes all of this to one HTML page, with a
+# panel that predicts in the browser:
 #
 # .. raw:: html
 #
 #    <p><a href="../report.html">Open a report</a></p>
 #
-# Everything behind the pictures is data, with ``to_dict()`` for JSON;
-# :doc:`/guide/explanations` has the formulas.
+# All plots are also available as data, with ``to_dict()`` for JSON. The guide has
+# :doc:`the formulas </guide/explanations>`.

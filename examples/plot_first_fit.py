@@ -2,13 +2,11 @@
 First fit
 =========
 
-A wind turbine makes power from wind. How much depends on the speed of the wind, on how thick
-the air is, on how gusty it is, and on how well the blades face it: smoothly, and not each by
-itself. Here are 600 ten-minute averages, made up so that we know the truth, with the noise that
-such averages have.
+This example fits a model with default settings, checks its predictions on held-out rows, and plots
+the result.
 
-We fit a model without choosing anything, look at what it says of rows it has not seen, and then
-at how it got there.
+The data are simulated: 600 ten-minute averages of the power of a wind turbine. The power depends
+smoothly on wind speed, air density, gusts and the direction of the rotor, with interactions.
 """
 
 import matplotlib.pyplot as plt
@@ -22,7 +20,7 @@ NOISE = 45.0  # kW
 
 
 def power(frame):
-    """Return the true power in kW: a curve of the speed, scaled by density and by misalignment."""
+    """Return the true power in kW."""
     effective = frame["speed"] * np.cos(np.radians(frame["yaw"])) * (1 + frame["gusts"] ** 2)
     density = 1.01 / (1.0 + 0.0037 * frame["temperature"])
     return 2000 * density / (1 + np.exp(-(effective - 9.0) / 1.35))
@@ -36,7 +34,7 @@ X = pd.DataFrame(
         "temperature": rng.uniform(-10, 35, n),
         "gusts": rng.beta(2, 6, n),
         "yaw": rng.normal(0, 16, n),
-        "humidity": rng.uniform(20, 100, n),  # of no effect
+        "humidity": rng.uniform(20, 100, n),  # no effect
     }
 )
 truth = power(X)
@@ -47,49 +45,47 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=200, random_
 # The fit
 # -------
 #
-# No scaling, no kernel, no number of components: the defaults find the rank, the functions that
-# each input needs, and the noise. Eight random starts run one after the other (or side by side,
-# where there are cores for them), and their posteriors are averaged.
+# The default settings need no scaling, no kernel and no number of components. The fit finds the
+# rank, the basis functions of each input, and the noise. It runs several random restarts, in
+# parallel if there are several cores, and averages their posteriors.
 
 model = BTNRegressor(random_state=0).fit(X_train, y_train)
-print(f"components             {model.rank_}")
-shares = ", ".join(
-    f"{name} {share:.1%}" for name, share in zip(X.columns, model.feature_importances_, strict=True)
+importances = ", ".join(
+    f"{name} {value:.1%}" for name, value in zip(X.columns, model.feature_importances_, strict=True)
 )
-print(f"share of the variance  {shares}")
-print(f"noise, found           {model.noise_std_:.1f} kW   (true: {NOISE:.1f} kW)")
-print(f"the fit ended because  {model.stop_reason_}")
+print(f"importance   {importances}")
+print(f"noise        {model.noise_std_:.1f} kW   (true: {NOISE:.1f} kW)")
+print(f"stop reason  {model.stop_reason_}")
 
 # %%
-# What it says of new rows
+# Predictions for new rows
 # ------------------------
 #
-# A prediction is a distribution. Its mean is the guess, and its intervals should hold as many
-# of the new observations as they say. The error cannot fall below the noise, so that is what to
-# compare with, and not zero.
+# A prediction is a distribution with a mean and intervals. The coverage of an interval on new rows
+# should equal its level. The error cannot fall below the noise.
 
 dist = model.predict_dist(X_test)
 rmse = np.sqrt(np.mean((dist.mean - y_test) ** 2))
-print(f"error on new rows      {rmse:.1f} kW")
-print(f"distance to the truth  {np.sqrt(np.mean((dist.mean - power(X_test)) ** 2)):.1f} kW")
+print(f"RMSE on new rows           {rmse:.1f} kW")
+print(f"RMSE to the true power     {np.sqrt(np.mean((dist.mean - power(X_test)) ** 2)):.1f} kW")
 for level in (0.5, 0.9, 0.95):
     low, high = dist.interval(level).T
     inside = np.mean((low <= y_test) & (y_test <= high))
-    print(f"{level:.0%} intervals hold     {inside:.1%} of the new rows")
+    print(f"coverage of {level:.0%} intervals  {inside:.1%}")
 
 # %%
-# With 200 rows chance alone moves the share that 50 % intervals hold by some 7 points, and that of
-# 90 % and 95 % intervals by 3 to 4. The wide intervals are right within that. The narrow ones hold
-# too few: this model is a little surer than it should be, as posteriors of this kind may be
-# (:doc:`limits </guide/limits>`). So check intervals on rows held out, at the levels you use.
+# With 200 test rows, chance alone changes the coverage of 50 % intervals by about 7 points, and
+# that of 90 % and 95 % intervals by 3 to 4. The wide intervals are correct within that. The narrow
+# ones cover too few rows: the posterior is an approximation and may be too narrow (:doc:`limits
+# </guide/limits>`). Check intervals on held-out rows, at the levels that you use.
 
 # %%
-# The picture
-# -----------
+# Plot the model
+# --------------
 #
-# Along one input, with the others at their medians: the dark band is where the curve itself
-# lies with 90 % probability, the light one where 90 % of new observations would be. More rows
-# would narrow the first. The second ends at the noise.
+# Left, the prediction along one input, with the others at their medians. The dark band contains the
+# true curve with 90 % probability; more rows make it narrower. The light band contains 90 % of new
+# observations; it cannot be narrower than the noise.
 
 line = pd.DataFrame({name: np.full(200, X_train[name].median()) for name in X.columns})
 line["speed"] = np.linspace(X_train["speed"].min(), X_train["speed"].max(), 200)
@@ -104,7 +100,7 @@ left.plot(
     color="C5",
     alpha=0.45,
     markersize=4,
-    label="rows, other conditions too",
+    label="training rows",
 )
 left.fill_between(
     line["speed"], low, high, color="C0", alpha=0.16, label="90 % of new observations"
@@ -123,23 +119,22 @@ left.plot(line["speed"], power(line), "--", color="C1", linewidth=1.4, label="tr
 left.set(xlabel="wind speed in m/s", ylabel="power in kW", title="Power at median conditions")
 left.legend(loc="upper left")
 
-share, spread = model.feature_importances_, model.feature_importances_std_
-order = np.argsort(share)
-right.barh(np.array(X.columns)[order], 100 * share[order], color="C0", height=0.6)
+importance, std = model.feature_importances_, model.feature_importances_std_
+order = np.argsort(importance)
+right.barh(np.array(X.columns)[order], 100 * importance[order], color="C0", height=0.6)
 right.errorbar(
-    100 * share[order], np.arange(len(order)), xerr=100 * spread[order], fmt="none", ecolor="C5"
+    100 * importance[order], np.arange(len(order)), xerr=100 * std[order], fmt="none", ecolor="C5"
 )
-for place, value in enumerate(100 * share[order]):
+for position, value in enumerate(100 * importance[order]):
     right.annotate(
-        f"{value:.1f} %", (value, place), (6, 0), textcoords="offset points", va="center"
+        f"{value:.1f} %", (value, position), (6, 0), textcoords="offset points", va="center"
     )
-right.set(xlabel="share of the variance of f in %", title="What matters", xlim=(0, 112))
+right.set(xlabel="importance in %", title="Importance of the inputs", xlim=(0, 112))
 right.grid(axis="y", visible=False)
 plt.show()
 
 # %%
-# The share of an input is that of the variance of f it has a part in, taken as if inputs were
-# independent. Humidity has no effect here, and the model says so.
+# The importance of an input is its total Sobol index, normalised: the fraction of the variance of f
+# that involves the input. Humidity has no effect, and its importance is close to 0.
 #
-# Next: :ref:`what the intervals mean <sphx_glr_gallery_plot_intervals.py>`, or :doc:`the
-# mathematics </guide/model>`.
+# Next: :ref:`intervals <sphx_glr_gallery_plot_intervals.py>`, or :doc:`the model </guide/model>`.

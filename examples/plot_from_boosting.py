@@ -2,10 +2,9 @@
 Coming from gradient boosting
 =============================
 
-Boosted trees are quick, take anything, and are hard to beat where effects have steps. Where
-they are smooth, a model that is smooth needs fewer rows; and it comes with a distribution,
-where boosting takes a model for each quantile. Here both get the same table, with a column of
-text in it.
+Boosted trees are fast, need little preprocessing, and are hard to beat if effects have steps. If
+effects are smooth, a smooth model needs fewer rows. It also predicts a distribution, where boosting
+needs a model for each quantile. Here both are fitted to the same table, which has a column of text.
 """
 
 import time
@@ -18,11 +17,11 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from btnkm import BTNRegressor
 
 # %%
-# Yield of a crop
-# ---------------
+# Smooth effects
+# --------------
 #
-# By rain, warmth, nitrogen and the variety sown, made up and smooth: more nitrogen helps up to
-# a point, which depends on the rain, and varieties differ in how they like it warm.
+# We simulate the yield of a crop by rain, temperature, nitrogen and variety. Nitrogen helps up to
+# a point that depends on the rain, and each variety has its own best temperature.
 
 VARIETIES = {"Amber": 0.2, "Boreal": -1.0, "Citrine": 0.9, "Dawn": 0.0, "Ember": 0.5}
 
@@ -36,7 +35,7 @@ def harvest(frame):
 
 
 def fields(n, seed):
-    """Return n fields, and what was harvested there."""
+    """Return n fields and their yields."""
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame(
         {
@@ -44,7 +43,7 @@ def fields(n, seed):
             "warmth": rng.normal(0, 1, n),
             "nitrogen": rng.uniform(0, 200, n),
             "variety": pd.Categorical(rng.choice(list(VARIETIES), n)),
-            "slope": rng.exponential(5, n),  # of no effect
+            "slope": rng.exponential(5, n),  # no effect
         }
     )
     return frame, harvest(frame) + 0.4 * rng.standard_normal(n)
@@ -56,14 +55,13 @@ X_new, y_new = fields(4000, seed=1)
 # Side by side
 # ------------
 #
-# Boosting at its defaults needs to be told that a column is a category, and for 90 % intervals
-# two more models, one for either quantile. ``BTNRegressor`` is at its defaults but for two
-# starts instead of eight.
+# Both have default settings, except for the two restarts of ``BTNRegressor``. For 90 % intervals,
+# boosting needs two more models, one for each quantile.
 
 rows = []
 for n in (200, 500, 1500):
     X, y = fields(n, seed=0)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     boosting = HistGradientBoostingRegressor(categorical_features="from_dtype").fit(X, y)
     ends = [
         HistGradientBoostingRegressor(
@@ -71,31 +69,32 @@ for n in (200, 500, 1500):
         ).fit(X, y)
         for q in (0.05, 0.95)
     ]
-    taken = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     low, high = (end.predict(X_new) for end in ends)
-    rows.append(["boosting", n, boosting.predict(X_new), low, high, taken])
+    rows.append(["boosting", n, boosting.predict(X_new), low, high, seconds])
 
-    begun = time.perf_counter()
+    start = time.perf_counter()
     btn = BTNRegressor(n_init=2, random_state=0).fit(X, y)
-    taken = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     low, high = btn.predict_interval(X_new, level=0.9).T
-    rows.append(["btnkm", n, btn.predict(X_new), low, high, taken])
+    rows.append(["btnkm", n, btn.predict(X_new), low, high, seconds])
 
-print("method     rows  error   90 % intervals hold  mean width  seconds")
-for name, n, mean, low, high, taken in rows:
+print("method     rows  RMSE    coverage of 90 %     mean width  seconds")
+for name, n, mean, low, high, seconds in rows:
     error = np.sqrt(np.mean((mean - y_new) ** 2))
-    held = np.mean((low <= y_new) & (y_new <= high))
+    coverage = np.mean((low <= y_new) & (y_new <= high))
     print(
-        f"{name:9s} {n:5d}  {error:.3f}   {held:18.1%}  {np.mean(high - low):10.2f}  {taken:7.1f}"
+        f"{name:9s} {n:5d}  {error:.3f}   {coverage:18.1%}  {np.mean(high - low):10.2f}  "
+        f"{seconds:7.1f}"
     )
 print("noise            0.400                90.0%        1.32")
 
 # %%
-# Quantiles by boosting are fitted to the training rows, and hold them too well: new ones are
-# held less often. Boosting is quicker, at any size.
+# The quantiles of boosting overfit the training rows, so their coverage on new rows is too low.
+# Boosting is faster at any size.
 #
-# What the two have learned
-# -------------------------
+# The learned effect of nitrogen
+# ------------------------------
 
 line = pd.concat([X.iloc[:1]] * 300, ignore_index=True)
 line = line.assign(rain=320.0, warmth=0.0, nitrogen=np.linspace(0, 200, 300))
@@ -116,15 +115,15 @@ axes[0].legend(loc="lower left")
 plt.show()
 
 # %%
-# Where boosting stays ahead
-# --------------------------
+# Where boosting is better
+# ------------------------
 #
-# Steps are what trees are made of. Rules with thresholds, such as what a field gets in
-# subsidies, are better learned by trees, and the more so the more rows there are:
+# Trees represent steps exactly. They are better for rules with thresholds, such as those of
+# subsidies, and the more so the more rows there are:
 
 
 def subsidy(frame):
-    """Return what the rules grant: steps, and pairs of conditions."""
+    """Return a subsidy with thresholds, and with pairs of conditions."""
     wet, rich = frame["rain"] > 300, frame["nitrogen"] > 120
     steep, cold = frame["slope"] > 6, frame["warmth"] < 0.5
     return 4.0 + 2.0 * (wet & rich) + 1.5 * steep + 2.0 * (cold & ~steep)
@@ -140,7 +139,7 @@ for n in (500, 1500):
     }
     for name, model in models.items():
         error = np.sqrt(np.mean((model.fit(X, y).predict(X_new) - subsidy(X_new)) ** 2))
-        print(f"rules, {n:4d} rows: {name:9s} distance to the truth {error:.3f}")
+        print(f"rules, {n:4d} rows: {name:9s} RMSE to the truth {error:.3f}")
 
 # %%
-# :doc:`/compare` has both on real data, beside other methods.
+# :doc:`/compare` compares both, and other methods, on real data.

@@ -1,10 +1,10 @@
 """
-Intervals that mean something
-=============================
+Prediction intervals
+====================
 
-Two things make a prediction uncertain: observations scatter, whatever we know, and we do not
-know the function. The first is noise, and more rows do not remove it. The second is ours, and
-they do. A model that tells them apart can say where to measure next.
+A prediction is uncertain for two reasons. Observations have noise, which more rows do not reduce.
+And the function is not known exactly, which more rows do reduce. The model reports both separately.
+This example also checks the coverage of intervals, fits data with outliers, and draws functions.
 """
 
 import matplotlib.pyplot as plt
@@ -16,28 +16,28 @@ rng = np.random.default_rng(3)
 
 
 def response(x):
-    """Return the true curve of a sensor against the concentration it is held into."""
+    """Return the true response of a sensor to a concentration."""
     return 1.6 * np.sin(0.9 * x) + 0.3 * x
 
 
 # %%
-# A gap in the data
-# -----------------
+# A region without data
+# ---------------------
 #
-# A sensor was calibrated at 120 concentrations between 0 and 10, and hardly ever around 6. Four
-# starts are enough for a curve.
+# A sensor was calibrated at 120 concentrations between 0 and 10, but none between 4.9 and 7.2. Four
+# restarts are enough for a curve.
 
 x = np.concatenate([rng.uniform(0, 4.9, 75), rng.uniform(7.2, 10, 45)])
 y = response(x) + 0.25 * rng.standard_normal(len(x))
 model = BTNRegressor(n_init=4, random_state=0).fit(x[:, None], y)
 
 grid = np.linspace(0, 10, 300)
-dist = dist_of_gap = model.predict_dist(grid[:, None])
+dist = dist_of_curve = model.predict_dist(grid[:, None])
 draws = model.sample_y(grid[:, None], n_samples=200, random_state=0)
 
 # %%
-# ``model_std`` is what is not known of the curve, ``noise_std`` the scatter around it, and
-# ``std`` both together: their squares add up.
+# ``model_std`` is the uncertainty about the curve, ``noise_std`` the standard deviation of the
+# noise, and ``std`` that of an observation: the squares add up.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.2, 3.8), width_ratios=[1.5, 1])
 low, high = dist.interval(0.95).T
@@ -53,30 +53,30 @@ left.fill_between(
 left.plot(grid, dist.mean, color="C0")
 left.plot(grid, response(grid), "--", color="C1", linewidth=1.4, label="truth")
 left.plot(x, y, ".", color="C5", markersize=4, alpha=0.7)
-left.set(xlabel="concentration", ylabel="response", title="Where rows are missing, it is less sure")
+left.set(
+    xlabel="concentration", ylabel="response", title="Uncertainty grows where data are missing"
+)
 left.legend(loc="upper left", fontsize=8.5)
 right.plot(grid, dist.model_std, label="model_std")
 right.plot(grid, dist.noise_std, label="noise_std")
 right.plot(grid, dist.std, color="C5", linewidth=1.2, label="std")
-right.set(xlabel="concentration", title="Two kinds of not knowing", ylim=(0, None))
+right.set(xlabel="concentration", title="Two sources of uncertainty", ylim=(0, None))
 right.legend(loc="lower left", bbox_to_anchor=(0.07, 0.34), fontsize=8.5)
 plt.show()
 
 # %%
-# In the gap the model takes the smoothest way through that the rows on both sides allow. A bump
-# that fits into the gap as a whole is not foreseen by it, and the band there is rather too
-# narrow than too wide: an input is warped by its ranks, which brings the two sides of a gap
-# nearer to each other.
+# In the region without data the model takes a smooth path between both sides. The band there tends
+# to be too narrow, because inputs are warped by their ranks, which brings the two sides closer
+# together. A bump that lies entirely within the region would be missed.
 #
-# Do they hold?
-# -------------
+# Coverage
+# --------
 #
-# An interval of 90 % should hold nine of ten new observations: no fewer, or it lies; not many
-# more, or it is of no use. Many small tables of the same kind tell. Each has 150 rows of three
-# inputs, and its own 400 new rows; a fit has two starts.
+# A 90 % interval should contain nine out of ten new observations. To measure this, we simulate
+# eight tables with 150 rows of three inputs, and 400 new rows each. Fits have two restarts.
 
 levels = np.array([0.5, 0.8, 0.9, 0.95, 0.99])
-held = []
+coverages = []
 for table in range(8):
     rng = np.random.default_rng(100 + table)
     X = rng.uniform(-1, 1, size=(550, 3))
@@ -85,17 +85,17 @@ for table in range(8):
     fitted = BTNRegressor(n_init=2, random_state=0).fit(X[:150], y[:150])
     dist = fitted.predict_dist(X[150:])
     below = dist.cdf(y[150:])
-    held.append([np.mean(np.abs(below - 0.5) <= level / 2) for level in levels])
-for level, share in zip(levels, np.mean(held, axis=0), strict=True):
-    print(f"intervals of {level:4.0%} hold {share:.1%}")
+    coverages.append([np.mean(np.abs(below - 0.5) <= level / 2) for level in levels])
+for level, coverage in zip(levels, np.mean(coverages, axis=0), strict=True):
+    print(f"coverage of {level:4.0%} intervals: {coverage:.1%}")
 
 # %%
 # Outliers
 # --------
 #
-# One row in twelve is a blunder of the recorder. Gaussian noise has to explain blunders as
-# noise, and intervals become wide everywhere; Student-t noise has room for them in its tails,
-# learns how heavy these are, and stays with the other rows.
+# Now one row in twelve is an outlier. With Gaussian noise, outliers raise the noise level, and all
+# intervals become wide. Student-t noise has heavy tails: the fit learns how heavy, and follows the
+# other rows.
 
 rng = np.random.default_rng(1)
 x = rng.uniform(0, 10, 150)
@@ -115,26 +115,26 @@ for axis, likelihood in zip(axes, ("gaussian", "student_t"), strict=True):
     error = np.sqrt(np.mean((dist.mean - response(grid)) ** 2))
     axis.set(title=f'likelihood="{likelihood}"', xlabel="concentration")
     width = np.mean(high - low)
-    print(f"{likelihood:10s} distance to the truth {error:.3f}, width of 90 % {width:.2f}")
+    print(f"{likelihood:10s} RMSE to the truth {error:.3f}, mean width of 90 % {width:.2f}")
 print(fitted.likelihood_)
 axes[0].set_ylabel("response")
 axes[1].legend(loc="upper left", fontsize=8.5)
 plt.show()
 
 # %%
-# Counts have a likelihood of their own, ``"negative_binomial"``: see :doc:`/guide/likelihoods`.
+# For counts, use ``likelihood="negative_binomial"``: see :doc:`/guide/likelihoods`.
 #
-# Whole functions
-# ---------------
+# Draws of functions
+# ------------------
 #
-# Intervals speak of one row at a time. A question that joins rows is one for draws of whole
-# functions: ``sample_y`` returns them, with noise on top. The mean response over the gap, for
-# example, where noise averages out and all that is left is what is not known of the curve. Rows
-# taken as independent of each other would pretend to know that mean far too well.
+# An interval describes one row. For a quantity that involves several rows, draw whole functions
+# with ``sample_y``. An example is the mean response over the region without data. The errors of
+# neighbouring rows are correlated there, so treating the rows as independent would make this mean
+# seem much more certain than it is.
 
-gap = (grid > 4.9) & (grid < 7.2)
-means = draws[gap].mean(axis=0)
-alone = np.sqrt(np.sum(dist_of_gap.std[gap] ** 2)) / gap.sum()
-print(f"mean over the gap   {np.mean(means):.2f}, give or take {np.std(means):.2f}")
-print(f"rows by themselves  {dist_of_gap.mean[gap].mean():.2f}, give or take {alone:.2f}")
-print(f"in truth            {response(grid[gap]).mean():.2f}")
+region = (grid > 4.9) & (grid < 7.2)
+means = draws[region].mean(axis=0)
+std = np.sqrt(np.sum(dist_of_curve.std[region] ** 2)) / region.sum()
+print(f"from draws           {np.mean(means):.2f} ± {np.std(means):.2f}")
+print(f"as independent rows  {dist_of_curve.mean[region].mean():.2f} ± {std:.2f}")
+print(f"truth                {response(grid[region]).mean():.2f}")

@@ -18,7 +18,7 @@ QUICK = (
     "--set",
     "max_iter=6",
     "--set",
-    "warm_sweeps=4",
+    "solver.warm_sweeps=4",
     "--jobs",
     "1",
     "--set",

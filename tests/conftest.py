@@ -3,14 +3,14 @@
 import pytest
 
 from btnkm.execution import fitting
-from btnkm.structures import search, stacking
+from btnkm.structures import search, stacking, trial
 
 # Structures are compared on one fold, with few sweeps and without splines: what follows does not
 # depend on which of them wins. Tests of the comparison itself ask for ``thorough_comparisons``;
 # examples in docstrings are not below this folder, and run as they do for users.
 QUICK = {
     (stacking, "ENOUGH_ROWS"): 1,
-    (search, "SWEEPS"): 3,
+    (trial, "SWEEPS"): 3,
     (search, "VARIANTS"): False,
 }
 THOROUGH = {(module, name): getattr(module, name) for module, name in QUICK}

@@ -7,12 +7,12 @@ from functools import cache
 import numpy as np
 import pandas as pd
 
-from btnkm import BTNClassifier, BTNRegressor
+from btnkm import BTNClassifier, BTNRegressor, Solver, TensorTrain
 from btnkm.bases import BSpline, Fourier, Polynomial, Spiked
 
 SMALL = {"n_init": 2, "n_basis": 5, "max_rank": 3, "max_iter": 6, "random_state": 0, "n_jobs": 1}
 SMALL |= {"structure": "tensor"}  # main effects: see test_share_sums
-TRAIN = {**SMALL, "network": "tt", "cores": "full", "mode_order": "given"}
+TRAIN = {**SMALL, "network": TensorTrain(cores="full", order="given")}
 N, NEW = 160, 40
 
 
@@ -105,7 +105,7 @@ MAKERS = {
     "bases": _bases,
     "mixed": lambda: _regressor(*mixed()),
     "no gaps in training": lambda: _regressor(*mixed(gaps=0.0)),
-    "many levels": lambda: _regressor(*mixed(n_levels=30), anchored=True),
+    "many levels": lambda: _regressor(*mixed(n_levels=30), solver=Solver(anchored=True)),
     "gone on": _gone_on,
     "twelve inputs": lambda: _regressor(smooth(12)[0], _numbers(smooth(12)[1])),
     "sixty inputs": lambda: _regressor(smooth(60)[0], _numbers(smooth(60)[1]), max_iter=3),
@@ -123,7 +123,9 @@ MAKERS = {
     "three classes": lambda: _classifier(smooth(3)[0], _three(*smooth(3))),
     "three classes, twelve inputs": lambda: _classifier(smooth(12)[0], _three(*smooth(12))),
     "train": lambda: _regressor(smooth(4)[0], _numbers(smooth(4)[1]), **TRAIN),
-    "train of a mixed table": lambda: _regressor(*mixed(n_levels=30), **TRAIN, prune=False),
+    "train of a mixed table": lambda: _regressor(
+        *mixed(n_levels=30), **TRAIN, solver=Solver(prune=False)
+    ),
     "train of three classes": lambda: _classifier(smooth(3)[0], _three(*smooth(3)), **TRAIN),
 }
 

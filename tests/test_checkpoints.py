@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from btnkm import BTNClassifier, BTNRegressor
+from btnkm import BTNClassifier, BTNRegressor, Solver, TensorTrain
 from btnkm.data import column_stats, readers
 from btnkm.io import atomic_write
 
@@ -49,8 +49,8 @@ def make_model(kind):
     if kind == "two":
         return BTNClassifier(**SMALL)
     more = {
-        "numbers": {"initial_rank": 2, "max_rank": 6},  # which grows on the way
-        "train": {"network": "tt", "mode_order": "given", "max_rank": 3},
+        "numbers": {"solver": Solver(initial_rank=2), "max_rank": 6},  # which grows on the way
+        "train": {"network": TensorTrain(order="given"), "max_rank": 3},
         "counts": {"likelihood": "negative_binomial"},
         "sums": {"structure": "sums+tensor"},
     }

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
 
-from btnkm import BTNClassifier, Gamma
+from btnkm import BTNClassifier, Gamma, Priors
 from btnkm.bases import Chebyshev
 from btnkm.core.densities import expected_sigmoid
 
@@ -99,7 +99,7 @@ def test_one_linear_input_is_logistic_regression():
     x = rng.uniform(-1, 1, 3000)
     y = (rng.random(3000) < expit(2.5 * x - 0.7)).astype(int)
     ours = model(
-        basis=Chebyshev(n_basis=2), max_rank=1, basis_prior="off", rank_prior=Gamma(1e8, 1e12)
+        basis=Chebyshev(n_basis=2), max_rank=1, priors=Priors(basis="off", rank=Gamma(1e8, 1e12))
     ).fit(x[:, None], y)
     theirs = LogisticRegression(C=np.inf).fit(ours.columns_[0].encode(x)[:, None], y)
     grid = np.linspace(-0.9, 0.9, 20)
@@ -300,7 +300,7 @@ def test_a_rare_class_is_not_known_better_than_its_rows_say():
     [(100, 2, 12), (100, 30, 4), (1000, 5, 20), (1000, 20, 8), (2079, 19, 13), (10**6, 57, 20)],
 )
 def test_functions_of_an_input_leave_rows_to_each(n, inputs, expected):
-    assert BTNClassifier._auto.n_basis(n, inputs) == expected
+    assert BTNClassifier._defaults.n_basis(n, inputs) == expected
 
 
 def test_automatic_sizes_count_a_weight_of_k_as_k_rows(data):

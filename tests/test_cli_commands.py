@@ -75,7 +75,9 @@ def test_the_examples_of_help_run(name, here, monkeypatch, capsys):
     assert program.main([name, "--help"]) == 0
     lines = capsys.readouterr().out.split("\nexamples:\n")[1].strip().splitlines()
     if name == "demo":  # at its defaults it is what users wait for, not tests
-        quick = partial(btnkm.BTNRegressor, n_init=1, max_iter=3, warm_sweeps=3)
+        quick = partial(
+            btnkm.BTNRegressor, n_init=1, max_iter=3, solver=btnkm.Solver(warm_sweeps=3)
+        )
         monkeypatch.setattr(btnkm, "BTNRegressor", quick, raising=False)
     for line in lines:
         words = shlex.split(line, comments=True)
@@ -102,9 +104,9 @@ def test_explanations_are_those_of_the_library(here, capsys):
     assert program.main(["explain", "houses.btn", "--json", "--effects", "e.csv"]) == 0
     found = told(capsys)
     model = btnkm.load("houses.btn")
-    shares = explain.variance_shares(model)
-    np.testing.assert_allclose(found["shares"]["total"], shares.total)
-    np.testing.assert_allclose(found["shares"]["first_std"], shares.first_std)
+    shares = explain.sobol_indices(model)
+    np.testing.assert_allclose(found["sobol_indices"]["total"], shares.total)
+    np.testing.assert_allclose(found["sobol_indices"]["first_std"], shares.first_std)
     assert found["files"] == ["e.csv"]
     table = pd.read_csv("e.csv", keep_default_na=False)
     for effect in explain.effects(model):
@@ -141,7 +143,7 @@ def test_contributions_of_rows_add_up(here, capsys):
 def test_pictures_of_a_model(here, capsys):
     assert program.main(["explain", "sold.btn", "--plots", "pictures", "--json"]) == 0
     files = told(capsys)["files"]
-    assert "pictures/shares.png" in files
+    assert "pictures/importances.png" in files
     assert "pictures/effects.png" in files
     for file in files:
         assert Path(file).read_bytes().startswith(b"\x89PNG")
@@ -161,7 +163,7 @@ def test_an_evaluation_is_what_scikit_learn_would_find(here, capsys):
     X, y = frame[["area", "city"]], frame["price"]
     gaps = []
     for train, test in KFold(2, shuffle=True, random_state=0).split(X):
-        how = {"n_init": 1, "max_iter": 6, "warm_sweeps": 4, "random_state": 0}
+        how = {"n_init": 1, "max_iter": 6, "solver": btnkm.Solver(warm_sweeps=4), "random_state": 0}
         model = btnkm.BTNRegressor(**how, structure="tensor")
         model.fit(X.iloc[train], y.iloc[train])
         gaps.append(np.sqrt(np.mean((model.predict(X.iloc[test]) - y.iloc[test]) ** 2)))
@@ -269,7 +271,7 @@ def _completed(words, folder):
     script = """
         eval "$(cat completion.bash)"
         COMP_WORDS=("$@"); COMP_CWORD=$(( $# - 1 ))
-        _btnkm
+        _shtab_btnkm
         printf '%s\\n' "${COMPREPLY[@]}"
     """
     found = subprocess.run(
@@ -330,8 +332,8 @@ def test_without_a_command_or_with_an_unknown_one(capsys):
 
 
 def test_without_pyarrow_and_matplotlib_it_says_what_to_install(here, monkeypatch, capsys):
-    for module in ("inputs", "output", "explain"):
-        monkeypatch.setattr(f"btnkm.cli.{module}.find_spec", lambda name: None)
+    for module in ("data.table_files", "cli.output", "cli.explain"):
+        monkeypatch.setattr(f"btnkm.{module}.find_spec", lambda name: None)
     for arguments in (
         ["predict", "houses.btn", "houses.parquet"],
         ["predict", "houses.btn", "new.csv", "-o", "o.parquet"],

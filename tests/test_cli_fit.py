@@ -50,7 +50,13 @@ def test_a_model_of_the_program_is_that_of_the_library(sold_houses):
     frame = pd.read_csv(
         sold_houses / "houses.csv", parse_dates=["built"], dtype={"zip": str, "garden": bool}
     )
-    parameters = {"n_init": 1, "max_iter": 6, "warm_sweeps": 4, "n_jobs": 1, "random_state": 0}
+    parameters = {
+        "n_init": 1,
+        "max_iter": 6,
+        "solver": btnkm.Solver(warm_sweeps=4),
+        "n_jobs": 1,
+        "random_state": 0,
+    }
     parameters["structure"] = "tensor"
     model = btnkm.BTNRegressor(**parameters).fit(frame[list(INPUTS)], frame["price"])
     loaded = btnkm.load(sold_houses / "houses.btn")
@@ -58,10 +64,47 @@ def test_a_model_of_the_program_is_that_of_the_library(sold_houses):
     assert [column.kind for column in loaded.columns_] == [c.kind for c in model.columns_]
     mean, std = loaded.predict(frame[list(INPUTS)], return_std=True)
     expected, spread = model.predict(frame[list(INPUTS)], return_std=True)
-    np.testing.assert_allclose(mean, expected, rtol=1e-8)
-    np.testing.assert_allclose(std, spread, rtol=1e-8)
+    assert loaded.lower_bound_ == model.lower_bound_
+    np.testing.assert_array_equal(mean, expected)
+    np.testing.assert_array_equal(std, spread)
     given = loaded.get_params()
     assert all(given[name] == value for name, value in parameters.items())
+
+
+@pytest.mark.parametrize("target", ["price", "sold"])
+def test_a_small_table_is_fitted_as_the_frame_of_the_library(target, folder):
+    """The whole default fit: what decides structures, restarts and functions is the same."""
+    fits = ("fit", "houses.csv", "--target", target, "--only", "area,rooms,city,built", "--quiet")
+    assert program.main([*fits, "--set", "max_iter=8", "--jobs", "1", "-o", "m.btn"]) == 0
+    frame = pd.read_csv("houses.csv", parse_dates=["built"])
+    X, estimator = frame[["area", "rooms", "city", "built"]], btnkm.BTNRegressor
+    if target == "sold":
+        estimator = btnkm.BTNClassifier
+    model = estimator(random_state=0, max_iter=8, n_jobs=1).fit(X, frame[target])
+    loaded = btnkm.load("m.btn")
+    assert loaded.lower_bound_ == model.lower_bound_
+    for ours, theirs in zip(loaded.structures_, model.structures_, strict=True):
+        assert (ours["name"], ours["weight"]) == (theirs["name"], theirs["weight"])
+    name = "predict" if target == "price" else "predict_proba"
+    np.testing.assert_array_equal(getattr(loaded, name)(X), getattr(model, name)(X))
+
+
+def test_a_table_beyond_memory_is_fitted_in_batches_to_the_same_model(folder, monkeypatch):
+    from btnkm.cli import training
+    from btnkm.data import csv_file
+
+    rows = [(*row, "1.5" if row[2] == "" else row[2]) for row in houses(60)]
+    write("houses.csv", rows, (*HEADER, "w"))
+    options = ("--target", "price", "--weight", "w", "--drop", "id,sold", "--test", "0.2")
+    assert fit("houses.csv", *options, "--quiet", "-o", "memory.btn") == 0
+    monkeypatch.setattr(training, "MAX_IN_MEMORY", 0)
+    monkeypatch.setattr(training, "BATCH_ROWS", 16)
+    monkeypatch.setattr(csv_file, "BLOCK_ROWS", 8)
+    assert fit("houses.csv", *options, "--quiet", "-o", "batches.btn") == 0
+    memory, batches = btnkm.load("memory.btn"), btnkm.load("batches.btn")
+    assert memory.lower_bound_ == batches.lower_bound_
+    X = pd.read_csv("houses.csv", parse_dates=["built"])[list(INPUTS)]
+    np.testing.assert_array_equal(memory.predict(X), batches.predict(X))
 
 
 def test_a_summary_says_what_was_done(folder, capsys):
@@ -113,7 +156,7 @@ def test_json_is_one_object_with_the_scores_of_rows_held_out(folder, capsys):
     frame = pd.read_csv("houses.csv")
     held = np.random.default_rng([0, 1]).random(60) < 0.3
     model = btnkm.load("m.btn")
-    shares = explain.variance_shares(model)
+    shares = explain.sobol_indices(model)
     assert [one["share"] for one in found["inputs"]] == pytest.approx(shares.total)
     assert [one["share_std"] for one in found["inputs"]] == pytest.approx(shares.total_std)
     said = model.predict_dist(frame.loc[held, ["area", "city"]])
@@ -171,7 +214,12 @@ def test_rows_without_a_target_are_left_out_and_told(tmp_path, capsys):
     assert [one["name"] for one in found["inputs"]] == ["x"]
     assert any("2 rows without 'y' are left out, the first in line 5" in n for n in found["notes"])
     frame = pd.read_csv(data).dropna()
-    parameters = {"n_init": 1, "max_iter": 6, "warm_sweeps": 4, "random_state": 0}
+    parameters = {
+        "n_init": 1,
+        "max_iter": 6,
+        "solver": btnkm.Solver(warm_sweeps=4),
+        "random_state": 0,
+    }
     parameters["structure"] = "tensor"
     model = btnkm.BTNRegressor(**parameters).fit(frame[["x"]], frame["y"], frame["w"])
     np.testing.assert_allclose(
@@ -243,7 +291,7 @@ def test_codes_are_text_if_that_is_said(folder, capsys):
         (
             ["01234", "99999"],
             "number",
-            "is taken as numbers; --text 'x' keeps zeros, as in '01234'",
+            "is taken as numbers; --text 'x' keeps leading zeros, as in '01234'",
         ),
         (["2020-12-31", "2021-01-01"], "date", None),
         (["0.5", "0", "10", "-0.1"], "number", None),
@@ -319,10 +367,11 @@ def test_folders_of_parquet_files_larger_than_a_block(tmp_path, monkeypatch, cap
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from btnkm.cli import inputs, training
+    from btnkm.cli import training
+    from btnkm.data import table_files
 
-    monkeypatch.setattr(inputs, "PARQUET_ROWS", 16)
-    monkeypatch.setattr(training, "MOST_KEPT", 0)  # every pass reads the files anew
+    monkeypatch.setattr(table_files, "PARQUET_ROWS", 16)
+    monkeypatch.setattr(training, "MAX_IN_MEMORY", 0)  # every pass reads the files anew
     rng = np.random.default_rng(0)
     (tmp_path / "rows").mkdir()
     for k in range(3):
@@ -353,24 +402,24 @@ def test_names_of_any_kind(tmp_path, capsys):
 
 BROKEN = {
     "empty": (b"", "must have a header and rows, got an empty file"),
-    "blank": (b"\n\n", "got blank lines only"),
-    "header": (b"x,y\n", "must have rows, got a header only"),
+    "blank": (b"\n\n", "got only blank lines"),
+    "header": (b"x,y\n", "must have rows, got only a header"),
     "one row": (b"x,y\n1,2\n", "at least 2 rows with a target, got 1"),
     "wide": (b"x,y\n1,2\n1,2,3\n", "line 3: every row must have 2 fields"),
     "narrow": (b"x,y\n1,2\n\n1\n", "line 4: every row must have 2 fields"),
     "open quote": (b'x,y\n1,2\n"1,2\n3,4\n', "line 3: the quotation mark that opens here"),
-    "stray quote": (b'x,y\n1,2\n"a"b,2\n', "line 3: a quotation mark within quotation marks"),
+    "stray quote": (b'x,y\n1,2\n"a"b,2\n', "line 3: a quotation mark inside a quoted field"),
     "bytes": (b"x,y\n1,2\n\xe9,2\n", "line 3: must be utf-8, got the byte 0xe9"),
     "nul": (b"x,y\n1,2\n\0,2\n", "line 3: must be text, got a NUL byte"),
-    "twice": (b"x,y,x\n1,2,3\n", "line 1: every column must have a name of its own, got 'x' 2"),
-    "no target": (b"x,z\n1,2\n1,3\n", "column 'y': must have the column 'y' (--target)"),
+    "twice": (b"x,y,x\n1,2,3\n", "line 1: column names must be unique, got 'x' 2"),
+    "no target": (b"x,z\n1,2\n1,3\n", ": has no column 'y' (--target)"),
     "infinite": (b"x,y\n1,2.5\ninf,3\n2,4\n", "line 3, column 'x': must hold a finite number"),
     "utf-16": ("x,y\n1,2\n".encode("utf-16"), "must be UTF-8, got UTF-16"),
-    "zip": (b"PK\x03\x04rest", "got a workbook or a zip file"),
+    "zip": (b"PK\x03\x04rest", "got a spreadsheet or a zip file"),
     "old": (b"x,y\r1,2\r", "lines must end with LF or CRLF"),
     "cut gzip": (gzip.compress(b"x,y\n" + b"1,2\n3,4\n" * 5000)[:-20], "got a damaged gzip file"),
-    "commas": (b"x;y\n1;1,5\n2;2,5\n", "got numbers with decimal commas; say --decimal ,"),
-    "days": (b"x,y\n1,31.12.2020\n2,1.1.2021\n", "write dates as 2020-12-31, or say --classify"),
+    "commas": (b"x;y\n1;1,5\n2;2,5\n", "got numbers with decimal commas; add --decimal ,"),
+    "days": (b"x,y\n1,31.12.2020\n2,1.1.2021\n", "write dates as 2020-12-31, or add --classify"),
     "dates": (b"x,y\n1,2024-01-01\n2,2024-01-02\n", "column 'y': a target must hold numbers or"),
 }
 
@@ -486,7 +535,7 @@ def test_a_fit_that_is_stopped_keeps_what_it_has(how, folder):
 def test_a_fit_that_is_stopped_too_early_says_that_nothing_is_saved(folder):
     # of a tensor alone: trial fits that weigh structures print no sweeps
     tensor = ("--set", "structure=tensor", "--verbose")
-    endless = ("--set", "warm_sweeps=1000000", "--n-init", "1", "--jobs", "1", *tensor)
+    endless = ("--set", "solver.warm_sweeps=1000000", "--n-init", "1", "--jobs", "1", *tensor)
     process = start("fit", "houses.csv", "--target", "price", *endless, "-o", "m.btn", cwd=folder)
     _wait_for(process, "warm")
     process.send_signal(signal.SIGINT)

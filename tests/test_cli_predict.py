@@ -99,11 +99,11 @@ def test_more_than_two_classes_have_an_interval_each(tmp_path, capsys):
 
 
 def test_kept_columns_come_first_as_they_are_and_blocks_join(here, monkeypatch, capsys):
-    from btnkm.cli import csv_files
+    from btnkm.data import csv_file
 
     predict = ["predict", "houses.btn", "new.csv", "--keep", "id,city", "-o"]
     assert program.main([*predict, "whole.csv"]) == 0
-    monkeypatch.setattr(csv_files, "PART_ROWS", 7)
+    monkeypatch.setattr(csv_file, "BLOCK_ROWS", 7)
     assert program.main([*predict, "parts.csv"]) == 0
     found, whole, given = read("parts.csv"), read("whole.csv"), read("new.csv")
     np.testing.assert_allclose(numbers(found["mean"]), numbers(whole["mean"]), rtol=1e-12)
@@ -162,9 +162,9 @@ def test_columns_in_any_order_with_others_and_gaps(here, capsys):
 
 
 def test_levels_and_gaps_that_the_fit_has_not_seen_are_counted_and_told(here, monkeypatch, capsys):
-    from btnkm.cli import csv_files
+    from btnkm.data import csv_file
 
-    monkeypatch.setattr(csv_files, "PART_ROWS", 7)
+    monkeypatch.setattr(csv_file, "BLOCK_ROWS", 7)
     rows = houses(30, seed=1)
     rows[3] = _changed(rows[3], "city", "Oslo")
     rows[25] = _changed(rows[25], "city", "Paris")
@@ -172,8 +172,9 @@ def test_levels_and_gaps_that_the_fit_has_not_seen_are_counted_and_told(here, mo
     rows[27] = _changed(rows[27], "rooms", "")  # as in the fit
     write("t.csv", rows)
     said = [
-        "column 'city' has levels that the fit has not seen in 2 rows, the first of them 'Oslo'.",
-        "column 'area' has gaps in 1 row, while the fit has seen none.",
+        "column 'city' has categories that did not occur in the fit in 2 rows, the first of them "
+        "'Oslo'.",
+        "column 'area' has missing values in 1 row, but had none in the fit.",
     ]
     for command in (
         ["predict", "houses.btn", "t.csv"],
@@ -182,7 +183,7 @@ def test_levels_and_gaps_that_the_fit_has_not_seen_are_counted_and_told(here, mo
         assert program.main([*command, "-o", "o.csv", "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
         assert found["notes"] == said
-        assert (found["unseen_levels"], found["unseen_gaps"]) == ({"city": 2}, {"area": 1})
+        assert (found["unseen_categories"], found["unseen_missing"]) == ({"city": 2}, {"area": 1})
         assert program.main(command) == 0
         assert capsys.readouterr().err == "".join(f"note: {one}\n" for one in said)
 
@@ -233,7 +234,7 @@ def test_what_cannot_be_is_one_sentence(here, capsys):
     Path("old.csv").write_text("as it was")
     Path("folder").mkdir()
     for status, said, *arguments in (
-        (1, "less.csv, column 'area': must have the column 'area'", "houses.btn", "less.csv"),
+        (1, "less.csv: has no column 'area' (an input of the model)", "houses.btn", "less.csv"),
         (1, "nothing.csv: No such file", "houses.btn", "nothing.csv"),
         (1, "nothing.btn: No such file", "nothing.btn", "new.csv"),
         (
@@ -245,7 +246,7 @@ def test_what_cannot_be_is_one_sentence(here, capsys):
         (1, "folder: the model must be a file, got a folder", "folder", "new.csv"),
         (
             1,
-            "column 'x': must have the column 'x' (--keep)",
+            "new.csv: has no column 'x' (--keep)",
             "houses.btn",
             "new.csv",
             "--keep",
@@ -329,7 +330,10 @@ def test_models_without_names_take_columns_by_their_place(tmp_path, capsys):
     np.testing.assert_allclose(numbers(read(out)["mean"]), model.predict(X), rtol=1e-12)
     write(data, [[*row, "1"] for row in rows], ("a", "b", "c"))
     assert program.main(["predict", str(tmp_path / "m.btn"), str(data), "-o", str(out)]) == 1
-    assert "must have 2 columns, as the model knows no names, got 3" in capsys.readouterr().err
+    assert (
+        "must have 2 columns, as the model was fitted without names, got 3"
+        in capsys.readouterr().err
+    )
 
 
 @POSIX

@@ -11,21 +11,34 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from btnkm.cli import csv_files, infer_types, parse
-from btnkm.cli.csv_files import CsvTable, Dialect
-from btnkm.cli.errors import DataError
-from btnkm.cli.infer_types import look_at
-from btnkm.cli.inputs import open_table
-from btnkm.cli.parse import BOOLEAN, DATE, NUMBER, TEXT, BadValue, Marks, decode, kind_of
+from btnkm.data import csv_file
+from btnkm.data.csv_file import CsvFile, DataError, Dialect
 from btnkm.data.frames import Frame, check_names, split_columns
+from btnkm.data.table_files import check_columns, open_table, scan
+from btnkm.data.text import (
+    BOOLEAN,
+    DATE,
+    MIN_BEFORE_TEXT,
+    NUMBER,
+    TEXT,
+    InvalidValue,
+    decode,
+    kind_of,
+)
 
-MARKS = Marks()
+USUAL = Dialect()
 FIELDS = st.text(st.characters(exclude_characters="\0\r", codec="utf-8"), max_size=6)
 
 
 def of_text(text, dialect=None):
     """Return the table in a text."""
-    return CsvTable("-", io.BufferedReader(io.BytesIO(text.encode())), dialect or Dialect())
+    return CsvFile("-", io.BufferedReader(io.BytesIO(text.encode())), dialect or Dialect())
+
+
+def scanned(text):
+    """Return what a scan tells of a text with the input x and the target y."""
+    table = of_text(text)
+    return scan(table, table.blocks(), ["x"], "y")
 
 
 @settings(max_examples=60, deadline=None)
@@ -45,13 +58,13 @@ def test_what_was_written_is_read_with_the_lines_it_is_in(rows, separator, end, 
         writer.writerow(row)
     table = of_text(text.getvalue())
     assert table.separator == separator
-    before, csv_files.PART_ROWS = csv_files.PART_ROWS, most
+    before, csv_file.BLOCK_ROWS = csv_file.BLOCK_ROWS, most
     try:
-        parts = list(table.parts(["c", "a"]))
+        parts = list(table.blocks(["c", "a"]))
     finally:
-        csv_files.PART_ROWS = before
+        csv_file.BLOCK_ROWS = before
     assert all(len(part) <= most for part in parts)
-    assert [line for part in parts for line in part.places] == lines
+    assert [line for part in parts for line in part.positions] == lines
     for j, name in ((0, "a"), (2, "c")):
         assert [v for part in parts for v in part.columns[name]] == [row[j] for row in rows]
 
@@ -61,16 +74,16 @@ def test_a_table_can_be_read_as_often_as_need_be(tmp_path):
     path.write_text("x\n1\n2\n")
     table = open_table(str(path), Dialect())
     for _ in range(2):
-        assert [part.columns["x"] for part in table.parts()] == [("1", "2")]
+        assert [block.columns["x"] for block in table.blocks()] == [("1", "2")]
     assert table.done == table.total == 6
     again = of_text("x\n1\n")
-    assert len(list(again.parts())) == len(list(again.parts())) == 1
+    assert len(list(again.blocks())) == len(list(again.blocks())) == 1
 
 
 def test_blank_lines_and_blanks_after_separators_are_none_of_the_table():
-    (part,) = of_text('x, y\n\n1, "a b"\n\n 2,c \n').parts()
+    (part,) = of_text('x, y\n\n1, "a b"\n\n 2,c \n').blocks()
     assert part.columns == {"x": ("1", "2"), "y": ("a b", "c ")}
-    assert list(part.places) == [3, 5]
+    assert list(part.positions) == [3, 5]
 
 
 @pytest.mark.parametrize(
@@ -89,13 +102,13 @@ def test_blank_lines_and_blanks_after_separators_are_none_of_the_table():
     ],
 )
 def test_kinds_of_values(texts, kind):
-    assert kind_of(texts, MARKS) == kind
+    assert kind_of(texts, USUAL) == kind
 
 
 def test_values_are_those_of_pandas():
     texts = ["1", "-2.5e-3", "", "NaN", "1e300"]
     expected = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").to_numpy()
-    np.testing.assert_array_equal(decode(texts, NUMBER, MARKS), expected)
+    np.testing.assert_array_equal(decode(texts, NUMBER, USUAL), expected)
     dates = [
         "2024-02-29",
         "",
@@ -103,23 +116,23 @@ def test_values_are_those_of_pandas():
         "2000-01-01T01:00+02:00",
         "2000-01-01 05:00Z",
     ]
-    found = decode(dates, DATE, MARKS)
+    found = decode(dates, DATE, USUAL)
     seen = [pd.Timestamp(d) for d in dates if d]
     utc = [d.tz_convert(None) if d.tzinfo else d for d in seen]
     assert found[[0, 2, 3, 4]].tolist() == [d.to_pydatetime() for d in utc]
     assert np.isnat(found[1])
-    assert decode(["a", "", "NA", "nan ", "n "], TEXT, MARKS).tolist() == ["a", *[None] * 3, "n "]
-    assert decode(["true", "", "FALSE"], BOOLEAN, MARKS).tolist()[::2] == [1.0, 0.0]
+    assert decode(["a", "", "NA", "nan ", "n "], TEXT, USUAL).tolist() == ["a", *[None] * 3, "n "]
+    assert decode(["true", "", "FALSE"], BOOLEAN, USUAL).tolist()[::2] == [1.0, 0.0]
 
 
 def test_marks_of_gaps_and_decimals_are_the_readers_choice():
-    marks = Marks(frozenset(["", "-999"]), ",")
+    marks = Dialect(missing=frozenset(["", "-999"]), decimal=",")
     found = decode(["1,5", "-999", "", "2"], NUMBER, marks)
     np.testing.assert_array_equal(found, [1.5, np.nan, np.nan, 2.0])
-    with pytest.raises(BadValue) as bad:
+    with pytest.raises(InvalidValue) as bad:
         decode(["1,5", "NA"], NUMBER, marks)
-    assert (bad.value.place, bad.value.value) == (1, "NA")
-    with pytest.raises(BadValue, match="a number"):
+    assert (bad.value.index, bad.value.value) == (1, "NA")
+    with pytest.raises(InvalidValue, match="a number"):
         decode(["1.5"], NUMBER, marks)
     assert decode(["NA", "-999"], TEXT, marks).tolist() == ["NA", None]
 
@@ -133,14 +146,14 @@ def test_kinds_do_not_depend_on_blocks(column, most):
     text = "".join(f"{'' if v is None else csv_quoted(v)},0\n" for v in column)
     found = []
     for size in (most, 1000):
-        before, csv_files.PART_ROWS = csv_files.PART_ROWS, size
+        before, csv_file.BLOCK_ROWS = csv_file.BLOCK_ROWS, size
         try:
-            found.append(look_at(of_text("x,y\n" + text), ["x"], "y", lambda done, total: None))
+            found.append(scanned("x,y\n" + text))
         finally:
-            csv_files.PART_ROWS = before
+            csv_file.BLOCK_ROWS = before
     assert found[0].kinds == found[1].kinds
     assert found[0].n_rows == found[1].n_rows == len(column)
-    assert found[0].kinds["x"] == (kind_of(column, MARKS) or NUMBER)
+    assert found[0].kinds["x"] == (kind_of(column, USUAL) or NUMBER)
 
 
 def csv_quoted(value):
@@ -148,28 +161,28 @@ def csv_quoted(value):
 
 
 def test_where_numbers_end_is_known_wherever_it_is(monkeypatch):
-    monkeypatch.setattr(csv_files, "PART_ROWS", 8)
+    monkeypatch.setattr(csv_file, "BLOCK_ROWS", 8)
     rows = ["1"] * 20 + ["x"] + ["1"] * 5
     text = "x,y\n" + "".join(f"{v},0\n" for v in rows)
-    turn = look_at(of_text(text), ["x"], "y", lambda *_: None).turns["x"]
-    assert (turn.kind, turn.value, turn.place) == (NUMBER, "x", 22)
+    first = scanned(text).first_texts["x"]
+    assert (first.kind, first.value, first.position) == (NUMBER, "x", 22)
     # a few numbers at the head of a column of names are no surprise
-    text = "x,y\n" + "".join(f"{v},0\n" for v in ["1"] * (infer_types.FEWEST_BEFORE - 1) + ["x"])
-    assert look_at(of_text(text), ["x"], "y", lambda *_: None).turns == {}
+    text = "x,y\n" + "".join(f"{v},0\n" for v in ["1"] * (MIN_BEFORE_TEXT - 1) + ["x"])
+    assert scanned(text).first_texts == {}
 
 
 def test_long_lines_are_refused_before_they_fill_memory(monkeypatch):
-    monkeypatch.setattr(csv_files, "CHUNK", 100)
-    monkeypatch.setattr(csv_files, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(csv_file, "CHUNK", 100)
+    monkeypatch.setattr(csv_file, "LONGEST_LINE", 1000)
     with pytest.raises(DataError, match="line 3: must have lines below"):
         of_text("x\n1\n" + "9" * 2000 + "\n")
 
 
 def test_infinity_is_a_number_of_which_there_is_none():
-    with pytest.raises(BadValue, match="a finite number"):
-        decode(["1", "1e999"], NUMBER, MARKS)
-    assert kind_of(["1", "inf"], MARKS) == NUMBER
-    assert parse.decode(["inf"], NUMBER, MARKS, finite=False)[0] == np.inf
+    with pytest.raises(InvalidValue, match="a finite number"):
+        decode(["1", "1e999"], NUMBER, USUAL)
+    assert kind_of(["1", "inf"], USUAL) == NUMBER
+    assert decode(["inf"], NUMBER, USUAL, finite=False)[0] == np.inf
 
 
 def test_a_frame_has_columns_names_and_rows():
@@ -187,5 +200,19 @@ def test_a_frame_has_columns_names_and_rows():
     check_names(model, frame, reset=True)
     assert (model.n_features_in_, model.feature_names_in_.tolist()) == (2, ["a", "b"])
     check_names(model, frame, reset=False)
-    with pytest.raises(ValueError, match="in their order"):
+    with pytest.raises(ValueError, match="in the same order"):
         check_names(model, Frame({"b": np.zeros(2), "a": np.zeros(2)}), reset=False)
+
+
+def test_a_column_that_is_not_there_is_told_with_one_that_is_similar():
+    table = of_text("Ozone,wind\n1,2\n")
+    for name, hint in (
+        ("ozone", "Did you mean 'Ozone'[?]"),
+        ("wimd", "Did you mean 'wind'[?]"),
+        ("month", "Its columns are 'Ozone', 'wind'[.]"),
+    ):
+        said = rf"standard input: has no column '{name}' \(--target\)[.] {hint}"
+        with pytest.raises(DataError, match=said) as error:
+            check_columns(table, [name], "--target")
+        assert error.value.where["column"] == name
+    check_columns(table, ["wind"], "--target")

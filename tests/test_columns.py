@@ -10,10 +10,11 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from sklearn.base import clone
 
-from btnkm import BTNRegressor
+from btnkm import BTNClassifier, BTNRegressor, Solver
 from btnkm.bases import Basis, BSpline, Categorical, Chebyshev
 from btnkm.bases.levels import Levels
 from btnkm.data import columns as columns_room
@@ -305,7 +306,7 @@ def test_order_and_names_of_columns_must_match():
 @pytest.mark.parametrize("names", [["a", "a", "b"], [1, 2, 1]])
 def test_equal_column_names_raise(names):
     frame = pd.DataFrame(np.zeros((4, 3)), columns=names)
-    with pytest.raises(ValueError, match="must have different names, got .* 2 times; rename"):
+    with pytest.raises(ValueError, match="must have unique names, got .* 2 times; rename"):
         model().fit(frame, np.arange(4.0))
 
 
@@ -437,7 +438,7 @@ def test_thousands_of_levels():
     frame = pd.DataFrame({"name": names, "z": rng.uniform(size=6000)})
     fitted = model(max_iter=4).fit(frame, y)
     assert isinstance(fitted.columns_[0].basis, Levels)
-    plain = model(max_iter=4, anchored=False).fit(frame, y)
+    plain = model(max_iter=4, solver=Solver(anchored=False)).fit(frame, y)
     assert plain.columns_[0].basis.n_functions_ == MAX_LEVELS
     often = fitted.predict(pd.DataFrame({"name": ["often", "id 4999", "id 3"], "z": 0.5}))
     np.testing.assert_allclose(often, [3.0, 0.0, 0.0], atol=0.3)
@@ -585,6 +586,116 @@ def test_split_columns_knows_kinds():
     assert kinds == "fffOMO"
     assert [int(np.isnan(c).sum()) for c in columns[:3]] == [int(gaps(j).sum()) for j in range(3)]
     assert set(columns[5]) == {"0", "1", "2"}
+
+
+def of_all_libraries():
+    """Return one table with every type that pandas, polars and pyarrow share, in each of them."""
+    rng = np.random.default_rng(8)
+    n = 60
+    times = [DAY0 + dt.timedelta(seconds=float(s)) for s in rng.uniform(0, 1e8, n)]
+    zone = dt.timezone(dt.timedelta(hours=5))
+    columns = {
+        "float": (pa.float64(), rng.normal(size=n).tolist()),
+        "single": (pa.float32(), rng.normal(size=n).astype(np.float32).tolist()),
+        "int": (pa.int64(), rng.integers(-(2**50), 2**50, n).tolist()),
+        "count": (pa.uint8(), rng.integers(0, 9, n).tolist()),
+        "bool": (pa.bool_(), (rng.random(n) < 0.5).tolist()),
+        "text": (pa.string(), rng.choice(["oak", "Ash", "yew"], n).tolist()),
+        "category": (
+            pa.dictionary(pa.int32(), pa.string()),
+            rng.choice(["z", "b", "a"], n).tolist(),
+        ),
+        "time": (pa.timestamp("us"), times),
+        "fine": (pa.timestamp("ns"), times),
+        "zoned": (pa.timestamp("us", "Asia/Tokyo"), [t.replace(tzinfo=zone) for t in times]),
+        "date": (pa.date32(), [t.date() for t in times]),
+        "duration": (pa.duration("us"), [t - DAY0 for t in times]),
+        "price": (
+            pa.decimal128(12, 3),
+            [Decimal(int(v)) / 1000 for v in rng.integers(-9000, 9000, n)],
+        ),
+        "nothing": (pa.null(), [None] * n),
+    }
+    arrays = {
+        name: pa.array(with_gaps(values, gaps(j, n), None), kind)
+        for j, (name, (kind, values)) in enumerate(columns.items())
+    }
+    arrow = pa.table(arrays)
+    return {
+        "pyarrow": arrow,
+        "record batch": arrow.to_batches()[0],
+        "polars": pl.from_arrow(arrow),
+        "pandas": arrow.to_pandas(),
+        "pandas with Arrow": arrow.to_pandas(types_mapper=pd.ArrowDtype),
+        "pandas nullable": arrow.to_pandas(
+            types_mapper={
+                pa.int64(): pd.Int64Dtype(),
+                pa.uint8(): pd.UInt8Dtype(),
+                pa.bool_(): pd.BooleanDtype(),
+                pa.string(): pd.StringDtype(),
+                pa.float64(): pd.Float64Dtype(),
+            }.get
+        ),
+    }
+
+
+def test_frames_of_every_library_have_the_same_columns():
+    tables = of_all_libraries()
+    expected, names = split_columns(tables.pop("pyarrow"))
+    kinds = dict(zip(names, (column.dtype.str[1:] for column in expected), strict=True))
+    assert kinds == {
+        **dict.fromkeys(["float", "single", "int", "count", "bool", "price", "nothing"], "f8"),
+        **dict.fromkeys(["text", "category"], "O"),
+        **dict.fromkeys(["time", "fine", "zoned", "date"], "M8[us]"),
+        "duration": "m8[us]",
+    }
+    for library, table in tables.items():
+        columns, found = split_columns(table)
+        assert found == names, library
+        for name, column, other in zip(names, columns, expected, strict=True):
+            assert column.dtype == other.dtype, (library, name)
+            np.testing.assert_array_equal(column, other, err_msg=f"{library}, {name}")
+
+
+def test_predictions_do_not_depend_on_the_library_of_a_frame():
+    tables = of_all_libraries()
+    X = tables.pop("pandas").drop(columns=["single", "fine", "nothing"])
+    names = list(X.columns)
+    y = X["float"].fillna(0.0).to_numpy() + 2.0 * (X["category"] == "a").to_numpy()
+    label = np.where(y > 0.5, "high", "low")
+    regressor, classifier = model(), BTNClassifier(**FEW)
+    regressor.fit(X, y)
+    classifier.fit(X, label)
+    del tables["record batch"]  # scikit-learn does not see its names
+    for library, table in tables.items():
+        some = table[names] if hasattr(table, "iloc") else table.select(names)
+        same = model().fit(some, y)
+        assert list(same.feature_names_in_) == names
+        assert same.lower_bound_ == regressor.lower_bound_, library
+        for fitted in (regressor, same):
+            mean, std = fitted.predict(some, return_std=True)
+            assert type(mean) is type(std) is np.ndarray
+            np.testing.assert_array_equal(mean, regressor.predict(X))
+            np.testing.assert_array_equal(
+                fitted.predict_interval(some), regressor.predict_interval(X)
+            )
+        labels = classifier.predict(some)
+        assert type(labels) is np.ndarray
+        assert labels.dtype == label.dtype
+        np.testing.assert_array_equal(labels, classifier.predict(X))
+        np.testing.assert_array_equal(classifier.predict_proba(some), classifier.predict_proba(X))
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_targets_and_weights_are_columns_of_frames_of_any_library(library):
+    number, count, _, word, _, y = draw()
+    table = pa.table({"a": number, "y": y, "b": word, "w": count + 1.0})
+    make = {"pandas": pa.Table.to_pandas, "polars": pl.from_arrow, "pyarrow": lambda t: t}
+    fitted = model().fit(make[library](table), "y", "w")
+    X = pd.DataFrame({"a": number, "b": word})
+    expected = model().fit(X, y, count + 1.0)
+    assert (fitted.target_name_, list(fitted.feature_names_in_)) == ("y", ["a", "b"])
+    np.testing.assert_array_equal(fitted.predict(X), expected.predict(X))
 
 
 def test_nothing_warns():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from btnkm import BTNClassifier, BTNRegressor
+from btnkm import BTNClassifier, BTNRegressor, Solver
 from btnkm.bases import Categorical, Chebyshev, Gapped
 from btnkm.bases.anchored import Anchored
 from btnkm.core import cavi, posterior, reduction, rows
@@ -230,8 +230,8 @@ def test_the_bound_never_falls_and_unused_inputs_stay_out():
     label = (y > 0).astype(int)
     small = {"n_basis": 5, "max_rank": 4, "max_iter": 40, "n_init": 1, "random_state": 0}
     small["structure"] = "tensor"
-    regressor = BTNRegressor(anchored=True, **small).fit(X, y)
-    classifier = BTNClassifier(anchored=True, **small).fit(X, label)
+    regressor = BTNRegressor(solver=Solver(anchored=True), **small).fit(X, y)
+    classifier = BTNClassifier(solver=Solver(anchored=True), **small).fit(X, label)
     for model in (regressor, classifier):
         assert model.posterior_[0].anchored
         bounds = model.lower_bounds_
@@ -256,7 +256,7 @@ def test_anchored_models_draw_functions_and_bear_gaps():
     y = X[:, 0] + X[:, 1] ** 2 + 0.1 * rng.standard_normal(150)
     X[:20, 1] = np.nan
     small = {"n_basis": 5, "max_rank": 3, "max_iter": 20, "n_init": 1, "random_state": 0}
-    model = BTNRegressor(anchored=True, **small).fit(X, y)
+    model = BTNRegressor(solver=Solver(anchored=True), **small).fit(X, y)
     new = X[:30].copy()
     new[0, 0] = np.nan
     draws = model.sample_y(new, 2000)
@@ -264,5 +264,7 @@ def test_anchored_models_draw_functions_and_bear_gaps():
     np.testing.assert_allclose(draws.mean(axis=1)[1:], distribution.mean[1:], atol=0.05)
     np.testing.assert_allclose(draws.std(axis=1)[1:], distribution.std[1:], rtol=0.15)
     with pytest.warns(UserWarning, match="no input was found"):
-        constant = BTNRegressor(anchored=True, **small).fit(np.ones((20, 2)), np.arange(20.0))
+        constant = BTNRegressor(solver=Solver(anchored=True), **small).fit(
+            np.ones((20, 2)), np.arange(20.0)
+        )
     assert constant.predict(np.ones((1, 2)))[0] == pytest.approx(9.5, abs=0.5)

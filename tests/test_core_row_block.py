@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from btnkm import BTNClassifier, BTNRegressor
+from btnkm import BTNClassifier, BTNRegressor, TensorTrain
 from btnkm.core.environments import Environments
 from btnkm.core.row_block import Chunk
 from btnkm.execution import local
@@ -53,14 +53,14 @@ def cases():
     X, f, rng = numbers()
     noisy = f + 0.1 * rng.standard_normal(len(f))
     yield "gaussian", BTNRegressor(), X, noisy
-    yield "train", BTNRegressor(network="tt", cores="full", mode_order="given"), X, noisy
+    yield "train", BTNRegressor(network=TensorTrain(cores="full", order="given")), X, noisy
     yield "student", BTNRegressor(likelihood="student_t"), X, noisy
     yield "counts", BTNRegressor(likelihood="negative_binomial"), X, rng.poisson(np.exp(f))
     yield "two", BTNClassifier(), X, noisy > 0
     yield "three", BTNClassifier(), X, np.digitize(noisy, [-0.5, 0.5])
     yield (
         "three, train",
-        BTNClassifier(network="tt", cores="full", mode_order="given"),
+        BTNClassifier(network=TensorTrain(cores="full", order="given")),
         X,
         np.digitize(noisy, [-0.5, 0.5]),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 
 import dask.array as da
 import dask.bag as db
@@ -15,18 +16,18 @@ import pytest
 from dask import delayed
 from distributed import Client, LocalCluster
 
-from btnkm import BTNClassifier, BTNRegressor
+from btnkm import BTNClassifier, BTNRegressor, Solver, TensorTrain
 from btnkm.data import dask_input
 from btnkm.execution import dask as execution
 
+SOLVER = Solver(warm_sweeps=4, prune=False)
 SMALL = {
     "structure": "tensor",
     "n_basis": 6,
     "max_rank": 3,
     "n_init": 1,
-    "warm_sweeps": 4,
+    "solver": SOLVER,
     "max_iter": 6,
-    "prune": False,
     "random_state": 0,
     "n_jobs": 1,
 }
@@ -77,9 +78,14 @@ def test_a_cluster_says_what_memory_says(client, kind):
     if kind == "numbers":
         assert_same(BTNRegressor(**SMALL), X, y)
     elif kind == "weights":
-        assert_same(BTNRegressor(**{**SMALL, "n_init": 2}, anchored=True), X, y, weight)
+        assert_same(
+            BTNRegressor(**{**SMALL, "n_init": 2, "solver": replace(SOLVER, anchored=True)}),
+            X,
+            y,
+            weight,
+        )
     elif kind == "train":
-        assert_same(BTNRegressor(network="tt", mode_order="given", cores="full", **SMALL), X, y)
+        assert_same(BTNRegressor(network=TensorTrain(order="given", cores="full"), **SMALL), X, y)
     elif kind == "robust":
         assert_same(BTNRegressor(likelihood="student_t", **SMALL), X, y, weight)
     elif kind == "two":

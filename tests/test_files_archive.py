@@ -494,13 +494,12 @@ def test_a_factor_of_many_columns_is_refused_before_their_pairs_are_made(small, 
 
 
 def test_every_class_in_a_file_has_a_form_of_its_fields():
-    forms = contents.forms_of()
-    for kind, form in forms.items():
+    for kind, form in contents.FORMS.items():
         if is_dataclass(kind):
             assert set(form.names) == {field.name for field in fields(kind)}, kind
         elif issubclass(kind, tuple):
             assert set(form.names) == set(kind.__match_args__), kind
-    assert {*BASES.values(), *contents.LIKELIHOODS} <= set(forms)
+    assert {*BASES.values(), *contents.LIKELIHOODS} <= set(contents.FORMS)
 
 
 def test_a_file_takes_the_place_of_another_as_a_whole(small, tmp_path, monkeypatch):

@@ -18,13 +18,19 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import btnkm
-from btnkm import BTNClassifier, BTNRegressor, Gamma
+from btnkm import BTNClassifier, BTNRegressor, Gamma, Priors, Solver, TensorTrain
 from btnkm.bases import Basis, BSpline, Fourier, Polynomial
 from btnkm.bases.coordinates import Coordinates
 from btnkm.bases.effect import MainEffect
 from btnkm.likelihoods import StudentT
 
-QUICK = {"n_init": 2, "max_iter": 4, "warm_sweeps": 4, "random_state": 0, "n_jobs": 1}
+QUICK = {
+    "n_init": 2,
+    "max_iter": 4,
+    "solver": Solver(warm_sweeps=4),
+    "random_state": 0,
+    "n_jobs": 1,
+}
 QUICK |= {"n_basis": 6, "max_rank": 4, "structure": "tensor"}
 AUTO = {**QUICK, "structure": "auto"}  # main effects: see also test_share_sums
 
@@ -122,17 +128,16 @@ MODELS = {
         BTNClassifier(**QUICK), numbers(inputs=8)[0], labels(numbers(inputs=8)[1], 3)
     ),
     "full train": lambda: _fit(
-        BTNRegressor(**QUICK, network="tt", cores="full", mode_order="given"),
+        BTNRegressor(**QUICK, network=TensorTrain(cores="full", order="given")),
         *numbers(),
     ),
     "train": lambda: _fit(BTNRegressor(**QUICK, network="tt"), *numbers()),
-    "train of classes": lambda: _classes(3, network="tt", cores="full", mode_order=[2, 0, 1]),
+    "train of classes": lambda: _classes(3, network=TensorTrain(cores="full", order=[2, 0, 1])),
     "bases": lambda: _fit(
         BTNRegressor(
             **QUICK,
             basis={0: BSpline(n_basis=7), 1: Fourier(n_basis=np.int64(6)), 2: Polynomial(5, 0.0)},
-            basis_prior=Gamma(2.0, 1.0),
-            noise_prior=Gamma(1e-3, 1e-3),
+            priors=Priors(basis=Gamma(2.0, 1.0), noise=Gamma(1e-3, 1e-3)),
         ),
         *numbers(),
     ),
@@ -304,11 +309,13 @@ def test_a_stream_takes_new_levels_after_it_was_read(again):
 
 def test_warm_start_goes_on_and_still_tells_other_parameters(again):
     X, y = numbers()
-    model = BTNRegressor(**QUICK, warm_start=True, smoothness=np.float64(1.0)).fit(X, y)
+    model = BTNRegressor(**QUICK, warm_start=True, priors=Priors(smoothness=np.float64(1.0))).fit(
+        X, y
+    )
     same = again(model)
     assert np.array_equal(model.fit(X, y).predict(X), same.fit(X, y).predict(X))
-    same.smoothness = 2.0
-    with pytest.raises(ValueError, match="smoothness must stay what it was"):
+    same.priors = Priors(smoothness=2.0)
+    with pytest.raises(ValueError, match="priors.smoothness must stay what it was"):
         again(same).fit(X, y)
 
 
@@ -385,15 +392,20 @@ def test_what_cannot_be_stored_is_told(tmp_path):
     other, _ = _fit(BTNRegressor(**QUICK, likelihood=Own(dof=5.0)), X, y)
     with pytest.raises(ValueError, match="the parameter likelihood must be plain data.*type Own"):
         other.save(tmp_path / "m.btn")
-    model.mode_order = {1, 2}
-    with pytest.raises(ValueError, match="the parameter mode_order must be plain data"):
+    model.network = TensorTrain(order={1, 2})
+    with pytest.raises(ValueError, match="the parameter network must be plain data"):
         model.save(tmp_path / "m.btn")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_parameter_of_any_plain_type_comes_back(again):
     X, y = numbers()
-    how = {"max_rank": np.int64(3), "tol": np.float32(1e-3), "memory_limit": 0.5, "prune": np.True_}
+    how = {
+        "max_rank": np.int64(3),
+        "tol": np.float32(1e-3),
+        "memory_limit": 0.5,
+        "solver": Solver(warm_sweeps=4, prune=np.True_),
+    }
     model, _ = _fit(BTNRegressor(**{**QUICK, **how}), X, y)
     same = again(model)
     for name, value in how.items():

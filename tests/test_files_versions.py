@@ -12,10 +12,20 @@ import pandas as pd
 import pytest
 
 import btnkm
-from btnkm import BTNClassifier, BTNRegressor, explain, saving
+from btnkm import (
+    BTNClassifier,
+    BTNRegressor,
+    Gamma,
+    Priors,
+    Solver,
+    TensorTrain,
+    explain,
+    saving,
+)
 from btnkm.io import migrate
 from btnkm.io.models import FittedState
 from tests.model_files import forge
+from tests.test_files_models import unlike
 
 CORPUS = Path(__file__).parent / "model_files_v1"
 NAMES = ("regressor", "classifier", "full")
@@ -93,6 +103,39 @@ def test_a_stream_goes_on(unpacked):
     assert model.n_samples_seen_ == before + len(rows())
 
 
+def older(manifest, version):
+    """Return a manifest of the corpus as versions 3 and 4 have written it."""
+    for item in manifest["objects"]:
+        if item["kind"] == "Arrangement":
+            del item["fields"]["heavy"]
+            if version == 3:
+                del item["fields"]["kernel"]
+    if version == 3:
+        del manifest["parameters"]["full_rows"]
+    return manifest | {"version": version}
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("name", ["regressor", "classifier"])
+def test_files_of_versions_before_the_corpus_are_read(name, version, unpacked):
+    path = unpacked(name)
+    expected = btnkm.load(path)
+    forge(path, lambda manifest: older(manifest, version))
+    model = btnkm.load(path)
+    assert repr(model) == repr(expected)
+    assert model.get_params() == expected.get_params()
+    for part in ("posterior_", "columns_", "weights_", "_averages", "_effect_averages", "_pasts"):
+        assert unlike(getattr(model, part), getattr(expected, part)) is None, part
+    assert np.array_equal(model.predict(rows()), expected.predict(rows()))
+
+
+def test_a_full_tensor_of_another_kernel_is_refused(unpacked):
+    path = unpacked("full")
+    forge(path, lambda manifest: older(manifest, 4))
+    with pytest.raises(ValueError, match="whose kernel has changed; fit the model again"):
+        btnkm.load(path)
+
+
 @pytest.mark.parametrize("change", [{}, {"dict": 3}, {"dict": [1]}, {"dict": [{}, 1]}, "x"])
 def test_sweeps_that_cannot_be_renamed_are_refused(change, unpacked):
     path = unpacked("full")
@@ -124,17 +167,61 @@ def test_a_renamed_class_and_its_fields_are_read(unpacked, monkeypatch):
     assert btnkm.load(path).columns_[0].name == "size"
 
 
-def test_parameters_that_moved_into_another_are_migrated(monkeypatch, unpacked):
-    monkeypatch.setattr(
-        saving, "migrate_parameters", lambda old: {**old, "max_iter": old["max_iter"] + 1}
-    )
-    assert btnkm.load(unpacked("regressor")).max_iter == 7
-    lasting = ("basis", "solver")
-    for text, expected in ((None, None), ("0.5", "0.5")):
-        attributes = {"begun_with": {"basis": "'auto'", "prune": None, "anchored": text}}
-        state = saving.migrated(FittedState("BTNRegressor", {"max_iter": 1}, attributes), lasting)
-        assert state.attributes["begun_with"] == {"basis": "'auto'", "solver": expected}
-        assert state.parameters == {"max_iter": 2}
+OLD = {
+    **{"basis": "auto", "structure": "auto", "network": "cp", "cores": "auto"},
+    **{"mode_order": "auto", "initial_rank": "auto", "warm_sweeps": 10, "prune": True},
+    **{"anchored": "auto", "full_rows": 2000, "rank_prior": None, "basis_prior": None},
+    **{"noise_prior": None, "smoothness": 1.25, "max_iter": 6},
+}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({}, {}),
+        ({"network": "tt"}, {"network": "tt"}),
+        ({"network": "tt", "cores": "full"}, {"network": TensorTrain(cores="full")}),
+        ({"network": "tt", "mode_order": [1, 0]}, {"network": TensorTrain(order=[1, 0])}),
+        ({"cores": "full"}, {}),  # of no effect without a tensor train
+        ({"rank_prior": Gamma(2.0, 1.0)}, {"priors": Priors(rank=Gamma(2.0, 1.0))}),
+        ({"noise_prior": Gamma(2.0, 1.0)}, {"priors": Priors(noise=Gamma(2.0, 1.0))}),
+        ({"basis_prior": "off"}, {"priors": Priors(basis="off")}),
+        ({"smoothness": 1.0}, {"priors": Priors(smoothness=1.0)}),
+        ({"initial_rank": 3}, {"solver": Solver(initial_rank=3)}),
+        ({"warm_sweeps": 0}, {"solver": Solver(warm_sweeps=0)}),
+        ({"anchored": True, "prune": False}, {"solver": Solver(anchored=True, prune=False)}),
+    ],
+)
+def test_parameters_that_moved_into_a_group_are_read(old, new):
+    rest = {"basis": "auto", "structure": "auto", "network": "cp", "max_iter": 6}
+    expected = {**rest, "priors": None, "solver": None, **new}
+    assert saving.migrate_parameters({**OLD, **old}) == expected
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (None, {}),
+        ("cores", {"network": "before"}),
+        ("network", {"network": "before"}),
+        ("anchored", {"solver.anchored": "before"}),
+        ("basis_prior", {"priors.basis": "before"}),
+    ],
+)
+def test_parameters_that_changed_since_the_fit_are_known(changed, expected):
+    same = ("basis", "structure", "network", "n_basis", "likelihood")
+    old = (*same, "cores", "mode_order", "basis_prior", "smoothness", "anchored")
+    attributes = {"begun_with": {name: "before" if name == changed else None for name in old}}
+    state = saving.migrated(FittedState("BTNRegressor", OLD, attributes))
+    names = (*same, "priors.basis", "priors.smoothness", "solver.anchored")
+    assert state.attributes["begun_with"] == {**dict.fromkeys(names), **expected}
+
+
+def test_the_corpus_has_parameters_in_groups(unpacked):
+    model = btnkm.load(unpacked("regressor"))
+    assert model.solver == Solver(warm_sweeps=3)
+    assert model.priors is None
+    assert (model.max_iter, model.max_rank, model.network) == (6, 2, "cp")
 
 
 def test_a_model_is_of_the_estimator_that_its_attributes_are_of():

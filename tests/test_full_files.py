@@ -16,12 +16,13 @@ import pandas as pd
 import pytest
 
 import btnkm
-from btnkm import BTNClassifier, BTNRegressor, checks, estimator, explain, plan
+from btnkm import BTNClassifier, BTNRegressor, explain, parameters
 from btnkm.bases.coordinates import Coordinates
 from btnkm.cli import options, program
 from btnkm.core.full import FullPosterior
 from btnkm.core.kernel import Kernel
 from btnkm.io import contents, models, rules
+from btnkm.structures import candidates, layouts
 from tests.cli_data import houses, write
 from tests.model_files import forge
 from tests.test_files_models import labels, table, unlike
@@ -82,7 +83,7 @@ def fitted(kind):
 @contextmanager
 def even_weights(*names):
     """Let ``auto`` give these structures the same weight."""
-    judge = estimator.judge
+    judge = candidates.judge
 
     def evenly(*given):
         found = judge(*given)
@@ -93,7 +94,7 @@ def even_weights(*names):
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(estimator, "judge", evenly)
+        patch.setattr(candidates, "judge", evenly)
         yield
 
 
@@ -187,8 +188,12 @@ def test_any_table_comes_back(X, path):
 
 
 def test_wide_tables_with_straight_lines_come_back(path, monkeypatch):
-    arranged = plan.full_arrangement
-    monkeypatch.setattr(plan, "full_arrangement", lambda *given: arranged(*given[:-1], [SIZE, DAY]))
+    arranged = layouts.full_arrangement
+
+    def changed(*given):
+        return arranged(*given[:-1], [SIZE, DAY])
+
+    monkeypatch.setattr(layouts, "full_arrangement", changed)
     model = fit("numbers", **HOW)
     assert any(basis["straight"] for basis in coordinates(model))
     check_same(model, again(model, path))
@@ -401,7 +406,7 @@ def test_so_is_a_length_scale_or_a_variance_of_nothing(name, path):
 EVERY_FIELD = [
     (kind.__name__, name)
     for kind in (FullPosterior, Kernel, Coordinates)
-    for name in contents.forms_of()[kind].names
+    for name in contents.FORMS[kind].names
 ]
 FLAGS = ("categorical", "straight", "has_missing_", "varies_")
 
@@ -498,48 +503,11 @@ def test_a_small_file_cannot_ask_for_a_large_matrix(path, monkeypatch):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("structure", ["sums+tensor", "full"])
-def test_files_from_before_heavy_tails_were_a_candidate(structure, path):
-    how = LOW_RANK if structure != "full" else {}
-    model = fit("numbers", **how, structure=structure)
-    model.save(path)
-
-    def before(manifest):
-        for item in manifest["objects"]:
-            if item["kind"] == "Arrangement":
-                del item["fields"]["heavy"]
-        return manifest | {"version": 4}
-
-    forge(path, before)
-    if structure == "full":
-        with pytest.raises(ValueError, match="whose kernel has changed; fit the model again"):
-            btnkm.load(path)
-    else:
-        check_same(model, btnkm.load(path))
-
-
-def test_files_from_before_there_were_full_tensors_are_read(path):
-    model = fit("numbers", **LOW_RANK, structure="sums+tensor")
-    model.save(path)
-
-    def before(manifest):
-        del manifest["parameters"]["full_rows"]
-        for item in manifest["objects"]:
-            if item["kind"] == "Arrangement":
-                del item["fields"]["kernel"], item["fields"]["heavy"]
-        return manifest | {"version": 3}
-
-    forge(path, before)
-    same = btnkm.load(path)
-    assert same.full_rows == BTNRegressor().full_rows
-    check_same(model, same)
-
-
 # ---- the program ----------------------------------------------------------------------------
 
 
 def test_the_program_knows_every_structure():
-    assert options.STRUCTURES == checks.STRUCTURES
+    assert options.STRUCTURES == parameters.STRUCTURES
 
 
 @pytest.fixture
@@ -557,7 +525,7 @@ FIT = ("fit", "houses.csv", "--drop", "id", "--jobs", "1", "-o", "m.btn", "--tar
 def test_the_program_fits_tells_and_predicts(column, here, capsys):
     assert program.main([*FIT, column, "--structure", "full", "--full-rows", "60"]) == 0
     model = btnkm.load("m.btn")
-    assert model.full_rows == 60
+    assert model.solver.full_rows == 60
     assert {one.structure for one in model._arrangements} == {"full"}
     capsys.readouterr()
     assert program.main(["info", "m.btn"]) == 0
@@ -583,4 +551,9 @@ def test_the_program_refuses_what_cannot_be(here, capsys):
         assert wrong[0] in capsys.readouterr().err
     assert program.main([*FIT, "price", "--structure", "full", "--set", "structure=sums"]) == 2
     assert "--set must not name what --structure gives" in capsys.readouterr().err
+    assert program.main([*FIT, "price", "--full-rows", "9", "--set", "solver.full_rows=8"]) == 2
+    assert "--set must not name what --full-rows gives" in capsys.readouterr().err
+    cp = ("--network", "cp", "--set", "network.order=given")
+    assert program.main([*FIT, "price", *cp]) == 1
+    assert "got 'cp' and network.order" in " ".join(capsys.readouterr().err.split())
     assert not (here / "m.btn").exists()

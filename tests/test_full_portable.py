@@ -13,7 +13,7 @@ import pytest
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
-from btnkm import BTNClassifier, BTNRegressor
+from btnkm import BTNClassifier, BTNRegressor, Solver
 from btnkm.io.portable import portable
 from btnkm.report.embedding import embedded, with_levels
 from tests.browser import browser, opened
@@ -77,7 +77,9 @@ MAKERS = {
         BTNClassifier(**FULL), mixed()[0], thirds(mixed()[1] - 1.0)
     ),
     "mixture": lambda: blended(BTNRegressor, *mixed()),
-    "mixture of many levels": lambda: blended(BTNRegressor, *mixed(n_levels=30), anchored=True),
+    "mixture of many levels": lambda: blended(
+        BTNRegressor, *mixed(n_levels=30), solver=Solver(anchored=True)
+    ),
     "mixture of classes": lambda: blended(BTNClassifier, noisy(3)[0], thirds(noisy(3)[1])),
 }
 
@@ -90,6 +92,7 @@ def _rough():
         replace(state, kernel=replace(state.kernel, rough=np.ones_like(state.kernel.rough)))
         for state in model.posterior_
     )
+    del model.fitted_  # made of the former posteriors
     return model, X_new
 
 
@@ -169,7 +172,9 @@ def test_plain_data_say_what_the_model_says(name):
     model, X = made(name)
     data = json.loads(json.dumps(listed(portable(model))))
     assert data["format"] == 3
-    expected = model._predict(model._columns_of(X), lambda one, rows: one.moments(rows), 2)
+    expected = model.fitted_.predict(
+        model.fitted_.encode(X), lambda one, rows: one.moments(rows), 2
+    )
     expected = expected if expected.ndim == 4 else expected[..., None]  # (2, S, n, K)
     for k, start in enumerate(data["starts"]):
         if start["kernel"] is None:

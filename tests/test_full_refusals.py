@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import btnkm
-from btnkm import BTNClassifier, BTNRegressor, estimator
+from btnkm import BTNClassifier, BTNRegressor, Solver, TensorTrain, estimator
 from btnkm.data import column_stats, readers
+from btnkm.structures import candidates
 from tests.test_files_models import labels, numbers
 from tests.test_full_files import even_weights
 
@@ -109,37 +110,45 @@ def test_a_full_tensor_that_was_asked_for_may_have_warm_start():
 
 TOO_MANY = (
     r"^structure='full' must have at most 59 rows, got 60: it takes memory that grows with their "
-    r"square and time that grows with their cube; raise full_rows, or use structure='auto'\.$"
+    r"square and time that grows with their cube; raise Solver\(full_rows=...\), "
+    r"or use structure='auto'\.$"
 )
 
 
 def test_more_rows_than_full_rows_are_refused():
     X, y = rows()
-    model = BTNRegressor(**HOW, structure="full", full_rows=59)
+    model = BTNRegressor(**HOW, structure="full", solver=Solver(full_rows=59))
     refused(TOO_MANY, model.fit, X, y)
     assert not hasattr(model, "posterior_")
-    refused(TOO_MANY, BTNRegressor(**HOW, structure="full", network="tt", full_rows=59).fit, X, y)
-    refused(TOO_MANY, BTNClassifier(**HOW, structure="full", full_rows=59).fit, X, y > 0)
-    assert model.set_params(full_rows=60).fit(X, y).structures_[0]["name"] == "full"
+    refused(
+        TOO_MANY,
+        BTNRegressor(**HOW, structure="full", network="tt", solver=Solver(full_rows=59)).fit,
+        X,
+        y,
+    )
+    refused(
+        TOO_MANY, BTNClassifier(**HOW, structure="full", solver=Solver(full_rows=59)).fit, X, y > 0
+    )
+    assert model.set_params(solver=Solver(full_rows=60)).fit(X, y).structures_[0]["name"] == "full"
 
 
 def test_rows_that_are_left_out_do_not_count():
     X, y = rows(61)
     weight = np.ones(61)
     weight[3] = 0.0
-    model = BTNRegressor(**HOW, structure="full", full_rows=60)
+    model = BTNRegressor(**HOW, structure="full", solver=Solver(full_rows=60))
     assert len(model.fit(X, y, weight).posterior_[0].share) == 60
 
 
 def test_auto_leaves_out_what_has_too_many_rows():
     X, y = rows()
     for most in (59, 0):
-        model = quietly(BTNRegressor(**HOW, full_rows=most).fit, X, y)
+        model = quietly(BTNRegressor(**HOW, solver=Solver(full_rows=most)).fit, X, y)
         assert "full" not in {one["name"] for one in model.structures_}
 
 
 def test_rows_that_are_not_all_in_memory_are_refused(monkeypatch):
-    for module in (column_stats, readers, estimator):
+    for module in (column_stats, readers, estimator, candidates):
         monkeypatch.setattr(module, "MOST_ROWS", 50)
     X, y = rows()
     model = BTNRegressor(**HOW, structure="full")
@@ -157,7 +166,7 @@ def test_few_rows_may_come_from_anywhere(tmp_path):
     assert np.allclose(BTNRegressor(**how).fit(stored, y).predict(X), expected)
     batches = [(X[:30], y[:30]), (X[30:], y[30:])]
     assert np.allclose(BTNRegressor(**how).fit(batches).predict(X), expected)
-    refused(TOO_MANY, BTNRegressor(**how, full_rows=59).fit, batches)
+    refused(TOO_MANY, BTNRegressor(**how, solver=Solver(full_rows=59)).fit, batches)
 
 
 def test_few_rows_may_come_from_dask():
@@ -173,25 +182,31 @@ def test_few_rows_may_come_from_dask():
         lazy = da.from_array(X, chunks=(30, 2)), da.from_array(y, chunks=30)
         model = BTNRegressor(**HOW, structure="full").fit(*lazy)
         assert np.allclose(model.predict(X), expected)
-        refused(TOO_MANY, BTNRegressor(**HOW, structure="full", full_rows=59).fit, *lazy)
+        refused(
+            TOO_MANY, BTNRegressor(**HOW, structure="full", solver=Solver(full_rows=59)).fit, *lazy
+        )
 
 
 @pytest.mark.parametrize("wrong", [-1, 2.5, "many", None])
 def test_full_rows_is_a_number_of_rows(wrong):
-    refused("full_rows must be an integer >= 0, got", BTNRegressor(full_rows=wrong).fit, *rows())
+    refused(
+        r"Solver\(full_rows=...\) must be an integer >= 0, got",
+        BTNRegressor(solver=Solver(full_rows=wrong)).fit,
+        *rows(),
+    )
 
 
 # ---- networks -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("inputs", [1, 3])
-@pytest.mark.parametrize("how", [{}, {"cores": "full"}, {"mode_order": "given"}])
-def test_the_network_does_not_matter(inputs, how, tmp_path):
+@pytest.mark.parametrize("network", ["tt", TensorTrain(cores="full"), TensorTrain(order="given")])
+def test_the_network_does_not_matter(inputs, network, tmp_path):
     X, y = numbers(60, inputs=inputs)
     one = BTNRegressor(structure="full", random_state=0).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        other = BTNRegressor(structure="full", random_state=0, network="tt", **how).fit(X, y)
+        other = BTNRegressor(structure="full", random_state=0, network=network).fit(X, y)
     said = [model.predict(X, return_std=True) for model in (one, other)]
     assert np.array_equal(*said)
     other.save(tmp_path / "m.btn")

@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from btnkm import BTNClassifier, BTNRegressor
+from btnkm import BTNClassifier, BTNRegressor, Solver
 from btnkm.bases import Basis
 from btnkm.bases.levels import Levels
 from btnkm.core import cavi, layout, rows
@@ -166,7 +166,7 @@ def test_missing_levels_are_a_level_if_fit_saw_them():
 
 def test_without_anchors_the_rarest_levels_are_one():
     table, _, y, _ = people(3000)
-    model = BTNRegressor(anchored=False, **SMALL).fit(table, y)
+    model = BTNRegressor(solver=Solver(anchored=False), **SMALL).fit(table, y)
     assert not isinstance(model.columns_[1].basis, Levels)
     assert model.n_basis_[1] <= 100
 

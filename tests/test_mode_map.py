@@ -10,14 +10,14 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from btnkm import BTNClassifier, BTNRegressor
+from btnkm import BTNClassifier, BTNRegressor, TensorTrain
 from btnkm.bases import Chebyshev
 from btnkm.core.cp import CP
 from btnkm.core.tt import TT
 from btnkm.execution import fitting
-from btnkm.structures import search
+from btnkm.structures import search, trial
+from btnkm.structures.allocation import share_out
 from btnkm.structures.mode_map import arrange
-from btnkm.structures.search import share_out
 from btnkm.structures.stacking import copies, folds, stack
 
 SMALL = {"network": "tt", "n_basis": 5, "max_rank": 3, "max_iter": 12, "random_state": 0}
@@ -171,7 +171,7 @@ def test_rows_held_out_tell_a_chain_from_a_sum_of_products():
     for diagonal in (True, False):
         X, y = matrices(900, rng, diagonal)
         settings = {**SMALL, "max_rank": 10 if diagonal else 4, "max_iter": 30, "n_init": 1}
-        model = BTNRegressor(**settings, mode_order="given").fit(X, y)
+        model = BTNRegressor(**settings | {"network": TensorTrain("given")}).fit(X, y)
         assert model.cores_ == ["diagonal" if diagonal else "full"]
         assert len(model.rank_) == 5
         assert model.score(X, y) > 0.9
@@ -290,7 +290,7 @@ def test_ctrl_c_and_want_of_memory_between_kinds_keep_what_there_is(monkeypatch,
             return plan(settings, n, *rest, **where)
 
         monkeypatch.setattr(fitting, "plan_starts", fails)
-        monkeypatch.setattr(search, "SWEEPS", 12)
+        monkeypatch.setattr(trial, "SWEEPS", 12)
         model = BTNRegressor(**{**SMALL, "max_iter": 13}, n_init=4, n_jobs=1)
         with pytest.warns(warning):
             model.fit(X, y)
@@ -302,17 +302,19 @@ def test_a_candidate_without_room_has_no_start():
     rng = np.random.default_rng(12)
     X = rng.uniform(-1.0, 1.0, (200, 4))
     y = X[:, 0] + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(200)
-    large = {**SMALL, "max_rank": 30, "n_basis": 8, "max_iter": 3, "memory_limit": 0.02}
-    model = BTNRegressor(**large, n_init=1, mode_order="given").fit(X, y)
+    large = {**SMALL, "max_rank": 30, "n_basis": 8, "max_iter": 3, "n_init": 1}
+    large |= {"memory_limit": 0.02}
+    model = BTNRegressor(**large | {"network": TensorTrain("given")}).fit(X, y)
     assert model.cores_ == ["diagonal"]
     assert model.structures_[1]["weight"] == 0.0
     with pytest.raises(MemoryError):
-        BTNRegressor(**large, n_init=1, mode_order="given", cores="full").fit(X, y)
+        BTNRegressor(**large | {"network": TensorTrain("given", "full")}).fit(X, y)
 
 
 def test_a_failed_fit_leaves_nothing():
     X = np.random.default_rng(9).uniform(-1.0, 1.0, (60, 3))
-    model = BTNRegressor(**SMALL, n_init=2, n_jobs=1, cores="full", mode_order="given")
+    how = SMALL | {"network": TensorTrain("given", "full")}
+    model = BTNRegressor(**how, n_init=2, n_jobs=1)
     model.callback = lambda entry: True
     with pytest.raises(RuntimeError, match="callback"):
         model.fit(X, X[:, 0])
@@ -350,5 +352,7 @@ def test_few_rows_are_fitted_too(n):
 
 
 def test_cores_must_be_of_a_kind():
-    with pytest.raises(ValueError, match="cores must be one of"):
-        BTNRegressor(network="tt", cores="diagonal").fit(np.eye(3), np.arange(3.0))
+    with pytest.raises(
+        ValueError, match=r"TensorTrain\(cores=...\) must be 'auto' or 'full', got 'diagonal'"
+    ):
+        BTNRegressor(network=TensorTrain(cores="diagonal")).fit(np.eye(3), np.arange(3.0))

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from btnkm import BTNClassifier, BTNRegressor
+from btnkm import BTNClassifier, BTNRegressor, Solver
 from btnkm.core.linalg import square_root as root_by_python
 from btnkm.data.frames import as_numbers, split_columns
 from tests.models import MAKERS, SMALL, fitted, mixed, smooth
@@ -139,7 +139,13 @@ def test_labels_have_the_type_they_had(kind):
 def test_five_classes_of_eight_components():
     X, y = smooth(3)
     codes = np.digitize(y, np.quantile(y, [0.2, 0.4, 0.6, 0.8]))
-    how = {"n_init": 2, "max_iter": 8, "random_state": 0, "n_jobs": 1, "prune": False}
+    how = {
+        "n_init": 2,
+        "max_iter": 8,
+        "random_state": 0,
+        "n_jobs": 1,
+        "solver": Solver(prune=False),
+    }
     model = BTNClassifier(**how, structure="tensor").fit(X, codes)
     assert model.rank_ == 8  # as many columns have a covariance, some of them tiny
     check(model, X)

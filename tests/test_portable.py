@@ -221,7 +221,7 @@ def test_loops_over_plain_data_say_what_the_model_says(name):
     found = np.array(
         [[moments(data, start, row) for row in rows_of(X)] for start in data["starts"]]
     )  # (S, n, 2, K)
-    expected = model._predict(model._columns_of(X), Predictor.moments, 2)
+    expected = model.fitted_.predict(model.fitted_.encode(X), Predictor.moments, 2)
     expected = expected if expected.ndim == 4 else expected[..., None]
     np.testing.assert_allclose(np.moveaxis(found, 2, 0), expected, rtol=1e-10, atol=1e-10)
     if data["classes"] is not None:

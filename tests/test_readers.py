@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from btnkm import BTNClassifier, BTNRegressor
+from btnkm import BTNClassifier, BTNRegressor, Solver, TensorTrain
 from btnkm.core.arrays import host
 from btnkm.data import column_stats, readers
 from btnkm.execution.spill import spilled_columns
@@ -44,8 +44,8 @@ def models():
     weight = rng.integers(0, 3, len(y)).astype(float)
     yield "numbers", BTNRegressor(), X, y, None
     yield "weights", BTNRegressor(), X, y, weight
-    yield "anchored", BTNRegressor(anchored=True), X, y, None
-    yield "train", BTNRegressor(network="tt", cores="full", mode_order="given"), X, y, None
+    yield "anchored", BTNRegressor(solver=Solver(anchored=True)), X, y, None
+    yield "train", BTNRegressor(network=TensorTrain(cores="full", order="given")), X, y, None
     yield "robust", BTNRegressor(likelihood="student_t"), X, y, weight
     yield "counts", BTNRegressor(likelihood="negative_binomial"), X, np.round(np.exp(y)), None
     yield "levels", BTNRegressor(basis={3: "categorical", 0: "bspline"}), X, y, None
@@ -383,7 +383,7 @@ def test_files_that_cannot_be_fitted(tmp_path):
     scanner = ds.dataset(tmp_path / "1.parquet").scanner()
     for reader in (*readers, scanner, scanner.to_reader()):
         for call in (model.fit, model.predict):
-            with pytest.raises(TypeError, match=f"got {type(reader).__name__} of pyarrow; pass"):
+            with pytest.raises(TypeError, match=f"got a pyarrow {type(reader).__name__}; pass"):
                 call(reader)
 
 
@@ -438,20 +438,20 @@ def test_what_is_no_table_is_told_what_to_be(tmp_path):
     record = np.rec.fromarrays(X.T, names="a,b,c,d")
     mapped = np.memmap(tmp_path / "m", dtype=record.dtype, mode="w+", shape=record.shape)
     cases = [
-        (((X, y),), "a tuple of arrays; pass one, and targets"),
-        (([(X, y)], y), r"batches \(list\); let fit"),
-        ((Batches(X, y), y), r"batches \(Batches\); let fit"),
+        (((X, y),), "a tuple of arrays; pass one of them, and the target"),
+        (([(X, y)], y), r"batches \(list\); pass batches to fit"),
+        ((Batches(X, y), y), r"batches \(Batches\); pass batches to fit"),
         (([(X, y, y, y)],), "every batch must be a tuple.*got 4 items"),
         (({0: X}.values(),), "every batch must be a tuple.*got ndarray"),
-        (({"a": 1},), "an array, a DataFrame or nested lists .*got dict; make"),
-        ((record, y), r"got a structured one; pass pandas.DataFrame\(X\)"),
-        ((mapped, y), r"got a structured one; pass pandas.DataFrame\(X\)"),
+        (({"a": 1},), "an array, a DataFrame or nested lists .*got dict; convert"),
+        ((record, y), r"got a structured array; pass pandas.DataFrame\(X\)"),
+        ((mapped, y), r"got a structured array; pass pandas.DataFrame\(X\)"),
     ]
     for arguments, message in cases:
         with pytest.raises(TypeError, match=message):
             model.fit(*arguments)
     for batches in ([(X, y)], Batches(X, y), iter(Batches(X, y))):
-        with pytest.raises(TypeError, match="got batches .*predict one after the other"):
+        with pytest.raises(TypeError, match="got batches .*predict them one by one"):
             model.predict(batches)
     with pytest.raises(ValueError, match="y must name a column of X, got 'y'; X has no names"):
         model.fit(X, "y")

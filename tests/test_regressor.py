@@ -10,11 +10,12 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 
-from btnkm import BTNClassifier, BTNRegressor, Gamma
+from btnkm import BTNClassifier, BTNRegressor, Gamma, Priors, Solver, TensorTrain
 from btnkm.bases import Chebyshev
 from btnkm.core.cp import CP
 from btnkm.core.sweeper import Sweeper
 from btnkm.execution.local import make_plan
+from btnkm.parameters import option_names, with_options
 
 SMALL = {"n_init": 1, "max_iter": 10, "max_rank": 5, "n_basis": 8, "random_state": 0}
 SMALL |= {"structure": "tensor"}
@@ -350,7 +351,7 @@ def test_the_rank_of_a_separable_function_is_one():
 def test_the_basis_follows_the_distinct_values():
     rng = np.random.default_rng(8)
     X = np.column_stack([rng.integers(0, 2, 60), rng.integers(0, 4, 60), rng.uniform(size=60)])
-    few = model(n_basis=8, prune=False).fit(X, X.sum(axis=1))
+    few = model(n_basis=8, solver=Solver(prune=False)).fit(X, X.sum(axis=1))
     np.testing.assert_array_equal(few.n_basis_, [2, 4, 8])
 
 
@@ -409,7 +410,7 @@ def test_a_fit_that_fails_on_its_way_leaves_nothing_behind(data):
 def test_fit_never_touches_a_parameter(data):
     params = {
         "basis": {0: Chebyshev(n_basis=3)},
-        "noise_prior": Gamma(1.0, 0.5),
+        "priors": Priors(noise=Gamma(1.0, 0.5)),
         "random_state": 3,
         "n_init": 1,
         "max_rank": 3,
@@ -439,17 +440,17 @@ def test_parameters_come_in_as_documented():
 BAD = {
     "n_basis": [0, 1.5, "20", True],
     "max_rank": [0, -1, 2.0],
-    "initial_rank": [0, 2.5, "few"],
+    "solver.initial_rank": [0, 2.5, "few"],
     "n_init": [0, "some", 1.5, None],
     "max_iter": [0, 1e3],
-    "warm_sweeps": [-1, 0.5],
+    "solver.warm_sweeps": [-1, 0.5],
     "tol": [-1e-3, np.nan, np.inf, "small"],
-    "smoothness": [-1.0, None, 100.0],
-    "anchored": ["yes", None, 1],
+    "priors.smoothness": [-1.0, None, 100.0],
+    "solver.anchored": ["yes", None, 1],
     "memory_limit": [-1.0, "2GB", np.inf],
-    "noise_prior": [1.0, (1, 1), Gamma(0.0, 1.0), Gamma(1.0, np.inf)],
-    "rank_prior": ["off", Gamma(1.0, -1.0)],
-    "basis_prior": ["on", 0, Gamma(np.nan, 1.0)],
+    "priors.noise": [1.0, (1, 1), Gamma(0.0, 1.0), Gamma(1.0, np.inf)],
+    "priors.rank": ["off", Gamma(1.0, -1.0)],
+    "priors.basis": ["on", 0, Gamma(np.nan, 1.0)],
     "n_jobs": [0, 1.5, "all", True],
     "verbose": [-1, 0.5, "much", None],
     "warm_start": ["yes", 1, None],
@@ -458,27 +459,42 @@ BAD = {
 
 @pytest.mark.parametrize(("name", "value"), [(k, v) for k, values in BAD.items() for v in values])
 def test_a_bad_parameter_raises_and_is_named(data, name, value):
-    with pytest.raises(ValueError, match=rf"^{name} must .*got"):
-        model(**{name: value}).fit(*data)
+    _, _, option = name.partition(".")
+    named = rf"\w+\({option}=\.\.\.\)" if option else name
+    with pytest.raises(ValueError, match=rf"^{named} must .*got"):
+        model(**with_options({name: value})).fit(*data)
+
+
+def test_options_of_a_group_have_dotted_names():
+    how = with_options({"max_iter": 3, "solver.prune": False, "solver.warm_sweeps": 4})
+    assert how == {"max_iter": 3, "solver": Solver(prune=False, warm_sweeps=4)}
+    how = with_options({**how, "solver.warm_sweeps": 5, "network": "tt", "network.cores": "full"})
+    assert how["solver"] == Solver(prune=False, warm_sweeps=5)
+    assert how["network"] == TensorTrain(cores="full")
+    with pytest.raises(ValueError, match="network must be 'tt' .* got 'cp' and network.order"):
+        with_options({"network": "cp", "network.order": "given"})
+    groups = {"solver": Solver(), "priors": Priors(), "network": TensorTrain()}
+    known = {f"{group}.{name}" for group, value in groups.items() for name in vars(value)}
+    assert known == set(option_names())
 
 
 GOOD = {
-    "noise_prior": Gamma(2.0, 1e-2),
-    "rank_prior": Gamma(1.0, 1.0),
-    "basis_prior": Gamma(3.0, 0.5),
-    "smoothness": 0.0,
-    "warm_sweeps": 3,
+    "priors.noise": Gamma(2.0, 1e-2),
+    "priors.rank": Gamma(1.0, 1.0),
+    "priors.basis": Gamma(3.0, 0.5),
+    "priors.smoothness": 0.0,
+    "solver.warm_sweeps": 3,
+    "solver.initial_rank": 3,
     "n_basis": np.int64(4),
     "n_init": 2,
     "max_rank": np.int32(2),
-    "initial_rank": 3,
 }
 
 
 @pytest.mark.parametrize(("name", "value"), GOOD.items(), ids=GOOD)
 def test_every_parameter_changes_the_fit(data, name, value):
     X, y = data
-    plain, changed = model().fit(X, y), model(**{name: value}).fit(X, y)
+    plain, changed = model().fit(X, y), model(**with_options({name: value})).fit(X, y)
     assert changed.score(X, y) > 0.8
     assert np.max(np.abs(plain.predict(X) - changed.predict(X))) > 1e-6
 
@@ -487,24 +503,24 @@ def test_every_parameter_changes_the_fit(data, name, value):
 @pytest.mark.parametrize("rows", [slice(None), slice(25)], ids=["many", "few"])
 def test_precisions_of_functions_can_be_held(data, smoothness, rows):
     X, y = data[0][rows], data[1][rows]
-    held = model(basis_prior="off", smoothness=smoothness).fit(X, y)
+    held = model(priors=Priors(basis="off", smoothness=smoothness)).fit(X, y)
     for state in held.posterior_:
         for gamma, mode in zip(state.basis, state.modes, strict=True):
             np.testing.assert_allclose(gamma.mean, (1.0 + mode.keep) ** (2.0 * smoothness))
 
 
 def test_held_precisions_bear_more_functions_than_needed():
-    few, many = (model(basis_prior="off", n_basis=k).fit(*draw(300)) for k in (8, 40))
+    few, many = (model(priors=Priors(basis="off"), n_basis=k).fit(*draw(300)) for k in (8, 40))
     new = draw(300, seed=1)
     assert few.score(*new) > 0.95
     assert many.score(*new) > few.score(*new) - 0.02
 
 
 def test_without_pruning_nothing_is_dropped(data):
-    kept = model(prune=False, max_iter=20).fit(*data)
+    kept = model(solver=Solver(prune=False), max_iter=20).fit(*data)
     assert kept.rank_ == 5
     np.testing.assert_array_equal(kept.n_basis_, 8)
-    assert model(prune=True, max_iter=40).fit(*data).rank_ < 5
+    assert model(solver=Solver(prune=True), max_iter=40).fit(*data).rank_ < 5
 
 
 def friedman(n, n_inputs, seed):
@@ -518,7 +534,9 @@ def friedman(n, n_inputs, seed):
 def test_few_rows_are_enough_where_starts_go_gently(seed):
     """With all the covariances at once these starts lose what they had: R2 0.00, 0.37, 0.30."""
     X, y = friedman(1150, 10, 0)
-    few = model(n_basis=10, max_rank=20, max_iter=30, anchored=False, random_state=seed)
+    few = model(
+        n_basis=10, max_rank=20, max_iter=30, solver=Solver(anchored=False), random_state=seed
+    )
     few.fit(X[:150], y[:150])
     assert few.score(X[150:], y[150:]) > 0.85
     phases = [e["phase"] for e in few.history_[:23]]
@@ -543,11 +561,11 @@ def test_says_so_when_too_few_rows_show_nothing():
     X, _ = friedman(100, 40, 0)
     y = np.random.default_rng(1).standard_normal(100)
     with pytest.warns(UserWarning, match="no input was found.*too few for 40 input"):
-        model(n_basis=5, max_iter=30, anchored=False).fit(X, y)
+        model(n_basis=5, max_iter=30, solver=Solver(anchored=False)).fit(X, y)
 
 
 def test_without_a_warm_phase_there_is_still_a_fit(data):
-    cold = model(warm_sweeps=0).fit(*data)
+    cold = model(solver=Solver(warm_sweeps=0)).fit(*data)
     assert {e["phase"] for e in cold.history_} == {"exact"}
     assert np.all(np.isfinite(cold.predict(data[0])))
 
@@ -584,7 +602,14 @@ def test_memory_of_leaps_and_many_blocks_stays_below_the_limit(monkeypatch):
     assert not make_plan(4000, [(16, 31)] * 8, CP().footprint(8, 8), 1, 1, 0.015).stride
     leaps, leap = [], Sweeper.leap
     monkeypatch.setattr(Sweeper, "leap", lambda *args: (leaps.append(1), leap(*args)))
-    hungry = model(n_jobs=1, n_basis=16, max_rank=8, max_iter=22, memory_limit=0.015, prune=False)
+    hungry = model(
+        n_jobs=1,
+        n_basis=16,
+        max_rank=8,
+        max_iter=22,
+        memory_limit=0.015,
+        solver=Solver(prune=False),
+    )
     tracemalloc.start()
     try:
         hungry.fit(X, y)
@@ -667,7 +692,7 @@ def test_silent_by_default(data, capfd):
 
 @pytest.mark.parametrize(("verbose", "lines"), [(1, 2), (2, 20)])
 def test_verbose_prints_aligned_lines(data, capsys, verbose, lines):
-    loud = model(verbose=verbose, prune=False).fit(*data)
+    loud = model(verbose=verbose, solver=Solver(prune=False)).fit(*data)
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == lines
     assert len({len(line) for line in printed}) == 1
@@ -725,7 +750,12 @@ def test_the_rank_grows_while_all_components_are_of_use(n_jobs):
     X, y = three_products()
     few = BTNRegressor(max_rank=1, n_init=2, random_state=0, structure="tensor").fit(X, y)
     model = BTNRegressor(
-        max_rank=16, initial_rank=1, n_init=2, n_jobs=n_jobs, random_state=0, structure="tensor"
+        max_rank=16,
+        solver=Solver(initial_rank=1),
+        n_init=2,
+        n_jobs=n_jobs,
+        random_state=0,
+        structure="tensor",
     )
     model.fit(X, y)
     assert few.score(X, y) < 0.8
@@ -745,25 +775,33 @@ def test_the_rank_stays_where_components_are_too_many_or_at_the_limit():
     X, y = three_products()
     y = X[:, 0] * X[:, 1]
     model = BTNRegressor(
-        max_rank=16, initial_rank=6, n_init=1, random_state=0, structure="tensor"
+        max_rank=16, solver=Solver(initial_rank=6), n_init=1, random_state=0, structure="tensor"
     ).fit(X, y)
     assert max(entry["rank"] for entry in model.history_) <= 12  # those to spare
     assert [entry["phase"] for entry in model.history_].count("warm") == 10
     X, y = three_products()
     model = BTNRegressor(
-        max_rank=3, initial_rank=2, n_init=1, random_state=0, structure="tensor"
+        max_rank=3, solver=Solver(initial_rank=2), n_init=1, random_state=0, structure="tensor"
     ).fit(X, y)
     assert max(e["rank"] for e in model.history_ if e["phase"] == "exact") == 3
 
 
 def test_the_initial_rank_is_at_most_the_largest(data):
-    with pytest.raises(ValueError, match="initial_rank must be at most max_rank, which is 80 here"):
-        BTNRegressor(initial_rank=81).fit(*data)
+    with pytest.raises(
+        ValueError, match=r"Solver\(initial_rank=...\) must be at most max_rank, which is 80 here"
+    ):
+        BTNRegressor(solver=Solver(initial_rank=81)).fit(*data)
 
 
 def test_the_rank_grows_as_far_as_memory_has_room():
     X, y = three_products(300)
-    how = {"initial_rank": 2, "n_init": 1, "n_basis": 20, "random_state": 0, "structure": "tensor"}
+    how = {
+        "solver": Solver(initial_rank=2),
+        "n_init": 1,
+        "n_basis": 20,
+        "random_state": 0,
+        "structure": "tensor",
+    }
     model = BTNRegressor(max_rank=40, memory_limit=0.005, **how).fit(X, y)
     most = max(entry["rank"] for entry in model.history_ if entry["phase"] == "exact")
     assert 2 < most < 40
@@ -781,7 +819,13 @@ def test_a_fit_stopped_while_it_grows_keeps_what_it_had():
         seen.append(entry["phase"])
         return entry["stage"] == 1 and entry["phase"] == "warm"
 
-    how = {"max_rank": 8, "initial_rank": 1, "n_init": 1, "random_state": 0, "structure": "tensor"}
+    how = {
+        "max_rank": 8,
+        "solver": Solver(initial_rank=1),
+        "n_init": 1,
+        "random_state": 0,
+        "structure": "tensor",
+    }
     stopped = BTNRegressor(callback=stop, **how).fit(X, y)
     assert seen[-1] == "warm"
     assert stopped.rank_ == 1
@@ -792,7 +836,12 @@ def test_a_fit_stopped_while_it_grows_keeps_what_it_had():
 
 def test_without_a_warm_phase_the_bound_counts_from_the_last_growth():
     X, y = three_products(200)
-    how = {"max_rank": 4, "initial_rank": 1, "n_init": 1, "warm_sweeps": 0, "random_state": 0}
+    how = {
+        "max_rank": 4,
+        "solver": Solver(initial_rank=1, warm_sweeps=0),
+        "n_init": 1,
+        "random_state": 0,
+    }
     model = BTNRegressor(structure="tensor", **how).fit(X, y)
     assert np.all(np.diff(model.lower_bounds_) > -1e-7 * np.abs(model.lower_bounds_[1:]))
 
@@ -800,5 +849,5 @@ def test_without_a_warm_phase_the_bound_counts_from_the_last_growth():
 def test_a_rank_that_cannot_fall_does_not_grow():
     X, y = three_products(100)
     how = {"structure": "tensor", "n_init": 1, "random_state": 0}
-    model = BTNRegressor(max_rank=8, initial_rank=1, prune=False, **how)
+    model = BTNRegressor(max_rank=8, solver=Solver(initial_rank=1, prune=False), **how)
     assert model.fit(X, y).rank_ == 1

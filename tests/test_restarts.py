@@ -17,9 +17,9 @@ from btnkm.core.likelihoods import Bernoulli, Gaussian
 from btnkm.core.schedule import Progress
 from btnkm.execution.fitting import n_threads
 from btnkm.execution.restarts import Start, run_starts
-from btnkm.plan import settings_of
+from btnkm.plan import FitPlan
 from btnkm.structures.mode_map import Arrangement
-from btnkm.structures.multistart import Target
+from btnkm.structures.task import Target
 
 SMALL = {"max_iter": 8, "max_rank": 4, "n_basis": 6, "random_state": 0}
 SMALL |= {"structure": "tensor"}
@@ -50,6 +50,7 @@ def test_the_prediction_is_the_mixture_of_the_starts():
     for state in several.posterior_:
         single = BTNRegressor(**SMALL, n_init=1).fit(X, y)
         single.posterior_ = (state,)
+        del single.fitted_  # made of the former posteriors
         parts.append(single.predict(X, return_std=True))
     means, stds = np.array(parts).transpose(1, 0, 2)
     weights = several.weights_
@@ -67,8 +68,9 @@ def test_more_starts_begin_with_the_same_ones():
     assert np.any(first[0, 0] != other[0, 0])
 
 
-def target(likelihood):
-    return Target(lambda y, weight: (y, weight), likelihood, 1.0, {})
+def settings_of(estimator, likelihood, n, arrangement):
+    target = Target(lambda y, weight: (y, weight), likelihood, 1.0, {})
+    return FitPlan.of(estimator, estimator._defaults, target, n, 1).settings(arrangement)
 
 
 def arranged(anchored):
@@ -79,18 +81,18 @@ def arranged(anchored):
     ("n", "count"), [(1, 8), (5_000, 8), (5_001, 7), (10_000, 4), (20_000, 2), (10**7, 2)]
 )
 def test_number_of_starts(n, count):
-    settings = settings_of(BTNRegressor(), target(Gaussian()), n, arranged(anchored=False))
+    settings = settings_of(BTNRegressor(), Gaussian(), n, arranged(anchored=False))
     assert (settings.n_init, settings.fewer_starts) == (count, True)
     assert settings.initial_rank == np.clip(n // 25, 4, 20)
     assert settings.max_rank == (80 if n <= 10_000 else 40)
     given = BTNRegressor(n_init=5, max_rank=3)
-    given = settings_of(given, target(Gaussian()), n, arranged(anchored=True))
+    given = settings_of(given, Gaussian(), n, arranged(anchored=True))
     assert (given.n_init, given.max_rank, given.fewer_starts) == (5, 3, False)
 
 
 @pytest.mark.parametrize(("n", "count", "rank"), [(800, 8, 20), (16_000, 3, 10), (10**5, 2, 10)])
 def test_number_of_starts_for_labels(n, count, rank):
-    settings = settings_of(BTNClassifier(), target(Bernoulli()), n, arranged(anchored=True))
+    settings = settings_of(BTNClassifier(), Bernoulli(), n, arranged(anchored=True))
     assert (settings.n_init, settings.max_rank) == (count, rank)
 
 
@@ -180,7 +182,8 @@ SCRIPT = """
     import sys, warnings
     import numpy as np
     from sklearn.exceptions import ConvergenceWarning, NotFittedError
-    from btnkm import BTNRegressor, fitting
+    from btnkm import BTNRegressor, Solver
+    from btnkm.execution import fitting
 
     fitting.WORTH_A_THREAD = 0
     phase, jobs = sys.argv[1], int(sys.argv[2])
@@ -197,8 +200,8 @@ SCRIPT = """
 
     warm = 10**6 if phase == "warm" else 2
     model = BTNRegressor(
-        n_init=2, n_jobs=jobs, max_iter=10**6, tol=0, warm_sweeps=warm, max_rank=4, n_basis=6,
-        callback=callback, random_state=0, structure="tensor",
+        n_init=2, n_jobs=jobs, max_iter=10**6, tol=0, max_rank=4, n_basis=6,
+        solver=Solver(warm_sweeps=warm), callback=callback, random_state=0, structure="tensor",
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

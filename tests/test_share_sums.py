@@ -20,13 +20,14 @@ import pytest
 
 import btnkm
 import btnkm.report
-from btnkm import BTNClassifier, BTNRegressor, plan
+from btnkm import BTNClassifier, BTNRegressor, Solver
 from btnkm.bases.effect import MainEffect
 from btnkm.core.posterior import Predictor
 from btnkm.core.sums import Group
 from btnkm.explain.summary import structure_line
 from btnkm.io.portable import portable
 from btnkm.report.embedding import ENGINE_FILES, embedded, with_levels
+from btnkm.structures import layouts
 from btnkm.structures.mode_map import main_effects
 from tests.model_files import forge
 from tests.test_files_models import answers, unlike
@@ -93,7 +94,7 @@ def steps_everywhere():
         return main_effects(inputs, columns, codes, weights, n_curve, more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "main_effects", with_steps)
+        patch.setattr(layouts, "main_effects", with_steps)
         yield
 
 
@@ -104,7 +105,7 @@ def fitted(structure, kind, n_places=4):
     y = target(kind, f)
     more = {"likelihood": "negative_binomial"} if kind == "counts" else {}
     if kind != "numbers":  # whose steps are found to be needed
-        more["prune"] = False
+        more["solver"] = Solver(prune=False)
     estimator = BTNClassifier if "classes" in kind else BTNRegressor
     with warnings.catch_warnings(), steps_everywhere():
         warnings.simplefilter("ignore", UserWarning)  # that quick fits found little
@@ -378,7 +379,7 @@ def test_plain_data_tell_all_that_main_effects_need(kind):
         means.append(sums["mean"] @ g)
         variances.append(np.maximum(sums["cov"] @ pairs, least))
     found = np.squeeze([means, variances])
-    expected = model._predict(model._columns_of(X), Predictor.moments, 2)[:, 0]
+    expected = model.fitted_.predict(model.fitted_.encode(X), Predictor.moments, 2)[:, 0]
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
 
 

@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import (
     parametrize_with_checks,
 )
 
-from btnkm import BTNClassifier, BTNRegressor, Gamma
+from btnkm import BTNClassifier, BTNRegressor, Gamma, Priors
 from btnkm.bases import Chebyshev
 
 SMALL = {"n_init": 1, "max_iter": 10, "max_rank": 5, "n_basis": 8, "random_state": 0}
@@ -109,10 +109,12 @@ def test_cross_val_score_finds_signal(data):
 
 
 def test_clone_keeps_parameters_and_drops_the_fit(data):
-    model = BTNRegressor(**SMALL, basis={0: Chebyshev(n_basis=4)}, noise_prior=Gamma(1.0, 2.0))
+    model = BTNRegressor(
+        **SMALL, basis={0: Chebyshev(n_basis=4)}, priors=Priors(noise=Gamma(1.0, 2.0))
+    )
     model.fit(*data)
     copy = clone(model)
-    assert copy.noise_prior == model.noise_prior
+    assert copy.priors == model.priors
     assert copy.basis[0].get_params() == model.basis[0].get_params()
     with pytest.raises(NotFittedError):
         copy.predict(data[0])

@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from btnkm import BTNClassifier, BTNRegressor, estimator, streaming
+from btnkm import BTNClassifier, BTNRegressor, Solver, TensorTrain, estimator, streaming
 from btnkm.data import column_stats, readers
 from btnkm.execution import fitting
+from btnkm.parameters import with_options
 
 SMALL = {"n_basis": 6, "max_rank": 4, "n_init": 2, "max_iter": 30, "random_state": 0, "n_jobs": 1}
 SMALL |= {"structure": "tensor"}
@@ -41,7 +42,7 @@ def test_batches_come_close_to_all_rows(kind):
     new, f, y_new = rows(1000, 1)
     more = {"likelihood": "student_t"} if kind == "student_t" else {"network": kind}
     if kind == "tt":
-        more |= {"cores": "full", "mode_order": "given"}
+        more |= {"network": TensorTrain(cores="full", order="given")}
     model = BTNRegressor(**SMALL, **more)
 
     def gap():
@@ -192,7 +193,8 @@ def test_classes_that_weigh_more_still_do_after_going_on():
 def test_of_one_input_batches_say_what_all_rows_do():
     """With no other mode that could move, what is kept of rows is all that they say."""
     X, _, y = rows(400, 0)
-    X, how = X[:, 2:], {**SMALL, "n_init": 1, "max_iter": 200, "tol": 0.0, "prune": False}
+    X, how = X[:, 2:], {**SMALL, "n_init": 1, "max_iter": 200, "tol": 0.0}
+    how["solver"] = Solver(prune=False)
     model, whole = (BTNRegressor(**how, warm_start=True).fit(X[::2], y[::2]) for _ in range(2))
     alone = model.predict(X)
     model.partial_fit(X[1::2], y[1::2])
@@ -218,9 +220,9 @@ def test_the_rank_grows_with_the_rows(kind, monkeypatch):
     new, f, _ = products(1000, 1)
     how = {**SMALL, "n_basis": 8, "max_rank": 12, "n_init": 1}
     if kind == "tt":
-        how |= {"network": "tt", "cores": "full", "mode_order": "given", "max_rank": 5}
+        how |= {"network": TensorTrain(cores="full", order="given"), "max_rank": 5}
     elif kind == "anchored":
-        how |= {"anchored": True}
+        how |= {"solver": Solver(anchored=True)}
     errors, ranks = [], []
     for spare in (0, fitting.SPARE_COLUMNS):
         monkeypatch.setattr(fitting, "SPARE_COLUMNS", spare)
@@ -354,7 +356,8 @@ def test_what_is_new_in_a_batch_says_nothing_of_what_was_known(kind, anchored):
         return pd.DataFrame({"a": a, "k": k}), f + 0.1 * rng.standard_normal(n)
 
     X, y = table(1000, 0, list("uvw"))
-    model = BTNRegressor(**{**SMALL, "n_init": 1, "anchored": anchored}).partial_fit(X, y)
+    how = {**SMALL, "n_init": 1, "solver": Solver(anchored=anchored)}
+    model = BTNRegressor(**how).partial_fit(X, y)
     new, y_new = table(500, 1, list("uvw"))
     later, z = table(200, 2, ["new"])
     if kind == "gap":
@@ -410,13 +413,16 @@ def test_a_fit_that_was_interrupted_can_go_on():
 def test_what_must_not_change_is_refused():
     X, _, y = rows(300, 0)
     model = BTNRegressor(**{**SMALL, "max_iter": 3}, warm_start=True).fit(X, y)
-    for name, value in {"network": "tt", "likelihood": "student_t", "basis": "fourier"}.items():
-        was = getattr(model, name)
-        model.set_params(**{name: value})
+    changes = {"network": "tt", "likelihood": "student_t", "basis": "fourier"}
+    changes |= {"priors.smoothness": 2.0, "priors.basis": "off", "solver.anchored": True}
+    for name, value in changes.items():
+        changed = with_options({name: value})
+        was = {group: getattr(model, group) for group in changed}
+        model.set_params(**changed)
         for go_on in (model.fit, model.partial_fit):
-            with pytest.raises(ValueError, match=f"{name} must stay what it was"):
+            with pytest.raises(ValueError, match=f"{name} must stay what it was in the first fit"):
                 go_on(X, y)
-        model.set_params(**{name: was})
+        model.set_params(**was)
     model.set_params(max_iter=2, tol=0.0).fit(X, y)
     with pytest.warns(UserWarning, match="y has moved .* standard deviations of the first rows"):
         model.partial_fit(X, y + 1000.0)
@@ -503,7 +509,7 @@ def test_a_constant_level_that_gets_company():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"k": ["a"] * 150 + [None] * 50, "x": rng.uniform(-1, 1, 200)})
     y = frame["x"].to_numpy() + frame["k"].isna() + 0.1 * rng.standard_normal(200)
-    how = {**SMALL, "max_iter": 3, "n_init": 1, "anchored": True}
+    how = {**SMALL, "max_iter": 3, "n_init": 1, "solver": Solver(anchored=True)}
     model = BTNRegressor(**how).fit(frame, y)
     later = frame.assign(k="b")
     assert np.all(np.isfinite(model.partial_fit(later, y + 1.0).predict(later)))

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from scipy import optimize, stats
 
-from btnkm import BTNClassifier, BTNRegressor, Gamma, explain, load
+from btnkm import BTNClassifier, BTNRegressor, Gamma, Solver, explain, load
 from btnkm.core.likelihoods import Gaussian, StudentT
-from btnkm.explain import summary
-from btnkm.structures import screening, search, stacking
+from btnkm.explain.summary import likelihoods
+from btnkm.structures import allocation, screening, search, stacking
 
 QUICK = {"n_init": 2, "max_iter": 8, "n_basis": 6, "max_rank": 3, "random_state": 0, "n_jobs": 1}
 every = pytest.mark.parametrize("structure", ["sums", "tensor", "sums+tensor", "auto"])
@@ -87,7 +87,7 @@ def test_straight_lines_are_left_to_the_sum(thorough_comparisons):
     new = rng.standard_normal((500, 8))
     f = new @ np.arange(1.0, 9.0)
     assert 1.0 - np.mean((model.predict(new) - f) ** 2) / np.var(f) > 0.995
-    without = BTNRegressor(n_init=2, full_rows=0, random_state=0, n_jobs=1).fit(X, y)
+    without = BTNRegressor(n_init=2, solver=Solver(full_rows=0), random_state=0, n_jobs=1).fit(X, y)
     assert sum(one["weight"] for one in without.structures_ if "sums" in one["name"]) > 0.9
 
 
@@ -194,18 +194,18 @@ def test_collapsed_restarts_have_no_vote():
         def log_densities(self):
             return self.logs
 
-    original = search.held_out
+    original = allocation.held_out
     try:
-        search.held_out = scores(-1.05)
-        even = search.vote(Task, model._arrangements[0], [None] * 3)
-        search.held_out = scores(-3.0)
-        without = search.vote(Task, model._arrangements[0], [None] * 3)
+        allocation.held_out = scores(-1.05)
+        even = allocation.restart_weights(Task, model._arrangements[0], [None] * 3)
+        allocation.held_out = scores(-3.0)
+        without = allocation.restart_weights(Task, model._arrangements[0], [None] * 3)
         logs = np.array([-1.0, -5.0, -5.0])[:, None] * np.ones((3, len(y)))
-        search.held_out = lambda *_: Known(logs)
-        with pytest.warns(UserWarning, match="2 of 3 restarts found far less"):
-            one = search.vote(Task, model._arrangements[0], [None] * 3)
+        allocation.held_out = lambda *_: Known(logs)
+        with pytest.warns(UserWarning, match="2 of 3 restarts fit far worse than the best one"):
+            one = allocation.restart_weights(Task, model._arrangements[0], [None] * 3)
     finally:
-        search.held_out = original
+        allocation.held_out = original
     assert even.min() > 0.2
     np.testing.assert_allclose(without, [0.0, 0.5, 0.5])
     np.testing.assert_array_equal(one, [1.0, 0.0, 0.0])
@@ -397,7 +397,7 @@ def judged(*means, n=50):
 
     shapes = [_Shape(True), _Shape(True, heavy=True)]
     shapes += [_Shape(low_rank=True) for _ in means[2:]]
-    found = search._Judged(Task(), [search.Candidate(one) for one in shapes])
+    found = search.Comparison(None, Task(), [search.Candidate(one) for one in shapes])
     noise = np.random.default_rng(0).standard_normal((len(means), n))
     for one, mean, own in zip(found.every, means, noise, strict=True):
         found.scores[id(one)] = [mean + own - own.mean()]
@@ -438,7 +438,7 @@ def test_of_two_restarts_the_better_is_kept(fails, monkeypatch):
 
     fit("first", -2.0)
     monkeypatch.setattr(found, "fit", lambda *_: fit("second", -1.0))
-    found.fit_again(one, (np.arange(50), np.arange(50)), None, 1)
+    found.fit_again(one, (np.arange(50), np.arange(50)), 1)
     kept = "first" if fails == "second" else "second"
     assert found.held[id(one)] == [earlier, kept]
     assert [state for _, state in one.states] == ["an earlier fold", kept]
@@ -467,7 +467,7 @@ def test_a_tensor_without_a_sum_has_all_inputs(thorough_comparisons):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 16))
     y = X @ np.ones(16) + X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(300)
-    model = BTNRegressor(**QUICK, full_rows=10).fit(X, y)
+    model = BTNRegressor(**QUICK, solver=Solver(full_rows=10)).fit(X, y)
     kept = {one.structure: len(one.inputs) for one in model._arrangements}
     table = {one["name"] for one in model.structures_}
     assert {"tensor", "sums+tensor"} <= table
@@ -489,9 +489,12 @@ def test_fewer_restarts_where_the_rank_is_about_to_grow(ranks, max_rank, expecte
     class Settings:
         initial_rank = 10
 
+    class Plan:
+        settings = staticmethod(lambda _: Settings)
+
     Settings.max_rank = max_rank
     found = [search.Candidate(_Shape(low_rank=True), states=[State(rank) for rank in ranks])]
-    assert search.fewer_restarts(found, 8, lambda _: Settings) == expected
+    assert allocation.fewer_restarts(Plan, found, 8) == expected
 
 
 def test_tensors_share_restarts_and_pass_on_weights_too_small_for_one():
@@ -508,12 +511,12 @@ def test_tensors_share_restarts_and_pass_on_weights_too_small_for_one():
         search.Candidate(Low(), 0.05),
         search.Candidate(Exact(), 0.0),
     ]
-    search.share_restarts(found, 4)
+    allocation.share_restarts(found, 4)
     assert [one.count for one in found] == [1, 1, 1, 0, 0]
     assert sum(one.weight for one in found) == pytest.approx(1.0)
     assert found[1].weight / found[2].weight == pytest.approx(0.4 / 0.15)
     assert found[3].weight == 0.0
-    search.share_restarts(found[:1], 4)
+    allocation.share_restarts(found[:1], 4)
     assert found[0].count == 1
 
 
@@ -536,7 +539,7 @@ def test_a_model_tells_the_likelihoods_of_all_its_restarts(thorough_comparisons)
     X = rng.uniform(-1.0, 1.0, (250, 3))
     y = np.sin(3.0 * X[:, 0]) + 0.2 * rng.standard_t(2.0, len(X))
     model = BTNRegressor(random_state=0).fit(X, y)
-    every = summary.likelihoods(model)
+    every = likelihoods(model)
     kinds = [type(state.likelihood).__name__ for state in model.posterior_]
     assert {one["name"] for one in every} == set(kinds)
     for one in every:

@@ -10,21 +10,25 @@ import pandas as pd
 import pytest
 from sklearn.model_selection import GridSearchCV
 
-from btnkm import BTNClassifier, BTNRegressor
+from btnkm import BTNClassifier, BTNRegressor, Solver, TensorTrain
 from btnkm.core import cavi
 from btnkm.core.state import State
 from btnkm.core.tt import TT
 
 SMALL = {
     "structure": "tensor",
-    "network": "tt",
-    "cores": "full",
+    "network": TensorTrain(cores="full"),
     "n_basis": 6,
     "max_rank": 3,
     "n_init": 1,
     "max_iter": 30,
     "random_state": 0,
 }
+
+
+def trained(order, **changed):
+    """Return an estimator with full cores in the given order."""
+    return BTNRegressor(**SMALL | {"network": TensorTrain(order, cores="full")} | changed)
 
 
 def chain(n, n_inputs, rng, noise=0.1):
@@ -58,12 +62,17 @@ def test_a_chain_is_found_and_its_ranks_are_told():
 
 def test_ranks_may_be_given_for_every_bond():
     X, y = chain(200, 4, np.random.default_rng(1))
-    model = BTNRegressor(**{**SMALL, "max_rank": [2, 4, 1], "prune": False}).fit(X, y)
+    model = BTNRegressor(**{**SMALL, "max_rank": [2, 4, 1], "solver": Solver(prune=False)}).fit(
+        X, y
+    )
     assert model.rank_ == (2, 4, 1)
     model = BTNRegressor(**{**SMALL, "max_rank": np.array([2, 1, 2])}).fit(X, y)
     assert all(r <= most for r, most in zip(model.rank_, (2, 1, 2), strict=True))
-    grown = BTNRegressor(**{**SMALL, "max_rank": 4, "initial_rank": 1}).fit(X, y)
+    grown = BTNRegressor(**{**SMALL, "max_rank": 4, "solver": Solver(initial_rank=1)}).fit(X, y)
     assert max(grown.rank_) > 1
+
+
+ORDER = r"TensorTrain\(order=...\) must be"
 
 
 @pytest.mark.parametrize(
@@ -74,16 +83,19 @@ def test_ranks_may_be_given_for_every_bond():
         ({"max_rank": [2, 2, 0]}, "max_rank must be"),
         ({"max_rank": [2, 2, 2.5]}, "max_rank must be"),
         ({"network": "cp", "max_rank": [2, 2, 2]}, "max_rank must be"),
-        ({"mode_order": "sorted"}, "mode_order must be"),
-        ({"mode_order": [0, 1, 2]}, "mode_order must be"),
-        ({"mode_order": [0, 1, 2, 2]}, "mode_order must be"),
-        ({"mode_order": ["a", "b", "c", "d"]}, "mode_order must be"),
-        ({"mode_order": [[0], 1, 2, 3]}, "mode_order must be"),
-        ({"mode_order": 3}, "mode_order must be"),
-        ({"mode_order": {0, 1, 2, 3}}, "mode_order must be"),
-        ({"mode_order": (k for k in range(4))}, "mode_order must be"),
+        ({"network": TensorTrain("sorted")}, ORDER),
+        ({"network": TensorTrain([0, 1, 2])}, ORDER),
+        ({"network": TensorTrain([0, 1, 2, 2])}, ORDER),
+        ({"network": TensorTrain(["a", "b", "c", "d"])}, ORDER),
+        ({"network": TensorTrain([[0], 1, 2, 3])}, ORDER),
+        ({"network": TensorTrain(3)}, ORDER),
+        ({"network": TensorTrain({0, 1, 2, 3})}, ORDER),
+        ({"network": TensorTrain(k for k in range(4))}, ORDER),
         ({"max_rank": np.array(2)}, "max_rank must be"),
-        ({"initial_rank": 4}, "initial_rank must be at most max_rank"),
+        (
+            {"solver": Solver(initial_rank=4)},
+            r"Solver\(initial_rank=...\) must be at most max_rank",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(changed, match):
@@ -102,19 +114,18 @@ def test_the_order_is_given_named_or_found():
     steps = np.abs(np.diff(found))
     assert np.sum(steps == 1) >= 4
     frame = pd.DataFrame(X, columns=list("abcdef"))
-    named = BTNRegressor(**SMALL, mode_order=list("fedcba")).fit(frame, y)
+    named = trained(list("fedcba")).fit(frame, y)
     assert named.mode_order_.tolist() == [5, 4, 3, 2, 1, 0]
-    given = BTNRegressor(**SMALL, mode_order="given").fit(X, y)
+    given = trained("given").fit(X, y)
     assert given.mode_order_.tolist() == list(range(6))
-    by_place = BTNRegressor(**SMALL, mode_order=[5, 4, 3, 2, 1, 0]).fit(X, y)
+    by_place = trained([5, 4, 3, 2, 1, 0]).fit(X, y)
     np.testing.assert_allclose(by_place.predict(X), named.predict(frame))
 
 
 def test_names_of_columns_may_be_numbers():
     X, y = chain(60, 3, np.random.default_rng(12))
     frame = pd.DataFrame(X, columns=[2, 0, 1])
-    quick = {**SMALL, "max_iter": 2}
-    model = BTNRegressor(**quick, mode_order=frame.columns).fit(frame, y)
+    model = trained(frame.columns, max_iter=2).fit(frame, y)
     assert model.mode_order_.tolist() == [0, 1, 2]
 
 
@@ -151,13 +162,13 @@ def test_relevance_and_functions_stand_at_their_columns():
     X = rng.uniform(-1.0, 1.0, (300, 5))
     X[:, 3] = 2.0  # never varies, and has no core
     y = 3.0 * X[:, 4] + X[:, 1] * X[:, 4] + 0.1 * rng.standard_normal(300)
-    model = BTNRegressor(**SMALL, mode_order=[4, 3, 2, 1, 0]).fit(X, y)
+    model = trained([4, 3, 2, 1, 0]).fit(X, y)
     assert np.argmax(model.feature_importances_) == 4
     assert model.feature_importances_[1] > 10 * model.feature_importances_[[0, 2]].max()
     assert model.feature_importances_[3] == 0.0
     assert model.n_basis_[3] == 1
     assert model.mode_order_.tolist() == [4, 2, 1, 0, 3]
-    again = BTNRegressor(**SMALL, mode_order=model.mode_order_).fit(X, y)
+    again = trained(model.mode_order_).fit(X, y)
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
 
 
@@ -244,8 +255,8 @@ def test_a_hundred_inputs_neither_overflow_nor_vanish():
     rng = np.random.default_rng(9)
     X = rng.uniform(-1.0, 1.0, (1200, 100))
     y = 5.0 * X[:, 3] * X[:, 4] + 3.0 * X[:, 90] + 0.1 * rng.standard_normal(1200)
-    settings = {**SMALL, "n_basis": 3, "max_rank": 4, "max_iter": 15, "mode_order": "given"}
-    model = BTNRegressor(**settings, anchored=True).fit(X[:1000], y[:1000])
+    settings = {"n_basis": 3, "max_rank": 4, "max_iter": 15, "solver": Solver(anchored=True)}
+    model = trained("given", **settings).fit(X[:1000], y[:1000])
     assert never_falls(model)
     assert np.all(np.isfinite(model.predict(X[1000:], return_std=True)))
     assert model.score(X[1000:], y[1000:]) > 0.5

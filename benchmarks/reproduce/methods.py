@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
+from benchmarks.methods import parameters_of
 from btnkm.metrics import ClassPredictive, GaussianPredictive, score, score_classes
 
 Array = np.ndarray
@@ -41,7 +42,7 @@ class Method(NamedTuple):
 def _btn(**config: Any) -> Any:
     from btnkm import BTNRegressor
 
-    return BTNRegressor(**config)
+    return BTNRegressor(**parameters_of(config))
 
 
 def _tkrr(**config: Any) -> Any:
@@ -152,7 +153,7 @@ def fit(dataset: str, method: str, config: dict[str, Any], X: Array, y: Array) -
     if dataset in CLASS_DATASETS and method == "btn":
         from btnkm import BTNClassifier
 
-        return BTNClassifier(**config).fit(X, y)
+        return BTNClassifier(**parameters_of(config)).fit(X, y)
     target = np.where(y > 0, 1.0, -1.0) if dataset in CLASS_DATASETS else y
     with warnings.catch_warnings():
         # of hyperparameters of the GP at the ends of their ranges, sweeps that ran out

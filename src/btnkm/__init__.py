@@ -3,13 +3,14 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .version import __version__
+from ._version import __version__
 
 if TYPE_CHECKING:
     from . import bases
     from .classifier import BTNClassifier
     from .core.gamma import Gamma
     from .loading import load
+    from .parameters import Priors, Solver, TensorTrain
     from .predictive import PredictiveDistribution
     from .regressor import BTNRegressor
 
@@ -18,6 +19,9 @@ __all__ = [
     "BTNRegressor",
     "Gamma",
     "PredictiveDistribution",
+    "Priors",
+    "Solver",
+    "TensorTrain",
     "__version__",
     "bases",
     "load",
@@ -28,6 +32,9 @@ _HOME = {
     "BTNRegressor": "btnkm.regressor",
     "Gamma": "btnkm.core.gamma",
     "PredictiveDistribution": "btnkm.predictive",
+    "Priors": "btnkm.parameters",
+    "Solver": "btnkm.parameters",
+    "TensorTrain": "btnkm.parameters",
     "load": "btnkm.loading",
 }
 

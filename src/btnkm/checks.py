@@ -11,9 +11,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_array, column_or_1d
 
 Array = np.ndarray
-STRUCTURES = ("auto", "tensor", "sums", "sums+tensor", "full")
-NETWORKS, CORES = ("cp", "tt"), ("auto", "full")
-MAX_SMOOTHNESS = 20.0  # (1 + m)^(-2 smoothness) is still far from underflow for m in the hundreds
 
 
 def check_integer(name: str, value: Any, low: int) -> None:
@@ -44,14 +41,11 @@ def check_number(name: str, value: Any) -> None:
         )
 
 
-def check_gamma(name: str, value: Any, default: Any) -> Any:
-    """Return ``value``, or the default for None; raise a ValueError unless it is a proper Gamma."""
-    if value is None:
-        return default
-    if not isinstance(value, type(default)):
-        extra = " or 'off'" if name == "basis_prior" else ""
+def check_gamma(name: str, value: Any, other: str = "") -> None:
+    """Raise a ValueError unless ``value`` has a positive finite shape and rate, as a Gamma."""
+    if not (hasattr(value, "shape") and hasattr(value, "rate")):
         raise ValueError(
-            f"{name} must be a Gamma{extra}, got {value!r}; "
+            f"{name} must be a Gamma{other}, got {value!r}; "
             "leave it out for the default, or try Gamma(1.0, 1.0)."
         )
     for part in ("shape", "rate"):
@@ -60,7 +54,13 @@ def check_gamma(name: str, value: Any, default: Any) -> Any:
             raise ValueError(
                 f"{name} must have a positive finite {part}, got {number!r}; try Gamma(1.0, 1.0)."
             )
-    return value
+
+
+def gamma_or_default(name: str, value: Any, default: Any) -> Any:
+    """Return ``value``, checked to be a Gamma, or the default for None."""
+    if value is not None:
+        check_gamma(name, value)
+    return default if value is None else value
 
 
 def check_target(name: str, y: Any) -> Array:
@@ -168,60 +168,3 @@ def check_ranks(name: str, value: Any, n_bonds: int) -> list[int]:
             wanted += " (inputs that vary, less one; one more with three classes or more)"
         raise ValueError(f"{name} must be {wanted}, got {value!r}; use 'auto'.")
     return [int(r) for r in ranks]
-
-
-def check_parameters(machine: Any) -> None:
-    """Raise one clear sentence for a parameter of any estimator that cannot be."""
-    check_integer("warm_sweeps", machine.warm_sweeps, 0)
-    check_integer("full_rows", machine.full_rows, 0)
-    if not isinstance(machine.structure, str) or machine.structure not in STRUCTURES:
-        raise ValueError(
-            f"structure must be one of {list(STRUCTURES)}, got {machine.structure!r}; use 'auto'."
-        )
-    if not isinstance(machine.network, str) or machine.network not in NETWORKS:
-        raise ValueError(
-            f"network must be one of {list(NETWORKS)}, got {machine.network!r}; use 'cp'."
-        )
-    if not isinstance(machine.cores, str) or machine.cores not in CORES:
-        raise ValueError(f"cores must be one of {list(CORES)}, got {machine.cores!r}; use 'auto'.")
-    if isinstance(machine.mode_order, str) and machine.mode_order not in ("auto", "given"):
-        check_order("mode_order", machine.mode_order, [])
-    for name in ("n_basis", "max_rank", "initial_rank", "n_init", "max_iter"):
-        value = getattr(machine, name)
-        if name == "max_rank" and isinstance(value, list | tuple | np.ndarray):
-            continue  # one for each bond, of which there are so many when columns are known
-        if isinstance(value, str) and value != "auto":
-            raise ValueError(
-                f"{name} must be an integer >= 1 or 'auto', got {value!r}; use 'auto'."
-            )
-        if not isinstance(value, str):
-            check_integer(name, value, 1)
-    if not isinstance(machine.verbose, bool):
-        check_integer("verbose", machine.verbose, 0)
-    for name, usual in (("prune", True), ("warm_start", False)):
-        value = getattr(machine, name)
-        if not isinstance(value, bool | np.bool_):
-            raise ValueError(f"{name} must be True or False, got {value!r}; leave it at {usual}.")
-    auto = isinstance(machine.anchored, str) and machine.anchored == "auto"
-    if not (auto or isinstance(machine.anchored, bool | np.bool_)):
-        raise ValueError(
-            f"anchored must be True, False or 'auto', got {machine.anchored!r}; use 'auto'."
-        )
-    if machine.callback is not None and not callable(machine.callback):
-        raise ValueError(
-            f"callback must be a function of one argument or None, got {machine.callback!r}; "
-            "see history_ for what it receives."
-        )
-    limit = machine.memory_limit
-    if isinstance(limit, str) and limit != "auto":
-        raise ValueError(
-            f"memory_limit must be a number of GiB or 'auto', got {limit!r}; use 'auto'."
-        )
-    for name in ("tol", "smoothness", "memory_limit"):
-        if name != "memory_limit" or not isinstance(limit, str):
-            check_number(name, getattr(machine, name))
-    if machine.smoothness > MAX_SMOOTHNESS:
-        raise ValueError(
-            f"smoothness must be at most {MAX_SMOOTHNESS:g}, got {machine.smoothness!r}: no "
-            "function but the constant is left beyond; leave it out for the default."
-        )

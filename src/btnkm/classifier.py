@@ -18,64 +18,60 @@ from sklearn.utils.validation import check_is_fitted
 from . import checks
 from .core.arrays import here, host
 from .core.densities import Student
-from .core.gamma import Gamma
 from .core.likelihoods import Bernoulli, Gaussian
-from .core.posterior import Predictor
-from .core.softmax import Softmax
+from .core.softmax import INTERVAL_POINTS, PROBABILITY_POINTS, Softmax
 from .data.dispatch import anywhere
 from .data.readers import with_targets
-from .estimator import Machine, answered
-from .plan import Auto
+from .estimator import Estimator, answered
+from .parameters import Priors, Solver
+from .plan import Defaults
 from .predictive import PredictiveDistribution, check_level, mixed_variance, weighted_quantiles
-from .structures.multistart import Target
+from .structures.task import Target
 
 Array = np.ndarray
 LIKELIHOODS = ("logistic", "least_squares")
-# points of each start at which the probabilities of many classes are averaged, or their quantiles
-# taken
-PROBABILITY_POINTS, INTERVAL_POINTS = 128, 1024
-_POINT_NUMBERS = 2**22  # probabilities held at a time, of every class at every point of every start
+_POINT_NUMBERS = 2**22  # probabilities in memory at a time
 
 
-class BTNClassifier(ClassifierMixin, Machine):
-    """Bayesian kernel machine for classes, with probabilities integrated over the posterior.
+class BTNClassifier(ClassifierMixin, Estimator):
+    """Bayesian kernel machine for classes, with probabilities averaged over the posterior.
 
-    With two classes the log odds of the second are offset + f(x), with f as in BTNRegressor and an
-    offset that starts at the log odds of all rows together; a Polya-Gamma variable per row keeps
-    every update in closed form. With more classes the probabilities are a softmax of f_k(x), and
-    the tensor of f_k is sum_r c_kr prod_d w_r^(d) . phi^(d)(x_d): all classes share the components,
-    each with weights of its own, so that a class costs no more than a basis function. In the sum of
-    main effects each class has coefficients of its own.
+    With two classes, the log odds of the second class are offset + f(x), with f as in BTNRegressor
+    and an offset that starts at the log odds of all rows. One Polya-Gamma variable per row keeps
+    every update in closed form. With more classes, the probabilities are a softmax of f_k(x), and
+    the tensor of f_k is sum_r c_kr prod_d w_r^(d) . phi^(d)(x_d). All classes share the components
+    and have weights of their own, so that a class costs no more than a basis function. Each class
+    has its own coefficients in the sum of main effects.
 
     Parameters
     ----------
-    basis, structure, network, cores, mode_order, n_basis, max_rank, initial_rank, n_init, \
-max_iter, tol, warm_sweeps, rank_prior, basis_prior, smoothness, anchored, prune, memory_limit, \
-n_jobs, random_state, callback, verbose, warm_start
-        As in BTNRegressor, but labels say less than numbers, and some values of "auto" differ.
-        ``n_basis`` leaves four rows to every function of all inputs together, but at least 4
-        functions to each; there are up to 20 of each where that leaves eight rows. Without anchors
-        ``initial_rank`` is at most 8, and ``max_rank`` 16 up to 10,000 rows and 8 above. ``n_init``
-        is 48,000 divided by the number of rows, at least 2 and at most 8. ``max_iter`` is 32, or 20
-        above 10,000 rows. Components are ``anchored`` from 8 inputs on.
+    basis, structure, network, n_basis, max_rank, priors, n_init, max_iter, tol, solver, \
+memory_limit, n_jobs, random_state, callback, verbose, warm_start
+        As in BTNRegressor, with other values of "auto", as labels contain less information than
+        numbers. ``n_basis`` leaves four rows for every function of all inputs together, but at
+        least 4 functions for each input; it is at most 20 where that leaves eight rows. Without
+        anchors the initial rank is at most 8, and ``max_rank`` is 16 up to 10,000 rows and 8 above.
+        ``n_init`` is 48,000 divided by the number of rows, at least 2 and at most 8. ``max_iter``
+        is 32, and 20 above 10,000 rows. Components are anchored from 8 inputs on.
     likelihood : "logistic" or "least_squares", default="logistic"
-        "least_squares" regresses the signs of two classes and takes as probability that of a
-        positive sign: the classifier of the paper, for comparison. Its probabilities are poor.
+        "least_squares" regresses the signs of two classes and uses the probability of a positive
+        sign. This is the classifier of the paper, for comparison; its probabilities are poor.
     class_weight : "balanced", dict or None, default=None
-        How many times more frequent each class shall be taken to be than it is among the rows;
-        "balanced" makes all alike. The model is fitted to the rows as they are, so that a rare
-        class does not seem better known than it is; the log odds are then shifted, and the
-        probabilities are those of such a population. With "least_squares", whose signs have no
-        odds, rows count as often as their class says.
+        How many times more frequent each class is in the population than among the rows;
+        "balanced" makes all classes equally frequent. The model is fitted to the rows as they are,
+        so that a rare class does not appear to be better known than it is. Then the log odds are
+        shifted, so that the probabilities are those of the population. With "least_squares", which
+        has no odds, rows are weighted instead.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
         The labels, sorted.
-    structures_, weights_, rank_, cores_, mode_order_, n_basis_, feature_importances_, \
-feature_importances_std_, lower_bound_, lower_bounds_, history_, best_restart_, target_name_, \
-n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_names_in_
-        As in BTNRegressor; ``history_`` has no noise.
+    structures_, weights_, best_restart_, rank_, ranks_, cores_, mode_order_, n_basis_, \
+feature_importances_, feature_importances_std_, lower_bound_, lower_bounds_, history_, \
+target_name_, n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, \
+feature_names_in_
+        As in BTNRegressor, without noise in ``history_``.
 
     Examples
     --------
@@ -89,11 +85,11 @@ n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_name
     True
     """
 
-    _auto = Auto(
+    _defaults = Defaults(
         many_inputs=8,
         rank=8,
         rows=48_000,
-        least_starts=2,
+        least_restarts=2,
         sweeps=32,
         sweeps_of_many=20,
         growth=(2, 1),
@@ -106,23 +102,15 @@ n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_name
         *,
         likelihood: str = "logistic",
         structure: str = "auto",
-        network: str = "cp",
-        cores: str = "auto",
-        mode_order: Any = "auto",
+        network: Any = "cp",
         n_basis: int | str = "auto",
         max_rank: Any = "auto",
-        initial_rank: int | str = "auto",
+        priors: Priors | None = None,
         n_init: int | str = "auto",
         max_iter: int | str = "auto",
         tol: float = 1e-4,
-        warm_sweeps: int = 10,
-        rank_prior: Gamma | None = None,
-        basis_prior: Gamma | str | None = None,
-        smoothness: float = 1.25,
-        anchored: bool | str = "auto",
-        full_rows: int = 2000,
+        solver: Solver | None = None,
         class_weight: Any = None,
-        prune: bool = True,
         memory_limit: float | str = "auto",
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -134,21 +122,13 @@ n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_name
             basis,
             structure=structure,
             network=network,
-            cores=cores,
-            mode_order=mode_order,
             n_basis=n_basis,
             max_rank=max_rank,
-            initial_rank=initial_rank,
+            priors=priors,
             n_init=n_init,
             max_iter=max_iter,
             tol=tol,
-            warm_sweeps=warm_sweeps,
-            rank_prior=rank_prior,
-            basis_prior=basis_prior,
-            smoothness=smoothness,
-            anchored=anchored,
-            full_rows=full_rows,
-            prune=prune,
+            solver=solver,
             memory_limit=memory_limit,
             n_jobs=n_jobs,
             random_state=random_state,
@@ -182,7 +162,7 @@ n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_name
                 )
 
     _check_y = staticmethod(checks.check_labels)
-    _lasting = (*Machine._lasting, "class_weight")
+    _lasting = (*Estimator._lasting, "class_weight")
 
     @staticmethod
     def _encoder(classes: Array, *signs: Any) -> Any:
@@ -199,8 +179,8 @@ n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_name
             ) from None
         if len(classes) < 2:
             raise ValueError(
-                f"y must have at least two classes, got 1 class, {classes.tolist()[0]!r}; give "
-                "rows of another."
+                f"y must have at least two classes, got 1 class, {classes.tolist()[0]!r}; add "
+                "rows of another class."
             )
         log_weights = np.log(self._class_weights(y, codes, weight))
         attributes: dict[str, Any] = {
@@ -249,32 +229,32 @@ n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_name
         *,
         forget: float = 1.0,
     ) -> Self:
-        """Learn from a batch of rows more; see ``BTNRegressor.partial_fit``.
+        """Update the model with a batch of rows; see ``BTNRegressor.partial_fit``.
 
-        The first batch must have rows of all classes.
+        The first batch must contain all classes.
 
         Parameters
         ----------
         X, y, sample_weight
             As for ``fit``.
         classes : array or None
-            All classes there are, for those who would rather hear of one that is not among them, or
-            that the first batch lacks.
+            All classes. With them, an unknown class, or a class that is missing in the first
+            batch, raises an error.
         forget : float, default=1.0
-            What the rows of all earlier batches count for from now on; below 1 the model follows
-            what drifts. With batches of b rows it remembers about b / (1 - forget).
+            Factor of the weights of all earlier rows. Below 1 the model follows drift; with
+            batches of b rows it remembers about b / (1 - forget) rows.
         """
         if classes is not None:
             self._check_classes(classes, with_targets(X, y, None)[1])
         return super().partial_fit(X, y, sample_weight, forget=forget)
 
     def _check_classes(self, classes: Any, y: Any) -> None:
-        """Say so if these are not all classes, or the first rows have none of some."""
+        """Raise a ValueError unless these are all classes, and the first batch contains them."""
         array = np.asarray(classes)
         if array.ndim != 1 or len({type(label) for label in array.tolist()}) > 1:
             raise ValueError(
-                f"classes must be an array of labels, got {classes!r}; weights of rows are "
-                "sample_weight, by name."
+                f"classes must be an array of labels, got {classes!r}; pass weights of rows as "
+                "sample_weight=..."
             )
         known, there = set(array.tolist()), None
         if hasattr(self, "classes_"):
@@ -285,11 +265,11 @@ n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_name
             return
         if there - known or hasattr(self, "classes_"):
             raise ValueError(
-                f"classes must be all there are, {_some(there)}, got {_some(known)}; weights of "
-                "rows are sample_weight, by name."
+                f"classes must contain all classes, {_some(there)}, got {_some(known)}; pass "
+                "weights of rows as sample_weight=..."
             )
         raise ValueError(
-            f"the first batch must have a row of every class, got none of {_some(known - there)}; "
+            f"the first batch must contain every class, got none of {_some(known - there)}; "
             "make it larger."
         )
 
@@ -315,7 +295,7 @@ n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_name
 
     @anywhere
     def decision_function(self, X: Any, return_std: bool = False) -> Any:
-        """Return the log odds of ``classes_[1]`` and, if asked, how uncertain they are.
+        """Return the log odds of ``classes_[1]`` and, if asked, their standard deviation.
 
         With more than two classes, log probabilities less their mean over the classes.
 
@@ -340,8 +320,8 @@ n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_name
             decision = answered(X, decision)
             if not return_std:
                 return decision
-            columns = self._columns_of(X)
-            found = self._predict(columns, lambda model, rows: model.contrasts(rows), 2)
+            columns = self.fitted_.encode(X)
+            found = self.fitted_.predict(columns, lambda model, rows: model.contrasts(rows), 2)
             means, variances = host(found)
             offsets = np.array([[likelihood.offsets] for likelihood in self._likelihoods])
             means += offsets - offsets.mean(axis=2, keepdims=True)
@@ -381,17 +361,17 @@ n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_name
         return answered(X, found) if found.dtype.kind in "biuf" else found
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of rows whose class y (n,), or in a column y, is the most probable."""
+        """Return the accuracy for labels y (n,), which may be the name of a column of X."""
         X, y, sample_weight = with_targets(X, y, sample_weight)
         found = here(self.predict(X))
         return float(accuracy_score(here(y), found, sample_weight=here(sample_weight)))
 
     @anywhere
     def predict_proba_interval(self, X: Any, level: float = 0.95) -> Array:
-        """Return the central interval that holds the probability of a class, by the posterior.
+        """Return the central credible interval of the probability of each class.
 
-        It tells how sure the model is about the probability itself. With more than two classes the
-        ends are quantiles of 1024 points for each start: levels beyond .99 are rough.
+        It shows how certain the probability itself is. With more than two classes the ends are
+        quantiles of 1024 points per restart, so levels beyond .99 are approximate.
 
         Returns
         -------
@@ -417,10 +397,10 @@ n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_name
 
     def _points(self, X: Any, count: int) -> Iterator[Array]:
         """Yield the probabilities at points spread over the posterior: (S count, n, K) by block."""
-        columns = self._columns_of(X)
-        predictors = [Predictor.of(state) for state in self.posterior_]
+        fitted = self.fitted_
+        columns, predictors = fitted.encode(X), fitted.predictors
         numbers = count * len(self.classes_) * len(predictors)  # of a row
-        for _, features in self._row_blocks(columns, max(1, _POINT_NUMBERS // numbers)):
+        for _, features in fitted.row_blocks(columns, max(1, _POINT_NUMBERS // numbers)):
             parts = []
             for predictor, state, own in zip(predictors, self.posterior_, features, strict=True):
                 likelihood: Any = state.likelihood
@@ -433,13 +413,13 @@ n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_name
         return [state.likelihood for state in self.posterior_]
 
     def _offsets(self) -> Any:
-        """Return what f departs from in every start, with two classes: (S, 1)."""
+        """Return the offset of f in every restart, with two classes: (S, 1)."""
         if isinstance(self.likelihood_, Gaussian):
             return 0.0
         return np.array([[likelihood.offset] for likelihood in self._likelihoods])
 
     def _of_two(self, means: Array, variances: Array) -> Array:
-        """Return the probabilities of two classes, each to its last digits: (2, n)."""
+        """Return the probabilities of two classes, each with full precision: (2, n)."""
         parts = []
         for likelihood, mean, variance in zip(self._likelihoods, means, variances, strict=True):
             if isinstance(likelihood, Gaussian):
@@ -453,13 +433,13 @@ n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, feature_name
 
 
 def _codes(classes: Array, y: Array, weight: Array) -> tuple[Array, Array]:
-    """Return the number of each row's class, and the weights as they are."""
+    """Return the position of each row's class in ``classes``, and the weights unchanged."""
     codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
     other = classes[codes] != y
     if np.any(other):
         raise ValueError(
-            f"y must hold the classes of the first rows, {classes.tolist()[:10]}, got "
-            f"{y[other].tolist()[0]!r}; fit anew, with a row of every class at first."
+            f"y must contain only the classes of the first rows, {classes.tolist()[:10]}, got "
+            f"{y[other].tolist()[0]!r}; fit anew, with every class among the first rows."
         )
     return codes.astype(float), weight
 
@@ -467,12 +447,12 @@ def _codes(classes: Array, y: Array, weight: Array) -> tuple[Array, Array]:
 def _signs(
     classes: Array, shift: float, scale: float, of_class: Array, y: Array, weight: Array
 ) -> tuple[Array, Array]:
-    """Return the class as a sign, standardised, and the weights times that of the class."""
+    """Return the class as a standardised sign, and the weights times that of the class."""
     codes, weight = _codes(classes, y, weight)
     return (2.0 * codes - 1.0 - shift) / scale, weight * of_class[codes.astype(int)]
 
 
 def _some(labels: set[Any]) -> str:
-    """Return a list of labels, the first ones if they are many."""
+    """Return the labels, or the first ten of them, as text."""
     listed = sorted(labels, key=str)
     return f"{listed[:10]!r}" if len(listed) <= 10 else f"{listed[:10]!r} and others"

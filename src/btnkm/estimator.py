@@ -1,9 +1,9 @@
-"""What the estimators share: parameters, tables, the fit, moments of f. No mathematics here."""
+"""What both estimators share: parameters, tables, the fit, moments of f."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property, partial
@@ -17,60 +17,48 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from . import checks
-from .core.arrays import host, is_elsewhere, like
+from .core.arrays import host, is_elsewhere
 from .core.full_functionals import total_effects
-from .core.gamma import Gamma
-from .core.posterior import Predictor, found_nothing
-from .core.schedule import Schedule
+from .core.posterior import found_nothing
 from .data.column_stats import MOST_ROWS, Survey
 from .data.columns import fit_columns, level_columns
 from .data.dask_input import is_dask, open_dask
-from .data.frames import check_names, name_of, split_columns
-from .data.readers import coded, is_stored, ones_or_none, open_source
+from .data.frames import check_names, name_of
+from .data.readers import coded, ones_or_none, open_source
 from .execution import fitting
+from .explain.fitted import FittedModel
 from .export import Sharing
 from .io.checkpoints import Checkpoint, check_path, signature
-from .plan import Auto, Layouts, number, settings_of
+from .parameters import Priors, Solver, check_parameters, lasting_parameters
+from .plan import Defaults, FitPlan
 from .streaming import Streaming, Window
+from .structures.allocation import restart_weights
+from .structures.candidates import choose
 from .structures.mode_map import Arrangement, block_size
-from .structures.multistart import Target, Task, Values, bonds, run_all
-from .structures.screening import screen
-from .structures.search import (
-    Candidate,
-    fewer_restarts,
-    interaction_order,
-    judge,
-    share_restarts,
-    vote,
-)
+from .structures.multistart import bonds, fit_structures
+from .structures.search import Candidate
 from .structures.stacking import recalibrated
+from .structures.task import Target, Task, Values
 
 Array = np.ndarray
-_TIMES_ON_DEVICE = 16  # as many rows are looked at at a time
 _LOOK_AT = 1000  # training rows, to see whether anything was found
 _DRAWS, _SEED = 16, 0  # of posterior draws of each restart behind feature_importances_
 
 
-class Machine(Streaming, Sharing, BaseEstimator):
+class Estimator(Streaming, Sharing, BaseEstimator):
     """Base of the estimators; see BTNRegressor for the parameters.
 
-    A subclass says what y may be (``_check_y``), what the engine gets for it (``_target``) and what
-    to add to the results (``_finish``).
+    A subclass checks y (``_check_y``), encodes it for the engine (``_target``) and may add to the
+    results (``_finish``).
     """
 
-    noise_prior: Gamma | None = None
-    _auto: Auto
-    # parameters that a fit which goes on cannot change
+    _defaults: Defaults
+    # parameters that a fit which continues from another cannot change, beside some options
     _lasting: ClassVar[tuple[str, ...]] = (
         "basis",
         "structure",
         "network",
-        "cores",
-        "mode_order",
         "n_basis",
-        "basis_prior",
-        "smoothness",
-        "anchored",
         "likelihood",
     )
 
@@ -79,22 +67,14 @@ class Machine(Streaming, Sharing, BaseEstimator):
         basis: Any = "auto",
         *,
         structure: str = "auto",
-        network: str = "cp",
-        cores: str = "auto",
-        mode_order: Any = "auto",
+        network: Any = "cp",
         n_basis: int | str = "auto",
         max_rank: Any = "auto",
-        initial_rank: int | str = "auto",
+        priors: Priors | None = None,
         n_init: int | str = "auto",
         max_iter: int | str = "auto",
         tol: float = 1e-4,
-        warm_sweeps: int = 10,
-        rank_prior: Gamma | None = None,
-        basis_prior: Gamma | str | None = None,
-        smoothness: float = 1.25,
-        anchored: bool | str = "auto",
-        full_rows: int = 2000,
-        prune: bool = True,
+        solver: Solver | None = None,
         memory_limit: float | str = "auto",
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -105,21 +85,13 @@ class Machine(Streaming, Sharing, BaseEstimator):
         self.basis = basis
         self.structure = structure
         self.network = network
-        self.cores = cores
-        self.mode_order = mode_order
         self.n_basis = n_basis
         self.max_rank = max_rank
-        self.initial_rank = initial_rank
+        self.priors = priors
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
-        self.warm_sweeps = warm_sweeps
-        self.rank_prior = rank_prior
-        self.basis_prior = basis_prior
-        self.smoothness = smoothness
-        self.anchored = anchored
-        self.full_rows = full_rows
-        self.prune = prune
+        self.solver = solver
         self.memory_limit = memory_limit
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -139,15 +111,15 @@ class Machine(Streaming, Sharing, BaseEstimator):
 
     @staticmethod
     def _check_y(name: str, y: Any) -> Array:
-        """Return y as an array (n,), or say what is wrong with it; ``name`` is the estimator's."""
+        """Return y as an array (n,), or raise a ValueError; ``name`` is that of the estimator."""
         raise NotImplementedError
 
     def _target(self, y: Array, weight: Array | None) -> Target:
-        """Return what the engine gets for y, given values of it and how much each counts."""
+        """Return the target as the engine sees it, given values of y and their weights."""
         raise NotImplementedError
 
     def _finish(self) -> None:
-        """Add to the fitted attributes what only this estimator has."""
+        """Set the fitted attributes that only this estimator has."""
 
     def fit(
         self,
@@ -158,25 +130,24 @@ class Machine(Streaming, Sharing, BaseEstimator):
         checkpoint: Any = None,
         checkpoint_every: int = 10,
     ) -> Self:
-        """Fit the posterior to a table X (n, inputs) and targets y (n,).
+        """Fit the model to a table X (n, inputs) and targets y (n,).
 
         Parameters
         ----------
         X : array or DataFrame of shape (n, inputs)
             Or rows that are not in memory: a ``numpy.memmap``, an Arrow data set, Parquet files (a
-            path, a folder, a pattern such as ``"rows/*.parquet"``, or a list of these), or anything
-            that yields tuples (X, y) or (X, y, sample_weight) each time it is gone through. An
-            array of torch, CuPy or another library that follows the array API standard stays on
-            its device.
+            path, a folder, a pattern such as ``"rows/*.parquet"``, or a list of these), or an
+            iterable that yields tuples (X, y) or (X, y, sample_weight) each time. Arrays of torch,
+            CuPy or another library that follows the array API standard stay on their device.
         y : array of shape (n,), or the name of a column of a frame, an Arrow data set or files
         sample_weight : array of shape (n,), the name of a column, or None
-            A weight of k counts a row k times; rows of weight 0 are left out.
+            A row of weight k counts as k rows; rows of weight 0 are left out.
         checkpoint : path or None
-            A file that tells where the fit stands. If it is there, the fit goes on from where it
-            was, to the result it would have had; with other data or parameters it is refused. Read
-            it only from where you would run a program from.
+            Checkpoint path; the fit resumes if it exists, with the result that it would have had
+            without the interruption. A checkpoint of other data or parameters is refused. Uses
+            pickle: load only trusted files.
         checkpoint_every : int, default=10
-            Sweeps, of all starts together, between two writings of the file.
+            Sweeps, of all restarts together, between two writings of the checkpoint.
         """
         if checkpoint is not None:
             checks.check_integer("checkpoint_every", checkpoint_every, 1)
@@ -184,7 +155,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
         if self.warm_start and hasattr(self, "posterior_"):
             if checkpoint is not None:
                 raise ValueError(
-                    "checkpoint must be None where a fit goes on from another (warm_start), got "
+                    "checkpoint must be None where warm_start continues from another fit, got "
                     f"{str(checkpoint)!r}; leave one of them out."
                 )
             source, survey = self._open(X, y, sample_weight)
@@ -196,18 +167,18 @@ class Machine(Streaming, Sharing, BaseEstimator):
         source, survey = self._open(X, y, sample_weight)
         with closing(source):
             self._fit_anew(source, survey, checkpoint, checkpoint_every)
-        self.target_name_ = name_of(y)
+        self._name_target(name_of(y))
         return self
 
     def _open(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
-        """Return where rows come from, and what is known of all of them."""
+        """Return the source of the rows, and the statistics of their columns."""
         self._check_parameters()
         opened = open_dask if is_dask(X) else open_source
         source = opened(X, y, sample_weight, partial(self._check_y, type(self).__name__))
         return source, source.survey(partial(_level_places, self.basis, is_classifier(self)))
 
     def _same_target(self) -> Target:
-        """Return what the engine gets for y in a model that is fitted already."""
+        """Return the target of a model that is fitted already."""
         raise NotImplementedError
 
     def _states(self) -> tuple[Any, ...]:
@@ -215,7 +186,7 @@ class Machine(Streaming, Sharing, BaseEstimator):
         return self.posterior_
 
     def _clear(self) -> None:
-        """Let go of what was fitted: a fit that fails leaves no half of an older one."""
+        """Delete the fitted attributes, so that a fit that fails leaves none of an older one."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
         self._window = None
@@ -229,62 +200,77 @@ class Machine(Streaming, Sharing, BaseEstimator):
         *,
         keep: bool = False,
     ) -> Self:
-        """Fit from random factors, and keep what the rows say if they are few, or if asked to."""
+        """Fit from random factors; ``keep`` sums over the rows even if they are many."""
         if survey.n < 2:
             raise ValueError(
-                "X must have at least 2 rows, got 1 sample: one says nothing about a spread; "
-                "give more rows."
+                "X must have at least 2 rows, got 1 sample, which has no spread; add rows."
             )
         target = self._target(survey.y.values, ones_or_none(survey.y.weight))
         self._clear()
         check_names(self, source.example, reset=True)
-        names = survey.names
-        counted = int(max(survey.n, survey.total))  # a weight of k counts k times; few no less
-        n_basis = number(self, "n_basis", self._auto.n_basis(counted, len(names)))
-        # many levels are anchored; who wants no anchors gets the rarest of them as one
-        many_levels = isinstance(self.anchored, str) or bool(self.anchored)
-        many_levels = many_levels and not is_elsewhere(source.example)  # sparse rows are SciPy's
+        n = int(max(survey.n, survey.total))  # a weight of k counts k times
+        plan = FitPlan.of(self, self._defaults, target, n, len(survey.names), stream=keep)
+        task, active = self._code(plan, source, survey, target, keep)
+        keeper = None
+        if checkpoint is not None:
+            signed = signature(self, survey, task.rows.data())
+            keeper = Checkpoint(checkpoint, int(checkpoint_every), signed)
+            keeper.seeds = task.seeds if keeper.seeds is None else keeper.seeds
+            task = task._replace(seeds=keeper.seeds)
+        history: list[dict[str, Any]] = [] if keeper is None else keeper.history
+        candidates = choose(plan, task, active, survey.names)
+        results = fit_structures(plan, task, candidates, history, keeper)
+        self._active = active
+        self._begun_with = lasting_parameters(self, self._lasting)
+        judged = {id(one.arrangement): one for one in candidates}
+        max_iter = plan.settings(candidates[0].arrangement).schedule.max_iter
+        self._conclude(plan, task, results, history, max_iter, judged)
+        self.n_samples_seen_ = survey.n
+        if any(one.kernel for one in self._arrangements) and self.structure != "full":
+            self._window = Window.of(survey.sample)  # partial_fit fits them again, with more
+        self._tell_structures(plan, candidates)
+        return self
+
+    def _code(
+        self,
+        plan: FitPlan,
+        source: Any,
+        survey: Survey,
+        target: Target,
+        keep: bool,
+    ) -> tuple[Task, list[int]]:
+        """Return the coded table, and the columns that vary."""
+        # columns of many categories are anchored; without anchors the rarest share a function
+        many = plan.anchored(True) and not is_elsewhere(source.example)  # sparse rows are SciPy's
         summaries = survey.columns
-        columns, codes = fit_columns(summaries, names, self.basis, n_basis, many_levels)
+        columns, codes = fit_columns(summaries, survey.names, self.basis, plan.n_basis, many)
         # a constant input only scales the others: the network does without it
         active = [j for j, c in enumerate(columns) if not _is_constant(c.basis, codes[j])] or [0]
         sample = coded(survey.sample, columns, target)
         rows = source.code(columns, target, survey, sample)
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
-        keeper = None
-        if checkpoint is not None:
-            signed = signature(self, survey, rows.data())
-            keeper = Checkpoint(checkpoint, int(checkpoint_every), signed)
-            seeds = seeds if keeper.seeds is None else keeper.seeds
-            keeper.seeds = seeds
-        summary = Values(codes, [summary.weight for summary in summaries])
-        stream, keep = keep, keep or survey.n <= MOST_ROWS
-        listed = [int(s) for s in seeds]
-        task = Task(target, columns, summary, sample, rows, counted, listed, keep)
-        candidates = self._candidates(task, active, names, stream)
-        history: list[dict[str, Any]] = [] if keeper is None else keeper.history
-        found = run_all(self, task, candidates, history, keeper)
-        self._active = active
-        self._begun_with = {name: repr(getattr(self, name)) for name in self._lasting}
-        schedule = settings_of(self, target, counted, candidates[0].arrangement).schedule
-        judged = {id(one.arrangement): one for one in candidates}
-        self._conclude(task, found, history, schedule, judged)
-        self.n_samples_seen_ = survey.n
-        if any(one.kernel for one in self._arrangements) and self.structure != "full":
-            self._window = Window.of(survey.sample)  # partial_fit fits them again, with more
-        self._tell_structures(candidates, names)
-        return self
+        task = Task(
+            target,
+            columns,
+            Values(codes, [summary.weight for summary in summaries]),
+            sample,
+            rows,
+            plan.n,
+            [int(s) for s in seeds],
+            keep or survey.n <= MOST_ROWS,
+        )
+        return task, active
 
-    def _tell_structures(self, candidates: list[Candidate], names: list[Any]) -> None:
-        """Set ``structures_``: what was compared, and what came of it."""
+    def _tell_structures(self, plan: FitPlan, candidates: list[Candidate]) -> None:
+        """Set ``structures_``: what was compared, and the outcome."""
         self.structures_ = []
         for one in candidates:
-            own = [k for k, other in enumerate(self._arrangements) if other is one.arrangement]
-            told = {
+            restarts = [k for k, other in enumerate(self._arrangements) if other is one.arrangement]
+            entry = {
                 "name": one.arrangement.structure,
-                "weight": float(np.sum(self.weights_[own])),
+                "weight": float(np.sum(self.weights_[restarts])),
                 "log_density": one.log_density - float(np.log(self._y_scale)),
-                "restarts": own,
+                "restarts": restarts,
                 "seconds": one.seconds,
                 "sums_first": one.arrangement.sums_first,
                 "splines": one.arrangement.splines,
@@ -292,126 +278,57 @@ class Machine(Streaming, Sharing, BaseEstimator):
                 "noise_factor": one.noise[0],
                 "noise_dof": one.noise[1],
             }
-            if self.network == "tt":
-                told["cores"] = "full" if one.arrangement.full else "diagonal"
-                told["mode_order"] = list(one.arrangement.inputs)
-            self.structures_.append(told)
+            if plan.train is not None:
+                entry["cores"] = "full" if one.arrangement.full else "diagonal"
+                entry["mode_order"] = list(one.arrangement.inputs)
+            self.structures_.append(entry)
 
     def _conclude(
         self,
+        plan: FitPlan,
         task: Task,
-        found: list[tuple[Arrangement, fitting.Result]],
+        results: list[tuple[Arrangement, fitting.Result]],
         history: list[dict[str, Any]],
-        schedule: Schedule,
+        max_iter: int,
         judged: dict[int, Candidate] | None = None,
         *,
         new: bool = True,
     ) -> None:
-        """Set the fitted attributes, and say what a user should know of a ``new`` model.
+        """Set the fitted attributes, and warn of what a user should know of a ``new`` model.
 
-        With ``judged`` candidates, by the identity of their arrangement, restarts are weighed anew;
-        else they have the weights they had.
+        With ``judged`` candidates, by the identity of their arrangement, restarts get new weights;
+        otherwise they keep those they had.
         """
-        sample, seeds = task.sample, np.array(task.seeds)
         self.columns_ = task.columns
         self.history_ = sorted(history, key=lambda entry: (entry["restart"], entry["sweep"]))
         for name, value in task.target.attributes.items():
             setattr(self, name, value)
-        usable = [(one, result) for one, result in found if result.starts]
+        usable = [(one, result) for one, result in results if result.starts]
         if judged is not None:
             usable = self._weigh(task, usable, judged)
-        self._set_results(usable)
-        kept = found if judged is None else usable
-        # a full tensor keeps rows, not what they say: beside it nobody goes on
+        self._set_results(plan, usable)
+        kept = results if judged is None else usable
+        # a full tensor keeps rows, not sums over rows: a model with one cannot continue
         kept = [] if any(one.kernel for one, _ in kept) else kept
         self._pasts = [past for _, result in kept for past in result.pasts]
-        self.converged_, self.stop_reason_ = fitting.ending(
-            [result for _, result in found], schedule
-        )
+        every = [result for _, result in results]
+        self.converged_, self.stop_reason_ = fitting.ending(every, max_iter, plan.tol)
         self._finish()
-        if any(result.interrupted for _, result in found):
+        if any(result.interrupted for result in every):
             warnings.warn(self.stop_reason_, ConvergenceWarning, stacklevel=4)
-        if new and np.ptp(sample.y) > 0:
-            rng = np.random.default_rng(seeds.tolist())
-            share = sample.weights / sample.weights.sum()
-            some = rng.choice(sample.n, min(_LOOK_AT, sample.n), replace=False, p=share)
-            self._warn_of_nothing([column[some] for column in sample.codes])
+        if new:
+            self._warn_of_nothing(task)
 
-    def _candidates(
-        self, task: Task, active: list[int], names: list[Any], stream: bool
-    ) -> list[Candidate]:
-        """Return the structures to fit, that with the highest weight first."""
-        table = Layouts(self, task, active, stream=stream)
-        of = partial(settings_of, self, task.target)
-        if table.structure == "full" and not table.may_be_full:
-            _refuse_full(task.rows.n, self.full_rows)
-        if self.network == "cp" or table.structure == "full":  # which has no network
-            structures = [table.structure]
-            if table.structure == "auto":
-                structures = ["sums", "tensor", "sums+tensor"] if len(active) > 1 else ["sums"]
-                if table.may_be_full and len(active) > 1:  # what a tensor alone does, it does too
-                    structures = ["sums", "sums+tensor"]
-            if table.structure != "tensor":
-                screen(task, table, of)
-            arrangements = [
-                table.arranged(table.tensor_inputs.get(name, active), name)
-                for name in structures
-                if name != "full"
-            ]
-            if table.structure in ("auto", "full") and table.may_be_full:
-                arrangements.append(table.full())
-            if len(structures) > 1:
-                # fitted first, the sum starves the tensor of some tables, and helps it in others
-                order = table.tensor_inputs["sums+tensor"]
-                arrangements.append(table.arranged(order, "sums+tensor", sums_first=True))
-        else:
-            arrangements = self._trains(task, table, active, names)
-        tell = print if self.verbose else lambda _: None
-        candidates = judge(task, arrangements, of, tell, table.with_splines)
-        candidates = sorted(candidates, key=lambda one: -one.weight)
-        n_init = max(of(task.counted, one.arrangement).n_init for one in candidates)
-        if isinstance(self.n_init, str):
-            n_init = fewer_restarts(candidates, n_init, partial(of, task.counted))
-        share_restarts(candidates, n_init)
-        candidates = sorted(candidates, key=lambda one: -one.weight)
-        for one in candidates:
-            if self.verbose and len(candidates) > 1:
-                tell(
-                    f"{one.arrangement.structure}: weight {one.weight:.2f}, {one.count} restarts, "
-                    f"log density {one.log_density:.3f} of rows held out"
-                )
-        return candidates
-
-    def _trains(
-        self, task: Task, table: Layouts, active: list[int], names: list[Any]
-    ) -> list[Arrangement]:
-        """Return the candidates of a tensor train."""
-        name = "tensor" if table.structure == "auto" else table.structure
-        if name == "sums" or len(active) == 1:
-            return [table.arranged(active, "sums" if name == "sums" else name, full=True)]
-        components = table.arranged(active, name)
-        orders = [active]
-        if not isinstance(self.mode_order, str):
-            places = checks.check_order("mode_order", self.mode_order, names)
-            orders = [[j for j in places if j in active]]
-        elif self.mode_order == "auto":
-            # as "cp" would be by itself: the ranks that were asked for are those of bonds
-            alone = partial(settings_of, self, task.target, by_itself=True)
-            if self.verbose:
-                print("looking for an order of the inputs")
-            other = interaction_order(task, components, alone)
-            orders += [other] if other not in (active, active[::-1]) else []
-        found = [table.arranged(order, name, full=True) for order in orders]
-        listed = isinstance(self.max_rank, list | tuple | np.ndarray)
-        if self.cores == "auto" and not listed and len(active) > 2:
-            found.append(components)
-            if table.structure == "auto":
-                found += [table.arranged(active, "sums+tensor"), table.arranged(active, "sums")]
-        return found
-
-    def _warn_of_nothing(self, columns: list[Array]) -> None:
-        """Say so if f, its level aside, varies less between these rows than it is uncertain."""
-        means, variances = self._predict(
+    def _warn_of_nothing(self, task: Task) -> None:
+        """Warn if f, its level aside, varies less between the rows than it is uncertain."""
+        sample = task.sample
+        if not np.ptp(sample.y) > 0:
+            return
+        share = sample.weights / sample.weights.sum()
+        count = min(_LOOK_AT, sample.n)
+        rows = np.random.default_rng(task.seeds).choice(sample.n, count, replace=False, p=share)
+        columns = [column[rows] for column in sample.codes]
+        means, variances = self.fitted_.predict(
             columns, lambda model, rows: replace(model, least=0.0).contrasts(rows), 2
         )
         if found_nothing(self.weights_, means, variances):
@@ -419,66 +336,63 @@ class Machine(Streaming, Sharing, BaseEstimator):
                 "no input was found to have an effect: the prediction is nearly the same in all "
                 f"rows. If there should be one, the rows may be too few for {len(self.columns_)} "
                 "input(s), or the basis unable to follow it: leave out inputs, give rows, change "
-                f"the basis{' or the network' if self.network == 'tt' else ''}.",
+                "the basis, or the network.",
                 UserWarning,
                 stacklevel=5,
             )
 
     def _check_parameters(self) -> None:
-        """Raise one clear sentence for a parameter that cannot be."""
-        checks.check_parameters(self)
+        """Raise a ValueError for a parameter that is not allowed."""
+        check_parameters(self)
 
     def _weigh(
         self,
         task: Task,
-        found: list[tuple[Arrangement, fitting.Result]],
+        results: list[tuple[Arrangement, fitting.Result]],
         judged: dict[int, Candidate],
     ) -> list[tuple[Arrangement, fitting.Result]]:
-        """Set ``weights_``, and return what has some: restarts that found far less have none.
+        """Set ``weights_``, and return the results of the restarts that have any weight.
 
-        The noise of what is left is that which rows held out speak for.
+        Their noise is recalibrated by the rows held out.
         """
-        kept, every = [], []
-        for one in dict.fromkeys(one for one, _ in found):
-            results = [result for other, result in found if other is one]
-            starts = [start for result in results for start in result.starts]
-            votes = vote(task, one, [start.state for start in starts])
-            votes *= judged[id(one)].weight
-            at = 0
-            for result in results:
-                own = votes[at : at + len(result.starts)]
-                at += len(result.starts)
-                left = np.flatnonzero(own > 0)
-                pasts = [result.pasts[int(k)] for k in left] if result.pasts else []
-                noise = judged[id(one)].noise
-                starts = [_recalibrated(result.starts[int(k)], noise) for k in left]
+        kept, weights = [], []
+        for arrangement in dict.fromkeys(one for one, _ in results):
+            parts = [result for one, result in results if one is arrangement]
+            states = [start.state for result in parts for start in result.starts]
+            candidate = judged[id(arrangement)]
+            of_restarts = candidate.weight * restart_weights(task, arrangement, states)
+            for result in parts:
+                of_result, of_restarts = np.split(of_restarts, [len(result.starts)])
+                places = np.flatnonzero(of_result > 0)
+                pasts = [result.pasts[int(k)] for k in places] if result.pasts else []
+                starts = [_recalibrated(result.starts[int(k)], candidate.noise) for k in places]
                 if starts:
-                    kept.append((one, replace(result, starts=starts, pasts=pasts)))
-                    every.append(own[left])
-        self.weights_ = np.concatenate(every) / np.sum(np.concatenate(every))
+                    kept.append((arrangement, replace(result, starts=starts, pasts=pasts)))
+                    weights.append(of_result[places])
+        self.weights_ = np.concatenate(weights) / np.sum(np.concatenate(weights))
         return kept
 
-    def _set_results(self, found: list[tuple[Arrangement, fitting.Result]]) -> None:
-        arrangement, result = found[0]  # the best of the held-out rows
-        best = result.best
-        stage = best.last.stage  # where the rank has grown, the bound counts from there
+    def _set_results(
+        self, plan: FitPlan, results: list[tuple[Arrangement, fitting.Result]]
+    ) -> None:
+        """Set the fitted attributes that describe the posteriors."""
+        arrangement, result = results[0]  # the structure with the highest weight
+        best, train = result.best, plan.train is not None
+        stage = best.last.stage  # where the rank has grown, the ELBO counts from there
         exact = [p for p in best.sweeps if p.phase == "exact" and p.stage == stage]
-        self.posterior_ = tuple(s.state for _, result in found for s in result.starts)
-        self._arrangements = tuple(one for one, result in found for _ in result.starts)
+        every = [(one, part, start) for one, part in results for start in part.starts]
+        self.posterior_ = tuple(start.state for _, _, start in every)
+        self._arrangements = tuple(one for one, _, _ in every)
         # of phi and phi phi^T over the rows, in every mode: what explanations average over
-        self._averages = tuple(result.averages for _, result in found for _ in result.starts)
-        self._effect_averages = tuple(result.effects for _, result in found for _ in result.starts)
+        self._averages = tuple(part.averages for _, part, _ in every)
+        self._effect_averages = tuple(part.effects for _, part, _ in every)
         n_outputs = self._n_outputs
-        ranks = [
-            bonds(self.network, s.last.rank, one, n_outputs)
-            for one, result in found
-            for s in result.starts
-        ]
+        ranks = [bonds(train, start.last.rank, one, n_outputs) for one, _, start in every]
         self.best_restart_ = result.starts.index(best)
         self.ranks_, self.rank_ = np.array(ranks), ranks[self.best_restart_]
-        if self.network == "tt":
+        if train:
             self.cores_ = ["full" if one.full else "diagonal" for one in self._arrangements]
-            # a column that never varies may stand anywhere
+            # columns that never vary are last
             rest = np.setdiff1d(np.arange(len(self.columns_)), arrangement.inputs)
             self.mode_order_ = np.append(arrangement.inputs, rest)
         self.n_basis_ = np.ones(len(self.columns_), dtype=int)
@@ -489,7 +403,12 @@ class Machine(Streaming, Sharing, BaseEstimator):
         self.lower_bound_ = float(self.lower_bounds_[-1])
         self.n_iter_ = len(best.sweeps)
         self.likelihood_ = best.state.likelihood
-        for name in ("feature_importances_", "feature_importances_std_", "_total_effects"):
+        for name in (
+            "fitted_",
+            "feature_importances_",
+            "feature_importances_std_",
+            "_total_effects",
+        ):
             self.__dict__.pop(name, None)  # those of an earlier fit
 
     @cached_property
@@ -527,60 +446,52 @@ class Machine(Streaming, Sharing, BaseEstimator):
         n_outputs: int | None = self.posterior_[0].n_outputs
         return n_outputs
 
-    def _columns_of(self, X: Any) -> list[Any]:
-        """Return the coordinates of new rows in the table's columns that the networks use."""
+    @cached_property
+    def fitted_(self) -> FittedModel:
+        """What the fit has found, for those who read it: made once for each fit."""
         check_is_fitted(self)
-        if is_dask(X) or (is_stored(X) and not isinstance(X, np.memmap)):
-            kind, read = ("Dask ", "compute") if is_dask(X) else ("", "read")
-            raise TypeError(
-                f"X must be a table in memory here, got a {kind}{type(X).__name__}; {read} it, or "
-                "use predict, which takes it as it is."
-            )
-        raw, _ = split_columns(X, least=0)
-        check_names(self, X, reset=False)
-        used = set(self._active)
-        return [
-            column.encode(raw[j]) if j in used else None for j, column in enumerate(self.columns_)
-        ]
+        table = type(self).__new__(type(self))  # no more than its columns: no reference to self
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(table, name, getattr(self, name))
+        return FittedModel(
+            estimator=type(self).__name__,
+            target_name=getattr(self, "target_name_", None),
+            classes=getattr(self, "classes_", None),
+            columns=self.columns_,
+            active=self._active,
+            posteriors=self.posterior_,
+            mode_maps=self._arrangements,
+            averages=self._averages,
+            effect_averages=self._effect_averages,
+            weights=self.weights_,
+            best_restart=self.best_restart_,
+            y_shift=getattr(self, "_y_shift", 0.0),
+            y_scale=self._y_scale,
+            threshold=getattr(self, "_threshold", None),
+            block_rows=block_size(self._arrangements, self.posterior_),
+            check_y=partial(self._check_y, type(self).__name__),
+            check_names=partial(check_names, table, reset=False),
+        )
 
-    def _row_blocks(
-        self, columns: list[Any], most: int = 4096, starts: slice = slice(None)
-    ) -> Iterator[tuple[slice, list[list[Any]]]]:
-        """Yield blocks of up to ``most`` rows, with phi and psi of the modes of these starts."""
-        first = columns[self._active[0]]
-        n, size = first.shape[0], block_size(self._arrangements, self.posterior_)
-        size = _TIMES_ON_DEVICE * size if is_elsewhere(first) else min(most, size)
-        for start in range(0, max(n, 1), size):  # of no rows one block, for answers of its shape
-            rows = slice(start, min(start + size, n))
-            made: dict[int, Any] = {}
-            yield rows, [one.features(columns, rows, made) for one in self._arrangements[starts]]
+    def _name_target(self, name: str | None) -> None:
+        """Keep what y is called; it is part of what was fitted."""
+        self.target_name_ = name
+        self.__dict__.pop("fitted_", None)
+        _ = self.fitted_  # predictions do not change the attributes
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "fitted_"}
 
     def _means(self, X: Any) -> Array:
         """Return E[f] of every start and row, where X is: (S, n)."""
-        columns = self._columns_of(X)
-        return self._predict(columns, lambda model, rows: (model.mean(rows),), 1)[0, ...]
+        fitted = self.fitted_
+        return fitted.predict(fitted.encode(X), lambda model, rows: (model.mean(rows),), 1)[0, ...]
 
     def _moments(self, X: Any) -> Array:
-        """Return E[f] and Var[f] of every start and row: (2, S, n), on this side."""
-        return host(self._predict(self._columns_of(X), lambda model, rows: model.moments(rows), 2))
-
-    def _predict(
-        self, columns: list[Array], function: Callable[..., tuple[Array, ...]], count: int
-    ) -> Array:
-        """Return what ``function(predictor, features)`` says of every start and row.
-
-        An array of shape (count, S, n), or (count, S, n, K) with K outputs.
-        """
-        predictors = [Predictor.of(state) for state in self.posterior_]
-        outputs = () if self._n_outputs is None else (self._n_outputs,)
-        first = columns[self._active[0]]
-        shape = (count, len(predictors), first.shape[0], *outputs)
-        out = array_namespace(first).empty(shape, dtype=first.dtype, device=device(first))
-        for rows, features in self._row_blocks(columns):
-            for k, predictor in enumerate(predictors):
-                for i, part in enumerate(function(predictor, features[k].__getitem__)):
-                    out[i, k, rows, ...] = part if is_elsewhere(part) else like(part, out)
-        return out
+        """Return E[f] and Var[f] of every restart and row: (2, S, n), on this side."""
+        fitted = self.fitted_
+        return host(fitted.predict(fitted.encode(X), lambda model, rows: model.moments(rows), 2))
 
 
 def answered(X: Any, values: Array) -> Any:
@@ -596,17 +507,6 @@ def _recalibrated(start: Any, noise: tuple[float, float]) -> Any:
     """Return a restart with the noise that rows held out speak for."""
     likelihood = recalibrated(start.state.likelihood, noise)
     return start if likelihood is start.state.likelihood else start.with_likelihood(likelihood)
-
-
-def _refuse_full(n: int, most: int) -> None:
-    """Say why there is no full tensor of so many rows."""
-    limit, remedy = most, "raise full_rows, or use structure='auto'"
-    if n <= most:  # they are not all here
-        limit, remedy = MOST_ROWS, "use structure='auto'"
-    raise ValueError(
-        f"structure='full' must have at most {limit:,} rows, got {n:,}: it takes memory that grows "
-        f"with their square and time that grows with their cube; {remedy}."
-    )
 
 
 def _level_places(basis: Any, labels: bool, names: list[Any]) -> set[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -10,8 +10,17 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .io.models import FittedState, write_model
+from .parameters import Priors, Solver, TensorTrain, lasting_parameters
 
 NESTED = 6  # format since which parameters may be nested
+#: Names of parameters that cannot change where a fit continues, by those before format ``NESTED``.
+_LASTING = {
+    "cores": "network",
+    "mode_order": "network",
+    "basis_prior": "priors.basis",
+    "smoothness": "priors.smoothness",
+    "anchored": "solver.anchored",
+}
 SAVED = ("BTNClassifier", "BTNRegressor")
 
 
@@ -59,9 +68,9 @@ class Saving:
             attributes["encode"] = self._encode.args[1:]
         attributes["weights_"] = self.weights_.tolist()
         # the text of a parameter may differ between processes: None stands for an unchanged one
+        now = lasting_parameters(self, self._lasting)
         attributes["begun_with"] = {
-            key: None if repr(getattr(self, key)) == text else text
-            for key, text in self._begun_with.items()
+            key: None if now[key] == text else text for key, text in self._begun_with.items()
         }
         return FittedState(name, parameters, attributes)
 
@@ -69,7 +78,7 @@ class Saving:
     def from_fitted_state(cls, state: FittedState) -> Self:
         """Return the fitted model with this state, whatever version of btnkm has written it."""
         if state.version < NESTED:
-            state = migrated(state, cls._lasting)
+            state = migrated(state)
         default: Any = cls()
         names = set(default.get_params(deep=False))
         if set(state.parameters) != names:
@@ -81,12 +90,12 @@ class Saving:
         """Take over the fitted attributes of a state with these parameters, which are checked."""
         self._check_parameters()
         attributes = dict(state.attributes)
-        begun_with, labels = attributes["begun_with"], isinstance(self, ClassifierMixin)
-        if set(begun_with) != set(self._lasting) or ("classes_" in attributes) is not labels:
+        now, labels = lasting_parameters(self, self._lasting), isinstance(self, ClassifierMixin)
+        begun_with = attributes["begun_with"]
+        if set(begun_with) != set(now) or ("classes_" in attributes) is not labels:
             raise ValueError("attributes must be those of the estimator")
         attributes["begun_with"] = {
-            key: repr(getattr(self, key)) if text is None else text
-            for key, text in begun_with.items()
+            key: now[key] if text is None else text for key, text in begun_with.items()
         }
         if labels:
             attributes["encode"] = self._encoder(attributes["classes_"], *attributes["encode"])
@@ -97,23 +106,32 @@ class Saving:
         return self
 
 
-def migrated(state: FittedState, lasting: tuple[str, ...]) -> FittedState:
-    """Return the state in a file from before format ``NESTED`` with the present parameters.
-
-    ``lasting`` are those that cannot change where a fit is continued.
-    """
-    old: dict[str, Any] = state.attributes["begun_with"]
-    # a parameter that several others went into is taken to have changed if one of these has
-    gone = [text for name, text in old.items() if name not in lasting and text is not None]
-    begun_with = {name: old.get(name, gone[0] if gone else None) for name in lasting}
+def migrated(state: FittedState) -> FittedState:
+    """Return a state from before format ``NESTED`` with the present parameters."""
+    begun_with = dict(state.attributes["begun_with"])
+    for old, new in _LASTING.items():
+        text = begun_with.pop(old)
+        if new in begun_with:  # of several parameters, the first that has changed
+            text = text if begun_with[new] is None else begun_with[new]
+        begun_with[new] = text
     attributes = state.attributes | {"begun_with": begun_with}
     parameters = migrate_parameters(state.parameters)
     return replace(state, parameters=parameters, attributes=attributes)
 
 
 def migrate_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a file from before format ``NESTED`` as the present ones.
-
-    Parameters that have moved into another are put together here; the names are the same so far.
-    """
-    return dict(parameters)
+    """Return the parameters of a file from before format ``NESTED`` as the present ones."""
+    rest = dict(parameters)
+    train = TensorTrain(order=rest.pop("mode_order"), cores=rest.pop("cores"))
+    if rest["network"] == "tt" and repr(train) != repr(TensorTrain()):
+        rest["network"] = train
+    names = {"noise_prior": "noise", "rank_prior": "rank", "basis_prior": "basis"}
+    priors = {new: rest.pop(old, None) for old, new in names.items()}
+    priors = {name: value for name, value in priors.items() if value is not None}
+    given = {
+        "priors": Priors(**priors, smoothness=rest.pop("smoothness")),
+        "solver": Solver(**{field.name: rest.pop(field.name) for field in fields(Solver)}),
+    }
+    for name, group in given.items():
+        rest[name] = None if repr(group) == repr(type(group)()) else group
+    return rest

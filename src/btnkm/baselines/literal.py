@@ -99,9 +99,9 @@ class LiteralBTN(Baseline):
         for name in ("tol", "memory_limit"):
             checks.check_number(name, getattr(self, name))
         priors = Priors(
-            checks.check_gamma("noise_prior", self.noise_prior, Gamma(1e-3, 1e-3)),
-            checks.check_gamma("rank_prior", self.rank_prior, Gamma(1e-5, 1e-6)),
-            checks.check_gamma("basis_prior", self.basis_prior, Gamma(1e-6, 1e-6)),
+            checks.gamma_or_default("noise_prior", self.noise_prior, Gamma(1e-3, 1e-3)),
+            checks.gamma_or_default("rank_prior", self.rank_prior, Gamma(1e-5, 1e-6)),
+            checks.gamma_or_default("basis_prior", self.basis_prior, Gamma(1e-6, 1e-6)),
         )
         codes, modes, target = self._begin(X, y)
         executor = LocalExecutor(self._blocks(codes, target))

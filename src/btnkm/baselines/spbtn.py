@@ -138,7 +138,7 @@ class SPBTN(Baseline):
             checks.check_integer(name, getattr(self, name), 1)
         for name in ("prior_std", "learning_rate", "memory_limit"):
             checks.check_number(name, getattr(self, name))
-        prior = checks.check_gamma("noise_prior", self.noise_prior, Gamma(1e-3, 1e-3))
+        prior = checks.gamma_or_default("noise_prior", self.noise_prior, Gamma(1e-3, 1e-3))
         codes, modes, target = self._begin(X, y)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         batches = self._batches(codes, target, rng)

@@ -157,7 +157,7 @@ def facts(rows: Sequence[tuple[str, str]], width: int) -> str:
 def shares(found: Any, width: int, most: int) -> str:
     """Return what each input explains, alone and with others, largest first, and bars.
 
-    ``found`` is of ``explain.variance_shares``; bars are left out where there is no room.
+    ``found`` is of ``explain.sobol_indices``; bars are left out where there is no room.
     """
     if not found.variance:
         return "The model predicts the same for all rows: no input has a share."

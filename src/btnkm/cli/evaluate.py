@@ -8,8 +8,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from ..data.csv_file import DataError
 from .console import Console, counted, table
-from .errors import DataError, Misuse
+from .errors import UsageError
 from .fit import new_model
 from .options import (
     add_model_options,
@@ -76,13 +77,13 @@ def run(arguments: argparse.Namespace) -> int:
     against = list(dict.fromkeys(arguments.against or ()))
     for name in against:
         if name not in METHODS:
-            raise Misuse(f"--against must be among {', '.join(METHODS)}, got {name!r}.")
+            raise UsageError(f"--against must be among {', '.join(METHODS)}, got {name!r}.")
     if arguments.weight and "gp" in against:
-        raise Misuse(
+        raise UsageError(
             "--against gp must come without --weight, which it cannot follow; leave it out."
         )
     if arguments.folds < 2:
-        raise Misuse("--folds must be 2 or more, got 1; try 5.")
+        raise UsageError("--folds must be 2 or more, got 1; try 5.")
     training = Training(arguments, console)
     if training.n_rows < 2 * arguments.folds:
         raise DataError(
@@ -119,7 +120,7 @@ def measured(
     """Return the scores of every method in every fold."""
     from .scores import Scores
 
-    X, y, weight = training.whole()
+    X, y, weight = training.all_rows
     found: dict[str, list[dict[str, float]]] = {name: [] for name in methods}
     folds = list(_folds(y, training.classify, arguments))
     with console.progress("evaluating") as bar:

@@ -8,8 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ..data.csv_file import DataError
 from .console import Console, clipped, counted, plain, shares
-from .errors import DataError, Misuse
+from .errors import UsageError
 from .options import (
     add_output_options,
     add_rows_output,
@@ -21,7 +22,7 @@ from .options import (
 )
 
 MOST_INPUTS, MOST_PAIRS, LEAST_SHARE = 20, 5, 0.005  # that are printed
-PLOTS = ("shares", "effects", "interactions", "components", "functions", "history")
+PLOTS = ("importances", "effects", "interactions", "components", "functions", "history")
 _EXAMPLES = """\
   btnkm explain houses.btn
   btnkm explain houses.btn --effects effects.csv --plots pictures
@@ -63,7 +64,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain what is asked for."""
-    from ..explain import interactions, variance_shares
+    from ..explain import interactions, sobol_indices
     from .models import load_model
 
     console = Console(arguments)
@@ -73,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _explain_rows(model, arguments, console)
     _check_inputs(model, arguments)
     with console.library():
-        shared = variance_shares(model)
+        shared = sobol_indices(model)
         pairs = interactions(model, most=MOST_PAIRS)
         files = _write_effects(model, arguments)
         files += _draw(model, arguments.plots, console) if arguments.plots else []
@@ -84,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         console.say(f"Wrote {file}")
     listed = [pair.to_dict() for pair in pairs]
     own = {"model": arguments.model, "target": model.target_name_}
-    found = {**own, "shares": shared.to_dict(), "interactions": listed}
+    found = {**own, "sobol_indices": shared.to_dict(), "interactions": listed}
     console.result({**found, "files": files})
     return 0
 
@@ -94,20 +95,20 @@ def _check(arguments: argparse.Namespace, console: Console) -> None:
 
     rows = arguments.local is not None
     if rows and (arguments.effects or arguments.plots or arguments.inputs):
-        raise Misuse("--local must come without --effects, --inputs and --plots; ask twice.")
+        raise UsageError("--local must come without --effects, --inputs and --plots; ask twice.")
     for option in ("output", "std", "keep"):
         if getattr(arguments, option) and not rows:
-            raise Misuse(f"--{option} must come with --local TABLE, which names the rows.")
+            raise UsageError(f"--{option} must come with --local TABLE, which names the rows.")
     if rows:
         files = {"table": arguments.local, "model": arguments.model}
         check_rows_output(arguments.output, console.json, **files)
     check_output(arguments.effects, "--effects", model=arguments.model)
     if arguments.effects and arguments.effects.suffix.lower() not in (".csv", ".json"):
-        raise Misuse(f"--effects must end with .csv or .json, got {str(arguments.effects)!r}.")
+        raise UsageError(f"--effects must end with .csv or .json, got {str(arguments.effects)!r}.")
     if arguments.inputs and not arguments.effects:
-        raise Misuse("--inputs must come with --effects FILE, which they choose from.")
+        raise UsageError("--inputs must come with --effects FILE, which they choose from.")
     if arguments.plots and arguments.plots.exists() and not arguments.plots.is_dir():
-        raise Misuse(f"--plots must be a folder, got the file {str(arguments.plots)!r}.")
+        raise UsageError(f"--plots must be a folder, got the file {str(arguments.plots)!r}.")
     if arguments.plots and find_spec("matplotlib") is None:
         raise ImportError(
             "pictures must be drawn by matplotlib, which is not installed; "
@@ -119,7 +120,7 @@ def _check_inputs(model: Any, arguments: argparse.Namespace) -> None:
     known = [str(column.name) for column in model.columns_]
     for name in arguments.inputs or ():
         if name not in known:
-            raise Misuse(
+            raise UsageError(
                 f"--inputs must be among those of the model, {', '.join(known[:12])}, got {name!r}."
             )
 
@@ -129,11 +130,13 @@ def _tell(found: Any, pairs: list[Any], console: Console) -> None:
     console.say(shares(found, console.width, MOST_INPUTS))
     if not found.variance:
         return
-    large = [pair for pair in pairs if pair.share >= LEAST_SHARE]
+    large = [pair for pair in pairs if pair.importance >= LEAST_SHARE]
     if large:
         console.say("\nPairs that add most beyond what each input does alone")
         broad = console.width - 12
-        rows = [(clipped(" × ".join(map(str, p.names)), broad), f"{p.share:.1%}") for p in large]
+        rows = [
+            (clipped(" × ".join(map(str, p.names)), broad), f"{p.importance:.1%}") for p in large
+        ]
         width = max(len(name) for name, _ in rows)
         for name, share in rows:
             console.say(f"  {name:{width}}  {share:>6}")
@@ -212,8 +215,8 @@ def _draw(model: Any, folder: Path, console: Console) -> list[str]:
 
 def _explain_rows(model: Any, arguments: argparse.Namespace, console: Console) -> int:
     """Write what each input adds to the prediction of every row."""
+    from ..data.table_files import check_columns, open_table
     from ..explain import explain_local
-    from .inputs import check_columns, open_table
     from .models import Inputs, Unseen
     from .output import on_screen, rows_to
 
@@ -228,19 +231,19 @@ def _explain_rows(model: Any, arguments: argparse.Namespace, console: Console) -
         console.library(),
         console.progress(f"explaining {table.name}", table.measure, mute=mute) as bar,
     ):
-        for part in table.parts(dict.fromkeys([*inputs.names, *kept])):
-            X = inputs.of(part)
+        for block in table.blocks(dict.fromkeys([*inputs.names, *kept])):
+            X = inputs.of(block)
             try:
                 local = explain_local(model, X, return_std=arguments.std)
             except ValueError as error:
                 raise DataError(str(error), table.name) from None
             for label, k in _classes(local.outputs):
-                own = {name: part.columns[name] for name in kept}
+                own = {name: block.columns[name] for name in kept}
                 rows.write({**own, **_parts(local, label, k, arguments.std)})
-            unseen.look(X)
-            n += len(part)
+            unseen.count(X)
+            n += len(block)
             bar.update(table.done, table.total)
-    told = unseen.tell(console.note)
+    told = unseen.report(console.note)
     if arguments.output is not None:
         console.say(f"Wrote explanations of {counted(n, 'row')} to {arguments.output}")
     found = {"model": arguments.model, "data": table.name, "rows": n}

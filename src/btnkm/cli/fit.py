@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Any
 
 from .console import Bar, Console, counted, facts, shares
-from .errors import Misuse
+from .errors import UsageError
 from .options import (
     add_model_options,
     add_output_options,
@@ -72,7 +72,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit, save, and tell."""
-    from ..explain import variance_shares
+    from ..explain import sobol_indices
     from .models import check_model_path
     from .output import check_output
     from .training import Training
@@ -80,17 +80,19 @@ def run(arguments: argparse.Namespace) -> int:
     console = Console(arguments)
     check_model_path(arguments.output, arguments.data)
     if arguments.checkpoint == arguments.output:
-        raise Misuse(f"--checkpoint must not be the model, got {str(arguments.output)!r} for both.")
+        raise UsageError(
+            f"--checkpoint must not be the model, got {str(arguments.output)!r} for both."
+        )
     check_output(arguments.checkpoint, "--checkpoint", table=arguments.data)
     training = Training(arguments, console, arguments.test or 0.0)
     model = new_model(arguments, training.classify)
     start = time.perf_counter()
-    fit(model, training, console, arguments.checkpoint)
+    fit(model, training.fit_arguments(), console, arguments.checkpoint)
     seconds = time.perf_counter() - start
     model.target_name_ = training.target  # it knows rows with their targets, not what these are
     model.save(arguments.output)
     with console.library():
-        shared = variance_shares(model)
+        shared = sobol_indices(model)
     found = summary(model, training, shared)
     found |= {"seconds": seconds, "model": str(arguments.output)}
     if arguments.test:
@@ -106,19 +108,22 @@ def new_model(arguments: argparse.Namespace, classify: bool) -> Any:
     """Return an estimator with the parameters of the command line."""
     import btnkm
 
+    from ..parameters import option_names, with_options
+
     kind = btnkm.BTNClassifier if classify else btnkm.BTNRegressor
     parameters = model_parameters(arguments)
-    known = kind().get_params(deep=False)
+    hidden = {"callback", "warm_start", "verbose", "priors", "solver"}
+    known = {*kind().get_params(deep=False), *option_names()} - hidden
     for name in parameters:
-        if name not in known or name in ("callback", "warm_start", "verbose"):
-            raise Misuse(
+        if name not in known:
+            raise UsageError(
                 f"--set must name a parameter of {kind.__name__}, got {name!r}; these are "
-                f"{', '.join(sorted(set(known) - {'callback', 'warm_start', 'verbose'}))}."
+                f"{', '.join(sorted(known))}."
             )
-    return kind(**parameters, verbose=int(arguments.verbose))
+    return kind(**with_options(parameters), verbose=int(arguments.verbose))
 
 
-def fit(model: Any, rows: Any, console: Console, checkpoint: Any = None) -> None:
+def fit(model: Any, rows: tuple[Any, ...], console: Console, checkpoint: Any = None) -> None:
     """Fit a model, with a line that follows its sweeps."""
     with ExitStack() as stack:
         stack.enter_context(console.library())
@@ -126,7 +131,7 @@ def fit(model: Any, rows: Any, console: Console, checkpoint: Any = None) -> None
         if watched:
             model.set_params(callback=_Sweeps(console, stack))
         try:
-            model.fit(rows, checkpoint=checkpoint)
+            model.fit(*rows, checkpoint=checkpoint)
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(
                 "Stopped before there was anything to keep: no model is saved."
@@ -145,10 +150,10 @@ class _Sweeps:
     def __call__(self, entry: dict[str, Any]) -> None:
         if self.bar is None:
             self.bar = self.stack.enter_context(self.console.progress("fitting", "sweeps"))
-        bound = f", bound {entry['bound']:.6g}" if isfinite(entry["elbo"]) else ""
+        bound = f", bound {entry['elbo']:.6g}" if isfinite(entry["elbo"]) else ""
         rank = entry["rank"]
         told = "-".join(map(str, rank)) if isinstance(rank, tuple) else rank
-        what = f"fitting, start {entry['start'] + 1}, sweep {entry['sweep']} ({entry['phase']})"
+        what = f"fitting, start {entry['restart'] + 1}, sweep {entry['sweep']} ({entry['phase']})"
         rank_text = f", rank {told}" if told else ""  # main effects alone have none
         self.bar.update(0, 0, f"{what}{rank_text}{bound}")
 
@@ -161,7 +166,7 @@ def summary(model: Any, training: Any, shared: Any) -> dict[str, Any]:
     return {
         **described(model),
         "data": training.name,
-        "rows_left_out": training.contents.n_missing,
+        "rows_left_out": training.scan.n_missing,
         "inputs": [
             {"name": name, "kind": kind, "share": share, "share_std": spread}
             for (name, kind), share, spread in every
@@ -178,7 +183,7 @@ def tested(model: Any, training: Any, console: Console) -> dict[str, float]:
 
     scores = Scores()
     with console.library():
-        for X, y, weight in training.held_out():
+        for X, y, weight in training.test_rows():
             scores.add(predictive(model, X), y, weight)
     return {"rows": scores.n, **scores.found()}
 
@@ -194,7 +199,7 @@ def _tell(found: dict[str, Any], training: Any, console: Console) -> None:
     rows = [
         ("rows", f"{found['rows']:,} of {training.name}"),
         ("inputs", _kinds(training.kinds)),
-        *lines_of(found, training.why),
+        *lines_of(found, training.reason),
     ]
     if "test" in found:
         rows.append(("test", f"{found['test']['rows']:,} rows: {sentence(found['test'])}"))

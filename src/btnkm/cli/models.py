@@ -1,4 +1,4 @@
-"""Models of files: what they are, what their inputs hold, and rows as they want them."""
+"""Models in files: loading, describing, and reading the columns they need from a table."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ..data.csv_file import Block, DataError
 from ..data.frames import Frame
+from ..data.table_files import TableFile, check_columns, values_of
+from ..data.text import DATE, DURATION, FLAG, NUMBER, TEXT
 from .console import counted
-from .csv_files import Part
-from .errors import DataError, Misuse
-from .inputs import Table, check_columns, values_of
+from .errors import UsageError
 from .output import check_output
-from .parse import DATE, DURATION, FLAG, NUMBER, TEXT
 
 Array = np.ndarray
 
@@ -23,37 +23,39 @@ def load_model(path: str) -> Any:
     """Return the model in a file."""
     import btnkm
 
-    os.stat(path)  # a file that is not there is told in the same words everywhere
+    os.stat(path)  # a missing file has the same message in every command
     if os.path.isdir(path):
         raise DataError("the model must be a file, got a folder; name a file in it.", path)
     try:
         return btnkm.load(path)
     except ValueError as error:
         begin = f"path must name a model saved by btnkm, got {str(Path(path))!r}, "
-        said = str(error).removeprefix(begin)
-        raise DataError(f"the model must be one saved by btnkm, got {said}", path) from None
+        reason = str(error).removeprefix(begin)
+        raise DataError(f"the model must be one saved by btnkm, got {reason}", path) from None
 
 
 def check_model_path(path: Path, data: str) -> None:
-    """Say so, before hours are spent, if a model cannot be saved there."""
+    """Raise an error before the fit if the model could not be saved to ``path``."""
     if path.exists() and not path.is_file():
-        raise Misuse(f"--output must be a file, got {str(path)!r}; name another, such as m.btn.")
+        raise UsageError(
+            f"--output must be a file, got {str(path)!r}; name another, such as model.btn."
+        )
     check_output(path, table=data)
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(f"no file can be written to the folder {str(path.parent)!r}.")
 
 
 def is_classifier(model: Any) -> bool:
-    """Tell a model of classes."""
+    """Whether a model is a classifier."""
     return hasattr(model, "classes_")
 
 
 def described(model: Any) -> dict[str, Any]:
-    """Return what is worth knowing of any model."""
+    """Return a description of a model, for JSON."""
     from ..explain.summary import structure_line, structure_weights
 
     weights = structure_weights(model)
-    full = model._arrangements[model.best_restart_].kernel  # whose rank has no limit
+    full = model.fitted_.is_full  # whose rank has no limit
     return {
         "estimator": type(model).__name__,
         "target": model.target_name_,
@@ -69,19 +71,19 @@ def described(model: Any) -> dict[str, Any]:
     }
 
 
-def lines_of(found: dict[str, Any], why: str = "") -> list[tuple[str, str]]:
-    """Return the same for people, structure to end; ``why`` there are classes."""
-    rank, classes, noise = found["rank"], found["classes"], found["noise_std"]
-    rows = [("structure", found["structure"])]
-    if np.any(rank):  # else there is no tensor of low rank in the best restart
+def lines_of(model: dict[str, Any], reason: str = "") -> list[tuple[str, str]]:
+    """Return names and values to print of a description; ``reason`` says why there are classes."""
+    rank, classes, noise = model["rank"], model["classes"], model["noise_std"]
+    rows = [("structure", model["structure"])]
+    if np.any(rank):  # main effects and full tensors have none
         ranks = ", ".join(map(str, rank)) if isinstance(rank, tuple) else str(rank)
         rows.append(("rank", ranks))
     if classes is not None:
         listed = ", ".join(map(str, classes[:8])) + (", …" if len(classes) > 8 else "")
-        rows.insert(0, ("classes", f"{len(classes)}: {listed}{f' ({why})' if why else ''}"))
+        rows.insert(0, ("classes", f"{len(classes)}: {listed}{f' ({reason})' if reason else ''}"))
     elif noise == noise:
         rows.append(("noise", f"{noise:.4g} (standard deviation)"))
-    return [*rows, ("end", found["stop_reason"])]
+    return [*rows, ("stopped", model["stop_reason"])]
 
 
 def input_kind(column: Any) -> str:
@@ -90,24 +92,23 @@ def input_kind(column: Any) -> str:
         return DATE if column.kind == "M" else DURATION
     if column.kind == "O":
         return TEXT
-    two = column.levels is None and set(np.asarray(column.knots).tolist()) <= {0.0, 1.0}
-    return FLAG if two else NUMBER
+    binary = column.levels is None and set(np.asarray(column.knots).tolist()) <= {0.0, 1.0}
+    return FLAG if binary else NUMBER
 
 
 class Inputs:
-    """The columns of a table that a model wants.
+    """The columns of a table that a model needs; others are ignored.
 
     Parameters
     ----------
     model : estimator
-    table : Table
-        A column that is not there is told; those that are not wanted do no harm. Where the model
-        knows no names, columns count by their place.
+        Columns go by name, or by position if the model was fitted without names.
+    table : TableFile
     ignored : set of str
-        Columns that are none of the inputs of a model without names.
+        Columns that are not inputs of a model without names.
     """
 
-    def __init__(self, model: Any, table: Table, ignored: set[str | None] | None = None) -> None:
+    def __init__(self, model: Any, table: TableFile, ignored: set[str] | None = None) -> None:
         self.table = table
         if hasattr(model, "feature_names_in_"):
             self.names = [str(name) for name in model.feature_names_in_]
@@ -116,88 +117,87 @@ class Inputs:
             self.names = [name for name in table.names if name not in (ignored or ())]
             if len(self.names) != model.n_features_in_:
                 raise DataError(
-                    f"must have {model.n_features_in_} columns, as the model knows no names, got "
-                    f"{len(self.names)}; leave out the others.",
+                    f"must have {model.n_features_in_} columns, as the model was fitted without "
+                    f"names, got {len(self.names)}; leave out the others.",
                     table.name,
                 )
-        # text of Parquet may be numbers that are levels: the model knows
+        # numbers in Parquet may be categories: the model converts them itself
         kinds = [input_kind(column) for column in model.columns_]
         self.kinds = [None if kind == TEXT else kind for kind in kinds]
 
-    def of(self, part: Part) -> Frame:
-        """Return rows as the model wants them."""
-        columns = [
-            values_of(self.table, part, name, kind)
-            for name, kind in zip(self.names, self.kinds, strict=True)
-        ]
-        return Frame(dict(zip(self.names, columns, strict=True)))
+    def of(self, block: Block) -> Frame:
+        """Return the inputs in the rows of a block."""
+        pairs = zip(self.names, self.kinds, strict=True)
+        return Frame({name: values_of(self.table, block, name, kind) for name, kind in pairs})
 
 
 class Unseen:
-    """Rows with what the fit has not seen: levels, and gaps where it saw none.
+    """Counts rows with categories, or with missing values, that did not occur in the fit.
 
     Attributes
     ----------
-    levels, gaps : dict of str to int
-        Rows of every input that has such, over all tables looked at.
+    categories, missing : dict of str to int
+        Number of such rows of every input that has any.
     """
 
     def __init__(self, model: Any) -> None:
         self.columns = model.columns_
-        self.levels: dict[str, int] = {}
-        self.gaps: dict[str, int] = {}
+        self.categories: dict[str, int] = {}
+        self.missing: dict[str, int] = {}
         self._first: dict[str, Any] = {}
 
-    def look(self, X: Frame) -> None:
-        """Look at more rows, in the order of the model's inputs."""
+    def count(self, X: Frame) -> None:
+        """Count the rows of a table with the model's inputs in order."""
         for column, (name, values) in zip(self.columns, X.columns.items(), strict=True):
             if column.levels is not None:
                 codes = column.encode(values)
-                gaps, new = np.isnan(codes), codes < 0
+                missing, new = np.isnan(codes), codes < 0
                 if np.any(new):
-                    self.levels[name] = self.levels.get(name, 0) + int(np.sum(new))
+                    self.categories[name] = self.categories.get(name, 0) + int(np.sum(new))
                     self._first.setdefault(name, values[new][0])
             else:
-                gaps = values != values  # of numbers and dates alike
-            if np.any(gaps) and not column.basis.knows_gaps:
-                self.gaps[name] = self.gaps.get(name, 0) + int(np.sum(gaps))
+                missing = values != values  # NaN and NaT
+            if np.any(missing) and not column.basis.knows_gaps:
+                self.missing[name] = self.missing.get(name, 0) + int(np.sum(missing))
 
-    def tell(self, note: Any) -> dict[str, Any]:
-        """Say so, once for every column; return the same for machines."""
-        for name, n in self.levels.items():
+    def report(self, note: Any) -> dict[str, Any]:
+        """Print a note for every such column; return the counts for JSON."""
+        for name, n in self.categories.items():
             note(
-                f"column {name!r} has levels that the fit has not seen in {counted(n, 'row')}, the "
-                f"first of them {self._first[name]!r}."
+                f"column {name!r} has categories that did not occur in the fit in "
+                f"{counted(n, 'row')}, the first of them {self._first[name]!r}."
             )
-        for name, n in self.gaps.items():
-            note(f"column {name!r} has gaps in {counted(n, 'row')}, while the fit has seen none.")
-        return {"unseen_levels": self.levels, "unseen_gaps": self.gaps}
+        for name, n in self.missing.items():
+            note(
+                f"column {name!r} has missing values in {counted(n, 'row')}, but had none in the "
+                "fit."
+            )
+        return {"unseen_categories": self.categories, "unseen_missing": self.missing}
 
 
-def rows_with_targets(model: Any, table: Table, target: str, note: Any, watch: Any) -> Frame:
-    """Return all rows of a table that have a target, with it, as the model knows them."""
+def rows_with_targets(model: Any, table: TableFile, target: str, note: Any, watch: Any) -> Frame:
+    """Return the inputs of a model and the target, in all rows that have a target."""
     check_columns(table, [target], "--target")
     inputs = Inputs(model, table, {target})
-    kind, convert = _targets_of(model)
-    frames, targets, left_out = [], [], 0
-    for part in table.parts(dict.fromkeys([*inputs.names, target])):
+    kind, convert = _type_of_targets(model)
+    frames, targets, n_missing = [], [], 0
+    for block in table.blocks(dict.fromkeys([*inputs.names, target])):
         watch(table.done, table.total)
-        y = values_of(table, part, target, kind)
-        gaps = [v is None or v != v for v in y.tolist()]
-        present = ~np.array(gaps)
-        left_out += sum(gaps)
-        frames.append(inputs.of(part).take(present))
+        y = values_of(table, block, target, kind)
+        present = np.array([v is not None and v == v for v in y.tolist()])
+        n_missing += int(np.sum(~present))
+        frames.append(inputs.of(block).take(present))
         targets.append(y[present])
     if not sum(map(len, targets)):
         raise DataError("must have rows with a target, got none.", table.name, column=target)
-    if left_out:
-        note(f"{left_out:,} of the rows have no {target!r} and are left out.")
-    columns = {name: np.concatenate([one[name] for one in frames]) for name in inputs.names}
+    if n_missing:
+        note(f"{counted(n_missing, 'row')} without {target!r} are left out.")
+    columns = {name: np.concatenate([frame[name] for frame in frames]) for name in inputs.names}
     return Frame(columns | {target: np.concatenate(targets).astype(convert)})
 
 
-def _targets_of(model: Any) -> tuple[str, Any]:
-    """Return what a file's targets are to be read as, and the type they then have."""
+def _type_of_targets(model: Any) -> tuple[str, Any]:
+    """Return the type in which targets are read, and the one to which they are converted."""
     if not is_classifier(model):
         return FLAG, float
     kind = model.classes_.dtype.kind

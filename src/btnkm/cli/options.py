@@ -11,10 +11,10 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import Misuse
+from .errors import UsageError
 
 if TYPE_CHECKING:
-    from .csv_files import Dialect
+    from ..data.csv_file import Dialect
 
 # as ``checks.STRUCTURES``, which takes long to import
 STRUCTURES = ("auto", "tensor", "sums", "sums+tensor", "full")
@@ -108,17 +108,16 @@ def add_table_options(parser: Any) -> None:
 
 def dialect_of(arguments: argparse.Namespace) -> Dialect:
     """Return how the text of a table is read."""
-    from .csv_files import Dialect
-    from .parse import USUAL, Marks
+    from ..data.csv_file import MISSING, Dialect
 
     given = arguments.missing
-    missing = USUAL if given is None else frozenset(["", *given])
+    missing = MISSING if given is None else frozenset(["", *given])
     if arguments.separator == arguments.decimal:
-        raise Misuse(
-            f"--separator and --decimal must differ, got {arguments.decimal!r} for both; say which "
-            "divides the columns."
+        raise UsageError(
+            f"--separator and --decimal must differ, got {arguments.decimal!r} for both; change "
+            "one of them."
         )
-    return Dialect(arguments.separator, arguments.encoding, Marks(missing, arguments.decimal))
+    return Dialect(arguments.separator, arguments.encoding, missing, arguments.decimal)
 
 
 def add_training_options(parser: Any) -> None:
@@ -194,7 +193,7 @@ def add_model_options(parser: Any) -> None:
         default=[],
         type=_assignment,
         metavar="NAME=VALUE",
-        help="any other parameter, such as n_basis=12",
+        help="any other parameter, such as n_basis=12 or solver.warm_sweeps=20",
     )
 
 
@@ -204,7 +203,7 @@ def model_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
         "random_state": arguments.random_state,
         "likelihood": arguments.likelihood,
         "structure": arguments.structure,
-        "full_rows": arguments.full_rows,
+        "solver.full_rows": arguments.full_rows,
         "network": arguments.network,
         "max_rank": arguments.max_rank,
         "n_init": arguments.n_init,
@@ -214,8 +213,8 @@ def model_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
     found = {name: value for name, value in given.items() if value is not None}
     more = dict(arguments.set)
     for name in set(found) & set(more):
-        option = "--jobs" if name == "n_jobs" else f"--{name.replace('_', '-')}"
-        raise Misuse(
+        option = "--jobs" if name == "n_jobs" else f"--{name.rpartition('.')[2].replace('_', '-')}"
+        raise UsageError(
             f"--set must not name what {option} gives, got {name}={more[name]!r}; leave one out."
         )
     return {"random_state": 0, **found, **more}
@@ -338,7 +337,7 @@ def _encoding(text: str) -> str:
 
 def _assignment(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
+    if not equals or not all(part.isidentifier() for part in name.split(".")):
         raise argparse.ArgumentTypeError(f"must be NAME=VALUE, got {text!r}; try n_basis=12")
     try:
         return name, ast.literal_eval(value)

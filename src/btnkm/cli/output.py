@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..io.atomic_write import naming, whole_file
-from .errors import CLOSED, STDOUT, Misuse
+from .errors import CLOSED, STDOUT, UsageError
 
 FORMATS = (".csv", ".tsv", ".parquet", ".pq")
 
@@ -80,7 +80,7 @@ def check_output(path: Path | None, option: str = "--output", **read: str | Path
         return
     for what, given in read.items():
         if given is not None and _is_among(path, os.fspath(given)):
-            raise Misuse(
+            raise UsageError(
                 f"{option} must not be the {what} itself, got {str(path)!r}; name another file."
             )
 
@@ -101,7 +101,7 @@ def check_rows_output(path: Path | None, json: bool, *, table: str, model: str) 
     """Say so if rows cannot be written where they shall: no path is standard output."""
     if path is None:
         if json:
-            raise Misuse("--json must come with a file for the rows, got none; add -o FILE.")
+            raise UsageError("--json must come with a file for the rows, got none; add -o FILE.")
         return
     check_format(path)
     check_output(path, table=table, model=model)
@@ -113,7 +113,7 @@ def check_format(path: Path) -> None:
     if path.exists() and not path.is_file():
         return  # such as /dev/null: text
     if suffix not in FORMATS:
-        raise Misuse(
+        raise UsageError(
             f"the output must end with .csv, .tsv, .csv.gz, .tsv.gz or .parquet, got {str(path)!r};"
             " rename it."
         )

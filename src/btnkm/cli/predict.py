@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ..data.csv_file import DataError
 from .console import Console, counted
-from .errors import DataError, Misuse
+from .errors import UsageError
 from .options import (
     add_output_options,
     add_rows_output,
@@ -71,7 +72,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read, predict and write one block after the other."""
-    from .inputs import check_columns, open_table
+    from ..data.table_files import check_columns, open_table
     from .models import Inputs, Unseen, is_classifier, load_model
     from .output import check_rows_output, on_screen, rows_to
 
@@ -80,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_rows_output(path, console.json, table=arguments.data, model=arguments.model)
     model = load_model(arguments.model)
     if arguments.quantiles and is_classifier(model):
-        raise Misuse("--quantiles must be of numbers, got a model of classes; leave them out.")
+        raise UsageError("--quantiles must be of numbers, got a model of classes; leave them out.")
     table = open_table(arguments.data, dialect_of(arguments), again=False)
     inputs = Inputs(model, table)
     keep = arguments.keep
@@ -89,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     answer = Answer(model, arguments)
     twice = set(kept) & set(answer.columns)
     if twice:
-        raise Misuse(
+        raise UsageError(
             f"every column must have a name of its own, got {twice.pop()!r} from the table and "
             "from the model; name columns with --keep, or add --prefix."
         )
@@ -101,17 +102,17 @@ def run(arguments: argparse.Namespace) -> int:
         console.library(),
         console.progress(f"predicting {table.name}", table.measure, mute=mute) as bar,
     ):
-        for part in table.parts(wanted):
-            X = inputs.of(part)
-            rows.write({**{name: part.columns[name] for name in kept}, **answer.of(X, table.name)})
-            unseen.look(X)
-            n += len(part)
+        for block in table.blocks(wanted):
+            X = inputs.of(block)
+            rows.write({**{name: block.columns[name] for name in kept}, **answer.of(X, table.name)})
+            unseen.count(X)
+            n += len(block)
             bar.update(table.done, table.total)
         if not n:  # a header, for those who read it
             nothing: list[Any] = []
             rows.write({name: nothing for name in (*kept, *answer.columns)})
     seconds = time.perf_counter() - start
-    told = unseen.tell(console.note)
+    told = unseen.report(console.note)
     if path is not None:
         console.say(f"Wrote {counted(n, 'prediction')} to {path} in {seconds:.1f} s")
     console.result(

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NoReturn
 
-from .. import __version__
+from .._version import __version__
 from ..io.atomic_write import naming
 from . import COMMANDS
-from .errors import CLOSED, STDOUT, Misuse
+from .errors import CLOSED, STDOUT, UsageError
 from .options import Help
 
 _EPILOG = """\
@@ -106,7 +106,7 @@ def main(argv: list[str] | None = None) -> int:
         _complain(_sentence(error), arguments.json, **getattr(error, "where", {}))
         if getattr(error, "filename", None) == STDOUT:
             _let_go_of_stdout()
-        return 2 if isinstance(error, Misuse) else 1
+        return 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt as stop:
         _complain(str(stop) or "Stopped.", arguments.json, begin="")
         return 130

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from .console import Console
-from .errors import Misuse
+from .errors import UsageError
 from .options import add_output_options, add_table_options, command_parser, dialect_of, output_file
 
 _EXAMPLES = """\
@@ -39,18 +39,18 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the page."""
-    from .inputs import open_table
+    from ..data.table_files import open_table
     from .models import load_model, rows_with_targets
     from .output import check_output
 
     console = Console(arguments)
     if arguments.output.suffix.lower() not in (".html", ".htm"):
-        raise Misuse(
+        raise UsageError(
             f"--output must end with .html or .htm, got {str(arguments.output)!r}; rename it."
         )
     check_output(arguments.output, table=arguments.data, model=arguments.model)
     if (arguments.data is None) != (arguments.target is None):
-        raise Misuse("--data and --target must come together; name both, or none.")
+        raise UsageError("--data and --target must come together; name both, or none.")
     model = load_model(arguments.model)
     rows = None
     if arguments.data is not None:

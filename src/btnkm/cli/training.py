@@ -1,299 +1,318 @@
-"""The rows of a table that a model learns from, gone through as often as need be."""
+"""The rows of a table that a model is fitted to."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 
+from ..data.csv_file import SEPARATORS, Block, CsvFile, DataError
 from ..data.frames import Frame
 from ..data.readers import BATCH_ROWS
-from .console import Console, counted
-from .csv_files import SEPARATORS, CsvTable, Part
-from .errors import DataError, Misuse
-from .infer_types import is_whole, look_at
-from .inputs import Table, check_columns, open_table, values_of
+from ..data.table_files import check_columns, is_whole, open_table, scan, values_of
+from ..data.text import BOOLEAN, DATE, DURATION, FLAG, NUMBER, TEXT, TypeGuess, plural
+from .console import Bar, Console, counted
+from .errors import UsageError
 from .options import dialect_of, seed_of
-from .parse import BOOLEAN, DATE, DURATION, FLAG, NUMBER, TEXT
 
 Array = np.ndarray
 Rows = tuple[Frame, Array, Array | None]
-MOST_KEPT = 2**23  # values: of a table with no more they are read once and kept
-WRITE = {
+MAX_IN_MEMORY = 2**22  # values of a table in memory, about 64 MB of text; larger ones are streamed
+FORMS = {
     DATE: "write dates as 2020-12-31",
-    NUMBER: "write numbers as 1000.5, without marks in thousands, or name decimal commas by "
-    "--decimal ,",
+    NUMBER: "write numbers as 1000.5, without marks between thousands, or add --decimal , for "
+    "decimal commas",
 }
 REGRESSION = ("auto", "gaussian", "student_t", "negative_binomial")
 
 
 class Training:
-    """Rows with targets, and perhaps weights: ``(X, y, weight)`` block by block.
+    """A table with a target and perhaps weights, to be fitted.
+
+    A small table is read once and held in memory. Of a larger one every pass reads the file.
 
     Parameters
     ----------
     arguments : Namespace
         As of ``options.add_training_options`` and ``add_table_options``, and ``data``.
     console : Console
-    held_out : float, default=0.0
-        Share of the rows that are kept for a test, drawn by ``random_state``.
+    test_fraction : float, default=0.0
+        Fraction of the rows that are kept for a test, drawn by ``random_state``.
 
     Attributes
     ----------
     kinds : dict of str to str
-        What every input holds.
+        Type of every input.
     classify : bool
-    constant : bool
-        Whether all targets are the same number.
+    in_memory : bool
     n_rows : int
-        With a target.
+        Rows with a target.
     """
 
     def __init__(
-        self, arguments: argparse.Namespace, console: Console, held_out: float = 0.0
+        self, arguments: argparse.Namespace, console: Console, test_fraction: float = 0.0
     ) -> None:
         self.arguments, self.console = arguments, console
         self.target, self.weight = arguments.target, arguments.weight
-        self.fraction = held_out
-        self.table: Table = open_table(arguments.data, dialect_of(arguments))
+        self.test_fraction = test_fraction
+        self.table = open_table(arguments.data, dialect_of(arguments))
         self.name = self.table.name
         inputs = self._inputs()
-        with console.progress(f"looking at {self.name}", self.table.measure) as bar:
-            self.contents = look_at(self.table, inputs, self.target, bar.update)
+        self._wanted = list(dict.fromkeys([*inputs, self.target, *filter(None, [self.weight])]))
+        self._kept: list[Block] | None = []
+        with console.progress(f"reading {self.name}", self.table.measure) as bar:
+            self.scan = scan(self.table, self._first_pass(bar), inputs, self.target)
         self.kinds = {name: self._kind(name) for name in inputs}
-        self.classify, self.why = self._classify()
-        self.n_rows = self.contents.n_rows - self.contents.n_missing
-        self.constant = not self.classify and len(self.contents.distinct) == 1
-        self._kept: list[Rows] | None = None
-        self._tell()
+        self.classify, self.reason = self._classify()
+        self.n_rows = self.scan.n_rows - self.scan.n_missing
+        self._check_rows()
+        self._note()
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the table is held in memory."""
+        return self._kept is not None
+
+    def _first_pass(self, bar: Bar) -> Iterator[Block]:
+        """Yield all blocks, and keep them as long as the table is small."""
+        table, n_values = self.table, 0
+        columns = self._wanted
+        if not isinstance(table, CsvFile) and table.total * len(columns) > MAX_IN_MEMORY:
+            columns, self._kept = [self.target], None  # Parquet knows its types
+        for block in table.blocks(columns):
+            n_values += len(block) * len(columns)
+            if n_values > MAX_IN_MEMORY:
+                self._kept = None
+            if self._kept is not None:
+                self._kept.append(block)
+            bar.update(table.done, table.total)
+            yield block
 
     def _inputs(self) -> list[str]:
         given, table = self.arguments, self.table
         check_columns(table, [self.target], "--target")
         check_columns(table, [self.weight] if self.weight else [], "--weight")
         if self.weight == self.target:
-            raise Misuse(f"--weight must not be the target, got {self.target!r}; name another.")
+            raise UsageError(
+                f"--weight must not be the target, got {self.target!r}; name another column."
+            )
         for option in ("only", "drop", "number", "text"):
             check_columns(table, getattr(given, option) or (), f"--{option}")
         both = set(given.number or ()) & set(given.text or ())
         if both:
-            raise Misuse(
+            raise UsageError(
                 f"a column must be either --number or --text, got {both.pop()!r} as both; leave "
                 "one out."
             )
-        beside = {self.target, self.weight, *(given.drop or ())}
-        chosen = [
-            name
-            for name in (table.names if given.only is None else given.only)
-            if name not in beside
-        ]
-        if not chosen:
-            raise Misuse("a column must be left as an input, got none; look at --only and --drop.")
-        return list(dict.fromkeys(chosen))
+        others = {self.target, self.weight, *(given.drop or ())}
+        candidates = table.names if given.only is None else given.only
+        inputs = list(dict.fromkeys(name for name in candidates if name not in others))
+        if not inputs:
+            raise UsageError(
+                "a column must be left as an input, got none; check --only and --drop."
+            )
+        return inputs
 
     def _kind(self, name: str) -> str:
         if name in (self.arguments.number or ()):
             return NUMBER
-        return TEXT if name in (self.arguments.text or ()) else self.contents.kinds[name]
+        return TEXT if name in (self.arguments.text or ()) else self.scan.kinds[name]
 
     def _classify(self) -> tuple[bool, str]:
         """Return whether the target holds classes, and why."""
-        given, contents = self.arguments, self.contents
-        likelihood = given.likelihood
+        given, likelihood = self.arguments, self.arguments.likelihood
         regress = given.regress or likelihood in REGRESSION or self.target in (given.number or ())
         classify = given.classify or (likelihood is not None and likelihood not in REGRESSION)
         if regress and classify:
-            raise Misuse(
+            raise UsageError(
                 f"the likelihood must fit the target, got {likelihood} and "
                 f"{'--classify' if given.classify else '--regress'}; leave one of them out."
             )
-        kind = self._kind(self.target)
-        if not (regress or classify) and self.target in contents.turns:
-            turn = contents.turns[self.target]
-            raise DataError(
-                f"a target must hold numbers or classes, got {turn.value!r} after {turn.kind}s; "
-                "mend the value, leave it empty, or say --classify.",
-                self.name,
-                column=self.target,
-                **{self.table.unit: turn.place},
-            )
-        if not (regress or classify) and self.target in contents.seems:
-            what = contents.seems[self.target]
-            raise DataError(
-                f"a target must hold numbers or classes, got what seems to be {what}s; "
-                f"{WRITE[what]}, or say --classify.",
-                self.name,
-                column=self.target,
-            )
-        if not (regress or classify) and self.target in contents.decimal_commas:
-            raise DataError(
-                "a target must hold numbers or classes, got numbers with decimal commas; say "
-                "--decimal , or --classify.",
-                self.name,
-                column=self.target,
-            )
-        if kind in (DATE, DURATION) and not classify:
-            raise DataError(
-                f"a target must hold numbers or classes, got {kind}s; convert the column.",
-                self.name,
-                column=self.target,
-            )
+        if not classify:
+            self._check_target(regress)
         if regress or classify:
             return classify, ""
+        kind = self._kind(self.target)
         if kind in (TEXT, BOOLEAN):
             return True, {TEXT: "it holds text", BOOLEAN: "it holds true and false"}[kind]
-        if contents.two_whole_numbers:
-            low, high = sorted(contents.distinct)
-            return True, f"it holds {low:g} and {high:g} only; --regress takes it as numbers"
-        few = "it holds a few whole numbers; --classify takes it as classes"
-        return False, few if contents.few_whole_numbers else ""
+        if self.scan.two_whole_numbers:
+            low, high = sorted(self.scan.distinct)
+            return True, f"it holds only {low:g} and {high:g}; --regress takes it as numbers"
+        few = "it holds a few whole numbers; --classify takes them as classes"
+        return False, few if self.scan.few_whole_numbers else ""
 
-    def _tell(self) -> None:
-        """Say what a user may not expect."""
-        note, contents = self.console.note, self.contents
-        if contents.n_rows == 0:
-            raise DataError("must have rows, got a header only.", self.name)
+    def _check_target(self, regress: bool) -> None:
+        """Raise an error for a target that holds neither numbers nor classes."""
+        guess = self.scan.guesses.get(self.target, TypeGuess())
+        kind, message, where = self._kind(self.target), "", {}
+        if not regress and guess.first_text is not None:
+            text = guess.first_text
+            message = f"got {text.value!r} after {plural(text.kind)}; fix the value, leave it empty"
+            message += ", or add --classify."
+            where = {self.table.unit: text.position}
+        elif not regress and guess.looks_like is not None:
+            what = guess.looks_like
+            message = f"got what looks like {plural(what)}; {FORMS[what]}, or add --classify."
+        elif not regress and guess.decimal_commas:
+            message = "got numbers with decimal commas; add --decimal , or --classify."
+        elif kind in (DATE, DURATION):
+            message = f"got {plural(kind)}; convert the column."
+        if message:
+            message = f"a target must hold numbers or classes, {message}"
+            raise DataError(message, self.name, column=self.target, **where)
+
+    def _check_rows(self) -> None:
+        if self.scan.n_rows == 0:
+            raise DataError("must have rows, got only a header.", self.name)
         if self.n_rows < 2:
             raise DataError(
-                f"must have at least 2 rows with a target, got {self.n_rows}; give more.",
+                f"must have at least 2 rows with a target, got {self.n_rows}; add rows.",
                 self.name,
                 column=self.target,
             )
+
+    def _note(self) -> None:
+        """Print notes on what a user may not expect."""
+        note, scan = self.console.note, self.scan
         table, given = self.table, self.arguments
-        if isinstance(table, CsvTable):
+        if isinstance(table, CsvFile):
             if table.separator not in ",\t" and given.separator is None:
                 note(f"{self.name} is read as separated by {SEPARATORS[table.separator]}.")
             for name in set(table.unnamed) & set(self.kinds):
                 note(f"a column without a name is called {name!r}; --drop {name!r} leaves it out.")
-        for name, turn in contents.turns.items():
+        for name, text in scan.first_texts.items():
             if self.kinds.get(name) == TEXT and name not in (given.text or ()):
                 note(
-                    f"column {name!r} is taken as text because of {turn.value!r} in {table.unit} "
-                    f"{turn.place:,} of {self.name}, after {turn.kind}s; --number {name!r} makes "
-                    "that an error."
+                    f"column {name!r} is taken as text because of {text.value!r} in {table.unit} "
+                    f"{text.position:,} of {self.name}, after {plural(text.kind)}; --number "
+                    f"{name!r} makes that an error."
                 )
         for name, kind in self.kinds.items():
+            guess = scan.guesses.get(name, TypeGuess())
             if name in (given.text or ()) or name in (given.number or ()):
                 continue
-            if name in contents.seems and name not in contents.turns:
-                note(f"column {name!r} is taken as text; {WRITE[contents.seems[name]]}.")
-            if name in contents.zeros and kind == NUMBER:
+            if guess.looks_like is not None and guess.first_text is None:
+                note(f"column {name!r} is taken as text; {FORMS[guess.looks_like]}.")
+            if guess.leading_zero is not None and kind == NUMBER:
                 note(
-                    f"column {name!r} is taken as numbers; --text {name!r} keeps zeros, as in "
-                    f"{contents.zeros[name]!r}."
+                    f"column {name!r} is taken as numbers; --text {name!r} keeps leading zeros, as "
+                    f"in {guess.leading_zero!r}."
                 )
-        commas = [name for name in contents.decimal_commas if self.kinds.get(name) == TEXT]
+        commas = [name for name, g in scan.guesses.items() if g.decimal_commas]
+        commas = [name for name in commas if self.kinds.get(name) == TEXT]
         if commas:
-            note(f"numbers of {commas[0]!r} seem to have decimal commas; --decimal , reads these.")
-        if contents.n_missing:
+            note(f"column {commas[0]!r} seems to have decimal commas; --decimal , reads them.")
+        if scan.n_missing:
             note(
-                f"{counted(contents.n_missing, 'row')} without {self.target!r} are left out, the "
-                f"first in {table.unit} {contents.first_missing:,}."
+                f"{counted(scan.n_missing, 'row')} without {self.target!r} are left out, the "
+                f"first in {table.unit} {scan.first_missing:,}."
             )
-        if self.constant:
-            (value,) = contents.distinct
+        if not self.classify and len(scan.distinct) == 1:
+            (value,) = scan.distinct
             note(f"every row has the same target ({value:g}): there is nothing to learn.")
-        if self.why and not self.classify:
-            note(f"{self.target!r} is taken as numbers: {self.why}.")
+        if self.reason and not self.classify:
+            note(f"{self.target!r} is taken as numbers: {self.reason}.")
 
     def __iter__(self) -> Iterator[Rows]:
-        """Yield the rows to learn from."""
-        return self._batches(held_out=False)
+        """Yield the rows to fit to, in batches."""
+        return self._batches(test=False)
 
-    def held_out(self) -> Iterator[Rows]:
-        """Yield the rows kept for a test."""
-        return self._batches(held_out=True)
+    def test_rows(self) -> Iterator[Rows]:
+        """Yield the rows kept for a test, in batches."""
+        return self._batches(test=True)
 
-    def whole(self) -> Rows:
-        """Return all rows at once."""
-        return _join(list(self._read()))
+    @cached_property
+    def all_rows(self) -> Rows:
+        """All rows with a target."""
+        rows = _concatenate(list(map(self._decode, self._blocks())))
+        if self._kept is not None:
+            self._kept.clear()  # their text is no longer needed
+        return rows
 
-    def _batches(self, held_out: bool) -> Iterator[Rows]:
-        if not self.fraction:
-            yield from () if held_out else self._read()
-            return
-        # the same draws in every pass, as the blocks are the same
+    def fit_arguments(self) -> tuple[object, ...]:
+        """Return what a model is fitted to: (X, y, weight) in memory, or this table as batches."""
+        if not self.in_memory:
+            return (self,)
+        rows = next(iter(self), None)
+        if rows is None:
+            raise DataError("must have rows to fit to, got none; lower --test.", self.name)
+        return rows
+
+    def _batches(self, test: bool) -> Iterator[Rows]:
         rng = np.random.default_rng([seed_of(self.arguments), 1])
         for X, y, weight in self._read():
-            chosen = (rng.random(len(y)) < self.fraction) == held_out
-            if np.any(chosen):
-                some = None if weight is None else weight[chosen]
-                yield X.take(chosen), y[chosen], some
+            chosen = np.full(len(y), not test)
+            if self.test_fraction:  # the same draws in every pass
+                chosen = (rng.random(len(y)) < self.test_fraction) == test
+            if np.all(chosen):
+                yield X, y, weight
+            elif np.any(chosen):
+                yield X.take(chosen), y[chosen], None if weight is None else weight[chosen]
 
     def _read(self) -> Iterator[Rows]:
-        if self._kept is not None:
-            yield from self._kept
+        """Yield all rows: in one batch if they are in memory, or else in large ones."""
+        if self.in_memory:
+            yield self.all_rows
             return
-        keep = self.n_rows * (len(self.kinds) + 2) <= MOST_KEPT
-        kept: list[Rows] = []
-        wanted = [*self.kinds, self.target, *([self.weight] if self.weight else [])]
+        parts: list[Rows] = []
         with self.console.progress(f"reading {self.name}", self.table.measure) as bar:
-            parts = self.table.parts(dict.fromkeys(wanted))
-            for rows in _joined(map(self._rows, parts)):
+            for block in self._blocks():
+                parts.append(self._decode(block))
                 bar.update(self.table.done, self.table.total)
-                if keep:
-                    kept.append(rows)
-                yield rows
-        if keep:
-            self._kept = kept
+                if sum(len(y) for _, y, _ in parts) >= BATCH_ROWS:
+                    yield _concatenate(parts)
+                    parts = []
+        if sum(len(y) for _, y, _ in parts):
+            yield _concatenate(parts)
 
-    def _rows(self, part: Part) -> Rows:
-        y, present = self._targets(part)
-        columns = {
-            name: values_of(self.table, part, name, kind) for name, kind in self.kinds.items()
-        }
+    def _blocks(self) -> Iterator[Block]:
+        return iter(self._kept) if self._kept is not None else self.table.blocks(self._wanted)
+
+    def _decode(self, block: Block) -> Rows:
+        """Return the rows of a block that have a target."""
+        y, present = self._targets(block)
+        X = Frame({k: values_of(self.table, block, k, kind) for k, kind in self.kinds.items()})
         weight = None
         if self.weight:
-            weight = values_of(self.table, part, self.weight, NUMBER)
+            weight = values_of(self.table, block, self.weight, NUMBER)
             wrong = ~(weight >= 0) & present
             if np.any(wrong):
-                place = int(np.flatnonzero(wrong)[0])
+                index = int(np.flatnonzero(wrong)[0])
                 raise DataError(
-                    f"a weight must be a number of at least 0, got {weight[place]:g}; mend it.",
+                    f"a weight must be a number of at least 0, got {weight[index]:g}; fix it.",
                     self.name,
                     column=self.weight,
-                    **{self.table.unit: part.places[place]},
+                    **{self.table.unit: block.positions[index]},
                 )
-        frame = Frame(columns)
         if np.all(present):
-            return frame, y, weight
-        return frame.take(present), y[present], None if weight is None else weight[present]
+            return X, y, weight
+        return X.take(present), y[present], None if weight is None else weight[present]
 
-    def _targets(self, part: Part) -> tuple[Array, Array]:
-        """Return targets or labels, and which rows have one."""
+    def _targets(self, block: Block) -> tuple[Array, Array]:
+        """Return numbers or labels, and which rows have one."""
         kind = self._kind(self.target)
         if not self.classify:
-            y = values_of(self.table, part, self.target, FLAG if kind == BOOLEAN else NUMBER)
+            kind = FLAG if kind == BOOLEAN else NUMBER
+            y = values_of(self.table, block, self.target, kind)
             return y, ~np.isnan(y)
         if kind in (DATE, DURATION):
             kind = TEXT
-        values = values_of(self.table, part, self.target, kind)
+        values = values_of(self.table, block, self.target, kind)
         if values.dtype == object:
             return values, np.array([v is not None for v in values.tolist()])
         present = ~np.isnan(values)
         filled = np.where(present, values, 0.0)
         if kind == BOOLEAN:
             return filled.astype(bool), present
-        whole = all(is_whole(v) for v in self.contents.distinct)
+        whole = all(map(is_whole, self.scan.distinct))
         whole = whole and bool(np.all(filled == np.round(filled)))
         return (filled.astype(np.int64) if whole else filled), present
 
 
-def _joined(parts: Iterator[Rows]) -> Iterator[Rows]:
-    """Yield batches of many rows: each is looked at as a whole, whatever its size."""
-    some: list[Rows] = []
-    for rows in parts:
-        some.append(rows)
-        if sum(len(y) for _, y, _ in some) >= BATCH_ROWS:
-            yield _join(some)
-            some = []
-    if sum(len(y) for _, y, _ in some):
-        yield _join(some)
-
-
-def _join(parts: list[Rows]) -> Rows:
+def _concatenate(parts: list[Rows]) -> Rows:
     names = parts[0][0].column_names()
-    X = Frame({name: np.concatenate([one.columns[name] for one, *_ in parts]) for name in names})
+    X = Frame({name: np.concatenate([part[name] for part, *_ in parts]) for name in names})
     weights = [weight for *_, weight in parts if weight is not None]
     return X, np.concatenate([y for _, y, _ in parts]), np.concatenate(weights) if weights else None

@@ -17,6 +17,8 @@ from .likelihoods import Begin, Rows
 from .special import LOG_2, bent, flattened_sigmoid, polya_gamma
 
 Array = Any
+# points per restart for means and for quantiles of the probabilities of many classes
+PROBABILITY_POINTS, INTERVAL_POINTS = 128, 1024
 
 
 @dataclass(frozen=True)

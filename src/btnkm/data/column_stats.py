@@ -21,11 +21,12 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from ..core.arrays import host, indices
+from .text import DATE, DURATION, NUMBER, TEXT, plural
 
 Array = np.ndarray
 MOST_ROWS = 2**18
 MOST_LEVELS = 2**20  # of a column: more are names of rows, and would grow with them
-KINDS = {"M": "dates", "m": "durations", "f": "numbers", "O": "text"}
+KINDS = {"M": DATE, "m": DURATION, "f": NUMBER, "O": TEXT}  # by the kind of a NumPy type
 
 
 class Batch(NamedTuple):
@@ -294,7 +295,7 @@ def check_kinds(names: list[Any], before: Batch, later: Batch) -> None:
 def _two_types(name: Any, *kinds: str) -> ValueError:
     return ValueError(
         f"column {name!r} must have one type in every batch, got "
-        f"{' and '.join(KINDS.get(kind, kind) for kind in kinds)}; convert it before."
+        f"{' and '.join(plural(KINDS.get(kind, kind)) for kind in kinds)}; convert it before."
     )
 
 

@@ -22,7 +22,8 @@ from ..bases.levels import Levels
 from ..bases.spiked import stand_out
 from ..core.arrays import interpolate, like
 from .column_stats import KINDS, MOST_LEVELS, Summary, is_empty
-from .frames import as_numbers, level_name
+from .frames import as_numbers, category_name
+from .text import plural
 
 Array = np.ndarray
 
@@ -84,11 +85,11 @@ class Column:
         kind, values = values.dtype.kind, as_numbers(values)
         if kind != self.kind and {kind, self.kind} & {"m", "M"} and not is_empty(values):
             raise ValueError(
-                f"column {self.name!r} must hold {KINDS[self.kind]}, as it did in fit, got "
-                f"{KINDS[kind]}; give the column the same type as in fit."
+                f"column {self.name!r} must hold {plural(KINDS[self.kind])}, as it did in fit, got "
+                f"{plural(KINDS[kind])}; give the column the same type as in fit."
             )
         if self.levels is not None:
-            names = _level_names(values)
+            names = _category_names(values)
             if values.dtype != object and any(names) and not _hold_number(self.levels):
                 raise ValueError(
                     f"column {self.name!r} must hold text, as it did in fit, got numbers or dates; "
@@ -108,7 +109,7 @@ class Column:
         x = xp.astype(values, xp.float64)  # between knots that may be close to each other
         if self.kind != "f":
             raise ValueError(
-                f"column {self.name!r} must hold {KINDS[self.kind]}, as it did in fit, got "
+                f"column {self.name!r} must hold {plural(KINDS[self.kind])}, as it did in fit, got "
                 "numbers; give the column the same type as in fit."
             )
         if self.levels is not None and not self.levels:
@@ -313,17 +314,17 @@ def _levels(values: Array, weight: Array, many: bool) -> tuple[dict[str, int], i
 def _totals(values: Array, weight: Array) -> dict[str, float]:
     """Return the weight of each level."""
     total: dict[str, float] = {}
-    for level, w in zip(_level_names(values), weight.tolist(), strict=True):
+    for level, w in zip(_category_names(values), weight.tolist(), strict=True):
         if level is not None:
             total[level] = total.get(level, 0.0) + w
     return total
 
 
-def _level_names(values: Array) -> list[Any]:
+def _category_names(values: Array) -> list[Any]:
     """Return the text of each value, None for missing."""
     if values.dtype == object:
         return values.tolist()
-    return [None if v != v else level_name(v) for v in values.tolist()]
+    return [None if v != v else category_name(v) for v in values.tolist()]
 
 
 def _hold_number(levels: dict[str, int]) -> bool:

@@ -1,6 +1,7 @@
-"""Arrays and DataFrames -> plain columns.
+"""Tables of any library -> columns as NumPy arrays.
 
-Floats with NaN, dates and durations with NaT, or objects with None for missing.
+A column is an array of floats (NaN where missing), of dates or durations (NaT where missing), or of
+objects (text, None where missing).
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _NUMBER = (int, float, np.integer, np.floating, np.bool_, Decimal, Fraction)
 
 
 class Frame:
-    """Columns by name, already as ``split_columns`` would give them.
+    """A table in memory, with columns in the form that ``split_columns`` returns.
 
-    What the program makes of files: it needs neither pandas nor pyarrow for text.
+    The command line reads text files into it, without pandas or pyarrow.
 
     Parameters
     ----------
@@ -50,23 +51,23 @@ class Frame:
     def __getitem__(self, name: str) -> Array:
         return self.columns[name]
 
-    def drop(self, columns: list[str]) -> Frame:
-        """Return the table without some columns."""
-        return Frame({name: v for name, v in self.columns.items() if name not in columns})
+    def select(self, names: list[str]) -> Frame:
+        """Return some of the columns."""
+        return Frame({name: self.columns[name] for name in names})
 
     def take(self, rows: Any) -> Frame:
-        """Return some of the rows: places, or a mask."""
+        """Return some of the rows, given as positions or a mask."""
         return Frame({name: values[rows] for name, values in self.columns.items()})
 
 
 def name_of(y: Any) -> str | None:
-    """Return what targets are called: the column that they name, or their own name."""
+    """Return the name of the target: the column that y names, or the name of a series."""
     name = y if isinstance(y, str) else getattr(y, "name", None)
     return name if isinstance(name, str) and name else None
 
 
 def check_names(model: Any, X: Any, *, reset: bool) -> None:
-    """Keep number and names of a table's columns, or compare them with those that were kept."""
+    """Store the number and names of the columns if ``reset``, else compare with those stored."""
     if not isinstance(X, Frame):
         validate_data(model, X, reset=reset, skip_check_array=True)
         return
@@ -77,31 +78,22 @@ def check_names(model: Any, X: Any, *, reset: bool) -> None:
     known = list(getattr(model, "feature_names_in_", names))
     if known != names or len(names) != model.n_features_in_:
         raise ValueError(
-            f"X must have the {model.n_features_in_} columns of fit in their order, {known[:10]}, "
-            f"got {len(names)}, {names[:10]}; select those."
+            f"X must have the {model.n_features_in_} columns of fit in the same order, "
+            f"{known[:10]}, got {len(names)} columns, {names[:10]}; select those of fit."
         )
 
 
 def split_columns(X: Any, least: int = 1) -> tuple[list[Array], list[Any]]:
-    """Return the columns of a table of at least so many rows, and their names (x0, x1, … if none).
+    """Return the columns of a table with at least ``least`` rows, and their names.
 
     Numbers and booleans become floats, dates and durations microseconds, text and categories
-    objects. pandas and polars frames are known by their methods, so neither library is imported.
+    objects. Data frames of any library go through narwhals; arrays have the names x0, x1, ….
     """
     if isinstance(X, Frame):
         _check_frame(X, X.column_names(), least)
         return list(X.columns.values()), X.column_names()
-    if hasattr(X, "get_columns") and hasattr(X, "schema"):  # polars
-        _check_frame(X, list(X.columns), least)
-        return [_from_polars(column) for column in X.get_columns()], list(X.columns)
-    if hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas
-        _check_frame(X, list(X.columns), least)
-        return [_from_pandas(X.iloc[:, j]) for j in range(X.shape[1])], list(X.columns)
-    if is_arrow(X):
-        _check_frame(X, X.column_names, least)
-        return [_from_arrow(X.column(j), name) for j, name in enumerate(X.column_names)], list(
-            X.column_names
-        )
+    if _is_frame(X):
+        return _from_frame(X, least)
     _check_kind(X)
     if is_elsewhere(X):
         columns = _from_elsewhere(X, least)
@@ -124,11 +116,11 @@ def split_columns(X: Any, least: int = 1) -> tuple[list[Array], list[Any]]:
 
 
 def _from_elsewhere(X: Any, least: int) -> list[Any]:
-    """Return the columns of an array of another library, on its device: floats."""
-    X = X.detach() if hasattr(X, "detach") else X  # there is nothing to differentiate
+    """Return the columns of an array of another library as floats, on its device."""
+    X = X.detach() if hasattr(X, "detach") else X  # no gradients are needed
     if "sparse" in str(getattr(X, "layout", "")):
         raise TypeError("X must be dense, got a sparse tensor; pass X.to_dense().")
-    if str(X.dtype) == "torch.bfloat16":  # which the array API does not know
+    if str(X.dtype) == "torch.bfloat16":  # not part of the array API
         X = X.float()
     xp = array_namespace(X)
     if X.ndim != 2:
@@ -150,34 +142,34 @@ def _check_frame(frame: Any, names: list[Any], least: int) -> None:
     if frame.shape[0] < least or frame.shape[1] == 0:
         raise ValueError(
             f"X must have at least one row and one column, got {frame.shape[0]} sample(s) and "
-            f"{frame.shape[1]} feature(s); look at how the table was selected."
+            f"{frame.shape[1]} feature(s); check how the table was selected."
         )
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ValueError(
-            f"the columns of X must have different names, got {twice!r} "
+            f"the columns of X must have unique names, got {twice!r} "
             f"{names.count(twice)} times; rename them, or pass an array."
         )
 
 
 def _check_kind(X: Any) -> None:
-    """Say of what is no table what to make of it."""
+    """Raise an error that says how to convert an object that is not a table."""
     if _is_lazy(X):
-        raise TypeError("X must be a table in memory, got a lazy one; call its collect() first.")
+        raise TypeError("X must be a table in memory, got a lazy frame; call its collect() first.")
     if type(X).__module__.startswith("pyarrow"):
         raise TypeError(
-            f"X must be a table, a data set or a path, got {type(X).__name__} of pyarrow; pass the "
-            "path of its files, or read it."
+            f"X must be a table, a dataset or a path, got a pyarrow {type(X).__name__}; pass the "
+            "path of its files, or read it into a table."
         )
     if getattr(getattr(X, "dtype", None), "names", None):
         raise TypeError(
-            "X must be an array of two dimensions, got a structured one; pass pandas.DataFrame(X)."
+            "X must be a two-dimensional array, got a structured array; pass pandas.DataFrame(X)."
         )
     first = X[0] if isinstance(X, list | tuple) and X else None
     if _is_matrix(first):
         raise TypeError(
-            f"X must be one table (Expected 2D array), got a {type(X).__name__} of arrays; pass "
-            "one, and targets as a second argument, as in fit(X, y)."
+            f"X must be a single table (Expected 2D array), got a {type(X).__name__} of arrays; "
+            "pass one of them, and the target as second argument, as in fit(X, y)."
         )
     pair = isinstance(first, list | tuple) and bool(first) and _is_matrix(first[0])
     other = isinstance(X, Mapping | Set) or any(
@@ -185,8 +177,8 @@ def _check_kind(X: Any) -> None:
     )
     if pair or (hasattr(X, "__iter__") and not other):
         raise TypeError(
-            f"X must be one table here, got batches ({type(X).__name__}); let fit have them alone, "
-            "each with its y, and predict one after the other."
+            f"X must be a single table here, got batches ({type(X).__name__}); pass batches to fit "
+            "without y, each as a tuple (X, y), and predict them one by one."
         )
 
 
@@ -199,31 +191,31 @@ def _is_matrix(X: Any) -> bool:
 
 
 def by_name(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-    """Return a frame without the columns that y and sample_weight name, and those beside it."""
+    """Return X, y and sample_weight; columns of X that the latter name are taken out of X."""
     named = [v for v in (y, sample_weight) if isinstance(v, str)]
     if not named:
         return X, y, sample_weight
-    if not is_arrow(X):
+    arrow = is_arrow(X)
+    if not arrow:
         _check_kind(X)
-    names = X.column_names if is_arrow(X) else list(getattr(X, "columns", ()))
-    beside = []
+    names = X.column_names if arrow else list(getattr(X, "columns", ()))
+    columns = []
     for what, given in (("y", y), ("sample_weight", sample_weight)):
-        if isinstance(given, str) and given not in names:
+        if not isinstance(given, str):
+            columns.append(given)
+            continue
+        if given not in names:
             known = f"the columns are {names[:10]}" if names else "X has no names, so pass an array"
             raise ValueError(f"{what} must name a column of X, got {given!r}; {known}.")
-        column = X[given] if isinstance(given, str) else given
-        # pyarrow: missing numbers as NaN
-        arrow = isinstance(given, str) and is_arrow(X)
-        beside.append(column.to_numpy(zero_copy_only=False) if arrow else column)
-    if is_arrow(X):
-        X = X.select([name for name in names if name not in named])
-    else:
-        X = X.drop(named) if hasattr(X, "get_columns") else X.drop(columns=named)
-    return X, *beside
+        # in NumPy, missing numbers of pyarrow are NaN
+        columns.append(X[given].to_numpy(zero_copy_only=False) if arrow else X[given])
+    if hasattr(X, "iloc"):  # pandas and Dask
+        return X.drop(columns=named), *columns
+    return X.select([name for name in names if name not in named]), *columns
 
 
 def _nested_list(X: Any) -> Any:
-    """Return a list of rows as an array, of objects where its values are mixed."""
+    """Return a list of rows as an array, with dtype object if its values are of mixed types."""
     try:
         array = np.asarray(X)
     except ValueError:  # ragged: check_array's message is the better one
@@ -231,71 +223,75 @@ def _nested_list(X: Any) -> Any:
     if array.ndim == 0 and array.dtype == object:
         raise TypeError(
             f"X must be an array, a DataFrame or nested lists (Expected 2D array), got "
-            f"{type(X).__name__}; make one of it, as with pandas.DataFrame(X)."
+            f"{type(X).__name__}; convert it, for example with pandas.DataFrame(X)."
         )
     return np.asarray(X, dtype=object) if array.dtype.kind in "US" else array
 
 
 def is_arrow(X: Any) -> bool:
-    """Tell a table or batch of pyarrow, which is not imported."""
+    """Whether X is a table or record batch of pyarrow; pyarrow is not imported."""
     return type(X).__module__.startswith("pyarrow") and hasattr(X, "column_names")
 
 
-def _from_arrow(column: Any, name: Any) -> Array:
-    import pyarrow as pa
-
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        return _from_levels(_objects(column.to_pylist()))
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_duration(kind):
-        return _dates(np.asarray(column.to_numpy(zero_copy_only=False)))
-    if pa.types.is_boolean(kind):
-        column = column.cast(pa.int8())
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        floats = column.cast(pa.float64(), safe=False)
-        values = floats.fill_null(np.nan).to_numpy(zero_copy_only=False)
-        return _finite(np.asarray(values), name)
-    return _from_objects(_objects(column.to_pylist()), name)
+def _is_frame(X: Any) -> bool:
+    """Whether X is a table in memory with named columns, of any library."""
+    return is_arrow(X) or (hasattr(X, "shape") and hasattr(X, "columns") and not _is_lazy(X))
 
 
-def _from_pandas(column: Any) -> Array:
-    kind = getattr(column.dtype, "kind", "O")
-    if column.dtype.name == "category":
-        # the last name is for the code -1, a missing value
-        names = [*column.cat.categories.astype(object), None]
-        return np.asarray(_from_levels(_objects(names))[column.cat.codes.to_numpy()])
-    if kind in "mM":
-        return _dates(column.to_numpy(dtype=f"{kind}8[us]"))
-    if kind in "biuf":
-        return _finite(column.to_numpy(dtype=float, na_value=np.nan), column.name)
-    return _from_objects(column.astype(object).to_numpy(), column.name)
+def _from_frame(X: Any, least: int) -> tuple[list[Array], list[Any]]:
+    import narwhals as nw  # only where there is a frame
+
+    names = list(X.column_names if is_arrow(X) else X.columns)
+    _check_frame(X, names, least)
+    if is_arrow(X):
+        import pyarrow as pa
+
+        X = pa.table(X)  # a record batch as well
+    columns = nw.from_native(X, eager_only=True).iter_columns()
+    return [_from_series(*pair) for pair in zip(columns, names, strict=True)], names
 
 
-def _from_polars(column: Any) -> Array:
-    if column.dtype.is_temporal() and str(column.dtype) != "Time":
-        kind = "m" if str(column.dtype).startswith("Duration") else "M"
-        return _dates(column.to_numpy().astype(f"{kind}8[us]"))
-    column = column.to_physical() if column.dtype.is_temporal() else column
-    if column.dtype.is_numeric() or str(column.dtype) == "Boolean":
-        values = column.to_list()
-        return _finite(np.array([np.nan if v is None else v for v in values], float), column.name)
-    return _from_objects(_objects(column.to_list()), column.name)
+def _from_series(series: Any, name: Any) -> Array:
+    """Return one column of a frame: floats, dates, durations or objects."""
+    import narwhals as nw
+
+    dtype = series.dtype
+    if isinstance(dtype, nw.Categorical | nw.Enum):
+        values = series.to_list()
+        distinct = list(dict.fromkeys(values))  # a name is made once per category
+        known = dict(zip(distinct, _from_categories(_objects(distinct)), strict=True))
+        return _objects([known[value] for value in values])
+    if dtype == nw.Time and series.implementation.is_polars():
+        values = series.to_native().to_physical().to_numpy()  # in other libraries it is text
+    elif (
+        (dtype.is_numeric() and not dtype.is_decimal() and dtype not in (nw.Int128, nw.UInt128))
+        or dtype.is_temporal()
+        or dtype == nw.Boolean
+    ):
+        values = np.asarray(series.to_numpy())
+    else:
+        values = _objects(series.to_list())
+    if values.dtype.kind in "mM":
+        return _dates(values)
+    if values.dtype.kind in "biuf":
+        return _finite(values.astype(float), name)
+    return _from_objects(values, name)
 
 
 def _from_objects(values: Array, name: Any = None) -> Array:
-    """Return floats or dates if every value is one or missing, else text, None for missing."""
+    """Return floats or dates if all values are such (or missing), else text."""
     items = [None if _is_missing(v) else v for v in values.tolist()]
     seen = [v for v in items if v is not None]
     if seen and all(isinstance(v, timedelta | np.timedelta64) for v in seen):
         return _dates(np.array(items, dtype="m8[us]"))
     if all(isinstance(v, _NUMBER) for v in seen):
         return _floats(items, name)
-    if all(type(v).__name__ == "Period" for v in seen):  # of pandas, which is not imported
+    if all(type(v).__name__ == "Period" for v in seen):  # of pandas
         items = [None if v is None else v.start_time for v in items]
         seen = [v for v in items if v is not None]
     if all(isinstance(v, date | np.datetime64) for v in seen):
         return _dates(np.array([_without_zone(v) for v in items], dtype="M8[us]"))
-    return _from_levels(values)
+    return _from_categories(values)
 
 
 def _objects(items: list[Any]) -> Array:
@@ -305,13 +301,18 @@ def _objects(items: list[Any]) -> Array:
     return out
 
 
-def _from_levels(values: Array) -> Array:
-    """Return text: numbers as they are written, 1.0 and True as "1", and None for missing."""
-    return _objects([None if _is_missing(v) else level_name(v) for v in values.tolist()])
+def _from_categories(values: Array) -> Array:
+    """Return the name of each category, None where missing."""
+    return _objects(
+        [
+            v if type(v) is str else None if _is_missing(v) else category_name(v)
+            for v in values.tolist()
+        ]
+    )
 
 
-def level_name(value: Any) -> str:
-    """Return the text of a level, the same for equal numbers of any type."""
+def category_name(value: Any) -> str:
+    """Return the name of a category; equal numbers of any type have the same, as 1.0 and True."""
     if isinstance(value, str):
         return value
     if isinstance(value, _NUMBER):
@@ -319,25 +320,25 @@ def level_name(value: Any) -> str:
         return str(int(value)) if whole else repr(float(value))
     if isinstance(value, bytes | date | clock | np.datetime64 | timedelta):
         return str(value)
-    if type(value).__name__ in ("Interval", "Period"):  # of pandas, which is not imported
+    if type(value).__name__ in ("Interval", "Period"):  # of pandas
         return str(value)
     raise TypeError(
-        f"a column must hold text, numbers or dates, got {type(value).__name__} "
-        f"{value!r}; convert the column before fitting."
+        f"a column must hold text, numbers or dates, got {value!r} of type "
+        f"{type(value).__name__}; convert the column before fitting."
     )
 
 
 def _without_zone(value: Any) -> Any:
-    """Return a date in universal time, which is how NumPy keeps it."""
-    aware = getattr(value, "tzinfo", None) is not None
-    return value.astimezone(UTC).replace(tzinfo=None) if aware else value
+    """Return a date in UTC and without time zone, as NumPy needs it."""
+    has_zone = getattr(value, "tzinfo", None) is not None
+    return value.astimezone(UTC).replace(tzinfo=None) if has_zone else value
 
 
 def _is_missing(value: Any) -> bool:
-    """Tell None, NaN, NaT and pandas.NA from values."""
+    """Whether a value is None, NaN, NaT or pandas.NA."""
     if value is None:
         return True
-    if type(value).__name__ == "NAType":  # pandas.NA, known by name: pandas is not imported
+    if type(value).__name__ == "NAType":  # pandas.NA; pandas is not imported
         return True
     return isinstance(value, float | np.floating | np.datetime64 | np.timedelta64 | date) and bool(
         value != value
@@ -362,7 +363,7 @@ def _floats(items: list[Any], name: Any) -> Array:
         return _finite(np.array([np.nan if v is None else float(v) for v in items]), name)
     except OverflowError:
         raise ValueError(
-            f"column {name!r} must hold numbers below 1e308 in size, got larger ones; "
+            f"column {name!r} must hold numbers below 1e308 in magnitude, got larger ones; "
             "use another unit."
         ) from None
 

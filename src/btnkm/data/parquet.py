@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterator
 from glob import glob, has_magic
 from typing import Any
 
-from .column_stats import KINDS, is_empty
+from .column_stats import is_empty
 from .frames import split_columns
+from .text import DATE, DURATION, NUMBER, TEXT, plural
 
 _ROW_NAMES = re.compile(r"__index_level_\d+__")  # what pandas calls an index without a name
 # of Arrow's readers, which would hold a gigabyte of what is to come
@@ -122,10 +123,10 @@ def _check_kinds(files: list[tuple[Any, Any]], names: list[str]) -> None:
         if len(first) > 1:  # one that holds nothing takes the type of the others
             first = {kind: file for kind, file in first.items() if not _is_empty(file, name)}
         if len(first) > 1:
-            (one, a), (other, b) = list(first.items())[:2]
+            (kind, file), (other, second) = list(first.items())[:2]
             raise ValueError(
-                f"column {name!r} must have one type in every file, got {one} in {a.path!r} and "
-                f"{other} in {b.path!r}; convert it before."
+                f"column {name!r} must have the same type in every file, got {plural(kind)} in "
+                f"{file.path!r} and {plural(other)} in {second.path!r}; convert it before."
             )
 
 
@@ -134,14 +135,14 @@ def _is_empty(file: Any, name: str) -> bool:
 
 
 def kind_of_type(of: Any) -> str:
-    """Return what values of an Arrow type are read as; nothing for gaps."""
+    """Return what columns of an Arrow type hold; nothing for those without values."""
     from pyarrow import types
 
     if types.is_null(of):
         return ""
     if types.is_timestamp(of) or types.is_date(of):
-        return KINDS["M"]
+        return DATE
     if types.is_duration(of):
-        return KINDS["m"]
+        return DURATION
     number = types.is_boolean(of) or types.is_integer(of) or types.is_floating(of)
-    return KINDS["f"] if number or types.is_decimal(of) else KINDS["O"]
+    return NUMBER if number or types.is_decimal(of) else TEXT

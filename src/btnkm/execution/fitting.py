@@ -470,7 +470,7 @@ def _effect_averages(
     return [posterior.EffectAverages(*part) for part in parts]
 
 
-def ending(results: Sequence[Result], how: Schedule) -> tuple[bool, str]:
+def ending(results: Sequence[Result], max_iter: int, tol: float) -> tuple[bool, str]:
     """Return whether all starts have converged, and why the fit ended."""
     count = sum(result.count for result in results)
     starts = [start for result in results for start in result.starts]
@@ -482,9 +482,9 @@ def ending(results: Sequence[Result], how: Schedule) -> tuple[bool, str]:
     elif not ended:
         reason = f"A callback asked to stop: {kept}"
     elif still:
-        reason = f"max_iter={how.max_iter} sweeps were used; {still} of {count} starts still moved."
+        reason = f"max_iter={max_iter} sweeps were used; {still} of {count} starts still moved."
     else:
-        reason = f"In every start the bound gained less than tol={how.tol:g} per row and sweep."
+        reason = f"In every start the bound gained less than tol={tol:g} per row and sweep."
     return ended and not still, reason
 
 

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 from ..checks import check_integer
-from .fitted import Data, Start, View
+from .fitted import FittedModel, PlainData
+from .restart import RestartView
 
 Array = np.ndarray
 _IDLE = 0.01  # of a factor's mean square that varies, below which it is as good as constant
 
 
 @dataclass(frozen=True)
-class Factor(Data):
+class ComponentFactor(PlainData):
     """One input's part in a component, at mean square one over the training rows.
 
     Attributes
@@ -37,7 +38,7 @@ class Factor(Data):
     @property
     def shape(self) -> str:
         """How it goes, in a word."""
-        if self.kind == "levels":
+        if self.kind == "category":
             return "by level"
         steps = np.diff(self.mean)
         size = np.ptp(self.mean)
@@ -55,22 +56,22 @@ class Factor(Data):
 
 
 @dataclass(frozen=True)
-class Component(Data):
+class Component(PlainData):
     """A product of one function of each input.
 
     Attributes
     ----------
     amplitude : float, or ndarray of shape (K,) with K classes
         What the product of all factors is multiplied by, in units of what is explained.
-    share : float
+    importance : float
         The variance of the component, as a share of the sum of that of all components.
-    factors : list of Factor
+    factors : list of ComponentFactor
         Those that vary, the most first.
     """
 
     amplitude: Any
-    share: float
-    factors: list[Factor]
+    importance: float
+    factors: list[ComponentFactor]
 
     def __str__(self) -> str:
         size = self.amplitude
@@ -96,17 +97,17 @@ def components(model: Any, *, points: int = 60, most: int | None = None) -> list
     check_integer("points", points, 2)
     if most is not None:
         check_integer("most", most, 1)
-    view = View.of(model)
+    view = FittedModel.of(model)
     start = _with_tensor(view, model.best_restart_)
     if start is None:
         return []
-    if start.arrangement.full:
+    if start.mode_map.full:
         raise ValueError(
             "components must be those of a CP tensor, got a train with full cores, whose terms are "
             "no products of one function each; use network='cp', or look at effects."
         )
     every = range(start.state.n_components)
-    if len(start.parts) == 1 and start._contrasts is None:  # a sum of functions of one input is one
+    if len(start.parts) == 1 and start.contrasts is None:  # a sum of functions of one input is one
         return [_only(view, start, points)]
     found = [_component(view, start, r, points) for r in every]
     total = sum(variance for _, variance in found) or 1.0
@@ -117,13 +118,13 @@ def components(model: Any, *, points: int = 60, most: int | None = None) -> list
     ]
 
 
-def _with_tensor(view: View, best: int) -> Start | None:
+def _with_tensor(view: FittedModel, best: int) -> RestartView | None:
     """Return the best restart, or that with the highest weight among those with a tensor."""
     order = [best, *np.argsort(-view.weights, kind="stable")]
-    return next((view.starts[k] for k in order if view.starts[k].parts), None)
+    return next((view.restarts[k] for k in order if view.restarts[k].parts), None)
 
 
-def _component(view: View, start: Start, r: int, points: int) -> Any:
+def _component(view: FittedModel, start: RestartView, r: int, points: int) -> Any:
     """Return amplitude and factors of a component, and the variance of it alone."""
     sizes, centers = [], []
     for d, part in enumerate(start.parts):
@@ -131,11 +132,11 @@ def _component(view: View, start: Start, r: int, points: int) -> Any:
         sizes.append(np.sqrt(max(square, 1e-300)))
         centers.append(part.center[r] / sizes[-1])
     amplitude: Any = float(np.prod(sizes)) * start.size * view.scale
-    contrasts = start._contrasts
+    contrasts = start.contrasts
     if contrasts is not None:
         amplitude = amplitude * contrasts[0][:, r]
     factors = []
-    for d, j in enumerate(start.arrangement.inputs, start.arrangement.first_input):
+    for d, j in enumerate(start.mode_map.inputs, start.mode_map.first_input):
         varies = max(1.0 - centers[d] ** 2, 0.0)
         grid = view.grid(j, points)
         at = start.at(j, grid.codes)
@@ -146,28 +147,28 @@ def _component(view: View, start: Start, r: int, points: int) -> Any:
         amplitude = amplitude * sign
         if varies > _IDLE:
             values = grid.values, sign * mean, np.sqrt(variance) / sizes[d]
-            factors.append(Factor(view.names[j], view.kind(j), *values, varies))
-    for d in range(start.arrangement.first_input):
+            factors.append(ComponentFactor(view.names[j], view.kind(j), *values, varies))
+    for d in range(start.mode_map.first_input):
         amplitude = amplitude * np.sign(centers[d])
     factors.sort(key=lambda factor: -factor.varies)
     variance = float(np.sum(np.square(amplitude))) * (1.0 - float(np.prod(np.square(centers))))
     return (amplitude, factors), variance
 
 
-def _only(view: View, start: Start, points: int) -> Component:
+def _only(view: FittedModel, start: RestartView, points: int) -> Component:
     """Return the one function of a model of one input."""
-    (j,), (part,) = start.arrangement.inputs, start.parts
+    (j,), (part,) = start.mode_map.inputs, start.parts
     size = np.sqrt(max(_mean_square(start, 0, part.mean.sum(axis=1)), 1e-300))
     grid = view.grid(j, points)
     at = start.at(j, grid.codes)
     mean, second = at.mean.sum(axis=1), at.square.sum(axis=(1, 2))
     std = np.sqrt(np.maximum(second - mean**2, 0.0)) / size
     varies = max(1.0 - float(part.center.sum() / size) ** 2, 0.0)
-    factor = Factor(view.names[j], view.kind(j), grid.values, mean / size, std, varies)
+    factor = ComponentFactor(view.names[j], view.kind(j), grid.values, mean / size, std, varies)
     return Component(float(size) * start.size * view.scale, 1.0, [factor])
 
 
-def _mean_square(start: Start, d: int, weights: Array) -> float:
+def _mean_square(start: RestartView, d: int, weights: Array) -> float:
     """Return the average over the rows of the square of a function of one mode."""
     mode, gram = start.state.modes[d], start.averages[d][1]
     w = weights[mode.present]

@@ -21,22 +21,23 @@ from ..checks import check_integer
 from ..core import posterior
 from ..core.state import State
 from ..predictive import check_level
-from .fitted import Data, Start, View
-from .full_tensor import FullStart
+from .fitted import FittedModel, PlainData
+from .full_tensor import FullRestartView
+from .restart import RestartView
 
 Array = np.ndarray
 POINTS = 100
 
 
 @dataclass(frozen=True)
-class Effect(Data):
+class Effect(PlainData):
     """What one input adds to the average, at some of its values.
 
     Attributes
     ----------
     name : the column's
     kind : str
-        "number", "date", "duration" or "levels".
+        "number", "date", "duration" or "category".
     unit : str
         What is added to: "y", or the scale on which effects add up.
     values : ndarray of shape (n,)
@@ -76,7 +77,7 @@ class Effect(Data):
 
 
 @dataclass(frozen=True)
-class Surface(Data):
+class Surface(PlainData):
     """What two inputs add together beyond what each adds alone, on a grid of their values.
 
     Attributes
@@ -137,7 +138,7 @@ def effects(
     True
     """
     check_integer("points", points, 2)
-    view = View.of(model)
+    view = FittedModel.of(model)
     wide = half_width(level)
     places = range(len(view.names)) if inputs is None else [view.place(name) for name in inputs]
     return [_effect(view, j, points, wide, level) for j in places]
@@ -146,7 +147,7 @@ def effects(
 def interaction(model: Any, first: Any, second: Any, *, points: int = 30) -> Surface:
     """Return what two inputs, by name or position, do together beyond what each does alone."""
     check_integer("points", points, 2)
-    view = View.of(model)
+    view = FittedModel.of(model)
     places = view.place(first), view.place(second)
     if places[0] == places[1]:
         raise ValueError(f"an interaction must have two different inputs, got {first!r} twice.")
@@ -154,7 +155,7 @@ def interaction(model: Any, first: Any, second: Any, *, points: int = 30) -> Sur
     sizes = [len(grid.codes) for grid in grids]
     a, b = (index.ravel() for index in np.indices(sizes))
     means, seconds, totals = [], [], []
-    for start in view.starts:
+    for start in view.restarts:
         first, square = start.together(places, grids, (a, b))
         alone = [start.effect(j, grid.codes)[0] for j, grid in zip(places, grids, strict=True)]
         means.append(first)
@@ -170,7 +171,7 @@ def interaction(model: Any, first: Any, second: Any, *, points: int = 30) -> Sur
 
 
 @dataclass(frozen=True)
-class PartialDependence(Data):
+class PartialDependence(PlainData):
     """The average prediction of some rows, were an input at each of some values for all of them.
 
     Attributes
@@ -220,16 +221,16 @@ def partial_dependence(
     """
     check_integer("points", points, 2)
     check_integer("draws", draws, 2)
-    view = View.of(model)
+    view = FittedModel.of(model)
     j = view.place(name)
     grid = view.grid(j, points)
     columns = view.coordinates(X)
     rng = np.random.default_rng(int(check_random_state(random_state).randint(2**31)))
-    each = -(-draws // len(view.starts))
+    each = -(-draws // len(view.restarts))
     means, drawn = [], []
-    for k, start in enumerate(view.starts):
-        blocks = [f for _, (f,) in model._row_blocks(columns, starts=slice(k, k + 1))]
-        if isinstance(start, FullStart):
+    for k, start in enumerate(view.restarts):
+        blocks = [f for _, (f,) in view.row_blocks(columns, restarts=slice(k, k + 1))]
+        if isinstance(start, FullRestartView):
             mean, draws_of = start.average_curves(blocks, j, grid.codes, each, rng)
         else:
             mean, draws_of = _average_curves(start, blocks, j, grid.codes, each, rng)
@@ -242,7 +243,12 @@ def partial_dependence(
 
 
 def _average_curves(
-    start: Start, blocks: list[Any], j: int, codes: Array, draws: int, rng: np.random.Generator
+    start: RestartView,
+    blocks: list[Any],
+    j: int,
+    codes: Array,
+    draws: int,
+    rng: np.random.Generator,
 ) -> tuple[Array, Array]:
     """Return the average over rows of f, column j at each of some codes: E of it, and draws."""
     state, sums = start.state, start.state.sums
@@ -264,12 +270,12 @@ def _average_curves(
     return mean, np.array(every)
 
 
-def _average_functions(start: Start, blocks: list[Any], j: int, codes: Array) -> Array:
+def _average_functions(start: RestartView, blocks: list[Any], j: int, codes: Array) -> Array:
     """Return the average over rows of the functions of main effects, column j at some codes.
 
     An array of shape (n, P), of ones for the intercept; without columns if there are none.
     """
-    sums, one = start.sums, start.arrangement
+    sums, one = start.sums, start.mode_map
     if sums is None:
         return np.zeros((len(codes), 0))
     found = np.ones((len(codes), len(sums.average)))
@@ -291,7 +297,7 @@ def _sum_curve(functions: Array, coefficients: Array) -> Array:
 
 
 def _average_curve(
-    start: Start, weights: list[Array], blocks: list[Any], j: int, codes: Array
+    start: RestartView, weights: list[Array], blocks: list[Any], j: int, codes: Array
 ) -> Array:
     """Return the average over rows of T for given weights, column j at each of some codes.
 
@@ -326,7 +332,7 @@ def _average_curve(
     if d is None:
         curve = np.tile(average, (len(codes), 1))
     else:
-        phi = start.arrangement.bases[d].features(codes)[0]
+        phi = start.mode_map.bases[d].features(codes)[0]
         curve = _z(state, weights, d, phi) @ average
     return curve[:, 0] if state.output is None else curve
 
@@ -337,13 +343,13 @@ def _z(state: State, weights: list[Array], d: int, phi: Any) -> Array:
     return np.asarray(phi[:, : mode.n_phi] @ mode.on_phi(weights[d]))
 
 
-def _effect(view: View, j: int, points: int, wide: float, level: float) -> Effect:
+def _effect(view: FittedModel, j: int, points: int, wide: float, level: float) -> Effect:
     grid = view.grid(j, points)
     column = view.columns[j]
     gap = np.full(int(grid.gaps), np.nan)
     codes = np.concatenate([grid.codes, grid.spike_codes, gap])
     means, seconds = [], []
-    for start in view.starts:
+    for start in view.restarts:
         first, square = start.effect(j, codes)
         means.append(first)
         seconds.append(square)
@@ -376,7 +382,7 @@ def _effect(view: View, j: int, points: int, wide: float, level: float) -> Effec
     )
 
 
-def _shares_of_levels(view: View, j: int, codes: Array) -> Array:
+def _shares_of_levels(view: FittedModel, j: int, codes: Array) -> Array:
     """Return the share of the training rows without gaps that each level has, NaN for a gap."""
     shares, known = view.columns[j].basis.level_shares, np.isfinite(codes)
     if len(shares) == 0:

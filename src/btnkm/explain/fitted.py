@@ -1,32 +1,35 @@
-"""A fitted model as explanations see it: f of each restart, inputs by their names."""
+"""A fitted model as everything that reads it sees it: explanations, reports, files, the program."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace, device
 from sklearn.utils.validation import check_is_fitted
 
 from ..bases import Gapped, Spiked
-from ..core import functionals
-from ..core.arrays import here
-from ..core.functionals import At, Part, SumPart
-from ..core.posterior import EffectAverages
-from ..core.state import State
+from ..core.arrays import here, is_elsewhere, like
+from ..core.posterior import Predictor
 from ..data.columns import Column
+from ..data.dask_input import is_dask
+from ..data.frames import split_columns
+from ..data.readers import is_stored
 from ..predictive import mixed_variance
-from ..structures.mode_map import Arrangement
-from .full_tensor import FullStart
+from .full_tensor import FullRestartView
+from .restart import RestartView
 
 Array = np.ndarray
 MISSING = "(missing)"
 KINDS = {"f": "number", "M": "date", "m": "duration"}
+_BLOCK_ROWS = 4096  # of a table in memory, at most
+_BLOCKS_ON_DEVICE = 16  # as many rows are looked at at a time
 
 
-class Data:
+class PlainData:
     """Results as plain data: ``to_dict`` gives what ``json.dumps`` takes."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -35,7 +38,7 @@ class Data:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Data):
+    if isinstance(value, PlainData):
         return value.to_dict()
     if isinstance(value, np.ndarray) and value.dtype.kind in "mM":
         return [None if np.isnat(v) else str(v) for v in value]
@@ -52,210 +55,222 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-@dataclass(frozen=True)
-class Start:
-    """One posterior of f = a + T: main effects and a tensor, or one of them.
-
-    The parts of T are at sizes that multiply without overflow; ``size`` is what scales them.
-    """
-
-    state: State
-    arrangement: Arrangement
-    averages: list[tuple[Array, Any]]
-    effects: list[EffectAverages]
-
-    @cached_property
-    def _sized(self) -> tuple[list[Part], float]:
-        parts = functionals.parts_of(self.state, self.averages)
-        sizes = [np.sqrt(max(float(np.max(np.diagonal(p.total))), 1e-300)) for p in parts]
-        log = float(np.sum(np.log(sizes)))
-        return [p.scaled(1.0 / s) for p, s in zip(parts, sizes, strict=True)], np.exp(log)
-
-    @property
-    def parts(self) -> list[Part]:
-        """Of all modes of the tensor but the outputs', each brought to size one."""
-        return self._sized[0]
-
-    @property
-    def size(self) -> float:
-        """What first moments are to be multiplied by."""
-        return self._sized[1]
-
-    def mode(self, j: int) -> int | None:
-        """Return the mode of a column of the table, None if it has none."""
-        one = self.arrangement
-        return one.inputs.index(j) + one.first_input if j in one.inputs else None
-
-    @cached_property
-    def sums(self) -> SumPart | None:
-        """Of the main effects beside the tensor."""
-        return functionals.sum_part_of(self.state, self.effects)
-
-    @property
-    def outputs(self) -> tuple[int, ...]:
-        """The shape of f in one row: (), or (K,)."""
-        count = self.state.n_outputs
-        return () if count is None else (count,)
-
-    def base(self) -> tuple[Array, Array]:
-        """Return first and second moments of the average of f: () or (K,)."""
-        found = self._nothing(1)
-        if self.parts:
-            centers = [part.center[None] for part in self.parts]
-            levels = [part.level[None] for part in self.parts]
-            found = self.first(centers), self.second(levels)
-        if self.sums is not None:
-            found = functionals.together(found, self.sums.base())
-        return found[0][0], found[1][0]
-
-    def effect(self, j: int, codes: Array) -> tuple[Array, Array]:
-        """Return first and second moments of a column's main effect: (n,) or (n, K)."""
-        found = self._nothing(len(codes))
-        if self.mode(j) is not None:
-            found = self._tensor_effect(j, codes)
-        if self.sums is not None and j in self.arrangement.effect_inputs:
-            i = self.arrangement.effect_inputs.index(j)
-            functions = self.arrangement.effects[i].features(codes)[0]
-            found = functionals.together(found, self.sums.added(i, functions))
-        return found
-
-    def _tensor_effect(self, j: int, codes: Array) -> tuple[Array, Array]:
-        d, at = self.mode(j), self.at(j, codes)
-        assert d is not None
-        firsts = [part.center[None] for part in self.parts]
-        seconds = [part.level[None] for part in self.parts]
-        firsts[d], seconds[d] = at.added, at.added_square
-        return self.first(firsts), self.second(seconds)
-
-    def _nothing(self, n: int) -> tuple[Array, Array]:
-        return np.zeros((n, *self.outputs)), np.zeros((n, *self.outputs))
-
-    def at(self, j: int, codes: Array) -> At:
-        """Return the moments of a column's mode at some coordinates."""
-        d = self.mode(j)
-        assert d is not None
-        return self.parts[d].at(self.arrangement.bases[d].features(codes))
-
-    def together(self, places: Any, grids: Any, index: Any) -> tuple[Array, Array]:
-        """Return first and second moments of the interaction of two columns: (n,) or (n, K).
-
-        ``index`` says which points of each grid these are. Only the tensor has interactions.
-        """
-        firsts = [part.center[None] for part in self.parts]
-        seconds = [part.level[None] for part in self.parts]
-        for j, grid, points in zip(places, grids, index, strict=True):
-            d = self.mode(j)
-            if d is None:
-                return self._nothing(len(index[0]))
-            at = self.at(j, grid.codes)
-            firsts[d], seconds[d] = at.added[points], at.added_square[points]
-        return self.first(firsts), self.second(seconds)
-
-    @cached_property
-    def _contrasts(self) -> tuple[Array, Array] | None:
-        return functionals.contrasts_of(self.state)
-
-    def first(self, parts: Sequence[Array]) -> Array:
-        """Return E of a functional of T from first moments (n, C) of all modes: (n,) or (n, K)."""
-        return self._each(parts, 0, self.state.network.whole) * self.size
-
-    def second(self, parts: Sequence[Array]) -> Array:
-        """Return E of its square from second moments (n, C, C): (n,) or (n, K)."""
-        return self._each(parts, 1, self.state.network.whole) * self.size**2
-
-    def first_replaced(self, parts: Sequence[Array], others: Sequence[Array]) -> Array:
-        """Return E with each mode's part replaced: (D, n) or (D, n, K), outputs not among D."""
-        return self._replaced(parts, others, 0) * self.size
-
-    def second_replaced(self, parts: Sequence[Array], others: Sequence[Array]) -> Array:
-        """Return E of the square with each mode's part replaced: (D, n) or (D, n, K)."""
-        return self._replaced(parts, others, 1) * self.size**2
-
-    def _each(self, parts: Sequence[Array], order: int, contract: Any) -> Array:
-        if self._contrasts is None:
-            return np.asarray(contract(list(parts)))
-        found = [contract([*parts, output[None]]) for output in self._contrasts[order]]
-        return np.stack(np.broadcast_arrays(*found), axis=-1)
-
-    def _replaced(self, parts: Sequence[Array], others: Sequence[Array], order: int) -> Array:
-        count = len(parts)
-        replaced = self.state.network.replaced
-        if self._contrasts is None:
-            return np.asarray(replaced(parts, others))
-        found = [
-            replaced([*parts, output[None]], [*others, output[None]])[:count]
-            for output in self._contrasts[order]
-        ]
-        return np.stack(found, axis=-1)
-
-
-@dataclass(frozen=True)
-class View:
-    """What explanations need of a model.
+@dataclass(frozen=True, eq=False)
+class FittedModel:
+    """What a fit has found: ``model.fitted_`` of a fitted estimator.
 
     Attributes
     ----------
-    names : list
-        Of the columns.
+    estimator : str
+        The name of its class.
+    target_name : str or None
+        What y is called.
+    classes : ndarray or None
+        The labels of a classifier.
     columns : list of Column
     active : list of int
-        Columns that take part; the others never vary.
-    starts : list of Start or FullStart
+        Columns that f may depend on; the others never vary.
+    posteriors : tuple
+        Of every restart.
+    mode_maps : tuple
+        Of every restart: which column is which mode, and with what functions.
+    averages, effect_averages : tuple
+        Of every restart: averages over the training rows of the functions of each mode and of each
+        main effect.
     weights : ndarray of shape (S,)
-        Of every restart in the mixture.
-    scale : float
-        What f is multiplied by, in units of what is explained.
-    levels : ndarray of shape (S,), or (S, K)
-        What is then added to it, in every restart.
-    unit : str
-        What is explained: the name of y, or the scale on which effects add up.
-    outputs : list or None
-        The classes, if there are more than two.
-    coordinates : callable
-        Takes rows of the table to their coordinates in every column, in memory.
+        Of every restart in the prediction.
+    best_restart : int
+        Which of them has the highest ELBO.
+    y_shift, y_scale : float
+        y = y_shift + y_scale * target; 0 and 1 for labels.
+    threshold : float or None
+        Of a least-squares classifier: the target above which the second class begins.
+    block_rows : int
+        Rows that may be looked at at a time.
+    check_y : callable
+        Takes targets to an array (n,), or says what is wrong with them.
+    check_names : callable
+        Says so if a table has other columns than the training rows.
     """
 
-    names: list[Any]
+    estimator: str
+    target_name: str | None
+    classes: Array | None
     columns: list[Column]
     active: list[int]
-    starts: list[Any]
+    posteriors: tuple[Any, ...]
+    mode_maps: tuple[Any, ...]
+    averages: tuple[Any, ...]
+    effect_averages: tuple[Any, ...]
     weights: Array
-    scale: float
-    levels: Array
-    unit: str
-    outputs: list[Any] | None
-    coordinates: Callable[[Any], list[Any]]
+    best_restart: int
+    y_shift: float
+    y_scale: float
+    threshold: float | None
+    block_rows: int
+    check_y: Callable[[Any], Array]
+    check_names: Callable[[Any], None]
 
     @classmethod
-    def of(cls, model: Any) -> View:
-        """Return the view of a fitted model."""
-        if not hasattr(model, "_row_blocks"):
+    def of(cls, model: Any) -> FittedModel:
+        """Return the view of a fitted estimator."""
+        if isinstance(model, cls):
+            return model
+        if not hasattr(type(model), "fitted_"):
             raise TypeError(
                 f"a model must be a BTNRegressor or a BTNClassifier to be explained, got "
                 f"{type(model).__name__}; pass the part of it that is one, as in pipeline[-1] or "
                 "search.best_estimator_."
             )
         check_is_fitted(model)
-        averages = model._averages, model._effect_averages
-        starts = [
-            (FullStart if parts[1].kernel else Start)(*parts)
-            for parts in zip(model.posterior_, model._arrangements, *averages, strict=False)
+        fitted: FittedModel = model.fitted_
+        return fitted
+
+    @cached_property
+    def names(self) -> list[Any]:
+        """Those of the columns."""
+        return [column.name for column in self.columns]
+
+    @property
+    def is_classifier(self) -> bool:
+        """Whether y has labels."""
+        return self.classes is not None
+
+    @property
+    def n_outputs(self) -> int | None:
+        """K, the number of functions in f, where it has more than one value in a row."""
+        count: int | None = self.posteriors[0].n_outputs
+        return count
+
+    @property
+    def outputs(self) -> list[Any] | None:
+        """The classes, if there are more than two."""
+        return None if self.classes is None or self.n_outputs is None else self.classes.tolist()
+
+    @property
+    def likelihoods(self) -> list[Any]:
+        """Those of every restart."""
+        return [state.likelihood for state in self.posteriors]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the best restart is a full tensor, whose rank has no limit."""
+        full: bool = self.mode_maps[self.best_restart].kernel
+        return full
+
+    @cached_property
+    def predictors(self) -> list[Any]:
+        """What rows need of each posterior."""
+        return [Predictor.of(state) for state in self.posteriors]
+
+    @cached_property
+    def restarts(self) -> list[Any]:
+        """The posterior of each restart as explanations see it."""
+        parts = self.posteriors, self.mode_maps, self.averages, self.effect_averages
+        return [
+            (FullRestartView if mode_map.kernel else RestartView)(state, mode_map, *averages)
+            for state, mode_map, *averages in zip(*parts, strict=True)
         ]
-        weights = np.asarray(model.weights_[: len(starts)], dtype=float)
-        names = [column.name for column in model.columns_]
-        scale, levels, unit = _scale(model)
-        many = model._n_outputs is not None
-        outputs = model.classes_.tolist() if many else None
 
-        def coordinates(X: Any) -> list[Any]:
-            columns = model._columns_of(here(X))
-            if columns[model._active[0]].shape[0] == 0:
-                raise ValueError("X must have at least one row, got none; give rows to explain.")
-            return list(columns)
+    def encode(self, X: Any) -> list[Any]:
+        """Return the coordinates of new rows in the columns that f depends on; None in others."""
+        if is_dask(X) or (is_stored(X) and not isinstance(X, np.memmap)):
+            kind, read = ("Dask ", "compute") if is_dask(X) else ("", "read")
+            raise TypeError(
+                f"X must be a table in memory here, got a {kind}{type(X).__name__}; {read} it, or "
+                "use predict, which takes it as it is."
+            )
+        raw, _ = split_columns(X, least=0)
+        self.check_names(X)
+        used = set(self.active)
+        return [
+            column.encode(raw[j]) if j in used else None for j, column in enumerate(self.columns)
+        ]
 
-        weights = weights / weights.sum()
-        table = names, model.columns_, model._active
-        return cls(*table, starts, weights, scale, levels, unit, outputs, coordinates)
+    def row_blocks(
+        self, columns: Sequence[Any], most: int = _BLOCK_ROWS, restarts: slice = slice(None)
+    ) -> Iterator[tuple[slice, list[list[Any]]]]:
+        """Yield blocks of up to ``most`` rows, with phi and psi of the modes of some restarts."""
+        first = columns[self.active[0]]
+        n, size = first.shape[0], min(most, self.block_rows)
+        if is_elsewhere(first):
+            size = _BLOCKS_ON_DEVICE * self.block_rows
+        for begin in range(0, max(n, 1), size):  # of no rows one block, for answers of its shape
+            rows = slice(begin, min(begin + size, n))
+            made: dict[int, Any] = {}
+            yield rows, [one.features(columns, rows, made) for one in self.mode_maps[restarts]]
+
+    def predict(
+        self, columns: Sequence[Any], function: Callable[..., tuple[Any, ...]], count: int
+    ) -> Array:
+        """Return ``function(predictor, features)``, ``count`` arrays, of every restart and row.
+
+        Parameters
+        ----------
+        columns : list
+            Coordinates, as ``encode`` returns them.
+        function : callable
+        count : int
+
+        Returns
+        -------
+        array of shape (count, S, n), or (count, S, n, K) with K outputs
+        """
+        outputs = () if self.n_outputs is None else (self.n_outputs,)
+        first = columns[self.active[0]]
+        shape = (count, len(self.predictors), first.shape[0], *outputs)
+        out = array_namespace(first).empty(shape, dtype=first.dtype, device=device(first))
+        for rows, features in self.row_blocks(columns):
+            for k, predictor in enumerate(self.predictors):
+                for i, part in enumerate(function(predictor, features[k].__getitem__)):
+                    out[i, k, rows, ...] = part if is_elsewhere(part) else like(part, out)
+        return out
+
+    def coordinates(self, X: Any) -> list[Any]:
+        """Return the coordinates of rows to explain, in memory: one at least."""
+        columns = self.encode(here(X))
+        if columns[self.active[0]].shape[0] == 0:
+            raise ValueError("X must have at least one row, got none; give rows to explain.")
+        return columns
+
+    @cached_property
+    def _explained(self) -> tuple[float, Array, str]:
+        """What f is multiplied by, what is then added in each restart, and what that is."""
+        likelihoods: list[Any] = self.likelihoods
+        same = np.ones(len(likelihoods))
+        if self.classes is not None:
+            if hasattr(likelihoods[0], "offsets"):
+                offsets = np.array([one.offsets for one in likelihoods])
+                return (
+                    1.0,
+                    offsets - offsets.mean(axis=1, keepdims=True),
+                    "log probability (centred)",
+                )
+            if hasattr(likelihoods[0], "offset"):
+                offsets = np.array([one.offset for one in likelihoods])
+                return 1.0, offsets, f"log odds of {self.classes[1]}"
+            assert self.threshold is not None
+            return 1.0, -self.threshold * same, f"score of {self.classes[1]}"
+        target = self.target_name or "y"
+        if likelihoods[0].additive:
+            return self.y_scale, self.y_shift * same, target
+        levels = np.array([one.offset + np.log(one.size) for one in likelihoods])
+        return 1.0, levels, f"log of the mean of {target}"
+
+    @property
+    def scale(self) -> float:
+        """What f is multiplied by, in units of what is explained."""
+        return self._explained[0]
+
+    @property
+    def levels(self) -> Array:
+        """What is then added to it, in every restart: (S,), or (S, K)."""
+        return self._explained[1]
+
+    @property
+    def unit(self) -> str:
+        """What is explained: the name of y, or the scale on which effects add up."""
+        return self._explained[2]
 
     @property
     def level(self) -> Any:
@@ -293,9 +308,9 @@ class View:
         return np.sqrt(mixed_variance(self.weights, draws.mean(axis=1), draws.var(axis=1)))
 
     def kind(self, j: int) -> str:
-        """Return "levels", "number", "date" or "duration"."""
+        """Return "category", "number", "date" or "duration"."""
         column = self.columns[j]
-        return "levels" if column.levels is not None else KINDS.get(column.kind, "number")
+        return "category" if column.levels is not None else KINDS.get(column.kind, "number")
 
     def grid(self, j: int, points: int) -> Grid:
         """Return values at which to look at an input, spread as the training rows are."""
@@ -351,22 +366,3 @@ def _levels_of(column: Column) -> Grid:
     if column.basis.knows_gaps:
         values, at = [*values, MISSING], [*at, np.nan]
     return Grid(np.array(values, dtype=object), np.array(at), np.empty(0), np.empty(0))
-
-
-def _scale(model: Any) -> tuple[float, Array, str]:
-    """Return what f is multiplied by, what is added to it in each restart, and what that is."""
-    likelihoods = [state.likelihood for state in model.posterior_]
-    same = np.ones(len(likelihoods))
-    if hasattr(model, "classes_"):
-        if hasattr(likelihoods[0], "offsets"):
-            offsets = np.array([one.offsets for one in likelihoods])
-            return 1.0, offsets - offsets.mean(axis=1, keepdims=True), "log probability (centred)"
-        if hasattr(likelihoods[0], "offset"):
-            offsets = np.array([one.offset for one in likelihoods])
-            return 1.0, offsets, f"log odds of {model.classes_[1]}"
-        return 1.0, -model._threshold * same, f"score of {model.classes_[1]}"
-    target = model.target_name_ or "y"
-    if likelihoods[0].additive:
-        return model._y_scale, model._y_shift * same, target
-    levels = np.array([one.offset + np.log(one.size) for one in likelihoods])
-    return 1.0, levels, f"log of the mean of {target}"

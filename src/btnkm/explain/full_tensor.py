@@ -11,20 +11,19 @@ import numpy as np
 
 from ..core.full import FullPosterior
 from ..core.full_functionals import FullAverages, Variances
-from ..structures.mode_map import Arrangement
 
 Array = np.ndarray
 
 
 @dataclass(frozen=True)
-class FullStart:
-    """One posterior of a full tensor, with the methods of ``view.Start`` that explanations use.
+class FullRestartView:
+    """One posterior of a full tensor, with the methods of ``RestartView`` that explanations use.
 
     It has no components: ``parts`` is empty, and there are no main effects beside it.
     """
 
     state: FullPosterior
-    arrangement: Arrangement
+    mode_map: Any
     averages: list[Any] = field(default_factory=list)
     effects: list[Any] = field(default_factory=list)
     parts: tuple[()] = ()
@@ -43,10 +42,10 @@ class FullStart:
 
     def mode(self, j: int) -> int | None:
         """Return the place of a column of the table among the inputs, None if it has none."""
-        return self.arrangement.inputs.index(j) if j in self.arrangement.inputs else None
+        return self.mode_map.inputs.index(j) if j in self.mode_map.inputs else None
 
     def _at(self, d: int, codes: Array) -> Array:
-        return np.asarray(self.arrangement.bases[d].phi(np.asarray(codes, dtype=float)))
+        return np.asarray(self.mode_map.bases[d].phi(np.asarray(codes, dtype=float)))
 
     def _nothing(self, n: int) -> tuple[Array, Array]:
         return np.zeros((n, *self.outputs)), np.zeros((n, *self.outputs))
@@ -82,7 +81,7 @@ class FullStart:
         """Return first and second moments of each column's contribution: (n,) or (n, K)."""
         x = [np.asarray(phi) for phi, _ in features]
         found = self.functionals.contributions(x, nodes, weights)
-        places = self.arrangement.inputs
+        places = self.mode_map.inputs
         return {j: self.functionals.moments(one) for j, one in zip(places, found, strict=True)}
 
     @cached_property
@@ -96,15 +95,15 @@ class FullStart:
 
     def _placed(self, values: Sequence[float], count: int) -> Array:
         """Return the variance of f, and what columns explain alone and with others: (1 + 2 D,)."""
-        out, own = np.zeros(1 + 2 * count), len(self.arrangement.inputs)
+        out, own = np.zeros(1 + 2 * count), len(self.mode_map.inputs)
         out[0] = values[0]
-        inputs = np.array(self.arrangement.inputs, dtype=int)
+        inputs = np.array(self.mode_map.inputs, dtype=int)
         out[1 + inputs] = values[1 : 1 + own]
         out[1 + count + inputs] = values[1 + own :]
         return out
 
     def expected(self, count: int) -> Array:
-        """Return E of the variance of f, and of its parts: see ``variance._decomposed``."""
+        """Return E of the variance of f, and of its parts: see ``sobol._decomposed``."""
         return self._placed([self._variances.expected(one) for one in self._decomposed], count)
 
     def draws(self, draws: int, rng: np.random.Generator, count: int) -> list[Array]:
@@ -119,7 +118,7 @@ class FullStart:
         """Return the expected variance that each two columns add beyond each alone: (D, D)."""
         found = np.zeros((count, count))
         for (d, e), form in self._variances.pairs().items():
-            j, i = sorted((self.arrangement.inputs[d], self.arrangement.inputs[e]))
+            j, i = sorted((self.mode_map.inputs[d], self.mode_map.inputs[e]))
             found[j, i] = self._variances.expected(form)
         return found
 

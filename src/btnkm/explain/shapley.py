@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from ..core.functionals import together
-from .fitted import Data, Start, View
-from .full_tensor import FullStart
+from .fitted import FittedModel, PlainData
+from .full_tensor import FullRestartView
+from .restart import RestartView
 
 Array = np.ndarray
 # Points at which standard deviations are integrated, at most: exact up to twice as many inputs, and
@@ -30,7 +31,7 @@ _NUMBERS = 2**23  # held at a time
 
 
 @dataclass(frozen=True)
-class Local(Data):
+class Local(PlainData):
     """Contributions of every input to the predictions of n rows.
 
     Attributes
@@ -87,13 +88,13 @@ def explain_local(model: Any, X: Any, *, return_std: bool = True) -> Local:
     -------
     Local
     """
-    view = View.of(model)
+    view = FittedModel.of(model)
     columns = view.coordinates(X)
     n, count = columns[view.active[0]].shape[0], len(view.names)
     shape = (n, count) if view.outputs is None else (n, count, len(view.outputs))
     means, seconds, bases = [], [], []
     own_levels = (view.levels - view.level) / view.scale
-    for start, offset in zip(view.starts, own_levels, strict=True):
+    for start, offset in zip(view.restarts, own_levels, strict=True):
         center, square = start.base()
         bases.append((center + offset, square + offset * (2.0 * center + offset)))
         mean, second = np.zeros(shape), np.zeros(shape)
@@ -115,21 +116,21 @@ def explain_local(model: Any, X: Any, *, return_std: bool = True) -> Local:
     )
 
 
-def _rows_at_a_time(start: Start | FullStart) -> int:
+def _rows_at_a_time(start: RestartView | FullRestartView) -> int:
     """Return how many rows may be looked at at a time."""
-    if isinstance(start, FullStart):
-        return max(1, _NUMBERS // (2 * len(start.arrangement.inputs) * len(start.state.share)))
+    if isinstance(start, FullRestartView):
+        return max(1, _NUMBERS // (2 * len(start.mode_map.inputs) * len(start.state.share)))
     c = max((len(part.center) for part in start.parts), default=1)
-    modes = max(len(start.parts), len(start.arrangement.effects))
+    modes = max(len(start.parts), len(start.mode_map.effects))
     return max(1, _NUMBERS // (8 * modes * c * c))
 
 
 def _contributions(
-    start: Start | FullStart, columns: Any, rows: slice, spread: bool
+    start: RestartView | FullRestartView, columns: Any, rows: slice, spread: bool
 ) -> dict[int, Any]:
     """Return first and second moments of each column's contribution: (n,) or (n, K)."""
-    features, one = start.arrangement.features(columns, rows), start.arrangement
-    if isinstance(start, FullStart):
+    features, one = start.mode_map.features(columns, rows), start.mode_map
+    if isinstance(start, FullRestartView):
         nodes = _nodes(min(-(-len(one.inputs) // 2), MOST_NODES))
         return start.contributions(features, *nodes)
     found: dict[int, Any] = {}
@@ -147,10 +148,10 @@ def _contributions(
     return found
 
 
-def _of_tensor(start: Start, features: Any, spread: bool) -> tuple[Array, Array]:
+def _of_tensor(start: RestartView, features: Any, spread: bool) -> tuple[Array, Array]:
     """Return first and second moments of what each mode contributes to T: (D, n) or (D, n, K)."""
     at = [part.at(own) for part, own in zip(start.parts, features, strict=False)]
-    inputs = len(at) - start.arrangement.first_input  # amplitudes never vary
+    inputs = len(at) - start.mode_map.first_input  # amplitudes never vary
     first: Any = 0.0
     added = [a.added for a in at]
     for t, weight in zip(*_nodes(-(-inputs // 2)), strict=True):

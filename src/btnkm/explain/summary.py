@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from .fitted import Data, Start, View
-from .full_tensor import FullStart
-from .variance import variance_shares
+from .fitted import FittedModel, PlainData
+from .full_tensor import FullRestartView
+from .restart import RestartView
+from .sobol import sobol_indices
 
 _MOST_INPUTS = 12  # that are shown
 _LEARNED = ("dof", "size")  # parameters of a likelihood that a fit learns
@@ -30,7 +31,7 @@ background:none;color:inherit}
 
 
 @dataclass(frozen=True)
-class Summary(Data):
+class ModelSummary(PlainData):
     """What was fitted, and what it found.
 
     Attributes
@@ -82,7 +83,7 @@ class Summary(Data):
         )
 
 
-def summary(model: Any) -> Summary:
+def summary(model: Any) -> ModelSummary:
     """Return a fitted model at a glance: print it, or let a notebook show it.
 
     Parameters
@@ -99,25 +100,25 @@ def summary(model: Any) -> Summary:
     >>> print(summary(model).title)
     BTNRegressor: y from 2 inputs, 100 rows
     """
-    view = View.of(model)
-    shares = variance_shares(model, draws=_DRAWS)
+    view = FittedModel.of(model)
+    shares = sobol_indices(model, draws=_DRAWS)
     rows = model.n_samples_seen_
     count = len(view.names)
     inputs = "1 input" if count == 1 else f"{count} inputs"
     what = model.target_name_ or "y"
     if hasattr(model, "classes_"):
         what = f"{len(model.classes_)} classes"
-    best = view.starts[model.best_restart_]
+    best = view.restarts[model.best_restart_]
     facts = {"structure": structure_line(model)}
     if best.parts:
         facts["rank"] = _rank(model)
-    facts["restarts"] = str(len(view.starts))
+    facts["restarts"] = str(len(view.restarts))
     facts["likelihood"] = likelihood_line(likelihoods(model))
     if np.isfinite(getattr(model, "noise_std_", np.nan)):
         facts["noise"] = f"{model.noise_std_:.4g}"
     facts["shares of pairs and more"] = f"{shares.interactions:.1%}"
     facts["fit"] = model.stop_reason_
-    return Summary(
+    return ModelSummary(
         f"{type(model).__name__}: {what} from {inputs}, {rows:,} rows",
         facts,
         [
@@ -140,8 +141,9 @@ def _rank(model: Any) -> str:
 
 def structure_weights(model: Any) -> dict[str, float]:
     """Return the weight of each structure in the mixture of restarts, the highest first."""
+    view = FittedModel.of(model)
     weights: dict[str, float] = {}
-    for one, weight in zip(model._arrangements, model.weights_, strict=True):
+    for one, weight in zip(view.mode_maps, view.weights, strict=True):
         weights[one.structure] = weights.get(one.structure, 0.0) + float(weight)
     return dict(sorted(weights.items(), key=lambda pair: -pair[1]))
 
@@ -168,10 +170,10 @@ def likelihoods(model: Any) -> list[dict[str, Any]]:
     (``size``), is a weighted mean over restarts of that kind.
     """
     found: dict[str, dict[str, Any]] = {}
-    for state, weight in zip(model.posterior_, model.weights_, strict=True):
+    fitted = FittedModel.of(model)
+    for likelihood, weight in zip(fitted.likelihoods, fitted.weights, strict=True):
         if not weight > 0.0:
             continue
-        likelihood = state.likelihood
         learned = {name: getattr(likelihood, name, None) for name in _LEARNED}
         kind = type(likelihood).__name__
         one = found.setdefault(kind, {"name": kind, "weight": 0.0})
@@ -196,11 +198,11 @@ def likelihood_line(every: list[dict[str, Any]]) -> str:
     return ", ".join(lines)
 
 
-def kept_functions(start: Start | FullStart, j: int) -> int:
+def kept_functions(start: RestartView | FullRestartView, j: int) -> int:
     """Return how many functions of a column a restart kept; one if the column never varies."""
-    if isinstance(start, FullStart):
+    if isinstance(start, FullRestartView):
         return 0
-    one, d = start.arrangement, start.mode(j)
+    one, d = start.mode_map, start.mode(j)
     count = 0 if d is None else len(start.state.modes[d].present)
     if start.sums is not None and j in one.effect_inputs:
         return count + len(start.sums.own[one.effect_inputs.index(j)])

@@ -35,7 +35,8 @@ from ..core.sums import Group, Sums
 from ..core.tt import TT
 from ..data.column_stats import Batch
 from ..data.columns import Column
-from ..streaming import Window
+from ..data.window import Window
+from ..parameters import Priors, Solver, TensorTrain
 from ..structures.mode_map import Arrangement
 from . import model_rules, rules
 from .schema import Form
@@ -47,6 +48,7 @@ CLASSES: tuple[type, ...] = (
     *LIKELIHOODS,
     *(Gamma, Data, Column, Arrangement, CP, TT, Mode, LevelMode, Factor, LevelFactor, State),
     *(Group, Sums, Kernel, FullPosterior, Said, SumsSaid, Past, EffectAverages, Batch, Window),
+    *(TensorTrain, Priors, Solver),
 )
 #: Words for the fields of likelihoods; parameters that are learned may be None before a fit.
 WORDS = {
@@ -74,6 +76,13 @@ FAMILIES: dict[str, Any] = {"Likelihood": LIKELIHOODS, "Layout": Layout}
 SCHEMA = """
 Gamma(S): Gamma distributions; each_shape_has_a_rate
     shape, rate: (number | numbers() | numbers(S)) > 0
+TensorTrain: parameters
+    order: any; cores: str
+Priors: parameters
+    noise, rank: Gamma(None); basis: 'off' | Gamma(None); smoothness: number
+Solver: parameters
+    initial_rank: 'auto' | count; warm_sweeps, full_rows: count; prune: flag;
+    anchored: 'auto' | flag
 Basis(M, K): functions; products_are_few
     n_functions_: size(M); n_products_: size(K); degrees_: numbers(M) >= 0; constant_: numbers(M);
     table_: csr(M * M, K)
@@ -217,13 +226,9 @@ def _form_of(kind: Any) -> Form:
             fields[name] = f"tuple(float, {len(getattr(kind, name))})"
     if issubclass(kind, bases.Basis):
         return _with(Form("functions", fields), _FORMS["Basis"])
-    return Form("likelihoods" if kind in LIKELIHOODS else "parameters", fields, ("outputs",))
-
-
-def forms_of(classes: tuple[type, ...] = ()) -> dict[type, Form]:
-    """Return the forms of the library's classes, and of more that describe themselves."""
-    return {kind: _form_of(kind) for kind in (*CLASSES, *classes)}
+    return Form("likelihoods", fields, ("outputs",))
 
 
 _FORMS = _read(SCHEMA)
 MODEL = replace(_FORMS.pop("Model"), rules=model_rules.RULES)
+FORMS: dict[type, Form] = {kind: _form_of(kind) for kind in CLASSES}

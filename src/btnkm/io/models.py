@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from .._version import __version__
 from ..bases import Basis
-from ..version import __version__
 from .archive import Archive, Unreadable, write
 from .atomic_write import file_path
 from .contents import MODEL
@@ -44,16 +44,16 @@ class FittedState:
     version: int = VERSION
 
 
-def write_model(path: Any, state: FittedState, classes: tuple[type, ...] = ()) -> None:
-    """Write the state of a fitted model to a file; objects of ``classes`` may be parameters."""
+def write_model(path: Any, state: FittedState) -> None:
+    """Write the state of a fitted model to a file."""
     for posterior in state.attributes["posterior_"]:
         rows = len(getattr(posterior, "share", ()))
         if rows > MOST_FULL_ROWS:
             raise ValueError(
                 f"a full tensor must have at most {MOST_FULL_ROWS:,} rows to be saved, got one of "
-                f"{rows:,}; lower full_rows and fit again, or use pickle."
+                f"{rows:,}; lower Solver(full_rows=...) and fit again, or use pickle."
             )
-    encoder, names = Encoder(classes), MODEL.names
+    encoder, names = Encoder(), MODEL.names
     manifest = {
         "format": FORMAT,
         "version": VERSION,
@@ -73,12 +73,7 @@ def write_model(path: Any, state: FittedState, classes: tuple[type, ...] = ()) -
     write(file_path(path), manifest, encoder.arrays)
 
 
-def read_model(
-    path: Any,
-    estimators: Mapping[str, Any],
-    bases: Iterable[type[Basis]] = (),
-    classes: tuple[type, ...] = (),
-) -> Any:
+def read_model(path: Any, estimators: Mapping[str, Any], bases: Iterable[type[Basis]] = ()) -> Any:
     """Return the model in a file, or raise a ValueError if there is no sound one.
 
     Parameters
@@ -88,8 +83,6 @@ def read_model(
         Those that the file may name, with a method ``from_fitted_state``.
     bases : iterable of type
         Those bases of the model that are not the library's.
-    classes : tuple of type
-        As for ``write_model``.
     """
     bases = list(bases)
     for basis in bases:
@@ -106,7 +99,7 @@ def read_model(
         estimator = estimators.get(manifest["estimator"])
         if estimator is None:
             raise Unreadable("one of another estimator")
-        decoder = Decoder(arrays, manifest["objects"], bases, classes)
+        decoder = Decoder(arrays, manifest["objects"], bases)
         parameters, attributes = (
             {name: decoder.value(node) for name, node in manifest[part].items()}
             for part in ("parameters", "attributes")

@@ -51,7 +51,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from ..bases import BSpline, Categorical, Chebyshev, Fourier, Gapped, Polynomial, Spiked
 from ..bases.anchored import Anchored
@@ -68,6 +67,7 @@ from ..core.posterior import Predictor
 from ..core.softmax import Softmax
 from ..core.sums import Sums
 from ..core.tt import TT
+from ..explain.fitted import FittedModel
 
 Array = np.ndarray
 NETWORKS: dict[type, str] = {CP: "cp", TT: "tt"}
@@ -132,22 +132,22 @@ def portable(model: Any) -> dict[str, Any]:
     - "bernoulli": the second class with probability sigma(offset + f);
     - "softmax": class k with a probability proportional to exp(offsets_k + f_k).
     """
-    check_is_fitted(model)
-    classes = getattr(model, "classes_", None)
-    least_squares = classes is not None and isinstance(model.likelihood_, Gaussian)
-    columns = [_column(c, j in model._active) for j, c in enumerate(model.columns_)]
+    fitted = FittedModel.of(model)
+    classes, threshold = fitted.classes, fitted.threshold
+    best = fitted.likelihoods[fitted.best_restart]
+    columns = [_column(c, j in fitted.active) for j, c in enumerate(fitted.columns)]
     return {
         "format": 3,
         "classes": None if classes is None else classes.tolist(),
-        "shift": float(getattr(model, "_y_shift", 0.0)),
-        "scale": float(model._y_scale) if classes is None else 1.0,
-        "threshold": float(model._threshold) if least_squares else None,
-        "noise_std": model.likelihood_.noise_std if least_squares else None,
+        "shift": float(fitted.y_shift),
+        "scale": float(fitted.y_scale) if classes is None else 1.0,
+        "threshold": None if threshold is None else float(threshold),
+        "noise_std": None if threshold is None else best.noise_std,
         "columns": columns,
-        "weights": np.array(model.weights_),
+        "weights": np.array(fitted.weights),
         "starts": [
-            _start(state, one, columns)
-            for state, one in zip(model.posterior_, model._arrangements, strict=True)
+            _start(state, mode_map, columns)
+            for state, mode_map in zip(fitted.posteriors, fitted.mode_maps, strict=True)
         ],
     }
 

@@ -27,34 +27,24 @@ from ..core.levels import LevelFactor
 from ..core.state import Factor
 from ..core.sums import Group, Sums
 from .archive import TYPES, Unreadable
-from .contents import FAMILIES, forms_of
+from .contents import FAMILIES, FORMS
 from .schema import Checker
 
 Array = np.ndarray
+#: Classes whose objects a file may hold, by name; a csr_array is a kind as well.
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in FORMS if kind not in (Basis, Group)}
 _UNITS = re.compile(r"<[mM]8\[(\d{0,6})(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\]")
 _TEXT = re.compile(r"<U\d{1,7}")
 _MOST_ROOM = 16  # characters of memory that an array of text may take for each that it holds
 _INFINITE = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf}
 
 
-def _kinds(classes: Iterable[type]) -> dict[str, type]:
-    """Return the classes whose objects a file may hold, by name; a csr_array is a kind as well."""
-    return {kind.__name__: kind for kind in classes if kind not in (Basis, Group)}
-
-
 class Encoder:
-    """Plain data of some objects, with the arrays and the shared objects they refer to.
+    """Plain data of some objects, with the arrays and the shared objects they refer to."""
 
-    Parameters
-    ----------
-    classes : tuple of type
-        Further classes whose objects may be stored; they have ``file_fields``.
-    """
-
-    def __init__(self, classes: tuple[type, ...] = ()) -> None:
+    def __init__(self) -> None:
         self.arrays: list[Array] = []
         self.objects: list[Any] = []
-        self._kinds = set(_kinds(forms_of(classes)).values())
         self._known: dict[Any, Any] = {}  # by identity, and by content for product tables
         self._held: list[Any] = []  # no other object gets their identity while they are held
 
@@ -97,7 +87,7 @@ class Encoder:
             if key not in self._known:
                 self._known[key] = self._object({"kind": kind}, content, what)
             return self._known[key]
-        foreign = {} if type(value) in self._kinds else {"own": True}
+        foreign = {} if type(value) in KINDS.values() else {"own": True}
         return self._object({"kind": kind, **foreign}, content, what)
 
     def _parts(self, value: Any) -> tuple[str, dict[str, Any]] | None:
@@ -107,7 +97,7 @@ class Encoder:
             shape = tuple(int(size) for size in value.shape)
             arrays = {name: getattr(value, name) for name in ("data", "indices", "indptr")}
             return "csr", {**arrays, "shape": shape}
-        if kind not in self._kinds and not isinstance(value, Basis):
+        if kind not in KINDS.values() and not isinstance(value, Basis):
             return None
         names = _constructed(kind)
         if names is None:
@@ -164,8 +154,6 @@ class Decoder:
         As ``Encoder`` made it.
     bases : iterable of type
         Bases that are not the library's, which the file may use.
-    classes : tuple of type
-        As for ``Encoder``.
 
     Attributes
     ----------
@@ -173,18 +161,10 @@ class Decoder:
         Knows the sizes of all objects.
     """
 
-    def __init__(
-        self,
-        arrays: list[Array],
-        objects: Any,
-        bases: Iterable[type],
-        classes: tuple[type, ...] = (),
-    ) -> None:
+    def __init__(self, arrays: list[Array], objects: Any, bases: Iterable[type]) -> None:
         self._arrays = arrays
         self._foreign = {basis.__name__: basis for basis in bases}
-        self._forms = forms_of(classes)
-        self._kinds = _kinds(self._forms)
-        self.checker = Checker(self._forms, FAMILIES)
+        self.checker = Checker(FORMS, FAMILIES)
         self._objects: list[Any] = []
         if not isinstance(objects, list):
             raise Unreadable("one without a list of its objects")
@@ -243,8 +223,8 @@ class Decoder:
             case {"kind": "csr", "fields": dict(plain)} if len(item) == 2:
                 return _csr(**self._content(plain))
             case {"kind": str(kind), "fields": dict(plain)} if len(item) == 2:
-                if kind in self._kinds:
-                    return self._of_library(self._kinds[kind], self._content(plain))
+                if kind in KINDS:
+                    return _of_library(KINDS[kind], self._content(plain))
             case {"kind": str(kind), "own": True, "fields": dict(plain)} if len(item) == 3:
                 if kind not in self._foreign:
                     raise Unreadable(
@@ -257,17 +237,18 @@ class Decoder:
     def _content(self, plain: dict[str, Any]) -> dict[str, Any]:
         return {name: self.value(node) for name, node in plain.items()}
 
-    def _of_library(self, kind: Any, content: dict[str, Any]) -> Any:
-        names = set(self._forms[kind].names)
-        # a basis that is yet to be fitted has parameters alone; the checker sees to the rest
-        whole = set(content) <= names if issubclass(kind, Basis) else set(content) == names
-        if not whole:
-            raise Unreadable(f"one with a {kind.__name__} of other fields")
-        if kind in (Factor, LevelFactor):
-            content["layout"] = _layout(content["mean"], content["cov"], content["layout"])
-        if kind is Sums:
-            content["groups"] = tuple(Group(*group) for group in content["groups"])
-        return _with_attributes(kind, content) if _constructed(kind) is None else kind(**content)
+
+def _of_library(kind: Any, content: dict[str, Any]) -> Any:
+    names = set(FORMS[kind].names)
+    # a basis that is yet to be fitted has parameters alone; the checker sees to the rest
+    whole = set(content) <= names if issubclass(kind, Basis) else set(content) == names
+    if not whole:
+        raise Unreadable(f"one with a {kind.__name__} of other fields")
+    if kind in (Factor, LevelFactor):
+        content["layout"] = _layout(content["mean"], content["cov"], content["layout"])
+    if kind is Sums:
+        content["groups"] = tuple(Group(*group) for group in content["groups"])
+    return _with_attributes(kind, content) if _constructed(kind) is None else kind(**content)
 
 
 def _layout(mean: Any, cov: Any, shape: Any) -> Layout:

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..classifier import INTERVAL_POINTS, PROBABILITY_POINTS
-from ..core.softmax import even_points
+from ..core.softmax import INTERVAL_POINTS, PROBABILITY_POINTS, even_points
 
 Array = np.ndarray
 ENGINE_FILES = ("numerics.js", "features.js", "kernel.js", "what_if.js")  # in this order

@@ -59,7 +59,7 @@ def panel(model: Any, shares: Array, order: Array, target: str) -> Panel | str:
             f"{counted(len(numbers) * 3 // 32, 'number')}, too many for a page. A smaller "
             "max_rank, n_basis or n_init would make room."
         )
-    active = [int(j) for j in order if j in set(model._active)]
+    active = [int(j) for j in order if j in set(model.fitted_.active)]
     controls = [_control(model.columns_[j], j, shares[j], menus.get(j)) for j in active]
     shown = "".join(controls[:SHOWN])
     rest = controls[SHOWN:]
@@ -81,7 +81,7 @@ def drawn_codes(model: Any, n: int = DRAWS) -> list[Array | None]:
     """Return coordinates of rows whose inputs are drawn from those of the fit, independently."""
     rng = np.random.default_rng(0)
     codes: list[Array | None] = [None] * len(model.columns_)
-    for j in model._active:
+    for j in model.fitted_.active:
         basis = model.columns_[j].basis
         if isinstance(basis, Levels):
             codes[j] = rng.choice(len(basis.shares_), size=n, p=_normalised(basis.shares_)) * 1.0
@@ -97,12 +97,14 @@ def _normalised(shares: Array) -> Array:
 
 def _likely_range(model: Any) -> list[float]:
     """Return between what nearly all predictions lie, intervals included: an axis that stays."""
-    moments = model._predict(drawn_codes(model), lambda one, rows: one.moments(rows), 2)
+    moments = model.fitted_.predict(drawn_codes(model), lambda one, rows: one.moments(rows), 2)
     parts = [
         state.likelihood.predictive(mean, variance)
         for state, mean, variance in zip(model.posterior_, *moments, strict=True)
     ]
-    mixture = PredictiveDistribution(parts, model._y_shift, model._y_scale, model.weights_)
+    mixture = PredictiveDistribution(
+        parts, model.fitted_.y_shift, model.fitted_.y_scale, model.weights_
+    )
     ends = mixture.interval(0.98)
     low, high = float(np.quantile(ends[:, 0], 0.02)), float(np.quantile(ends[:, 1], 0.98))
     return [low, high]

@@ -82,9 +82,9 @@ def _of_fit(model: Any) -> Iterator[Remark]:
                 "most fits: more of them (a larger max_iter) would change predictions little.",
             )
     weights = _weights(model)
-    full = model._arrangements[model.best_restart_].kernel
+    full = model.fitted_.is_full
     if rows < FEW_ROWS * weights and not full:
-        tensor, several = np.any(model.rank_), len(model._active) > 1
+        tensor, several = np.any(model.rank_), len(model.fitted_.active) > 1
         rank = f" (rank {_rank_text(model.rank_)})" if tensor and several else ""
         smaller = "a smaller max_rank or n_basis" if several else "a smaller n_basis"
         title = "Few rows for the rank" if several else "Few rows for the curve"
@@ -107,14 +107,14 @@ def _of_fit(model: Any) -> Iterator[Remark]:
 def _weights(model: Any) -> int:
     """Return the number of weights of the best restart, those of main effects included."""
     state = model.posterior_[model.best_restart_]
-    if model._arrangements[model.best_restart_].kernel:
+    if model.fitted_.is_full:
         return len(state.share)
     sums = state.sums
     count = 0 if sums is None else int(sums.mean.size)
     ranks = np.atleast_1d(model.rank_)
     if not np.any(ranks):
         return count
-    inputs = model._arrangements[model.best_restart_].inputs
+    inputs = model.fitted_.mode_maps[model.best_restart_].inputs
     functions = int(np.sum(model.n_basis_[inputs]))
     if len(inputs) == 1:  # components of one input add up to one curve
         return count + functions
@@ -156,7 +156,7 @@ def _of_findings(model: Any, drawn: Any) -> Iterator[Remark]:
 
 
 def _of_columns(model: Any) -> Iterator[Remark]:
-    constant = [j for j in range(len(model.columns_)) if j not in set(model._active)]
+    constant = [j for j in range(len(model.columns_)) if j not in set(model.fitted_.active)]
     if constant:
         names = [f"“{shortened(model.columns_[j].name, 30)}”" for j in constant]
         yield Remark(
@@ -175,7 +175,7 @@ def _of_rows(model: Any, shares: Array, X: Any) -> Iterator[Remark]:
     gaps: dict[str, int] = {}
     n = len(raw[0])
     any_beyond, far_beyond = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
-    for j in model._active:
+    for j in model.fitted_.active:
         column, values = model.columns_[j], here(raw[j])
         name = f"“{shortened(column.name, 30)}”"
         codes = here(column.encode(values))

@@ -17,7 +17,6 @@ from ..execution.restarts import Start, limit_blas
 from .mode_map import Arrangement
 
 Array = np.ndarray
-MANY_INPUTS = 60  # from which on screening says which have more than a straight line
 
 
 def parts_of(arrangement: Arrangement) -> Parts:

@@ -1,4 +1,4 @@
-"""How a network lies over a table: which column is which mode, and with what functions."""
+"""Which column of a table is which mode of a network, and with what functions."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class Arrangement:
     Attributes
     ----------
     full : bool
-        Whether there is a full core for each input; else there are components.
+        Whether there is a full core for each input; otherwise there are components.
     inputs : list of int
         The columns of the table, in the order of the modes.
     bases : list
-        Those of the modes. Where all modes depart from an anchor, one more stands before those of
-        the inputs: it never varies and has the scale of f.
+        The bases of the modes. If all modes are anchored, one more, which is constant and has the
+        scale of f (the amplitudes), comes before those of the inputs.
     anchored : bool
-        Whether inputs are anchored, those of very many levels aside.
+        Whether inputs are anchored, except those with very many categories.
     effects : tuple of MainEffect
         The sum beside the tensor, empty if there is none.
     effect_inputs : tuple of int
-        The columns that these are of.
+        The columns of the main effects.
     sums_first : bool
-        Whether the sum is fitted alone before the tensor is, or both begin together.
+        Whether the sum is fitted before the tensor; otherwise both begin together.
     splines : bool
         Whether numbers in the tensor have splines instead of polynomials.
     kernel : bool
@@ -79,11 +79,11 @@ class Arrangement:
 
     @property
     def first_input(self) -> int:
-        """Which of the modes is the first input: 1 behind the amplitudes."""
+        """The mode of the first input: 1 if there are amplitudes, else 0."""
         return len(self.bases) - len(self.inputs)
 
     def codes(self, columns: Columns, rows: Any = slice(None)) -> list[Array]:
-        """Return the coordinates of some rows in every mode, from those in the table's columns."""
+        """Return the coordinates of some rows in every mode, given those in every column."""
         own = [columns[j][rows] for j in self.inputs]
         if not self.first_input:
             return own
@@ -92,7 +92,7 @@ class Arrangement:
     def features(
         self, columns: Columns, rows: Any = slice(None), made: dict[int, Any] | None = None
     ) -> list[Any]:
-        """Return phi and psi of some rows in every mode; those ``made`` before are made once."""
+        """Return phi and psi of some rows in every mode; ``made`` is a cache by basis."""
         made = {} if made is None else made
         codes = self.codes(columns, rows) + [columns[j][rows] for j in self.effect_inputs]
         every = (*self.bases, *self.effects)
@@ -102,7 +102,7 @@ class Arrangement:
         return [made[id(basis)] for basis in every]
 
     def grown(self, more: Mapping[int, Growth]) -> Arrangement:
-        """Return the arrangement of a table some of whose columns have levels or gaps more."""
+        """Return the mode map with new categories or missing values in some columns."""
         bases = list(self.bases)
         for d, j in enumerate(self.inputs, self.first_input):
             if j in more:
@@ -120,7 +120,7 @@ class Arrangement:
         return Problem(self.bases, arranged, n_outputs, self.effects, self.effect_modes, before)
 
     def modes_of(self, j: int) -> list[tuple[int, Any]]:
-        """Return where the functions of a column stand among all features, with their bases."""
+        """Return the positions of a column among all features, with the bases."""
         found: list[tuple[int, Any]] = []
         if j in self.inputs:
             d = self.inputs.index(j) + self.first_input
@@ -138,13 +138,15 @@ class Arrangement:
 
 
 def block_size(arrangements: Sequence[Arrangement], states: Sequence[Any]) -> int:
-    """Return how many rows may be looked at at a time by these posteriors."""
-    bases = {id(basis): basis for one in arrangements for basis in one.bases}
+    """Return how many rows these posteriors may predict at a time."""
+    bases = {id(basis): basis for arrangement in arrangements for basis in arrangement.bases}
     width = sum(sum(size_of(basis)) for basis in bases.values())
-    width += 2 * max(sum(e.n_functions_ for e in one.effects) for one in arrangements)
+    width += 2 * max(
+        sum(e.n_functions_ for e in arrangement.effects) for arrangement in arrangements
+    )
     width = max(width, 1)
     width += sum(6 * len(s.share) for s in states if isinstance(s, FullPosterior))
-    if any(one.full for one in arrangements):  # of a core and all around it
+    if any(arrangement.full for arrangement in arrangements):  # a core and its environments
         layouts = [factor.layout for state in states for factor in state.factors]
         width += 2 * max(len(layout.multiplicity) for layout in layouts)
     return max(NUMBERS // width, 64)
@@ -158,11 +160,11 @@ def main_effects(
     n_curve: Mapping[int, int],
     steps: Mapping[int, Array] | None = None,
 ) -> tuple[MainEffect, ...]:
-    """Return the main effects of some columns; ``codes`` are coordinates of values in each.
+    """Return the main effects of some columns, given coordinates of their values.
 
-    ``n_curve`` and ``steps`` say, by column, how many polynomials and which steps it has.
+    ``n_curve`` and ``steps`` contain the number of polynomials and the steps of each column.
     """
-    found = []
+    effects = []
     for j in inputs:
         column = columns[j]
         spikes = np.empty(0)
@@ -173,8 +175,8 @@ def main_effects(
         effect = MainEffect(
             n_curve[j], column.knots, column.positions, spikes, count, (steps or {}).get(j)
         )
-        found.append(effect.fit(codes[j], weights[j]))
-    return tuple(found)
+        effects.append(effect.fit(codes[j], weights[j]))
+    return tuple(effects)
 
 
 def full_arrangement(
@@ -184,10 +186,9 @@ def full_arrangement(
     weights: Sequence[Array],
     curved: Sequence[int],
 ) -> Arrangement:
-    """Return the arrangement of a full tensor.
+    """Return the mode map of a full tensor, given coordinates of the values of each column.
 
-    Columns that are not ``curved`` have a straight line only; ``codes`` are coordinates of values
-    in each column.
+    Columns that are not ``curved`` only have a straight line.
     """
     bases = []
     for j in inputs:
@@ -212,35 +213,34 @@ def arrange(
     effect_inputs: Sequence[int] = (),
     average_missing: bool = False,
 ) -> Arrangement:
-    """Return the arrangement of some columns, given the bases of all.
+    """Return the mode map of some columns, given the bases of all.
 
-    ``columns`` and ``weights`` are coordinates of values in each column, and how these count.
-    ``effects`` are those of the sum beside the tensor; without ``inputs`` there is no tensor. With
-    ``average_missing`` the tensor is averaged over a number that is missing, and has no function
-    of its own for it: with one, it has a free function of all other inputs for a few rows, in
-    which the noise is large where the missing input matters.
+    ``columns`` and ``weights`` are the coordinates of the values in each column and their weights.
+    Without ``inputs`` there is no tensor. With ``average_missing`` the tensor is averaged over a
+    missing number. Otherwise it has a function for missing values, that is a free function of all
+    other inputs, which few rows determine badly where the missing input matters.
     """
     if not inputs:
         return Arrangement(False, [], [], False, effects, tuple(effect_inputs))
-    own = [bases[j] for j in inputs]
+    modes = [bases[j] for j in inputs]
     if average_missing:
-        own = [_averaging(bases[j], columns[j], weights[j]) for j in inputs]
-    anchored = anchored and any(basis.n_functions_ > 1 for basis in own)
+        modes = [_averaging(bases[j], columns[j], weights[j]) for j in inputs]
+    anchored = anchored and any(basis.n_functions_ > 1 for basis in modes)
     if anchored:
-        free = (0, len(own) - 1) if full else ()  # the ends of a train have its scale
-        own = [
+        free = (0, len(modes) - 1) if full else ()  # the ends of a tensor train carry its scale
+        modes = [
             b if isinstance(b, Levels) or k in free else Anchored(b).fit(columns[j], weights[j])
-            for k, (j, b) in enumerate(zip(inputs, own, strict=True))
+            for k, (j, b) in enumerate(zip(inputs, modes, strict=True))
         ]
-    # the amplitudes are the weights of one more input, which never varies; many outputs have them
-    scaled = all(isinstance(basis, Levels) for basis in own) if full else anchored
+    # amplitudes are the weights of one more, constant input; many outputs have their own
+    scaled = all(isinstance(basis, Levels) for basis in modes) if full else anchored
     if scaled and not many_outputs:
-        own = [Chebyshev(n_basis=1).fit(np.zeros(1)), *own]
-    return Arrangement(full, inputs, own, anchored, effects, tuple(effect_inputs))
+        modes = [Chebyshev(n_basis=1).fit(np.zeros(1)), *modes]
+    return Arrangement(full, inputs, modes, anchored, effects, tuple(effect_inputs))
 
 
 def _averaging(basis: Any, codes: Array, weight: Array) -> Any:
-    """Return a basis of numbers that takes a missing value for their average."""
+    """Return a basis of numbers in which a missing value stands for their average."""
     missing = np.isnan(codes)
     inner = getattr(basis, "basis_", None)
     if not isinstance(basis, Gapped) or inner is None or isinstance(inner, Categorical):

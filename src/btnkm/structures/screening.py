@@ -1,7 +1,7 @@
-"""What a fit of main effects shows before a tensor is tried: steps, curves, interacting inputs.
+"""Screening by a sum of main effects: steps, curves and interacting inputs.
 
-All tests look at the residuals of a sum of main effects, on a sample of the rows. They cost a few
-products of matrices, where a tensor of all inputs costs sweeps over every one of them.
+All tests use the residuals of a sum of main effects on a sample of the rows. They cost a few matrix
+products, which is little beside the sweeps of a tensor of all inputs.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from ..bases.effect import MainEffect
 from ..core.posterior import Predictor
 from ..core.state import State
 from ..core.sums import LINE, Sums, SumsTerms, refine
+from .layouts import Layouts
 from .mode_map import Arrangement
-from .search import NO_FIT, SettingsOf, try_out
 from .stacking import MOST_ROWS
+from .trial import NO_FIT, try_out
 
 Array = np.ndarray
-FEWEST_ROWS = 50  # to look for steps in
-FEW_INPUTS = 12  # up to which all are in the tensor
-LEAST_INPUTS, MOST_INPUTS = 10, 60  # of a tensor, where there are more
-INPUTS_OF_WIDE = 30  # of a tensor, where there are more than the most
-MOST_EFFECTS = 250  # of a sum, where straight lines of all inputs come first
-MOST_ROWS_OF_CLASSES = 2000  # looked at where f has many outputs
+FEWEST_ROWS = 50  # for which steps are considered
+FEW_INPUTS = 12  # up to which all inputs are in the tensor
+LEAST_INPUTS, MOST_INPUTS = 10, 60  # of a tensor, if there are more than FEW_INPUTS
+INPUTS_OF_WIDE = 30  # of a tensor, if there are more than MOST_INPUTS
+MOST_EFFECTS = 250  # of a sum that first had a straight line for every input
+MOST_ROWS_OF_CLASSES = 2000  # used where f has several outputs
 SIDE = 5  # rows on either side of a step, at least
 LOW_DEGREE = 3  # of the curves beside which steps are looked for
-CLEAR = 5.0  # standard errors of a step worth trying
+CLEAR = 5.0  # standard errors from which on a step is tried
 TRIALS, MOST_STEPS = 4, 12  # steps tried at a time, and steps in all
 REFINEMENTS = 12  # updates of the precisions in a trial
-MOST_INDICATORS = 8  # categories of a column that pairs are made of
-CURVED = 3.5  # standard errors of a curve from which on a wide table gives it functions
+MOST_INDICATORS = 8  # categories of a column used in products
+CURVED = 3.5  # standard errors from which on a column of a wide table has a curve
 
 
 @dataclass(frozen=True)
 class Residuals:
-    """What a fit of main effects leaves of some rows of the sample.
+    """Residuals of a sum of main effects for some rows of the sample.
 
     Attributes
     ----------
     rows : ndarray of shape (n,)
         Positions in the sample.
     count : ndarray of shape (n,)
-        How often each row counts: its sample weight.
+        Sample weights.
     weight, left : ndarray of shape (n, K)
-        Weights of the likelihood's quadratic approximation, and slopes of its logarithm in f, of a
-        row that counts once.
+        Curvature and slope of the log likelihood in f, for a row of weight 1.
     mean : ndarray of shape (n, K)
         E[f].
     """
@@ -61,7 +61,7 @@ class Residuals:
 
     @classmethod
     def of(cls, task: Any, arrangement: Arrangement, state: State, rows: Array) -> Residuals:
-        """Return those of a posterior."""
+        """Return the residuals of a posterior."""
         features = arrangement.features(task.sample.codes, rows)
         mean, variance = Predictor.of(state).moments(features.__getitem__)
         y, likelihood = task.sample.y[rows], state.likelihood
@@ -72,42 +72,42 @@ class Residuals:
         return cls(rows, task.sample.weights[rows], weight, pull - weight * mean, mean)
 
 
-def screen(task: Any, table: Any, settings_of: SettingsOf) -> None:
-    """Choose functions of the main effects, and the inputs of the tensor beside them.
-
-    The choice is stored in ``table``, an ``auto.Layouts``.
-    """
+def screen(layouts: Layouts) -> Layouts:
+    """Choose functions of the main effects, and the inputs of the tensor beside them."""
+    task = layouts.task
     rows = np.sort(np.random.default_rng(task.seeds).permutation(task.sample.n)[:MOST_ROWS])
 
-    def fitted() -> tuple[Sums, Residuals]:
-        one = table.arranged([], "sums")
-        (state,) = try_out(task, one, rows, settings_of, 1)
+    def fit_sums(layouts: Layouts) -> tuple[Sums, Residuals]:
+        arrangement = layouts.arranged([], "sums")
+        (state,) = try_out(layouts.plan, task, arrangement, rows, 1)
         assert state.sums is not None
-        return state.sums, Residuals.of(task, one, state, rows)
+        return state.sums, Residuals.of(task, arrangement, state, rows)
 
     try:
-        sums, residuals = fitted()
-        if not table.n_curve:
-            # of very many inputs those that straight lines found nothing in are left out
-            chosen = _largest(sums, table.effect_inputs, MOST_EFFECTS)
-            table.change_effects(chosen, curves=curved_inputs(task, chosen, residuals))
-            sums, residuals = fitted()
-        inputs = _largest(sums, table.effect_inputs, MOST_INPUTS)
-        effects = [table.effects[table.effect_inputs.index(j)] for j in inputs]
+        sums, residuals = fit_sums(layouts)
+        if not layouts.n_curve:
+            # with very many inputs, those with the smallest straight lines are left out
+            chosen = _largest(sums, layouts.effect_inputs, MOST_EFFECTS)
+            curves = frozenset(curved_inputs(task, chosen, residuals))
+            layouts = replace(layouts, effect_inputs=tuple(chosen), curves=curves)
+            sums, residuals = fit_sums(layouts)
+        inputs = _largest(sums, layouts.effect_inputs, MOST_INPUTS)
+        effects = [layouts.effects[layouts.effect_inputs.index(j)] for j in inputs]
         steps = find_steps(task, effects, inputs, residuals)
         if steps:
-            table.change_effects(steps=steps)
-            sums, residuals = fitted()
+            layouts = replace(layouts, steps=steps)
+            sums, residuals = fit_sums(layouts)
     except NO_FIT:
-        return
-    together = interacting_inputs(task, table.effect_inputs, residuals)
-    alone = [table.effect_inputs[sums.groups[g].mode] for g in sums.kept]
-    most = MOST_INPUTS if len(table.active) <= MOST_INPUTS else INPUTS_OF_WIDE
-    either = [*together, *_largest(sums, table.effect_inputs, most)][:most]
+        return layouts
+    together = interacting_inputs(task, layouts.effect_inputs, residuals)
+    alone = [layouts.effect_inputs[sums.groups[g].mode] for g in sums.kept]
+    most = MOST_INPUTS if len(layouts.active) <= MOST_INPUTS else INPUTS_OF_WIDE
+    either = [*together, *_largest(sums, layouts.effect_inputs, most)][:most]
     both = sorted(set(either) & set(alone) | set(together[:most]))
-    # with no sum beside it, a tensor has to have what acts alone as well
-    by_itself = table.active if len(table.active) <= MOST_INPUTS else both
-    table.tensor_inputs = {"tensor": by_itself, "sums+tensor": sorted(together[:most])}
+    # without a sum beside it, a tensor also needs the inputs with main effects only
+    by_itself = layouts.active if len(layouts.active) <= MOST_INPUTS else both
+    tensor_inputs = {"tensor": by_itself, "sums+tensor": sorted(together[:most])}
+    return replace(layouts, tensor_inputs=tensor_inputs)
 
 
 def _largest(sums: Sums, inputs: Sequence[int], most: int) -> list[int]:
@@ -121,9 +121,9 @@ def find_steps(
 ) -> dict[int, Array]:
     """Return the steps that main effects need beside their curves: coordinates by column.
 
-    Cuts are found in what curves of a low degree leave, where a step stands out. Each is then
-    tried beside the curves of every degree: it stays if the ELBO gains more than the logarithm of
-    the number of cuts that it was chosen from.
+    Candidates are found in the residuals of curves of low degree, where a step stands out. Each is
+    then tried beside the curves of all degrees. It is kept if the ELBO gains more than the
+    logarithm of the number of candidates.
     """
     found: dict[int, Array] = {}
     numeric = [i for i, effect in enumerate(effects) if LINE in effect.parts_]
@@ -184,7 +184,7 @@ def _normal(
 def _low_residuals(
     sums: Sums, phi: Array, gram: Array, linear: Array, weight: Array, response: Array
 ) -> Array:
-    """Return what functions of a low degree leave of the responses: (n, K)."""
+    """Return the residuals of functions of low degree: (n, K)."""
     low = np.flatnonzero(sums.degree <= LOW_DEGREE)
     left = np.empty_like(response)
     for k, (own, b) in enumerate(zip(gram, linear, strict=True)):
@@ -195,7 +195,7 @@ def _low_residuals(
 
 
 def _best_cut(x: Array, order: Array, left: Array, count: Array) -> tuple[float, float]:
-    """Return the highest squared score of a step, and where it is."""
+    """Return the highest squared score of a step, and its position."""
     n = int(np.sum(~np.isnan(x)))  # missing values are the last in the order
     if n < 2:
         return 0.0, 0.0
@@ -229,7 +229,7 @@ def _value(sums: Sums, gram: Array, linear: Array, lost: list[int]) -> float:
 
 
 def curved_inputs(task: Any, inputs: Sequence[int], residuals: Residuals) -> list[int]:
-    """Return the columns whose effect straight lines do not seem to be enough for."""
+    """Return the columns that need more than a straight line."""
     chosen = []
     for j in inputs:
         functions = _few_functions(task, j, residuals.rows, residuals.count, 3)[:, 1:]
@@ -239,14 +239,14 @@ def curved_inputs(task: Any, inputs: Sequence[int], residuals: Residuals) -> lis
 
 
 def _scores(functions: Array, residuals: Residuals) -> Array:
-    """Return |sum r g| over its standard error, of every function and output."""
+    """Return |sum r g| over its standard error, for every function and output."""
     left, count = residuals.left, residuals.count[:, None]
     spread = np.sqrt((functions**2).T @ (count * left**2))
     return np.asarray(np.abs(functions.T @ (count * left)) / np.maximum(spread, 1e-300))
 
 
 def _few_functions(task: Any, j: int, rows: Array, count: Array, degree: int) -> Array:
-    """Return a few functions of a column with mean zero: polynomials or indicators."""
+    """Return a few centred functions of a column: polynomials or indicators."""
     codes, column = task.sample.codes[j][rows], task.columns[j]
     seen = ~np.isnan(codes)
     if column.levels is not None:
@@ -264,11 +264,11 @@ def _few_functions(task: Any, j: int, rows: Array, count: Array, degree: int) ->
 
 
 def interacting_inputs(task: Any, inputs: Sequence[int], residuals: Residuals) -> list[int]:
-    """Return the columns that seem to act together with others, those first that do so most.
+    """Return the columns that seem to interact, those with the strongest interactions first.
 
-    The scores are those of products of low functions of two inputs, or of three, in the residuals
-    of a sum: three inputs may act together where no two of them do. Of many inputs those are kept
-    that stand out beside what chance alone would show, and the best of the others.
+    The scores test products of low-degree functions of two or three inputs against the residuals
+    of a sum; three inputs may interact where no two of them do. With many inputs, those whose
+    score exceeds what chance would give are kept, and at least the best ``LEAST_INPUTS``.
     """
     if len(inputs) <= FEW_INPUTS:
         return list(inputs)
@@ -290,15 +290,15 @@ def interacting_inputs(task: Any, inputs: Sequence[int], residuals: Residuals) -
 
 
 class _Scores(NamedTuple):
-    """The highest score of every function in a product with others, and how many there were."""
+    """The highest score of every function in a product with others."""
 
     best: Array
     owner: Array  # the input of every function
-    tests: float  # comparisons that chance alone is given, for each input
+    tests: float  # number of products tested, for each input
 
 
 def _clarity(scores: _Scores, n_inputs: int) -> Array:
-    """Return each input's highest score, as a multiple of what chance alone would show: (D,)."""
+    """Return each input's highest score over the one expected by chance: (D,)."""
     each = np.zeros(n_inputs)
     np.maximum.at(each, scores.owner, scores.best)
     return each / np.sqrt(2.0 * np.log(max(scores.tests, 2.0)))

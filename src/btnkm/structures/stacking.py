@@ -1,4 +1,4 @@
-"""What rows held out say of candidates: folds, densities, noise, and weights in a mixture."""
+"""Cross-validation of structures: folds, densities, noise, and weights in a mixture."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .mode_map import Arrangement, block_size
 
 Array = np.ndarray
 HELD_OUT = 5  # one in so many rows
-BY_CHANCE = 0.01  # equals that a row is expected to have by chance, if equal rows are copies
-ENOUGH_ROWS = 200  # held out, if need be in several folds
-MOST_ROWS, MOST_OF_MANY = 4000, 10_000  # looked at; the second where they are a quarter of all
-SHARE_OF_ERROR = 4.0  # what the error of the mean counts beside the density: see stack
+BY_CHANCE = 0.01  # most equals that a row may have by chance, if equal rows count as copies
+ENOUGH_ROWS = 200  # to hold out, if necessary in several folds
+MOST_ROWS, MOST_OF_MANY = 4000, 10_000  # rows used; the second if it is a quarter of all rows
+WEIGHT_OF_ERROR = 4.0  # of the error of the mean relative to the log density: see stack
 TAILS_OF_ERRORS = (np.inf, 12.0, 6.0, 4.0, 3.0, 2.0)  # degrees of freedom
 UPDATES_OF_SCALE = 30
-# of the noise: by how much rows held out may find its variance too small or too large, and degrees
-# of freedom; and rows, as if so many more had said that it is right
+# candidates for the factor of the noise variance and for its degrees of freedom; the number of
+# extra rows that count in favour of the factor 1
 FACTORS, DEGREES = 2.0 ** np.arange(-2.0, 10.01, 0.5), (np.inf, 30.0, 12.0, 6.0, 4.0)
-ROWS_OF_NOISE, NATS_OF_TAILS = 20.0, 2.0  # and nats that heavier tails must gain
-# of an interval that should hold what it says, and how often each row counts for that
+ROWS_OF_NOISE, NATS_OF_TAILS = 20.0, 2.0  # nats that heavier tails must gain
+# nominal coverage of the interval that the noise is calibrated for, and the weight of that
 LEVEL, ROWS_OF_LEVEL = 0.95, 3.0
 
 
@@ -58,9 +58,9 @@ def folds(
 ) -> Iterator[tuple[Array, Array]]:
     """Yield rows to fit and rows to hold out, until enough have been held out.
 
-    With ``labels`` every part has its share of each class; rows of a class too rare to be divided
-    are always fitted. Rows of a ``group`` (see ``copies``) are all in one part: with a copy among
-    the rows fitted, the noise of a row held out would look predictable.
+    With ``labels`` the folds are stratified; rows of a class too rare to be divided are always
+    fitted. Rows of a ``group`` (see ``copies``) are all in one fold: with a copy among the rows
+    fitted, the noise of a row held out would look predictable.
     """
     group = np.arange(n) if group is None else group
     size, first = np.bincount(group), np.unique(group, return_index=True)[1]
@@ -84,7 +84,7 @@ def folds(
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What posteriors say of f in rows held out: moments (S, n, ...) and targets (n,).
+    """Moments of f at rows held out, by posterior (S, n, ...), and the targets (n,).
 
     ``weights`` (n,) add up to the number of rows.
     """
@@ -97,12 +97,12 @@ class HeldOut:
 
     @property
     def residuals(self) -> Array:
-        """Those of numbers with additive noise, else 0: (S, n)."""
+        """Errors of the means if the noise is additive, else 0: (S, n)."""
         additive = self.likelihoods[0].additive
         return self.y - self.means if additive else np.zeros(self.means.shape[:2])
 
     def _predictives(self, noise: tuple[float, float]) -> list[Any]:
-        """Return the distributions of the targets by each posterior, with its noise changed."""
+        """Return the predictive distributions of the posteriors, with their noise changed."""
         return [
             recalibrated(one, noise).predictive(mean, variance)
             for one, mean, variance in zip(
@@ -111,8 +111,8 @@ class HeldOut:
         ]
 
     def log_densities(self, noise: tuple[float, float] = (1.0, np.inf)) -> Array:
-        """Return those of the targets by each posterior, with its noise changed: (S, n)."""
-        # many classes as if they were independent: near enough to tell the better
+        """Return log densities of the targets by posterior, with the noise changed: (S, n)."""
+        # many classes are taken as independent, which is good enough for a comparison
         return np.array([one.logpdf(self.y) for one in self._predictives(noise)])
 
     def inside(self, noise: tuple[float, float]) -> Array:
@@ -127,7 +127,7 @@ class HeldOut:
 
 
 def held_out(task: Any, arrangement: Arrangement, states: Sequence[Any], rows: Array) -> HeldOut:
-    """Return what posteriors say of some rows of the sample."""
+    """Return the predictions of posteriors for some rows of the sample."""
     predictors = [Predictor.of(state) for state in states]
     size = block_size([arrangement], states)
     moments = []
@@ -146,7 +146,7 @@ def held_out(task: Any, arrangement: Arrangement, states: Sequence[Any], rows: A
 
 
 def recalibrated(likelihood: Any, noise: tuple[float, float]) -> Any:
-    """Return a likelihood whose noise is that which rows held out speak for."""
+    """Return a likelihood with the noise that suits the rows held out."""
     if noise == (1.0, np.inf) or not hasattr(likelihood, "recalibrated"):
         return likelihood
     return likelihood.recalibrated(*noise)
@@ -155,10 +155,10 @@ def recalibrated(likelihood: Any, noise: tuple[float, float]) -> Any:
 def best_noise(folds: Sequence[HeldOut]) -> tuple[float, float]:
     """Return the factor of the noise variance, and the degrees of freedom, with the best score.
 
-    Intervals should hold no fewer rows than they say, too, whatever the shape of the noise. Few
-    rows know it badly: ``ROWS_OF_NOISE`` more are taken to have found the noise right, and as many
-    as were held out where it would be smaller, unless its tails are heavier: a fit rarely takes its
-    noise for too large.
+    The score includes a penalty if the intervals contain fewer rows than their nominal level. Few
+    rows determine the noise badly. So ``ROWS_OF_NOISE`` extra rows count in favour of the factor
+    1, and as many as were held out against a smaller noise with the same tails, since a fit rarely
+    overestimates its noise.
     """
 
     def value(noise: tuple[float, float]) -> float:
@@ -166,7 +166,7 @@ def best_noise(folds: Sequence[HeldOut]) -> tuple[float, float]:
         inside = np.concatenate([fold.weights * fold.inside(noise) for fold in folds])
         rows = ROWS_OF_NOISE + len(inside) * (noise[0] < 1.0 and np.isinf(noise[1]))
         doubt = 0.25 * rows * np.log(noise[0]) ** 2 + NATS_OF_TAILS * np.isfinite(noise[1])
-        held = min(float(np.mean(inside)), LEVEL)  # more is no harm: some noise has no tails
+        held = min(float(np.mean(inside)), LEVEL)  # a higher coverage is not penalised
         doubt += (
             ROWS_OF_LEVEL * len(inside) * (rel_entr(held, LEVEL) + rel_entr(1 - held, 1 - LEVEL))
         )
@@ -192,7 +192,7 @@ def best_noise(folds: Sequence[HeldOut]) -> tuple[float, float]:
 
 
 def _degrees(likelihoods: Sequence[Any]) -> list[float]:
-    """Return the degrees of freedom that change the noise of each, heavier and heavier tails."""
+    """Return degrees of freedom below those of every likelihood, in decreasing order."""
     if all(isinstance(one, StudentT) for one in likelihoods):
         least = max(float(one.dof) for one in likelihoods)
     elif all(isinstance(one, Gaussian) for one in likelihoods):
@@ -205,9 +205,9 @@ def _degrees(likelihoods: Sequence[Any]) -> list[float]:
 def stack(scores: Array, weight: Array, prior: Array, residuals: Array | None = None) -> Array:
     """Return the weights of candidates in the mixture that predicts rows held out best.
 
-    The mixture is judged by its log density and, for numbers with additive noise, by the error of
-    its mean as well: where the noise varies, a candidate may gain density by following it and lose
-    the mean. The error counts ``SHARE_OF_ERROR`` times, half of it as the log density of a normal
+    The loss is the log density of the mixture and, with additive noise, also the error of its
+    mean: where the noise varies, a candidate may gain density by fitting the noise and lose
+    accuracy. The error counts ``WEIGHT_OF_ERROR`` times, half of it as the log density of a normal
     distribution with that error, half as that of a Student-t distribution with the tails of the
     errors, so that a few outliers do not dominate.
 
@@ -218,9 +218,9 @@ def stack(scores: Array, weight: Array, prior: Array, residuals: Array | None = 
     weight : ndarray of shape (rows,)
         How often each row counts.
     prior : ndarray of shape (candidates,)
-        How many more rows count for each candidate.
+        Number of extra rows in favour of each candidate.
     residuals : ndarray of shape (candidates, rows) or None
-        Of the mean of every candidate.
+        Errors of the mean of every candidate.
     """
     density = np.exp(scores - scores.max(axis=0))
     tails = [] if residuals is None else list({np.inf: 0, _tails_of(residuals, weight): 0})
@@ -233,8 +233,8 @@ def stack(scores: Array, weight: Array, prior: Array, residuals: Array | None = 
         slope = -(density / mixed) @ weight - prior / np.maximum(w, 1e-300)
         for dof in tails:
             missed, slopes = _misfit(w @ residuals, weight, dof)
-            value += SHARE_OF_ERROR / len(tails) * missed
-            slope += SHARE_OF_ERROR / len(tails) * (residuals @ slopes)
+            value += WEIGHT_OF_ERROR / len(tails) * missed
+            slope += WEIGHT_OF_ERROR / len(tails) * (residuals @ slopes)
         return value, w * (slope - w @ slope)
 
     found = minimize(loss, np.zeros(len(scores)), jac=True, method="L-BFGS-B")
@@ -243,9 +243,9 @@ def stack(scores: Array, weight: Array, prior: Array, residuals: Array | None = 
 
 
 def _misfit(errors: Array, weight: Array, dof: float) -> tuple[float, Array]:
-    """Return minus the log density of errors, but for constants, and its slopes in these.
+    """Return minus the log density of errors, up to constants, and its gradient.
 
-    It is that of a Student-t distribution with the scale at which the errors are most likely.
+    The density is that of a Student-t distribution with the maximum likelihood scale.
     """
     square = errors**2
     scale = max(float(np.average(square, weights=weight)), 1e-300)
@@ -260,7 +260,7 @@ def _misfit(errors: Array, weight: Array, dof: float) -> tuple[float, Array]:
 
 
 def _tails_of(residuals: Array, weight: Array) -> float:
-    """Return the degrees of freedom under which the errors of some candidate are most likely."""
+    """Return the degrees of freedom with the highest likelihood of the errors of any candidate."""
 
     def nats(dof: float) -> float:
         least = min(_misfit(own, weight, dof)[0] for own in residuals)

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, stdtr, stdtrit
 
-from ...classifier import PROBABILITY_POINTS
 from ...core.densities import FINE_GRID
 from ...core.layout import pairs
-from ...core.softmax import normal_points
+from ...core.softmax import PROBABILITY_POINTS, normal_points
 from .graph import Graph, Value
 from .networks import Parts, Product, moments
 from .roots import square_root

@@ -1,4 +1,4 @@
-"""Shares of the variance of f (functional ANOVA, Sobol): of inputs, of pairs, of basis functions.
+"""Sobol indices: how much of the variance of f each input, and each pair of inputs, explains.
 
 With every input drawn from the training rows independently of the others, the variance of f is the
 sum of what each input explains alone (first order), what pairs add, and so on. An input's total
@@ -19,8 +19,9 @@ from sklearn.utils import check_random_state
 
 from ..checks import check_integer
 from ..core import posterior
-from .fitted import Data, Start, View
-from .full_tensor import FullStart
+from .fitted import FittedModel, PlainData
+from .full_tensor import FullRestartView
+from .restart import RestartView
 
 Array = np.ndarray
 _TINY = np.finfo(float).tiny
@@ -28,7 +29,7 @@ _NOTHING = 1e-12  # variance of f, of targets at size one, below which it is rou
 
 
 @dataclass(frozen=True)
-class Shares(Data):
+class SobolIndices(PlainData):
     """What every input explains of the variance of f, as shares of it.
 
     Attributes
@@ -68,15 +69,15 @@ class Shares(Data):
 
 
 @dataclass(frozen=True)
-class Pair(Data):
+class Pair(PlainData):
     """Two inputs, and the share of the variance of f that they add together beyond each alone."""
 
     names: tuple[Any, Any]
-    share: float
+    importance: float
 
 
 @dataclass(frozen=True)
-class Functions(Data):
+class Functions(PlainData):
     """The basis functions of one input, in the restart with the highest ELBO.
 
     Attributes
@@ -89,7 +90,7 @@ class Functions(Data):
     precision : ndarray of shape (M,)
         E[lambda_m]: the larger, the more a function is shrunk; infinite for the constant of an
         anchored input, which is known.
-    share : ndarray of shape (M,)
+    importance : ndarray of shape (M,)
         Of the squared weights of all functions of the input, each times its own mean square.
     part : str
         "tensor", or "sums" for the functions of the main effect beside it.
@@ -99,11 +100,11 @@ class Functions(Data):
     numbers: Array
     dropped: int
     precision: Array
-    share: Array
+    importance: Array
     part: str = "tensor"
 
 
-def variance_shares(model: Any, *, draws: int = 128, random_state: Any = 0) -> Shares:
+def sobol_indices(model: Any, *, draws: int = 128, random_state: Any = 0) -> SobolIndices:
     """Return the Sobol shares of every input, with their uncertainty.
 
     Parameters
@@ -117,26 +118,26 @@ def variance_shares(model: Any, *, draws: int = 128, random_state: Any = 0) -> S
 
     Returns
     -------
-    Shares
+    SobolIndices
     """
     check_integer("draws", draws, 2)
-    view = View.of(model)
+    view = FittedModel.of(model)
     rng = np.random.default_rng(int(check_random_state(random_state).randint(2**31)))
     count = len(view.names)
-    each = -(-draws // len(view.starts))
+    each = -(-draws // len(view.restarts))
     exact, drawn = [], []
-    for start in view.starts:
+    for start in view.restarts:
         exact.append(_expected(start, count))
         drawn.append([row[1:] / max(row[0], _TINY) for row in _draws(start, each, rng, count)])
     variance, *parts = view.mixed(exact)
     if variance < _NOTHING:
         none = np.zeros(count)
-        return Shares(view.names, none, none, none, none, 0.0, 0.0)
+        return SobolIndices(view.names, none, none, none, none, 0.0, 0.0)
     first, total = np.array(parts).reshape(2, count) / max(variance, _TINY)
     first_std, total_std = view.spread(drawn).reshape(2, count)
     rest = 1.0 - float(np.sum(first)) if variance > 0 else 0.0
     scaled = float(variance) * view.scale**2
-    return Shares(view.names, first, first_std, total, total_std, scaled, max(rest, 0.0))
+    return SobolIndices(view.names, first, first_std, total, total_std, scaled, max(rest, 0.0))
 
 
 def interactions(model: Any, *, most: int | None = None) -> list[Pair]:
@@ -150,10 +151,10 @@ def interactions(model: Any, *, most: int | None = None) -> list[Pair]:
     """
     if most is not None:
         check_integer("most", most, 1)
-    view = View.of(model)
+    view = FittedModel.of(model)
     count = len(view.names)
     found, variance = np.zeros((count, count)), 0.0
-    for start, weight in zip(view.starts, view.weights, strict=True):
+    for start, weight in zip(view.restarts, view.weights, strict=True):
         variance += weight * _expected(start, count)[0]
         found += weight * _pairs(start, count)
     shares = np.maximum(found, 0.0) / max(variance, _TINY)
@@ -170,17 +171,17 @@ def _pairs(start: Any, count: int) -> Array:
 
     Only the tensor has interactions.
     """
-    if isinstance(start, FullStart):
+    if isinstance(start, FullRestartView):
         return start.pairs(count)
     found = np.zeros((count, count))
     levels = [part.level[None] for part in start.parts]
     spreads = [part.spread[None] for part in start.parts]
-    for j in start.arrangement.inputs:
+    for j in start.mode_map.inputs:
         d = start.mode(j)
         assert d is not None
         alone = [*levels[:d], spreads[d], *levels[d + 1 :]]
         both = start.second_replaced(alone, spreads)
-        for i in start.arrangement.inputs:
+        for i in start.mode_map.inputs:
             e = start.mode(i)
             if i > j and e is not None:
                 found[j, i] = _summed(both[e])
@@ -200,34 +201,34 @@ def functions(model: Any, inputs: Sequence[Any] | None = None) -> list[Functions
     inputs : list of names or positions, or None
         None is all of them.
     """
-    view = View.of(model)
+    view = FittedModel.of(model)
     order = [model.best_restart_, *np.argsort(-view.weights, kind="stable")]
-    some = [view.starts[k] for k in order if not isinstance(view.starts[k], FullStart)]
+    some = [view.restarts[k] for k in order if not isinstance(view.restarts[k], FullRestartView)]
     places = range(len(view.names)) if inputs is None else [view.place(name) for name in inputs]
     return [found for j in places for start in some[:1] for found in _functions(view, start, j)]
 
 
-def _functions(view: View, start: Start, j: int) -> list[Functions]:
+def _functions(view: FittedModel, start: RestartView, j: int) -> list[Functions]:
     name, d = view.names[j], start.mode(j)
     found = [] if d is None else [_of_mode(name, start, d)]
-    if j in start.arrangement.effect_inputs:
-        found.append(_of_effect(name, start, start.arrangement.effect_inputs.index(j)))
+    if j in start.mode_map.effect_inputs:
+        found.append(_of_effect(name, start, start.mode_map.effect_inputs.index(j)))
     never_varies = Functions(name, np.zeros(1, dtype=int), 0, np.full(1, np.inf), np.ones(1))
     return found or [never_varies]
 
 
-def _of_effect(name: Any, start: Start, i: int) -> Functions:
+def _of_effect(name: Any, start: RestartView, i: int) -> Functions:
     sums, state = start.sums, start.state.sums
     assert sums is not None
     assert state is not None
     own, columns = sums.own[i], sums.columns[i]
     energy = state.second[own] * np.diagonal(start.effects[i].gram)[columns]
-    dropped = start.arrangement.effects[i].n_functions_ - len(own)
+    dropped = start.mode_map.effects[i].n_functions_ - len(own)
     share = energy / max(energy.sum(), _TINY)
     return Functions(name, columns, dropped, state.expected[own], share, "sums")
 
 
-def _of_mode(name: Any, start: Start, d: int) -> Functions:
+def _of_mode(name: Any, start: RestartView, d: int) -> Functions:
     state = start.state
     mode, factor = state.modes[d], state.factors[d]
     gram = start.averages[d][1]
@@ -238,7 +239,7 @@ def _of_mode(name: Any, start: Start, d: int) -> Functions:
         precision = np.append(np.inf, precision)
         second = np.append(float(np.sum(factor.layout.anchor**2)), second)
     energy = second * square
-    dropped = start.arrangement.bases[d].n_functions_ - len(mode.present)
+    dropped = start.mode_map.bases[d].n_functions_ - len(mode.present)
     return Functions(
         name, np.asarray(mode.present), dropped, precision, energy / max(energy.sum(), _TINY)
     )
@@ -246,7 +247,7 @@ def _of_mode(name: Any, start: Start, d: int) -> Functions:
 
 def _expected(start: Any, count: int) -> Array:
     """Return E of the variance of f, and of its parts: see ``_decomposed``."""
-    if isinstance(start, FullStart):
+    if isinstance(start, FullRestartView):
         return start.expected(count)
     totals = [part.total for part in start.parts]
     levels = [part.level for part in start.parts]
@@ -256,7 +257,7 @@ def _expected(start: Any, count: int) -> Array:
 
 def _draws(start: Any, draws: int, rng: np.random.Generator, count: int) -> list[Array]:
     """Return draws of the variance of f, and of its parts: see ``_decomposed``."""
-    if isinstance(start, FullStart):
+    if isinstance(start, FullRestartView):
         return start.draws(draws, rng, count)
     state = start.state
     drawn = posterior.draw_weights(state, draws, rng)
@@ -279,13 +280,13 @@ def _draws(start: Any, draws: int, rng: np.random.Generator, count: int) -> list
     return found
 
 
-def _of_effects(start: Start) -> Array:
+def _of_effects(start: RestartView) -> Array:
     """Return what each main effect is expected to add to the variance of f, in all outputs."""
     sums = start.sums
     if sums is None:
         return np.zeros(0)
     found = np.zeros(len(sums.own))
-    for i, j in enumerate(start.arrangement.effect_inputs):
+    for i, j in enumerate(start.mode_map.effect_inputs):
         d = start.mode(j)
         found[i] = _summed(sums.spread(i))
         if d is not None:
@@ -295,15 +296,15 @@ def _of_effects(start: Start) -> Array:
     return found
 
 
-def _with_effects(found: Array, start: Start, effects: Array) -> Array:
+def _with_effects(found: Array, start: RestartView, effects: Array) -> Array:
     """Return a decomposition of the variance of T with what main effects add to it."""
     added = np.zeros(len(found) // 2)
-    added[list(start.arrangement.effect_inputs)] = effects
+    added[list(start.mode_map.effect_inputs)] = effects
     return np.asarray(found + np.concatenate([[added.sum()], added, added]))
 
 
 def _decomposed(
-    start: Start,
+    start: RestartView,
     totals: list[Array],
     levels: list[Array],
     count: int,
@@ -332,14 +333,14 @@ def _decomposed(
         alone = sum(network.replaced([*bars, *e], [*spreads, *e])[:last] for e in ends)
         every = sum(network.replaced([*full, *e], [*spreads, *e])[:last] for e in ends)
     out[0] = variance
-    for j in start.arrangement.inputs:
+    for j in start.mode_map.inputs:
         d = start.mode(j)
         assert d is not None
         out[1 + j], out[1 + count + j] = _summed(alone[d]), _summed(every[d])
     return out
 
 
-def _drawn(start: Start, d: int, weights: Array) -> tuple[Array, Array, float]:
+def _drawn(start: RestartView, d: int, weights: Array) -> tuple[Array, Array, float]:
     """Return averages of z z^T and zbar zbar^T of one mode, for given weights, at size one.
 
     Also return the logarithm of what they are to be multiplied by.
@@ -352,7 +353,7 @@ def _drawn(start: Start, d: int, weights: Array) -> tuple[Array, Array, float]:
     return total / size, np.outer(center, center) / size, float(np.log(size))
 
 
-def _drawn_outputs(start: Start, weights: list[Array]) -> list[Array]:
+def _drawn_outputs(start: RestartView, weights: list[Array]) -> list[Array]:
     """Return the products of each output's weights less their mean; none if f has one value."""
     if start.state.output is None:
         return []

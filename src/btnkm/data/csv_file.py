@@ -1,4 +1,4 @@
-"""Tables of separated values, read block by block, with the line of everything that is wrong."""
+"""Text files of separated values (CSV, TSV), read block by block; errors name the line."""
 
 from __future__ import annotations
 
@@ -14,58 +14,100 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, islice
 from typing import Any, NamedTuple
 
-from .errors import DataError
-from .parse import Marks
-
+MISSING = frozenset(["", "NA", "N/A", "NaN", "nan", "null", "NULL"])
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-# Of a block: so many rows, fewer if they are long. More of them would leave the processor's cache,
-# fewer cost the model more calls.
-PART_ROWS, PART_FIELDS = 2048, 2**16
+# Rows of a block, fewer if they have many fields: more would not stay in the processor's cache,
+# fewer would mean more calls of the model.
+BLOCK_ROWS, BLOCK_FIELDS = 2048, 2**16
 CHUNK, LONGEST_LINE = 2**18, 2**24  # bytes
-_WRONG = {
+_CSV_ERRORS = {
     "unexpected end of data": "the quotation mark that opens here is never closed; close it",
     "field larger than field limit": "a field must be shorter than 131,072 characters: a quotation "
     "mark that opens here may never be closed; close it",
-    "new-line character seen": "lines must end with LF or CRLF, got CR; convert the line ends",
-    "expected after": "a quotation mark within quotation marks must be doubled; double it",
+    "new-line character seen": "lines must end with LF or CRLF, got CR; convert the line endings",
+    "expected after": "a quotation mark inside a quoted field must be doubled; double it",
 }
 
 
-class Part(NamedTuple):
-    """Some rows of a table as they came: columns by name, and the line or row each is in."""
+class DataError(ValueError):
+    """A problem in a file: names the file and, if known, the line (or row) and column.
 
-    columns: dict[str, Any]  # lists of str, or arrays of Arrow
-    places: Sequence[int]
+    Parameters
+    ----------
+    message : str
+        What must be, what came, and what to do.
+    file : str
+    line, row : int, optional
+        Line of a text file or row of a Parquet file, counted from 1.
+    column : str, optional
+    """
 
-    def __len__(self) -> int:
-        return len(self.places)
+    def __init__(
+        self,
+        message: str,
+        file: str,
+        *,
+        line: int | None = None,
+        row: int | None = None,
+        column: str | None = None,
+    ) -> None:
+        where = {"file": file, "line": line, "row": row, "column": column}
+        self.where: dict[str, Any] = {k: v for k, v in where.items() if v is not None}
+        parts = [file]
+        parts += [f"line {line:,}"] if line is not None else []
+        parts += [f"row {row:,}"] if row is not None else []
+        parts += [f"column {column!r}"] if column is not None else []
+        super().__init__(f"{', '.join(parts)}: {message}")
 
 
 class Dialect(NamedTuple):
-    """How the text of a table is to be read."""
+    """How the text of a table is written.
 
-    separator: str | None = None  # None: what the header has most of
+    Attributes
+    ----------
+    separator : str or None
+        None takes the one that occurs most often in the header.
+    encoding : str
+    missing : frozenset of str
+        Texts that stand for a missing value.
+    decimal : str
+        Decimal mark of numbers.
+    """
+
+    separator: str | None = None
     encoding: str = "utf-8"
-    marks: Marks = Marks()
+    missing: frozenset[str] = MISSING
+    decimal: str = "."
 
 
-class CsvTable:
-    """A file of separated values with a header, or what comes from standard input.
+class Block(NamedTuple):
+    """Some rows of a file: columns by name, and the line or row at which each row begins."""
+
+    columns: dict[str, Any]  # tuples of str, or arrays of Arrow
+    positions: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+
+class CsvFile:
+    """A file of separated values with a header, or standard input.
 
     Parameters
     ----------
     path : str
         "-" for standard input.
     stream : binary file or None
-        What to read; None opens the file, as often as it is gone through.
+        What to read; None opens the file anew for every pass.
     dialect : Dialect
 
     Attributes
     ----------
     names : list of str
-        Of the columns; those without one are called after their place, and listed in ``unnamed``.
+        Names of the columns. A column without a name is called by its position, and listed in
+        ``unnamed``.
     total, done : int
-        Bytes of the file, 0 where nobody knows, and those read so far.
+        Size of the file in bytes (0 if unknown), and how many of these have been read.
     """
 
     unit, measure = "line", "bytes"
@@ -77,25 +119,25 @@ class CsvTable:
         self.done, self.total = 0, os.path.getsize(path) if stream is None else 0
         self._stream = stream
         self._raw: Any = None
-        self._begun: _Reader | None = self._open()
-        self.separator, header = self._begun.separator, self._begun.header
-        if stream is None:  # nothing stays open but while it is read
-            self._begun = None
+        self._reader: _Reader | None = self._open()
+        self.separator, header = self._reader.separator, self._reader.header
+        if stream is None:  # a file is open only while it is read
+            self._reader = None
             self._close()
         self.names, self.unnamed = self._names(header)
 
-    def parts(self, wanted: Iterable[str] | None = None) -> Iterator[Part]:
+    def blocks(self, wanted: Iterable[str] | None = None) -> Iterator[Block]:
         """Yield all rows, block by block, with the columns that are wanted."""
-        reader, self._begun = self._begun or self._open(), None
+        reader, self._reader = self._reader or self._open(), None
         chosen = self.names if wanted is None else list(wanted)
         places = {name: j for j, name in enumerate(self.names)}
-        most = max(1, min(PART_ROWS, PART_FIELDS // len(self.names)))
+        most = max(1, min(BLOCK_ROWS, BLOCK_FIELDS // len(self.names)))
         try:
             while block := reader.read(len(self.names), most):
                 lines, rows = block
                 columns: list[Any] = list(zip(*rows, strict=True))
                 self.done = self._raw.tell() if self.total else 0
-                yield Part({name: columns[places[name]] for name in chosen}, lines)
+                yield Block({name: columns[places[name]] for name in chosen}, lines)
         finally:
             self._close()
 
@@ -106,14 +148,17 @@ class CsvTable:
     def _open(self) -> _Reader:
         if self._stream is not None:
             if self._raw is not None and not self._stream.seekable():
-                raise DataError("must be read again, which a pipe cannot; use a file.", self.name)
+                raise DataError(
+                    "must be read a second time, which a pipe does not allow; use a file.",
+                    self.name,
+                )
             if self._raw is not None:
                 self._stream.seek(0)
             self._raw = self._stream
         else:
             self._raw = open(self.path, "rb", CHUNK)  # noqa: SIM115
         try:
-            return _Reader(_unpacked(self._raw, self.name), self.name, self.dialect)
+            return _Reader(_decompressed(self._raw, self.name), self.name, self.dialect)
         except BaseException:
             self._close()
             raise
@@ -125,8 +170,7 @@ class CsvTable:
         twice = next(((name, n) for name, n in Counter(names).items() if n > 1), None)
         if twice is not None:
             raise DataError(
-                f"every column must have a name of its own, got {twice[0]!r} {twice[1]} "
-                "times; rename them.",
+                f"column names must be unique, got {twice[0]!r} {twice[1]} times; rename them.",
                 self.name,
                 line=1,
             )
@@ -143,20 +187,20 @@ class _Reader:
         if first is None:
             raise DataError("must have a header and rows, got an empty file.", name)
         first = first.removeprefix("\ufeff")
-        self.separator = dialect.separator or _most_of(first)
+        self.separator = dialect.separator or _most_frequent_separator(first)
         self.csv = csv.reader(
             chain([first], lines), delimiter=self.separator, strict=True, skipinitialspace=True
         )
-        self.line = 1  # in which the next row begins
+        self.line = 1  # where the next row begins
         self.header: list[str] = []
         while not self.header:
-            found = self._rows(1)
-            if not found:
-                raise DataError("must have a header and rows, got blank lines only.", name)
-            self.header = found[0][1]
+            rows = self._rows(1)
+            if not rows:
+                raise DataError("must have a header and rows, got only blank lines.", name)
+            self.header = rows[0][1]
 
     def read(self, width: int, most: int) -> tuple[Sequence[int], list[list[str]]] | None:
-        """Return up to so many rows, as wide as the header, and their lines; None at the end."""
+        """Return the lines and fields of up to ``most`` rows; None at the end of the file."""
         while rows := self._rows(most):
             for line, row in rows:
                 if row and len(row) != width:
@@ -172,16 +216,16 @@ class _Reader:
         return None
 
     def _rows(self, most: int) -> list[tuple[int, list[str]]]:
-        """Return the next rows, blank ones included, each with the line in which it begins."""
+        """Return the next rows, blank ones included, with the line at which each begins."""
         rows: list[list[str]] = []
         begin = self.line
         try:
             rows.extend(islice(self.csv, most))
         except csv.Error as error:
-            line = begin + sum(map(_height, rows))  # what came before it is in the list
-            known = (said for sign, said in _WRONG.items() if sign in str(error))
-            said = next(known, f"cannot be read ({error}); mend the line")
-            raise DataError(f"{said}.", self.name, line=line) from None
+            line = begin + sum(map(_height, rows))  # the rows before the error are in the list
+            texts = (text for sign, text in _CSV_ERRORS.items() if sign in str(error))
+            text = next(texts, f"the line cannot be read ({error}); fix it")
+            raise DataError(f"{text}.", self.name, line=line) from None
         self.line = self.csv.line_num + 1
         if self.line - begin == len(rows):
             return list(zip(range(begin, self.line), rows, strict=True))
@@ -189,20 +233,20 @@ class _Reader:
         return list(zip(lines, rows, strict=True))
 
     def _lines(self, file: Any) -> Iterator[str]:
-        number = 1  # of the first line of a chunk
+        number = 1  # of the first line of the chunk
         while raw := self._chunk(file, number):
             try:
                 text = raw.decode(self.encoding)
             except UnicodeDecodeError as error:
                 raise DataError(
                     f"must be {self.encoding}, got the byte 0x{raw[error.start]:02x}; convert the "
-                    "file, or name its encoding, as in --encoding latin-1.",
+                    "file, or name its encoding, for example --encoding latin-1.",
                     self.name,
                     line=number + raw.count(b"\n", 0, error.start),
                 ) from None
             if "\0" in text:
                 raise DataError(
-                    "must be text, got a NUL byte; the file is damaged, or no text at all.",
+                    "must be text, got a NUL byte; the file is damaged or not a text file.",
                     self.name,
                     line=number + text.count("\n", 0, text.index("\0")),
                 )
@@ -210,7 +254,7 @@ class _Reader:
             number += raw.count(b"\n")
 
     def _chunk(self, file: Any, number: int) -> bytes:
-        """Return some whole lines: what a pipe has now, or many of a file."""
+        """Return some whole lines: what a pipe has ready, or many lines of a file."""
         try:
             some: bytes = file.read1(CHUNK)
             if some.endswith(b"\n"):
@@ -218,13 +262,14 @@ class _Reader:
             rest: bytes = file.readline(LONGEST_LINE)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise DataError(
-                f"must be whole, got a damaged gzip file ({error}); fetch it again.",
+                f"must be complete, got a damaged gzip file ({error}); get a new copy.",
                 self.name,
                 line=number,
             ) from None
         if len(rest) == LONGEST_LINE:
             raise DataError(
-                f"must have lines below {LONGEST_LINE >> 20} MiB, got a longer one; is it text?",
+                f"must have lines below {LONGEST_LINE >> 20} MiB, got a longer one; check that it "
+                "is a text file.",
                 self.name,
                 line=number + some.count(b"\n"),
             )
@@ -232,28 +277,28 @@ class _Reader:
 
 
 def _height(row: list[str]) -> int:
-    """Return how many lines a row takes."""
+    """Return the number of lines of a row."""
     return 1 + sum(field.count("\n") for field in row)
 
 
-def standard_input(again: bool, path: str | None = None) -> Any:
-    """Return standard input, or another pipe, which can be read ``again`` if it must be."""
-    if path is None and sys.stdin is None:
+def read_stream(path: str, *, again: bool) -> Any:
+    """Return standard input ("-") or a pipe; it is copied if it must be read ``again``."""
+    if path == "-" and sys.stdin is None:
         raise DataError("must be open, got it closed; name a file.", "standard input")
-    stream = sys.stdin.buffer if path is None else open(path, "rb")  # noqa: SIM115
+    stream = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115
     if not again:
         return stream
     import shutil
     import tempfile
 
-    copy = tempfile.TemporaryFile()  # noqa: SIM115  # it vanishes with the process
+    copy = tempfile.TemporaryFile()  # noqa: SIM115  # deleted when the process ends
     shutil.copyfileobj(stream, copy)
     copy.seek(0)
     return copy
 
 
-def _unpacked(raw: Any, name: str) -> Any:
-    """Return a file that gives the bytes of the text, or say what else it is."""
+def _decompressed(raw: Any, name: str) -> Any:
+    """Return a file with the bytes of the text; raise an error for other kinds of files."""
     start = raw.peek(4)[:4]
     if start[:2] == b"\x1f\x8b":
         return io.BufferedReader(gzip.GzipFile(fileobj=raw))
@@ -261,22 +306,20 @@ def _unpacked(raw: Any, name: str) -> Any:
         raise DataError("must be UTF-8, got UTF-16; save it as CSV in UTF-8.", name, line=1)
     if start == b"PK\x03\x04":
         raise DataError(
-            "must be a table of text or Parquet, got a workbook or a zip file; save it as CSV.",
+            "must be a text or Parquet file, got a spreadsheet or a zip file; save it as CSV.",
             name,
         )
     if start == b"PAR1":
-        raise DataError("must be text here, got Parquet; name the file, which is no pipe.", name)
+        raise DataError("must be text, got Parquet from a pipe; give the path of the file.", name)
     return raw
 
 
-def _most_of(header: str) -> str:
-    """Return the separator that a header has most of, outside of quotation marks."""
-    bare = re.sub(r'"[^"]*"', "", header)
-    return max(SEPARATORS, key=bare.count)
+def _most_frequent_separator(header: str) -> str:
+    unquoted = re.sub(r'"[^"]*"', "", header)
+    return max(SEPARATORS, key=unquoted.count)
 
 
 def _advice(row: list[str], width: int, separator: str) -> str:
-    what = SEPARATORS.get(separator, repr(separator))
     if len(row) > width:
-        return f"put quotation marks around fields that hold {what}."
-    return "complete the row, or take it out."
+        return f"quote fields that contain {SEPARATORS.get(separator, repr(separator))}."
+    return "complete the row, or remove it."

@@ -1,10 +1,10 @@
 """
-A basis of your own
-===================
+A custom basis
+==============
 
-What an input can do is said by its basis: a handful of functions. The default, Chebyshev
-polynomials, suits anything smooth. Where you know more about an input, say so: here that a day
-has no end, and that 23:59 is next to 0:00.
+The basis of an input is the set of functions that describe its effect. The default, Chebyshev
+polynomials, suits smooth effects. This example defines a periodic basis for the hour of the day,
+because 23:59 is close to 0:00.
 """
 
 import matplotlib.pyplot as plt
@@ -17,14 +17,13 @@ from btnkm.bases import Basis
 # A class with one method
 # -----------------------
 #
-# ``phi`` takes the input, already scaled to run from −1 to 1, and returns one column for each
-# function. The first functions should be the smoothest, and together they should be able to
-# make a constant. That is all; the products of functions that the engine works with follow from
-# ``phi``.
+# ``phi`` takes the input, scaled to the range from −1 to 1, and returns one column for each
+# function. Smooth functions should come first, since priors shrink later functions more. A
+# constant must be in the span of the functions.
 
 
 class Periodic(Basis):
-    """1, then cosines and sines of growing frequency: what is at −1 is also at 1."""
+    """A constant, then cosines and sines of growing frequency, with a period of 2."""
 
     def __init__(self, n_waves=6):
         self.n_waves = n_waves
@@ -37,12 +36,11 @@ class Periodic(Basis):
 
 
 # %%
-# The load of a grid
-# ------------------
+# Demand for power
+# ----------------
 #
-# Demand for power by hour and temperature, made up; readings of the small hours are few. The
-# peak is at night where it is cold, which is an interaction: the curve of the hour changes with
-# the weather.
+# We simulate the demand for power by hour and temperature, with few measurements at night. On cold
+# days there is a peak at night, so hour and temperature interact.
 
 
 def demand(hour, cold):
@@ -64,12 +62,12 @@ models = {
     "basis={0: Periodic()}": BTNRegressor(basis={0: Periodic()}, n_init=4, random_state=0),
 }
 clock = np.linspace(0, 24, 240, endpoint=False)
-asked = np.column_stack([clock, np.full(240, 0.8)])
+line = np.column_stack([clock, np.full(240, 0.8)])
 
 figure, axes = plt.subplots(1, 2, figsize=(9.2, 3.7), sharey=True)
 for axis, (name, model) in zip(axes, models.items(), strict=True):
-    dist = model.fit(X, y).predict_dist(asked)
-    for shift in (0, 24):  # two days, to see midnight
+    dist = model.fit(X, y).predict_dist(line)
+    for shift in (0, 24):  # two days, to show midnight
         low, high = (dist.mean + k * 1.645 * dist.model_std for k in (-1, 1))
         axis.fill_between(clock + shift, low, high, color="C0", alpha=0.25)
         axis.plot(clock + shift, dist.mean, color="C0", label=None if shift else "prediction")
@@ -85,24 +83,23 @@ for axis, (name, model) in zip(axes, models.items(), strict=True):
     of_night = np.sqrt(
         np.mean((model.predict(everywhere[night]) - demand(*everywhere[night].T)) ** 2)
     )
-    print(f"{name:22s} distance to the truth {error:.2f} GW, at night {of_night:.2f} GW")
-axes[0].set_ylabel("demand in GW where it is cold")
+    print(f"{name:22s} RMSE to the truth {error:.2f} GW, at night {of_night:.2f} GW")
+axes[0].set_ylabel("demand in GW on a cold day")
 axes[0].legend(loc="upper left")
 plt.show()
 
 # %%
-# The default does not know that the two ends of a day meet, and jumps at midnight; the one of
-# our own cannot. It shares what little was measured before and after midnight.
+# With the default basis the prediction jumps at midnight. The periodic basis is continuous, and
+# combines the few measurements before and after midnight.
 #
-# What else to know
-# -----------------
+# Notes
+# -----
 #
-# - A number is *warped* before the basis sees it, half by its rank and half by its value, so
-#   that crowded values get more room. Hours that are spread evenly stay nearly as they are; a
-#   basis that depends on exact distances should be given values that are spread evenly.
-# - Functions that come later are taken as rougher, and priors hold them back more.
-# - ``BSpline``, ``Fourier`` and ``Polynomial`` are there already (:ref:`the list <api-bases>`).
-#   A basis whose products span few functions can say so with ``psi`` and a table, and is then
-#   as fast as those.
-# - It is an estimator of scikit-learn, so its parameters can be searched over:
+# - Numbers are *warped* before they reach the basis, half by rank and half by value. Evenly
+#   spread hours hardly change. If a basis depends on exact distances, its input should be evenly
+#   spread.
+# - ``BSpline``, ``Fourier`` and ``Polynomial`` are built in (:ref:`list of bases <api-bases>`).
+# - If products of the functions lie in the span of few functions, define ``psi`` and a table. The
+#   basis is then as fast as the built-in ones.
+# - Parameters of a basis can be searched:
 #   ``GridSearchCV(..., {"basis": [{0: Periodic(3)}, {0: Periodic(6)}]})``.

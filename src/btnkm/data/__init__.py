@@ -1,0 +1,1 @@
+"""Tables: frames, readers, types of columns and their statistics."""

@@ -1,0 +1,1 @@
+"""Structures: what a model may be made of, which are compared, and their weights."""

@@ -1,0 +1,108 @@
+"""How many restarts each structure has, and what weight each restart has."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.schedule import FULL
+from ..execution.fitting import Settings
+from ..plan import FitPlan
+from .mode_map import Arrangement
+from .search import Candidate
+from .stacking import MOST_ROWS, held_out
+from .task import Task
+
+Array = np.ndarray
+LEAST_WEIGHT = 0.02  # of a restart beside the best one, below which it is left out
+FEWEST_RESTARTS = 2  # of tensors of low rank with any weight, if there may be so many
+ROWS_OF_A_WEIGHT = 10.0  # by which restarts of a structure are weighted: see restart_weights
+
+
+def restart_weights(task: Task, arrangement: Arrangement, states: Sequence[Any]) -> Array:
+    """Return the weights of the restarts of one structure, which add up to 1: (S,).
+
+    They depend on the mean log density of the training rows, as if these were only
+    ``ROWS_OF_A_WEIGHT``: restarts that differ by chance have about the same weight. One that has
+    found nothing, or far less than the best, has none.
+    """
+    if len(states) == 1 or arrangement.kernel:
+        return np.full(len(states), 1.0 / len(states))
+    n = task.sample.n
+    some = np.sort(np.random.default_rng(task.seeds).permutation(n)[:MOST_ROWS])
+    logs = held_out(task, arrangement, states, some).log_densities()
+    share = task.sample.weights[some] / task.sample.weights[some].sum()
+    means = np.nan_to_num(logs @ share, nan=-np.inf, neginf=-np.inf)
+    if not np.isfinite(means.max()):
+        return np.full(len(states), 1.0 / len(states))
+    weights = np.exp(ROWS_OF_A_WEIGHT * (means - means.max()))
+    weights = np.where(weights < LEAST_WEIGHT, 0.0, weights)
+    if 2 * np.sum(weights > 0) < len(weights):
+        warnings.warn(
+            f"{np.sum(weights == 0)} of {len(weights)} restarts fit far worse than the best one "
+            "and are left out; more rows, or fewer inputs, make fits more reliable.",
+            UserWarning,
+            stacklevel=5,
+        )
+    return np.asarray(weights / weights.sum())
+
+
+def at_full_rank(state: Any, settings: Settings) -> bool:
+    """Tell whether nearly all components of a posterior are in use, so that more may help."""
+    full = FULL * float(np.sum(settings.initial_rank))
+    return bool(state.modes) and float(np.sum(state.network.rank(state))) >= full
+
+
+def allocate_restarts(plan: FitPlan, candidates: Sequence[Candidate]) -> None:
+    """Give every candidate its restarts."""
+    n_init = max(plan.settings(one.arrangement).n_init for one in candidates)
+    if plan.n_init is None:
+        n_init = fewer_restarts(plan, candidates, n_init)
+    share_restarts(candidates, n_init)
+
+
+def fewer_restarts(plan: FitPlan, candidates: Sequence[Candidate], n_init: int) -> int:
+    """Return how many restarts "auto" means where the rank of a tensor is about to grow.
+
+    Each then takes several times as long, and larger tensors differ less.
+    """
+    tensors = [one for one in candidates if one.arrangement.low_rank and one.weight > 0]
+    for one in tensors:
+        settings = plan.settings(one.arrangement)
+        may_grow = np.any(np.greater(settings.max_rank, settings.initial_rank))
+        if may_grow and one.states and all(at_full_rank(s, settings) for s in one.states):
+            return min(n_init, max(len(tensors), FEWEST_RESTARTS))
+    return n_init
+
+
+def share_restarts(candidates: Sequence[Candidate], n_init: int) -> None:
+    """Divide ``n_init`` restarts among the tensors of low rank by their weights.
+
+    Other structures are not random and have one restart if they have any weight. A tensor whose
+    weight is too small for a restart passes it on to the other tensors.
+    """
+    for one in candidates:
+        one.count = int(one.weight > 0)
+    tensors = [one for one in candidates if one.arrangement.low_rank and one.weight > 0]
+    if not tensors:
+        return
+    weights = np.array([one.weight for one in tensors])
+    total = max(round(n_init * weights.sum()), min(n_init, FEWEST_RESTARTS))
+    counts = share_out(total, weights)
+    kept = weights[np.array(counts) > 0].sum()
+    for one, count in zip(tensors, counts, strict=True):
+        one.count = count
+        one.weight = one.weight * float(weights.sum() / kept) if count else 0.0
+
+
+def share_out(total: int, weights: Array) -> list[int]:
+    """Return ``total`` restarts in proportion to the weights, as integers."""
+    wanted = total * np.asarray(weights) / np.sum(weights)
+    counts = np.floor(wanted + 1e-9).astype(int)
+    # the largest remainders get one more
+    more = np.argsort(counts - wanted, kind="stable")[: total - counts.sum()]
+    counts[more] += 1
+    return [int(count) for count in counts]

@@ -1,0 +1,143 @@
+"""The structures that a table may have: which columns are in the sum and which in the tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..bases import BSpline, Gapped, Spiked
+from ..plan import FitPlan
+from .mode_map import Arrangement, arrange, full_arrangement, main_effects
+from .task import Task
+
+FULL_WORK = 4e10  # rows cubed times classes, up to which the full tensor is a candidate of "auto"
+ANCHOR_CATEGORIES = 10  # of a column, from which on components are anchored
+MANY_INPUTS = 60  # from which on the full tensor has curves only where screening found some
+_DEGREE = 1  # of the splines that are tried instead of polynomials
+_CURVE_OF_WIDE = 6  # polynomials of the columns of a wide table that need a curve
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """What screening decides about the columns, and the structures made of them.
+
+    Attributes
+    ----------
+    plan : FitPlan
+    task : Task
+    active : list of int
+        Columns that vary.
+    effect_inputs : tuple of int
+        Columns of the sum.
+    curves : frozenset of int
+        Columns of a wide table that have more than a straight line.
+    steps : mapping from int to ndarray
+        Steps of the main effects, by column.
+    tensor_inputs : mapping from str to list of int
+        Columns of the tensor, by structure.
+    """
+
+    plan: FitPlan
+    task: Task
+    active: list[int]
+    effect_inputs: tuple[int, ...]
+    tensor_inputs: Mapping[str, list[int]]
+    curves: frozenset[int] = frozenset()
+    steps: Mapping[int, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plan: FitPlan, task: Task, active: list[int]) -> Layouts:
+        """Return the layouts before screening: all columns everywhere."""
+        return cls(plan, task, active, tuple(active), {"tensor": active, "sums+tensor": active})
+
+    @property
+    def n_curve(self) -> int:
+        """Number of polynomials of a main effect."""
+        return self.plan.n_curve(len(self.active))
+
+    @cached_property
+    def effects(self) -> tuple[Any, ...]:
+        """The main effects of the columns of the sum."""
+        values, inputs = self.task.values, self.effect_inputs
+        n_curve = {j: _CURVE_OF_WIDE if j in self.curves else self.n_curve for j in inputs}
+        columns, steps = self.task.columns, self.steps
+        return main_effects(inputs, columns, values.codes, values.weights, n_curve, steps)
+
+    @property
+    def may_be_full(self) -> bool:
+        """Whether the full tensor is a candidate: few rows, all of them in local memory.
+
+        A fit that others continue from (``warm_start``) has none unless it was asked for: it
+        keeps rows, not sums over rows.
+        """
+        task, plan = self.task, self.plan
+        few = task.rows.n == task.sample.n <= plan.solver.full_rows
+        if plan.structure != "auto":
+            return few and (plan.structure == "full" or np.ptp(task.sample.y) > 0)
+        few = few and (plan.n_outputs or 1) * task.rows.n**3 <= FULL_WORK
+        return few and not plan.may_resume and np.ptp(task.sample.y) > 0
+
+    def full(self) -> Arrangement:
+        """Return the full tensor."""
+        task, curved = self.task, self.active
+        if len(curved) > MANY_INPUTS:
+            curved = sorted({*self.tensor_inputs["sums+tensor"], *self.curves})
+        values = task.values
+        return full_arrangement(self.active, task.columns, values.codes, values.weights, curved)
+
+    def arranged(
+        self,
+        order: Sequence[int],
+        structure: str,
+        *,
+        full: bool = False,
+        splines: bool = False,
+        sums_first: bool = False,
+    ) -> Arrangement:
+        """Return a structure; ``order`` lists the columns of its tensor, if it has one."""
+        task, plan = self.task, self.plan
+        sums, inputs = "sums" in structure, list(order) if "tensor" in structure else []
+        arrangement = arrange(
+            inputs,
+            {j: self._basis(j, splines) for j in inputs},
+            task.values.codes,
+            task.values.weights,
+            full=full,
+            anchored=plan.anchored(self._many and not full),
+            many_outputs=plan.n_outputs is not None,
+            effects=self.effects if sums else (),
+            effect_inputs=self.effect_inputs if sums else (),
+            average_missing=plan.structure != "tensor",
+        )
+        return replace(arrangement, splines=splines, sums_first=sums_first)
+
+    def with_splines(self, arrangement: Arrangement) -> Arrangement | None:
+        """Return a structure with splines instead of polynomials in its tensor, if it has any."""
+        numeric = [j for j in arrangement.inputs if self.task.columns[j].levels is None]
+        if not self.plan.default_basis or arrangement.full or not numeric:
+            return None
+        first = arrangement.sums_first
+        return self.arranged(
+            arrangement.inputs, arrangement.structure, splines=True, sums_first=first
+        )
+
+    @cached_property
+    def _many(self) -> bool:
+        """Whether there are so many inputs, or categories, that components are anchored."""
+        return len(self.active) >= self.plan.defaults.many_inputs or any(
+            c.levels is not None and c.basis.n_functions_ >= ANCHOR_CATEGORIES
+            for c in self.task.columns
+        )
+
+    def _basis(self, j: int, splines: bool) -> Any:
+        """Return the fitted basis of a column in the tensor."""
+        column, values = self.task.columns[j], self.task.values
+        if not splines or column.levels is not None:
+            return column.basis
+        n_basis = column.basis.basis.basis.n_basis  # inside of Gapped and Spiked
+        basis = Gapped(Spiked(BSpline(n_basis=n_basis, degree=_DEGREE)))
+        return basis.fit(values.codes[j], values.weights[j])
