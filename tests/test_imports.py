@@ -32,9 +32,11 @@ LAYERS = [
     ["io"],
     ["report"],
     ["plan", "structures"],
-    ["streaming", "export"],
+    ["streaming", "saving"],
+    ["export"],
     ["estimator"],
     ["regressor", "classifier"],
+    ["loading"],
     ["testing"],
     [""],  # btnkm itself
     ["cli"],
@@ -66,14 +68,8 @@ PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_repr_html_", "_repr_mimeb
 PUBLIC |= {"_flags", "_meta_nonempty"}
 
 #: What is still to be done; to be emptied.
-PENDING_IMPORTS = {
-    ("io.models", "classifier"),
-    ("io.models", "regressor"),
-    ("io.models", ""),
-    ("io.serialize", "streaming"),
-    ("io.validate", "streaming"),
-}
-PENDING_PRIVATE = {"cli.completion", "io.models", "io.validate"}
+PENDING_IMPORTS: set[tuple[str, str]] = set()
+PENDING_PRIVATE = {"cli.completion"}
 PENDING_LONG = {
     "core.schedule._ascend",
     "execution.fitting.fit",
