@@ -12,7 +12,7 @@ from scipy import special
 import btnkm.report
 from btnkm import BTNRegressor, classifier
 from btnkm.classifier import INTERVAL_POINTS
-from btnkm.core.softmax import even_points
+from btnkm.core.likelihoods.softmax import even_points
 from btnkm.io.portable import portable
 from btnkm.report import embedding
 from btnkm.report.embedding import ENGINE_FILES, embedded, sobol_directions, with_levels

@@ -19,9 +19,8 @@ from . import checks
 from .core.arrays import here, host
 from .core.densities import Student
 from .core.gamma import Gamma
-from .core.likelihoods import Bernoulli, Gaussian
+from .core.likelihoods import Bernoulli, Gaussian, Softmax
 from .core.posterior import Predictor
-from .core.softmax import Softmax
 from .data.dispatch import anywhere
 from .data.readers import with_targets
 from .estimator import Machine, answered

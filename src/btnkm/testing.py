@@ -123,7 +123,7 @@ def _check_slopes(
     step = 1e-4
     shift, widening = rng.standard_normal(len(y)), 0.5 * variance * rng.random(len(y))
     directions: list[tuple[str, tuple[Any, Any], float]] = [
-        ("pull", (shift, 0.0), found.scale * (rows.pull - rows.weight * mean) @ shift),
+        ("response", (shift, 0.0), found.scale * (rows.response - rows.weight * mean) @ shift),
         ("weight", (0.0, widening), -0.5 * found.scale * rows.weight @ widening),
     ]
     for name, there, slope in directions:
@@ -147,7 +147,7 @@ def _check_weights(likelihood: Likelihood, y: Array, mean: Array, rng: np.random
     often = likelihood.rows(np.repeat(y, times), None, again, again**2 + 0.1)
     for a, b in zip(once.sums, often.sums, strict=True):
         _must(np.isclose(a, b, rtol=1e-9), "a weight of k must count as k rows in every sum")
-    for a, b in ((once.weight, often.weight), (once.pull, often.pull)):
+    for a, b in ((once.weight, often.weight), (once.response, often.response)):
         _must(np.isclose(a.sum(), b.sum(), rtol=1e-9), "a weight of k must count as k rows")
 
 

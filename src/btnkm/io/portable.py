@@ -63,9 +63,8 @@ from ..core.evidence import factor_and_jitter
 from ..core.full import FullPosterior
 from ..core.kernel import KNOWN, LINE, POSITION
 from ..core.layout import pairs
-from ..core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
+from ..core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, Softmax, StudentT
 from ..core.posterior import Predictor
-from ..core.softmax import Softmax
 from ..core.sums import Sums
 from ..core.tt import TT
 

@@ -33,9 +33,8 @@ from ..core.gamma import Gamma
 from ..core.kernel import Kernel
 from ..core.layout import Layout, components, core
 from ..core.levels import LevelFactor, LevelMode
-from ..core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
+from ..core.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS
 from ..core.posterior import EffectAverages
-from ..core.softmax import Softmax
 from ..core.state import Factor, Mode, State
 from ..core.sums import Group, Sums
 from ..core.tt import TT
@@ -50,12 +49,14 @@ Array = np.ndarray
 _KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Anchored, Arrangement, Batch, Bernoulli, CP, Column, Coordinates, Data),
-        *(EffectAverages, Factor, FullPosterior, Gamma, Gapped, Gaussian, Kernel, LevelFactor),
+        *(Anchored, Arrangement, Batch, CP, Column, Coordinates, Data),
+        *(EffectAverages, Factor, FullPosterior, Gamma, Gapped, Kernel, LevelFactor),
         *(LevelMode, Levels, MainEffect, Mode),
-        *(NegativeBinomial, Past, Said, Softmax, Spiked, State, StudentT, Sums, SumsSaid, TT),
+        *(Past, Said, Spiked, State, Sums, SumsSaid, TT),
         Window,
         *BASES.values(),
+        *LIKELIHOODS.values(),
+        *CLASS_LIKELIHOODS.values(),
     )
 }
 _OF_ATTRIBUTES = Basis | Coordinates | MainEffect  # which are written by their attributes

@@ -23,8 +23,14 @@ from ..core.batch_stats import Past, Said
 from ..core.cavi import Data
 from ..core.cp import CP
 from ..core.levels import LevelFactor, LevelMode
-from ..core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
-from ..core.softmax import Softmax
+from ..core.likelihoods import (
+    CLASS_LIKELIHOODS,
+    LIKELIHOODS,
+    Bernoulli,
+    Gaussian,
+    Softmax,
+    StudentT,
+)
 from ..core.state import Factor, Mode, State
 from ..core.tt import TT
 from ..data.column_stats import KINDS, Batch
@@ -180,26 +186,29 @@ def _check_alike(likelihood: Any, other: Any) -> None:
 
 
 def _check_likelihood(likelihood: Any, n_outputs: int | None) -> None:
-    match likelihood:
-        case Gaussian(noise=noise, error=error):
-            must(are_gammas(noise, None) and is_float(error), "likelihoods")
-        case StudentT(dof=dof, noise=noise, sums=sums, sums_dof=sums_dof):
-            must(are_gammas(noise, None) and is_number(dof, 0.0), "likelihoods")
-            must(isinstance(likelihood._learns, bool) and is_float(sums_dof), "likelihoods")
-            must(isinstance(sums, tuple) and len(sums) == 4, "likelihoods")
-            must(all(is_float(part) for part in sums), "likelihoods")
-        case Bernoulli(offset=offset, value=value):
-            must(is_number(offset) and is_float(value), "likelihoods")
-        case NegativeBinomial(size=size, offset=offset, value=value, limits=limits):
-            must(is_number(size, 0.0) and is_number(offset), "likelihoods")
-            must(is_float(value) and isinstance(likelihood._learns, bool), "likelihoods")
-            must(isinstance(limits, tuple) and len(limits) == 2, "likelihoods")
-            must(all(is_float(end) and end >= 0 for end in limits), "likelihoods")
-        case Softmax(offsets=offsets, value=value):
-            must(isinstance(offsets, tuple) and len(offsets) == n_outputs, "likelihoods")
-            must(all(is_number(o) for o in offsets) and is_float(value), "likelihoods")
-        case _:
-            must(False, "likelihoods")
+    """Raise ``Unreadable`` unless every field is of the kind that its class declares."""
+    must(
+        likelihood.__class__ in (*LIKELIHOODS.values(), *CLASS_LIKELIHOODS.values()), "likelihoods"
+    )
+    for name, kind in likelihood.file_fields.items():
+        value = getattr(likelihood, name)
+        match kind:
+            case "gamma":
+                must(are_gammas(value, None), "likelihoods")
+            case "number" | "positive":
+                must(is_number(value, *([0.0] if kind == "positive" else [])), "likelihoods")
+            case "float":
+                must(is_float(value), "likelihoods")
+            case "flag":
+                must(isinstance(value, bool), "likelihoods")
+            case "numbers":
+                must(isinstance(value, tuple) and len(value) == n_outputs, "likelihoods")
+                must(all(is_number(part) for part in value), "likelihoods")
+            case _:
+                must(isinstance(value, tuple), "likelihoods")
+                must(len(value) == len(getattr(type(likelihood), name)), "likelihoods")
+                must(all(is_float(part) for part in value), "likelihoods")
+                must(kind == "floats" or min(value) >= 0, "likelihoods")
 
 
 def _check_state(state: Any, one: Arrangement, n_outputs: int | None) -> None:

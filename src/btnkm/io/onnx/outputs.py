@@ -14,7 +14,7 @@ from scipy.special import gammaln, stdtr, stdtrit
 from ...classifier import PROBABILITY_POINTS
 from ...core.densities import FINE_GRID
 from ...core.layout import pairs
-from ...core.softmax import normal_points
+from ...core.likelihoods.softmax import normal_points
 from .graph import Graph, Value
 from .networks import Parts, Product, moments
 from .roots import square_root
