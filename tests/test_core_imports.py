@@ -26,6 +26,7 @@ ALLOWED = {
         "btnkm.bases",
         "btnkm.checks",
         "btnkm.core.arrays",
+        "btnkm.core.formula",
     },
     "execution": {
         "numpy",

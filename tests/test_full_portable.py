@@ -168,7 +168,7 @@ def moments_of_kernel(data, kernel, rows):
 def test_plain_data_say_what_the_model_says(name):
     model, X = made(name)
     data = json.loads(json.dumps(listed(portable(model))))
-    assert data["format"] == 3
+    assert data["format"] == 4
     expected = model._predict(model._columns_of(X), lambda one, rows: one.moments(rows), 2)
     expected = expected if expected.ndim == 4 else expected[..., None]  # (2, S, n, K)
     for k, start in enumerate(data["starts"]):

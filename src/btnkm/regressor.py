@@ -49,13 +49,13 @@ class BTNRegressor(RegressorMixin, Machine):
         ("chebyshev", "polynomial", "fourier", "bspline", "categorical") or a Basis serves every
         column; a dict from column name or position to one of these overrides "auto" where it has
         an entry.
-    likelihood : "auto", "gaussian", "student_t", "negative_binomial" or Likelihood, default="auto"
-        What y is around f. "student_t" is robust to outliers (degrees of freedom are learned).
-        "auto" is "gaussian", but where structures are compared and the rows held out have heavy
-        tails, the best candidates are fitted with "student_t" as well, and weighed beside them.
-        "negative_binomial" is for counts, with f the logarithm of the rate up to a constant and the
-        scatter learned. ``likelihoods.StudentT(dof)`` and
-        ``likelihoods.NegativeBinomial(size)`` hold what they are given.
+    likelihood : "auto", a name in ``likelihoods.LIKELIHOODS`` or Likelihood, default="auto"
+        The distribution of y given f. "auto" is "gaussian", but where structures are compared and
+        held-out rows have heavy tails, the best candidates are also fitted with "student_t" and
+        weighted beside them. "student_t" is robust to outliers and learns the degrees of freedom.
+        "negative_binomial" is for counts: f is the logarithm of the rate up to a constant, and the
+        overdispersion is learned. An object such as ``likelihoods.StudentT(dof=5.0)`` keeps the
+        parameters that it is given.
     structure : "auto", "tensor", "sums", "sums+tensor" or "full", default="auto"
         What f is made of. "sums" is a sum of main effects: of a number a straight line, a curve,
         steps and an indicator for each value that stands out; an indicator for each category; and

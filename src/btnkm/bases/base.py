@@ -21,6 +21,7 @@ from array_api_compat import array_namespace, device, is_numpy_array
 from sklearn.base import BaseEstimator
 
 from ..checks import check_integer
+from ..core.formula import Formula, Term
 
 Array = Any  # an array of any array-API namespace
 
@@ -56,6 +57,12 @@ class Basis(BaseEstimator):
     >>> basis = Hinges().fit(np.linspace(-1, 1, 9))
     >>> basis.n_functions_, basis.n_products_
     (3, 6)
+
+    Notes
+    -----
+    For ONNX and the what-if panel, a class also defines ``formula(x)``. It takes a ``Term`` (see
+    ``btnkm.core.formula``) and returns phi and psi as terms. ``pair_products`` makes the psi of the
+    fallback.
     """
 
     n_functions_: int
@@ -114,6 +121,23 @@ class Basis(BaseEstimator):
         """Return ``phi(x)`` and ``psi(x)`` together; override where one contains the other."""
         return self.phi(x), self.psi(x)
 
+    def portable(self) -> dict[str, Any]:
+        """Return the fitted functions as plain data: formulas of a coordinate in [-1, 1]."""
+        formula = Formula()
+        phi, psi = self.own_formula(formula.input("x"))
+        sizes = {"n_functions": self.n_functions_, "n_products": self.n_products_}
+        return {"kind": "formula", **sizes, **formula.plain(phi=phi, psi=psi)}
+
+    def own_formula(self, x: Term) -> tuple[Term, Term]:
+        """Return ``formula(x)``, which a class must define itself: a subclass may change phi."""
+        if "formula" not in vars(type(self)):
+            raise TypeError(
+                f"the basis {type(self).__name__} has no portable form; define formula(x) in its "
+                "class, or use a basis from btnkm.bases."
+            )
+        found: tuple[Term, Term] = self.formula(x)  # type: ignore[attr-defined]
+        return found
+
     @property
     def n_numbers(self) -> int:
         """How many numbers of a row ``features`` has; what phi and psi share counts once."""
@@ -168,6 +192,8 @@ def packed_table(m: int) -> sp.csr_array:
 
 def pair_products(phi: Array, i: np.ndarray, j: np.ndarray) -> Array:
     """Return the columns phi_i * phi_j for the given pairs: (n, M) -> (n, len(i))."""
+    if isinstance(phi, Term):
+        return phi.columns(i) * phi.columns(j)
     xp = array_namespace(phi)
     i, j = (xp.asarray(index, device=device(phi)) for index in (i, j))
     return xp.take(phi, i, axis=1) * xp.take(phi, j, axis=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import add
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,7 +12,8 @@ from array_api_compat import array_namespace, device
 from scipy.linalg import eigh
 
 from ..checks import check_integer
-from .base import Array, Basis, collect, count_functions, distinct, product_table
+from ..core.formula import Term
+from .base import Array, Basis, collect, count_functions, distinct, pair_products, product_table
 
 _GRID = 32  # points per function at which size and roughness are measured
 
@@ -106,6 +107,21 @@ class BSpline(Basis):
         )
         return collect((reduce(add, terms) for terms in overlaps), m)
 
+    def formula(self, x: Term) -> tuple[Term, Term]:
+        """Return phi and psi as terms."""
+        m, degree = self.n_functions_, self.degree_
+        pieces = m - degree
+        u = (x + 1.0) * (0.5 * pieces)
+        piece = u.floor().clip(0.0, pieces - 1.0)
+        here = piece.equal(np.arange(pieces))
+        first, *others = (here * value for value in _local_terms(u, piece, pieces, degree))
+        # spline i is number i - k of those on piece k
+        places = np.vstack([np.eye(pieces, m, k=j) for j in range(degree + 1)])
+        splines = (first.concat(*others) if others else first) @ places
+        pairs = [(i, i + d) for d in range(degree + 1) for i in range(m - d)]
+        psi = pair_products(splines, *np.array(pairs).T)
+        return splines @ self.coefficients_, psi
+
     def psi(self, x: Array) -> Array:
         """Return b_i b_{i+d} of B-splines, d = 0 .. degree, all i for each d: (n,) -> (n, K)."""
         return self.features(x)[1]
@@ -117,6 +133,21 @@ class BSpline(Basis):
         pairs = ((i, i + d) for d in range(self.degree_ + 1) for i in range(m - d))
         psi = collect((local[:, i] * local[:, j] for i, j in pairs), self.n_products_)
         return self._combine(local), psi
+
+
+def _local_terms(u: Term, piece: Term, pieces: int, degree: int) -> list[Term]:
+    """Return what ``_local_splines`` does, as terms."""
+    values: list[Any] = [0.0 * u + 1.0]
+    for q in range(1, degree + 1):
+        raised: list[Any] = [0.0] * (q + 1)
+        for r, value in enumerate(values):
+            start = (piece + float(r - q + 1)).clip(0.0, float(pieces))
+            end = (piece + float(r + 1)).clip(0.0, float(pieces))
+            rise = value * ((u - start) / (end - start))
+            raised[r] = raised[r] + (value - rise)
+            raised[r + 1] = raised[r + 1] + rise
+        values = raised
+    return values
 
 
 def _local_splines(u: Array, piece: Array, pieces: int, degree: int) -> list[Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -41,6 +41,11 @@ class Categorical(Basis):
     def with_levels(self, count: int) -> Categorical:
         """Return the functions of so many codes more."""
         return Categorical().fit(np.arange(self.n_functions_ + count, dtype=float))
+
+    def portable(self) -> dict[str, Any]:
+        """Return the number of codes; readers make the indicators."""
+        size = self.n_functions_
+        return {"kind": "categorical", "n_functions": size, "n_products": size}
 
     def hold(self, x: Array) -> Array:
         """Return ``x`` as it is: codes have no ends."""

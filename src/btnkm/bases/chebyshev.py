@@ -8,6 +8,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from ..core.arrays import has_triton
+from ..core.formula import Term
 from .base import Array, Basis, collect, count_functions, distinct, product_table, recurrence
 
 
@@ -55,6 +56,11 @@ class Chebyshev(Basis):
         psi = self.psi(x)
         return psi[:, : self.n_functions_], psi
 
+    def formula(self, x: Term) -> tuple[Term, Term]:
+        """Return phi and psi as terms."""
+        psi = polynomials(x, self.n_products_)
+        return psi.columns(range(self.n_functions_)), psi
+
     @property
     def n_numbers(self) -> int:
         """Those of psi, of which phi is a part."""
@@ -69,6 +75,20 @@ class Chebyshev(Basis):
         if is_numpy_array(x):
             return _doubling(x, count)
         return collect(recurrence(array_namespace(x).ones_like(x), x, 2.0 * x), count)
+
+
+def polynomials(x: Term, count: int) -> Term:
+    """Return T_0 .. T_{count-1}, by the recursion of ``_doubling``."""
+    out = 0.0 * x + 1.0
+    if count > 1:
+        out = out.concat(x)
+    k = 1
+    while k + 1 < count:
+        more = min(k, count - 1 - k)
+        first, before = out.columns(range(1, more + 1)), out.columns(range(k - 1, k - more - 1, -1))
+        out = out.concat(2.0 * out.columns([k]) * first - before)
+        k += more
+    return out
 
 
 def _doubling(x: np.ndarray, count: int) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -134,6 +134,19 @@ class MainEffect:
         if not columns:
             return xp.zeros((x.shape[0], 0), dtype=x.dtype, device=device(x))
         return xp.stack(columns, axis=1)
+
+    def portable(self) -> dict[str, Any]:
+        """Return the functions as plain data; ``line`` is None for categories."""
+        smooth = self.n_categories is None and len(self.positions) > 1
+        return {
+            "line": self.line_ if smooth else None,
+            "degree": int(self.degree_) if smooth else 0,
+            "steps": self.steps if smooth else np.empty(0),
+            "spikes": self.spikes if smooth else np.empty(0),
+            "codes": self.codes_,
+            "missing": self.has_missing_,
+            "center": self.center_,
+        }
 
     def phi(self, x: Array) -> Array:
         """Return the functions, less their means: (n,) -> (n, P)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -74,6 +74,15 @@ class Levels(Basis):
         rows = np.arange(n + 1, dtype=np.int32)
         phi = sp.csr_array((np.ones(n), codes, rows), shape=(n, size + 1))
         return phi, phi
+
+    def portable(self) -> dict[str, Any]:
+        """Return the number of indicators, and which is that of a missing value.
+
+        The last one is that of an unseen category, and of a missing value if ``missing`` is None.
+        """
+        size = self.n_functions_
+        sizes = {"n_functions": size, "n_products": size}
+        return {"kind": "levels", "missing": self.missing_, **sizes}
 
     def unknown(self, x: np.ndarray) -> np.ndarray:
         """Tell which values stand for the average of the levels: (n,)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -188,6 +188,27 @@ class Gapped(Basis):
         filled = x.copy()
         filled[missing] = rng.choice(self.values_, size=int(missing.sum()))
         return filled
+
+    def portable(self) -> dict[str, Any]:
+        """Return the functions of the inner basis as plain data, and what stands for other values.
+
+        With an ``indicator`` ("first" or "last") a missing value has the functions of ``typical``
+        and 1 there, in phi and psi alike, where others have 0. If ``saw_missing`` is False, it has
+        the averages instead. A category never seen always has the averages.
+        """
+        sizes = {"n_functions": self.n_functions_, "n_products": self.n_products_}
+        if self.basis_ is None:
+            return {"kind": "constant", **sizes}
+        return {
+            "kind": "gapped",
+            "basis": self.basis_.portable(),
+            "saw_missing": self.saw_missing_,
+            "indicator": self.indicator_,
+            "typical": float(self.typical_),
+            "average_phi": self.average_phi_,
+            "average_psi": self.average_psi_,
+            **sizes,
+        }
 
     def _evaluate(
         self,

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from array_api_compat import array_namespace, device
 from sklearn.base import clone
 
+from ..core.formula import Term
 from .base import Array, Basis
 
 LEAST_ROWS = 40  # of a spike: fewer say too little about an effect of its own
@@ -77,6 +78,14 @@ class Spiked(Basis):
         """Return ``phi(x)`` and ``psi(x)`` from one evaluation of the smooth basis."""
         phi, psi = self.basis_.features(x)
         return self._beside(phi, x), self._beside(psi, x)
+
+    def formula(self, x: Term) -> tuple[Term, Term]:
+        """Return phi and psi as terms."""
+        phi, psi = self.basis_.own_formula(x)
+        if len(self.spikes_) == 0:
+            return phi, psi
+        here = x.equal(self.spikes_)
+        return phi.concat(here), psi.concat(here)
 
     @property
     def n_numbers(self) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..data.frames import Frame
 from ..data.readers import BATCH_ROWS
+from ..likelihoods import LIKELIHOODS
 from .console import Console, counted
 from .csv_files import SEPARATORS, CsvTable, Part
 from .errors import DataError, Misuse
@@ -25,7 +26,7 @@ WRITE = {
     NUMBER: "write numbers as 1000.5, without marks in thousands, or name decimal commas by "
     "--decimal ,",
 }
-REGRESSION = ("auto", "gaussian", "student_t", "negative_binomial")
+REGRESSION = ("auto", *LIKELIHOODS)
 
 
 class Training:

@@ -368,5 +368,5 @@ def _scale(model: Any) -> tuple[float, Array, str]:
     target = model.target_name_ or "y"
     if likelihoods[0].additive:
         return model._y_scale, model._y_shift * same, target
-    levels = np.array([one.offset + np.log(one.size) for one in likelihoods])
-    return 1.0, levels, f"log of the mean of {target}"
+    levels = np.array([getattr(one, "level", 0.0) for one in likelihoods])
+    return 1.0, levels, getattr(likelihoods[0], "unit", "f of {}").format(target)

@@ -32,7 +32,9 @@ def unit_of(model: Any, unit: str, target: str) -> str:
     """Return what effects add up in, with the word that the report has for y."""
     if hasattr(model, "classes_"):
         return unit
-    return target if in_units_of_y(model) else f"log of the mean of {target}"
+    if in_units_of_y(model):
+        return target
+    return str(getattr(model.posterior_[0].likelihood, "unit", "f of {}")).format(target)
 
 
 def effects_of(model: Any, shares: Shares, target: str) -> Section:

@@ -12,7 +12,8 @@ from ..classifier import INTERVAL_POINTS, PROBABILITY_POINTS
 from ..core.likelihoods.softmax import even_points
 
 Array = np.ndarray
-ENGINE_FILES = ("numerics.js", "features.js", "kernel.js", "what_if.js")  # in this order
+# in this order
+ENGINE_FILES = ("numerics.js", "formula.js", "features.js", "kernel.js", "what_if.js")
 BITS = 30  # of a coordinate of a Sobol sequence
 
 

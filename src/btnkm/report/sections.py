@@ -11,6 +11,7 @@ import numpy as np
 from ..explain.diagnostics import Calibration, History, Reliability, history
 from ..explain.summary import likelihoods, structure_line
 from ..explain.variance import Shares
+from ..likelihoods import LIKELIHOODS
 from . import charts, format
 from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
 from .format import counted, escaped, name, number, percent
@@ -97,12 +98,9 @@ def _task(model: Any, target: str) -> str:
     said = f"<strong>{name(target, 40)}</strong>"
     if hasattr(model, "classes_"):
         return f"A classifier that predicts {said}"
-    kind = likelihoods(model)[0]["name"]
-    if kind == "NegativeBinomial":
-        return f"A regression of counts that predicts {said}"
-    if kind == "StudentT":
-        return f"A robust regression that predicts {said}"
-    return f"A regression that predicts {said}"
+    first = likelihoods(model)[0]["name"]
+    kind = next((kind for kind in LIKELIHOODS.values() if kind.__name__ == first), None)
+    return f"A {getattr(kind, 'task', 'regression')} that predicts {said}"
 
 
 def _unused(model: Any) -> str:

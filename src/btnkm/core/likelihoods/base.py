@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 
+from ..formula import Formula, Term
 from ..gamma import Gamma
 
 Array = Any
@@ -74,10 +75,15 @@ class Likelihood(Protocol):
 
     Notes
     -----
-    Three more attributes and a method are optional. ``title`` (str) is the name in summaries and
-    reports. ``learned`` (tuple of str) names the parameters that summaries show. ``file_fields``
-    (dict) declares what a file holds; see ``FILE_FIELDS``. ``portable()`` returns the distribution
-    of y as plain data, for ONNX and for the what-if panel; see ``btnkm.core.formula``.
+    A likelihood describes itself by attributes and a method that are optional:
+
+    - ``title`` (str) is its name in summaries and reports, ``task`` (str) what a model with it
+      does, and ``learned`` (tuple of str) the parameters that summaries show.
+    - Where the mean of y is not f, effects are on the scale of ``level + f``. ``unit`` (str) names
+      this scale, with {} for the name of the target.
+    - ``file_fields`` (dict) declares what a file holds; see ``FILE_FIELDS``.
+    - ``portable()`` returns the distribution of y as plain data, for ONNX and the what-if panel;
+      see ``density_form``.
     """
 
     fixed: ClassVar[bool]
@@ -133,6 +139,24 @@ class Curved(Protocol):
 
     def moved(self, step: Any) -> Any:
         """Return the likelihood with the offset of every output moved by a step."""
+
+
+def density_form(formula: Formula, *, discrete: bool = False, **outputs: Any) -> dict[str, Any]:
+    """Return the distribution of y as plain data: a formula of "mean" and "variance" of f, and "y".
+
+    Its outputs are the mean of y, its variance in two parts, "model_variance" and "noise_variance",
+    the "width" on which the density changes, "cdf" and "pdf". Where y is ``discrete``, it is 0, 1,
+    2, .., "pdf" is the probability of y, and both are only asked for at these values.
+    """
+    return {"kind": "density", "discrete": discrete, **formula.plain(**outputs)}
+
+
+def count_grid(location: Term, variance: Term, size: float) -> tuple[Term, Term]:
+    """Return nodes of x ~ N(location, variance) and their weights, as ``CountDensity`` has them."""
+    std = variance.sqrt()
+    width = ((-location.clip(-40.0, 40.0)).exp() / size + 1.0 / size).sqrt()
+    nodes, weights = (width / std).clip(0.01, 0.35).normal_grid(6.3)
+    return location + std * nodes, weights
 
 
 #: Kinds of field that ``file_fields`` may declare, and what a value must be.

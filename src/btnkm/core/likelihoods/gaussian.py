@@ -9,9 +9,10 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from ..densities import Student, noise_variance
+from ..formula import Formula
 from ..gamma import Gamma
 from ..special import LOG_2PI, mean_and_scale
-from .base import WARM_NOISE, Array, Begin, Rows
+from .base import WARM_NOISE, Array, Begin, Rows, density_form
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,22 @@ class Gaussian:
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> Student:
         """Return the distribution of y for f ~ N(mean, variance)."""
         return Student(mean, variance, self.noise_std**2, 2.0 * self.noise.shape)
+
+    def portable(self) -> dict[str, Any]:
+        """Return the distribution of y as plain data."""
+        formula, noise, dof = Formula(), self.noise_std**2, 2.0 * float(self.noise.shape)
+        mean, variance, y = map(formula.input, ("mean", "variance", "y"))
+        scale = ((variance + noise) * (max(dof - 2.0, 0.5 * dof) / dof)).sqrt()
+        t = (y - mean) / scale
+        return density_form(
+            formula,
+            mean=mean,
+            model_variance=variance,
+            noise_variance=noise,
+            width=scale,
+            cdf=t.student_cdf(dof),
+            pdf=t.student_log_pdf(dof).exp() / scale,
+        )
 
     def recalibrated(self, factor: float, dof: float) -> Gaussian:
         """Return a copy with ``factor`` times the noise variance and at most ``dof``.

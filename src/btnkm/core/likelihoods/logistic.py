@@ -128,6 +128,10 @@ class Bernoulli(Logistic):
         """Return the likelihood with class k exp(log_weights[k]) times as frequent."""
         return self.moved(log_weights[1] - log_weights[0])
 
+    def portable(self) -> dict[str, Any]:
+        """Return the link of two classes as plain data."""
+        return {"kind": "bernoulli", "offset": float(self.offset)}
+
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> Labels:
         """Return the probabilities of 0 and 1, each computed without cancellation."""
         x = mean + self.offset

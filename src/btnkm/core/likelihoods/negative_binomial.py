@@ -10,8 +10,9 @@ from array_api_compat import array_namespace
 from scipy.special import gammaln
 
 from ..densities import Counts, draw_counts
+from ..formula import Formula
 from ..special import LOG_STEP, check_positive, log_gamma, newton_step
-from .base import Array, Begin, Rows
+from .base import Array, Begin, Rows, count_grid, density_form
 from .logistic import Logistic
 
 _MOST_COUNTS = 1e9  # beyond, the bound is lost in rounding
@@ -41,6 +42,8 @@ class NegativeBinomial(Logistic):
     """
 
     title: ClassVar[str] = "negative binomial"
+    task: ClassVar[str] = "regression of counts"
+    unit: ClassVar[str] = "log of the mean of {}"
     learned: ClassVar[tuple[str, ...]] = ("size",)
     file_fields: ClassVar[dict[str, str]] = {
         "size": "positive",
@@ -53,6 +56,12 @@ class NegativeBinomial(Logistic):
     _learns: bool = field(default=True, kw_only=True, repr=False)  # size was None at first
     # of a size that is learned
     limits: tuple[float, float] = field(default=(0.0, np.inf), kw_only=True, repr=False)
+
+    @property
+    def level(self) -> float:
+        """What f is added to on the scale of ``unit``."""
+        assert self.size is not None
+        return float(self.offset + np.log(self.size))
 
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
         """Keep y; the offset gives the mean count at f = 0."""
@@ -132,6 +141,28 @@ class NegativeBinomial(Logistic):
         """Return the distribution of y for f ~ N(mean, variance)."""
         assert self.size is not None
         return Counts(mean + self.offset, variance, self.size)
+
+    def portable(self) -> dict[str, Any]:
+        """Return the distribution of y as plain data."""
+        assert self.size is not None
+        size, formula = self.size, Formula()
+        mean, variance, y = map(formula.input, ("mean", "variance", "y"))
+        location = mean + float(self.offset)
+        x, weights = count_grid(location, variance, size)
+        constant = (y + size).log_gamma() - float(gammaln(size)) - (y + 1.0).log_gamma()
+        log_pdf = constant + y * x.log_sigmoid() + size * (-x).log_sigmoid()
+        average, growth = size * (location + 0.5 * variance).exp(), variance.exp()
+        cdf = (-x).sigmoid().beta_cdf(size, y.floor() + 1.0, x.sigmoid())
+        return density_form(
+            formula,
+            discrete=True,
+            mean=average,
+            model_variance=average * average * (growth - 1.0),
+            noise_variance=average + average * average * growth / size,
+            width=1.0,
+            cdf=(weights * cdf).sum(),
+            pdf=(weights * log_pdf.exp()).sum(),
+        )
 
     def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return one draw of y for each f."""

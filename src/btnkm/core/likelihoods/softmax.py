@@ -35,7 +35,7 @@ class Softmax:
         The sum of the rows' bounds.
     """
 
-    title: ClassVar[str] = "softmax"
+    title: ClassVar[str] = "Softmax"
     learned: ClassVar[tuple[str, ...]] = ()
     file_fields: ClassVar[dict[str, str]] = {"offsets": "numbers", "value": "float"}
     fixed: ClassVar[bool] = False
@@ -122,6 +122,10 @@ class Softmax:
     def terms(self, n: float, prior: Gamma) -> dict[str, float]:
         """Return the sum of the rows' bounds."""
         return {"likelihood": self.value}
+
+    def portable(self) -> dict[str, Any]:
+        """Return the link of many classes as plain data."""
+        return {"kind": "softmax", "offsets": np.array(self.offsets)}
 
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> Labels:
         """Return the probabilities of the classes for f ~ N(mean, variance), each (n, K)."""

@@ -10,6 +10,7 @@ from array_api_compat import array_namespace
 from scipy.special import digamma, gammaincinv, gammaln
 
 from ..densities import NormalMixture, noise_variance
+from ..formula import Formula
 from ..gamma import Gamma
 from ..special import (
     LOG_2PI,
@@ -19,7 +20,7 @@ from ..special import (
     newton_step,
     weighted_quantile,
 )
-from .base import WARM_NOISE, Array, Begin, Rows
+from .base import WARM_NOISE, Array, Begin, Rows, density_form
 
 _FIRST_DOF, _DOF_RANGE = 4.0, (2.1, 1000.0)  # of degrees of freedom that are learned
 _LEAST_DOF = 1.0
@@ -49,6 +50,7 @@ class StudentT:
     """
 
     title: ClassVar[str] = "Student-t"
+    task: ClassVar[str] = "robust regression"
     learned: ClassVar[tuple[str, ...]] = ("dof",)
     file_fields: ClassVar[dict[str, str]] = {
         "dof": "positive",
@@ -194,6 +196,24 @@ class StudentT:
             log_v = log_u[0] + log_tau[0] + step * np.arange(len(weights)) - np.log(half * rate)
         weights = weights / weights.sum()
         return NormalMixture(mean, variance, np.exp(-log_v), weights, self.noise_std**2)
+
+    def portable(self) -> dict[str, Any]:
+        """Return the distribution of y as plain data."""
+        mixture, formula = self.predictive(np.zeros(1), np.zeros(1)), Formula()
+        used = mixture.weights > 0.0
+        noise, weights = mixture.noise[used], mixture.weights[used]
+        mean, variance, y = map(formula.input, ("mean", "variance", "y"))
+        scales = (variance + noise).sqrt()
+        z = (y - mean) / scales
+        return density_form(
+            formula,
+            mean=mean,
+            model_variance=variance,
+            noise_variance=self.noise_std**2,
+            width=(variance + float(noise.min())).sqrt(),
+            cdf=(weights * z.normal_cdf()).sum(),
+            pdf=((weights / np.sqrt(2.0 * np.pi)) * (z * z * -0.5).exp() / scales).sum(),
+        )
 
     def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return one draw of y for each f."""
