@@ -22,6 +22,7 @@ from ..formula import Formula, Term
 from ..gamma import Gamma
 
 Array = Any
+_MOST_COUNTS = 1e9  # beyond, the bound is lost in rounding
 WARM_NOISE = 0.01  # noise variance held in the warm phase, in units of var(y)
 
 
@@ -139,6 +140,25 @@ class Curved(Protocol):
 
     def moved(self, step: Any) -> Any:
         """Return the likelihood with the offset of every output moved by a step."""
+
+
+def check_counts(y: np.ndarray) -> None:
+    """Raise a ValueError unless y holds counts, and one above 0."""
+    if np.any(y < 0) or np.any(y != np.floor(y)):
+        wrong = y[(y < 0) | (y != np.floor(y))][0]
+        raise ValueError(
+            f"y must hold counts (0, 1, 2, ...) for this likelihood, got {wrong:g}; use another "
+            "likelihood."
+        )
+    if np.max(y) > _MOST_COUNTS:
+        raise ValueError(
+            f"y must hold counts up to {_MOST_COUNTS:g}, got {np.max(y):g}; for larger counts "
+            "fit their logarithm with another likelihood."
+        )
+    if not np.any(y > 0):
+        raise ValueError(
+            "y must hold a count above 0, got only zeros; a rate cannot be estimated from them."
+        )
 
 
 def density_form(formula: Formula, *, discrete: bool = False, **outputs: Any) -> dict[str, Any]:

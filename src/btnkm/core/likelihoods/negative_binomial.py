@@ -12,10 +12,8 @@ from scipy.special import gammaln
 from ..densities import Counts, draw_counts
 from ..formula import Formula
 from ..special import LOG_STEP, check_positive, log_gamma, newton_step
-from .base import Array, Begin, Rows, count_grid, density_form
+from .base import Array, Begin, Rows, check_counts, count_grid, density_form
 from .logistic import Logistic
-
-_MOST_COUNTS = 1e9  # beyond, the bound is lost in rounding
 
 
 @dataclass(frozen=True)
@@ -65,11 +63,7 @@ class NegativeBinomial(Logistic):
 
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
         """Keep y; the offset gives the mean count at f = 0."""
-        self.check(y)
-        if not np.any(y > 0):
-            raise ValueError(
-                "y must hold a count above 0, got only zeros; a rate cannot be estimated from them."
-            )
+        check_counts(y)
         if self.size is not None:
             check_positive("size", self.size)
         mean = float(np.average(y, weights=weight))
@@ -85,20 +79,6 @@ class NegativeBinomial(Logistic):
             offset=float(np.log(mean) - np.log(size)),
         )
         return Begin(y, warm, 0.0, 1.0)
-
-    def check(self, y: np.ndarray) -> None:
-        """Raise a ValueError unless y holds counts."""
-        if np.any(y < 0) or np.any(y != np.floor(y)):
-            wrong = y[(y < 0) | (y != np.floor(y))][0]
-            raise ValueError(
-                f"y must hold counts (0, 1, 2, ...) for the negative binomial likelihood, got "
-                f"{wrong:g}; use another likelihood."
-            )
-        if np.max(y) > _MOST_COUNTS:
-            raise ValueError(
-                f"y must hold counts up to {_MOST_COUNTS:g}, got {np.max(y):g}; for larger counts "
-                "fit their logarithm with another likelihood."
-            )
 
     def trials(self, y: Array) -> Array:
         """Return y + size."""
