@@ -288,7 +288,7 @@ def test_zeros_alone_are_refused():
         BTNRegressor(likelihood="negative_binomial").fit([[0.0], [1.0]], [0, 0])
 
 
-@pytest.mark.parametrize("bad", ["poisson", None, 3, StudentT])
+@pytest.mark.parametrize("bad", ["binomial", None, 3, StudentT])
 def test_an_unknown_likelihood_is_refused(bad):
     with pytest.raises(ValueError, match="likelihood must be 'auto', one of"):
         BTNRegressor(likelihood=bad).fit([[0.0], [1.0]], [0.0, 1.0])

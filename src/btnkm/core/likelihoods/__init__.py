@@ -10,6 +10,7 @@ from .base import FILE_FIELDS, WARM_NOISE, Begin, Curved, Likelihood, Rows
 from .gaussian import Gaussian
 from .logistic import Bernoulli, Logistic
 from .negative_binomial import NegativeBinomial
+from .poisson import Poisson
 from .softmax import Softmax
 from .student_t import StudentT
 
@@ -18,6 +19,7 @@ LIKELIHOODS: dict[str, Any] = {
     "gaussian": Gaussian,
     "student_t": StudentT,
     "negative_binomial": NegativeBinomial,
+    "poisson": Poisson,
 }
 #: Likelihoods of classes: of two, and of more.
 CLASS_LIKELIHOODS: dict[str, Any] = {"bernoulli": Bernoulli, "softmax": Softmax}
@@ -34,6 +36,7 @@ __all__ = [
     "Likelihood",
     "Logistic",
     "NegativeBinomial",
+    "Poisson",
     "Rows",
     "Softmax",
     "StudentT",
