@@ -16,6 +16,8 @@ BASES: dict[str, type[Basis]] = {
     "bspline": BSpline,
     "categorical": Categorical,
 }
+#: The library's own, which files may hold; a class that is registered later is not among them.
+BUILT_IN: tuple[type[Basis], ...] = tuple(BASES.values())
 
 __all__ = [
     "BASES",

@@ -186,7 +186,7 @@ def likelihoods(model: Any) -> list[dict[str, Any]]:
 def likelihood_line(every: list[dict[str, Any]]) -> str:
     """Return ``likelihoods`` in a line: "Student-t (weight 0.71, dof 2.4), Gaussian (0.29)"."""
     lines, kinds = [], (*LIKELIHOODS.values(), *CLASS_LIKELIHOODS.values())
-    titles = {kind.__name__: kind.title for kind in kinds}
+    titles = {kind.__name__: getattr(kind, "title", kind.__name__) for kind in kinds}
     for one, weight in zip(every, _weights_told(one["weight"] for one in every), strict=True):
         known = [weight] if len(every) > 1 else []
         known += [f"{name} {one[name]:.3g}" for name in one if name not in ("name", "weight")]

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..bases import BASES, Basis, Gapped, Spiked
+from ..bases import BUILT_IN as BASES
+from ..bases import Basis, Gapped, Spiked
 from ..bases.anchored import Anchored
 from ..bases.coordinates import Coordinates
 from ..bases.effect import MainEffect
@@ -33,7 +34,7 @@ from ..core.gamma import Gamma
 from ..core.kernel import Kernel
 from ..core.layout import Layout, components, core
 from ..core.levels import LevelFactor, LevelMode
-from ..core.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS
+from ..core.likelihoods import BUILT_IN as LIKELIHOODS
 from ..core.posterior import EffectAverages
 from ..core.state import Factor, Mode, State
 from ..core.sums import Group, Sums
@@ -54,9 +55,8 @@ _KINDS: dict[str, type] = {
         *(LevelMode, Levels, MainEffect, Mode),
         *(Past, Said, Spiked, State, Sums, SumsSaid, TT),
         Window,
-        *BASES.values(),
-        *LIKELIHOODS.values(),
-        *CLASS_LIKELIHOODS.values(),
+        *BASES,
+        *LIKELIHOODS,
     )
 }
 _OF_ATTRIBUTES = Basis | Coordinates | MainEffect  # which are written by their attributes

@@ -24,8 +24,7 @@ from ..core.cavi import Data
 from ..core.cp import CP
 from ..core.levels import LevelFactor, LevelMode
 from ..core.likelihoods import (
-    CLASS_LIKELIHOODS,
-    LIKELIHOODS,
+    BUILT_IN,
     Bernoulli,
     Gaussian,
     Softmax,
@@ -187,9 +186,7 @@ def _check_alike(likelihood: Any, other: Any) -> None:
 
 def _check_likelihood(likelihood: Any, n_outputs: int | None) -> None:
     """Raise ``Unreadable`` unless every field is of the kind that its class declares."""
-    must(
-        likelihood.__class__ in (*LIKELIHOODS.values(), *CLASS_LIKELIHOODS.values()), "likelihoods"
-    )
+    must(likelihood.__class__ in BUILT_IN, "likelihoods")
     for name, kind in likelihood.file_fields.items():
         value = getattr(likelihood, name)
         match kind:

@@ -23,8 +23,11 @@ LIKELIHOODS: dict[str, Any] = {
 }
 #: Likelihoods of classes: of two, and of more.
 CLASS_LIKELIHOODS: dict[str, Any] = {"bernoulli": Bernoulli, "softmax": Softmax}
+#: The library's own, which files may hold; a class that is registered later is not among them.
+BUILT_IN: tuple[Any, ...] = (*LIKELIHOODS.values(), *CLASS_LIKELIHOODS.values())
 
 __all__ = [
+    "BUILT_IN",
     "CLASS_LIKELIHOODS",
     "FILE_FIELDS",
     "LIKELIHOODS",
