@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from operator import add
 from typing import Any, Self
@@ -100,7 +101,7 @@ class BSpline(Basis):
         # them. The last piece is closed: x = 1 belongs to it.
         u = (self.hold(x) + 1.0) * (0.5 * pieces)
         piece = xp.clip(xp.floor(u), 0.0, float(pieces - 1))
-        values = _local_splines(u, piece, pieces, p)
+        values = _local_splines(xp.ones_like(u), u, piece, pieces, p, xp.clip)
         here = [xp.astype(piece == float(k), x.dtype) for k in range(pieces)]
         overlaps = (
             [here[i - j] * values[j] for j in range(p + 1) if 0 <= i - j < pieces] for i in range(m)
@@ -114,7 +115,8 @@ class BSpline(Basis):
         u = (x + 1.0) * (0.5 * pieces)
         piece = u.floor().clip(0.0, pieces - 1.0)
         here = piece.equal(np.arange(pieces))
-        first, *others = (here * value for value in _local_terms(u, piece, pieces, degree))
+        local = _local_splines(0.0 * u + 1.0, u, piece, pieces, degree, Term.clip)
+        first, *others = (here * value for value in local)
         # spline i is number i - k of those on piece k
         places = np.vstack([np.eye(pieces, m, k=j) for j in range(degree + 1)])
         splines = (first.concat(*others) if others else first) @ places
@@ -135,31 +137,20 @@ class BSpline(Basis):
         return self._combine(local), psi
 
 
-def _local_terms(u: Term, piece: Term, pieces: int, degree: int) -> list[Term]:
-    """Return what ``_local_splines`` does, as terms."""
-    values: list[Any] = [0.0 * u + 1.0]
+def _local_splines(
+    one: Any, u: Any, piece: Any, pieces: int, degree: int, clip: Callable[..., Any]
+) -> list[Any]:
+    """Return the degree + 1 splines that are not zero on each row's piece, by Cox-de Boor.
+
+    Arrays or terms; ``one`` is 1 for each u, and ``clip`` limits a value to an interval.
+    """
+    values = [one]
     for q in range(1, degree + 1):
         raised: list[Any] = [0.0] * (q + 1)
         for r, value in enumerate(values):
-            start = (piece + float(r - q + 1)).clip(0.0, float(pieces))
-            end = (piece + float(r + 1)).clip(0.0, float(pieces))
-            rise = value * ((u - start) / (end - start))
-            raised[r] = raised[r] + (value - rise)
-            raised[r + 1] = raised[r + 1] + rise
-        values = raised
-    return values
-
-
-def _local_splines(u: Array, piece: Array, pieces: int, degree: int) -> list[Array]:
-    """Return the degree + 1 splines that are not zero on each row's piece, by Cox-de Boor."""
-    xp = array_namespace(u)
-    values = [xp.ones_like(u)]
-    for q in range(1, degree + 1):
-        raised = [xp.zeros_like(u) for _ in range(q + 1)]
-        for r, value in enumerate(values):
             # Clipping repeats the end knots, which is what clamps the splines there.
-            start = xp.clip(piece + float(r - q + 1), 0.0, float(pieces))
-            end = xp.clip(piece + float(r + 1), 0.0, float(pieces))
+            start = clip(piece + float(r - q + 1), 0.0, float(pieces))
+            end = clip(piece + float(r + 1), 0.0, float(pieces))
             rise = value * ((u - start) / (end - start))
             raised[r] = raised[r] + (value - rise)
             raised[r + 1] = raised[r + 1] + rise
