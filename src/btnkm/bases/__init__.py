@@ -1,4 +1,4 @@
-"""Bases: the functions one input is expanded in, and the short span of their products."""
+"""Bases: the functions of one input, and the few functions that span their products."""
 
 from .base import Basis
 from .bspline import BSpline

@@ -1,4 +1,4 @@
-"""Splines: piecewise polynomials, for inputs with sharp or uneven effects."""
+"""Splines: piecewise polynomials, for inputs with sharp or irregular effects."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _GRID = 32  # points per function at which size and roughness are measured
 class BSpline(Basis):
     """Splines on equally spaced knots over [-1, 1], ordered from the smoothest to the roughest.
 
-    B-splines, clamped at both ends, are local, and none is smoother than the others: a prior that
-    can switch off single functions would leave holes or nothing. So the functions are those
-    combinations of them that are orthogonal on [-1, 1] and stationary in roughness, the mean square
-    of the slope: 1, then waves of growing frequency, as cosines are among all functions.
+    B-splines, clamped at both ends, are local and equally smooth, so a prior that removes single
+    functions would leave holes. The functions are therefore combinations of B-splines that are
+    orthogonal on [-1, 1] and stationary in roughness, the mean square of the slope. These are 1 and
+    then waves of growing frequency, as cosines are among all functions.
 
-    Only neighbouring B-splines overlap, so the products of two of them serve as psi: K is about
+    Only neighbouring B-splines overlap, so psi are the products of neighbours: K is about
     (degree + 1) M. Values outside [-1, 1] are held at the nearer end.
 
     Parameters

@@ -63,11 +63,11 @@ class Chebyshev(Basis):
 
     @property
     def n_numbers(self) -> int:
-        """Those of psi, of which phi is a part."""
+        """Those of psi, which contains phi."""
         return self.n_products_
 
     def _polynomials(self, x: Array, count: int) -> Array:
-        if has_triton(x):  # a recurrence of array operations writes everything several times
+        if has_triton(x):  # a recurrence of array operations writes each value several times
             from .triton_kernels import chebyshev
 
             return chebyshev(x, count)
@@ -94,8 +94,8 @@ def polynomials(x: Term, count: int) -> Term:
 def _doubling(x: np.ndarray, count: int) -> np.ndarray:
     """Return T_0 .. T_{count-1} at x, twice as many in each step: (n,) -> (n, count).
 
-    T_{k+j} = 2 T_k T_j - T_{k-j} for all j up to k at once: few operations, for threads to share
-    the interpreter.
+    T_{k+j} = 2 T_k T_j - T_{k-j} for all j up to k at once: few operations, so that threads rarely
+    wait for the interpreter.
     """
     out = np.empty((count, len(x)), dtype=x.dtype)
     out[:1] = 1.0
