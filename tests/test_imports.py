@@ -32,10 +32,11 @@ LAYERS = [
     ["io"],
     ["report"],
     ["plan", "structures"],
-    ["streaming", "export"],
+    ["streaming", "saving"],
+    ["export"],
     ["estimator"],
     ["regressor", "classifier"],
-    ["testing"],
+    ["testing", "loading"],
     [""],  # btnkm itself
     ["cli"],
     ["__main__"],
@@ -58,8 +59,8 @@ OUTSIDE = {
         "threadpoolctl",
     },
 }
-#: Of core, bases need no more than how arrays are handled.
-NARROW = {"bases": {"core.arrays"}}
+#: What a room may import of another; bases need only how arrays and formulas are handled.
+NARROW = {"bases": {"core.arrays", "core.formula"}}
 #: Underscored names that their owners document: named tuples, IPython, os.
 PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_repr_html_", "_repr_mimebundle_", "_exit"}
 #: Those of other packages, which have no public name for it.

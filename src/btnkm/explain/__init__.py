@@ -1,4 +1,4 @@
-"""Explanations of a fitted model: data first, in closed form from its posterior; then pictures."""
+"""Explanations of a fitted model: data, mostly in closed form from its posterior, and plots."""
 
 from .components import Component, ComponentFactor, components
 from .diagnostics import (
