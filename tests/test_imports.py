@@ -36,7 +36,8 @@ LAYERS = [
     ["export"],
     ["estimator"],
     ["regressor", "classifier"],
-    ["testing", "loading"],
+    ["loading"],
+    ["testing"],
     [""],  # btnkm itself
     ["cli"],
     ["__main__"],
@@ -67,14 +68,8 @@ PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_repr_html_", "_repr_mimeb
 PUBLIC |= {"_flags", "_meta_nonempty"}
 
 #: What is still to be done; to be emptied.
-PENDING_IMPORTS = {
-    ("io.models", "classifier"),
-    ("io.models", "regressor"),
-    ("io.models", ""),
-    ("io.serialize", "streaming"),
-    ("io.validate", "streaming"),
-}
-PENDING_PRIVATE = {"cli.completion", "io.models", "io.validate"}
+PENDING_IMPORTS: set[tuple[str, str]] = set()
+PENDING_PRIVATE = {"cli.completion"}
 PENDING_LONG = {
     "core.schedule._ascend",
     "execution.fitting.fit",
