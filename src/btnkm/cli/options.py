@@ -8,6 +8,7 @@ import codecs
 import csv
 import math
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,18 @@ if TYPE_CHECKING:
 # as ``checks.STRUCTURES``, which takes long to import
 STRUCTURES = ("auto", "tensor", "sums", "sums+tensor", "full")
 _SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|", "\\t": "\t"}
+
+
+class Likelihoods:
+    """Names that ``--likelihood`` may have; the library is imported when they are looked at."""
+
+    def __iter__(self) -> Iterator[str]:
+        from ..likelihoods import LIKELIHOODS
+
+        return iter(("auto", *LIKELIHOODS, "logistic", "least_squares"))
+
+    def __contains__(self, name: object) -> bool:
+        return name in tuple(self)
 
 
 class Help(argparse.HelpFormatter):
@@ -159,10 +172,10 @@ def add_model_options(parser: Any) -> None:
     group = parser.add_argument_group("model (all have good defaults)")
     group.add_argument(
         "--likelihood",
-        choices=("auto", "gaussian", "student_t", "negative_binomial", "logistic", "least_squares"),
+        choices=Likelihoods(),
         metavar="NAME",
-        help="auto, gaussian, student_t (outliers) or negative_binomial (counts); of classes "
-        "logistic or least_squares",
+        help="auto, gaussian, student_t (outliers), negative_binomial or another for counts; of "
+        "classes logistic or least_squares",
     )
     group.add_argument(
         "--structure",
