@@ -105,7 +105,7 @@ def portable(model: Any) -> dict[str, Any]:
             ``line`` is None for categories. Nearly always there is one of either, or none.
         ``weights``
             Those of the restarts in the mixture, (S,).
-        ``starts``
+        ``restarts``
             One dict for each restart: ``network`` ("cp", "tt" or "full"); ``modes``, none if there
             is no tensor, with ``column`` (a position, or None), ``basis`` (a position among those
             of the column), ``shape`` (left, right; both the rank in CP), ``mean`` (n_phi, C) and
@@ -145,8 +145,8 @@ def portable(model: Any) -> dict[str, Any]:
         "noise_std": model.likelihood_.noise_std if least_squares else None,
         "columns": columns,
         "weights": np.array(model.weights_),
-        "starts": [
-            _start(state, one, columns)
+        "restarts": [
+            _restart(state, one, columns)
             for state, one in zip(model.posterior_, model._arrangements, strict=True)
         ],
     }
@@ -183,10 +183,10 @@ def _same(a: Any, b: Any) -> bool:
     return np.array_equal(a, b)
 
 
-def _start(state: Any, arrangement: Any, columns: list[dict[str, Any]]) -> dict[str, Any]:
+def _restart(state: Any, arrangement: Any, columns: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a restart; bases and main effects that are new are added to those of the columns."""
     if isinstance(state, FullPosterior):
-        return _full_start(state, arrangement)
+        return _full_restart(state, arrangement)
     predictor = Predictor.of(state)
     network = type(state.network)
     if network not in NETWORKS:
@@ -222,7 +222,7 @@ def _start(state: Any, arrangement: Any, columns: list[dict[str, Any]]) -> dict[
     }
 
 
-def _full_start(state: FullPosterior, arrangement: Any) -> dict[str, Any]:
+def _full_restart(state: FullPosterior, arrangement: Any) -> dict[str, Any]:
     """Return a kernel machine, which has neither a tensor nor main effects."""
     kernel, inputs = state.kernel, []
     for d, (j, basis) in enumerate(zip(arrangement.inputs, arrangement.bases, strict=True)):
