@@ -17,6 +17,7 @@ from btnkm.core.state import Priors
 from btnkm.core.sweeper import Sweeper
 from btnkm.execution import fitting
 from btnkm.execution.local import LocalRows
+from btnkm.execution.modes import size_of
 
 PRIORS = Priors(Gamma(1e-6, 1e-14), Gamma(1e-5, 1e-6), Gamma(1.0, 1.0))
 
@@ -53,8 +54,8 @@ def run(problem, settings):
 
 
 def sweeper_at(problem, settings, state):
-    sizes = [fitting.size_of(basis) for basis in problem.bases]
-    _, _, plan = fitting.plan_starts(settings, len(problem.rows.y), sizes, 1, 1)
+    sizes = [size_of(basis) for basis in problem.bases]
+    _, _, plan = fitting.plan_restarts(settings, len(problem.rows.y), sizes, 1, 1)
     executor = problem.rows.blocks(plan, problem.bases).executor(len(sizes))
     data = problem.rows.data()
     sweeper = Sweeper(executor, state, data, PRIORS)

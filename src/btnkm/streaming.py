@@ -26,6 +26,7 @@ from .data.dask_input import is_dask
 from .data.frames import check_names, name_of
 from .data.readers import Table, coded
 from .execution import fitting
+from .execution.modes import of_a_new_level, with_functions_of
 from .plan import settings_of
 from .structures.mode_map import Arrangement
 from .structures.multistart import Run, Task, Values, observer, to_go_on
@@ -297,8 +298,8 @@ class Streaming:
                 if j not in more:
                     continue
                 old, new = before.bases[d], after.bases[d]
-                mode = fitting.with_functions_of(states[k].modes[d], old, new, self.smoothness)
-                start = fitting.of_a_new_level(states[k], d, old)
+                mode = with_functions_of(states[k].modes[d], old, new, self.smoothness)
+                start = of_a_new_level(states[k], d, old)
                 states[k] = with_functions(states[k], d, mode, start)
                 if pasts is not None:
                     count = new.n_functions_ - old.n_functions_

@@ -1,7 +1,7 @@
-"""A posterior with columns or functions more than it had, and what rows that are gone make of them.
+"""States to begin from: random ones, and larger ones that extend a posterior.
 
-New columns add nothing to f until they are solved for, and new functions are zero in all rows that
-are gone.
+New columns add nothing to f until they are solved for, and new functions are zero in all rows of
+earlier batches.
 """
 
 from __future__ import annotations
@@ -13,9 +13,58 @@ import numpy as np
 
 from .batch_stats import Past
 from .gamma import Gamma
-from .state import State
+from .likelihoods import Likelihood
+from .network import Network
+from .schedule import Schedule
+from .state import Mode, Priors, State
+from .sums import Sums
 
 Array = np.ndarray
+# functions of a mode, and how strongly the warm phase smooths those beyond
+MANY_FUNCTIONS, SMOOTHER = 20, 0.65
+
+
+def initial_state(
+    network: Network,
+    modes: tuple[Mode, ...],
+    grams: tuple[np.ndarray, ...],
+    rank: Any,
+    priors: Priors,
+    likelihood: Likelihood,
+    schedule: Schedule,
+    rng: np.random.Generator,
+    output: int | None = None,
+    sums: Sums | None = None,
+) -> State:
+    """Return where a warm phase begins: random factors, see ``Network.begin``."""
+    if not modes:
+        return State((), (), (), (), likelihood, network, sums=sums)
+    factors, precisions = network.begin(modes, grams, rank, schedule, rng, output)
+    basis = tuple(_warm_basis(mode, priors.basis_of(mode), schedule) for mode in modes)
+    return State(modes, factors, basis, precisions, likelihood, network, output, sums=sums)
+
+
+def _warm_basis(mode: Mode, prior: Gamma, schedule: Schedule) -> Gamma:
+    """Return the basis precisions of the warm phase: the prior's, or smoother."""
+    # least squares would make use of all functions, however many there are; spikes and levels are
+    # as smooth as each other, and no more than one here
+    many = max(np.log(len(np.unique(mode.rate_scale)) / MANY_FUNCTIONS), 0.0)
+    power = schedule.warm_smoothing - 1.0 + SMOOTHER * many
+    return Gamma(prior.shape, prior.rate * mode.rate_scale**power)
+
+
+def grown(state: State, fresh: State) -> State:
+    """Return ``fresh`` with the means of ``state`` in the place of some of its columns."""
+    factors = []
+    for mode, drawn, kept, factor in zip(
+        fresh.modes, fresh.factors, state.modes, state.factors, strict=True
+    ):
+        columns = fresh.network.places(factor.layout, drawn.layout)
+        mean = drawn.mean.copy()
+        mean[:, columns] = 0.0
+        mean[np.ix_(np.isin(mode.keep, kept.keep), columns)] = factor.mean
+        factors.append(mode.point(mean, drawn.layout))
+    return replace(fresh, factors=tuple(factors), sums=state.sums)
 
 
 def widened(state: State, fresh: State, past: Past) -> tuple[State, Past]:

@@ -84,7 +84,7 @@ class Network(ABC):
     turns: ClassVar[bool] = False  # whether rebalancing changes more than scales
     # of the warm phase, and sweeps of the thaw, whatever the rows; 0 leaves both to them
     smoothing: ClassVar[float] = 1.0
-    thaw: ClassVar[int] = 0
+    annealing_sweeps: ClassVar[int] = 0
 
     @abstractmethod
     def begin(

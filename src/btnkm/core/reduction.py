@@ -175,7 +175,7 @@ def component_losses(state: State, d: int, block: Block) -> Array:
     return np.array(losses)
 
 
-def drop_spare(state: State, d: int, block: Block, most: int, share: float) -> Smaller | None:
+def drop_extra(state: State, d: int, block: Block, most: int, share: float) -> Smaller | None:
     """Drop a share of the components beyond ``most``: those whose losses are smallest.
 
     For the warm phase of a CP tensor: the bound has no say, and of the weights only the means are

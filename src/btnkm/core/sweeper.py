@@ -144,11 +144,11 @@ class Sweeper:
         squares = state.output is not None and state.network.carries_asks
         return rows.terms(state.modes[d], state.factors[d], spread=self.spread, squares=squares)
 
-    def leap(self, since: State, stretch: float) -> None:
-        """Move every mean on by ``stretch`` times its change since then; covariances stay."""
+    def over_relax(self, origin: State, factor: float) -> None:
+        """Move every mean on by ``factor`` times its change since ``origin``; covariances stay."""
         factors = tuple(
-            replace(now, mean=now.mean + stretch * (now.mean - before.mean))
-            for now, before in zip(self.state.factors, since.factors, strict=True)
+            replace(now, mean=now.mean + factor * (now.mean - before.mean))
+            for now, before in zip(self.state.factors, origin.factors, strict=True)
         )
         self.restore(replace(self.state, factors=factors))
 
@@ -396,7 +396,7 @@ class Sweeper:
         sums = None if self.state.sums is None else self.past.sums_of(self.state.sums)
         return replace(self.past, modes=said, sums=sums)
 
-    def settle(self) -> None:
+    def newton_sweep(self) -> None:
         """Update the modes once by the likelihood itself instead of its bound; precisions stay.
 
         The bound is more curved than the likelihood, and q by it too narrow, its mean not quite

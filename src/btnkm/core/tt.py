@@ -51,7 +51,7 @@ class TT(Network):
     # its many weights would make use of anything, and their covariances all at once outweigh the
     # data (docs/experiments.md)
     smoothing: ClassVar[float] = 1.5
-    thaw: ClassVar[int] = 20
+    annealing_sweeps: ClassVar[int] = 20
 
     def begin(
         self,

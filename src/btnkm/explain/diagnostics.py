@@ -116,7 +116,7 @@ class History(Data):
     Attributes
     ----------
     phases : list of list of str
-        "warm", "thaw", "exact" or "settle", of every sweep.
+        "warm", "annealing", "exact" or "newton", of every sweep.
     bounds : list of ndarray
         The bound after every sweep, NaN before the exact phase.
     ranks : list of ndarray

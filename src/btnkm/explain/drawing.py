@@ -25,7 +25,7 @@ def shade_phases(axes: Array, phases: list[str]) -> None:
     begin = 0
     for end in range(1, len(phases) + 1):
         if end == len(phases) or phases[end] != phases[begin]:
-            shade = {"warm": 0.10, "thaw": 0.05}.get(phases[begin], 0.0)
+            shade = {"warm": 0.10, "annealing": 0.05}.get(phases[begin], 0.0)
             for ax in axes:
                 ax.axvspan(begin + 0.5, end + 0.5, color="black", alpha=shade, linewidth=0)
             if end - begin > 0.06 * len(phases):

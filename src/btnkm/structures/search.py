@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from ..core.ascent import FULL
 from ..core.full_fit import Curvature, learns_noise
 from ..core.linalg import NotPositiveDefiniteError
-from ..core.schedule import FULL
 from ..core.state import State
 from ..execution import fitting
 from .full_tensor import fit_full
