@@ -10,7 +10,8 @@ import numpy as np
 
 from ..core.evidence import Parts
 from ..core.full import FullPosterior
-from ..core.full_fit import Curvature, FullFit, Rows, learns_noise
+from ..core.full_fit import Curvature, FullFit, learns_noise
+from ..core.full_sites import Rows
 from ..core.schedule import Progress
 from ..execution import fitting
 from ..execution.restarts import Restart, limit_blas
