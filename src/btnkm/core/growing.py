@@ -45,9 +45,9 @@ def initial_state(
 
 
 def _warm_basis(mode: Mode, prior: Gamma, schedule: Schedule) -> Gamma:
-    """Return the basis precisions of the warm phase: the prior's, or smoother."""
-    # least squares would make use of all functions, however many there are; spikes and levels are
-    # as smooth as each other, and no more than one here
+    """Return the basis precisions of the warm phase: those of the prior, or smoother."""
+    # least squares would use all functions, however many there are; spikes and categories have the
+    # same smoothness and count as one function
     many = max(np.log(len(np.unique(mode.rate_scale)) / MANY_FUNCTIONS), 0.0)
     power = schedule.warm_smoothing - 1.0 + SMOOTHER * many
     return Gamma(prior.shape, prior.rate * mode.rate_scale**power)
@@ -68,13 +68,13 @@ def grown(state: State, fresh: State) -> State:
 
 
 def widened(state: State, fresh: State, past: Past) -> tuple[State, Past]:
-    """Return the state with random columns, those of ``fresh``, beside its own."""
+    """Return the state with the random columns of ``fresh`` beside its own, and the past."""
     factors, network = [], fresh.network
     for d, (factor, drawn) in enumerate(zip(state.factors, fresh.factors, strict=True)):
         before, after = factor.layout, drawn.layout
         places = network.places(before, after)
         silent = network.silent(before, after, d, state.modes)
-        if network.turns and state.modes[d].anchored:  # a core has its anchors where they were
+        if network.turns and state.modes[d].anchored:  # a core keeps its anchors where they were
             anchor = after.anchor.copy()
             anchor[silent] = 0.0
             anchor[places] = before.anchor
@@ -89,9 +89,9 @@ def widened(state: State, fresh: State, past: Past) -> tuple[State, Past]:
 
 
 def with_functions(state: State, d: int, mode: Any, start: Array) -> State:
-    """Return the state with a mode that has functions more, behind those it had.
+    """Return the state with a mode that has new functions, after those it had.
 
-    Each begins with the weights ``start``, (C,), as uncertain as those of the others.
+    Each begins with the weights ``start``, (C,), and the average variance of the others.
     """
     factor, basis = state.factors[d], state.basis[d]
     count = len(mode.keep) - len(factor.mean)
