@@ -686,11 +686,20 @@ def test_callback_sees_every_sweep(data, jobs):
     np.testing.assert_array_equal(watched.predict(data[0]), unwatched.predict(data[0]))
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_callback_stops_the_fit(data, jobs):
-    stopped = model(n_init=3, n_jobs=jobs, callback=lambda e: e["sweep"] == 13).fit(*data)
+def test_callback_stops_the_fit(data):
+    stopped = model(n_init=3, n_jobs=1, callback=lambda e: e["sweep"] == 13).fit(*data)
     assert max(e["sweep"] for e in stopped.history_) <= 14
     assert len(stopped.history_) < 3 * 20
+    assert not stopped.converged_
+    assert stopped.stop_reason_.startswith("A callback stopped the fit")
+    assert np.all(np.isfinite(stopped.predict(data[0])))
+
+
+def test_callback_stops_a_fit_with_helpers(data, waiting_helper):
+    """Nothing else would end it; a helper ends after the sweeps that are under way."""
+    endless = model(n_init=3, n_jobs=2, max_iter=10**6, tol=0, callback=lambda e: e["sweep"] == 13)
+    stopped = endless.fit(*data)
+    assert {e["restart"] for e in stopped.history_} == {0, 1}
     assert not stopped.converged_
     assert stopped.stop_reason_.startswith("A callback stopped the fit")
     assert np.all(np.isfinite(stopped.predict(data[0])))

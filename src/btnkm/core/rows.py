@@ -3,8 +3,8 @@
 For one mode, z = W^T phi has mean zbar = E[W]^T phi (C,) and second moment Z = E[z z^T] (C, C), of
 which rows need one number for each statistic, (S,): see layout.py. Products of functions are
 expressed in psi (see bases/base.py), so that Z of all rows is one matrix product, psi times a
-(K, S) matrix of ``Terms``; and so is the sum over rows that a block update needs. How the modes'
-moments come together is what makes a network (cp.py, tt.py).
+(K, S) matrix of ``Terms``; and so is the sum over rows that a block update needs. How the moments
+of modes combine depends on the network (cp.py, tt.py).
 
 Row-side arrays follow the namespace of the features; small arrays are NumPy.
 """
@@ -25,7 +25,7 @@ from .state import Factor, Mode
 
 Array = Any
 PIECE = 8192  # rows of a device that are summed at once
-FAR_ENOUGH = 2.0**64  # from the limits of a double: sizes up to this need no rescaling
+FAR_ENOUGH = 2.0**64  # sizes up to this are far from the limits of a double and need no rescaling
 
 
 def outer(mean: Array) -> Array:
@@ -37,7 +37,7 @@ def outer(mean: Array) -> Array:
 class Moments(NamedTuple):
     """Per-sample moments of one mode, or of several, to be multiplied by 2**exponent (4**…).
 
-    ``second`` is None in the warm phase: it is then what ``mean`` makes with itself.
+    ``second`` is None in the warm phase: it is then the product of ``mean`` with itself.
     ``exponent`` is None where nothing was rescaled.
     """
 
@@ -71,7 +71,7 @@ class Terms:
 def terms(mode: Any, factor: Any, *, spread: float, squares: bool = False) -> Terms:
     """Return the terms of one mode with a fraction of its covariance; 0 leaves it out.
 
-    With ``squares`` there are second moments even so, of the means alone.
+    With ``squares`` there are second moments even then, of the means alone.
     """
     if not isinstance(factor, Factor):  # of very many levels, which are no dense block
         own: Terms = mode.terms(factor, spread, squares)
@@ -239,7 +239,7 @@ def block_sums(
     second : array of shape (K, S)
         sum_n weight_n psi_k H_p, with H the second moments of what is around the mode.
     linear : array of shape (n_phi, C)
-        sum_n pull_n phi_m g_c, with g its means.
+        sum_n response_n phi_m g_c, with g its means.
     """
     phi, psi = features
     sparse = issparse(phi)

@@ -28,7 +28,7 @@ from .restarts import Observer, Restart, limit_blas
 
 WORTH_HELPERS = 1.0  # seconds of work left, below which no process is started
 IDLE_SECONDS = 60  # after which a helper without work ends
-SLICE_SECONDS = 0.1  # that a task takes, or a sweep if that is longer
+SLICE_SECONDS = 0.05  # that a task takes, or a sweep if that is longer
 ORPHAN_SECONDS = 1.0  # between looks at whether a helper's parent is still there
 
 
