@@ -162,50 +162,84 @@ def make_plan(
     n_features : int, optional
         Numbers of a row in the features of all modes; by default M + K of each.
     """
-    moments, columns = footprint.kept, footprint.columns
-    widest = max(k + m for m, k in sizes)
-    # the columns of the input may be copies, too
-    coordinates = n * (4 if spilled else 2 * len(sizes) + 4)
-    features = n * (sum(k + m for m, k in sizes) if n_features is None else n_features)
-    modes = len(sizes) + (not on_device)  # with one for outputs; devices have room for it
-    root = max(2, round(modes**0.5))
-    products = {
-        1: modes + (1 if on_device else 2),
-        root: 2 * root - (-modes // root) + 3,  # a side grows as the other is used up
-        0: 0,
-    }  # products held at a time, by stride
-    covariances = sum((m * c) ** 2 for (m, _), c in zip(sizes, columns, strict=True))
-    block = max((m * footprint.widest) ** 2 for m, _ in sizes)
-    width = footprint.block + widest
-    rows = 2**27 // width if on_device else int(np.clip(2**19 // width, 256, 8192))
-    rows = -(-n // -(-n // rows))  # blocks of equal size, for threads to share
-
-    def total(parallel: int, rows: int, stride: int, keep_features: bool, latest: bool) -> int:
-        scratch = n_threads * min(rows, n) * (footprint.passing + 2 * widest)
-        # a running restart holds its covariances, those before over-relaxation, a scaled copy, and
-        # the block that it solves
-        working = 3 * covariances + 8 * block + n * per_row
-        working += n * moments * products[stride]
-        working += n * widest if latest else 0
-        kept = coordinates + n_restarts * covariances + (features if keep_features else 0)
-        return int(number_bytes * (kept + scratch + parallel * working))
-
-    strides = [1, root, 0] if products[root] < products[1] else [1, 0]
+    need = _Need(
+        *(n, sizes, footprint, n_restarts, n_threads, per_row),
+        *(spilled, on_device, number_bytes, n_features),
+    )
     # all features, those of the latest mode, or none; without products all modes are needed
     kinds = ((True, False), (False, True), (False, False))
-    choices = [(s, *kind) for s in strides for kind in kinds if s or not kind[1]]
-    for block_rows in (rows, 256, 64):
+    choices = [(s, *kind) for s in need.strides for kind in kinds if s or not kind[1]]
+    for block_rows in (need.block_rows, 256, 64):
         for stride, keep, latest in choices:
             for parallel in range(min(n_restarts, n_threads), 0, -1):
-                size = total(parallel, block_rows, stride, keep, latest)
+                size = need.n_bytes(parallel, block_rows, stride, keep, latest)
                 if size <= limit_gib * GIB:
                     return Plan(block_rows, keep, stride, parallel, size, latest)
-    need = total(1, 64, 0, False, False) / GIB
+    least = need.n_bytes(1, 64, 0, False, False) / GIB
     raise MemoryError(
-        f"memory_limit must be at least {need:.3g} GiB for {n:,} rows, {len(sizes)} inputs and "
-        f"{max(columns)} columns of weights each, got {limit_gib:g}; raise it, or lower max_rank, "
-        "n_basis or n_init."
+        f"memory_limit must be at least {least:.3g} GiB for {n:,} rows, {len(sizes)} inputs and "
+        f"{max(footprint.columns)} columns of weights each, got {limit_gib:g}; raise it, or lower "
+        "max_rank, n_basis or n_init."
     )
+
+
+@dataclass(frozen=True)
+class _Need:
+    """The memory of a fit, in numbers; the fields are the parameters of ``make_plan``."""
+
+    n: int
+    sizes: Sequence[tuple[int, int]]
+    footprint: Footprint
+    n_restarts: int
+    n_threads: int
+    per_row: int
+    spilled: bool
+    on_device: bool
+    number_bytes: int
+    n_features: int | None
+
+    @property
+    def widest(self) -> int:
+        """The most features of a mode."""
+        return max(k + m for m, k in self.sizes)
+
+    @property
+    def block_rows(self) -> int:
+        """The rows of a block, which fit into a processor's cache; blocks have equal size."""
+        width = self.footprint.block + self.widest
+        rows = 2**27 // width if self.on_device else int(np.clip(2**19 // width, 256, 8192))
+        return -(-self.n // -(-self.n // rows))
+
+    @property
+    def products(self) -> dict[int, int]:
+        """The products of modes held at a time, by the stride of the environments."""
+        modes = len(self.sizes) + (not self.on_device)  # with the outputs; devices have room
+        root = max(2, round(modes**0.5))
+        # a side grows as the other is used up
+        of_root = 2 * root - (-modes // root) + 3
+        return {1: modes + (1 if self.on_device else 2), root: of_root, 0: 0}
+
+    @property
+    def strides(self) -> list[int]:
+        """The strides to choose from, the fastest first."""
+        return [s for s, held in self.products.items() if s < 2 or held < self.products[1]]
+
+    def n_bytes(self, parallel: int, rows: int, stride: int, keep: bool, latest: bool) -> int:
+        """Return the bytes of a plan."""
+        n, sizes, footprint, widest = self.n, self.sizes, self.footprint, self.widest
+        # the columns of the input may be copies, too
+        coordinates = n * (4 if self.spilled else 2 * len(sizes) + 4)
+        per_row = sum(k + m for m, k in sizes) if self.n_features is None else self.n_features
+        covariances = sum((m * c) ** 2 for (m, _), c in zip(sizes, footprint.columns, strict=True))
+        block = max((m * footprint.widest) ** 2 for m, _ in sizes)
+        scratch = self.n_threads * min(rows, n) * (footprint.passing + 2 * widest)
+        # a running restart holds its covariances, those before over-relaxation, a scaled copy, and
+        # the block that it solves
+        working = 3 * covariances + 8 * block + n * self.per_row
+        working += n * footprint.kept * self.products[stride]
+        working += n * widest if latest else 0
+        kept = coordinates + self.n_restarts * covariances + (n * per_row if keep else 0)
+        return int(self.number_bytes * (kept + scratch + parallel * working))
 
 
 @dataclass(frozen=True)
