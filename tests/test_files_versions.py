@@ -198,6 +198,27 @@ def test_parameters_that_moved_into_a_group_are_read(old, new):
     assert saving.migrate_parameters({**OLD, **old}) == expected
 
 
+@pytest.mark.parametrize("name", ["cores", "mode_order", "smoothness", "rank_prior", "prune"])
+def test_former_parameters_that_cannot_be_are_refused(name, unpacked):
+    path = unpacked("regressor")
+    for value in ("x", {"tuple": []}, {"array": 0}, ...):
+        if name == "mode_order" and value not in ("x", ...):
+            continue  # an order is known to be wrong where there are columns
+
+        def wrong(manifest, value=value):
+            if value is ...:
+                del manifest["parameters"][name]
+            else:
+                manifest["parameters"][name] = value
+            return manifest
+
+        whole = path.read_bytes()
+        forge(path, wrong)
+        with pytest.raises(ValueError, match="^path must name a model saved by btnkm, got"):
+            btnkm.load(path)
+        path.write_bytes(whole)
+
+
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [

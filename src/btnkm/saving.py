@@ -123,10 +123,13 @@ def migrate_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters of a file from before format ``NESTED`` as the present ones."""
     rest = dict(parameters)
     train = TensorTrain(order=rest.pop("mode_order"), cores=rest.pop("cores"))
+    train.check()  # whether or not it is used
     if rest["network"] == "tt" and repr(train) != repr(TensorTrain()):
         rest["network"] = train
-    names = {"noise_prior": "noise", "rank_prior": "rank", "basis_prior": "basis"}
-    priors = {new: rest.pop(old, None) for old, new in names.items()}
+    names = {"rank_prior": "rank", "basis_prior": "basis"}
+    if "class_weight" not in rest:  # classifiers have no noise
+        names["noise_prior"] = "noise"
+    priors = {new: rest.pop(old) for old, new in names.items()}
     priors = {name: value for name, value in priors.items() if value is not None}
     given = {
         "priors": Priors(**priors, smoothness=rest.pop("smoothness")),
