@@ -482,7 +482,7 @@ def test_a_window_is_never_less_than_what_came_and_knows_what_fades():
     batch = column_stats.Batch(list(X.T), y, np.full(300, 1e-3))
     window = streaming.Window.of(batch.take(slice(100))).then(batch, 0.5)
     assert len(window.rows.y) == 400  # small weights are no old rows
-    assert window.kept(0.5) is not None
+    assert window.kept(0.5, streaming.WINDOW) is not None
     assert len(window.then(batch, 1e-3).rows.y) == 300
     other = batch._replace(columns=[X[:, 0], np.array(["a"] * 300, dtype=object), X[:, 2]])
     with pytest.raises(ValueError, match="'b' must have one type in every batch, got numbers and"):
