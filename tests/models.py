@@ -11,7 +11,7 @@ from btnkm import BTNClassifier, BTNRegressor, Solver, TensorTrain
 from btnkm.bases import BSpline, Fourier, Polynomial, Spiked
 
 SMALL = {"n_init": 2, "n_basis": 5, "max_rank": 3, "max_iter": 6, "random_state": 0, "n_jobs": 1}
-SMALL |= {"structure": "tensor"}  # main effects: see test_share_sums
+SMALL |= {"structure": "tensor"}  # main effects: see test_sums_exports
 TRAIN = {**SMALL, "network": TensorTrain(cores="full", order="given")}
 N, NEW = 160, 40
 

@@ -19,7 +19,7 @@ from btnkm.bases.anchored import Anchored
 from btnkm.core import posterior
 from btnkm.explain import shapley
 from btnkm.explain.fitted import MISSING, FittedModel
-from tests.test_share_sums import combined, steps_everywhere
+from tests.test_sums_exports import combined, steps_everywhere
 
 SMALL = {"n_init": 2, "random_state": 0, "max_iter": 12}
 
@@ -262,18 +262,18 @@ def variances(world, f):
     return total, one, others, pairs
 
 
-def test_shares_are_those_of_draws(fitted):
+def test_sobol_indices_are_those_of_draws(fitted):
     model, X, _ = fitted
     world = World(X)
     drawn = draws_of(model, world.rows, 200, hidden=world.hidden)
     found = [variances(world, f) for f in drawn]
     total = np.mean([v[0] for v in found])
-    shares = explain.sobol_indices(model)
-    assert shares.variance == pytest.approx(total, rel=0.1)
+    indices = explain.sobol_indices(model)
+    assert indices.variance == pytest.approx(total, rel=0.1)
     for j, name in enumerate(X):
         for k, value, std in (
-            (1, shares.first, shares.first_std),
-            (2, shares.total, shares.total_std),
+            (1, indices.first, indices.first_std),
+            (2, indices.total, indices.total_std),
         ):
             drawn = [v[k][name] for v in found]
             assert value[j] == pytest.approx(np.mean(drawn) / total, rel=0.1, abs=0.012)
@@ -285,7 +285,7 @@ def test_shares_are_those_of_draws(fitted):
 
 
 @pytest.mark.parametrize("name", ["cp", "sums", "sums and a tensor", "both of three classes"])
-def test_shares_without_uncertainty_are_exact(name):
+def test_sobol_indices_without_uncertainty_are_exact(name):
     model, X, _ = made(name)
     model.posterior_ = tuple(known(state) for state in model.posterior_[:1])
     for attribute in ("_arrangements", "_averages", "_effect_averages"):
@@ -295,11 +295,11 @@ def test_shares_without_uncertainty_are_exact(name):
     world = World(X)
     (f,) = draws_of(model, world.rows, 1, hidden=world.hidden)
     total, one, others, pairs = variances(world, f)
-    shares = explain.sobol_indices(model)
-    np.testing.assert_allclose(shares.first, [one[n] / total for n in X], atol=1e-9)
-    np.testing.assert_allclose(shares.total, [others[n] / total for n in X], atol=1e-9)
-    assert shares.variance == pytest.approx(total)
-    assert np.max(shares.first_std) < 1e-9
+    indices = explain.sobol_indices(model)
+    np.testing.assert_allclose(indices.first, [one[n] / total for n in X], atol=1e-9)
+    np.testing.assert_allclose(indices.total, [others[n] / total for n in X], atol=1e-9)
+    assert indices.variance == pytest.approx(total)
+    assert np.max(indices.first_std) < 1e-9
     for pair in explain.interactions(model):
         assert pair.importance == pytest.approx(pairs[pair.names] / total, abs=1e-9)
 
@@ -415,7 +415,7 @@ def test_components_add_up_to_the_best_start():
     assert sum(one.importance for one in explain.components(model)) == pytest.approx(1.0)
     assert len(explain.components(model, most=1)) == 1
     train = BTNRegressor(**SMALL, network=TensorTrain(cores="full", order="given")).fit(X, y)
-    with pytest.raises(ValueError, match="no products of one function"):
+    with pytest.raises(ValueError, match="not products of functions of one input"):
         explain.components(train)
 
 
@@ -501,7 +501,7 @@ def test_reliability_of_classes(count):
     assert found.accuracy == pytest.approx(model.score(X, y))
     own = model.predict_proba(X)[np.arange(len(y)), np.searchsorted(model.classes_, y)]
     assert found.log_loss == pytest.approx(-np.mean(np.log(own)))
-    with pytest.raises(ValueError, match="classes of the fit"):
+    with pytest.raises(ValueError, match="classes of the fit only"):
         explain.calibration(model, X, np.full(len(y), "zzz"))
     with pytest.raises(TypeError, match="use calibration"):
         explain.residuals(model, X, y)
@@ -645,7 +645,7 @@ def test_a_model_at_a_glance():
         assert "text/html" not in model._repr_mimebundle_()
     many = BTNClassifier(n_init=1, max_iter=2, random_state=0, structure="tensor")
     many.fit(np.random.default_rng(0).normal(size=(90, 20)), np.arange(90) % 3)
-    assert "and 8 more" in str(explain.summary(many))
+    assert "and 8 less important inputs" in str(explain.summary(many))
     assert "3 classes from 20 inputs" in explain.summary(many).title
 
 

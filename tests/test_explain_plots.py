@@ -143,7 +143,7 @@ def test_arguments_that_cannot_be(tmp_path):
     calls = {
         "most": lambda: explain.plot_effects(model, most=0),
         "at least one input": lambda: explain.plot_effects(model, []),
-        "one of 3 rows": lambda: explain.plot_local(model, X[:3], row=9),
+        "below the 3 rows": lambda: explain.plot_local(model, X[:3], row=9),
         "row must": lambda: explain.plot_local(model, X, row=1.5),
         "most must": lambda: explain.plot_components(model, most=-1),
         "two inputs": lambda: explain.plot_interactions(BTNRegressor(**SMALL).fit(*one())),
@@ -178,9 +178,9 @@ def test_durations_have_a_unit_and_levels_names_of_their_own():
 def test_a_constant_model_has_nothing_to_show():
     X, _ = mixed()
     model = BTNRegressor(**SMALL).fit(X, np.ones(len(X)))
-    shares = explain.sobol_indices(model)
-    assert np.all(shares.total == 0.0)
-    assert shares.interactions == 0.0
+    indices = explain.sobol_indices(model)
+    assert np.all(indices.total == 0.0)
+    assert indices.interactions == 0.0
     assert all(pair.importance == 0.0 for pair in explain.interactions(model))
     assert "0.0%" in str(explain.summary(model))
     drawn(explain.plot_importances(model))

@@ -32,7 +32,7 @@ QUICK = {
     "n_jobs": 1,
 }
 QUICK |= {"n_basis": 6, "max_rank": 4, "structure": "tensor"}
-AUTO = {**QUICK, "structure": "auto"}  # main effects: see also test_share_sums
+AUTO = {**QUICK, "structure": "auto"}  # main effects: see also test_sums_exports
 
 
 class Hinges(Basis):
