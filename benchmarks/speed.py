@@ -24,16 +24,17 @@ from btnkm import BTNRegressor, Gamma, Solver
 from btnkm.bases import Basis, Chebyshev
 from btnkm.core.cavi import Data
 from btnkm.core.cp import CP
+from btnkm.core.growing import initial_state
 from btnkm.core.layout import Layout, components, core
 from btnkm.core.likelihoods import Gaussian
 from btnkm.core.linalg import inverse_cholesky
 from btnkm.core.network import Network
-from btnkm.core.schedule import Schedule, initial_state
+from btnkm.core.schedule import Schedule
 from btnkm.core.state import Priors
 from btnkm.core.sweeper import Sweeper
 from btnkm.core.tt import TT
 from btnkm.execution import local
-from btnkm.execution.fitting import make_mode
+from btnkm.execution.modes import make_mode
 
 PAUSE = 0.2  # seconds: threads of BLAS spin for a while after their work, at the next one's cost
 

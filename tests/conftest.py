@@ -2,7 +2,6 @@
 
 import pytest
 
-from btnkm.execution import fitting
 from btnkm.structures import search, stacking, trial
 
 # Structures are compared on one fold, with few sweeps and without splines: what follows does not
@@ -37,10 +36,16 @@ def thorough_comparisons(monkeypatch):
         monkeypatch.setattr(module, name, value)
 
 
-@pytest.fixture(autouse=True)
-def small_problems_use_threads(monkeypatch):
-    """Give small problems the threads they ask for, or no test would see two at work."""
-    monkeypatch.setattr(fitting, "WORTH_A_THREAD", 0)
+@pytest.fixture
+def waiting_helper(tmp_path):
+    """A helper process that waits from an earlier fit: even the smallest fit calls it."""
+    from btnkm.execution import processes
+    from tests.test_processes import Patient, run_with_helpers, silent
+
+    folder = tmp_path / "helper"
+    folder.mkdir()
+    run_with_helpers(Patient(folder), 4, 1, silent)
+    return processes._idle[-1]
 
 
 @pytest.fixture(scope="session")

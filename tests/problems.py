@@ -14,7 +14,7 @@ from btnkm.core.gamma import Gamma
 from btnkm.core.layout import components
 from btnkm.core.likelihoods import Gaussian
 from btnkm.core.state import Factor, Priors, State
-from btnkm.execution import fitting
+from btnkm.execution.modes import make_mode
 from tests import oracle
 
 
@@ -103,7 +103,7 @@ def make(kinds, rank=2, n=15, seed=0, weighted=False, basis_prior=True, dropped=
     codes = [column(kind, n, rng) for kind in kinds]
     bases = [clone(KINDS[kind]).fit(code) for kind, code in zip(kinds, codes, strict=True)]
     features = [basis.features(code) for basis, code in zip(bases, codes, strict=True)]
-    modes = [fitting.make_mode(basis, smoothness=0.7) for basis in bases]
+    modes = [make_mode(basis, smoothness=0.7) for basis in bases]
     if dropped:
         # first, middle or last one: psi may get shorter, or keep columns nobody needs
         lost = [k % len(mode.keep) for k, mode in enumerate(modes)]

@@ -71,7 +71,7 @@ def test_bytes_are_counted_for_every_mode_but_one():
 def test_turns_leave_out_all_before_the_second_exact_sweep():
     turns = Turns(10, {"other": lambda: 3.0})
     for n in (5, 10):  # a sample's do not count
-        for phase in ("warm", "thaw", "exact", "exact", "exact"):
+        for phase in ("warm", "annealing", "exact", "exact", "exact"):
             turns({"phase": phase, "rows": n})
     assert turns.median("other") == 3.0
     assert len(turns.taken["sweep"]) == len(turns.taken["other"]) == 2

@@ -17,7 +17,7 @@ from btnkm.core.gamma import Gamma
 from btnkm.core.layout import components, pairs
 from btnkm.core.likelihoods import Gaussian
 from btnkm.core.state import Priors, State
-from btnkm.execution import fitting
+from btnkm.execution.modes import make_mode
 from tests import oracle, problems
 
 KINDS = {
@@ -41,7 +41,7 @@ def make(kinds, rank=3, n=25, seed=0, weighted=False):
     ]
     codes = [np.zeros(n), *codes]
     features = [basis.features(code) for basis, code in zip(bases, codes, strict=True)]
-    modes = tuple(fitting.make_mode(basis, smoothness=0.7) for basis in bases)
+    modes = tuple(make_mode(basis, smoothness=0.7) for basis in bases)
     sizes = [len(mode.keep) for mode in modes]
     y = rng.standard_normal(n)
     s = np.ones(n) if weight is None else weight

@@ -203,7 +203,7 @@ def test_the_blocks_of_rows_change_nothing():
 
 
 def test_the_bound_of_the_rows_is_that_of_the_posterior():
-    problem, _, result = classify(settle_sweeps=0)
+    problem, _, result = classify(newton_sweeps=0)
     features = [b.features(c) for b, c in zip(problem.bases, problem.rows.codes, strict=True)]
     for start in result.starts:
         mean, variance = predictor_of(start.state).moments(features.__getitem__)
@@ -249,9 +249,9 @@ def test_expected_slope_and_curvature_are_those_of_the_likelihood(likelihood, st
 
 def test_settling_ends_where_the_likelihood_itself_is_stationary():
     """Means solve sum_n phi (y - E[p]) = Lambda m, covariances have E[p (1 - p)] for weights."""
-    problem, _, result = classify(settle_sweeps=60, max_iter=8)
+    problem, _, result = classify(newton_sweeps=60, max_iter=8)
     phases = [p.phase for p in result.starts[0].sweeps]
-    assert phases[-60:] == ["settle"] * 60
+    assert phases[-60:] == ["newton"] * 60
     bounds = [p.bound for p in result.starts[0].sweeps[-61:]]
     assert len(set(bounds)) == 1
     state = result.best.state

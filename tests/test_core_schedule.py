@@ -11,15 +11,17 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from btnkm.bases import Categorical, Chebyshev, Gapped
-from btnkm.core import cavi, rows, schedule
+from btnkm.core import cavi, rows
 from btnkm.core.cp import CP
 from btnkm.core.gamma import Gamma
+from btnkm.core.growing import _warm_basis
 from btnkm.core.likelihoods import Gaussian
-from btnkm.core.schedule import Schedule, _warm_basis
+from btnkm.core.schedule import Schedule
 from btnkm.core.state import Priors
 from btnkm.core.sweeper import Sweeper
 from btnkm.execution import fitting, local
 from btnkm.execution.local import LocalRows
+from btnkm.execution.modes import make_mode
 from tests import problems
 
 NUMERIC = ["chebyshev", "polynomial", "fourier", "bspline", "packed", "gapped"]
@@ -164,9 +166,9 @@ def test_warm_sweeps_have_no_bound_and_come_first():
     assert [p.sweep for p in sweeps] == list(range(1, 5 + MILD.max_iter))
 
 
-def test_thaw_comes_between_and_lets_in_the_covariances_step_by_step(monkeypatch):
+def test_annealing_comes_between_and_lets_in_the_covariances_step_by_step(monkeypatch):
     problem = make_problem(("chebyshev", "packed", "categorical"), 30, 0)
-    how = replace(MILD, thaw_sweeps=3)
+    how = replace(MILD, annealing_sweeps=3)
     shares = []
     switch = Sweeper.switch
 
@@ -177,7 +179,7 @@ def test_thaw_comes_between_and_lets_in_the_covariances_step_by_step(monkeypatch
     monkeypatch.setattr(Sweeper, "switch", record)
     sweeps = run(problem, make_settings(how)).starts[0].sweeps
     np.testing.assert_allclose(shares, [0.0, 0.01, np.sqrt(0.0095), 0.95, 1.0])
-    assert [p.phase for p in sweeps] == ["warm"] * 4 + ["thaw"] * 3 + ["exact"] * how.max_iter
+    assert [p.phase for p in sweeps] == ["warm"] * 4 + ["annealing"] * 3 + ["exact"] * how.max_iter
     assert all(np.isnan(p.bound) and not p.terms for p in sweeps[:7])
     assert [p.sweep for p in sweeps] == list(range(1, 8 + how.max_iter))
     assert_monotone(sweeps[7:])
@@ -185,7 +187,7 @@ def test_thaw_comes_between_and_lets_in_the_covariances_step_by_step(monkeypatch
 
 @pytest.mark.parametrize("warm", [4, 5, 6, 10])
 @pytest.mark.parametrize("kinds", [("chebyshev", "packed"), ("chebyshev", "packed", "bspline")])
-def test_the_warm_phase_has_components_to_spare(warm, kinds):
+def test_the_warm_phase_has_extra_components(warm, kinds):
     problem = make_problem(kinds, 140, 0)
     how = replace(make_settings(replace(MILD, warm_sweeps=warm, max_iter=5), rank=3), warm_rank=20)
     sweeps = run(problem, how).starts[0].sweeps
@@ -224,18 +226,17 @@ def test_few_warm_sweeps(warm):
     assert_monotone(sweeps)
 
 
-def test_a_leap_too_far_is_undone(monkeypatch):
+def test_an_over_relaxation_too_far_is_undone():
     """The sweeps that try to save it gain nothing; the rest is as if it had not happened."""
     problem = make_problem(("chebyshev", "packed", "categorical"), 30, 0)
     still = replace(MILD, max_iter=16, drop_components=False, drop_functions=False)
     plain = [
         p.bound for p in exact_sweeps(run(problem, make_settings(replace(still, plain_sweeps=99))))
     ]
-    monkeypatch.setattr(schedule, "FIRST_STRETCH", 1e6)
-    sweeps = exact_sweeps_with_states(problem, make_settings(still))
+    sweeps = exact_sweeps_with_states(problem, make_settings(replace(still, over_relaxation=1e6)))
     bounds = [p.bound for p in sweeps]
     assert_monotone(sweeps)
-    # leaps follow sweeps 8 and 12; two sweeps try to make up for each
+    # over-relaxations follow sweeps 8 and 12; two sweeps try to make up for each
     kept = bounds[:8] + bounds[10:12] + bounds[14:]
     np.testing.assert_allclose(kept, plain[: len(kept)], rtol=1e-9)
     for trial in (sweeps[8:10], sweeps[12:14]):
@@ -243,7 +244,7 @@ def test_a_leap_too_far_is_undone(monkeypatch):
         assert trial[0].state is trial[1].state
 
 
-def test_leaps_climb_faster_than_plain_sweeps():
+def test_over_relaxation_climbs_faster_than_plain_sweeps():
     gains = []
     for seed in range(4):
         problem = make_problem(("chebyshev", "chebyshev", "chebyshev"), 60, seed, noise=0.1)
@@ -257,34 +258,34 @@ def test_leaps_climb_faster_than_plain_sweeps():
     assert np.mean(gains) > 1.0, gains
 
 
-def test_a_leap_moves_the_means_and_nothing_else():
+def test_over_relaxation_moves_the_means_and_nothing_else():
     problem = make_problem(("chebyshev", "packed"), 20, 0)
     old, now = (p.state for p in exact_sweeps_with_states(problem, make_settings(MILD))[:2])
     sweeper = Sweeper(local.LocalExecutor([]), now, cavi.Data(20.0, 20.0), PRIORS)
-    sweeper.leap(old, 3.0)
+    sweeper.over_relax(old, 3.0)
     for new, at, was in zip(sweeper.state.factors, now.factors, old.factors, strict=True):
         np.testing.assert_allclose(new.mean, at.mean + 3.0 * (at.mean - was.mean))
         assert new.cov is at.cov
     assert sweeper.state.likelihood is now.likelihood
 
 
-def test_a_leap_on_trial_is_said_to_be(monkeypatch):
+def test_an_over_relaxation_on_trial_is_reported():
     problem = make_problem(("chebyshev", "packed", "categorical"), 30, 0)
-    monkeypatch.setattr(schedule, "FIRST_STRETCH", 1e6)  # none pays
-    how = replace(MILD, max_iter=18, plain_sweeps=4, drop_components=False, drop_functions=False)
+    how = replace(MILD, max_iter=18, plain_sweeps=4, over_relaxation=1e6)  # none pays
+    how = replace(how, drop_components=False, drop_functions=False)
     sweeps = exact_sweeps(run(problem, make_settings(how)))
     assert [p.sweep - 4 for p in sweeps if p.trial] == [9, 10, 13, 14, 17, 18]
 
 
-def test_one_mode_alone_never_leaps(monkeypatch):
-    monkeypatch.setattr(Sweeper, "leap", lambda *args: pytest.fail("leapt"))
+def test_one_mode_alone_is_never_over_relaxed(monkeypatch):
+    monkeypatch.setattr(Sweeper, "over_relax", lambda *args: pytest.fail("over-relaxed"))
     problem = make_problem(("chebyshev",), 30, 0)
     run(problem, make_settings(replace(MILD, max_iter=20, plain_sweeps=0), rank=2))
 
 
-def test_no_leap_without_two_sweeps_to_pay_for_it(monkeypatch):
+def test_no_over_relaxation_without_two_sweeps_after_it(monkeypatch):
     leaps = []
-    monkeypatch.setattr(Sweeper, "leap", lambda *args: leaps.append(args))
+    monkeypatch.setattr(Sweeper, "over_relax", lambda *args: leaps.append(args))
     problem = make_problem(("chebyshev", "packed"), 30, 0)
     for sweeps, count in [(8, 1), (9, 1), (10, 2)]:
         leaps.clear()
@@ -395,7 +396,7 @@ def test_a_weight_of_two_is_a_row_twice():
     assert_same(run(counted, how), run(repeated, how), rtol=1e-8)
 
 
-def test_several_starts_differ_and_the_best_is_named():
+def test_several_restarts_differ_and_the_best_is_named():
     problem = make_problem(("chebyshev", "packed"), 30, 4)
     result = run(problem, make_settings(MILD, n_init=3))
     bounds = [s.sweeps[-1].bound for s in result.starts]
@@ -410,16 +411,18 @@ def test_many_inputs_fit_without_overflow():
     bases = [Chebyshev(n_basis=2).fit(c) for c in codes]
     y = codes[0] + 0.1 * rng.standard_normal(20)
     problem = fitting.Problem(bases, LocalRows(codes, (y - y.mean()) / y.std(), None))
-    how = make_settings(Schedule(warm_sweeps=3, thaw_sweeps=2, max_iter=12, plain_sweeps=0), rank=2)
+    how = make_settings(
+        Schedule(warm_sweeps=3, annealing_sweeps=2, max_iter=12, plain_sweeps=0), rank=2
+    )
     sweeps = exact_sweeps(run(problem, how))
     assert_monotone(sweeps)
-    assert len({p.bound for p in sweeps}) > 6  # sweeps after a leap, too
+    assert len({p.bound for p in sweeps}) > 6  # sweeps after over-relaxation, too
 
 
 def test_the_warm_phase_is_smoother_where_functions_are_many():
     how = Schedule()
     for m in (5, 20, 40):
-        mode = fitting.make_mode(Chebyshev(m).fit(np.linspace(-1, 1, 100)), 1.25)
+        mode = make_mode(Chebyshev(m).fit(np.linspace(-1, 1, 100)), 1.25)
         prior = PRIORS.basis_of(mode)
         warm = _warm_basis(mode, prior, how)
         if m <= 20:
@@ -427,6 +430,6 @@ def test_the_warm_phase_is_smoother_where_functions_are_many():
         else:
             assert np.all(warm.mean[1:] > prior.mean[1:])
             assert warm.mean[0] == prior.mean[0]
-    levels = fitting.make_mode(Categorical().fit(np.arange(60.0)), 1.25)
+    levels = make_mode(Categorical().fit(np.arange(60.0)), 1.25)
     prior = PRIORS.basis_of(levels)
     np.testing.assert_array_equal(_warm_basis(levels, prior, how).rate, prior.rate)

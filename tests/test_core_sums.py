@@ -13,7 +13,7 @@ from sklearn.linear_model import ARDRegression, BayesianRidge
 
 from btnkm.bases import Chebyshev
 from btnkm.bases.effect import MainEffect
-from btnkm.core import cavi, posterior, row_block, schedule
+from btnkm.core import cavi, growing, posterior, row_block
 from btnkm.core.cp import CP
 from btnkm.core.environments import Environments
 from btnkm.core.gamma import Gamma
@@ -30,6 +30,7 @@ from btnkm.data.column_stats import Summary
 from btnkm.data.columns import fit_columns
 from btnkm.execution import fitting, local
 from btnkm.execution.local import LocalRows
+from btnkm.execution.modes import make_mode, output_mode
 from btnkm.structures.mode_map import Arrangement, main_effects
 from tests import oracle, problems
 
@@ -568,11 +569,11 @@ def test_total_effects_on_a_grid(network, n_outputs):
         effect, own = number_effect(codes[j], 2)
         effects.append(effect.fit(own, np.ones(n)))
         codes[j] = own
-    modes = tuple(fitting.make_mode(b, 1.0) for b in bases)
+    modes = tuple(make_mode(b, 1.0) for b in bases)
     if n_outputs:
-        modes += (fitting.output_mode(n_outputs),)
+        modes += (output_mode(n_outputs),)
     net = CP() if network == "cp" else TT()
-    state = schedule.initial_state(
+    state = growing.initial_state(
         net,
         modes,
         tuple(np.eye(len(m.keep)) for m in modes),
@@ -670,7 +671,7 @@ ALL = ["gaussian", "student", "counts", "two", "three", "least squares"]
 @weighted
 def test_the_elbo_never_falls(kind, tensor, weighted):
     problem, likelihood = fit_problem(kind, weighted=weighted, tensor=tensor)
-    how = settings(likelihood, settle_sweeps=0)
+    how = settings(likelihood, newton_sweeps=0)
     result = fitting.fit(problem, how, [0], lambda k, progress: None)
     sweeps = [p for p in result.starts[0].sweeps if p.phase == "exact"]
     bounds = np.array([p.bound for p in sweeps])
@@ -695,7 +696,7 @@ def test_the_elbo_never_falls(kind, tensor, weighted):
 @pytest.mark.parametrize("kind", ["gaussian", "two", "three"])
 def test_settled_coefficients_solve_the_likelihood_itself(kind):
     problem, likelihood = fit_problem(kind, tensor=False)
-    how = settings(likelihood, settle_sweeps=40)
+    how = settings(likelihood, newton_sweeps=40)
     state = fitting.fit(problem, how, [0], lambda k, progress: None).starts[0].state
     if kind == "gaussian":
         return

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from btnkm.bases import Chebyshev
-from btnkm.core import cavi, gauss_newton
+from btnkm.core import cavi, gauss_newton, trimming
 from btnkm.core.cp import CP
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Gaussian
@@ -17,6 +17,7 @@ from btnkm.core.state import Priors
 from btnkm.core.sweeper import Sweeper
 from btnkm.execution import fitting
 from btnkm.execution.local import LocalRows
+from btnkm.execution.modes import size_of
 
 PRIORS = Priors(Gamma(1e-6, 1e-14), Gamma(1e-5, 1e-6), Gamma(1.0, 1.0))
 
@@ -53,8 +54,8 @@ def run(problem, settings):
 
 
 def sweeper_at(problem, settings, state):
-    sizes = [fitting.size_of(basis) for basis in problem.bases]
-    _, _, plan = fitting.plan_starts(settings, len(problem.rows.y), sizes, 1, 1)
+    sizes = [size_of(basis) for basis in problem.bases]
+    _, _, plan = fitting.plan_restarts(settings, len(problem.rows.y), sizes, 1, 1)
     executor = problem.rows.blocks(plan, problem.bases).executor(len(sizes))
     data = problem.rows.data()
     sweeper = Sweeper(executor, state, data, PRIORS)
@@ -64,7 +65,7 @@ def sweeper_at(problem, settings, state):
 
 def value_at(sweeper, state):
     sweeper.restore(state)
-    return sweeper._error_and_value()[1]
+    return trimming.error_and_value(sweeper)[1]
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "weighted"])
@@ -80,7 +81,7 @@ def sweeper(request):
 
 def test_the_gradient_of_a_joint_step_is_that_of_the_bound(sweeper):
     state = sweeper.state
-    _, gradient = sweeper._joint_system()
+    _, gradient = trimming.joint_system(sweeper)
     direction = np.random.default_rng(2).standard_normal(len(gradient))
     up, down = (value_at(sweeper, gauss_newton.moved(state, h * direction)) for h in (1e-5, -1e-5))
     assert (up - down) / 2e-5 == pytest.approx(gradient @ direction, rel=1e-5)
@@ -93,11 +94,11 @@ def test_the_value_of_joint_steps_is_the_means_part_of_the_bound(sweeper):
         return sum(cavi.elbo_terms(state, sweeper.data, PRIORS).values())
 
     state = sweeper.state
-    error, value = sweeper._error_and_value()
-    curvature, gradient = sweeper._joint_system()
+    error, value = trimming.error_and_value(sweeper)
+    curvature, gradient = trimming.joint_system(sweeper)
     other = gauss_newton.moved(state, gauss_newton.step(curvature, gradient, 1.0))
     sweeper.restore(other)
-    other_error, other_value = sweeper._error_and_value()
+    other_error, other_value = trimming.error_and_value(sweeper)
     gain = bound(other, other_error) - bound(state, error)
     assert gain == pytest.approx(other_value - value, rel=1e-8)
     assert gain > 0
@@ -107,10 +108,10 @@ def test_the_bound_rises_with_joint_steps(sweeper):
     def bound():
         return sum(cavi.elbo_terms(sweeper.state, sweeper.data, PRIORS).values())
 
-    error, _ = sweeper._error_and_value()
+    error, _ = trimming.error_and_value(sweeper)
     sweeper.state = cavi.update_likelihood(sweeper.state, (error,), sweeper.data, PRIORS)
     before = bound()
-    assert sweeper.ascend(5) == pytest.approx(sweeper.state.likelihood.error)
+    assert trimming.ascend(sweeper, 5) == pytest.approx(sweeper.state.likelihood.error)
     assert bound() > before + 1.0
 
 

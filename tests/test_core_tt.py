@@ -19,7 +19,8 @@ from btnkm.core.row_block import Chunk
 from btnkm.core.state import Factor, Priors, State
 from btnkm.core.sweeper import Sweeper
 from btnkm.core.tt import TT
-from btnkm.execution import fitting, local
+from btnkm.execution import local
+from btnkm.execution.modes import make_mode
 from tests import oracle, problems
 
 CASES = [
@@ -47,7 +48,7 @@ def make(kinds, ranks, n=12, seed=0, weighted=False):
     codes = [problems.column(kind, n, rng) for kind in kinds]
     bases = [clone(problems.KINDS[k]).fit(c) for k, c in zip(kinds, codes, strict=True)]
     features = [basis.features(code) for basis, code in zip(bases, codes, strict=True)]
-    modes = tuple(fitting.make_mode(basis, smoothness=0.7) for basis in bases)
+    modes = tuple(make_mode(basis, smoothness=0.7) for basis in bases)
     every = [1, *ranks, 1]
     factors = tuple(
         random_factor(len(mode.keep), layout.core(*every[d : d + 2]), rng)

@@ -284,7 +284,7 @@ def test_a_cluster_closed_in_mid_fit_is_told(kind):
                 (cluster if kind == "cluster" else client).close()
 
         lazy, target, _ = in_pieces(X, y)
-        with pytest.raises(RuntimeError, match="closed or lost; .* a checkpoint goes on"):
+        with pytest.raises(RuntimeError, match="closed or lost.*a checkpoint resumes"):
             BTNRegressor(**SMALL, callback=close).fit(lazy, target)
 
 

@@ -534,7 +534,7 @@ def test_history_is_that_of_the_fit(fitted):
     rank = np.mean(model.rank_) if model.network == "cp" else None
     assert rank is None or found.ranks[found.best][-1] == rank
     assert np.all(model.ranks_[model.best_restart_] == model.rank_)
-    assert set().union(*found.phases) <= {"warm", "thaw", "annealing", "exact", "settle", "newton"}
+    assert set().union(*found.phases) <= {"warm", "annealing", "exact", "newton"}
 
 
 def test_results_are_plain_data(fitted):

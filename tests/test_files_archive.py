@@ -15,14 +15,14 @@ import sys
 import tracemalloc
 import warnings
 import zipfile
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import btnkm
-from btnkm import BTNRegressor, explain
+from btnkm import BTNRegressor, Solver, explain
 from btnkm.bases import BASES
 from btnkm.io import archive, atomic_write, contents, migrate, serialize
 
@@ -333,14 +333,26 @@ def test_sweeps_are_told_in_full(small, refused, tmp_path, key):
         refused((tmp_path / "wrong.btn").read_bytes())
 
 
-def test_parameters_and_names_are_those_that_can_be(small, content, refused, tmp_path):
-    for name, value in (("max_iter", 0), ("network", ["cp"]), ("tol", "x"), ("prune", 2)):
+def test_parameters_and_names_are_those_that_can_be(small, content, read, refused, tmp_path):
+    for name, value in (("max_iter", 0), ("network", ["cp"]), ("tol", "x"), ("solver", 2)):
 
         def other(manifest, name=name, value=value):
             manifest["parameters"][name] = value
             return manifest
 
         refused(forged(content, other))
+    for prune in (False, 2):
+
+        def with_solver(manifest, prune=prune):
+            options = asdict(Solver()) | {"prune": prune}
+            manifest["parameters"]["solver"] = {"object": len(manifest["objects"])}
+            manifest["objects"].append({"kind": "Solver", "fields": options})
+            return manifest
+
+        if prune is False:
+            assert read(forged(content, with_solver)).solver == Solver(prune=False)
+        else:
+            refused(forged(content, with_solver))
     with pytest.raises(ValueError, match="max_iter must be an integer >= 1"):
         copy.deepcopy(small).set_params(max_iter=0).save(tmp_path / "wrong.btn")
     one = copy.deepcopy(small)

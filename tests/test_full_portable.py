@@ -176,7 +176,7 @@ def test_plain_data_say_what_the_model_says(name):
         model.fitted_.encode(X), lambda one, rows: one.moments(rows), 2
     )
     expected = expected if expected.ndim == 4 else expected[..., None]  # (2, S, n, K)
-    for k, start in enumerate(data["starts"]):
+    for k, start in enumerate(data["restarts"]):
         if start["kernel"] is None:
             found = [moments_of_tensor(data, start, row) for row in rows_of(X)]
             found = np.moveaxis(found, 1, 0)
@@ -185,7 +185,7 @@ def test_plain_data_say_what_the_model_says(name):
             found = moments_of_kernel(data, start["kernel"], rows_of(X))
         np.testing.assert_allclose(found[0], expected[0, k], rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(found[1], expected[1, k], rtol=1e-6, atol=1e-9)
-    assert any(start["kernel"] for start in data["starts"])
+    assert any(start["kernel"] for start in data["restarts"])
 
 
 def test_a_matrix_that_is_nearly_singular_is_told_with_what_was_added():
@@ -194,7 +194,7 @@ def test_a_matrix_that_is_nearly_singular_is_told_with_what_was_added():
     model, X = split(BTNRegressor(**FULL), X, np.sin(X[:, 0]))  # rows repeat, without noise
     data = json.loads(json.dumps(listed(portable(model))))
     for start, state, told in zip(
-        data["starts"], model.posterior_, model._moments(X)[0], strict=True
+        data["restarts"], model.posterior_, model._moments(X)[0], strict=True
     ):
         assert np.all(np.array(start["kernel"]["noise"]) > state.noise)
         mean, variance = moments_of_kernel(data, start["kernel"], rows_of(X))

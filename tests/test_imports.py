@@ -60,16 +60,16 @@ OUTSIDE = {
         "threadpoolctl",
     },
 }
-#: Of core, bases need no more than how arrays are handled.
+#: What a room may import of another; bases need only how arrays and formulas are handled.
 NARROW = {"bases": {"core.arrays", "core.formula"}}
 #: Underscored names that their owners document: named tuples, IPython, os.
 PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_repr_html_", "_repr_mimebundle_", "_exit"}
 #: Those of other packages, which have no public name for it.
-PUBLIC |= {"_flags", "_meta_nonempty"}
+PUBLIC |= {"_flags", "_meta_nonempty", "_actions", "_SubParsersAction", "_fill_text"}
 
 #: What is still to be done; to be emptied.
 PENDING_IMPORTS: set[tuple[str, str]] = set()
-PENDING_PRIVATE = {"cli.completion"}
+PENDING_PRIVATE: set[str] = set()
 PENDING_LONG = {
     "core.schedule._ascend",
     "execution.fitting.fit",

@@ -13,7 +13,7 @@ from btnkm.bases.levels import Levels
 from btnkm.core import cavi, layout, rows
 from btnkm.core.levels import LevelMode
 from btnkm.core.state import Mode
-from btnkm.execution.fitting import make_mode, size_of
+from btnkm.execution.modes import make_mode, size_of
 
 SMALL = {"n_init": 1, "max_iter": 15, "max_rank": 5, "n_basis": 8, "random_state": 0}
 SMALL |= {"structure": "tensor"}

@@ -278,7 +278,7 @@ def test_ctrl_c_and_want_of_memory_between_kinds_keep_what_there_is(monkeypatch,
     y = X[:, 0] * X[:, 1] + X[:, 2] + 0.3 * rng.standard_normal(120)
     whole = BTNRegressor(**SMALL, n_init=4, n_jobs=1).fit(X, y)
     first = whole.cores_[0], whole.structures_[0]["restarts"]
-    plan = fitting.plan_starts
+    plan = fitting.plan_restarts
     for stops, warning in ((KeyboardInterrupt, ConvergenceWarning), (MemoryError, UserWarning)):
         left = [len(whole.structures_[0]["restarts"])]
 
@@ -289,7 +289,7 @@ def test_ctrl_c_and_want_of_memory_between_kinds_keep_what_there_is(monkeypatch,
                 left[0] -= settings.n_init
             return plan(settings, n, *rest, **where)
 
-        monkeypatch.setattr(fitting, "plan_starts", fails)
+        monkeypatch.setattr(fitting, "plan_restarts", fails)
         monkeypatch.setattr(trial, "SWEEPS", 12)
         model = BTNRegressor(**{**SMALL, "max_iter": 13}, n_init=4, n_jobs=1)
         with pytest.warns(warning):

@@ -20,7 +20,7 @@ from btnkm.core.levels import LevelFactor
 from btnkm.core.likelihoods.softmax import Softmax, log_sum_exp, pivot
 from btnkm.core.special import polya_gamma
 from btnkm.core.state import Factor
-from btnkm.execution.fitting import make_mode, output_mode
+from btnkm.execution.modes import make_mode, output_mode
 
 SMALL = {"n_basis": 8, "max_rank": 6, "n_init": 2, "max_iter": 30, "random_state": 0}
 SMALL |= {"structure": "tensor"}

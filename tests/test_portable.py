@@ -246,7 +246,7 @@ def test_loops_over_plain_data_say_what_the_model_says(name):
     plain = portable(model)
     data = json.loads(json.dumps(listed(plain)))
     found = np.array(
-        [[moments(data, start, row) for row in rows_of(X)] for start in data["starts"]]
+        [[moments(data, start, row) for row in rows_of(X)] for start in data["restarts"]]
     )  # (S, n, 2, K)
     expected = model.fitted_.predict(model.fitted_.encode(X), Predictor.moments, 2)
     expected = expected if expected.ndim == 4 else expected[..., None]
@@ -261,7 +261,7 @@ def test_loops_over_plain_data_say_what_the_model_says(name):
             run(start["likelihood"], {"mean": mean, "variance": variance, "y": at})
             for (mean, variance), at in zip(found[k, ..., 0].tolist(), y.tolist(), strict=True)
         ]
-        for k, start in enumerate(data["starts"])
+        for k, start in enumerate(data["restarts"])
     ]
 
     def mixed(name):
@@ -289,7 +289,7 @@ def test_what_classes_need_is_there():
     assert portable(fitted("least squares")[0])["threshold"] is not None
     assert portable(fitted("two classes")[0])["classes"] == [False, True]
     kinds = ["two classes", "three classes", "least squares", "gaussian"]
-    found = [portable(fitted(name)[0])["starts"][0]["likelihood"]["kind"] for name in kinds]
+    found = [portable(fitted(name)[0])["restarts"][0]["likelihood"]["kind"] for name in kinds]
     assert found == ["bernoulli", "softmax", "density", "density"]
 
 

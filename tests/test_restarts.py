@@ -1,4 +1,4 @@
-"""Several starts: threads agree, Ctrl-C keeps what there is, errors leave nothing running."""
+"""Several restarts: threads agree, Ctrl-C keeps what there is, errors leave nothing running."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import subprocess
 import sys
 import textwrap
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
 from btnkm import BTNClassifier, BTNRegressor
+from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Bernoulli, Gaussian
 from btnkm.core.schedule import Progress
-from btnkm.execution.fitting import n_threads
-from btnkm.execution.restarts import Start, run_starts
+from btnkm.execution.fitting import fit
+from btnkm.execution.restarts import Restart, n_threads, run_restarts
 from btnkm.plan import FitPlan
 from btnkm.structures.mode_map import Arrangement
 from btnkm.structures.task import Target
+from tests.test_core_schedule import MILD, make_problem, make_settings
 
 SMALL = {"max_iter": 8, "max_rank": 4, "n_basis": 6, "random_state": 0}
 SMALL |= {"structure": "tensor"}
@@ -31,14 +34,40 @@ def draw(n=80, inputs=3):
     return X, np.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(n)
 
 
-@pytest.mark.parametrize(("n", "starts"), [(80, 3), (9000, 1)], ids=["starts", "row blocks"])
-def test_threads_change_no_result(n, starts):
+@pytest.mark.parametrize(("n", "starts"), [(80, 3), (9000, 1)], ids=["restarts", "row blocks"])
+def test_n_jobs_changes_no_result(n, starts):
     X, y = draw(n)
     one, two = (BTNRegressor(**SMALL, n_init=starts, n_jobs=jobs).fit(X, y) for jobs in (1, 2))
     for a, b in zip(one.predict(X, True), two.predict(X, True), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
     np.testing.assert_array_equal(one.ranks_, two.ranks_)
     assert one.lower_bound_ == pytest.approx(two.lower_bound_, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    "likelihood", [Gaussian(Gamma(1.0, 0.01)), Bernoulli()], ids=["y", "class"]
+)
+def test_threads_and_helpers_change_no_result(likelihood, waiting_helper):
+    problem = make_problem(("chebyshev", "packed", "categorical"), 60, 0)
+    labels = replace(problem.rows, y=(problem.rows.y > 0).astype(float))
+    problem = replace(problem, rows=labels) if isinstance(likelihood, Bernoulli) else problem
+    serial = replace(make_settings(MILD, n_init=4), likelihood=likelihood)
+    threads = replace(serial, n_jobs=2, worth_a_thread=0)
+    helpers = replace(serial, n_jobs=2, worth_helpers=0.0)
+    names = []
+
+    def observe(k, progress):
+        names.append(threading.current_thread().name)
+
+    expected, *others = (fit(problem, how, [0], observe) for how in (serial, threads, helpers))
+    assert any(name.startswith("btnkm") for name in names)
+    for result in others:
+        for a, b in zip(expected.starts, result.starts, strict=True):
+            elbos = [[p.bound for p in restart.sweeps] for restart in (a, b)]
+            np.testing.assert_array_equal(*elbos)
+            for f, g in zip(a.state.factors, b.state.factors, strict=True):
+                np.testing.assert_array_equal(f.mean, g.mean)
+                np.testing.assert_array_equal(f.cov, g.cov)
 
 
 def test_the_prediction_is_the_mixture_of_the_starts():
@@ -122,58 +151,74 @@ def sweeps(count, log=None, fail_at=None, error=ValueError):
 @pytest.mark.parametrize("threads", [1, 3])
 def test_every_start_runs_to_its_end(threads):
     seen = []
-    starts, interrupted = run_starts(sweeps(5), 4, threads, lambda k, p: seen.append((k, p.sweep)))
+
+    def observe(k, p):
+        seen.append((k, p.sweep))
+
+    restarts, interrupted = run_restarts(sweeps(5), 4, threads, observe)
     assert not interrupted
     assert sorted(seen) == [(k, s) for k in range(4) for s in range(1, 6)]
-    assert [s.stop_reason for s in starts] == ["finished"] * 4
-    assert all(s.usable for s in starts)
+    assert [s.stop_reason for s in restarts] == ["finished"] * 4
+    assert all(s.usable for s in restarts)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_observer_stops_all(threads):
     log = []
-    starts, interrupted = run_starts(
+    restarts, interrupted = run_restarts(
         sweeps(10_000, log), 4, threads, lambda k, p: k == 0 and p.sweep == 4
     )
     assert not interrupted
-    assert len(starts[0].sweeps) == 4
+    assert len(restarts[0].sweeps) == 4
     assert len(log) < 20_000
-    assert starts[0].stop_reason == "stopped"
-    assert starts[0].usable
+    assert restarts[0].stop_reason == "stopped"
+    assert restarts[0].usable
 
 
 def test_a_start_in_its_warm_phase_is_not_usable():
-    starts, _ = run_starts(sweeps(10), 1, 1, lambda k, p: p.sweep == 2)
-    assert not starts[0].usable
+    restarts, _ = run_restarts(sweeps(10), 1, 1, lambda k, p: p.sweep == 2)
+    assert not restarts[0].usable
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_error_in_a_run_reaches_the_caller(threads):
     with pytest.raises(ValueError, match="sweep 4"):
-        run_starts(sweeps(9, fail_at=4), 5, threads, lambda k, p: None)
+        run_restarts(sweeps(9, fail_at=4), 5, threads, lambda k, p: None)
 
 
 def test_an_interrupt_keeps_the_sweeps_so_far():
     run = sweeps(9, fail_at=6, error=KeyboardInterrupt)
-    starts, interrupted = run_starts(run, 3, 1, lambda k, p: None)
+    restarts, interrupted = run_restarts(run, 3, 1, lambda k, p: None)
     assert interrupted
-    assert [len(s.sweeps) for s in starts] == [5, 0, 0]
-    assert [s.usable for s in starts] == [True, False, False]
+    assert [len(s.sweeps) for s in restarts] == [5, 0, 0]
+    assert [s.usable for s in restarts] == [True, False, False]
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_error_in_the_callback_leaves_nothing_running(jobs):
+    problem = make_problem(("chebyshev", "packed"), 60, 0)
+    how = replace(make_settings(MILD, n_init=4), n_jobs=jobs, worth_a_thread=0)
+
+    def observe(k, progress):
+        if progress.sweep == 12:
+            raise LookupError("of the user")
+
+    before = set(threading.enumerate())
+    with pytest.raises(LookupError, match="of the user"):
+        fit(problem, how, [0], observe)
+    assert set(threading.enumerate()) <= before
+
+
+def test_an_error_in_the_callback_leaves_the_estimator_unfitted():
     X, y = draw()
 
     def callback(entry):
         if entry["sweep"] == 12:
             raise LookupError("of the user")
 
-    before = set(threading.enumerate())
-    failed = BTNRegressor(**SMALL, n_init=4, n_jobs=jobs, callback=callback)
+    failed = BTNRegressor(**SMALL, n_init=4, callback=callback)
     with pytest.raises(LookupError, match="of the user"):
         failed.fit(X, y)
-    assert set(threading.enumerate()) <= before
     with pytest.raises(NotFittedError):
         failed.predict(X)
 
@@ -183,9 +228,7 @@ SCRIPT = """
     import numpy as np
     from sklearn.exceptions import ConvergenceWarning, NotFittedError
     from btnkm import BTNRegressor, Solver
-    from btnkm.execution import fitting
 
-    fitting.WORTH_A_THREAD = 0
     phase, jobs = sys.argv[1], int(sys.argv[2])
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (2000, 4))
@@ -246,7 +289,7 @@ def test_ctrl_c_keeps_the_posterior(jobs):
     out = interrupt("exact", jobs)
     assert "raised" not in out
     assert "finite True" in out
-    assert f"kept {jobs} False Interrupted: the posteriors of {jobs} of 2 starts" in out
+    assert f"kept {jobs} False Interrupted: the posteriors of {jobs} of 2 restarts" in out
     assert "warned ConvergenceWarning Interrupted" in out
 
 
@@ -254,14 +297,14 @@ def test_ctrl_c_keeps_the_posterior(jobs):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_ctrl_c_in_the_warm_phase_leaves_the_estimator_unfitted(jobs):
     out = interrupt("warm", jobs)
-    assert "raised no start had reached its exact phase: nothing to keep" in out
+    assert "raised no restart had reached its exact phase: nothing to keep" in out
     assert "unfitted" in out
     assert "warned" not in out
 
 
 def test_only_the_last_sweep_keeps_its_state():
-    start = Start()
+    restart = Restart()
     for sweep in range(3):
-        start.add(Progress(sweep, "exact", 0.0, {}, 1, 1.0, 0.0, 0.0, state=f"state {sweep}"))
-    assert [progress.state for progress in start.sweeps] == [None, None, "state 2"]
-    assert start.state == "state 2"
+        restart.add(Progress(sweep, "exact", 0.0, {}, 1, 1.0, 0.0, 0.0, state=f"state {sweep}"))
+    assert [progress.state for progress in restart.sweeps] == [None, None, "state 2"]
+    assert restart.state == "state 2"

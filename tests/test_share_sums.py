@@ -361,9 +361,9 @@ def effect(column, own, value):
 def test_plain_data_tell_all_that_main_effects_need(kind):
     model, X = fitted("sums", kind)
     data = portable(model)
-    (start,) = data["starts"]
+    (start,) = data["restarts"]
     assert start["modes"] == []
-    assert data["format"] == 3
+    assert data["format"] == 4
     sums, rows, least = start["sums"], rows_of(X), np.atleast_1d(start["least"])
     assert sums["mean"].shape[0] == (3 if kind == "three classes" else 1)
     means, variances = [], []
@@ -388,7 +388,7 @@ def test_functions_that_were_dropped_are_not_stored():
     (state,) = model.posterior_
     lost = state.sums.kept[::2]
     model.posterior_ = (replace(state, sums=state.sums.without(lost)),)
-    (start,) = portable(model)["starts"]
+    (start,) = portable(model)["restarts"]
     size = model.posterior_[0].sums.size
     assert size < state.sums.size
     assert start["sums"]["cov"].shape == (1, size * (size + 1) // 2)

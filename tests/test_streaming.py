@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from btnkm import BTNClassifier, BTNRegressor, Solver, TensorTrain, estimator, streaming
 from btnkm.data import column_stats, readers
-from btnkm.execution import fitting
+from btnkm.execution import runner
 from btnkm.parameters import with_options
 
 SMALL = {"n_basis": 6, "max_rank": 4, "n_init": 2, "max_iter": 30, "random_state": 0, "n_jobs": 1}
@@ -90,7 +90,7 @@ def test_labels_in_batches(window, monkeypatch):
 
 @pytest.mark.usefixtures("no_window")
 def test_what_is_forgotten_makes_room_for_what_is_new(monkeypatch):
-    monkeypatch.setattr(fitting, "SPARE_COLUMNS", 0)  # of which nothing is to be forgotten
+    monkeypatch.setattr(runner, "EXTRA_COLUMNS", 0)  # of which nothing is to be forgotten
     X, f, y = rows(600, 0, noise=0.1)
     other, g, z = rows(600, 1, noise=0.1)
     errors = {}
@@ -224,8 +224,8 @@ def test_the_rank_grows_with_the_rows(kind, monkeypatch):
     elif kind == "anchored":
         how |= {"solver": Solver(anchored=True)}
     errors, ranks = [], []
-    for spare in (0, fitting.SPARE_COLUMNS):
-        monkeypatch.setattr(fitting, "SPARE_COLUMNS", spare)
+    for spare in (0, runner.EXTRA_COLUMNS):
+        monkeypatch.setattr(runner, "EXTRA_COLUMNS", spare)
         model = BTNRegressor(**how)
         for part in batches(3000, 10):
             model.partial_fit(X[part], y[part])
@@ -482,7 +482,7 @@ def test_a_window_is_never_less_than_what_came_and_knows_what_fades():
     batch = column_stats.Batch(list(X.T), y, np.full(300, 1e-3))
     window = streaming.Window.of(batch.take(slice(100))).then(batch, 0.5)
     assert len(window.rows.y) == 400  # small weights are no old rows
-    assert window.kept(0.5) is not None
+    assert window.kept(0.5, streaming.WINDOW) is not None
     assert len(window.then(batch, 1e-3).rows.y) == 300
     other = batch._replace(columns=[X[:, 0], np.array(["a"] * 300, dtype=object), X[:, 2]])
     with pytest.raises(ValueError, match="'b' must have one type in every batch, got numbers and"):

@@ -12,7 +12,7 @@ from btnkm.core.cp import CP
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Gaussian
 from btnkm.core.state import State
-from btnkm.execution.fitting import make_mode, output_mode
+from btnkm.execution.modes import make_mode, output_mode
 from btnkm.structures import tt_order
 from btnkm.structures.mode_map import arrange
 from btnkm.structures.tt_order import Tensor, chain_order, cost

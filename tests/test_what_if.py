@@ -148,7 +148,7 @@ def test_levels_that_are_left_out_are_those_never_seen(page):
     kept = names[3:17:2]
     data = with_levels(portable(model), {1: kept})
     assert len(embedded(data)[1]) < 0.9 * len(embedded(portable(model))[1])
-    mean = {mode["column"]: mode["mean"] for mode in data["starts"][0]["modes"]}
+    mean = {mode["column"]: mode["mean"] for mode in data["restarts"][0]["modes"]}
     assert len(mean[1]) == len(kept) + 2  # a gap, and what was never seen
     X = X.copy()
     X["place"] = np.resize(np.array([*kept, None, "never seen"], dtype=object), len(X))

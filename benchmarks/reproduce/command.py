@@ -76,7 +76,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 def reproduce(arguments: argparse.Namespace) -> int:
     """Do what the command line asks for, and return the exit status."""
-    from btnkm.execution.fitting import n_cores
+    from btnkm.execution.restarts import n_cores
 
     from .measures import measure
 

@@ -69,7 +69,7 @@ memory_limit, n_jobs, random_state, callback, verbose, warm_start
         The labels, sorted.
     structures_, weights_, best_restart_, rank_, ranks_, cores_, mode_order_, n_basis_, \
 feature_importances_, feature_importances_std_, lower_bound_, lower_bounds_, history_, \
-target_name_, n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, \
+target_name_, fitted_, n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, \
 feature_names_in_
         As in BTNRegressor, without noise in ``history_``.
 

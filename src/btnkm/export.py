@@ -1,4 +1,4 @@
-"""What people do with a fitted model: keep it, ship it, show it."""
+"""Methods of a fitted model that write files, reports and summaries."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from .saving import Saving
 
 
 class Sharing(Saving):
-    """Files and pictures of a fitted model; what they need is imported when asked for."""
+    """Files, reports and the notebook summary of a fitted model; imports are lazy."""
 
     def to_onnx(self) -> Any:
         """Return the fitted model as an ONNX graph, for runtimes without Python.
 
-        There is an input for each column, by its name (with "_" behind it if an output has that
-        name): numbers, dates and durations in microseconds as doubles (n, 1), NaN where missing;
-        text (n, 1), empty where missing. Outputs of a regressor are ``mean`` and ``std``, as of
-        ``predict(X, return_std=True)``: doubles (n, 1). Those of a classifier are ``label`` (n, 1)
-        and ``probabilities`` (n, n_classes). Bases and likelihoods must be the library's. Needs
-        the extra ``onnx``.
+        The graph has one input of shape (n, 1) for each column, with the column's name (followed
+        by "_" if an output has the same name). Numbers, and dates and durations in microseconds,
+        are doubles, NaN where missing; text is empty where missing. A regressor has the outputs
+        ``mean`` and ``std`` of ``predict(X, return_std=True)``, doubles of shape (n, 1). A
+        classifier has the outputs ``label`` (n, 1) and ``probabilities`` (n, n_classes). Bases
+        and likelihoods must be those of the library. Needs the extra ``onnx``.
 
         Returns
         -------
@@ -31,7 +31,7 @@ class Sharing(Saving):
         return to_onnx(self)
 
     def explain_local(self, X: Any, *, return_std: bool = True) -> Any:
-        """Return what each input contributes to each prediction; see ``explain.explain_local``."""
+        """Return the contributions of inputs to predictions; see ``explain.explain_local``."""
         from .explain import explain_local
 
         return explain_local(self, X, return_std=return_std)
@@ -39,22 +39,22 @@ class Sharing(Saving):
     def report(
         self, path: Any, X: Any = None, y: Any = None, *, title: str | None = None, cv: Any = None
     ) -> Any:
-        """Write one HTML page about the model, complete in itself: to read, to send, to try out.
+        """Write one offline HTML page about the model.
 
-        It says how good the model is, what matters and how, what to be warned of, and predicts in
-        the browser: a slider or a menu for each input.
+        The page shows how good the predictions are, which inputs matter, their effects, and
+        warnings. A panel with a control for each input predicts in the browser.
 
         Parameters
         ----------
         path : str or path
             For example "model.html".
         X, y : table of shape (n, inputs) and array of shape (n,), or None
-            Rows that the fit has not seen, for figures of how good predictions are; y may be the
-            name of a column of X.
+            Rows that the fit has not seen, to evaluate the predictions; y may be the name of a
+            column of X.
         title : str or None
         cv : int, splitter or None
-            With ``cv``, X and y are the rows of the fit, and each part of them is predicted by a
-            clone fitted to the others, all rows with the same weight.
+            With ``cv``, X and y are the training rows, and each fold is predicted by a clone that
+            is fitted to the others. All rows have the same weight.
 
         Returns
         -------
@@ -66,7 +66,7 @@ class Sharing(Saving):
 
     @property
     def _repr_html_(self: Any) -> Callable[[], str]:
-        """What a notebook shows: scikit-learn's picture, and below it what was found."""
+        """The notebook display: scikit-learn's diagram, and a summary below it."""
         picture = super()._repr_html_  # type: ignore[misc]  # none if that is switched off
         return lambda: picture() + self._summary_html()
 
@@ -83,5 +83,5 @@ class Sharing(Saving):
             return ""
         try:
             return summary(self)._repr_html_()
-        except Exception:  # whoever looks at a model wants to see it, whatever is wrong with it
+        except Exception:  # a summary that fails must not hide the diagram
             return ""

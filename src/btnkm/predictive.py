@@ -16,7 +16,7 @@ Array = np.ndarray
 
 
 class PredictiveDistribution:
-    """Distribution of y at n points: a mixture of what S restarts say of each.
+    """Distribution of y at n points: a mixture over S restarts.
 
     Attributes
     ----------
@@ -25,8 +25,8 @@ class PredictiveDistribution:
     std : ndarray of shape (n,)
         Standard deviation of y: model and noise together.
     model_std : ndarray of shape (n,)
-        What is not known about f: the posterior spread of each start and the spread between starts,
-        in units of y.
+        Uncertainty of f: the posterior spread of each restart and the spread between restarts, in
+        units of y.
     noise_std : ndarray of shape (n,)
         Standard deviation of the noise.
     discrete : bool
@@ -52,13 +52,13 @@ class PredictiveDistribution:
             between = self._mixed((means - center) ** 2)
             spread = self._mixed([part.model_variance for part in parts]) + between
             noise = self._mixed([part.noise_variance for part in parts])
-            spread = np.where(np.isnan(spread), np.inf, spread)  # of means without limit
+            spread = np.where(np.isnan(spread), np.inf, spread)  # where means overflow
             self.model_std = scale * np.sqrt(spread)
             self.noise_std = scale * np.sqrt(noise)
             self.std = scale * np.sqrt(spread + noise)
 
     def __repr__(self) -> str:
-        """Say how many points, and of what kind."""
+        """Return the number of points and their kind."""
         kind = "counts" if self.discrete else "numbers"
         count = f"{len(self._parts)} restart{'' if len(self._parts) == 1 else 's'}"
         return f"PredictiveDistribution of {kind} at {len(self)} points, {count}"
@@ -83,7 +83,7 @@ class PredictiveDistribution:
         if y.ndim > 1 or (y.ndim == 1 and len(y) != len(self)):
             raise ValueError(
                 f"y must be a number or have shape ({len(self)},), one value per point, got shape "
-                f"{y.shape}; ask for other values one call at a time."
+                f"{y.shape}; evaluate other values in separate calls."
             )
         return np.asarray((y - self._shift) / self._scale)
 
@@ -114,9 +114,9 @@ class PredictiveDistribution:
         return out
 
     def _quantile(self, level: float) -> Array:
-        """Invert the mixture's distribution function: Newton's steps where they close in fast.
+        """Invert the mixture's distribution function by Newton steps where these converge fast.
 
-        Elsewhere the bracket is halved, so that narrow components far apart are found as well.
+        Elsewhere the bracket is halved, which also finds narrow components that are far apart.
         """
         ends = [part.bracket(level) for part in self._parts]
         low = np.min([end for end, _ in ends], axis=0)
@@ -144,24 +144,24 @@ class PredictiveDistribution:
         """Return the smallest count whose distribution function reaches the level, by halving."""
         while True:
             middle = np.floor(0.5 * (low + high))
-            if np.all((middle <= low) | (middle >= high)):  # beyond 2^53 not all integers are there
+            if np.all((middle <= low) | (middle >= high)):  # beyond 2^53 floats skip integers
                 break
             reached = self._cdf(middle) >= level
             low, high = np.where(reached, low, middle), np.where(reached, middle, high)
         return high
 
     def interval(self, level: float = 0.95) -> Array:
-        """Return the central interval that holds y with probability ``level``: (n, 2)."""
+        """Return the central interval that contains y with probability ``level``: (n, 2)."""
         return self.quantile(check_level(level))
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
         """Return draws of y, independent between points: (n, n_samples)."""
         check_integer("n_samples", n_samples, 1)
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
-        start = rng.choice(len(self._parts), size=(len(self), n_samples), p=self._weights)
+        restart = rng.choice(len(self._parts), size=(len(self), n_samples), p=self._weights)
         out = np.empty((len(self), n_samples))
         for k, part in enumerate(self._parts):
-            chosen = start == k
+            chosen = restart == k
             out[chosen] = part.draw(rng, n_samples)[chosen]
         return self._shift + self._scale * out
 
@@ -173,22 +173,22 @@ def mixed_variance(weights: Array, means: Array, variances: Array) -> Array:
 
 
 def weighted_quantiles(values: Array, weights: Array, levels: Sequence[float]) -> Array:
-    """Return quantiles over the first axis, halfway between values that share one: (k, ...)."""
+    """Return quantiles over the first axis, interpolated at the middle of each weight: (k, ...)."""
     order = np.argsort(values, axis=0)
     ranked = np.take_along_axis(values, order, axis=0)
     reached = np.cumsum(weights[order], axis=0) - 0.5 * weights[order]
-    found = []
+    quantiles = []
     for level in levels:
         above = np.clip(np.sum(reached < level, axis=0), 1, len(values) - 1)[None]
         low, high = (np.take_along_axis(reached, k, axis=0) for k in (above - 1, above))
         a, b = (np.take_along_axis(ranked, k, axis=0) for k in (above - 1, above))
-        share = np.clip((level - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
-        found.append((a + share * (b - a))[0])
-    return np.array(found)
+        fraction = np.clip((level - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
+        quantiles.append((a + fraction * (b - a))[0])
+    return np.array(quantiles)
 
 
 def check_level(level: Any) -> list[float]:
-    """Return the ends of the central interval with this probability, or say what is wrong."""
+    """Return the quantile levels at the ends of a central interval; check ``level``."""
     half = 0.5 * _probabilities("level", level)
     if half.ndim:
         raise ValueError(f"level must be one number, got {level!r}; use for example 0.95.")
@@ -196,7 +196,7 @@ def check_level(level: Any) -> list[float]:
 
 
 def _probabilities(name: str, value: Any) -> Array:
-    """Return numbers strictly between 0 and 1 as floats, or say what else they are."""
+    """Return numbers as floats; raise a ValueError unless all are between 0 and 1."""
     try:
         levels = np.asarray(value, dtype=float)
     except (TypeError, ValueError):

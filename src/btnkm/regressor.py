@@ -181,6 +181,9 @@ class BTNRegressor(RegressorMixin, Estimator):
         The likelihood of that restart, with its learned parameters (``dof``, ``size``).
     target_name_ : str or None
         The name of the column or series of the targets.
+    fitted_ : explain.FittedModel
+        The view of the fitted model that predictions, explanations, reports and files read. It is
+        made once per fit.
     n_samples_seen_ : int
         Rows of the fit, or of all batches of a stream.
     n_iter_ : int

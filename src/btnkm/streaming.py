@@ -27,6 +27,7 @@ from .data.frames import check_names, name_of
 from .data.readers import Table, coded
 from .data.window import Window
 from .execution import fitting
+from .execution.modes import of_a_new_level, with_functions_of
 from .parameters import lasting_parameters, priors_of
 from .plan import FitPlan
 from .structures.mode_map import Arrangement
@@ -252,8 +253,8 @@ class Streaming:
                 if j not in more:
                     continue
                 old, new = before.bases[d], after.bases[d]
-                mode = fitting.with_functions_of(states[k].modes[d], old, new, smoothness)
-                start = fitting.of_a_new_level(states[k], d, old)
+                mode = with_functions_of(states[k].modes[d], old, new, smoothness)
+                start = of_a_new_level(states[k], d, old)
                 states[k] = with_functions(states[k], d, mode, start)
                 if pasts is not None:
                     count = new.n_functions_ - old.n_functions_

@@ -1,4 +1,4 @@
-"""A check that proves a likelihood of one's own: for its tests, not for use in a fit."""
+"""A conformance check for custom likelihoods, for use in their tests."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _LEAST_ROWS = 100
 
 
 def check_likelihood(likelihood: Likelihood, y: Any, *, seed: int = 0) -> None:
-    """Raise an AssertionError that names what is wrong, if a likelihood breaks its contract.
+    """Raise an AssertionError that names the error if a likelihood breaks its contract.
 
     Parameters
     ----------
     likelihood : Likelihood
-        As a user would pass it to BTNRegressor.
+        As passed to BTNRegressor.
     y : array of shape (n,)
-        Some hundred targets such as the likelihood is for.
+        A few hundred targets that suit the likelihood.
     seed : int, default=0
 
     Notes
     -----
-    Given moments of f, the bound of the rows at its best must not exceed E log p(y | f), by
-    quadrature, and must reach it where f is known; weights and pulls must be its derivatives;
-    learning and proposals must not lower it; weights must count as repeated rows; draws must have
-    the predictive distribution; and a fit must have a bound that never falls. p(y | f) is
-    ``predictive(f, 0)``.
+    Given moments of f, the bound of the rows must not exceed E log p(y | f), by quadrature, and
+    must equal it where f is known. Weights and responses must be its derivatives. Learning and
+    proposals must not lower it. A weight of k must count as k rows. Draws must have the predictive
+    distribution, and so must the portable form if there is one. The ELBO of a fit must never fall.
+    p(y | f) is ``predictive(f, 0)``.
 
     Examples
     --------
@@ -44,27 +44,27 @@ def check_likelihood(likelihood: Likelihood, y: Any, *, seed: int = 0) -> None:
     """
     if isinstance(likelihood, str | type) or not hasattr(likelihood, "begin"):
         raise TypeError(
-            f"likelihood must be an object such as StudentT(), got {likelihood!r}; make one."
+            f"likelihood must be an object such as StudentT(), got {likelihood!r}; create one."
         )
     if np.ndim(y) != 1 or len(y) < _LEAST_ROWS:
         raise ValueError(
-            f"y must have shape (n,) with n >= {_LEAST_ROWS}, got shape {np.shape(y)}; draw more."
+            f"y must have shape (n,) with n >= {_LEAST_ROWS}, got shape {np.shape(y)}; pass more."
         )
     rng = np.random.default_rng(seed)
-    target, begun, shift, scale = likelihood.begin(np.asarray(y, dtype=float), None)
+    target, warm, shift, scale = likelihood.begin(np.asarray(y, dtype=float), None)
     _must(len(target) == len(y), "begin must return one target per row")
     _must(scale > 0 and np.isfinite(shift), "begin must return a finite shift and scale > 0")
     mean = 0.5 * rng.standard_normal(len(target))
     for std in (1e-4, 0.5):
         variance = np.full(len(target), std**2)
-        _check_bound(begun, target, mean, variance, known=std < 0.01)
-        _check_slopes(begun, target, mean, variance, rng)
-    _check_weights(begun, target, mean, rng)
-    learned, _ = best(begun, target, mean, mean**2 + 0.1)
+        _check_bound(warm, target, mean, variance, known=std < 0.01)
+        _check_slopes(warm, target, mean, variance, rng)
+    _check_weights(warm, target, mean, rng)
+    learned, _ = best(warm, target, mean, mean**2 + 0.1)
     _check_draws(learned, mean, rng)
-    if hasattr(begun, "portable") and hasattr(begun.predictive(mean, mean**2), "mean"):
+    if hasattr(warm, "portable") and hasattr(warm.predictive(mean, mean**2), "mean"):
         _check_portable(learned, target)
-    if hasattr(begun.predictive(mean, mean**2), "mean"):  # labels are BTNClassifier's
+    if hasattr(warm.predictive(mean, mean**2), "mean"):  # not for classes
         _check_fit(likelihood, y, rng)
 
 
@@ -76,9 +76,9 @@ def _must(true: Any, sentence: str) -> None:
 def best(
     likelihood: Likelihood, y: Array, mean: Array, square: Array, rounds: int = 400
 ) -> tuple[Likelihood, float]:
-    """Return the likelihood with its own parameters at their best for these moments of f.
+    """Return the likelihood with the best parameters for these moments of f.
 
-    Also return the sum of its terms; each round must raise it.
+    Also return the sum of its terms, which no round may lower.
     """
     n, bound = float(len(y)), -np.inf
     for _ in range(rounds):
@@ -100,18 +100,18 @@ def best(
 def _check_bound(
     likelihood: Likelihood, y: Array, mean: Array, variance: Array, known: bool
 ) -> None:
-    found, _ = best(likelihood, y, mean, mean**2 + variance)
-    reached = found.terms(float(len(y)), _PRIOR)["likelihood"]
+    fitted, _ = best(likelihood, y, mean, mean**2 + variance)
+    reached = fitted.terms(float(len(y)), _PRIOR)["likelihood"]
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
     truth = sum(
-        w * np.sum(found.predictive(mean + np.sqrt(variance) * z, np.zeros(len(y))).logpdf(y))
+        w * np.sum(fitted.predictive(mean + np.sqrt(variance) * z, np.zeros(len(y))).logpdf(y))
         for z, w in zip(nodes, weights / weights.sum(), strict=True)
     )
     _must(
         reached <= truth + 1e-6 * (1 + abs(truth)),
         f"the bound of the rows must not exceed E log p(y | f) = {truth:.6f}, got {reached:.6f}",
     )
-    # parameters with a posterior of their own cost a little: about half a nat each
+    # each parameter with a posterior costs about half a nat
     _must(
         not known or reached >= truth - 2.0 - 0.02 * len(y),
         f"where f is known the bound must be log p(y | f) = {truth:.6f}, got {reached:.6f}",
@@ -121,20 +121,20 @@ def _check_bound(
 def _check_slopes(
     likelihood: Likelihood, y: Array, mean: Array, variance: Array, rng: np.random.Generator
 ) -> None:
-    found, _ = best(likelihood, y, mean, mean**2 + variance)
-    rows = found.rows(y, None, mean, mean**2 + variance)
+    fitted, _ = best(likelihood, y, mean, mean**2 + variance)
+    rows = fitted.rows(y, None, mean, mean**2 + variance)
     _must(rows.weight > 0, "weights must be positive")
     step = 1e-4
     shift, widening = rng.standard_normal(len(y)), 0.5 * variance * rng.random(len(y))
     directions: list[tuple[str, tuple[Any, Any], float]] = [
-        ("response", (shift, 0.0), found.scale * (rows.response - rows.weight * mean) @ shift),
-        ("weight", (0.0, widening), -0.5 * found.scale * rows.weight @ widening),
+        ("response", (shift, 0.0), fitted.scale * (rows.response - rows.weight * mean) @ shift),
+        ("weight", (0.0, widening), -0.5 * fitted.scale * rows.weight @ widening),
     ]
     for name, there, slope in directions:
         ends = []
         for sign in (-step, step):
             m, v = mean + sign * there[0], variance + sign * there[1]
-            ends.append(best(found, y, m, m**2 + v)[1])
+            ends.append(best(fitted, y, m, m**2 + v)[1])
         numerical = (ends[1] - ends[0]) / (2 * step)
         # rounding of the bound, over the step
         slack = 1e-3 * (1 + abs(slope)) + 1e-11 * abs(ends[0]) / step
@@ -161,7 +161,7 @@ def _check_portable(likelihood: Any, y: Array) -> None:
         y_of = likelihood.predictive(np.array([mean]), np.array([variance]))
         for at in np.quantile(y, [0.1, 0.5, 0.9], method="lower"):
             inputs = {"mean": mean, "variance": variance, "y": at}
-            told = evaluate(plain, {name: np.full((1, 1), v) for name, v in inputs.items()})
+            values = evaluate(plain, {name: np.full((1, 1), v) for name, v in inputs.items()})
             expected = {
                 "mean": y_of.mean,
                 "model_variance": y_of.model_variance,
@@ -172,9 +172,9 @@ def _check_portable(likelihood: Any, y: Array) -> None:
             }
             for name, value in expected.items():
                 _must(
-                    np.isclose(np.ravel(told[name])[0], value[0], rtol=1e-7, atol=1e-12),
+                    np.isclose(np.ravel(values[name])[0], value[0], rtol=1e-7, atol=1e-12),
                     f"portable must give the {name} of predictive, {value[0]:.9g}, got "
-                    f"{np.ravel(told[name])[0]:.9g}",
+                    f"{np.ravel(values[name])[0]:.9g}",
                 )
     _must(plain["discrete"] == y_of.discrete, "portable must be discrete where predictive is")
 
@@ -196,16 +196,14 @@ def _check_follow(distribution: Any, drawn: Array) -> None:
 
 
 def _check_fit(likelihood: Likelihood, y: Any, rng: np.random.Generator) -> None:
-    from .regressor import BTNRegressor  # which imports what this module checks
+    from .regressor import BTNRegressor  # imports what this module checks
 
     x = rng.uniform(-1, 1, (len(y), 2))
     model = BTNRegressor(
         likelihood=likelihood, n_basis=5, max_rank=3, n_init=1, max_iter=15, random_state=0
     )
-    with warnings.catch_warnings():  # there is nothing to find in x
+    with warnings.catch_warnings():  # y does not depend on x
         warnings.simplefilter("ignore")
         bounds = model.fit(x, y).lower_bounds_
-    _must(
-        np.diff(bounds) >= -1e-8 * np.abs(bounds[1:]), "the bound of a fit must never fall, it did"
-    )
+    _must(np.diff(bounds) >= -1e-8 * np.abs(bounds[1:]), "the ELBO of a fit must never fall")
     _must(np.isfinite(model.predict(x)), "predictions must be finite")

@@ -207,7 +207,7 @@ def _draw_courses(axes: Any, results: Results, dataset: str) -> None:
             style: dict[str, Any] = {"color": RANK_COLOURS[rank], "linestyle": line}
             label = f"from rank {rank}" + ("" if ours else ", the paper's equations")
             sweeps = np.arange(1, len(course["phase"]) + 1)
-            exact = np.array([phase in ("exact", "settle") for phase in course["phase"]])
+            exact = np.array([phase in ("exact", "newton", "settle") for phase in course["phase"]])
             ranks = np.array(course["rank"], dtype=float)
             bound = np.array([np.nan if b is None else b for b in course["bound"]])
             bound /= int(0.9 * N_ROWS[dataset])  # training rows

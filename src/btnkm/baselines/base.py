@@ -18,7 +18,8 @@ from ..core.row_block import Chunk
 from ..core.rows import Moments, Terms, block_sums, moments
 from ..core.special import mean_and_scale
 from ..data.columns import BASES
-from ..execution import fitting, local
+from ..execution import local
+from ..execution.modes import make_mode, size_of
 
 Array = np.ndarray
 
@@ -63,13 +64,13 @@ class Baseline(RegressorMixin, BaseEstimator):
         target = (y - self._y_shift) / self._y_scale
         codes = list(self._scaled(X).T)
         self.bases_ = [clone(basis).fit(column) for column in codes]
-        return codes, [fitting.make_mode(basis, 0.0) for basis in self.bases_], target
+        return codes, [make_mode(basis, 0.0) for basis in self.bases_], target
 
     def _blocks(
         self, codes: list[Array], target: Array, block_rows: int | None = None
     ) -> list[Chunk]:
         """Return the rows in blocks, of a size that memory decides unless it is given."""
-        sizes = [fitting.size_of(basis) for basis in self.bases_]
+        sizes = [size_of(basis) for basis in self.bases_]
         limit = float(self.memory_limit)
         footprint = CP().footprint(int(self.max_rank), len(sizes))
         plan = local.make_plan(len(target), sizes, footprint, 1, 1, limit)

@@ -1,4 +1,4 @@
-"""Between the small NumPy arrays of the engine and the rows' arrays, wherever those are."""
+"""Conversions between the small NumPy arrays of the engine and the arrays of the rows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def host(array: Any) -> np.ndarray:
 
 
 def is_elsewhere(values: Any) -> bool:
-    """Tell an array of another library than NumPy."""
+    """Return whether a value is an array of another library than NumPy."""
     return is_array_api_obj(values) and not is_numpy_array(values)
 
 
@@ -55,7 +55,7 @@ def here(values: Any) -> Any:
 
 
 def has_triton(rows: Array) -> bool:
-    """Tell whether rows are on a device for which there are kernels of our own."""
+    """Return whether rows are on a device with Triton kernels."""
     cuda = is_torch_array(rows) and rows.is_cuda and rows.dtype.itemsize >= 4
     return cuda and importlib.util.find_spec("triton") is not None
 

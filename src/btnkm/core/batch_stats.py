@@ -1,12 +1,13 @@
-"""What earlier batches of rows had to say, once they are gone.
+"""Sums over earlier batches of rows, which are kept once the rows are gone.
 
-With the other modes held, rows speak of a mode's weights through sums that make a quadratic; of
-rows that are gone, those sums are kept as they were when the last was heard, and count on beside
-those of new rows (streaming variational Bayes: the posterior is the next prior, mode by mode). So
-are the sums by which a likelihood learns its own parameters.
+With the other modes held, the log likelihood of a mode's weights is a quadratic whose coefficients
+are sums over rows. The sums of earlier batches are kept as they were at the end of the last fit,
+and are added to those of new rows (streaming variational Bayes: the posterior is the next prior,
+mode by mode). The same holds for the sums from which a likelihood learns its own parameters.
 
-Functions that are new since are zero in those rows, and so are their sums. Of columns that are new
-they have said nothing; those are let in only where rows at hand are like them (``alike``).
+Functions that are new since are zero in the earlier rows, and so are their sums. For new columns
+there are no sums, so columns are added only where the new rows are distributed like the earlier
+ones (``alike``).
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from .layout import Layout
 from .sums import Sums
 
 Array = np.ndarray
-SHIFT = 5.0  # standard errors between means, from which on rows are not alike
+SHIFT = 5.0  # standard errors between means, above which rows are not alike
 
 
 class Said(NamedTuple):
-    """Sums over rows that are gone, of one mode.
+    """Sums over earlier batches, for one mode.
 
     Attributes
     ----------
@@ -38,21 +39,21 @@ class Said(NamedTuple):
     linear: Array
 
     def weighed(self, share: float) -> Said:
-        """Return what each row says, counting for so much of a row."""
+        """Return the sums with every row weighted by a factor."""
         return Said(share * self.second, share * self.linear)
 
     def scaled(self, by: Array, layout: Layout) -> Said:
-        """Return what rows say of weights that are multiplied by (C,), all else by the inverse."""
+        """Return the sums for weights multiplied by (C,), and all other modes by the inverse."""
         c, d = layout.first
         return Said(self.second / (by[c] * by[d]), self.linear / by)
 
     def take(self, columns: Array, before: Layout, after: Layout) -> Said:
-        """Return what rows say of some of the columns."""
+        """Return the sums of some of the columns."""
         kept = before.statistics_of(columns, after)
         return Said(self.second[:, kept], self.linear[:, columns])
 
     def grown(self, places: Array, before: Layout, after: Layout) -> Said:
-        """Return the same beside columns that are new; ``places`` are where the old ones go."""
+        """Return the sums with zeros for new columns; the old ones go to ``places``."""
         second = np.zeros((len(self.second), len(after.multiplicity)))
         second[:, after.statistics_of(places, before)] = self.second
         linear = np.zeros((len(self.linear), after.n_columns))
@@ -60,23 +61,23 @@ class Said(NamedTuple):
         return Said(second, linear)
 
     def with_functions(self, places: tuple[int, int], count: int) -> Said:
-        """Return the same with so many functions from the given row of psi, and of phi, on."""
+        """Return the sums with zeros for new functions, at the given places in psi and phi."""
         return Said(*(_wider(part, at, count) for part, at in zip(self, places, strict=True)))
 
     def first(self, n_psi: int, n_phi: int) -> Said:
-        """Return what rows say of the first functions, which are all that is left."""
+        """Return the sums of the first functions, the only ones left."""
         return Said(self.second[:n_psi], self.linear[:n_phi])
 
 
 class SumsSaid(NamedTuple):
-    """Sums over rows that are gone, of the main effects.
+    """Sums over earlier batches, for the main effects.
 
     Attributes
     ----------
     sums : Sums
-        Whose functions they are of.
+        The main effects whose functions these are.
     gram, linear, beside : ndarray of shape (K, P, P), (K, P) and (K, P)
-        See ``chunks.sum_grams`` and ``chunks.sum_beside``.
+        See ``row_block.sum_grams`` and ``row_block.sum_beside``.
     """
 
     sums: Sums
@@ -85,11 +86,11 @@ class SumsSaid(NamedTuple):
     beside: Array
 
     def weighed(self, share: float) -> SumsSaid:
-        """Return what each row says, counting for so much of a row."""
+        """Return the sums with every row weighted by a factor."""
         return SumsSaid(self.sums, *(share * part for part in self[1:]))
 
     def take(self, sums: Sums) -> SumsSaid:
-        """Return what rows say of the functions that a sum has kept."""
+        """Return the sums of the functions that main effects have kept."""
         if sums.same_functions(self.sums):
             return self
         left = self.sums.places_of(sums)
@@ -97,27 +98,27 @@ class SumsSaid(NamedTuple):
         return SumsSaid(sums, gram, self.linear[:, left], self.beside[:, left])
 
     def plus(self, other: SumsSaid) -> SumsSaid:
-        """Return what both say, of the functions that the other has kept."""
-        own = self.take(other.sums)
-        return SumsSaid(other.sums, *(a + b for a, b in zip(own[1:], other[1:], strict=True)))
+        """Return the total of both, for the functions that the other has kept."""
+        kept = self.take(other.sums)
+        return SumsSaid(other.sums, *(a + b for a, b in zip(kept[1:], other[1:], strict=True)))
 
 
 def _wider(part: Array, place: int, count: int) -> Array:
-    """Return sums with zeros for so many functions from a place on; the last may be gone."""
+    """Return sums with zeros for new functions at a place; the last ones may have been dropped."""
     zeros = np.zeros((max(place - len(part), 0) + count, *part.shape[1:]))
     return np.concatenate([part[:place], zeros, part[place:]])
 
 
 @dataclass(frozen=True)
 class Past:
-    """Sums over rows that are gone.
+    """Sums over earlier batches.
 
     Attributes
     ----------
     data : Data
     modes : tuple of Said
     asked : tuple of array
-        What the likelihood learns from; empty if that is in the sums of the modes.
+        The sums that the likelihood learns from; empty if those of the modes are enough.
     information : array
         The sum of the rows' weights, of every output.
     features : tuple of (phi, psi)
@@ -134,16 +135,16 @@ class Past:
     sums: SumsSaid | None = None
 
     def sums_of(self, sums: Sums) -> SumsSaid:
-        """Return what rows say of the functions that a sum has."""
+        """Return the sums of the functions of main effects."""
         assert self.sums is not None
         return self.sums.take(sums)
 
-    def with_mode(self, d: int, said: Said) -> Past:
-        """Return the same, something else being known of mode d."""
-        return replace(self, modes=(*self.modes[:d], said, *self.modes[d + 1 :]))
+    def with_mode(self, d: int, sums: Said) -> Past:
+        """Return the past with other sums of mode d."""
+        return replace(self, modes=(*self.modes[:d], sums, *self.modes[d + 1 :]))
 
     def with_functions(self, d: int, places: tuple[int, int], count: int) -> Past:
-        """Return the same with so many functions of mode d more, from these places on."""
+        """Return the past with new functions of mode d, at these places."""
         phi, psi = self.features[d]
         wider = _wider(phi, places[1], count), _wider(psi, places[0], count)
         features = (*self.features[:d], wider, *self.features[d + 1 :])
@@ -151,11 +152,11 @@ class Past:
         return replace(grown, features=features)
 
     def weighed(self, share: float) -> Past:
-        """Return the same rows, each counting for so much of a row."""
+        """Return the past with every row weighted by a factor."""
         return replace(
             self,
             data=Data(share * self.data.n, share * self.data.square),
-            modes=tuple(said.weighed(share) for said in self.modes),
+            modes=tuple(sums.weighed(share) for sums in self.modes),
             asked=tuple(share * np.asarray(part) for part in self.asked),
             information=share * np.asarray(self.information),
             features=tuple((share * phi, share * psi) for phi, psi in self.features),
@@ -183,14 +184,14 @@ class Past:
 def alike(
     features: Sequence[tuple[Array, Array]], n: float, gone: Past, n_functions: int = 4
 ) -> bool:
-    """Tell whether inputs of rows that count n are spread as those of rows that are gone.
+    """Return whether the inputs of n rows are distributed as those of earlier batches.
 
-    Else what columns that are new make of the latter would be anybody's guess. The means of the
-    first functions of every mode are compared, in units of their standard error.
+    Otherwise nothing would be known of new columns in the earlier rows. The means of the first
+    functions of every mode are compared, in units of their standard error.
     """
     error = np.sqrt(1.0 / n + 1.0 / gone.data.n)  # of functions of size up to 1
     for (phi, _), (gone_phi, _) in zip(features, gone.features, strict=True):
-        own, other = phi[: n_functions + 1] / n, gone_phi[: n_functions + 1] / gone.data.n
-        if np.any(np.abs(own - other) > SHIFT * error):
+        now, before = phi[: n_functions + 1] / n, gone_phi[: n_functions + 1] / gone.data.n
+        if np.any(np.abs(now - before) > SHIFT * error):
             return False
     return True

@@ -1,7 +1,7 @@
-"""Coordinate updates of q and the bound they climb (equation numbers are the paper's).
+"""Coordinate updates of q, and the ELBO (equation numbers are those of the paper).
 
-Each update maximises the bound over one factor of q with the others held, so the bound never
-falls. The sums over rows arrive ready made; nothing here knows rows.
+Each update maximises the ELBO over one factor of q with the others held, so the ELBO never falls.
+Updates take sums over rows; nothing here sees the rows themselves.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Data:
-    """What the engine knows of the targets: sum s_n and sum s_n y_n^2.
+    """What the engine needs of the targets: sum s_n and sum s_n y_n^2.
 
-    ``rounding`` is what rows in single precision may make a squared error wrong by, relative to the
+    ``rounding`` is the error of a squared error from rows in single precision, relative to the
     latter.
     """
 
@@ -55,7 +55,7 @@ class Block:
         """Return A and b of q(W) = N(A^-1 b, A^-1), for the functions whose weights are unknown.
 
         A = tau * sum_n H_n (x) phi phi^T + Lambda, lower block triangle: (C, M, C, M). What an
-        anchor explains of the targets is taken from b, (M, C).
+        anchor explains of the targets is subtracted from b, (M, C).
         """
         m, count = prior.shape
         c, d, statistic = self.layout.lower
@@ -131,13 +131,13 @@ def update_rank(state: State, d: int, priors: Priors) -> State:
 
 
 def update_likelihood(state: State, sums: tuple[Any, ...], data: Data, priors: Priors) -> State:
-    """Update the likelihood's own parameters from what its rows add up to."""
+    """Update the likelihood's own parameters from sums over rows."""
     likelihood = state.likelihood.learn(sums, data.n, priors.noise)
     return replace(state, likelihood=likelihood)
 
 
 def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
-    """Return the bound's terms by name, every constant included; their sum is the bound."""
+    """Return the terms of the ELBO by name, every constant included; their sum is the ELBO."""
     weights = entropy = kl = 0.0
     for d, (mode, factor, basis) in enumerate(
         zip(state.modes, state.factors, state.basis, strict=True)

@@ -38,8 +38,8 @@ class CP(Network):
     Attributes
     ----------
     own : bool
-        Whether every mode has rank precisions of its own, as it has if components are anchored;
-        else all share one vector (R,).
+        Whether every mode has its own rank precisions, as where components are anchored; otherwise
+        all share one vector (R,).
     """
 
     joint_steps: ClassVar[bool] = True
@@ -154,9 +154,9 @@ class CP(Network):
         return dict.fromkeys(family.columns, (kept, layout.components(len(kept))))
 
     def rebalance(self, state: State, priors: Any) -> tuple[State, list[Array] | None]:
-        """Move each component's scale between modes to where the bound is highest.
+        """Move each component's scale between modes to where the ELBO is highest.
 
-        Scaling w_r^(d) by c_d with prod_d c_d = 1 changes the bound by
+        Scaling w_r^(d) by c_d with prod_d c_d = 1 changes the ELBO by
         sum_d M_d log c_d - (c_d^2 - 1) q_d / 2, q_d = E[lambda_r] sum_m E[lambda_m] E[w_mr^2]. At
         the maximum c_d^2 q_d = M_d + nu, with one nu per component that Newton's method finds.
         """

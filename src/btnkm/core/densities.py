@@ -1,8 +1,8 @@
-"""Distributions of y at n points that one posterior gives, each point with f ~ N(mean, variance).
+"""Distributions of y at n points under one posterior, with f ~ N(mean, variance) at each point.
 
-Each says its mean, its variance in two parts (what is not known about f, and the noise), its log
-density (log probability for counts), its distribution function, a bracket of each quantile and
-draws; ``discrete`` tells whether y is an integer. A mixture over starts is in predictive.py.
+Each has a mean, a variance in two parts (uncertainty of f, and noise), a log density (log
+probability for counts), a distribution function, a bracket of each quantile and draws.
+``discrete`` is whether y is an integer. ``predictive.py`` has the mixture over restarts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Array = np.ndarray
 
 
 class Density(Protocol):
-    """What a mixture asks of its parts; arrays have shape (n,)."""
+    """What a mixture needs of its parts; arrays have shape (n,)."""
 
     discrete: ClassVar[bool]
     mean: Array
@@ -31,7 +31,7 @@ class Density(Protocol):
         """Return P(Y <= y)."""
 
     def bracket(self, level: float) -> tuple[Array, Array]:
-        """Return two numbers between which the quantile lies."""
+        """Return a lower and an upper bound of the quantile."""
 
     def width(self) -> Array:
         """Return the scale on which the density changes."""
@@ -54,7 +54,7 @@ class Student:
         self.mean, self.model_variance = mean, variance
         self.noise_variance = np.full(len(mean), noise)
         self.dof = dof
-        # the spread of f is a variance, and so is the noise's
+        # both are variances, so the scale of the Student-t has a factor
         self.scale = np.sqrt((variance + noise) * (max(dof - 2.0, 0.5 * dof) / dof))
 
     def logpdf(self, y: Array) -> Array:
@@ -83,7 +83,7 @@ class Student:
 
 
 class NormalMixture:
-    """Normals around the same mean: f's variance plus each of some noise variances (Q,)."""
+    """Normals with the same mean; each adds one of the noise variances (Q,) to that of f."""
 
     discrete: ClassVar[bool] = False
 
@@ -118,7 +118,7 @@ class NormalMixture:
         return total
 
     def bracket(self, level: float) -> tuple[Array, Array]:
-        """Return the ends of the parts' quantiles."""
+        """Return the smallest and largest quantile of the parts."""
         scales = (
             np.sqrt([self.model_variance + np.min(self.noise)]),
             np.sqrt([self.model_variance + np.max(self.noise)]),

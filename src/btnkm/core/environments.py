@@ -1,4 +1,4 @@
-"""What is left and right of each mode, for one block of rows, made once and kept."""
+"""Products of the modes left and right of each mode, for one block of rows."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ MomentsOf = Callable[[int, Moments | Scratch | None], Moments | None]
 class Environments:
     """Products of the modes left and right of each mode, for one block of rows.
 
-    Moving from mode to mode extends one side by one mode and reuses the rest, whatever the order
-    of the updates. Arrays no longer needed are kept to be overwritten: to the system, fresh memory
-    is several times the work of a multiplication.
+    Moving from mode to mode extends one side by one mode and reuses the rest, whatever the order of
+    the updates. Arrays that are no longer needed are kept and overwritten: allocating new memory
+    costs several times as much as a multiplication.
 
     Parameters
     ----------
     n_modes : int
     stride : int
-        1 keeps every product. A larger one keeps, of either side, every so many-th and those from
-        there to where it stands, and makes the others twice: a root of the memory for a second
-        evaluation of each mode. 0 keeps nothing, and makes every product anew for every mode.
+        1 keeps every product. A larger stride keeps every so many-th product of either side and
+        those from there to the current mode, and computes the others twice: the square root of the
+        memory for a second evaluation of each mode. 0 keeps nothing and computes every product
+        again for every mode.
     network : Network
-        How the moments of modes come together.
+        Which combines the moments of modes.
     """
 
     def __init__(self, n_modes: int, *, stride: int, network: Network | None = None) -> None:
@@ -43,10 +44,10 @@ class Environments:
         # products by the number of modes in them, from the first on and from the last on
         self._left: dict[int, Moments | None] = {0: None}
         self._right: dict[int, Moments | None] = {0: None}
-        self._spare: list[Moments] = []
+        self._free: list[Moments] = []
 
     def reset(self) -> None:
-        """Forget everything: the factors changed in more than one mode."""
+        """Forget all products: the factors changed in more than one mode."""
         for side in (self._left, self._right):
             self._drop(side, [length for length in side if length])
 
@@ -70,7 +71,7 @@ class Environments:
     def outside(self, d: int, moments_of: MomentsOf) -> Moments | None:
         """Return the product over all modes but ``d``; None if there is no other.
 
-        The answer holds until this thread's next call, of whatever rows.
+        The result is valid until the next call in this thread, for any rows.
         """
         both = self.network.join(*self.sides(d, moments_of))
         return None if both is None else expand(both)
@@ -124,9 +125,9 @@ class Environments:
             self._give_back(side.pop(length))
 
     def _take(self) -> Moments | None:
-        return self._spare.pop() if self._spare else None
+        return self._free.pop() if self._free else None
 
     def _give_back(self, product: Moments | None) -> None:
-        # other libraries pool their memory themselves, and have no way to name the output
+        # other libraries pool their memory themselves, and cannot write to a given array
         if self.stride and product is not None and is_numpy_array(product.mean):
-            self._spare.append(product)
+            self._free.append(product)

@@ -1,8 +1,8 @@
-"""The evidence of the full tensor's hyperparameters, with its slopes.
+"""The evidence of the full tensor's hyperparameters, with its gradient.
 
 Targets z of every output are f plus noise of known variance, up to a common factor that may be
-learned. The logarithm of their density given the hyperparameters, plus that of a prior of these, is
-what is maximised. Kernels are symmetric: all that is done entry by entry is done for pairs i < j.
+learned. The log density of the targets given the hyperparameters, plus the log prior of these, is
+maximised. Kernels are symmetric: elementwise operations are done for pairs i < j only.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from .kernel import (
 
 Array = np.ndarray
 JITTER = 1e-8  # of the diagonal, relative to its median
-MORE_JITTER = 100.0  # times as much, where that is not enough
+MORE_JITTER = 100.0  # factor by which it grows where it is not enough
 BLOCK = 2**15  # numbers of all inputs together
 KEPT = 2**21  # numbers of all inputs and pairs up to which exponentials are kept for the slopes
-LIFT = 1.5  # how far below where it begins a logarithm may be when more rows come in
+LIFT = 1.5  # how far below its first value a logarithm may be when a search gets more rows
 LIMIT = 30.0  # of the logarithm of any hyperparameter
 
-# Prior of the logarithms: mean and standard deviation. Variances are in units of the target's.
+# prior of the logarithms: mean and standard deviation; variances are in units of the target's
 CONSTANT, PRODUCT, NOISE = (-2.0, 2.0), (0.0, 3.0), (-2.0, 1.5)
 VARIANCE, FACTOR, LENGTH = (-4.0, 3.0), (-3.0, 3.0), (1.0, 1.0)
 ROUGH = (0.0, 1.5)  # of the log odds
 
 
 class Parts(NamedTuple):
-    """Which inputs have which part of the kernel: places among the D inputs."""
+    """Which inputs have which part of the kernel: positions among the D inputs."""
 
     categorical: Array  # bool, (D,)
     line: Array
@@ -52,14 +52,14 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class Theta:
-    """Where each hyperparameter stands in a vector of logarithms."""
+    """The positions of the hyperparameters in a vector of logarithms."""
 
     parts: Parts
     learns_noise: bool
 
     @property
     def groups(self) -> list[tuple[str, Array, tuple[float, float], float]]:
-        """Name, inputs (empty for one number), prior, and where it begins, of each group."""
+        """Name, inputs (empty for one number), prior and first value of each group."""
         parts, none = self.parts, np.zeros(1, dtype=int)
         numeric = ~parts.categorical
         numbers = [places[numeric[places]] for places in (parts.curve, parts.factor)]
@@ -79,22 +79,22 @@ class Theta:
 
     @property
     def places(self) -> dict[str, slice]:
-        """Where each group stands in the vector."""
-        found, at = {}, 0
+        """The positions of each group in the vector."""
+        places, at = {}, 0
         for name, inputs, _, _ in self.groups:
-            found[name] = slice(at, at + len(inputs))
+            places[name] = slice(at, at + len(inputs))
             at += len(inputs)
-        return found
+        return places
 
     def begin(self, shorter: float = 0.0) -> Array:
-        """Return where the search begins, length scales ``shorter`` by this logarithm."""
+        """Return the first values, with length scales reduced by the logarithm ``shorter``."""
         less = {"curve_length": shorter, "factor_length": shorter}
         return np.concatenate(
             [np.full(len(inputs), at - less.get(name, 0.0)) for name, inputs, _, at in self.groups]
         )
 
     def lifted(self, theta: Array) -> Array:
-        """Return hyperparameters of few rows from which more rows can find what those had not.
+        """Return hyperparameters of few rows, moved to where a search with more rows can begin.
 
         The evidence is flat where an input has next to no variance, or a very long length scale.
         """
@@ -106,7 +106,7 @@ class Theta:
         return theta
 
     def prior(self, theta: Array) -> tuple[float, Array]:
-        """Return the logarithm of the prior's density, but for a constant, and its slopes."""
+        """Return the log density of the prior, up to a constant, and its gradient."""
         mean = np.concatenate([np.full(len(i), p[0]) for _, i, p, _ in self.groups])
         away = (theta - mean) / self.prior_std
         return -0.5 * float(away @ away), -away / self.prior_std
@@ -191,12 +191,12 @@ class Pairs:
 
     @property
     def blocks(self) -> list[slice]:
-        """Blocks of pairs that are looked at together, small enough for a processor's cache."""
+        """Blocks of pairs that are processed together, small enough for a processor's cache."""
         size = max(BLOCK // max(len(self.inputs), 1), 1024)
         return [slice(k, k + size) for k in range(0, len(self.index), size)]
 
     def places(self, inputs: Array) -> Any:
-        """Return where some inputs stand among those with a curve or a factor."""
+        """Return the positions of some inputs among those with a curve or a factor."""
         if len(inputs) == len(self.inputs):
             return slice(None)
         return np.searchsorted(self.inputs, inputs)
@@ -213,7 +213,7 @@ class Evidence:
     noise : ndarray of shape (n, K)
         Variances of the noise, up to the factor that is learned.
     repeats : float
-        Sum over rows of what each counts for beyond 1.
+        Sum over rows of the weight of each beyond 1.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class Evidence:
         self.repeats = repeats
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
-        """Return minus the value, and minus its slopes."""
+        """Return minus the value, and minus its gradient."""
         value, slopes = self.theta.prior(theta)
         kernel, factor = self.theta.kernel(theta), self.theta.noise(theta)
         made = _Made(self.pairs, kernel)
@@ -245,7 +245,7 @@ class Evidence:
         return -value, -slopes
 
     def _systems(self, factor: float) -> list[tuple[Array, Array]]:
-        """Return targets (n, .) and the noise (n,) that they have in common."""
+        """Return targets (n, .), each with their common noise (n,)."""
         noise = factor * self.noise
         if np.all(noise == noise[:, :1]):
             return [(self.target, noise[:, 0])]
@@ -267,7 +267,7 @@ def whitened(matrix: Array, noise: Array, target: Array) -> tuple[Array, Array]:
 
 
 def solve(matrix: Array, noise: Array, target: Array) -> Solved:
-    """Return what targets with noise of these variances (n,) say of f with this covariance."""
+    """Solve for targets with noise of these variances (n,), and f with this covariance (n, n)."""
     n = len(matrix)
     factor = factor_of(matrix, noise)
     log_det = 2.0 * float(np.sum(np.log(np.diagonal(factor))))
@@ -284,9 +284,9 @@ def factor_of(matrix: Array, noise: Array) -> Array:
 
 
 def factor_and_jitter(matrix: Array, noise: Array) -> tuple[Array, float]:
-    """Return the lower Cholesky factor of a matrix and noise, and what was added to the diagonal.
+    """Return the lower Cholesky factor of a matrix plus noise, and the jitter added.
 
-    It is more where the matrix is not positive definite in floating point.
+    The jitter is larger where the matrix is not positive definite in floating point.
     """
     n = len(matrix)
     jitter = JITTER * float(np.median(np.diagonal(matrix)))
@@ -310,7 +310,7 @@ class _Made:
         self.kept: dict[tuple[str, int], tuple[Array, Array]] = {}
 
     def _correlations(self, name: str, block: slice, *, slopes: bool = False) -> tuple[Array, ...]:
-        """Return kappa in the sum ("curve") or the product ("factor"), and two slopes if asked.
+        """Return kappa in the sum ("curve") or the product ("factor"), and optionally two slopes.
 
         Exponentials are made for the matrix and kept for the slopes, or made again where there are
         too many to keep.

@@ -1,8 +1,8 @@
 """The full tensor: the kernel machine that low-rank tensors approximate, with its exact posterior.
 
-f has the covariance of ``kernel.Kernel``, and rows say of it what weights and working responses of
-their likelihood say (see ``likelihoods``). With V the variances 1 / weight, z the targets pull /
-weight and A = (K + V)^-1, the posterior of every output is
+f has the covariance of ``kernel.Kernel``, and every row is a Gaussian observation of f, given the
+weight and working response of its likelihood (see ``full_sites``). With V the variances, z the
+targets and A = (K + V)^-1, the posterior of every output is
 
     E[f(x)] = k(x, rows) alpha,  alpha = A z,      Var[f(x)] = k(x, x) - k(x, rows) A k(rows, x).
 
@@ -37,15 +37,15 @@ class FullPosterior:
     rows : tuple of ndarray of shape (n, 3)
         Coordinates of the training rows in every input.
     share : ndarray of shape (n,)
-        What every row counts for, in all 1.
+        The weight of every row; they add up to 1.
     target, noise : ndarray of shape (K, n)
-        What each row says of every output: a value, and the variance of its noise.
+        Targets for every output, and the variances of their noise.
     likelihood : Likelihood
     n_outputs : int or None
     theta : ndarray
         Logarithms of the hyperparameters.
     evidence : float
-        Logarithm of the targets' density, and of the hyperparameters' prior.
+        Log density of the targets plus log prior of the hyperparameters, or the ELBO.
     """
 
     kernel: Kernel
@@ -60,19 +60,19 @@ class FullPosterior:
 
     @property
     def n_bytes(self) -> int:
-        """What it takes in memory."""
+        """The bytes of the rows and of the matrices computed from them."""
         n = len(self.share)
         return int(8 * len(self.target) * n * n + sum(part.nbytes for part in self.rows))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields alone: what is made of them is large, and made again."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        """Return the fields alone: cached matrices are large, and can be computed again."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def _solved(self) -> tuple[np.ndarray, np.ndarray]:
         matrix = self.matrix
-        found = [whitened(matrix, v, z) for z, v in zip(self.target, self.noise, strict=True)]
-        return np.array([alpha for alpha, _ in found]), np.array([root for _, root in found])
+        solved = [whitened(matrix, v, z) for z, v in zip(self.target, self.noise, strict=True)]
+        return np.array([alpha for alpha, _ in solved]), np.array([root for _, root in solved])
 
     @property
     def alpha(self) -> np.ndarray:
@@ -91,7 +91,7 @@ class FullPosterior:
 
     @cached_property
     def predictor(self) -> FullPredictor:
-        """What new rows need of it."""
+        """The predictor for new rows."""
         return FullPredictor(self)
 
     @property
@@ -107,10 +107,9 @@ class FullPosterior:
         return factor_of(matrix, np.full(len(matrix), jitter))
 
     def draw(self, n_draws: int, rng: np.random.Generator) -> np.ndarray:
-        """Return weights w of draws of f(x) = k(x, rows) w + what rows say nothing of: (., K, n).
+        """Return weights w of draws of f(x) = k(x, rows) w + a part that is independent: (., K, n).
 
-        A draw of the prior is moved by what the rows say of its difference from the targets
-        (Matheron's rule).
+        A draw of the prior is corrected by its difference from the targets (Matheron's rule).
         """
         outputs, n = self.alpha.shape
         drawn = np.empty((n_draws, outputs, n))
@@ -126,7 +125,7 @@ class FullPosterior:
 
 @dataclass(frozen=True)
 class FullPredictor:
-    """What rows need of the posterior of a full tensor: see ``posterior.Predictor``."""
+    """Predictions of a full tensor, with the interface of ``posterior.Predictor``."""
 
     state: FullPosterior
     least: Any = 0.0
@@ -136,7 +135,7 @@ class FullPredictor:
         return {}
 
     def _of(self, name: str, x: Array) -> Any:
-        """Return a part of the posterior where the rows asked about are, moved there once."""
+        """Return a part of the posterior on the device of the rows, moved there once."""
         if isinstance(x, np.ndarray):
             return getattr(self.state, name)
         where = name, str(x.dtype), str(x.device)

@@ -1,11 +1,9 @@
-"""The fit of a full tensor: hyperparameters by the evidence, and what rows say of f.
+"""The fit of a full tensor: hyperparameters that maximise the evidence, and sites of the rows.
 
-Where noise is Gaussian, targets and weights are what they are, and the evidence is exact. With
-Student-t noise, weights depend on how far rows are from f: searches for hyperparameters with given
-weights alternate with updates of the weights.
-Other likelihoods turn moments of f into weights and working responses: hyperparameters are then
-those of responses to f = 0, taken for numbers with Gaussian noise, and the variance of f is that
-with the highest ELBO.
+With Gaussian noise the evidence is exact. With Student-t noise, searches for hyperparameters with
+given weights alternate with updates of the weights. For other likelihoods (``full_sites``) the
+hyperparameters are those of the working responses at f = 0, taken for targets with Gaussian noise,
+and the variance of f is the one with the highest ELBO.
 """
 
 from __future__ import annotations
@@ -17,13 +15,14 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from .evidence import Evidence, Pairs, Parts, Theta, whitened
+from .evidence import Evidence, Pairs, Parts, Theta
 from .full import FullPosterior
+from .full_sites import Rows, Sites
 from .gamma import Gamma
 from .hamiltonian import draw
-from .likelihoods import Curved, Gaussian, Softmax, StudentT
+from .likelihoods import Gaussian, StudentT
 
-FIRST_ROWS = 300  # to which hyperparameters are fitted before all rows are looked at
+FIRST_ROWS = 300  # to which hyperparameters are fitted before all rows are used
 WORK = 4.0e11  # operations that hyperparameters of all rows may take
 ITERATIONS, MORE_ITERATIONS = 60, 30  # of the search with the first rows, and with all of them
 MOST_CURVED = 300  # hyperparameters up to which the curvature is kept: its cost is their cube
@@ -34,40 +33,22 @@ FEW_INPUTS, SHORTER = 5, 2.5  # up to which searches begin with short length sca
 # up to which hyperparameters are drawn from their posterior: rows, and rows squared times inputs
 FEW_ROWS, WORK_OF_DRAWS = 200, 2e5
 VARIANCES = ("constant", "product", "line", "curve", "missing")  # of f, all together
-# where weights depend on f: updates by the bound of the likelihood, then by itself until f settles
+# where weights depend on f: updates by the bound of the likelihood, then Newton refinement
 UPDATES, MOST_UPDATES, SETTLED = 3, 25, 0.01
-WORK_OF_SCALE = 1e10  # rows cubed times outputs, up to which all rows have a say in that
+WORK_OF_SCALE = 1e10  # rows cubed times outputs, up to which it is found from all rows
 SCALES = np.log(4.0) * np.arange(-3, 6)  # of f that are tried
 MOST_RESPONSE = 4.0  # standard deviations
-LEAST_WEIGHT, LEAST_VARIANCE = 1e-10, 1e-5  # the second of the prior's
+LEAST_VARIANCE = 1e-5  # relative to the prior's
 
 
 def learns_noise(likelihood: Any) -> bool:
-    """Tell whether the variance of the noise is found together with the hyperparameters."""
+    """Return whether the noise variance is one of the hyperparameters."""
     return isinstance(likelihood, Gaussian | StudentT)
-
-
-@dataclass
-class Rows:
-    """Rows to be fitted: coordinates of every input, targets and sample weights."""
-
-    x: tuple[np.ndarray, ...]
-    y: np.ndarray
-    weight: np.ndarray
-
-    @property
-    def n(self) -> int:
-        """How many there are."""
-        return len(self.y)
-
-    def take(self, some: np.ndarray) -> Rows:
-        """Return some of them."""
-        return Rows(tuple(part[some] for part in self.x), self.y[some], self.weight[some])
 
 
 @dataclass(frozen=True)
 class Curvature:
-    """What a search has learned of the evidence near its highest value.
+    """The curvature of the log evidence near its maximum.
 
     Attributes
     ----------
@@ -81,10 +62,10 @@ class Curvature:
     n: int
 
     @classmethod
-    def of(cls, found: Any, root: np.ndarray, n: int) -> Curvature:
-        """Return that of a search in coordinates with this root of their covariance."""
-        own = root @ found.hess_inv.todense() @ root.T
-        return cls(0.5 * (own + own.T), n)
+    def of(cls, optimum: Any, root: np.ndarray, n: int) -> Curvature:
+        """Return the curvature at the end of a search, whose coordinates are scaled by a root."""
+        covariance = root @ optimum.hess_inv.todense() @ root.T
+        return cls(0.5 * (covariance + covariance.T), n)
 
     def root(self, n: int, prior_std: np.ndarray) -> np.ndarray:
         """Return a root of the covariance for so many rows, no larger than the prior's: (P, P)."""
@@ -96,7 +77,7 @@ class Curvature:
 
 @dataclass
 class FullFit:
-    """A search for hyperparameters, and the posterior that it ends with.
+    """A search for hyperparameters, and the posterior at its end.
 
     Attributes
     ----------
@@ -106,13 +87,13 @@ class FullFit:
     n_outputs : int or None
     noise_prior : Gamma
     observe : callable
-        Called with the evidence after each step, and the number of the search; True stops the
+        Called after each step with the log evidence and the number of the search; True stops the
         fit.
     may_be_interrupted : bool
-        Whether what a search has found is kept when it is interrupted.
+        Whether an interrupted search keeps what it has reached.
     curvature : Curvature or None
-        Of an earlier search, then of the last one: the first step is as long as it should be, and
-        half as many steps do.
+        Of an earlier search, then of the last one. With it the first step has the right length,
+        and half as many steps are enough.
     """
 
     parts: Parts
@@ -142,11 +123,19 @@ class FullFit:
         iterations: int | None = None,
         scale: float | None = None,
     ) -> list[FullPosterior]:
-        """Return the posterior with hyperparameters at their best, or several that share it.
+        """Return the posterior at the best hyperparameters, or one for each draw of them.
 
-        Where rows are many, some of them say where to begin. ``begin`` is a posterior of other rows
-        that knows it; with ``iterations`` of 0 its hyperparameters are kept, but for variances of f
-        larger by ``scale`` (its logarithm) where noise is not additive.
+        Parameters
+        ----------
+        rows : Rows
+        rng : Generator
+        begin : FullPosterior, optional
+            A posterior of other rows to begin at. Otherwise a search over some of the rows comes
+            first where they are many.
+        iterations : int, optional
+            Of the search with all rows; with 0 the hyperparameters of ``begin`` are kept.
+        scale : float, optional
+            Logarithm of a factor of the variances of f.
         """
         few = rows.n <= FIRST_ROWS
         unlike = begin is not None and type(begin.likelihood) is not type(self.likelihood)
@@ -167,13 +156,13 @@ class FullFit:
             theta = theta + scale * self._along(*VARIANCES)
         elif not learns_noise(self.likelihood) and not few:
             theta = self._rescaled(rows, theta)
-        theta, sites, _ = self._maximise(rows, theta, iterations, begun=begin is not None)
+        theta, sites, _ = self._maximise(rows, theta, iterations, weighs_first=begin is not None)
         return self._known(rows, theta, sites, rng)
 
     def _known(
-        self, rows: Rows, theta: np.ndarray, sites: _Sites, rng: np.random.Generator
+        self, rows: Rows, theta: np.ndarray, sites: Sites, rng: np.random.Generator
     ) -> list[FullPosterior]:
-        """Return posteriors that together are that of f: of few rows one for each draw."""
+        """Return posteriors that are mixed with equal weights: where rows are few, one per draw."""
         draws = learns_noise(self.likelihood) and rows.n <= FEW_ROWS and not self.stopped
         draws = draws and rows.n**2 * len(rows.x) <= WORK_OF_DRAWS
         try:
@@ -182,19 +171,19 @@ class FullFit:
             if not self.may_be_interrupted:
                 raise
             self.stopped, self.interrupted, thetas = True, True, [theta]
-        return [self._posterior(rows, one, sites) for one in thetas]
+        return [self._posterior(rows, each, sites) for each in thetas]
 
     def _rescaled(self, rows: Rows, theta: np.ndarray) -> np.ndarray:
-        """Return hyperparameters with a larger f, if more rows speak for it."""
-        outputs = self.n_outputs  # of two classes few rows know it as well
+        """Return hyperparameters with a larger variance of f, if all rows support it."""
+        outputs = self.n_outputs  # for two classes some rows are enough
         if outputs is None or outputs * rows.n**3 > WORK_OF_SCALE:
             return theta
         return self._scaled(rows, theta, np.log(4.0) * np.arange(4))
 
     def _drawn(
-        self, rows: Rows, theta: np.ndarray, sites: _Sites, rng: np.random.Generator
+        self, rows: Rows, theta: np.ndarray, sites: Sites, rng: np.random.Generator
     ) -> list[np.ndarray]:
-        """Return draws of the hyperparameters from their posterior, given weights of the rows."""
+        """Return draws of the hyperparameters from their posterior, given the sites."""
         pairs = Pairs(rows.x, self.parts)
         evidence = Evidence(pairs, self.layout, sites.target, sites.noise, sites.repeats)
 
@@ -205,7 +194,7 @@ class FullFit:
         def energy(z: np.ndarray) -> tuple[float, np.ndarray]:
             try:
                 value, slopes = evidence(theta + root @ z)
-            except np.linalg.LinAlgError:  # far beyond what any rows would speak for
+            except np.linalg.LinAlgError:  # far beyond what any rows support
                 return np.inf, np.zeros_like(z)
             return value, root.T @ slopes
 
@@ -220,69 +209,69 @@ class FullFit:
 
     def _from_scratch(
         self, rows: Rows, gaussian: np.ndarray | None = None
-    ) -> tuple[np.ndarray, _Sites]:
-        """Return hyperparameters, and what rows say of f, from nothing or from Gaussian noise.
+    ) -> tuple[np.ndarray, Sites]:
+        """Return hyperparameters and sites, from the prior or from a fit with Gaussian noise.
 
-        With that noise, f may go through outliers: other noise begins without it as well.
+        With Gaussian noise f may go through outliers, so other noise begins at the prior as well.
         """
         if not learns_noise(self.likelihood):
             theta, sites, _ = self._maximise(rows, self._first(rows), 0)
             return theta, sites
-        # where to begin, and whether weights of the rows come before the first search
-        begun = [(begin, False) for begin in self._beginnings(self.layout)]
+        # where to begin, and whether weights are updated before the first search
+        beginnings = [(begin, False) for begin in self._beginnings(self.layout)]
         if not self.exact:
-            begun = [(gaussian, True)] if gaussian is not None else begun
-            begun.append((self.layout.begin(), True))
-        found = []
-        for begin, known in begun:
+            beginnings = [(gaussian, True)] if gaussian is not None else beginnings
+            beginnings.append((self.layout.begin(), True))
+        results = []
+        for begin, weighs_first in beginnings:
             self.curvature = None
-            reached = self._maximise(rows, begin, ITERATIONS, begun=known)
-            found.append((*reached, self.curvature))
-        theta, sites, _, self.curvature = max(found, key=lambda one: one[2])
+            reached = self._maximise(rows, begin, ITERATIONS, weighs_first=weighs_first)
+            results.append((*reached, self.curvature))
+        theta, sites, _, self.curvature = max(results, key=lambda result: result[2])
         return theta, sites
 
     @staticmethod
     def _beginnings(layout: Theta) -> list[np.ndarray]:
-        """Return where searches begin: with few inputs, once more with short length scales.
+        """Return where searches begin: for few inputs, also at short length scales.
 
-        From long ones the evidence does not rise towards a function that is quick.
+        From long ones a search does not find functions that vary quickly.
         """
         few = len(layout.parts.categorical) <= FEW_INPUTS
         return [layout.begin(shorter) for shorter in ((0.0, SHORTER) if few else (0.0,))]
 
     def _affordable(self, n: int) -> int:
-        """Return how many steps there may be with all rows."""
-        one = (self.n_outputs or 1) * 2.0 * n**3 + 40.0 * n**2 * len(self.layout.begin())
-        most = int(np.clip(WORK / one, 3, MORE_ITERATIONS))
+        """Return how many steps of a search with all rows are affordable."""
+        cost = (self.n_outputs or 1) * 2.0 * n**3 + 40.0 * n**2 * len(self.layout.begin())
+        most = int(np.clip(WORK / cost, 3, MORE_ITERATIONS))
         return most if learns_noise(self.likelihood) else 0
 
     def _maximise(
-        self, rows: Rows, theta: np.ndarray, iterations: int, *, begun: bool = False
-    ) -> tuple[np.ndarray, _Sites, float]:
-        """Return hyperparameters, and what rows say of f, each at its best given the other.
+        self, rows: Rows, theta: np.ndarray, iterations: int, *, weighs_first: bool = False
+    ) -> tuple[np.ndarray, Sites, float]:
+        """Return hyperparameters and sites, each optimal given the other, and the evidence.
 
-        Those of another fit have ``begun`` with it.
+        With ``weighs_first`` weights are updated before the first search.
         """
         if self.exact:
             pairs = Pairs(rows.x, self.parts)
-            sites = _Sites.of_numbers(rows, self.likelihood)
+            sites = Sites.of_numbers(rows, self.likelihood)
             theta, value = self._search(pairs, sites, theta, iterations)
             return theta, replace(sites, value=value), value
         if learns_noise(self.likelihood):
-            return self._reweighted(rows, theta, iterations, begun=begun)
+            return self._reweighted(rows, theta, iterations, weighs_first=weighs_first)
         matrix = self._matrix(rows, theta)
-        sites = self._settled(rows, matrix)
-        known = sites.updated(rows, matrix, self.noise_prior, ask=False)
+        sites = self._refined(rows, matrix)
+        known = sites.updated(rows, matrix, self.noise_prior, refresh=False)
         value = known.elbo(rows, self.noise_prior)
         return theta, replace(sites, value=value), value
 
     def _reweighted(
-        self, rows: Rows, theta: np.ndarray, iterations: int, *, begun: bool
-    ) -> tuple[np.ndarray, _Sites, float]:
-        """Return hyperparameters and weights of rows that depend on their distance from f."""
+        self, rows: Rows, theta: np.ndarray, iterations: int, *, weighs_first: bool
+    ) -> tuple[np.ndarray, Sites, float]:
+        """Return hyperparameters and sites whose weights depend on the distance from f."""
         pairs = Pairs(rows.x, self.parts)
-        sites = _Sites.of_numbers(rows, self.likelihood)
-        if iterations and not begun:  # as if the noise were Gaussian
+        sites = Sites.of_numbers(rows, self.likelihood)
+        if iterations and not weighs_first:  # as if the noise were Gaussian
             theta, _ = self._search(pairs, sites, theta, iterations)
         for _ in range(ROUNDS if iterations else 0):
             theta, sites = self._weighed(rows, theta, sites, WEIGHINGS)
@@ -291,9 +280,9 @@ class FullFit:
         return theta, sites, sites.value
 
     def _weighed(
-        self, rows: Rows, theta: np.ndarray, sites: _Sites, most: int
-    ) -> tuple[np.ndarray, _Sites]:
-        """Return weights of rows after up to so many updates, and the noise that goes with them."""
+        self, rows: Rows, theta: np.ndarray, sites: Sites, most: int
+    ) -> tuple[np.ndarray, Sites]:
+        """Return the sites after up to so many updates, and hyperparameters with their noise."""
         matrix, variance = self._matrix(rows, theta), self.layout.noise(theta)
         likelihood = sites.likelihood.with_noise(variance)
         sites = replace(sites, noise=sites.noise * variance, likelihood=likelihood)
@@ -302,24 +291,24 @@ class FullFit:
             sites = sites.updated(rows, matrix, self.noise_prior)
             if sites.change_from(before) < SETTLED:
                 break
-        known = sites.updated(rows, matrix, self.noise_prior, ask=False)
+        known = sites.updated(rows, matrix, self.noise_prior, refresh=False)
         variance = 1.0 / sites.likelihood.scale
         theta = theta.copy()
         theta[self.layout.places["noise"]] = np.log(variance)
         value = known.elbo(rows, self.noise_prior)
         return theta, replace(sites, noise=sites.noise / variance, value=value)
 
-    def _settled(self, rows: Rows, matrix: np.ndarray, begin: _Sites | None = None) -> _Sites:
-        """Return what rows say of f with this prior covariance, from that with another on."""
+    def _refined(self, rows: Rows, matrix: np.ndarray, begin: Sites | None = None) -> Sites:
+        """Return the sites with this prior covariance, after Newton refinement."""
         sites = begin
         if sites is None:
-            sites = _Sites.begin(rows, self.likelihood, self.n_outputs)
+            sites = Sites.begin(rows, self.likelihood, self.n_outputs)
             for _ in range(UPDATES):
                 sites = sites.updated(rows, matrix, self.noise_prior)
         moved = np.inf
         for _ in range(MOST_UPDATES):
             before = sites
-            sites = sites.updated(rows, matrix, self.noise_prior, settle=True)
+            sites = sites.updated(rows, matrix, self.noise_prior, newton=True)
             change = sites.change_from(before)
             if change < SETTLED:
                 break
@@ -332,12 +321,12 @@ class FullFit:
         return np.asarray(self.layout.kernel(theta).cross(rows.x, rows.x))
 
     def _first(self, rows: Rows) -> np.ndarray:
-        """Return hyperparameters from which weights that depend on f can begin.
+        """Return hyperparameters for likelihoods whose weights depend on f.
 
-        Responses to f = 0 are taken for numbers with Gaussian noise; the scale of f is then that
-        with the highest ELBO.
+        The working responses at f = 0 are taken for targets with Gaussian noise; the scale of f is
+        then the one with the highest ELBO.
         """
-        sites = _Sites.begin(rows, self.likelihood, self.n_outputs)
+        sites = Sites.begin(rows, self.likelihood, self.n_outputs)
         target = sites.target - np.average(sites.target, axis=0, weights=rows.weight)
         spread = np.sqrt(np.average(target**2, axis=0, weights=rows.weight))
         target = np.clip(target / np.maximum(spread, 1e-12), -MOST_RESPONSE, MOST_RESPONSE)
@@ -345,23 +334,23 @@ class FullFit:
         noise = np.repeat(1.0 / rows.weight[:, None], target.shape[1], axis=1)
         numbers = replace(sites, target=target, noise=noise)
         pairs = Pairs(rows.x, self.parts)
-        found = [
+        results = [
             self._search(pairs, numbers, begin, ITERATIONS, layout)
             for begin in self._beginnings(layout)
         ]
-        begun = max(found, key=lambda one: one[1])[0]
-        theta = np.delete(begun, layout.places["noise"])
+        best = max(results, key=lambda result: result[1])[0]
+        theta = np.delete(best, layout.places["noise"])
         log_scale = 2.0 * float(np.log(np.maximum(np.mean(spread), 1e-12)))
         return self._scaled(rows, theta, log_scale + SCALES)
 
     def _scaled(self, rows: Rows, theta: np.ndarray, scales: np.ndarray) -> np.ndarray:
-        """Return hyperparameters with the best variance of f, of ever larger ones."""
+        """Return hyperparameters with the best variance of f, trying larger and larger ones."""
         move = self._along(*VARIANCES)
         matrix, best, sites = self._matrix(rows, theta), (-np.inf, 0.0), None
         for log_scale in scales:
             scaled = np.exp(log_scale) * matrix
-            sites = self._settled(rows, scaled, sites)
-            known = sites.updated(rows, scaled, self.noise_prior, ask=False)
+            sites = self._refined(rows, scaled, sites)
+            known = sites.updated(rows, scaled, self.noise_prior, refresh=False)
             value = known.elbo(rows, self.noise_prior)
             if value < best[0]:
                 break
@@ -371,7 +360,7 @@ class FullFit:
     def _search(
         self,
         pairs: Pairs,
-        sites: _Sites,
+        sites: Sites,
         theta: np.ndarray,
         iterations: int,
         layout: Theta | None = None,
@@ -392,7 +381,7 @@ class FullFit:
             value, slopes = evidence(theta + root @ z)
             return value, root.T @ slopes
 
-        def told(intermediate_result: Any) -> None:
+        def report(intermediate_result: Any) -> None:
             gained = -float(intermediate_result.fun) - reached[1]
             reached[:] = theta + root @ intermediate_result.x, -float(intermediate_result.fun)
             if self.observe(reached[1], self.searches) or self.stopped:
@@ -401,12 +390,12 @@ class FullFit:
                 raise StopIteration
 
         try:
-            found = minimize(
+            optimum = minimize(
                 energy,
                 np.zeros(len(theta)),
                 jac=True,
                 method="L-BFGS-B",
-                callback=told,
+                callback=report,
                 options={"maxiter": iterations, "maxcor": 20},
             )
         except KeyboardInterrupt:
@@ -415,17 +404,17 @@ class FullFit:
             self.stopped = self.interrupted = True
             return np.asarray(reached[0]), float(reached[1])
         if same and len(theta) <= MOST_CURVED:
-            self.curvature = Curvature.of(found, root, n)
-        return theta + root @ found.x, -float(found.fun)
+            self.curvature = Curvature.of(optimum, root, n)
+        return theta + root @ optimum.x, -float(optimum.fun)
 
-    def _posterior(self, rows: Rows, theta: np.ndarray, sites: _Sites) -> FullPosterior:
+    def _posterior(self, rows: Rows, theta: np.ndarray, sites: Sites) -> FullPosterior:
         kernel = self.layout.kernel(theta)
         noise = sites.noise * self.layout.noise(theta)
         likelihood = sites.likelihood
         if self.exact:
             total = float(rows.weight.sum())
             variance = self.layout.noise(theta)
-            # q(tau) as wide as so many rows leave it
+            # q(tau) with the width that so many rows give it
             likelihood = replace(likelihood, noise=Gamma(0.5 * total, 0.5 * total * variance))
         elif learns_noise(likelihood):
             likelihood = likelihood.with_noise(self.layout.noise(theta))
@@ -440,129 +429,3 @@ class FullFit:
             theta=theta,
             evidence=sites.value,
         )
-
-
-@dataclass(frozen=True)
-class _Sites:
-    """What rows say of f, for what is known of it: targets and variances of their noise.
-
-    Attributes
-    ----------
-    target, noise : ndarray of shape (n, K)
-    mean, variance : ndarray of shape (n, K)
-        Of f.
-    likelihood : Likelihood
-    repeats : float
-        See ``Evidence``.
-    kl : float
-        Of the posterior of f from its prior.
-    value : float
-        The evidence, or the ELBO, at the end of a search.
-    """
-
-    target: np.ndarray
-    noise: np.ndarray
-    mean: np.ndarray
-    variance: np.ndarray
-    likelihood: Any
-    repeats: float = 0.0
-    kl: float = np.nan
-    value: float = np.nan
-
-    @classmethod
-    def of_numbers(cls, rows: Rows, likelihood: Any) -> _Sites:
-        """Return those of numbers with Gaussian noise."""
-        nothing = np.zeros((rows.n, 1))
-        repeats = float(np.sum(rows.weight - 1.0))
-        noise = 1.0 / rows.weight[:, None]
-        return cls(rows.y[:, None], noise, nothing, nothing, likelihood, repeats)
-
-    @classmethod
-    def begin(cls, rows: Rows, likelihood: Any, n_outputs: int | None) -> _Sites:
-        """Return those of rows of which nothing is known yet."""
-        mean = np.zeros((rows.n, n_outputs or 1))
-        start = cls(mean, mean, mean, np.ones_like(mean), likelihood)
-        return start._asked(rows, Gamma(1e-6, 1e-6), settle=False)
-
-    def _asked(self, rows: Rows, prior: Gamma, *, settle: bool) -> _Sites:
-        """Return what rows say for these moments of f."""
-        one = self.mean.shape[1] == 1
-        mean, square = self.mean, self.mean**2 + self.variance
-        if one:
-            mean, square = mean[:, 0], square[:, 0]
-        likelihood, asked = self.likelihood, (rows.y, rows.weight, mean, square)
-        if settle and isinstance(likelihood, Curved):
-            weight, pull = likelihood.expected(*asked)
-        else:
-            likelihood = _learned(likelihood, asked, float(rows.weight.sum()), prior)
-            weight, pull, _ = likelihood.rows(*asked)
-        weight = np.maximum(np.asarray(weight) * likelihood.scale, LEAST_WEIGHT)
-        pull = np.asarray(pull) * likelihood.scale
-        if one:
-            weight, pull = weight[:, None], pull[:, None]
-        return replace(self, target=pull / weight, noise=1.0 / weight, likelihood=likelihood)
-
-    def updated(
-        self,
-        rows: Rows,
-        matrix: np.ndarray,
-        prior: Gamma,
-        *,
-        settle: bool = False,
-        ask: bool = True,
-    ) -> _Sites:
-        """Return what rows say once f, with this prior covariance, is as they let it be.
-
-        They are not asked again unless they are to ``ask``.
-        """
-        solved = [whitened(matrix, v, z) for z, v in zip(self.target.T, self.noise.T, strict=True)]
-        alpha = np.column_stack([one for one, _ in solved])
-        diagonal = np.column_stack([np.sum(root**2, axis=0) for _, root in solved])
-        mean = self.target - self.noise * alpha
-        variance = np.maximum(self.noise - self.noise**2 * diagonal, 1e-12)
-        log_det = -2.0 * sum(float(np.sum(np.log(np.diagonal(root)))) for _, root in solved)
-        log_det -= float(np.sum(np.log(self.noise)))
-        fit = float(np.sum(diagonal * self.noise) + np.sum(alpha * mean))
-        kl = 0.5 * (fit - mean.size + log_det)
-        known = replace(self, mean=mean, variance=variance, kl=kl)
-        return known._asked(rows, prior, settle=settle) if ask else known
-
-    def halfway(self, other: _Sites) -> _Sites:
-        """Return what rows say halfway from another."""
-        weight = 0.5 * (1.0 / self.noise + 1.0 / other.noise)
-        pull = 0.5 * (self.target / self.noise + other.target / other.noise)
-        return replace(self, target=pull / weight, noise=1.0 / weight)
-
-    def elbo(self, rows: Rows, prior: Gamma) -> float:
-        """Return the lower bound on the evidence, given the moments of f.
-
-        That of many classes is averaged over f: the bound that updates go by is far lower where f
-        is large.
-        """
-        likelihood, mean = self.likelihood, self.mean
-        if isinstance(likelihood, Softmax):
-            points = likelihood.probabilities(mean, self.variance)
-            of_label = points[:, np.arange(rows.n), rows.y.astype(int)]
-            logs = np.log(np.maximum(of_label, np.finfo(float).tiny)).mean(axis=0)
-            return float(rows.weight @ logs) - self.kl
-        square = mean**2 + self.variance
-        sums = likelihood.rows(rows.y, rows.weight, mean[:, 0], square[:, 0]).sums
-        total = float(rows.weight.sum())
-        terms = likelihood.learn(sums, total, prior).terms(total, prior)
-        return float(sum(terms.values())) - self.kl
-
-    def change_from(self, other: _Sites) -> float:
-        """Return how far the mean of f has moved, in its standard deviations."""
-        moved = (self.mean - other.mean) ** 2 / np.maximum(self.variance, 1e-6)
-        return float(np.sqrt(np.max(moved)))
-
-
-def _learned(likelihood: Any, asked: tuple[Any, ...], total: float, prior: Gamma) -> Any:
-    """Return a likelihood with its own parameters after what rows say."""
-    learned = likelihood.learn(likelihood.rows(*asked).sums, total, prior)
-    other = learned.propose(learned.rows(*asked).sums)
-    if other is None:
-        return learned
-    tried = other.learn(other.rows(*asked).sums, total, prior)
-    before, after = (sum(one.terms(total, prior).values()) for one in (learned, tried))
-    return tried if after >= before else learned

@@ -1,4 +1,4 @@
-"""What the posterior of a full tensor says of averages of f over inputs, and of variances.
+"""Functionals of f under the posterior of a full tensor: averages over inputs, and variances.
 
 A functional that takes each input by itself (its value at a point, its average over the training
 rows, or the difference of these) acts on the kernel's sum input by input and on its product factor
@@ -24,7 +24,7 @@ from .posterior import contrast_variances
 
 Array = np.ndarray
 POINTS = 400  # values of an input over which variances are averaged, at most
-FEW_POINTS = 64  # where draws of total effects are all that is wanted
+FEW_POINTS = 64  # where only draws of total effects are needed
 
 
 class Averages(NamedTuple):
@@ -60,13 +60,13 @@ class FullAverages:
     @cached_property
     def inputs(self) -> list[Averages]:
         """Averages of every input."""
-        state, found = self.state, []
+        state, averages = self.state, []
         for d, rows in enumerate(state.rows):
             sums = state.kernel.sum_part(d, rows, rows) @ state.share
             factor = state.kernel.product_part(d, rows, rows) @ state.share
             twice = float(state.share @ sums), float(state.share @ factor)
-            found.append(Averages(sums, factor, *twice))
-        return found
+            averages.append(Averages(sums, factor, *twice))
+        return averages
 
     def _others(self, *places: int) -> tuple[Array, float]:
         """Return the product's variance times the average factors of all other inputs."""
@@ -122,12 +122,12 @@ class FullAverages:
 
         ``nodes`` and ``weights`` are of Gauss's rule on [0, 1].
         """
-        found = [self._sum(d, at) for d, at in enumerate(x)]
+        parts = [self._sum(d, at) for d, at in enumerate(x)]
         factors = [self._factor(d, at) for d, at in enumerate(x)]
         product = self.state.kernel.product
         used = [d for d in range(len(x)) if self.state.kernel.factor[d] > 0.0]
         for d in used:
-            g, own = found[d].g.copy(), self.inputs[d]
+            g, own = parts[d].g.copy(), self.inputs[d]
             added = factors[d][0] - own.factor
             for t, w in zip(nodes, weights, strict=True):
                 part = (w * product) * added
@@ -135,7 +135,7 @@ class FullAverages:
                     if e != d:
                         part = part * (t * factors[e][0] + (1.0 - t) * self.inputs[e].factor)
                 g += part
-            prior = found[d].prior.copy()
+            prior = parts[d].prior.copy()
             spread = product * (factors[d][2] - 2.0 * factors[d][1] + own.factor_twice)
             for s, v in zip(nodes, weights, strict=True):
                 for t, w in zip(nodes, weights, strict=True):
@@ -146,16 +146,16 @@ class FullAverages:
                             rest = (1.0 - s) * (1.0 - t) * self.inputs[e].factor_twice
                             part = part * (s * t * factors[e][2] + mixed * factors[e][1] + rest)
                     prior += part
-            found[d] = Functional(g, prior)
-        return found
+            parts[d] = Functional(g, prior)
+        return parts
 
-    def moments(self, found: Functional) -> tuple[Array, Array]:
+    def moments(self, functional: Functional) -> tuple[Array, Array]:
         """Return first and second moments of functionals: (m,), or (m, K) less their mean."""
         state = self.state
-        mean = found.g @ state.alpha.T
+        mean = functional.g @ state.alpha.T
         variance = np.column_stack(
             [
-                found.prior - np.sum((found.g @ inverse) * found.g, axis=1)
+                functional.prior - np.sum((functional.g @ inverse) * functional.g, axis=1)
                 for inverse in state.inverse
             ]
         )
@@ -283,7 +283,7 @@ class Variances:
         for _, average in spreads.values():
             alone = alone * average
         twice = kernel.product * float(np.prod([i.factor_twice for i in inputs]))
-        found = {}
+        pairs = {}
         for d in self.used:
             for e in self.used:
                 if e <= d:
@@ -293,8 +293,8 @@ class Variances:
                 prior = twice
                 for one in (d, e):
                     prior *= self._own_factors[one] / inputs[one].factor_twice - 1.0
-                found[d, e] = Quadratic(matrix, prior)
-        return found
+                pairs[d, e] = Quadratic(matrix, prior)
+        return pairs
 
     def expected(self, form: Quadratic) -> float:
         """Return the posterior's expectation, of all outputs together less their mean."""

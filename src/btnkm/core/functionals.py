@@ -1,4 +1,4 @@
-"""What a posterior says of functionals of f: averages over inputs, and what an input adds to them.
+"""Functionals of f under a posterior: averages over inputs, and what an input adds to them.
 
 f is linear in the weights of every mode. Its average over an input, or its value at a point less
 that average, is the same network with another vector in the place of phi(x): its mean over the

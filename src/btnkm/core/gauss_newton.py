@@ -1,13 +1,13 @@
 """Damped Gauss-Newton steps on the means of all modes at once.
 
 Coordinate ascent crawls where the means of several modes must change together: with little noise,
-or more components than there is to explain. With covariances and precisions held, the bound is
+or more components than there is to explain. With covariances and precisions held, the ELBO is
 
     -(tau E||y - f||^2 + sum lambda_m lambda_r w_mr^2) / 2 + const
 
 as a function of the means w. Its gradient in mode d is b_d - A_d w_d, which the mode's own update
 sets to zero. A curvature that is positive definite has the blocks A_d on its diagonal and
-tau J_d^T J_e off it, J_d the derivatives of E[f]. The damping shortens a step until the bound
+tau J_d^T J_e off it, J_d the derivatives of E[f]. The damping shortens a step until the ELBO
 rises.
 """
 
@@ -32,14 +32,11 @@ MOST_NUMBERS = 500_000  # rows times weights: four megabytes
 DAMPING = 1e-3  # of the first step, relative to the diagonal of the curvature
 MORE, LESS = 8.0, 0.2  # damping after a step that was too long, and after one that was not
 ENOUGH = 1e-4  # relative gain of a step below which there is none worth another
-LEAST, MOST = 1e-12, 1e3  # of the damping; beyond, steps are too short to matter
+LEAST, MOST = 1e-12, 1e3  # of the damping; with more, steps are too short to matter
 
 
 def possible(state: State, most: int, n_rows: int) -> bool:
-    """Tell whether there are at most so many weights, of a model that joint steps are made for.
-
-    Rows may not be too many either: their derivatives are a number for each weight.
-    """
+    """Return whether joint steps apply: few weights, few rows, and a model they are made for."""
     weights = sum(factor.mean.size for factor in state.factors)
     return (
         state.network.joint_steps
@@ -65,7 +62,7 @@ def derivatives(phi: Any, keep: Array, outside: Any) -> Any:
 
 
 def system(state: State, blocks: Sequence[Block], gram: Array) -> tuple[Array, Array]:
-    """Return curvature (lower triangle) and gradient of the bound in the means of all modes.
+    """Return curvature (lower triangle) and gradient of the ELBO in the means of all modes.
 
     ``gram`` is the sum over rows of J^T J, the modes one after the other.
     """
@@ -74,8 +71,8 @@ def system(state: State, blocks: Sequence[Block], gram: Array) -> tuple[Array, A
     for d, (block, factor) in enumerate(zip(blocks, state.factors, strict=True)):
         a, b = block.system(tau, cavi.prior_precision(state, d))
         a = np.tril(a.reshape(b.size, b.size))
-        own = slice(start, start + b.size)
-        curvature[own, own] = a
+        block_of_d = slice(start, start + b.size)
+        curvature[block_of_d, block_of_d] = a
         mean = factor.mean.T.ravel()
         gradient.append(b.T.ravel() - a @ mean - np.tril(a, -1).T @ mean)
         start += b.size
@@ -95,8 +92,8 @@ def moved(state: State, change: Array) -> State:
     factors, start = [], 0
     for factor in state.factors:
         m, rank = factor.mean.shape
-        own = change[start : start + m * rank].reshape(rank, m).T
-        factors.append(replace(factor, mean=factor.mean + own))
+        step_of_d = change[start : start + m * rank].reshape(rank, m).T
+        factors.append(replace(factor, mean=factor.mean + step_of_d))
         start += m * rank
     return replace(state, factors=tuple(factors))
 

@@ -9,8 +9,8 @@ import numpy as np
 Array = np.ndarray
 DRAWS, WARM_UP = 8, 12  # steps that are kept, and those before that find their length
 LEAPS = 10  # evaluations of the density in a step
-FIRST, SHORTEST, LONGEST = 0.25, 0.01, 1.5  # lengths of a leap
-ACCEPTED, PACE = 0.75, 0.3  # share of steps that should be accepted, and how fast lengths follow
+FIRST, SHORTEST, LONGEST = 0.25, 0.01, 1.5  # step sizes
+ACCEPTED, PACE = 0.75, 0.3  # fraction of steps to accept, and how fast step sizes adapt
 SPREAD = 0.3  # of the length from step to step, so that no orbit is closed
 
 
@@ -31,16 +31,16 @@ def draw(
         Where the chain begins: a point of high density. Every coordinate should vary by about 1.
     """
     at, (value, slopes) = begin, energy(begin)
-    length, found = FIRST, []
+    length, draws = FIRST, []
     for step in range(warm_up + n_draws):
         momentum = rng.standard_normal(len(at))
-        leap = length * rng.uniform(1.0 - SPREAD, 1.0 + SPREAD)
-        there, speed = at, momentum - 0.5 * leap * slopes
+        size = length * rng.uniform(1.0 - SPREAD, 1.0 + SPREAD)
+        there, speed = at, momentum - 0.5 * size * slopes
         for _ in range(LEAPS):
-            there = there + leap * speed
+            there = there + size * speed
             new_value, new_slopes = energy(there)
-            speed = speed - leap * new_slopes
-        speed = speed + 0.5 * leap * new_slopes
+            speed = speed - size * new_slopes
+        speed = speed + 0.5 * size * new_slopes
         lost = new_value - value + 0.5 * float(speed @ speed - momentum @ momentum)
         chance = float(np.exp(-max(lost, 0.0))) if np.isfinite(lost) else 0.0
         if rng.uniform() < chance:
@@ -48,5 +48,5 @@ def draw(
         if step < warm_up:
             length = float(np.clip(length * np.exp(PACE * (chance - ACCEPTED)), SHORTEST, LONGEST))
         else:
-            found.append(at)
-    return np.array(found)
+            draws.append(at)
+    return np.array(draws)

@@ -101,7 +101,7 @@ def components(rank: int) -> Layout:
 
 @lru_cache(maxsize=256)
 def core(left: int, right: int) -> Layout:
-    """Return the layout of a train's core; column a * right + b has the indices a and b."""
+    """Return the layout of a core; column a * right + b has the indices a and b."""
     columns = np.arange(left * right).reshape(left, right)
     (a, c, of_left), (b, d, of_right) = pairs(left), pairs(right)
     first = columns[a[:, None], b].ravel(), columns[c[:, None], d].ravel()

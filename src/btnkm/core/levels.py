@@ -1,10 +1,10 @@
-"""Modes of very many levels: one block of weights per level, none between levels.
+"""Modes of very many categories (levels): one block of weights per level, none between levels.
 
 Where no row has two levels, the precision of W is one (R, R) block per level: L R^2 numbers, where
 a covariance of all weights would have (L R)^2. A categorical input of this kind is anchored: a
-level multiplies a component by 1 + u with u = 0 a priori, so that one with few rows is nearly the
-average one. Its features are sparse; the last of their columns is for levels never seen. The
-outputs of f are such a mode, too, with neither anchor nor features.
+level multiplies a component by 1 + u with u = 0 a priori, so that a level with few rows is close to
+the average one. Its features are sparse; their last column is for levels never seen. The outputs of
+f are such a mode as well, with neither anchor nor features.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class LevelMode:
-    """What the engine knows of such a mode; see ``state.Mode`` for what it stands in for.
+    """A mode of very many levels, with the interface of ``state.Mode``.
 
     Attributes
     ----------
@@ -34,8 +34,8 @@ class LevelMode:
         The levels, which all stay.
     rate_scale : ndarray of shape (L,)
     shares : ndarray of shape (L,) or None
-        With which the levels stand for one never seen, which is their average. None if there can be
-        no other.
+        Weights of the average that stands for a level never seen. None if there can be no other
+        level.
     anchored : bool
     """
 
@@ -106,7 +106,7 @@ class LevelMode:
 
 @dataclass(frozen=True)
 class LevelFactor:
-    """q(W): independent between levels; see ``state.Factor`` for what it stands in for.
+    """q(W), independent between levels, with the interface of ``state.Factor``.
 
     Attributes
     ----------
@@ -149,7 +149,7 @@ class LevelFactor:
         return LevelFactor(self.mean[:, which], cov, _log_det(cov), layout)
 
     def with_functions(self, mean: Array, variance: Array) -> LevelFactor:
-        """Return q with levels more, of these means (k, C) and the same variances (C,)."""
+        """Return q with k more levels, of these means (k, C) and the same variances (C,)."""
         cov = np.tile(np.diag(variance), (len(mean), 1, 1))
         log_det = self.log_det + len(mean) * float(np.sum(np.log(variance)))
         means, covs = np.concatenate([self.mean, mean]), np.concatenate([self.cov, cov])

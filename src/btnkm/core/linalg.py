@@ -19,7 +19,7 @@ _FIRST_JITTER = 1e-14  # relative to a unit diagonal: about the rounding of the 
 
 
 class NotPositiveDefiniteError(np.linalg.LinAlgError):
-    """A block stayed indefinite whatever jitter was tried."""
+    """A block is indefinite with every jitter that was tried."""
 
 
 def _inverse_factor(a: Array) -> tuple[Array, Array]:

@@ -1,7 +1,7 @@
-"""What makes a network: how moments of modes come together, and which precisions weights share.
+"""The interface of networks: how moments of modes combine, and which precisions weights share.
 
-The engine asks this of a network and knows nothing else of it; cp.py and tt.py answer. Whatever
-depends on ranks is told by the factors' layouts, so that a network has no state of its own.
+This is all that the engine uses of a network; cp.py and tt.py implement it. Whatever depends on
+ranks is in the layouts of the factors, so a network has no state of its own.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from .state import State
 
 Array = np.ndarray
-# Products over modes are brought back to size one every so many modes, so that hundreds of inputs
-# neither overflow nor underflow; a handful of modes cannot leave the range of a double.
+# Products over modes are rescaled to size one every so many modes, so that hundreds of inputs
+# neither overflow nor underflow; a few modes cannot leave the range of a double.
 RESCALE_EVERY = 16
-Take = Callable[[], Moments | None]  # hands out moments whose arrays may be overwritten
+Take = Callable[[], Moments | None]  # returns moments whose arrays may be overwritten
 
 
 class Family(NamedTuple):
-    """Groups of weights, each of which may be lost: those of a component, or of a bond's index.
+    """Groups of weights that may be dropped: those of a component, or of an index of a bond.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Family(NamedTuple):
     group_set : dict from mode to int
         Which of the groups of the mode's layout these are.
     entries : dict from precision vector to ndarray of shape (G, e)
-        The rank precisions that are lost with each group.
+        The rank precisions that are dropped with each group.
     """
 
     columns: dict[int, Array]
@@ -50,14 +50,14 @@ class Family(NamedTuple):
 
 
 class Footprint(NamedTuple):
-    """What a network needs of memory, in numbers.
+    """The memory that a network needs, in numbers.
 
     Attributes
     ----------
     kept : int
         For each row and each environment that is kept.
     passing : int
-        For each row of the block that is worked on.
+        For each row of the block at work.
     block : int
         For each row, by which the size of a block is chosen.
     columns : list of int
@@ -77,14 +77,15 @@ class Network(ABC):
     """CP or TT, as the engine sees it."""
 
     scratch: ClassVar[Scratch | None] = None  # for moments that are not kept
-    # whether an environment has what the outputs ask for in it; else that is multiplied with it
+    # whether environments contain the working responses of the outputs, or are multiplied by them
     carries_asks: ClassVar[bool] = False
 
-    joint_steps: ClassVar[bool] = False  # whether joint.py knows its derivatives
+    joint_steps: ClassVar[bool] = False  # whether gauss_newton.py knows its derivatives
     turns: ClassVar[bool] = False  # whether rebalancing changes more than scales
-    # of the warm phase, and sweeps of the thaw, whatever the rows; 0 leaves both to them
+    # smoothing of the warm phase, and sweeps of annealing, whatever the rows; with 0 annealing
+    # sweeps both depend on the rows
     smoothing: ClassVar[float] = 1.0
-    thaw: ClassVar[int] = 0
+    annealing_sweeps: ClassVar[int] = 0
 
     @abstractmethod
     def begin(
@@ -96,43 +97,43 @@ class Network(ABC):
         rng: np.random.Generator,
         output: int | None,
     ) -> tuple[tuple[Any, ...], tuple[Gamma, ...]]:
-        """Return random factors for a warm phase, f of size one, and the rank precisions it holds.
+        """Return random factors with f of size one, and the rank precisions of the warm phase.
 
         ``grams`` holds each mode's average of phi phi^T over the rows, (M, M), for the kept
-        functions. Outputs have no constant in common: what they share says nothing of their
+        functions. Outputs have no common constant: it would say nothing about their
         differences.
         """
 
     @abstractmethod
     def ranks(self, rank: Any, modes: Sequence[Any]) -> Any:
-        """Return a number of components, or of every bond's indices, none more than of use."""
+        """Return the number of components, or of the indices of each bond, at most those of use."""
 
     @abstractmethod
     def footprint(self, rank: Any, n_modes: int, warm_rank: int = 0) -> Footprint:
-        """Return what a fit of this rank needs, with a warm phase of more components."""
+        """Return the memory of a fit of this rank; its warm phase may have another."""
 
     @abstractmethod
     def places(self, smaller: Layout, larger: Layout) -> Array:
-        """Return where the columns of a mode go when the rank has grown."""
+        """Return the positions of the columns of a mode after the rank has grown."""
 
     @abstractmethod
     def silent(self, smaller: Layout, larger: Layout, d: int, modes: Sequence[Any]) -> Array:
-        """Return which columns of mode d to have at zero, for those that are new to add nothing."""
+        """Return the columns of mode d that must be zero for the new ones to add nothing to f."""
 
     def first_to_speak(self, state: State) -> int | None:
-        """Return what to take for the mode solved last, for new columns to be heard of first."""
+        """Return the mode to take for the one solved last, so that new columns are solved first."""
         return None
 
     @abstractmethod
     def extend(self, before: Moments, step: Moments, take: Take, to_the_right: bool) -> Moments:
-        """Return the moments of some modes and one more, which are this one's to overwrite."""
+        """Return the moments of some modes and one more; those of the latter may be overwritten."""
 
     @abstractmethod
     def join(self, left: Moments | None, right: Moments | None) -> Moments | None:
-        """Return what is around a mode from what is on either side of it.
+        """Return the moments around a mode from those on either side of it.
 
-        It may be in memory of this thread's, to be overwritten by the next answer: in memory of the
-        rows', it would have to go out of the caches and come back.
+        They may be in scratch memory of this thread, which the next call overwrites: memory of the
+        rows would leave the processor's caches and come back.
         """
 
     @abstractmethod
@@ -145,7 +146,7 @@ class Network(ABC):
 
     @abstractmethod
     def sides(self, state: State, d: int) -> Sequence[tuple[int, Any]]:
-        """Return whose product the precision of mode d's columns is: vectors, and their entries."""
+        """Return the vectors, and entries, whose product is the precision of mode d's columns."""
 
     @abstractmethod
     def users(self, state: State, vector: int) -> Sequence[int]:
@@ -153,22 +154,22 @@ class Network(ABC):
 
     @abstractmethod
     def families(self, state: State, d: int) -> list[Family]:
-        """Return the groups whose loss can be decided in mode d."""
+        """Return the groups that can be dropped in mode d."""
 
     @abstractmethod
     def without(self, state: State, family: Family, kept: Array) -> dict[int, tuple[Array, Any]]:
-        """Return the columns that are left in each mode of a family, and their layout."""
+        """Return the remaining columns of each mode of a family, and their layout."""
 
     @abstractmethod
     def rebalance(self, state: State, priors: Any) -> tuple[State, list[Array] | None]:
-        """Return the state after a change of scales or axes that leaves f and raises the bound.
+        """Return the state after a change of scales or axes that keeps f and raises the ELBO.
 
-        Also returns by what every mode's columns were scaled, None if that is not all.
+        Also returns the scale of every mode's columns, None if axes have changed as well.
         """
 
     @abstractmethod
     def rank(self, state: State) -> Any:
-        """Return the rank, or ranks, as they are reported."""
+        """Return the rank, or the ranks, as reported."""
 
     @abstractmethod
     def whole(self, parts: Sequence[Array]) -> Array:
@@ -193,7 +194,7 @@ class Network(ABC):
 
 
 def rough(mode: Any, gram: Array, count: int, schedule: Any, rng: np.random.Generator) -> Array:
-    """Return weights of so many random functions of one mode, of mean square 1: (M, count)."""
+    """Return weights of ``count`` random functions of one mode, of mean square 1: (M, count)."""
     spread = mode.rate_scale ** (0.5 * schedule.initial_decay)
     w = rng.standard_normal((len(mode.keep), count)) * spread[:, None]
     return np.asarray(w / np.sqrt(np.maximum(np.sum(w * (gram @ w), axis=0), 1e-12)))

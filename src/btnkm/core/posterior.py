@@ -1,4 +1,4 @@
-"""What a fitted posterior can say: moments of f, draws of f, and how much each input matters."""
+"""Moments and draws of f under a fitted posterior, and total effects of the inputs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .state import State
 from .sums import SumsTerms
 
 Array = Any
-FeaturesOf = Callable[[int], tuple[Array, Array]]  # mode -> (phi, psi) of the rows asked about
+FeaturesOf = Callable[[int], tuple[Array, Array]]  # mode -> (phi, psi) of the rows
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """What rows need of a posterior, made once and used for any number of row blocks.
+    """What rows need of a posterior; made once and used for any number of row blocks.
 
     Attributes
     ----------
@@ -32,13 +32,13 @@ class Predictor:
     terms : list of Terms
         Of every mode.
     layout : Layout
-        Of what is left to be summed once all inputs have come together.
+        Of the product over all inputs, whose columns are still to be summed.
     output : int or None
-        The outputs' mode; it is the last.
+        The mode of the outputs, which is the last.
     least : float or ndarray of shape (K,)
-        The variance that f has at least, of each output: that of the level of all rows. What all
-        rows have in common is taken out of the targets, or is the offset of a likelihood; q does
-        not know that it is uncertain. Where priors leave nothing of f, that is all there is.
+        The least variance of f, for each output: that of the average over all rows. The average is
+        removed from the targets, or is the offset of a likelihood, so q does not contain its
+        uncertainty. Where f is shrunk to zero, this is all that is left.
     sums : SumsTerms or None
         The main effects beside the network.
     """
@@ -53,7 +53,7 @@ class Predictor:
     @classmethod
     def of(cls, state: Any) -> Any:
         """Return the predictor of a posterior."""
-        if hasattr(state, "predictor"):  # one that has its own
+        if hasattr(state, "predictor"):  # it has its own
             return state.predictor
         terms = [
             rows.terms(mode, factor, spread=1.0)
@@ -87,7 +87,7 @@ class Predictor:
         return mean, array_namespace(mean).clip(second - mean**2, 0.0)
 
     def _effects(self, features_of: FeaturesOf, *, spread: bool = True) -> tuple[Array, Array]:
-        """Return E[a] and, if asked, Var[a] of every row (n,), and output (n, K)."""
+        """Return E[a] and optionally Var[a] of every row (n,), and output (n, K)."""
         assert self.sums is not None
         phi = self.sums.features(features_of)
         mean = self.sums.means(phi)
@@ -118,7 +118,7 @@ class Predictor:
         spread = host(product.second - rows.outer(product.mean))
         covariance[:, r, s] = covariance[:, s, r] = spread
         values, vectors = np.linalg.eigh(covariance)
-        # the symmetric root: another one could turn from one x to the next
+        # the symmetric root: another one could rotate from one x to the next
         stretched = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
         root = output.mean @ (stretched @ np.swapaxes(vectors, 1, 2))
         variance = second - mean**2
@@ -151,7 +151,7 @@ def contrast_variances(own: np.ndarray) -> np.ndarray:
 
 
 def found_nothing(weights: np.ndarray, means: np.ndarray, variances: np.ndarray) -> bool:
-    """Tell whether f of a mixture varies less between rows than it is uncertain.
+    """Return whether f of a mixture varies less between rows than its uncertainty.
 
     Of S restarts with these weights, means and variances are (S, n), or (S, n, K).
     """
@@ -163,7 +163,7 @@ class Joint(NamedTuple):
     """f of K outputs at n rows: Cov[f] = root root^T + diag(own) in each row.
 
     With f = C g, where g are the components and C the outputs' weights, Cov[f] is
-    E[C] Cov[g] E[C]^T plus what comes of the spread of C, which is independent between outputs.
+    E[C] Cov[g] E[C]^T plus a part from the covariance of C, which is independent between outputs.
     """
 
     mean: Array  # (n, K)
@@ -261,7 +261,7 @@ def sum_effects(
     averages: list[tuple[np.ndarray, np.ndarray]],
     effects: Sequence[EffectAverages],
 ) -> np.ndarray:
-    """Return what main effects add to the total effect of each of their inputs.
+    """Return the contribution of main effects to the total effect of each of their inputs.
 
     That is their own variance and twice their covariance with what the tensor makes of the same
     input alone. ``coefficients`` are (K, P); see ``total_effects`` for the rest.
@@ -274,7 +274,7 @@ def sum_effects(
         output = weights[state.output]
         rows = [(row[None],) for row in output - output.mean(axis=0)]
     centers = [(phi @ w)[None] for w, (phi, _) in zip(inputs, averages, strict=False)]
-    found = np.zeros(len(effects))
+    totals = np.zeros(len(effects))
     for i, (mode, mean, gram, cross) in enumerate(effects):
         own = state.sums.places(i)
         columns = state.sums.column[own]
@@ -283,12 +283,12 @@ def sum_effects(
         center, among = mean[columns], gram[np.ix_(columns, columns)]
         spread = among - np.outer(center, center)
         for k, beta in enumerate(contrasts[:, own]):
-            found[i] += float(beta @ spread @ beta) / len(contrasts)
+            totals[i] += float(beta @ spread @ beta) / len(contrasts)
             if mode is None:
                 continue
             parts = [*centers[:mode], inputs[mode], *centers[mode + 1 :], *rows[k % len(rows)]]
             present = state.modes[mode].present
             curve = state.network.whole(parts)
             between = cross[np.ix_(columns, present)] - np.outer(center, averages[mode][0])
-            found[i] += 2.0 * float(beta @ between @ curve) / len(contrasts)
-    return found
+            totals[i] += 2.0 * float(beta @ between @ curve) / len(contrasts)
+    return totals

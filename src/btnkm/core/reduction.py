@@ -1,9 +1,9 @@
-"""Dropping functions, components and bond indices where the bound says so, before doing it.
+"""Dropping functions, components and bond indices where the ELBO is higher without them.
 
-With the other factors of q held, mode d is a conjugate linear model. Forcing some of its weights to
-zero then changes its best bound by the Savage-Dickey ratio log q(w = 0) - E log p(w = 0), and what
-no longer exists pays no KL. So the gain of a smaller model is known before it is built; only gains
-are taken, and there is nothing to undo.
+With the other factors of q held, mode d is a conjugate linear model. Setting some of its weights to
+zero then changes its best ELBO by the Savage-Dickey ratio log q(w = 0) - E log p(w = 0), and the KL
+divergences of what is dropped vanish. So the gain of a smaller model is known before it is built;
+only gains are taken, and there is nothing to undo.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Array = np.ndarray
 
 
 class Smaller(NamedTuple):
-    """What is left once something was dropped.
+    """The state after something was dropped.
 
     Attributes
     ----------
     state : State
     block : Block
-        Of the mode in which it was decided, yet to be solved anew.
+        Of the mode in which it was decided, which is still to be solved again.
     kept : dict from mode to ndarray
         The columns that are left in modes that have lost some.
     """
@@ -41,7 +41,7 @@ class Smaller(NamedTuple):
 
 
 def function_gain(state: State, d: int, which: Array, priors: Priors) -> float:
-    """Return what the bound gains if mode d loses the functions ``which``.
+    """Return the gain of the ELBO if mode d loses the functions ``which``.
 
     Exact if q(W^(d)) is at its optimum given the rest of q.
     """
@@ -57,7 +57,7 @@ def function_gain(state: State, d: int, which: Array, priors: Priors) -> float:
 
 
 def group_gains(state: State, d: int, family: Family, priors: Priors) -> Array:
-    """Return what the bound gains by the loss of each group, decided in mode d: (G,).
+    """Return the gain of the ELBO by the loss of each group, decided in mode d: (G,).
 
     Exact if q(W^(d)) is at its optimum; in the other modes the group is integrated out.
     """
@@ -80,7 +80,7 @@ def group_gains(state: State, d: int, family: Family, priors: Priors) -> Array:
 
 
 def function_shares(state: State, d: int, block: Block) -> Array:
-    """Return each function's share of the summed mean squares of all functions of mode d: (M,)."""
+    """Return each function's fraction of the summed mean squares of mode d: (M,)."""
     mean, layout = state.factors[d].mean, block.layout
     squares = np.diagonal(state.modes[d].gram(block.second), axis1=1, axis2=2).T[-len(mean) :]
     sizes = np.sum(squares * (layout.products(mean) * layout.multiplicity), axis=1)
@@ -90,10 +90,10 @@ def function_shares(state: State, d: int, block: Block) -> Array:
 def drop_functions(
     state: State, d: int, block: Block, priors: Priors, share: float
 ) -> Smaller | None:
-    """Drop those functions of mode d whose loss raises the bound.
+    """Drop those functions of mode d whose loss raises the ELBO.
 
-    Only functions with at most the given ``share`` of the mode are weighed, as in
-    ``drop_groups``; q(W^(d)) is left to be solved anew.
+    Only functions with at most the given ``share`` of the mode are considered, as in
+    ``drop_groups``; q(W^(d)) is still to be solved again.
     """
     if d == state.output or not state.modes[d].may_lose_functions:
         return None
@@ -127,7 +127,7 @@ def drop_functions(
 
 
 def group_shares(state: State, d: int, block: Block, family: Family) -> Array:
-    """Return each group's share of the summed mean squares of all groups: (G,)."""
+    """Return each group's fraction of the summed mean squares of all groups: (G,)."""
     columns, layout = family.columns[d], block.layout
     statistics = layout.statistic[columns[:, :, None], columns[:, None, :]]
     mean = state.modes[d].whole(state.factors[d].mean, layout.anchor)
@@ -136,11 +136,11 @@ def group_shares(state: State, d: int, block: Block, family: Family) -> Array:
 
 
 def drop_groups(state: State, d: int, block: Block, priors: Priors, share: float) -> Smaller | None:
-    """Drop components, or indices of a bond, whose loss raises the bound, decided in mode d.
+    """Drop components, or indices of a bond, whose loss raises the ELBO, decided in mode d.
 
-    One always stays. Only those with at most the given ``share`` of f are weighed: first each
-    alone, then the lot together; a lot that would not pay is halved. q(W^(d)) is left to be solved
-    anew.
+    One always stays. Only those with at most the given ``share`` of f are considered: first each
+    alone, then all of these together; a set that would lower the ELBO is halved. q(W^(d)) is still
+    to be solved again.
     """
     for family in state.network.families(state, d):
         if family.size == 1:
@@ -164,7 +164,7 @@ def component_losses(state: State, d: int, block: Block) -> Array:
     """Return what the warm phase loses with each component, decided in mode d: (R,).
 
     That is by how much tau times the squared error, plus the penalty of the weights, goes up when
-    the others' weights in mode d are solved anew.
+    the others' weights in mode d are solved again.
     """
     factor, _ = block.solve(state.likelihood.scale, prior_precision(state, d), mean_only=False)
     losses = []
@@ -175,10 +175,10 @@ def component_losses(state: State, d: int, block: Block) -> Array:
     return np.array(losses)
 
 
-def drop_spare(state: State, d: int, block: Block, most: int, share: float) -> Smaller | None:
-    """Drop a share of the components beyond ``most``: those whose losses are smallest.
+def drop_extra(state: State, d: int, block: Block, most: int, share: float) -> Smaller | None:
+    """Drop a fraction of the components beyond ``most``: those whose losses are smallest.
 
-    For the warm phase of a CP tensor: the bound has no say, and of the weights only the means are
+    For the warm phase of a CP tensor: the ELBO is not used, and only the means of the weights are
     kept.
     """
     count = int(np.ceil(share * (state.n_components - most)))
@@ -191,7 +191,7 @@ def drop_spare(state: State, d: int, block: Block, most: int, share: float) -> S
 
 
 def without_groups(state: State, family: Family, lost: Array) -> State:
-    """Return the state without some groups of weights, of which only the means are kept."""
+    """Return the state without some groups of weights; of the others the means are kept."""
     kept = np.setdiff1d(np.arange(family.size), lost)
     factors = list(state.factors)
     for k, (columns, layout) in state.network.without(state, family, kept).items():
@@ -210,7 +210,7 @@ def _rank_without(state: State, family: Family, lost: Array) -> tuple[Gamma, ...
 def _without(
     before: State, state: State, d: int, block: Block, family: Family, lost: Array
 ) -> Smaller:
-    """Return what is left of all modes, and the conjugate problem of mode d."""
+    """Return the remaining state, and the conjugate problem of mode d."""
     kept = {
         k: np.setdiff1d(np.arange(before.factors[k].layout.n_columns), columns[lost])
         for k, columns in family.columns.items()
@@ -226,9 +226,9 @@ def _without(
 def _marginal(
     state: State, d: int, family: Family, lost: Array, priors: Priors
 ) -> tuple[State, float]:
-    """Return q of what is left without some groups, and the bound's gain by their loss.
+    """Return the marginal of q without some groups, and the gain of the ELBO by their loss.
 
-    q(W^(d)) is the marginal, too, and not what is best without them.
+    q(W^(d)) is the marginal as well, not the best without them.
     """
     kept = np.setdiff1d(np.arange(family.size), lost)
     gain = 0.0

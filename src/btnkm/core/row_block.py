@@ -1,9 +1,9 @@
-"""One block of rows: what it holds, what it knows of q, and what the engine may ask of it.
+"""One block of rows: its data, its view of q, and the commands of the engine.
 
-Every question is a plain function of the block and of a few small things, so that it can be sent to
-wherever the rows are. What comes back adds up over blocks. A block remembers the environments of
-its modes and what its rows ask of f; both can be made anew from the view of q alone
-(``Sweeper.recall``), so that a block that was lost costs nothing but time.
+Every command is a plain function of the block and a few small arguments, so that it can be sent to
+wherever the rows are. Results add up over blocks. A block keeps the environments of its modes and
+the working responses of its rows; both can be recomputed from the view of q alone
+(``Sweeper.recall``), so that a lost block costs only time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Array = Any
 
 @dataclass
 class View:
-    """What rows know of q.
+    """What the rows need to know of q.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class View:
     terms : list of Terms
         Of every mode.
     output : int or None
-        The outputs' mode.
+        The mode of the outputs.
     exact : bool
         Whether covariances are in the terms.
     sums : SumsTerms or None
@@ -59,7 +59,7 @@ class View:
 
     @property
     def carries_asks(self) -> bool:
-        """Whether environments have in them what the outputs ask for."""
+        """Whether environments contain the working responses of the outputs."""
         return self.output is not None and self.network.carries_asks
 
 
@@ -67,8 +67,8 @@ class View:
 class Chunk:
     """One block of rows: targets, sample weights, features on demand, and its environments.
 
-    ``asks`` are the weights and pulls of the likelihood (see likelihoods.py), ``f`` the moments of
-    f that they were made for.
+    ``asks`` are the weights and working responses of the likelihood (see likelihoods.py), ``f`` the
+    moments of f that they were computed for.
     """
 
     features: Callable[[int], tuple[Array, Array]]
@@ -81,13 +81,13 @@ class Chunk:
     _sum_means: Array | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        """Ask what least squares would, which is right wherever f does not matter."""
+        """Begin with those of least squares, which are right where they do not depend on f."""
         self.asks = self.weight, self.y if self.weight is None else self.weight * self.y
         if has_triton(self.y):
             self.environments.times = self._times
 
     def give(self, asks: tuple[Array, Array]) -> None:
-        """Let the rows ask for something else from now on."""
+        """Set the weights and working responses of the rows."""
         self.asks = asks
         if self.view.carries_asks:
             assert self.view.output is not None
@@ -102,25 +102,25 @@ class Chunk:
         """Return E[a]: (n,), or (n, K) with K outputs."""
         assert self.view.sums is not None
         if self._sum_means is None:
-            found = self.view.sums.means(self.sum_features())
-            self._sum_means = found if self.view.many else found[:, 0]
+            means = self.view.sums.means(self.sum_features())
+            self._sum_means = means if self.view.many else means[:, 0]
         return self._sum_means
 
     def forget_sums(self) -> None:
-        """Forget what was made of the coefficients before they changed."""
+        """Forget what depends on the coefficients of the sum."""
         self._sum_means = None
-        if self.view.carries_asks:  # of what the sum leaves
+        if self.view.carries_asks:  # the responses less what the sum explains
             assert self.view.output is not None
             self.environments.changed(self.view.output)
 
     @property
     def tensor_asks(self) -> tuple[Array | None, Array]:
         """Weights, and working responses less what the sum explains of them."""
-        weight, pull = self.asks
+        weight, response = self.asks
         if self.view.sums is None:
-            return weight, pull
+            return weight, response
         mean = self.sum_means()
-        return weight, pull - (mean if weight is None else weight * mean)
+        return weight, response - (mean if weight is None else weight * mean)
 
     def outside(self, d: int) -> rows.Moments | None:
         """Return the product over all modes but d."""
@@ -178,7 +178,7 @@ class Chunk:
         return rows.Moments(mean, second, None)
 
     def _fused(self, *moments: rows.Moments | None) -> bool:
-        """Tell whether kernels of our own can do with these moments."""
+        """Return whether the Triton kernels apply to these moments."""
         if not self.view.exact or not isinstance(self.view.network, CP):
             return False
         from .triton_kernels import MOST_PRODUCTS, fits
@@ -188,7 +188,7 @@ class Chunk:
         return all(m is None or (m.exponent is None and fits(m.mean, m.second)) for m in moments)
 
     def fused_sums(self, d: int, widths: rows.Widths) -> tuple[Array, Array] | None:
-        """Return ``block_sums`` by kernels of our own, or None where there are none."""
+        """Return ``block_sums`` by the Triton kernels, or None where they do not apply."""
         if self.view.output is not None or self.environments.times is None:
             return None
         left, right = self.environments.sides(d, self._moments_of())
@@ -196,15 +196,15 @@ class Chunk:
             return None
         from .triton_kernels import fits, sums
 
-        (phi, psi), (weight, pull) = self.features(d), self.tensor_asks
+        (phi, psi), (weight, response) = self.features(d), self.tensor_asks
         if not fits(phi, psi):
             return None
         one, other = (m if m is not None else rows.Moments(None, None, None) for m in (left, right))
         second = sums(psi[:, : widths.n_psi], one.second, other.second, weight)
-        return second, sums(phi[:, : widths.n_phi], one.mean, other.mean, pull)
+        return second, sums(phi[:, : widths.n_phi], one.mean, other.mean, response)
 
     def _moments_of(self) -> MomentsOf:
-        """Return what gives the moments of each mode."""
+        """Return a function that computes the moments of each mode."""
         view = self.view
 
         def moments_of(k: int, into: Any) -> rows.Moments | None:
@@ -212,27 +212,27 @@ class Chunk:
                 return rows.moments(self.features(k), view.terms[k], into)
             if not view.carries_asks:
                 return None
-            weight, pull = rows.output_asks(*self.tensor_asks, view.terms[k])
-            return rows.Moments(pull, weight, None)
+            weight, response = rows.output_asks(*self.tensor_asks, view.terms[k])
+            return rows.Moments(response, weight, None)
 
         return moments_of
 
 
 def see(chunk: Chunk, view: View) -> None:
-    """Know another q, of which nothing is known yet; local blocks share the view."""
+    """Take another q; nothing computed before holds for it. Local blocks share the view."""
     chunk.view = view
     chunk.environments.reset()
     chunk._sum_means = None
 
 
 def change(chunk: Chunk, d: int, term: rows.Terms) -> None:
-    """Know another q(W) of mode d."""
+    """Take another q(W) of mode d."""
     chunk.view.terms[d] = term
     chunk.environments.changed(d)
 
 
 def change_sums(chunk: Chunk, terms: SumsTerms) -> None:
-    """Know another q of the main effects."""
+    """Take another q of the main effects."""
     chunk.view.sums = terms
     chunk.forget_sums()
 
@@ -243,9 +243,9 @@ def sum_grams(chunk: Chunk) -> tuple[Array, Array]:
     These are (K, P, P) and (K, P), with K = 1 for one output.
     """
     xp, phi = array_namespace(chunk.y), chunk.sum_features()
-    weight, pull = chunk.asks
-    pull = pull if chunk.view.many else pull[:, None]
-    linear = rows.long_product(pull, phi)
+    weight, response = chunk.asks
+    response = response if chunk.view.many else response[:, None]
+    linear = rows.long_product(response, phi)
     if weight is None:
         return rows.long_product(phi, phi)[None, ...], linear
     weight = weight if chunk.view.many else weight[:, None]
@@ -280,47 +280,47 @@ def averages(chunk: Chunk, n_modes: int) -> tuple[Array, ...]:
 
 def effect_averages(chunk: Chunk, first: int, modes: Sequence[int | None]) -> tuple[Array, ...]:
     """Return weighted sums of g, g g^T and g phi^T for every main effect g: see posterior.py."""
-    found: list[Array] = []
+    sums: list[Array] = []
     for i, mode in enumerate(modes):
         g = chunk.features(first + i)[0]
         weighed = g if chunk.weight is None else g * chunk.weight[:, None]
-        found += [array_namespace(g).sum(weighed, axis=0), rows.long_product(weighed, g)]
+        sums += [array_namespace(g).sum(weighed, axis=0), rows.long_product(weighed, g)]
         if mode is None:
-            found.append(g[:0, :].T)
+            sums.append(g[:0, :].T)
         else:
             phi = chunk.features(mode)[0]
-            found.append((phi.T @ weighed).T)
-    return tuple(found)
+            sums.append((phi.T @ weighed).T)
+    return tuple(sums)
 
 
 def block_sums(chunk: Chunk, d: int, widths: rows.Widths) -> tuple[Array, Array]:
-    """Return what the update of mode d needs: see ``rows.block_sums``."""
+    """Return the sums that the update of mode d needs: see ``rows.block_sums``."""
     fused = chunk.fused_sums(d, widths)
     if fused is not None:
         return fused
     view, outside = chunk.view, chunk.outside(d)
-    weight, pull = chunk.tensor_asks
+    weight, response = chunk.tensor_asks
     if view.output is None:
-        weight, pull = None if weight is None else weight[:, None], pull[:, None]
+        weight, response = None if weight is None else weight[:, None], response[:, None]
     elif d == view.output:
         assert outside is not None
-        return rows.output_sums(outside, weight, pull)
+        return rows.output_sums(outside, weight, response)
     elif view.carries_asks:
-        weight = pull = None
+        weight = response = None
     else:
-        weight, pull = rows.output_asks(weight, pull, view.terms[view.output])
+        weight, response = rows.output_asks(weight, response, view.terms[view.output])
     size = view.layouts[d].n_columns
-    return rows.block_sums(chunk.features(d), outside, weight, pull, widths, size)
+    return rows.block_sums(chunk.features(d), outside, weight, response, widths, size)
 
 
 def look(chunk: Chunk, likelihood: Likelihood, d: int) -> tuple[Array, ...]:
-    """Look at f as it is now, and ask of it what this likelihood does; return its sums."""
+    """Compute the moments of the current f and the working responses; return the sums."""
     chunk.f = chunk.moments_of_f(d)
     return ask(chunk, likelihood)
 
 
 def ask(chunk: Chunk, likelihood: Likelihood) -> tuple[Array, ...]:
-    """Ask what this likelihood does, of f as it was when last looked at; return its sums."""
+    """Compute the working responses for the last moments of f; return the sums."""
     assert chunk.f is not None
     mean, square = chunk.f
     asks = likelihood.rows(chunk.y, chunk.weight, mean, square)
@@ -333,13 +333,13 @@ def ask(chunk: Chunk, likelihood: Likelihood) -> tuple[Array, ...]:
 def slopes(chunk: Chunk, likelihood: Curved, d: int) -> tuple[Array, Array]:
     """Return the sums of E[d log p(y | f) / df] and of weights E[-d^2 log p(y | f) / df^2]."""
     mean, square = chunk.moments_of_f(d)
-    weight, pull = likelihood.expected(chunk.y, chunk.weight, mean, square)
+    weight, response = likelihood.expected(chunk.y, chunk.weight, mean, square)
     xp = array_namespace(mean)
-    return xp.sum(pull - weight * mean, axis=0), xp.sum(weight, axis=0)
+    return xp.sum(response - weight * mean, axis=0), xp.sum(weight, axis=0)
 
 
 def ask_truth(chunk: Chunk, likelihood: Curved, d: int) -> None:
-    """Ask of f as it is now what the likelihood itself does, not its bound."""
+    """Compute the working responses of the likelihood itself, not its bound, at the current f."""
     mean, square = chunk.moments_of_f(d)
     chunk.give(likelihood.expected(chunk.y, chunk.weight, mean, square))
 
@@ -353,7 +353,7 @@ def information(chunk: Chunk) -> tuple[Array]:
 def squared_error(chunk: Chunk, d: int) -> tuple[Array]:
     """Return the sum of E[(y - f)^2].
 
-    From residuals, as the sums of the updates lose what little is left of y at little noise.
+    From residuals: at little noise, the sums of the updates lose what is left of y to rounding.
     """
     mean, square = chunk.moments_of_f(d)
     error = (chunk.y - mean) ** 2 + (square - mean * mean)
@@ -365,17 +365,17 @@ def joint_sums(
     chunk: Chunk, widths: Sequence[rows.Widths], keep: Sequence[np.ndarray]
 ) -> tuple[Array, ...]:
     """Return J^T J, J the derivatives of E[f] by all weights, and the sums of every mode."""
-    weight, pull = chunk.tensor_asks
-    weight, pull = None if weight is None else weight[:, None], pull[:, None]
+    weight, response = chunk.tensor_asks
+    weight, response = None if weight is None else weight[:, None], response[:, None]
     parts: list[Array] = []
     blocks: list[Array] = []
     for d, (width, kept) in enumerate(zip(widths, keep, strict=True)):
         features, outside = chunk.features(d), chunk.outside(d)
         assert outside is not None
         size = chunk.view.layouts[d].n_columns
-        blocks += rows.block_sums(features, outside, weight, pull, width, size)
+        blocks += rows.block_sums(features, outside, weight, response, width, size)
         parts.append(gauss_newton.derivatives(features[0], kept, outside.mean))
-    xp = array_namespace(pull)
+    xp = array_namespace(response)
     j = xp.concat(parts, axis=1)
     j = j if weight is None else j * xp.sqrt(weight)
     return (j.T @ j, *blocks)

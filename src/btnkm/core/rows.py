@@ -3,8 +3,8 @@
 For one mode, z = W^T phi has mean zbar = E[W]^T phi (C,) and second moment Z = E[z z^T] (C, C), of
 which rows need one number for each statistic, (S,): see layout.py. Products of functions are
 expressed in psi (see bases/base.py), so that Z of all rows is one matrix product, psi times a
-(K, S) matrix of ``Terms``; and so is the sum over rows that a block update needs. How the modes'
-moments come together is what makes a network (cp.py, tt.py).
+(K, S) matrix of ``Terms``; and so is the sum over rows that a block update needs. How the moments
+of modes combine depends on the network (cp.py, tt.py).
 
 Row-side arrays follow the namespace of the features; small arrays are NumPy.
 """
@@ -25,7 +25,7 @@ from .state import Factor, Mode
 
 Array = Any
 PIECE = 8192  # rows of a device that are summed at once
-FAR_ENOUGH = 2.0**64  # from the limits of a double: sizes up to this need no rescaling
+FAR_ENOUGH = 2.0**64  # sizes up to this are far from the limits of a double and need no rescaling
 
 
 def outer(mean: Array) -> Array:
@@ -37,7 +37,7 @@ def outer(mean: Array) -> Array:
 class Moments(NamedTuple):
     """Per-sample moments of one mode, or of several, to be multiplied by 2**exponent (4**…).
 
-    ``second`` is None in the warm phase: it is then what ``mean`` makes with itself.
+    ``second`` is None in the warm phase: it is then the product of ``mean`` with itself.
     ``exponent`` is None where nothing was rescaled.
     """
 
@@ -48,7 +48,7 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """What the rows need to know of one mode's q(W).
+    """What the rows need of one mode's q(W).
 
     Attributes
     ----------
@@ -69,9 +69,9 @@ class Terms:
 
 
 def terms(mode: Any, factor: Any, *, spread: float, squares: bool = False) -> Terms:
-    """Return the terms of one mode with this share of its covariance; 0 leaves it out.
+    """Return the terms of one mode with a fraction of its covariance; 0 leaves it out.
 
-    With ``squares`` there are second moments even so, of the means alone.
+    With ``squares`` there are second moments even then, of the means alone.
     """
     if not isinstance(factor, Factor):  # of very many levels, which are no dense block
         own: Terms = mode.terms(factor, spread, squares)
@@ -225,27 +225,27 @@ def block_sums(
     features: tuple[Array, Array],
     outside: Moments | None,
     weight: Array | None,
-    pull: Array | None,
+    response: Array | None,
     widths: Widths | Mode,
     n_columns: int,
 ) -> tuple[Array, Array]:
     """Return what one mode's update needs from one block of rows; it adds up over blocks.
 
-    Weights and pulls are (n, 1), or one per statistic and column, (n, S) and (n, C), where f has
-    many outputs; None if they are in the moments already.
+    Weights and responses are (n, 1) or, where f has many outputs, one per statistic and column,
+    (n, S) and (n, C); None if they are in the moments already.
 
     Returns
     -------
     second : array of shape (K, S)
         sum_n weight_n psi_k H_p, with H the second moments of what is around the mode.
     linear : array of shape (n_phi, C)
-        sum_n pull_n phi_m g_c, with g its means.
+        sum_n response_n phi_m g_c, with g its means.
     """
     phi, psi = features
     sparse = issparse(phi)
     if outside is None:  # of a single mode
-        assert pull is not None
-        some = pull[:, :1]
+        assert response is not None
+        some = response[:, :1]
         xp = array_namespace(some)
         n, n_pairs = phi.shape[0], n_columns * (n_columns + 1) // 2
         ones = xp.ones_like(some)
@@ -254,7 +254,7 @@ def block_sums(
     g, h = outside.mean, outside.second
     if h is None:
         h = outer(g)
-    g = g if pull is None else g * pull
+    g = g if response is None else g * response
     if sparse:
         return psi.T @ (h if weight is None else h * weight), phi.T @ g
     phi, psi = phi[:, : widths.n_phi], psi[:, : widths.n_psi]
@@ -308,17 +308,17 @@ def contract(
     return mean, full.second @ like((output.second * layout.multiplicity).T, full.second)
 
 
-def output_asks(weight: Array, pull: Array, output: Terms) -> tuple[Array, Array]:
-    """Return the weights of each statistic (n, S) and pulls of each column (n, C) of the outputs.
+def output_asks(weight: Array, response: Array, output: Terms) -> tuple[Array, Array]:
+    """Return the outputs' weights of each statistic (n, S), and responses of each column (n, C).
 
-    ``weight`` and ``pull`` are those of every output, (n, K).
+    ``weight`` and ``response`` are those of every output, (n, K).
     """
     second = outer(output.mean) if output.second is None else output.second
-    return weight @ like(second, weight), pull @ like(output.mean, pull)
+    return weight @ like(second, weight), response @ like(output.mean, response)
 
 
-def output_sums(product: Moments, weight: Array, pull: Array) -> tuple[Array, Array]:
+def output_sums(product: Moments, weight: Array, response: Array) -> tuple[Array, Array]:
     """Return what the output mode's update needs from one block of rows: (K, S) and (K, C)."""
     g = product.mean
     h = outer(g) if product.second is None else product.second
-    return weight.T @ h, pull.T @ g
+    return weight.T @ h, response.T @ g

@@ -62,7 +62,7 @@ def log_gamma(z: Array) -> Array:
 
 
 def weighted_quantile(values: np.ndarray, weight: np.ndarray, level: float) -> float:
-    """Return the smallest value with at least this share of the weight at or below it."""
+    """Return the smallest value with at least this fraction of the weight at or below it."""
     order = np.argsort(values, kind="stable")
     total = np.cumsum(weight[order])
     return float(values[order[np.searchsorted(total, level * total[-1])]])

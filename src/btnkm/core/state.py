@@ -1,6 +1,6 @@
-"""What the engine knows: the variational posterior q and the model it belongs to.
+"""The variational posterior q and the model it belongs to.
 
-Everything here is frozen; an update returns a new object. Covariances are (C, M, C, M) arrays, the
+Everything here is frozen; an update returns a new object. Covariances are (C, M, C, M) arrays; the
 vec order (column outer, function inner, as vec(W) of an M x C matrix) lives in ``Factor`` alone.
 Columns are components, or pairs of bond indices: see layout.py.
 """
@@ -23,7 +23,7 @@ from .sums import Sums
 
 Array = np.ndarray
 DENSE_TABLE = 32_768  # entries up to which a product table is kept dense
-FULL_ENOUGH = 4  # a larger one is dense, too, if one in so many of its entries is not zero
+FULL_ENOUGH = 4  # a larger table is dense as well if one in so many of its entries is not zero
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Mode:
 
     @cached_property
     def present(self) -> Array:
-        """Which functions have a weight, known or not: the kept ones, behind the anchor."""
+        """The functions that have a weight, known or not: the kept ones, after the anchor."""
         return np.append(0, self.keep) if self.anchored else self.keep
 
     @cached_property
@@ -78,7 +78,7 @@ class Mode:
 
     @property
     def n_psi(self) -> int:
-        """How many leading columns of psi the products of the functions need, K."""
+        """The number of leading columns of psi that the products of the functions need, K."""
         return int(self.table.shape[1])
 
     @cached_property
@@ -134,7 +134,7 @@ class Mode:
         return full
 
     def places(self, which: Array) -> Array:
-        """Return where functions, by position among the kept, stand among those present."""
+        """Return the positions among the functions present, given those among the kept ones."""
         return np.append(0, which + 1) if self.anchored else which
 
     def take(self, which: Array) -> Mode:
@@ -160,8 +160,8 @@ class Factor:
     layout : Layout
     precision_blocks : tuple of ndarray of shape (G, c M, c M), or None
         For each set of groups of the layout each group's diagonal block of the precision, lower
-        triangle: the inverse of the covariance that is left once all other columns are known. None
-        if they are yet to be made.
+        triangle: the inverse of its covariance given all other columns. None if they have not
+        been computed.
     """
 
     mean: Array
@@ -186,7 +186,7 @@ class Factor:
     def solve_mean(
         cls, precision: Array, linear: Array, layout: Layout | None = None
     ) -> tuple[Factor, float]:
-        """Return the mean alone (no covariance: zeros), for sweeps that need nothing else."""
+        """Return the mean alone, with a covariance of zeros, for sweeps that need no other."""
         m, c = linear.shape
         mean, jitter = solve(precision.reshape(c * m, c * m), linear.T.ravel())
         return cls.point(mean.reshape(c, m).T, layout), jitter
@@ -229,7 +229,7 @@ class Factor:
         return Factor(self.mean[:, which], cov, log_det, layout, blocks)
 
     def with_functions(self, mean: Array, variance: Array) -> Factor:
-        """Return q with functions more, of these means (k, C) and the same variances (C,)."""
+        """Return q with k more functions, of these means (k, C) and the same variances (C,)."""
         (m, c), k = self.mean.shape, len(mean)
         cov = np.zeros((c, m + k, c, m + k))
         cov[:, :m, :, :m] = self.cov
@@ -313,8 +313,8 @@ def _diagonal_blocks(precision: Array, layout: Layout) -> tuple[Array, ...]:
 class Priors:
     """Hyperpriors: Gamma distributions of the noise, rank and basis precisions.
 
-    With ``basis=None`` the basis precisions are known: as smooth as ``rate_scale`` says, and no
-    more is learned of them.
+    With ``basis=None`` the basis precisions are known: they follow from ``rate_scale`` and are not
+    learned.
     """
 
     noise: Gamma
@@ -322,7 +322,7 @@ class Priors:
     basis: Gamma | None
 
     def basis_of(self, mode: Mode) -> Gamma:
-        """Return the prior of lambda_m of one mode; its mean is the value of those known."""
+        """Return the prior of lambda_m of one mode; its mean is the value where they are known."""
         basis = self.basis or Gamma(1.0, 1.0)
         return Gamma(basis.shape, basis.rate * mode.rate_scale)
 
@@ -338,7 +338,7 @@ class Precisions(NamedTuple):
     log_mean: Array
 
     def take(self, which: Array) -> Precisions:
-        """Return those of some columns."""
+        """Return the moments of some columns."""
         return Precisions(self.mean[which], self.log_mean[which])
 
 
@@ -355,13 +355,13 @@ class State:
     rank : tuple of Gamma
         q(lambda_R): one vector (R,), or as many as ``network.sides`` needs.
     likelihood : Likelihood
-        With what is known of its own parameters, such as q(tau).
+        With q of its own parameters, such as q(tau).
     network : Network
     output : int or None
         The mode that stands for the outputs where f has many, one function each; the last.
     information : float or ndarray of shape (K,)
-        How much the rows say of the level of f, of each output: what all their weights add up to.
-        Its inverse is the least variance that f can have anywhere.
+        The sum of the weights of all rows, for each output. Its inverse is the least variance that
+        f can have anywhere.
     sums : Sums or None
         The main effects beside the tensor.
     """
@@ -378,9 +378,9 @@ class State:
 
     @property
     def n_bytes(self) -> int:
-        """What the factors take in memory, nearly all of it covariances."""
-        own = sum(factor.mean.nbytes + factor.cov.nbytes for factor in self.factors)
-        return own + (0 if self.sums is None else self.sums.n_bytes)
+        """The bytes of the factors, nearly all of them covariances."""
+        factors = sum(factor.mean.nbytes + factor.cov.nbytes for factor in self.factors)
+        return factors + (0 if self.sums is None else self.sums.n_bytes)
 
     @property
     def n_components(self) -> int:
@@ -389,12 +389,12 @@ class State:
 
     @property
     def n_inputs(self) -> int:
-        """The number of modes that are not the outputs'; behind them stand main effects."""
+        """The number of modes of inputs; main effects come after them."""
         return len(self.modes) - (self.output is not None)
 
     @property
     def n_outputs(self) -> int | None:
-        """How many values f has in each row, None for one."""
+        """The number of values of f in each row, None for one."""
         if self.output is not None:
             return len(self.modes[self.output].keep)
         if self.sums is not None and self.sums.n_outputs > 1:
@@ -407,7 +407,7 @@ class State:
         return any(mode.anchored for mode in self.modes)
 
     def precisions(self, d: int, but: int | None = None) -> Precisions:
-        """Return what is known of the precisions of mode d's columns, but for one vector's part."""
+        """Return the moments of the precisions of mode d's columns, without the vector ``but``."""
         size = self.factors[d].mean.shape[1]
         mean, log_mean = np.ones(size), np.zeros(size)
         for vector, entries in self.network.sides(self, d):

@@ -10,12 +10,12 @@ precision of its own, and within a curve the prior gets stronger with the degree
 
     beta_p ~ N(0, 1 / (lambda_g degree_p^(2 nu_g))),   lambda_g ~ Gamma(c_k, d_k),
 
-so an input may be out, straight or curved. The precisions of all groups of one kind k, such as all
-straight lines, have a prior in common, whose parameters are learned: where many inputs matter about
-the same it is narrow, and the sum is close to ridge regression; where few do, it is wide. Given
-weights and working responses of a likelihood, q of all coefficients is the posterior of a Bayesian
-linear regression on what the tensor leaves. With K outputs each has coefficients of its own, and
-the outputs share the precisions.
+so the effect of an input may be zero, straight or curved. The precisions of all groups of one kind
+k, such as all straight lines, have a common prior whose parameters are learned: where many inputs
+matter about the same it is narrow, and the sum is close to ridge regression; where few matter, it
+is wide. Given the weights and working responses of a likelihood, q of all coefficients is the
+posterior of a Bayesian linear regression on the residuals of the tensor. With K outputs each has
+its own coefficients, and the outputs share the precisions.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from .special import LOG_2PI
 
 Array = Any
 INTERCEPT = 1e-2  # prior precision of b_0: weak, in units of 1 / var(y)
-PRIOR = Gamma(0.1, 1e-4)  # of lambda_g, as long as its parameters are not learned
+PRIOR = Gamma(0.1, 1e-4)  # of lambda_g, until its parameters are learned
 FEWEST_GROUPS = 4  # of a kind whose prior is learned
 SHAPES = 0.05, 3.0  # least and most shape of a prior that is learned
-MOST_TOGETHER = 1000  # coefficients with a common covariance
-TOGETHER = 100  # in each block, where there are more
+MOST_TOGETHER = 1000  # coefficients with a full covariance
+TOGETHER = 100  # coefficients in each block, where there are more
 SMOOTHNESS = np.arange(0.5, 4.01, 0.25)  # values of nu to choose from
 USUAL, DOUBT = 2.0, 1.0  # mean and standard deviation of the prior of nu
 FEWEST = 3  # functions of a group whose nu is learned
 ENOUGH = 1e-3  # nats that one more step must gain
-# Shares of the mean square of a, up to which a straight line and any other group may be dropped
+# fractions of the mean square of a, up to which a straight line and any other group may be dropped
 NEGLIGIBLE_LINE, NEGLIGIBLE = 1e-4, 1e-2
 
 
 LINE, CATEGORIES = "line", "categories"  # parts that begin with a precision of 1
-LATER = 1e3  # what all others begin with
+LATER = 1e3  # the precision that all others begin with
 STEPS = "steps"  # the part whose functions are groups of their own
 
 
 class Group(NamedTuple):
     """Which coefficients share a precision."""
 
-    mode: int  # the input's place among those of the sum
+    mode: int  # the position of the input among those of the sum
     part: str  # of its effect: "line", "curve", "steps", "spikes", "categories", "missing"
 
 
@@ -110,7 +110,7 @@ class Sums:
                 column.append(k)
                 degree.append(float(effect.degrees_[k]))
         size, count = len(group), len(groups)
-        # straight lines come first, and all else has to show that it is needed
+        # straight lines come first; everything else begins close to zero
         first = np.array([1.0 if g.part in (LINE, CATEGORIES) else LATER for g in groups])
         return cls(
             tuple(groups),
@@ -137,7 +137,7 @@ class Sums:
 
     @property
     def n_bytes(self) -> int:
-        """What it takes in memory."""
+        """The bytes of means and covariances."""
         return int(self.mean.nbytes + self.cov.nbytes)
 
     @cached_property
@@ -147,7 +147,7 @@ class Sums:
 
     @cached_property
     def blocks(self) -> list[np.ndarray]:
-        """The coefficients that have a common covariance; those of a group are never apart."""
+        """The coefficients of each covariance block; a group is never split."""
         starts = np.flatnonzero(np.diff(self.group, prepend=-2))
         ends = np.append(starts[1:], self.size)
         if self.size <= MOST_TOGETHER:
@@ -161,11 +161,11 @@ class Sums:
 
     @cached_property
     def modes(self) -> dict[int, np.ndarray]:
-        """The functions in the model, by the place of their input; in the order of P."""
-        found: dict[int, list[int]] = {}
+        """The functions in the model, by the position of their input; in the order of P."""
+        functions: dict[int, list[int]] = {}
         for g, column in zip(self.group[1:], self.column[1:], strict=True):
-            found.setdefault(self.groups[g].mode, []).append(int(column))
-        return {mode: np.array(columns) for mode, columns in found.items()}
+            functions.setdefault(self.groups[g].mode, []).append(int(column))
+        return {mode: np.array(columns) for mode, columns in functions.items()}
 
     def places(self, mode: int) -> np.ndarray:
         """Return the coefficients that belong to an input."""
@@ -173,13 +173,13 @@ class Sums:
 
     @cached_property
     def _places(self) -> dict[int, np.ndarray]:
-        found: dict[int, list[int]] = {}
+        places: dict[int, list[int]] = {}
         for place, g in enumerate(self.group[1:], 1):
-            found.setdefault(self.groups[g].mode, []).append(place)
-        return {mode: np.array(places) for mode, places in found.items()}
+            places.setdefault(self.groups[g].mode, []).append(place)
+        return {mode: np.array(positions) for mode, positions in places.items()}
 
     def same_functions(self, other: Sums) -> bool:
-        """Tell whether another sum has the same functions in the model."""
+        """Return whether another sum has the same functions in the model."""
         return np.array_equal(self.group, other.group) and np.array_equal(self.column, other.column)
 
     def places_of(self, smaller: Sums) -> np.ndarray:
@@ -190,8 +190,8 @@ class Sums:
     def expected(self) -> np.ndarray:
         """E[lambda_g] degree^(2 nu), and the precision of the intercept: (P,)."""
         g = self.group[1:]
-        own = self.precision.mean[g] * self.degree[1:] ** (2.0 * self.smoothness[g])
-        return np.append(INTERCEPT, own)
+        precision = self.precision.mean[g] * self.degree[1:] ** (2.0 * self.smoothness[g])
+        return np.append(INTERCEPT, precision)
 
     @cached_property
     def second(self) -> np.ndarray:
@@ -221,17 +221,17 @@ class Sums:
         Where there are many coefficients, q has one factor for each of their blocks.
         """
         means, covs, log_det, most = [], [], 0.0, 0.0
-        for own, b, mean in zip(gram, linear, self.mean, strict=True):
-            mean, cov = mean.copy(), np.zeros_like(own)
+        for gram_k, b, mean in zip(gram, linear, self.mean, strict=True):
+            mean, cov = mean.copy(), np.zeros_like(gram_k)
             for block in self.blocks:
-                here = np.ix_(block, block)
-                a = own[here] + np.diag(self.expected[block])
+                both = np.ix_(block, block)
+                a = gram_k[both] + np.diag(self.expected[block])
                 inverse, value, jitter = inverse_cholesky(a)
                 rest = b[block]
-                if len(self.blocks) > 1:  # less what the other blocks explain
-                    rest = rest - own[block] @ mean + own[here] @ mean[block]
+                if len(self.blocks) > 1:  # subtract what the other blocks explain
+                    rest = rest - gram_k[block] @ mean + gram_k[both] @ mean[block]
                 mean[block] = inverse.T @ (inverse @ rest)
-                cov[here] = inverse.T @ inverse
+                cov[both] = inverse.T @ inverse
                 log_det -= value
                 most = max(most, jitter)
             means.append(mean)
@@ -240,9 +240,9 @@ class Sums:
         return solved, most
 
     def learned(self, *, fast: bool = False) -> Sums:
-        """Return it with q(lambda) and nu updated; ``fast`` takes a longer step, which may fail.
+        """Return the sum with q(lambda) and nu updated; ``fast`` takes a longer step.
 
-        The fixed point of either is the same.
+        Both have the same fixed point, but only the plain step never lowers the ELBO.
         """
         nu = self._best_smoothness()
         energy, count = self.energies(nu), self.n_outputs * self.counts
@@ -254,9 +254,9 @@ class Sums:
             spread = np.bincount(
                 g, self.degree[1:] ** (2.0 * nu[g]) * spread, minlength=len(self.groups)
             )
-            found = np.maximum(count - self.precision.mean * spread, 1e-3 * count)
+            effective = np.maximum(count - self.precision.mean * spread, 1e-3 * count)
             alone = np.maximum(energy - spread, 1e-12 * energy + 1e-300)
-            rate = shape * (self.prior.rate + 0.5 * alone) / (self.prior.shape + 0.5 * found)
+            rate = shape * (self.prior.rate + 0.5 * alone) / (self.prior.shape + 0.5 * effective)
         precision = Gamma(shape, rate)
         return replace(self, precision=precision, smoothness=nu, prior=self._best_prior(precision))
 
@@ -265,17 +265,17 @@ class Sums:
         shape, rate = self.prior.shape.copy(), self.prior.rate.copy()
         kinds = np.array([group.part for group in self.groups])
         for kind in np.unique(kinds[self.kept]):
-            own = self.kept[kinds[self.kept] == kind]
-            if len(own) >= FEWEST_GROUPS:
+            of_kind = self.kept[kinds[self.kept] == kind]
+            if len(of_kind) >= FEWEST_GROUPS:
                 everywhere = kinds == kind
-                shape[everywhere], rate[everywhere] = _fitted_gamma(precision.take(own))
+                shape[everywhere], rate[everywhere] = _fitted_gamma(precision.take(of_kind))
         return Gamma(shape, rate)
 
     def _best_smoothness(self) -> np.ndarray:
         """Return nu of every group where the ELBO, with the best q(lambda), is highest."""
         count, nu = self.n_outputs * self.counts, SMOOTHNESS[:, None]
-        own = self.group[1:, None] == np.arange(len(self.groups))
-        energies = (self.degree[1:] ** (2.0 * nu) * self.second[1:]) @ own.astype(float)
+        members = self.group[1:, None] == np.arange(len(self.groups))
+        energies = (self.degree[1:] ** (2.0 * nu) * self.second[1:]) @ members.astype(float)
         values = nu * self.n_outputs * self._log_degrees
         values -= (self.prior.shape + 0.5 * count) * np.log(self.prior.rate + 0.5 * energies)
         values -= 0.5 * ((nu - USUAL) / DOUBT) ** 2
@@ -283,7 +283,7 @@ class Sums:
         return np.where(self.counts >= FEWEST, best, self.smoothness)
 
     def terms(self) -> dict[str, float]:
-        """Return its terms of the ELBO, the likelihood's aside."""
+        """Return the terms of the ELBO by name, without that of the likelihood."""
         g = self.group[1:]
         log_prior = np.append(
             np.log(INTERCEPT),
@@ -299,12 +299,12 @@ class Sums:
         return {"sums": weights + entropy, "sums precisions": -kl - doubt}
 
     def fit_term(self, gram: np.ndarray, linear: np.ndarray) -> float:
-        """Return the expected log likelihood, as far as it hangs on the coefficients."""
+        """Return the part of the expected log likelihood that depends on the coefficients."""
         square = np.einsum("kp,kpq,kq->", self.mean, gram, self.mean)
         return float(np.sum(linear * self.mean) - 0.5 * (square + np.sum(gram * self.cov)))
 
     def value(self, gram: np.ndarray, linear: np.ndarray) -> float:
-        """Return the part of the ELBO that hangs on the coefficients and their precisions."""
+        """Return the part of the ELBO that depends on the coefficients and their precisions."""
         return self.fit_term(gram, linear) + sum(self.terms().values())
 
     def without(self, lost: np.ndarray) -> Sums:
@@ -332,20 +332,20 @@ class Sums:
         return replace(smaller, log_det=float(sum(log_dets)))
 
     def gains(self) -> np.ndarray:
-        """Return what the ELBO gains by the loss of each group alone: (G,)."""
+        """Return the gain of the ELBO by the loss of each group alone: (G,)."""
         gains = np.full(len(self.groups), -np.inf)
         kl = self.precision.kl(self.prior)
         for g in self.kept:
-            own = np.flatnonzero(self.group == g)
+            members = np.flatnonzero(self.group == g)
             gain = float(kl[g]) + 0.5 * ((self.smoothness[g] - USUAL) / DOUBT) ** 2
             log_prior = self.precision.log_mean[g] + 2.0 * self.smoothness[g] * np.log(
-                self.degree[own]
+                self.degree[members]
             )
             gain -= 0.5 * self.n_outputs * float(np.sum(log_prior - LOG_2PI))
             for mean, cov in zip(self.mean, self.cov, strict=True):
-                inverse, log_det, _ = inverse_cholesky(cov[np.ix_(own, own)])
-                white = inverse @ mean[own]
-                gain -= 0.5 * (float(white @ white) + log_det + len(own) * LOG_2PI)
+                inverse, log_det, _ = inverse_cholesky(cov[np.ix_(members, members)])
+                white = inverse @ mean[members]
+                gain -= 0.5 * (float(white @ white) + log_det + len(members) * LOG_2PI)
             gains[g] = gain
         return gains
 
@@ -353,9 +353,9 @@ class Sums:
         """Return negligible groups whose loss, each alone, raises the ELBO; the best first."""
         sizes = np.zeros(len(self.groups))
         for g in self.kept:
-            own = np.flatnonzero(self.group == g)
-            part = self.mean[:, own]
-            sizes[g] = np.einsum("kp,kpq,kq->", part, gram[:, own[:, None], own], part)
+            members = np.flatnonzero(self.group == g)
+            part, gram_g = self.mean[:, members], gram[:, members[:, None], members]
+            sizes[g] = np.einsum("kp,kpq,kq->", part, gram_g, part)
         limits = [NEGLIGIBLE_LINE if group.part == "line" else NEGLIGIBLE for group in self.groups]
         small = sizes <= np.array(limits) * max(float(sizes.sum()), np.finfo(float).tiny)
         candidates = self.kept[small[self.kept]]
@@ -377,12 +377,12 @@ class Sums:
 
 
 def _fitted_gamma(precisions: Gamma) -> tuple[float, float]:
-    """Return shape and rate of the Gamma prior of precisions that the ELBO is highest with."""
+    """Return shape and rate of the Gamma prior of precisions with the highest ELBO."""
     mean = float(np.mean(precisions.mean))
-    gap = max(np.log(mean) - float(np.mean(precisions.log_mean)), 1e-6)
-    shape = (3.0 - gap + np.sqrt((gap - 3.0) ** 2 + 24.0 * gap)) / (12.0 * gap)
-    for _ in range(4):  # of Newton, for log(shape) - digamma(shape) = gap
-        value = np.log(shape) - digamma(shape) - gap
+    excess = max(np.log(mean) - float(np.mean(precisions.log_mean)), 1e-6)
+    shape = (3.0 - excess + np.sqrt((excess - 3.0) ** 2 + 24.0 * excess)) / (12.0 * excess)
+    for _ in range(4):  # of Newton's method, for log(shape) - digamma(shape) = excess
+        value = np.log(shape) - digamma(shape) - excess
         shape = max(shape - value / (1.0 / shape - polygamma(1, shape)), 0.5 * shape)
     shape = float(np.clip(shape, *SHAPES))
     return shape, shape / mean
@@ -393,8 +393,8 @@ def refine(
 ) -> tuple[Sums, float]:
     """Update coefficients and precisions in turn, up to so many times; also return the jitter.
 
-    The ELBO never falls. A long step of the precisions is tried first; where it does not pay, the
-    plain one, which always does, is taken.
+    The ELBO never falls. A long step of the precisions is tried first; where it lowers the ELBO,
+    the plain step is taken, which never does.
     """
     sums, most = sums.solved(gram, linear)
     if not learn:
@@ -416,12 +416,12 @@ def refine(
 
 @dataclass(frozen=True)
 class SumsTerms:
-    """What rows need to know of q of the coefficients.
+    """What the rows need of q of the coefficients.
 
     Attributes
     ----------
     first : int
-        Where the functions of the inputs of the sum begin, among the features of a row.
+        Index of the first input of the sum among the features of a row.
     modes : dict from int to ndarray
         Which functions of an input are in the model.
     mean, cov : ndarray of shape (K, P) and (K, P, P)
@@ -445,11 +445,11 @@ class SumsTerms:
             if len(columns) < phi.shape[1]:
                 phi = array_namespace(phi).take(phi, indices(columns, phi), axis=1)
             parts.append(phi)
-        if not parts:  # of any input: all that is left is the intercept
+        if not parts:  # only the intercept is left
             parts.append(features_of(self.first)[0][:, :0])
         xp, (n, _) = array_namespace(parts[0]), parts[0].shape
-        one = xp.ones((n, 1), dtype=parts[0].dtype, device=device(parts[0]))
-        return xp.concat([one, *parts], axis=1)
+        ones = xp.ones((n, 1), dtype=parts[0].dtype, device=device(parts[0]))
+        return xp.concat([ones, *parts], axis=1)
 
     def means(self, phi: Array) -> Array:
         """Return E[a] of every row and output: (n, K)."""

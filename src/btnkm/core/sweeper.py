@@ -1,4 +1,4 @@
-"""One start at work: the modes updated in turn, from sums over rows that an executor adds up."""
+"""The sweeps of one restart: modes are updated in turn, from sums over rows by an executor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from . import cavi, gauss_newton, row_block, rows
+from . import cavi, row_block, rows
 from .batch_stats import Past, Said, SumsSaid
 from .cavi import Block, Data
 from .levels import LevelMode
@@ -19,30 +19,30 @@ from .state import Priors, State
 from .sums import Sums, SumsTerms, refine
 
 Array = Any
-# drops what the bound can do without in mode d, or returns None
+# drops what the ELBO is higher without in mode d, or returns None
 Dropper = Callable[[State, int, Block], Smaller | None]
-Command = Callable[[Any], Any]  # of a block of rows; can be pickled
+Command = Callable[[Any], Any]  # of a block of rows; it can be pickled
 SUM_STEPS, SUM_STEPS_ALONE = 3, 10  # of the precisions of main effects in a sweep
 
 
 class Executor(Protocol):
-    """What the engine asks of whoever holds the rows: commands of chunks.py, for every block."""
+    """Whatever holds the rows: it applies the commands of ``row_block`` to every block."""
 
-    # returns what brings a new block to where the others are, for executors that can lose some
+    # returns the commands that bring a new block up to date, for executors that can lose blocks
     recall: Callable[[], list[Command]]
 
     def sum(self, command: Command) -> tuple[Array, ...]:
         """Return the sum over row blocks of what a command returns for each: NumPy arrays."""
 
     def each(self, command: Command) -> None:
-        """Give a command to every row block; it may be carried out as late as the next sum."""
+        """Apply a command to every row block; this may happen as late as the next sum."""
 
     def close(self) -> None:
-        """Let go of the row blocks."""
+        """Release the row blocks."""
 
 
 class Memory(NamedTuple):
-    """What a sweeper must remember to go on elsewhere."""
+    """All that another sweeper needs to go on from this one."""
 
     state: State
     last: int | None
@@ -50,11 +50,28 @@ class Memory(NamedTuple):
     spread: float
     view: row_block.View
     gauge: list[Array] | None
-    asked: list[Command]
+    commands: list[Command]
 
 
 class Sweeper:
-    """Walks the modes back and forth, so that each step extends the environments by one mode."""
+    """Sweeps back and forth over the modes, so that each step extends environments by one mode.
+
+    Attributes
+    ----------
+    state : State
+    past : Past or None
+        Sums over the rows of earlier batches.
+    spread : float
+        Fraction of the covariances in the moments: 0 in the warm phase, 1 in the exact phase.
+    last : int or None
+        The mode solved last.
+    gauge : list of ndarray of shape (C,), or None
+        See ``rebalance``.
+    jitter : float
+        Largest jitter that a factorisation has needed.
+    view : View
+        What the rows know of q.
+    """
 
     def __init__(
         self,
@@ -73,60 +90,60 @@ class Sweeper:
         self._grams: Any = None  # of the sum, where the likelihood is fixed: see _sum_grams
         self._square = data.square  # sum s_n E[(y_n - a_n)^2]
         self.jitter = 0.0
-        self.last: int | None = None  # the mode solved last
-        self._asked: list[Command] = []
-        self._gauge: list[Array] | None = None  # see rebalance
+        self.last: int | None = None
+        self.gauge: list[Array] | None = None
+        self._commands: list[Command] = []  # see _remember
         self.view: row_block.View
         executor.recall = self.recall
         if memory is None:
             self.switch(spread=0.0)
-            if past is not None and state.modes:  # columns may be new, and add nothing to f yet
+            if past is not None and state.modes:  # new columns add nothing to f yet
                 self.last = state.network.first_to_speak(state)
             return
         self.state, self.last, self.jitter, self.spread = memory[:4]
-        view, self._gauge, self._asked = memory[4:]
-        self.view = replace(view, terms=list(view.terms))  # which others may go on from, too
+        view, self.gauge, self._commands = memory[4:]
+        self.view = replace(view, terms=list(view.terms))  # others may go on from it as well
         for command in self.recall():
             executor.each(command)
-        self._see_residuals()
+        self._update_residuals()
 
     def memory(self) -> Memory:
-        """Return what another sweeper needs to go on from here."""
+        """Return all that another sweeper needs to go on from here."""
         view = replace(self.view, terms=list(self.view.terms))
         return Memory(
-            self.state, self.last, self.jitter, self.spread, view, self._gauge, self._asked
+            self.state, self.last, self.jitter, self.spread, view, self.gauge, self._commands
         )
 
     def switch(self, *, spread: float) -> None:
-        """Take this share of the covariances into the moments: none at 0, all at 1."""
+        """Use this fraction of the covariances in the moments."""
         self.spread = spread
         self.restore(self.state)
 
     def refresh(self) -> None:
-        """Make every mode's terms anew and forget the environments."""
+        """Compute the terms of all modes and reset the environments."""
         self._show([self._terms(d) for d in range(len(self.state.modes))])
 
     def _show(self, terms: list[rows.Terms]) -> None:
-        """Let the rows know q as it is."""
+        """Send the current q to the rows."""
         layouts = [factor.layout for factor in self.state.factors]
         network, output = self.state.network, self.state.output
         sums = self._sum_terms()
         self.view = row_block.View(network, layouts, terms, output, self.spread > 0, sums)
-        if self.past is not None and self._gauge is not None:
-            modes = zip(self.past.modes, self._gauge, layouts, strict=True)
-            said = tuple(said.scaled(gauge, layout) for said, gauge, layout in modes)
-            self.past = replace(self.past, modes=said)
-        self._gauge = None
+        if self.past is not None and self.gauge is not None:
+            modes = zip(self.past.modes, self.gauge, layouts, strict=True)
+            scaled = tuple(sums.scaled(gauge, layout) for sums, gauge, layout in modes)
+            self.past = replace(self.past, modes=scaled)
+        self.gauge = None
         self.executor.each(partial(row_block.see, view=self.view))
-        self._see_residuals()
+        self._update_residuals()
 
     def rebalance(self) -> None:
-        """Move scales between modes, or turn their axes; f is what it was.
+        """Move scales between modes, or turn their axes; f stays what it was.
 
-        Of scales the rows are told nothing: their weights of mode d are those of q over a gauge,
+        Scales are not sent to the rows: their weights of mode d are those of q divided by a gauge,
         (C,), and the gauges of all modes multiply to 1.
         """
-        if self.past is not None and self.state.network.turns:  # sums have the axes of their time
+        if self.past is not None and self.state.network.turns:  # its sums are for the old axes
             return
         before = self.state
         self.state, scales = before.network.rebalance(before, self.priors)
@@ -135,80 +152,39 @@ class Sweeper:
         if scales is None:
             self.refresh()
             return
-        before_that = self._gauge or [np.ones(len(c)) for c in scales]
-        self._gauge = [gauge * c for gauge, c in zip(before_that, scales, strict=True)]
+        gauges = self.gauge or [np.ones(len(c)) for c in scales]
+        self.gauge = [gauge * c for gauge, c in zip(gauges, scales, strict=True)]
 
     def _terms(self, d: int) -> rows.Terms:
-        """Return what the rows need of mode d, as much of its covariance as comes in."""
+        """Return what the rows need of mode d, with the current fraction of its covariance."""
         state = self.state
         squares = state.output is not None and state.network.carries_asks
         return rows.terms(state.modes[d], state.factors[d], spread=self.spread, squares=squares)
 
-    def leap(self, since: State, stretch: float) -> None:
-        """Move every mean on by ``stretch`` times its change since then; covariances stay."""
+    def over_relax(self, origin: State, factor: float) -> None:
+        """Move every mean on by ``factor`` times its change since ``origin``; covariances stay."""
         factors = tuple(
-            replace(now, mean=now.mean + stretch * (now.mean - before.mean))
-            for now, before in zip(self.state.factors, since.factors, strict=True)
+            replace(now, mean=now.mean + factor * (now.mean - before.mean))
+            for now, before in zip(self.state.factors, origin.factors, strict=True)
         )
         self.restore(replace(self.state, factors=factors))
-
-    def ascend(self, steps: int, goal: float = np.inf) -> float:
-        """Move the means of all modes together, up to so many steps, and update the noise.
-
-        Only where ``joint.possible``; the bound never falls. Steps end early once they gain next to
-        nothing. With a finite ``goal`` the noise is held, and steps end as well once the pace of
-        the last one would not bring the error down to it in those left.
-
-        Returns
-        -------
-        error : float
-            E||y - f||^2.
-        """
-        if self._gauge is not None:  # derivatives are those of the rows' own weights
-            self.refresh()
-        error, value = self._error_and_value()
-        damping = gauss_newton.DAMPING
-        for left in range(steps - 1, -1, -1):
-            state, last_error, last_value = self.state, error, value
-            system = self._joint_system()
-            while damping <= gauss_newton.MOST:
-                change = gauss_newton.step(*system, damping)
-                if change is not None:
-                    self.state = gauss_newton.moved(state, change)
-                    self.refresh()
-                    error, value = self._error_and_value()
-                    if value > last_value:
-                        break
-                damping *= gauss_newton.MORE
-            else:  # nowhere higher, up to rounding
-                self.state, error = state, last_error
-                self.refresh()
-                break
-            damping = max(gauss_newton.LESS * damping, gauss_newton.LEAST)
-            if value - last_value < gauss_newton.ENOUGH * max(1.0, -value):
-                break
-            if error - left * (last_error - error) > goal:
-                break
-        if goal == np.inf:
-            self.state = cavi.update_likelihood(self.state, (error,), self.data, self.priors)
-        return error
 
     def restore(self, state: State) -> None:
         """Go on from another state."""
         self.state = state
         self.refresh()
-        self.listen()
+        self.update_responses()
 
     def sweep(self, *, mean_only: bool = False, drop: Sequence[Dropper] = ()) -> None:
         """Update the modes once, from the one solved last to the other end.
 
-        That one is left out where nothing has changed since but what hangs on it. Rows that ask for
-        something else have; and amplitudes are what anchored components live or die by.
+        The mode solved last is left out where it is still optimal. It is not where the weights of
+        the rows depend on f; and anchored components need their amplitudes in every sweep.
         """
         for d in self._order():
             self.step(d, mean_only=mean_only, drop=drop)
         self.update_sums(drop=bool(drop) and self.spread > 0.0)  # before, the ELBO has no say
-        self.listen()
+        self.update_responses()
 
     def _order(self) -> range:
         """Return the modes from the one solved last to the other end."""
@@ -219,7 +195,7 @@ class Sweeper:
         return range(n - 1 - first, -1, -1) if backward else range(first, n)
 
     def step(self, d: int, *, mean_only: bool = False, drop: Sequence[Dropper] = ()) -> None:
-        """Update mode d and, in the exact phase, the precisions that hang on it."""
+        """Update mode d and, in the exact phase, the precisions of its weights."""
         before = self.state
         block = self._sums(d)
         self._solve(d, block, mean_only=mean_only)
@@ -233,7 +209,7 @@ class Sweeper:
         term = self._terms(d)
         if self.spread:
             state = self.state
-            if state.likelihood.fixed:  # the sums at hand have the error in them
+            if state.likelihood.fixed:  # the error follows from the sums at hand
                 error = block.error(self._square, term, factor)
                 state = cavi.update_likelihood(state, (error,), self.data, self.priors)
             state = cavi.update_basis(state, d, self.priors)
@@ -259,17 +235,17 @@ class Sweeper:
             return gram, linear
         gram, linear = self.executor.sum(row_block.sum_grams)
         if self.past is not None:
-            said = self.past.sums_of(sums)
-            gram, linear = gram + said.gram, linear + said.linear
+            gone = self.past.sums_of(sums)
+            gram, linear = gram + gone.gram, linear + gone.linear
         if self.state.likelihood.fixed:
             self._grams = sums, gram, linear
         return gram, linear
 
     def update_sums(self, *, learn: bool = True, drop: bool = False) -> None:
-        """Update the main effects, given the tensor, and their precisions if they are to learn.
+        """Update the main effects given the tensor and, with ``learn``, their precisions.
 
-        They learn in the warm phase, too: with precisions that are held there, main effects would
-        take all that there is, and with none the tensor would (docs/experiments.md).
+        Precisions are learned in the warm phase as well: if they were held, main effects would
+        explain everything, and without them the tensor would (docs/experiments.md).
         """
         sums = self.state.sums
         if sums is None:
@@ -297,13 +273,13 @@ class Sweeper:
             return
         left = sums.places_of(solved)
         self._grams = solved, gram[:, left[:, None], left], linear[:, left]
-        self._see_residuals()
+        self._update_residuals()
         if self.spread:
             error = self._square + rest + 2.0 * float(np.sum(solved.mean * beside[:, left]))
             self.state = cavi.update_likelihood(self.state, (error,), self.data, self.priors)
 
-    def _see_residuals(self) -> None:
-        """Find sum s_n E[(y_n - a_n)^2], for a likelihood whose weights are fixed."""
+    def _update_residuals(self) -> None:
+        """Compute sum s_n E[(y_n - a_n)^2], for a likelihood whose weights are fixed."""
         sums = self.state.sums
         if sums is None or not self.state.likelihood.fixed:
             return
@@ -313,31 +289,31 @@ class Sweeper:
         self._square = square + (float(np.sum(gram * cov)) if self.spread else 0.0)
 
     def _forget(self, smaller: Smaller) -> None:
-        """Let go of what is known of columns that are dropped."""
-        if self._gauge is not None:  # a new list: a pause may hold the old one
+        """Forget the gauge and the past of columns that are dropped."""
+        if self.gauge is not None:  # a new list: a pause may hold the old one
             kept = smaller.kept
-            self._gauge = [g[kept[k]] if k in kept else g for k, g in enumerate(self._gauge)]
+            self.gauge = [g[kept[k]] if k in kept else g for k, g in enumerate(self.gauge)]
         for k, columns in smaller.kept.items():
             if self.past is not None:
                 before, after = (s.factors[k].layout for s in (self.state, smaller.state))
-                said = self.past.modes[k].take(columns, before, after)
-                self.past = self.past.with_mode(k, said)
+                left = self.past.modes[k].take(columns, before, after)
+                self.past = self.past.with_mode(k, left)
 
     def _changed(self, d: int, term: rows.Terms) -> None:
-        if self._gauge is not None:
-            term = term.scale(1.0 / self._gauge[d])
+        if self.gauge is not None:
+            term = term.scale(1.0 / self.gauge[d])
         self.view.terms[d] = term
         self.executor.each(partial(row_block.change, d=d, term=term))
 
-    def listen(self) -> None:
-        """Let the rows say what they ask of f as it is now, where that depends on f."""
+    def update_responses(self) -> None:
+        """Update the weights and working responses of the rows, where they depend on f."""
         if self.state.likelihood.fixed:
             return
         look = partial(row_block.look, d=self.last or 0)
         self._remember(partial(look, likelihood=self.state.likelihood))
-        sums = self._with_past(self.executor.sum(self._asked[-1]))
+        sums = self._with_past(self.executor.sum(self._commands[-1]))
         learned = cavi.update_likelihood(self.state, sums, self.data, self.priors)
-        # what rows that are gone think of another offset is not known
+        # the sums of earlier batches are for the old offset
         free = self.spread and self.past is None
         other = learned.likelihood.propose(sums) if free else None
         if other is not None:
@@ -357,26 +333,25 @@ class Sweeper:
         self.state = learned
 
     def _with_past(self, sums: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Add what a likelihood learned from rows that are gone."""
+        """Add the sums of earlier batches that a likelihood learns from."""
         if self.past is None:
             return sums
         return tuple(a + b for a, b in zip(sums, self.past.asked, strict=True))
 
     def absorbed(self, features: tuple[tuple[Array, Array], ...]) -> Past:
-        """Return what the rows, whose features add up so, have to say of q as it is."""
+        """Return the sums over the rows for the current q, given the sums of their features."""
         self.spread = 1.0
         self.refresh()
-        likelihood, asked = self.state.likelihood, ()
+        likelihood, learned = self.state.likelihood, ()
         if not likelihood.fixed:
             self._remember(look := partial(row_block.look, likelihood=likelihood, d=0))
-            asked = self.executor.sum(look)
+            learned = self.executor.sum(look)
         if isinstance(likelihood, Curved):
-            self._remember(truth := partial(row_block.ask_truth, likelihood=likelihood, d=0))
-            self.executor.each(truth)
+            self._expand(likelihood, 0)
         modes = []
         for d in range(len(self.state.modes)):
             modes.append(Said(*self._row_sums(d)))
-            # what was behind it is of no more use
+            # its environments are of no more use
             self.executor.each(partial(row_block.change, d=d, term=self.view.terms[d]))
         sums = None
         if self.state.sums is not None:
@@ -386,22 +361,22 @@ class Sweeper:
         information = np.zeros(())
         if not likelihood.fixed:
             (information,) = self.executor.sum(row_block.information)
-        return Past(self.data, tuple(modes), asked, information, features, sums)
+        return Past(self.data, tuple(modes), learned, information, features, sums)
 
     def remembered(self) -> Past:
-        """Return what rows that are gone say of q as it is."""
+        """Return the sums of earlier batches for the current q."""
         self.refresh()  # without a gauge
         assert self.past is not None
-        said = tuple(self._said(d) for d in range(len(self.state.modes)))
+        modes = tuple(self._past_sums(d) for d in range(len(self.state.modes)))
         sums = None if self.state.sums is None else self.past.sums_of(self.state.sums)
-        return replace(self.past, modes=said, sums=sums)
+        return replace(self.past, modes=modes, sums=sums)
 
-    def settle(self) -> None:
+    def newton_sweep(self) -> None:
         """Update the modes once by the likelihood itself instead of its bound; precisions stay.
 
-        The bound is more curved than the likelihood, and q by it too narrow, its mean not quite
-        where it should be. The Gaussian nearest to the posterior has E[-d^2 log p(y | f) / df^2]
-        for weights; with E[d log p(y | f) / df] for slope, an update is a step of Newton's method.
+        The bound is more curved than the likelihood, so q is too narrow and its mean is off. The
+        Gaussian nearest to the posterior has the weights E[-d^2 log p(y | f) / df^2]; with the
+        slopes E[d log p(y | f) / df], an update is a step of Newton's method.
         """
         likelihood: Any = self.state.likelihood
         assert isinstance(likelihood, Curved)
@@ -412,21 +387,22 @@ class Sweeper:
             moved = likelihood.moved(np.clip(slopes / weights, -1.0, 1.0))
         self.state = replace(self.state, likelihood=moved)
         for d in range(len(self.state.modes)):
-            # for every mode: a bound would allow for steps, this does not
-            self._remember(asked := partial(row_block.ask_truth, likelihood=moved, d=d))
-            self.executor.each(asked)
+            # for every mode: unlike the bound, the expansion holds only where it is made
+            self._expand(moved, d)
             self._solve(d, self._sums(d))
             self._changed(d, self._terms(d))
             self.last = d
         if self.state.sums is not None:
-            self._remember(
-                asked := partial(row_block.ask_truth, likelihood=moved, d=self.last or 0)
-            )
-            self.executor.each(asked)
+            self._expand(moved, self.last or 0)
             self.update_sums(learn=False)
 
+    def _expand(self, likelihood: Curved, d: int) -> None:
+        """Let the rows expand the likelihood itself around the current f."""
+        self._remember(expand := partial(row_block.ask_truth, likelihood=likelihood, d=d))
+        self.executor.each(expand)
+
     def information(self) -> Array:
-        """Return how much all rows say of the level of f: the sum of their weights, (K,) or ()."""
+        """Return the sum of the weights of all rows, for every output: (K,) or ()."""
         if self.state.likelihood.fixed:
             return self.data.n * self.state.likelihood.scale
         (total,) = self.executor.sum(row_block.information)
@@ -435,34 +411,16 @@ class Sweeper:
         return self.state.likelihood.scale * np.asarray(total)
 
     def recall(self) -> list[Command]:
-        """Return what brings a block of rows that has just been made to where the others are."""
-        return [*self._asked, partial(row_block.see, view=self.view)]
+        """Return the commands that bring a new block of rows up to date."""
+        return [*self._commands, partial(row_block.see, view=self.view)]
 
-    def _remember(self, asked: Command) -> None:
-        """Keep what made the rows ask for what they do, and the q that it was made by."""
-        then = replace(self.view, terms=list(self.view.terms))
-        self._asked = [partial(row_block.see, view=then), asked]
-
-    def _error_and_value(self) -> tuple[float, float]:
-        """Return E||y - f||^2 and the part of the bound that hangs on the means."""
-        (error,) = self.executor.sum(partial(row_block.squared_error, d=self.last or 0))
-        error = float(error)
-        scale = self.state.likelihood.scale
-        return error, -0.5 * (scale * error + gauss_newton.penalty(self.state))
-
-    def _joint_system(self) -> tuple[Array, Array]:
-        """Return curvature and gradient of the bound in the means of all modes."""
-        modes, layout = self.state.modes, self.state.factors[0].layout
-        widths, keep = [_widths(mode) for mode in modes], [mode.keep for mode in modes]
-        gram, *rest = self.executor.sum(partial(row_block.joint_sums, widths=widths, keep=keep))
-        blocks = [
-            Block(mode, second, linear[mode.present], layout)
-            for mode, second, linear in zip(modes, rest[::2], rest[1::2], strict=True)
-        ]
-        return gauss_newton.system(self.state, blocks, gram)
+    def _remember(self, command: Command) -> None:
+        """Keep the command that sets the weights of the rows, and the view of q it refers to."""
+        view = replace(self.view, terms=list(self.view.terms))
+        self._commands = [partial(row_block.see, view=view), command]
 
     def _row_sums(self, d: int) -> tuple[Array, Array]:
-        widths = _widths(self.state.modes[d])
+        widths = widths_of(self.state.modes[d])
         second, linear = self.executor.sum(partial(row_block.block_sums, d=d, widths=widths))
         return second, linear
 
@@ -470,19 +428,19 @@ class Sweeper:
         mode, layout = self.state.modes[d], self.state.factors[d].layout
         second, linear = self._row_sums(d)
         if self.past is not None:
-            said = self._said(d)
-            second, linear = second + said.second, linear + said.linear
-        if self._gauge is not None:  # what is around a mode has the inverse of its gauge
+            gone = self._past_sums(d)
+            second, linear = second + gone.second, linear + gone.linear
+        if self.gauge is not None:  # the other modes have the inverse of its gauge
             c, e = layout.first
-            gauge = self._gauge[d]
+            gauge = self.gauge[d]
             second, linear = second / (gauge[c] * gauge[e]), linear / gauge
         if isinstance(mode, LevelMode):
             return mode.block(second, linear, layout)
         return Block(mode, second, linear[mode.present], layout)
 
-    def _said(self, d: int) -> Said:
+    def _past_sums(self, d: int) -> Said:
         assert self.past is not None
-        widths = _widths(self.state.modes[d])
+        widths = widths_of(self.state.modes[d])
         return self.past.modes[d].first(widths.n_psi, widths.n_phi)
 
     def _solve(self, d: int, block: Block, *, mean_only: bool = False) -> None:
@@ -491,7 +449,7 @@ class Sweeper:
 
 
 def _smaller(sums: Sums, gram: Array, linear: Array) -> Sums:
-    """Return the sum without what the ELBO can do without, solved anew."""
+    """Return the sum without what the ELBO is higher without, solved again."""
     lost = sums.expendable(gram)
     while lost:
         smaller = sums.without(np.array(lost))
@@ -504,5 +462,6 @@ def _smaller(sums: Sums, gram: Array, linear: Array) -> Sums:
     return sums
 
 
-def _widths(mode: Any) -> rows.Widths:
+def widths_of(mode: Any) -> rows.Widths:
+    """Return how many functions of phi and psi a mode has left."""
     return rows.Widths(mode.n_phi, mode.n_psi)

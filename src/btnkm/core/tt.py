@@ -2,15 +2,15 @@
 
 Mode d has a core W^(d) (R_d, M_d, R_{d+1}) with R_1 = R_{D+1} = 1, and z^(d)_ab = w_ab . phi^(d).
 Its weights are a matrix (M, C) with a column for each pair (a, b), a outer. Between two cores is a
-*bond*, whose R indices have one precision each: w_mab has the precision lambda_m lambda_a lambda_b.
+*bond*, whose R indices have a precision each: w_mab has the precision lambda_m lambda_a lambda_b.
 
-What is left of a mode is a row vector, with means (n, R) and packed second moments (n, P); what is
-right of it a column vector. One more mode is one more matrix product in each row, and what is
-around a mode is L_a R_b for the means, L_p R_q for the second moments.
+The product left of a mode is a row vector, with means (n, R) and packed second moments (n, P); the
+product right of it is a column vector. One more mode is one more matrix product in each row, and
+the moments around a mode are L_a R_b and L_p R_q.
 
-A bond may be turned: a matrix G between two cores and its inverse beside it change nothing of f. Of
-all G one makes the energies of both sides diagonal and equal (as a balanced truncation does in
-control): there every index stands for itself, and the priors see which of them are needless.
+A bond may be rotated: a matrix G between two cores and its inverse beside it leave f unchanged. One
+G makes the energies of both sides diagonal and equal (as balanced truncation does in control
+theory): then every index stands for itself, and the priors show which are redundant.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .state import State
 
 Array = np.ndarray
-MOST_TURNED = 1e6  # condition of a turn beyond which rounding would be felt
+MOST_TURNED = 1e6  # condition number of G above which rounding matters
 SCRATCH = Scratch()
 
 
@@ -42,16 +42,16 @@ SCRATCH = Scratch()
 class TT(Network):
     """Product of matrices.
 
-    Modes of very many levels are anchored: z is the identity plus what a level adds.
+    Modes of very many levels are anchored: z is the identity plus the contribution of a level.
     """
 
     scratch: ClassVar[Scratch | None] = SCRATCH
     carries_asks: ClassVar[bool] = True
     turns: ClassVar[bool] = True
-    # its many weights would make use of anything, and their covariances all at once outweigh the
-    # data (docs/experiments.md)
+    # its many weights would fit noise, and their covariances all at once outweigh the data
+    # (docs/experiments.md)
     smoothing: ClassVar[float] = 1.5
-    thaw: ClassVar[int] = 20
+    annealing_sweeps: ClassVar[int] = 20
 
     def begin(
         self,
@@ -87,7 +87,7 @@ class TT(Network):
         return tuple(factors), tuple(Gamma(np.ones(r), np.ones(r)) for r in ranks)
 
     def ranks(self, rank: Any, modes: Sequence[Any]) -> list[int]:
-        """Return how many indices each bond has, at most what either side of it has dimensions."""
+        """Return the indices of each bond, at most the dimension of either side."""
         sizes = [float(len(mode.keep) + mode.anchored) for mode in modes]
         with np.errstate(over="ignore"):  # of hundreds of inputs
             left, right = np.cumprod(sizes[:-1]), np.cumprod(sizes[:0:-1])[::-1]
@@ -95,7 +95,7 @@ class TT(Network):
         return [int(r) for r in np.minimum(np.broadcast_to(rank, len(sizes) - 1), most)]
 
     def footprint(self, rank: Any, n_modes: int, warm_rank: int = 0) -> Footprint:
-        """Return what each bond keeps, and the moments of a core and of all around it."""
+        """Return the memory of the bonds, and of the moments of a core and around it."""
         ranks = [1, *np.broadcast_to(rank, n_modes - 1).tolist(), 1]
         kept = [r * (r + 1) // 2 for r in ranks]
         columns = [a * b for a, b in pairwise(ranks)]
@@ -188,10 +188,10 @@ class TT(Network):
         return found
 
     def rebalance(self, state: State, priors: Any) -> tuple[State, list[Array] | None]:
-        """Turn every bond to where the bound is highest, its precisions included.
+        """Rotate every bond to where the ELBO is highest, its precisions included.
 
         With A and B the energies (R, R) of the two cores at the bond, without its precisions, G
-        changes the bound by -k sum_s log(d + (G^T A G + G^-1 B G^-T)_ss / 2) + (a - b) log|det G|,
+        changes the ELBO by -k sum_s log(d + (G^T A G + G^-1 B G^-T)_ss / 2) + (a - b) log|det G|,
         where a and b are the cores' weights for each index, k = c + (a + b) / 2, and c and d are
         the prior's. At a = b it is highest where both energies are the same diagonal matrix.
         """
@@ -209,7 +209,7 @@ class TT(Network):
         return np.asarray(reduce(np.matmul, _matrices(parts))[:, 0, 0])
 
     def replaced(self, parts: Sequence[Array], others: Sequence[Array]) -> Array:
-        """Return the same with one mode's part replaced, for each."""
+        """Return the product with one mode's part replaced, for each mode."""
         matrices = _matrices(parts)
         lefts, rights = [np.ones((1, 1, 1))], [np.ones((1, 1, 1))]
         for matrix in matrices[:-1]:
@@ -284,7 +284,7 @@ def _outer(left: Any, right: Any, name: str) -> Any:
 
 
 def _turned(state: State, bond: int, prior: Gamma) -> State:
-    """Return the state with the axes of one bond turned, and its precisions updated."""
+    """Return the state with the axes of one bond rotated, and its precisions updated."""
     here, there = state.factors[bond], state.factors[bond + 1]
     (left, size), (_, right) = here.layout.shape, there.layout.shape
     of_here = here.energies(state.basis[bond].mean).reshape(left, size, left, size)

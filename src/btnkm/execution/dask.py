@@ -1,9 +1,9 @@
 """Rows on the workers of a Dask cluster; only commands and sums travel.
 
-Every partition has its rows, as coordinates, on some worker, and there its blocks with all that
-they remember (a *shard*). A sum sends each shard the commands since the last one and brings its
-part of the sum back: one round trip. A shard whose worker is gone is made anew on another one from
-the same partition, which Dask computes again, and brought to where the others are (``recall``).
+The rows of every partition, as coordinates, are on some worker, with their blocks and all that
+these remember (a *shard*). A sum sends each shard the commands since the last one and returns its
+part of the sum: one round trip. A shard whose worker is lost is rebuilt on another worker from the
+same partition, which Dask computes again, and brought up to date (``recall``).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ..core.sweeper import Command
 from .local import USUAL_MEMORY, LocalExecutor, LocalRows, Plan, Threads, add
 from .memory import keep_memory
 
-LOOK_SECONDS = 1.0  # between looks at which workers are there
-MOST_TRIES = 20  # for one sum: a cluster that loses workers faster than that is no cluster
+LOOK_SECONDS = 1.0  # between checks of which workers are there
+MOST_TRIES = 20  # for one sum, of a cluster that keeps losing workers
 
 
 class Spec(NamedTuple):
-    """What a shard is made of besides its rows."""
+    """What a shard needs besides its rows."""
 
     inputs: list[int]
     constants: int
@@ -42,7 +42,7 @@ class Spec(NamedTuple):
 
 @dataclass
 class Shard:
-    """The blocks of a partition on a worker, and how many sums they have taken part in."""
+    """The blocks of a partition on a worker, and the number of sums they have been part of."""
 
     executor: LocalExecutor
     sums: int
@@ -54,7 +54,7 @@ _blas: ThreadpoolController | None = None
 
 
 def limited_blas() -> Any:
-    """Keep BLAS on one thread: a worker has a thread for each shard at work."""
+    """Limit BLAS to one thread: a worker has a thread for each busy shard."""
     global _blas
     if _blas is None:
         _blas = ThreadpoolController()
@@ -65,29 +65,29 @@ def work(
     key: str,
     sums: int,
     commands: list[Command],
-    anew: bool,
+    rebuild: bool,
     rows: LocalRows,
     spec: Spec,
 ) -> tuple[Any, ...] | None:
-    """Give a shard of this worker commands, and return the sums of the last; None if it is lost.
+    """Apply commands to a shard of this worker, and return the sums of the last one.
 
-    ``anew`` makes it, whether it is there or not.
+    ``rebuild`` builds the shard, whether it is there or not. Returns None if the shard is lost.
     """
-    if anew:
+    if rebuild:
         keep_memory()
         blocks = rows.arranged(spec.inputs, spec.constants).blocks(spec.plan, spec.bases)
-        made = Shard(blocks.executor(spec.n_modes, spec.network), sums)
+        built = Shard(blocks.executor(spec.n_modes, spec.network), sums)
         with _lock:
-            _shards[key] = made
+            _shards[key] = built
     shard = _shards.get(key)
     if shard is None or shard.sums != sums:
         return None
     with limited_blas():
         for command in commands[:-1]:
             shard.executor.each(command)
-        found = shard.executor.sum(commands[-1])
+        total = shard.executor.sum(commands[-1])
     shard.sums += 1
-    return found
+    return total
 
 
 def forget(prefix: str) -> None:
@@ -98,7 +98,7 @@ def forget(prefix: str) -> None:
 
 
 class DaskExecutor:
-    """Gives commands to shards and adds up their sums, in the order of the rows."""
+    """Sends commands to shards and adds up their sums, in the order of the rows."""
 
     recall: Callable[[], list[Command]]
 
@@ -110,40 +110,40 @@ class DaskExecutor:
         self.pending: list[Command] = []
         self.sums = 0
         self.homes: list[str | None] = [None] * len(parts)
-        self.to_make = set(range(len(parts)))
+        self.to_build = set(range(len(parts)))
 
     def each(self, command: Command) -> None:
-        """Keep a command until the next sum."""
+        """Keep a command, which is sent with the next sum."""
         self.pending.append(command)
 
     def sum(self, command: Command) -> tuple[Any, ...]:
         """Return the elementwise sum over the shards of the tuples that a command returns."""
-        found: dict[int, tuple[Any, ...]] = {}
+        sums: dict[int, tuple[Any, ...]] = {}
         for _ in range(MOST_TRIES):
-            missing = [i for i in range(len(self.parts)) if i not in found]
+            missing = [i for i in range(len(self.parts)) if i not in sums]
             if not missing:
                 break
             with connected(self.client):
                 self._find_homes(missing)
-                found |= self._gather({i: self._send(i, command) for i in missing})
+                sums |= self._gather({i: self._send(i, command) for i in missing})
         else:
             raise RuntimeError(
-                f"the cluster must keep its workers for one sum, but lost some {MOST_TRIES} times; "
-                "look at the workers' logs."
+                f"a sum over the rows failed {MOST_TRIES} times because the cluster lost "
+                "workers; see their logs."
             )
         self.pending, self.sums = [], self.sums + 1
         nothing: tuple[Any, ...] = ()
-        total = reduce(add, (found[i] for i in range(len(self.parts))), nothing)
+        total = reduce(add, (sums[i] for i in range(len(self.parts))), nothing)
         return tuple(np.asarray(part) for part in total)
 
     def close(self) -> None:
-        """Let the workers forget the shards, and what they are made of."""
+        """Release the shards on the workers."""
         release([self.spec])
         with suppress(Exception):  # a cluster that is gone has nothing to forget
             self.client.run(forget, self.name)
 
     def _find_homes(self, missing: list[int]) -> None:
-        """Choose a worker for every shard that has none, or none that is there still."""
+        """Choose a worker for every shard without one."""
         if not (workers := workers_of(self.client)):
             self.client.wait_for_workers(1)
             workers = workers_of(self.client)
@@ -153,20 +153,20 @@ class DaskExecutor:
         holders = self.client.who_has([self.parts[i] for i in homeless])
         for i in homeless:
             self.homes[i] = None
-            self.to_make.add(i)
+            self.to_build.add(i)
             near = [w for w in holders.get(self.parts[i].key, ()) if w in workers] or workers
             self.homes[i] = min(near, key=lambda w: sum(home == w for home in self.homes))
 
     def _send(self, i: int, command: Command) -> Any:
-        commands, anew = [*self.pending, command], i in self.to_make
-        if anew and self.sums:
+        commands, rebuild = [*self.pending, command], i in self.to_build
+        if rebuild and self.sums:
             commands = [*self.recall(), command]
         return self.client.submit(
             work,
             f"{self.name}-{i}",
             self.sums,
             commands,
-            anew,
+            rebuild,
             self.parts[i],
             self.spec,
             workers=[self.homes[i]],
@@ -174,7 +174,7 @@ class DaskExecutor:
         )
 
     def _gather(self, futures: dict[int, Any]) -> dict[int, tuple[Any, ...]]:
-        """Return what the shards answered; of those lost it is noted that they must be made."""
+        """Return the sums of the shards, and note which shards are lost."""
         import distributed
 
         waiting = dict(futures)
@@ -190,20 +190,20 @@ class DaskExecutor:
             for future in waiting.values():
                 if future.status == "error" and not _is_loss(future.exception()):
                     raise future.exception()
-            answers = self.client.gather([waiting[i] for i in finished])
+            results = self.client.gather([waiting[i] for i in finished])
         finally:
             release(futures.values())
-        found = {i: a for i, a in zip(finished, answers, strict=True) if a is not None}
-        self.to_make |= set(futures)
-        self.to_make -= set(found)
-        return found
+        sums = {i: a for i, a in zip(finished, results, strict=True) if a is not None}
+        self.to_build |= set(futures)
+        self.to_build -= set(sums)
+        return sums
 
 
 def release(futures: Iterable[Any]) -> None:
-    """Let go of tasks now.
+    """Release tasks now.
 
-    A client keeps the error of a task as long as anybody has its future, and the error keeps the
-    frames it went through, where the futures are: none of them would ever go by itself.
+    A client keeps the error of a task as long as its future exists, and the error keeps the frames
+    it went through, which hold the future: this cycle would never be freed.
     """
     for future in futures:
         future.release()
@@ -211,7 +211,7 @@ def release(futures: Iterable[Any]) -> None:
 
 @contextmanager
 def connected(client: Any) -> Iterator[None]:
-    """Say what has happened if the cluster, or the client, is closed meanwhile."""
+    """Raise an error that explains it if the cluster or its client is closed meanwhile."""
     try:
         yield
     except Exception as error:
@@ -219,24 +219,24 @@ def connected(client: Any) -> Iterator[None]:
         if not lost and client.status == "running":
             raise
         raise RuntimeError(
-            "the cluster must be there until the fit is done, but it, or its client, was closed or "
-            "lost; start another and fit again: a fit with a checkpoint goes on from where it was."
+            "the Dask cluster or its client was closed or lost during the fit; start another and "
+            "fit again: a fit with a checkpoint resumes."
         ) from error
 
 
 def workers_of(client: Any) -> list[str]:
-    """Return the addresses of the workers that are there."""
+    """Return the addresses of the workers."""
     return list(client.scheduler_info(n_workers=-1)["workers"])
 
 
 def _is_loss(error: BaseException) -> bool:
-    """Tell whether a task failed because workers went away."""
+    """Return whether a task failed because workers were lost."""
     return type(error).__name__ in ("KilledWorker", "FutureCancelledError", "CancelledError")
 
 
 @dataclass(frozen=True)
 class DaskRows:
-    """Rows on the workers: what ``LocalRows`` is in this process.
+    """Rows on the workers, with the interface of ``LocalRows``.
 
     Attributes
     ----------
@@ -246,7 +246,7 @@ class DaskRows:
     sizes : list of int
         The rows of each.
     sums : Data
-        What the engine knows of the targets.
+        What the engine needs to know of the targets.
     """
 
     client: Any
@@ -273,15 +273,15 @@ class DaskRows:
         return sum(sorted(self.sizes)[-shards:])
 
     def data(self) -> Data:
-        """Return what the engine knows of the targets."""
+        """Return what the engine needs to know of the targets."""
         return self.sums
 
     def arranged(self, inputs: Sequence[int], constants: int) -> DaskRows:
-        """Return the rows with some columns as modes, behind so many that never vary."""
+        """Return the rows with some columns as modes, after a number of constant ones."""
         return replace(self, inputs=list(inputs), constants=constants)
 
     def beside(self, rows: LocalRows) -> LocalRows:
-        """Return rows of this process as they are: so few are worth no round trips."""
+        """Return other rows of this process as they are: so few are not worth round trips."""
         return rows
 
     def blocks(self, plan: Plan, bases: Sequence[Any]) -> DaskBlocks:
@@ -291,7 +291,7 @@ class DaskRows:
 
 @dataclass(frozen=True)
 class DaskBlocks:
-    """Blocks of rows on the workers: what ``LocalBlocks`` are in this process."""
+    """Blocks of rows on the workers, with the interface of ``LocalBlocks``."""
 
     rows: DaskRows
     plan: Plan
@@ -309,5 +309,5 @@ class DaskBlocks:
 
 
 def itself(value: Any) -> Any:
-    """Return the value: it is then where tasks are."""
+    """Return the value, which is then on the workers."""
     return value

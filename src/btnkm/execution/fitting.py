@@ -1,56 +1,47 @@
-"""From coordinates to posteriors: plan memory, run the starts, keep what they found."""
+"""From coordinates to posteriors: plan memory, run the restarts, keep the results."""
 
 from __future__ import annotations
 
-import numbers
-import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
-from ..bases.anchored import Anchored
-from ..bases.categorical import Categorical
-from ..bases.levels import Levels
-from ..core import growing, posterior, row_block, schedule
+from ..core import posterior, row_block
 from ..core.batch_stats import Past, alike
 from ..core.cavi import Data
 from ..core.gamma import Gamma
-from ..core.levels import LevelMode
 from ..core.likelihoods import Gaussian, Likelihood
 from ..core.network import Network
-from ..core.schedule import Pause, Progress, Schedule
-from ..core.state import Mode, Priors, State
+from ..core.schedule import Schedule
+from ..core.state import Priors, State
 from ..core.sums import Sums
-from ..core.sweeper import Sweeper
 from . import local
-from .processes import run_with_helpers
-from .restarts import Start, limit_blas, run_starts
+from .modes import levels_size, make_mode, n_features, output_mode, size_of
+from .processes import WORTH_HELPERS, run_with_helpers
+from .restarts import Observer, Restart, limit_blas, n_threads, run_restarts
+from .runner import ROWS_PER_COMPONENT, RestartRunner
 
 Array = np.ndarray
-# Rows times packed pairs from which starts run in threads. The many short operations of smaller
-# fits would spend their time passing the interpreter lock to and fro: those run in processes.
+# Rows times packed pairs from which restarts run in threads; those of smaller fits run in processes
 WORTH_A_THREAD = 1_000_000
-FEWEST_WARM = 5  # sweeps of the warm phase with components to spare
-ROWS_A_COMPONENT = 20  # at least, for these: with fewer they find what is not there
-SPARE_COLUMNS, GROWTH_THAW = 6, 10  # of a stream's batch, and sweeps until they count in full
-LEAST_GROWTH = 1.25  # the rank grows if twice what is left is so many times the rank at first
-ANCHORED_THAW = 10  # sweeps; without them most interactions are lost (docs/experiments.md)
-_INTERPRETER = 50 * 2**20  # bytes of a helper before it has any work
-SMALLEST_LEFT = 1e-6  # share of var(y) that main effects are taken to leave at least
+FEWEST_WARM = 5  # sweeps of the warm phase with extra components
+ANCHORED_ANNEALING = 10  # sweeps; without them most interactions are lost (docs/experiments.md)
+FEW_ROWS_ANNEALING = 12  # sweeps
+SMALLEST_LEFT = 1e-6  # fraction of var(y) that main effects are taken to leave at least
+_INTERPRETER = 50 * 2**20  # bytes of a helper process before it has any work
 
 
 @dataclass(frozen=True)
 class Settings:
     """Everything that shapes a fit, checked.
 
-    Below ``few_rows`` rows per basis function, all inputs together, starts go gently; a row counts
-    for what its likelihood is worth.
+    Below ``few_rows`` rows per basis function, all inputs together, restarts have an annealing
+    phase; a row counts for the ``worth`` of its likelihood.
     """
 
     priors: Priors
@@ -58,14 +49,21 @@ class Settings:
     schedule: Schedule
     smoothness: float
     network: Network
-    max_rank: Any  # a number, or one for each bond of a train
+    max_rank: Any  # a number, or one for each bond of a tensor train
     n_init: int
-    memory_limit: float | None  # GiB; None for what is usual where the rows are
+    memory_limit: float | None  # GiB; None for the usual limit where the rows are
     n_jobs: int | None
-    initial_rank: Any = None  # where the rank begins, if not at max_rank
+    initial_rank: Any = None  # that restarts begin with, if not max_rank
     warm_rank: int = 0  # of the warm phase, if it is above the initial one; at most twice that
     few_rows: float = 4.0
-    fewer_starts: bool = False  # whether there may be fewer, where memory is short
+    fewer_starts: bool = False  # whether there may be fewer restarts, where memory is short
+    worth_a_thread: int = WORTH_A_THREAD
+    worth_helpers: float = WORTH_HELPERS  # see ``processes``
+
+    @property
+    def first_rank(self) -> Any:
+        """The rank that restarts begin with."""
+        return self.initial_rank or self.max_rank
 
     def limit(self, rows: Any) -> float:
         """Return the limit of memory for rows that are there, in GiB."""
@@ -78,156 +76,154 @@ class Problem:
 
     bases: Sequence[Any]
     rows: Any  # LocalRows or DaskRows
-    n_outputs: int | None = None  # how many values f has in each row, None for one
+    n_outputs: int | None = None  # values of f in each row, None for one
     effects: Sequence[Any] = ()  # main effects beside the modes, fitted
     effect_modes: Sequence[int | None] = ()  # the mode of the same input, if it has one
     before: Problem | None = None  # of the main effects alone, where these are fitted first
 
-
-@dataclass(frozen=True)
-class Work:
-    """All that the starts need, ready to be run in any process."""
-
-    blocks: Any  # LocalBlocks or DaskBlocks
-    modes: tuple[Mode, ...]
-    grams: tuple[Array, ...]  # each mode's average of phi phi^T over the rows
-    data: Data
-    priors: Priors
-    likelihood: Likelihood
-    schedule: Schedule
-    rank: Any  # at the start
-    max_rank: Any  # up to which it may grow
-    warm_rank: int  # see Settings
-    network: Network
-    seeds: list[np.random.SeedSequence]
-    output: int | None
-    begun: Sequence[State] = ()  # posteriors to go on from, instead of random factors
-    pasts: Sequence[Past] = ()  # rows that are gone, as each start knew them
-    alike: bool = True  # whether their inputs are spread as those of the rows at hand
-    sums: Sums | None = None  # where main effects begin
-
-    def run(
-        self, k: int, threads: local.Threads | None = None, pause: Pause | None = None
-    ) -> Iterator[Progress]:
-        """Return the sweeps of start k, from a pause on; ``threads`` share its blocks of rows."""
-        rng = np.random.default_rng(self.seeds[k])
-
-        def begin(rank: Any) -> State:
-            return self._random(rank, self.modes, self.grams, rng)
-
-        def grow(state: State, begun: Any) -> tuple[State, int] | None:
-            twice = np.multiply(2, self.network.rank(state))
-            doubled = np.minimum(twice, self.max_rank)
-            # of one input there is no bond to grow
-            grows = np.greater(doubled, begun) & (twice >= LEAST_GROWTH * np.asarray(begun))
-            if not np.any(grows) or not self.schedule.drop_components:
-                return None
-            rank = doubled.tolist()
-            spare = self.spare(rank)
-            return schedule.grown(state, begin(np.add(rank, spare))), spare
-
-        with closing(self.blocks.executor(len(self.modes), self.network, threads)) as executor:
-            spare = 0 if self.begun else self.spare(self.rank)
-            how, may_grow = replace(self.schedule, spare=spare), None if self.begun else grow
-            if self.begun:
-                first, how = self.begun[k], replace(how, warm_sweeps=0, thaw_sweeps=0)
-            elif pause is None:
-                first = begin(np.add(self.rank, spare))
-            else:
-                first, rng.bit_generator.state = pause.memory.state, pause.random
-            past = self.pasts[k] if self.pasts else None
-            if past is not None:
-                first, past = self._widened(first, past, rng)
-                if first is not self.begun[k]:
-                    # all at once, what is not known of new columns would outweigh the data
-                    how = replace(how, thaw_sweeps=GROWTH_THAW)
-            for step in schedule.run(
-                executor, first, self.data, self.priors, how, may_grow, pause, past
-            ):
-                if step.pause is not None:
-                    here = replace(step.pause, random=rng.bit_generator.state)
-                    step = replace(step, pause=here)
-                yield step
-
-    def _widened(self, state: State, past: Past, rng: np.random.Generator) -> tuple[State, Past]:
-        """Return a posterior with columns to spare, for what these rows show and none before."""
-        before = self.network.rank(state)
-        spare = min(SPARE_COLUMNS, int((self.data.n - past.data.n) / ROWS_A_COMPONENT))
-        rank = np.maximum(before, np.minimum(np.add(before, spare), self.max_rank)).tolist()
-        may_grow = self.schedule.drop_components and self.alike
-        if not may_grow or not np.any(np.greater(rank, before)):
-            return state, past
-        grams = []
-        for gram, mode, own in zip(self.grams, self.modes, state.modes, strict=True):
-            kept = np.isin(mode.keep, own.keep)
-            grams.append(gram[np.ix_(kept, kept)])
-        fresh = self._random(rank, state.modes, tuple(grams), rng)
-        if np.any(np.less(self.network.rank(fresh), before)):  # of a bond whose side lost functions
-            return state, past
-        return growing.widened(state, fresh, past)
-
-    def _random(
-        self, rank: Any, modes: tuple[Any, ...], grams: tuple[Array, ...], rng: np.random.Generator
-    ) -> State:
-        """Return random factors."""
-        return schedule.initial_state(
-            self.network,
-            modes,
-            grams,
-            rank,
-            self.priors,
-            self.likelihood,
-            self.schedule,
-            rng,
-            self.output,
-            self.sums,
-        )
-
-    def absorbed(
-        self,
-        state: State,
-        data: Data,
-        features: tuple[tuple[Array, Array], ...],
-        threads: local.Threads | None,
-    ) -> Past:
-        """Return what the rows have to say of a posterior.
-
-        Their targets are known by ``data``, and their features add up to those given.
-        """
-        with closing(self.blocks.executor(len(self.modes), self.network, threads)) as executor:
-            sweeper = Sweeper(executor, state, data, self.priors)
-            sweeper.state = state  # whatever it has learned from these rows alone
-            return sweeper.absorbed(features)
-
-    def spare(self, rank: Any) -> int:
-        """Return with how many components more than ``rank`` the warm phase begins."""
-        if not self.warm_rank:
-            return 0
-        return int(max(min(2 * rank, self.warm_rank) - rank, 0))
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """M and K of every mode, the one of the outputs included."""
+        sizes = [size_of(basis) for basis in self.bases]
+        if sizes and self.n_outputs is not None:
+            sizes.append(levels_size(self.n_outputs))
+        return sizes or [(1, 1)]
 
 
 @dataclass(frozen=True)
 class Result:
-    """The starts that reached the exact phase, and how the fit ended.
+    """The restarts that reached the exact phase, and how the fit ended.
 
-    ``averages`` holds each mode's averages of phi and phi phi^T over the rows.
+    ``averages`` holds each mode's averages of phi and phi phi^T over the rows: (M,) and (M, M).
     """
 
-    starts: list[Start]
+    starts: list[Restart]
     averages: list[tuple[Array, Array]]
-    count: int  # of all starts, those that found nothing to keep included
+    count: int  # of all restarts
     interrupted: bool
-    ended: bool  # whether every start went to its end
-    pasts: Sequence[Past] = ()  # what the rows have said to each, those before included
+    ended: bool  # whether every restart went to its end
+    pasts: Sequence[Past] = ()  # sums over these rows and earlier ones, for each restart
     effects: Sequence[posterior.EffectAverages] = ()  # of main effects
 
     @property
-    def best(self) -> Start:
-        """The start with the highest bound."""
-        return max(self.starts, key=lambda start: start.last.bound)
+    def best(self) -> Restart:
+        """The restart with the highest ELBO."""
+        return max(self.starts, key=lambda restart: restart.last.bound)
 
 
-def plan_starts(
+def fit(
+    problem: Problem,
+    settings: Settings,
+    seed: list[int],
+    observe: Observer,
+    *,
+    may_find_nothing: bool = False,
+    go_on_from: Sequence[State] = (),
+    saved: list[Restart] | None = None,
+    pasts: Sequence[Past] | None = None,
+) -> Result:
+    """Run every restart and return those that reached the exact phase.
+
+    Parameters
+    ----------
+    problem : Problem
+    settings : Settings
+    seed : list of int
+    observe : callable
+        Given the number of a restart and its ``Progress`` after each sweep; True ends the fit.
+    may_find_nothing : bool
+        Whether there may be no such restart; else that is an error.
+    go_on_from : sequence of State
+        Posteriors to go on from, one for each restart.
+    saved : list of Restart, optional
+        Restarts of an interrupted fit, which are resumed. The list is filled if it is empty.
+    pasts : sequence of Past, optional
+        Sums over the rows of earlier batches, for each restart; empty for the first batch. Unless
+        None, the result holds those of all rows so far.
+    """
+    room = _plan_room(problem, settings)
+    prepared = _prepare(problem, settings, room, pasts or ())
+    seeds = np.random.SeedSequence(seed).spawn(room.count)
+    runner = _make_runner(problem, settings, room, prepared, seeds)
+    runner = replace(runner, states=go_on_from, pasts=pasts or ())
+    if problem.before is not None and not go_on_from:
+        runner = _after_sums(runner, problem.before, settings, seed)
+    # restarts in parallel, or else the blocks of rows of one; either way BLAS has one thread
+    across_rows = (
+        room.threads > 1 and room.plan.n_parallel == 1 and room.plan.block_rows < problem.rows.n
+    )
+    with limit_blas(), local.Threads(room.threads) if across_rows else nullcontext() as pool:
+        restarts, interrupted = _run(runner, room, settings, observe, saved, pool)
+        usable = [restart for restart in restarts if restart.usable]
+        kept: list[Past] = []
+        if pasts is not None and (not pasts or not interrupted):
+            # by the same threads, which reuse their memory
+            here, features = problem.rows.data(), prepared.features
+            kept = [runner.absorbed(restart.state, here, features, pool) for restart in usable]
+    if not usable and not may_find_nothing:
+        _raise_nothing_found(interrupted)
+    if pasts and kept:
+        before = [restart.last.past for restart in usable]
+        kept = [a + b for a, b in zip(before, kept, strict=True) if a is not None]
+    ended = all(restart.stop_reason == "finished" for restart in restarts)
+    return Result(
+        usable, prepared.averages, len(restarts), interrupted, ended, kept, prepared.effects
+    )
+
+
+@dataclass(frozen=True)
+class Room:
+    """How many restarts there is room for, where they run, and what they keep in memory."""
+
+    count: int
+    max_rank: Any  # the highest rank that there is room for
+    plan: local.Plan
+    threads: int
+    helpers: int  # processes; 0 where restarts run in threads
+
+
+def _plan_room(problem: Problem, settings: Settings) -> Room:
+    """Plan the memory of a fit, and warn if there is room for fewer restarts only."""
+    rows, network, sizes = problem.rows, settings.network, problem.sizes
+    limit = settings.limit(rows)
+    settings = replace(settings, memory_limit=limit)
+    threads = 1 if rows.elsewhere else n_threads(settings.n_jobs)
+    work = rows.n * network.footprint(settings.max_rank, len(sizes)).block
+    small = work < settings.worth_a_thread and not rows.spilled and not rows.elsewhere
+    # weights, working responses and two moments of f, of every output
+    per_row = 0 if settings.likelihood.fixed else 4 * (problem.n_outputs or 1)
+    of_modes = sum(n_features(basis) for basis in problem.bases)
+    of_effects = sum(effect.n_functions_ for effect in problem.effects)
+    count, max_rank, plan = plan_restarts(
+        settings,
+        rows.n_here,
+        sizes,
+        settings.n_init,
+        1 if small else threads,
+        per_row,
+        spilled=rows.spilled,
+        on_device=rows.on_device,
+        number_bytes=rows.number_bytes,
+        n_features=of_modes + of_effects,
+    )
+    if count < settings.n_init:
+        warnings.warn(
+            f"memory_limit={limit:g} has room for {count} of {settings.n_init} restarts, and "
+            "fewer predict a little worse; raise it, or lower max_rank or n_basis.",
+            UserWarning,
+            stacklevel=8,
+        )
+    helpers = 0
+    if small and plan.keep_features:
+        # a helper has an interpreter, rows and features of its own, and receives them pickled
+        left = limit * local.GIB - plan.n_bytes
+        helpers = min(
+            threads - 1, count - 1, int(max(left, 0.0) // (_INTERPRETER + 2 * plan.n_bytes))
+        )
+    return Room(count, max_rank, plan, threads, helpers)
+
+
+def plan_restarts(
     settings: Settings,
     n: int,
     sizes: Sequence[tuple[int, int]],
@@ -236,224 +232,193 @@ def plan_starts(
     per_row: int = 0,
     **where: Any,
 ) -> tuple[int, Any, local.Plan]:
-    """Return the number of starts, fewer where "auto" and memory say so, the rank, and the plan.
+    """Return how many restarts there is room for, the highest rank, and the plan.
 
-    ``where`` the rows are is told to ``local.make_plan``.
+    There are fewer than ``count`` only if the settings allow it. ``where`` the rows are is passed
+    on to ``local.make_plan``.
     """
 
     def plan(rank: Any, count: int) -> local.Plan:
         warm_rank = 0
         if settings.warm_rank:
-            warm_rank = min(2 * rank, settings.warm_rank, n // ROWS_A_COMPONENT)
+            warm_rank = min(2 * rank, settings.warm_rank, n // ROWS_PER_COMPONENT)
         footprint = settings.network.footprint(rank, len(sizes), warm_rank)
-        assert settings.memory_limit is not None
-        return local.make_plan(
-            n,
-            sizes,
-            footprint,
-            count,
-            threads,
-            settings.memory_limit,
-            per_row,
-            **where,
-        )
+        limit = settings.memory_limit
+        assert limit is not None
+        return local.make_plan(n, sizes, footprint, count, threads, limit, per_row, **where)
 
-    begun = settings.initial_rank or settings.max_rank
     while True:
         try:
-            first = plan(begun, count)
+            first = plan(settings.first_rank, count)
             break
         except MemoryError:
             if count == 1 or not settings.fewer_starts:
                 raise
             count -= 1
-    for most in range(int(np.max(settings.max_rank)), int(np.max(begun)), -1):
-        # it grows as far as there is room to keep what the smaller rank has room for
+    highest, lowest = (int(np.max(rank)) for rank in (settings.max_rank, settings.first_rank))
+    for most in range(highest, lowest, -1):
+        # the rank grows as far as there is room to keep what the first rank has room for
         with suppress(MemoryError):
             rank = np.minimum(settings.max_rank, most).tolist()
             larger = plan(rank, count)
             if (larger.keep_features, larger.stride) == (first.keep_features, first.stride):
                 return count, rank, larger
-    return count, begun, first
+    return count, settings.first_rank, first
 
 
-def fit(
-    problem: Problem,
-    settings: Settings,
-    seed: list[int],
-    observe: Callable[[int, Progress], bool | None],
-    *,
-    may_find_nothing: bool = False,
-    go_on_from: Sequence[State] = (),
-    saved: list[Start] | None = None,
-    pasts: Sequence[Past] | None = None,
-) -> Result:
-    """Run every start and return what they found; if that is nothing, say so, unless it may be.
+class _Prepared(NamedTuple):
+    """The rows, cut into blocks, and sums over them."""
 
-    Starts ``go_on_from`` posteriors, if there are any, one each. Those ``saved`` by an earlier fit
-    that was interrupted go on from where they were; the list is filled if it is empty. ``pasts``
-    are rows that are gone, as each start knew them, or none of them: then it is kept what these
-    rows have to say.
-    """
-    rows, n = problem.rows, problem.rows.n
-    limit = settings.limit(rows)
-    settings = replace(settings, memory_limit=limit)
-    count = settings.n_init
-    threads = 1 if rows.elsewhere else n_threads(settings.n_jobs)
-    sizes = [size_of(basis) for basis in problem.bases]
-    rank = settings.max_rank
-    begun = settings.initial_rank or rank
-    wanted = count
-    # weights, pulls and two moments of f, of every output
-    per_row = 0 if settings.likelihood.fixed else 4 * (problem.n_outputs or 1)
-    planned = sizes or [(1, 1)]
-    if sizes and problem.n_outputs is not None:
-        planned = [*sizes, levels_size(problem.n_outputs)]
-    n_effects = sum(effect.n_functions_ for effect in problem.effects)
-    small = n * settings.network.footprint(rank, len(planned)).block < WORTH_A_THREAD
-    small = small and not rows.spilled and not rows.elsewhere
-    side_by_side = 1 if small else threads
-    where = {
-        "spilled": rows.spilled,
-        "on_device": rows.on_device,
-        "number_bytes": rows.number_bytes,
-        "n_features": sum(
-            sum(size) if isinstance(basis, Levels) else basis.n_numbers
-            for basis, size in zip(problem.bases, sizes, strict=True)
-        )
-        + n_effects,
-    }
-    count, rank, plan = plan_starts(
-        settings, rows.n_here, planned, count, side_by_side, per_row, **where
-    )
-    if count < wanted:
-        warnings.warn(
-            f"memory_limit={limit:g} has room for {count} of {wanted} starts, and "
-            "fewer predict a little worse; raise it, or lower max_rank or n_basis.",
-            UserWarning,
-            stacklevel=7,
-        )
-    data = here = rows.data()
-    for past in (pasts or ())[:1]:  # the same for all, but for what was made of them
-        data = Data(here.n + past.data.n, here.square + past.data.square)
-    how = settings.schedule
-    worth = settings.likelihood.worth * data.n
+    blocks: Any  # LocalBlocks or DaskBlocks
+    modes: tuple[Any, ...]  # without the one of the outputs
+    data: Data  # of all rows, including those of earlier batches
+    features: tuple[tuple[Array, Array], ...]  # sums of phi and psi of each mode, over these rows
+    averages: list[tuple[Array, Array]]  # of phi and phi phi^T of each mode, over all rows
+    effects: list[posterior.EffectAverages]
+    alike: bool  # whether inputs are spread as in earlier batches
+
+
+def _prepare(problem: Problem, settings: Settings, room: Room, pasts: Sequence[Past]) -> _Prepared:
+    """Cut the rows into blocks, and average their features."""
+    data = here = problem.rows.data()
     modes = tuple(make_mode(basis, settings.smoothness) for basis in problem.bases)
-    anchored = any(mode.anchored for mode in modes)
-    smooth = problem.n_outputs is None and all(mode.may_lose_functions for mode in modes)
-    warm_rank = 0
-    if how.warm_sweeps >= FEWEST_WARM and len(modes) > 1 and smooth and not anchored:
-        warm_rank = min(settings.warm_rank, int(worth / ROWS_A_COMPONENT))
-    network = settings.network
-    if not modes:  # nothing is random, but noise that is not held low at first hides curves
-        held = settings.likelihood.additive and not settings.likelihood.fixed
-        how = replace(how, warm_sweeps=how.warm_sweeps if held else 0, thaw_sweeps=0)
-    elif how.warm_sweeps and network.thaw:
-        how = replace(how, warm_smoothing=network.smoothing, thaw_sweeps=network.thaw)
-    elif how.warm_sweeps and anchored:
-        how = replace(how, thaw_sweeps=ANCHORED_THAW)
-    elif how.warm_sweeps and worth < settings.few_rows * sum(m for m, _ in sizes):
-        # a rough start interpolates, and covariances all at once outweigh the data: nothing is
-        # found then where there is much to find (docs/experiments.md)
-        how = replace(how, warm_smoothing=settings.likelihood.gentle, thaw_sweeps=12)
-    blocks = rows.blocks(plan, [*problem.bases, *problem.effects])
+    blocks = problem.rows.blocks(room.plan, [*problem.bases, *problem.effects])
+    for past in pasts[:1]:  # all restarts have had the same rows
+        data = Data(here.n + past.data.n, here.square + past.data.square)
     with closing(blocks.executor(len(modes))) as executor:
         features = local.feature_sums(executor, len(modes))
         effects = _effect_averages(executor, problem, data.n)
     seen, similar = features, True
-    for past in (pasts or ())[:1]:
+    for past in pasts[:1]:
         seen = tuple((a + c, b + d) for (a, b), (c, d) in zip(features, past.features, strict=True))
         similar = alike(features, here.n, past)
     averages = [
         (phi / data.n, mode.average_gram(psi / data.n))
         for mode, (phi, psi) in zip(modes, seen, strict=True)
     ]
-    output = None
     if problem.n_outputs is not None and modes:
-        output, k = len(modes), problem.n_outputs
-        modes += (output_mode(k),)
+        k = problem.n_outputs
         # what all classes have in common changes no probability
         averages.append((np.zeros(k), (np.eye(k) - 1.0 / k) / k))
-    work = Work(
-        blocks=blocks,
+    return _Prepared(blocks, modes, data, features, averages, effects, similar)
+
+
+def _make_runner(
+    problem: Problem,
+    settings: Settings,
+    room: Room,
+    prepared: _Prepared,
+    seeds: list[np.random.SeedSequence],
+) -> RestartRunner:
+    modes, output = prepared.modes, None
+    schedule, warm_rank = _schedule(problem, settings, modes, prepared.data.n)
+    if problem.n_outputs is not None and modes:
+        output = len(modes)
+        modes += (output_mode(problem.n_outputs),)
+    return RestartRunner(
+        blocks=prepared.blocks,
         modes=modes,
         grams=tuple(
             gram[np.ix_(mode.keep, mode.keep)]
-            for mode, (_, gram) in zip(modes, averages, strict=True)
+            for mode, (_, gram) in zip(modes, prepared.averages, strict=True)
         ),
-        data=data,
+        data=prepared.data,
         priors=settings.priors,
         likelihood=settings.likelihood,
-        schedule=how,
-        rank=settings.network.ranks(begun, modes),
-        max_rank=settings.network.ranks(rank, modes),
+        schedule=schedule,
+        rank=settings.network.ranks(settings.first_rank, modes),
+        max_rank=settings.network.ranks(room.max_rank, modes),
         warm_rank=warm_rank,
         network=settings.network,
-        seeds=np.random.SeedSequence(seed).spawn(count),
+        seeds=seeds,
         output=output,
-        begun=go_on_from,
-        pasts=pasts or (),
-        alike=similar,
+        alike=prepared.alike,
         sums=Sums.begin(problem.effects, problem.n_outputs or 1) if problem.effects else None,
     )
-    if problem.before is not None and not go_on_from:
-        work = _after_sums(work, problem.before, settings, seed)
-    # a helper has an interpreter, rows and features of its own, and gets them as a parcel
-    room = limit * local.GIB - plan.n_bytes
-    fit_in_memory = int(max(room, 0.0) // (_INTERPRETER + 2 * plan.n_bytes))
-    helpers = min(threads - 1, count - 1, fit_in_memory) if plan.keep_features else 0
-    # starts side by side, or else the blocks of rows of one start: either way BLAS on one thread
-    across_rows = threads > 1 and plan.n_parallel == 1 and plan.block_rows < n
-    with limit_blas(), local.Threads(threads) if across_rows else nullcontext() as pool:
-        if small and helpers > 0 and saved is None:
-            starts, interrupted = run_with_helpers(work, count, helpers, observe)
-        else:
-            starts = [Start() for _ in range(count)]
-            if saved is not None:
-                saved += starts[len(saved) :]
-                starts = saved
-            starts, interrupted = run_starts(
-                lambda k: work.run(k, pool, starts[k].pause),
-                count,
-                plan.n_parallel,
-                observe,
-                starts,
-            )
-        usable = [start for start in starts if start.usable]
-        kept: list[Past] = []
-        if pasts is not None and (not pasts or not interrupted):
-            # by the same threads, whose memory is theirs
-            kept = [work.absorbed(start.state, here, features, pool) for start in usable]
-    if not may_find_nothing and not any(start.usable for start in starts):
-        if interrupted:
-            raise KeyboardInterrupt("no start had reached its exact phase: nothing to keep")
-        raise RuntimeError(
-            "the callback must not stop before the exact phase: there is nothing to keep yet; "
-            "stop where entry['phase'] == 'exact'."
-        )
-    ended = all(start.stop_reason == "finished" for start in starts)
-    if pasts and kept:
-        before = [start.last.past for start in usable]
-        kept = [a + b for a, b in zip(before, kept, strict=True) if a is not None]
-    return Result(usable, averages, len(starts), interrupted, ended, kept, effects)
 
 
-def _after_sums(work: Work, before: Problem, settings: Settings, seed: list[int]) -> Work:
-    """Return the work that is left once main effects are fitted alone.
+def _schedule(
+    problem: Problem, settings: Settings, modes: Sequence[Any], n: float
+) -> tuple[Schedule, int]:
+    """Return the schedule of restarts, and the most components of its warm phase."""
+    schedule, network, likelihood = settings.schedule, settings.network, settings.likelihood
+    worth = likelihood.worth * n
+    anchored = any(mode.anchored for mode in modes)
+    smooth = problem.n_outputs is None and all(mode.may_lose_functions for mode in modes)
+    warm_rank = 0
+    if schedule.warm_sweeps >= FEWEST_WARM and len(modes) > 1 and smooth and not anchored:
+        warm_rank = min(settings.warm_rank, int(worth / ROWS_PER_COMPONENT))
+    few_rows = worth < settings.few_rows * sum(size_of(basis)[0] for basis in problem.bases)
+    changes: dict[str, Any] = {}
+    if not modes:  # nothing is random, but noise that is not held low at first hides curves
+        held = likelihood.additive and not likelihood.fixed
+        changes = {"warm_sweeps": schedule.warm_sweeps if held else 0, "annealing_sweeps": 0}
+    elif not schedule.warm_sweeps:
+        pass
+    elif network.annealing_sweeps:
+        changes["warm_smoothing"] = network.smoothing
+        changes["annealing_sweeps"] = network.annealing_sweeps
+    elif anchored:
+        changes["annealing_sweeps"] = ANCHORED_ANNEALING
+    elif few_rows:
+        # a rough beginning interpolates, and covariances all at once outweigh the data: nothing is
+        # found then where there is much to find (docs/experiments.md)
+        changes["warm_smoothing"] = likelihood.gentle
+        changes["annealing_sweeps"] = FEW_ROWS_ANNEALING
+    return replace(schedule, **changes), warm_rank
 
-    Those that the ELBO can do without are gone, and the noise that the warm phase begins with is in
-    units of what they leave.
+
+def _after_sums(
+    runner: RestartRunner, before: Problem, settings: Settings, seed: list[int]
+) -> RestartRunner:
+    """Return the runner of what is left once main effects are fitted alone.
+
+    Effects that the ELBO drops are gone, and the noise that the warm phase begins with is in units
+    of what they leave.
     """
     result = fit(before, replace(settings, n_init=1), seed, lambda *_: None, may_find_nothing=True)
     if not result.starts:
-        return work
+        return runner
     alone = result.starts[0].state
-    likelihood = work.likelihood
+    likelihood = runner.likelihood
     if isinstance(likelihood, Gaussian) and isinstance(alone.likelihood, Gaussian):
-        left = min(alone.likelihood.error / work.data.n, 1.0)
+        left = min(alone.likelihood.error / runner.data.n, 1.0)
         noise = Gamma(likelihood.noise.shape, likelihood.noise.rate * max(left, SMALLEST_LEFT))
         likelihood = replace(likelihood, noise=noise)
-    return replace(work, sums=alone.sums, likelihood=likelihood)
+    return replace(runner, sums=alone.sums, likelihood=likelihood)
+
+
+def _run(
+    runner: RestartRunner,
+    room: Room,
+    settings: Settings,
+    observe: Observer,
+    saved: list[Restart] | None,
+    threads: local.Threads | None,
+) -> tuple[list[Restart], bool]:
+    """Run the restarts in helper processes or threads; resume those that are ``saved``."""
+    if room.helpers > 0 and saved is None:
+        return run_with_helpers(runner, room.count, room.helpers, observe, settings.worth_helpers)
+    restarts = [Restart() for _ in range(room.count)]
+    if saved is not None:
+        saved += restarts[len(saved) :]
+        restarts = saved
+    return run_restarts(
+        lambda k: runner.run(k, threads, restarts[k].pause),
+        room.count,
+        room.plan.n_parallel,
+        observe,
+        restarts,
+    )
+
+
+def _raise_nothing_found(interrupted: bool) -> None:
+    if interrupted:
+        raise KeyboardInterrupt("no restart had reached its exact phase: nothing to keep")
+    raise RuntimeError(
+        "the callback must not stop before the exact phase: there is nothing to keep yet; "
+        "stop where entry['phase'] == 'exact'."
+    )
 
 
 def _effect_averages(
@@ -471,21 +436,23 @@ def _effect_averages(
 
 
 def ending(results: Sequence[Result], max_iter: int, tol: float) -> tuple[bool, str]:
-    """Return whether all starts have converged, and why the fit ended."""
+    """Return whether all restarts have converged, and why the fit ended."""
     count = sum(result.count for result in results)
-    starts = [start for result in results for start in result.starts]
+    restarts = [restart for result in results for restart in result.starts]
     ended = all(result.ended for result in results)
-    still = sum(not start.last.converged for start in starts)
-    kept = f"the posteriors of {len(starts)} of {count} starts, as they stood, are kept."
+    moving = sum(not restart.last.converged for restart in restarts)
+    kept = f"the posteriors of {len(restarts)} of {count} restarts, as they stood, are kept."
     if any(result.interrupted for result in results):
         reason = f"Interrupted: {kept}"
     elif not ended:
-        reason = f"A callback asked to stop: {kept}"
-    elif still:
-        reason = f"max_iter={max_iter} sweeps were used; {still} of {count} starts still moved."
+        reason = f"A callback stopped the fit: {kept}"
+    elif moving:
+        reason = (
+            f"max_iter={max_iter} sweeps were used; {moving} of {count} restarts had not converged."
+        )
     else:
-        reason = f"In every start the bound gained less than tol={tol:g} per row and sweep."
-    return ended and not still, reason
+        reason = f"In every restart the ELBO gained less than tol={tol:g} per row and sweep."
+    return ended and not moving, reason
 
 
 def total_effects(
@@ -512,73 +479,3 @@ def total_effects(
             parts.append(posterior.sum_effects(state, sums[i], drawn, kept, effects))
         draws.append(np.concatenate(parts))
     return np.array(draws)
-
-
-def size_of(basis: Any) -> tuple[int, int]:
-    """Return M and K of a basis, for what it takes in memory."""
-    if isinstance(basis, Levels):
-        return levels_size(len(basis.shares_))
-    return basis.n_functions_, basis.n_products_
-
-
-def levels_size(count: int) -> tuple[int, int]:
-    """Return the M and K whose memory is that of so many levels: L R^2 numbers, sparse rows."""
-    return int(np.ceil(np.sqrt(count))), 4
-
-
-def make_mode(basis: Any, smoothness: float) -> Any:
-    """Return the engine's view of a fitted basis."""
-    if isinstance(basis, Levels):
-        levels = np.arange(len(basis.shares_))
-        return LevelMode(levels, np.ones(len(levels)), basis.shares_)
-    anchored = isinstance(basis, Anchored)
-    keep = np.arange(int(anchored), basis.n_functions_)
-    return Mode(
-        keep=keep,
-        full_table=basis.table_,
-        rate_scale=(1.0 + np.asarray(basis.degrees_, dtype=float)[keep]) ** (-2.0 * smoothness),
-        constant=np.asarray(basis.constant_, dtype=float)[keep],
-        anchored=anchored,
-    )
-
-
-def with_functions_of(mode: Any, old: Any, new: Any, smoothness: float) -> Any:
-    """Return the engine's view of a basis with levels more, without functions that were dropped."""
-    full = make_mode(new, smoothness)
-    if isinstance(new, Levels):
-        return full
-    keep = np.append(mode.keep, np.arange(old.n_functions_, new.n_functions_))
-    return full.take(np.searchsorted(full.keep, keep))
-
-
-def of_a_new_level(state: State, d: int, basis: Any) -> Array:
-    """Return the weights of the average of all levels, or of a gap that makes no difference."""
-    mean = state.factors[d].mean
-    if state.modes[d].anchored or not isinstance(basis.basis_, Categorical):
-        return np.zeros(mean.shape[1])
-    return np.asarray(basis.average_phi_[state.modes[d].keep] @ mean)
-
-
-def output_mode(n_outputs: int) -> LevelMode:
-    """Return the mode of the outputs: one function each, no two ever at once."""
-    return LevelMode(np.arange(n_outputs), np.ones(n_outputs), None, anchored=False)
-
-
-def n_cores() -> int:
-    """Return the number of cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
-def n_threads(n_jobs: int | None) -> int:
-    """Return the number of threads: ``n_jobs`` as in joblib, None for as many as BLAS would use."""
-    cores = n_cores()
-    if n_jobs is None:
-        info = ThreadpoolController().select(user_api="blas").info()
-        return int(max(1, min([cores, *(lib["num_threads"] for lib in info)])))
-    if isinstance(n_jobs, bool) or not isinstance(n_jobs, numbers.Integral) or n_jobs == 0:
-        raise ValueError(
-            f"n_jobs must be an integer other than 0, got {n_jobs!r}; use 1 for one thread, -1 for "
-            "every core or None for the usual number."
-        )
-    return int(n_jobs) if n_jobs > 0 else max(1, cores + 1 + int(n_jobs))

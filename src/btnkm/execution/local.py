@@ -1,4 +1,4 @@
-"""Rows in this process: blocks of rows, their features, sums over them, and a bound on memory."""
+"""Rows in this process: blocks of rows, their features, sums over them, and a memory limit."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Array = Any
 GIB = 2**30
 SINGLE_ROUNDING = 2.0**-20  # of sums of products in single precision, relative to their size
 USUAL_MEMORY = 1.4  # GiB that a fit may take
-MANY_ROWS = 65_536  # from which what they leave behind is worth giving back
-SHARE_OF_DEVICE = 0.9  # of the memory that is free on one
+MANY_ROWS = 65_536  # from which freed memory is returned to the system
+SHARE_OF_DEVICE = 0.9  # of the free memory of a device
 
 
 class Threads(ThreadPoolExecutor):
-    """A pool of threads that says how many it has."""
+    """A pool of threads that knows how many it has."""
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
@@ -45,7 +45,7 @@ class LocalExecutor:
     ----------
     chunks : sequence of Chunk
     threads : Threads or None
-        Blocks run side by side in them; the order of summation stays the same.
+        In which blocks run in parallel; the order of summation stays the same.
     """
 
     recall: Callable[[], list[Command]]  # never called: blocks in this process are not lost
@@ -57,15 +57,15 @@ class LocalExecutor:
     def sum(self, command: Command) -> tuple[Array, ...]:
         """Return the elementwise sum over blocks of the tuples that a command returns."""
         if self.threads is not None:
-            return self._side_by_side(command)
+            return self._parallel_sum(command)
         nothing: tuple[Array, ...] = ()
         return tuple(host(part) for part in reduce(add, map(command, self.chunks), nothing))
 
-    def _side_by_side(self, fn: Command) -> tuple[Array, ...]:
-        """Return the sum; one task a thread, not one a block, and few blocks' sums at a time."""
+    def _parallel_sum(self, command: Command) -> tuple[Array, ...]:
+        """Return the sum, with one task per thread, and few blocks' sums held at a time."""
         assert self.threads is not None
-        waiting = deque(range(len(self.chunks)))  # whoever is free takes the next block
-        done: dict[int, tuple[Array, ...]] = {}  # sums whose turn has not come
+        waiting = deque(range(len(self.chunks)))  # a free thread takes the next block
+        done: dict[int, tuple[Array, ...]] = {}  # sums that wait for earlier blocks
         total: list[tuple[Array, ...]] = []
         added, lock = 0, Lock()
 
@@ -76,7 +76,7 @@ class LocalExecutor:
                     i = waiting.popleft()
                 except IndexError:  # another thread was quicker
                     return
-                part = fn(self.chunks[i])
+                part = command(self.chunks[i])
                 with lock:
                     done[i] = part
                     while added in done:  # in row order, for the same rounding
@@ -88,12 +88,12 @@ class LocalExecutor:
         return tuple(host(part) for part in total[0])
 
     def each(self, command: Command) -> None:
-        """Give a command to every block, at once."""
+        """Apply a command to every block, at once."""
         for chunk in self.chunks:
             command(chunk)
 
     def close(self) -> None:
-        """Let go of the blocks: whoever sweeps them knows this executor, and it knows them."""
+        """Release the blocks, which are in a reference cycle with the sweeper and this executor."""
         many = sum(chunk.y.shape[0] for chunk in self.chunks) > MANY_ROWS
         for chunk in self.chunks:
             chunk.environments.times = None
@@ -103,32 +103,32 @@ class LocalExecutor:
 
 
 def add(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Return the sums of the parts, in double precision; the first ones add to nothing."""
+    """Return the elementwise sums of two tuples in double precision; the first may be empty."""
     b = tuple(wide(part) for part in b)
     return tuple(x + y for x, y in zip(a, b, strict=True)) if a else b
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is kept in memory and what is made anew, so that the whole stays below a limit.
+    """What is kept in memory and what is recomputed, to stay below a limit.
 
-    The blocks do not depend on the limit, so neither do the results, to the last bit, unless the
-    limit is so low that the blocks themselves must shrink.
+    The blocks do not depend on the limit, so results are the same to the last bit, unless the limit
+    is so low that the blocks themselves must shrink.
     """
 
     block_rows: int
     keep_features: bool
     stride: int  # of the environments (see core/environments.py)
-    n_parallel: int  # starts side by side
+    n_parallel: int  # restarts that run in parallel
     n_bytes: int  # estimate of the peak, beyond the input
-    keep_latest: bool = False  # of the features, those of one mode: see Latest
+    keep_latest: bool = False  # whether the features of one mode are kept: see Latest
 
 
 def make_plan(
     n: int,
     sizes: Sequence[tuple[int, int]],
     footprint: Footprint,
-    n_starts: int,
+    n_restarts: int,
     n_threads: int,
     limit_gib: float,
     per_row: int = 0,
@@ -147,65 +147,99 @@ def make_plan(
     sizes : sequence of (M, K)
         Functions and product functions of each mode.
     footprint : Footprint
-        What the network needs, at its highest rank.
-    n_starts, n_threads : int
-        Starts in all, and threads that may work on them, or on blocks of rows, side by side.
+        What the network needs at its highest rank.
+    n_restarts, n_threads : int
+        Restarts, and threads that may run them, or blocks of rows, in parallel.
     limit_gib : float
     per_row : int
-        Numbers that a likelihood keeps for every row.
+        Numbers that the likelihood keeps for every row.
     spilled : bool
         Whether coordinates are in files.
     on_device : bool
-        Whether rows are on a device that wants many of them at a time.
+        Whether rows are on a device, where blocks should be large.
     number_bytes : int
-        Of a row's number.
+        Bytes of a number.
     n_features : int, optional
-        Numbers of a row in the features of all modes; M + K of each unless told otherwise.
+        Numbers of a row in the features of all modes; by default M + K of each.
     """
-    moments, columns = footprint.kept, footprint.columns
-    widest = max(k + m for m, k in sizes)
-    # the columns as they came may be copies, too
-    coordinates = n * (4 if spilled else 2 * len(sizes) + 4)
-    features = n * (sum(k + m for m, k in sizes) if n_features is None else n_features)
-    modes = len(sizes) + (not on_device)  # with one for outputs, of which few devices are short
-    root = max(2, round(modes**0.5))
-    products = {
-        1: modes + (1 if on_device else 2),
-        root: 2 * root - (-modes // root) + 3,  # a side grows as the other is used up
-        0: 0,
-    }  # held at a time, by stride
-    covariances = sum((m * c) ** 2 for (m, _), c in zip(sizes, columns, strict=True))
-    block = max((m * footprint.widest) ** 2 for m, _ in sizes)
-    width = footprint.block + widest
-    rows = 2**27 // width if on_device else int(np.clip(2**19 // width, 256, 8192))
-    rows = -(-n // -(-n // rows))  # blocks of one size, for threads to share
-
-    def total(parallel: int, rows: int, stride: int, keep_features: bool, latest: bool) -> int:
-        scratch = n_threads * min(rows, n) * (footprint.passing + 2 * widest)
-        # a start at work holds its covariances, those before a leap, a scaled copy of them, and
-        # the block it solves
-        working = 3 * covariances + 8 * block + n * per_row
-        working += n * moments * products[stride]
-        working += n * widest if latest else 0
-        kept = coordinates + n_starts * covariances + (features if keep_features else 0)
-        return int(number_bytes * (kept + scratch + parallel * working))
-
-    strides = [1, root, 0] if products[root] < products[1] else [1, 0]
-    # all features, those of the latest mode, or none; without products all modes are asked for
+    need = _Need(
+        *(n, sizes, footprint, n_restarts, n_threads, per_row),
+        *(spilled, on_device, number_bytes, n_features),
+    )
+    # all features, those of the latest mode, or none; without products all modes are needed
     kinds = ((True, False), (False, True), (False, False))
-    choices = [(s, *kind) for s in strides for kind in kinds if s or not kind[1]]
-    for block_rows in (rows, 256, 64):
+    choices = [(s, *kind) for s in need.strides for kind in kinds if s or not kind[1]]
+    for block_rows in (need.block_rows, 256, 64):
         for stride, keep, latest in choices:
-            for parallel in range(min(n_starts, n_threads), 0, -1):
-                size = total(parallel, block_rows, stride, keep, latest)
+            for parallel in range(min(n_restarts, n_threads), 0, -1):
+                size = need.n_bytes(parallel, block_rows, stride, keep, latest)
                 if size <= limit_gib * GIB:
                     return Plan(block_rows, keep, stride, parallel, size, latest)
-    need = total(1, 64, 0, False, False) / GIB
+    least = need.n_bytes(1, 64, 0, False, False) / GIB
     raise MemoryError(
-        f"memory_limit must be at least {need:.3g} GiB for {n:,} rows, {len(sizes)} inputs and "
-        f"{max(columns)} columns of weights each, got {limit_gib:g}; raise it, or lower max_rank, "
-        "n_basis or n_init."
+        f"memory_limit must be at least {least:.3g} GiB for {n:,} rows, {len(sizes)} inputs and "
+        f"{max(footprint.columns)} columns of weights each, got {limit_gib:g}; raise it, or lower "
+        "max_rank, n_basis or n_init."
     )
+
+
+@dataclass(frozen=True)
+class _Need:
+    """The memory of a fit, in numbers; the fields are the parameters of ``make_plan``."""
+
+    n: int
+    sizes: Sequence[tuple[int, int]]
+    footprint: Footprint
+    n_restarts: int
+    n_threads: int
+    per_row: int
+    spilled: bool
+    on_device: bool
+    number_bytes: int
+    n_features: int | None
+
+    @property
+    def widest(self) -> int:
+        """The most features of a mode."""
+        return max(k + m for m, k in self.sizes)
+
+    @property
+    def block_rows(self) -> int:
+        """The rows of a block, which fit into a processor's cache; blocks have equal size."""
+        width = self.footprint.block + self.widest
+        rows = 2**27 // width if self.on_device else int(np.clip(2**19 // width, 256, 8192))
+        return -(-self.n // -(-self.n // rows))
+
+    @property
+    def products(self) -> dict[int, int]:
+        """The products of modes held at a time, by the stride of the environments."""
+        modes = len(self.sizes) + (not self.on_device)  # with the outputs; devices have room
+        root = max(2, round(modes**0.5))
+        # a side grows as the other is used up
+        of_root = 2 * root - (-modes // root) + 3
+        return {1: modes + (1 if self.on_device else 2), root: of_root, 0: 0}
+
+    @property
+    def strides(self) -> list[int]:
+        """The strides to choose from, the fastest first."""
+        return [s for s, held in self.products.items() if s < 2 or held < self.products[1]]
+
+    def n_bytes(self, parallel: int, rows: int, stride: int, keep: bool, latest: bool) -> int:
+        """Return the bytes of a plan."""
+        n, sizes, footprint, widest = self.n, self.sizes, self.footprint, self.widest
+        # the columns of the input may be copies, too
+        coordinates = n * (4 if self.spilled else 2 * len(sizes) + 4)
+        per_row = sum(k + m for m, k in sizes) if self.n_features is None else self.n_features
+        covariances = sum((m * c) ** 2 for (m, _), c in zip(sizes, footprint.columns, strict=True))
+        block = max((m * footprint.widest) ** 2 for m, _ in sizes)
+        scratch = self.n_threads * min(rows, n) * (footprint.passing + 2 * widest)
+        # a running restart holds its covariances, those before over-relaxation, a scaled copy, and
+        # the block that it solves
+        working = 3 * covariances + 8 * block + n * self.per_row
+        working += n * footprint.kept * self.products[stride]
+        working += n * widest if latest else 0
+        kept = coordinates + self.n_restarts * covariances + (n * per_row if keep else 0)
+        return int(self.number_bytes * (kept + scratch + parallel * working))
 
 
 @dataclass(frozen=True)
@@ -215,7 +249,7 @@ class LocalRows:
     Attributes
     ----------
     codes : sequence of array of shape (n,)
-        NumPy arrays, arrays of another library on any device, or ``Spilled``.
+        NumPy arrays, arrays of another library, or ``Spilled``.
     y : array of shape (n,)
     weight : array of shape (n,) or None
         None where all are 1.
@@ -242,23 +276,23 @@ class LocalRows:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether this process's threads have no part in the work on the rows."""
+        """Whether the work on the rows is done outside this process's threads."""
         return self.on_device
 
     @property
     def n_here(self) -> int:
-        """The rows that one process has."""
+        """The number of rows in one process."""
         return self.n
 
     @property
     def usual_memory(self) -> float:
-        """How much a fit may take, in GiB, unless told otherwise: more where a device has more."""
+        """The default memory limit in GiB: on a device, most of what is free there."""
         if is_torch_array(self.y) and self.y.is_cuda:
             import torch
 
-            there = self.y.device
-            free = float(torch.cuda.mem_get_info(there)[0])
-            free += torch.cuda.memory_reserved(there) - torch.cuda.memory_allocated(there)
+            device = self.y.device
+            free = float(torch.cuda.mem_get_info(device)[0])
+            free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
             return float(SHARE_OF_DEVICE * free / GIB)
         if hasattr(self.y, "__cuda_array_interface__"):  # CuPy
             return SHARE_OF_DEVICE * float(self.y.device.mem_info[0]) / GIB
@@ -266,16 +300,16 @@ class LocalRows:
 
     @property
     def number_bytes(self) -> int:
-        """How much memory a number takes."""
+        """The bytes of a number."""
         return int(self.y.dtype.itemsize) if hasattr(self.y.dtype, "itemsize") else 8
 
     @property
     def weights(self) -> Array:
-        """Sample weights, of ones where there are none."""
+        """The sample weights; ones where there are none."""
         return array_namespace(self.y).ones_like(self.y) if self.weight is None else self.weight
 
     def data(self) -> Data:
-        """Return what the engine knows of the targets."""
+        """Return what the engine needs to know of the targets."""
         xp, weight = array_namespace(self.y), wide(self.weights)
         rounding = 0.0 if self.number_bytes >= 8 else float(SINGLE_ROUNDING)
         return Data(float(xp.sum(weight)), float(weight @ wide(self.y) ** 2), rounding)
@@ -286,17 +320,17 @@ class LocalRows:
         return LocalRows([code[rows] for code in self.codes], self.y[rows], weight)
 
     def arranged(self, inputs: Sequence[int], constants: int) -> LocalRows:
-        """Return the rows with some columns as modes, behind so many that never vary."""
+        """Return the rows with some columns as modes, after a number of constant ones."""
         if not constants:
             return LocalRows([self.codes[j] for j in inputs], self.y, self.weight)
-        still: Any = np.broadcast_to(0.0, self.n)
+        zeros: Any = np.broadcast_to(0.0, self.n)
         if self.on_device:
-            still = array_namespace(self.y).zeros_like(self.y)
-        codes = [still] * constants + [self.codes[j] for j in inputs]
+            zeros = array_namespace(self.y).zeros_like(self.y)
+        codes = [zeros] * constants + [self.codes[j] for j in inputs]
         return LocalRows(codes, self.y, self.weight)
 
     def beside(self, rows: LocalRows) -> LocalRows:
-        """Return rows of this process where these are."""
+        """Return other rows of this process, moved to where these are."""
         if not self.on_device:
             return rows
         weight = None if rows.weight is None else like(rows.weight, self.y)
@@ -310,7 +344,7 @@ class LocalRows:
 
 @dataclass(frozen=True)
 class LocalBlocks:
-    """Blocks of rows that starts share: targets, weights and features."""
+    """Blocks of rows that restarts share: targets, weights and features."""
 
     chunks: list[Chunk]
     stride: int  # of the environments
@@ -350,7 +384,7 @@ def make_chunks(
 
 
 class Latest:
-    """Features of the mode asked for last, which is asked for again as soon as it is solved."""
+    """Keeps the features of the mode used last, which is used again once it is solved."""
 
     def __init__(self, of: Callable[[int], tuple[Array, Array]]) -> None:
         self.of = of

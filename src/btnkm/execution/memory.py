@@ -1,4 +1,4 @@
-"""What the C library does with memory that was let go of; other ones than glibc are left alone."""
+"""How glibc handles freed memory; other C libraries are left alone."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt
 
 
 def keep_memory() -> None:
-    """Let this worker keep memory that it will want again in a moment.
+    """Let this worker keep freed memory for reuse.
 
-    Dask has the C library give every freed array back to the system at once; arrays of blocks come
-    and go thousands of times a second, and would be paid for with most of the time.
+    Dask has the C library return every freed array to the system at once. Arrays of blocks come and
+    go thousands of times a second, and would take most of the time.
     """
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
@@ -23,9 +23,9 @@ def keep_memory() -> None:
 
 
 def give_back_memory() -> None:
-    """Give freed memory back to the system: what one thread has freed, no other thread would use.
+    """Return freed memory to the system.
 
-    Else what comes next would add to the peak.
+    Memory that one thread has freed is not reused by others, and would add to the peak.
     """
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):

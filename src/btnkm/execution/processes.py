@@ -1,296 +1,325 @@
-"""Worker processes that take starts off this process's hands.
+"""Helper processes that share the restarts of a small fit with this one.
 
-The starts of a small fit are thousands of short operations; in threads they would spend their time
-passing the interpreter lock to and fro. Processes share a folder, the board: a start is claimed by
-creating its file, which then tells every sweep of it and at last its posterior; a file named "stop"
-ends them all. Whatever goes wrong with a helper (killed, no memory, work that cannot be pickled),
-the starts it leaves undone are done here.
+The restarts of a small fit are thousands of short operations; threads would spend their time
+passing the interpreter lock to and fro. Each helper is a process pool of one worker, so that what
+it has begun stays with it: a task runs the sweeps of a restart for a moment and returns what there
+is to report. Two tasks are always under way, so that no helper waits for this process. Whatever
+goes wrong with a helper (it is killed, has no memory, cannot receive the work), the restarts that
+it leaves unfinished are run here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import pickle
-import shutil
 import signal
-import tempfile
 import threading
 import time
 import warnings
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
 
 from ..core.schedule import Progress
 from ..core.state import State
-from .restarts import Observer, Start, limit_blas, run_starts
+from .restarts import Observer, Restart, limit_blas
 
 WORTH_HELPERS = 1.0  # seconds of work left, below which no process is started
 IDLE_SECONDS = 60  # after which a helper without work ends
-NEWS_SECONDS = 0.05  # between looks at what helpers tell
-_SIZE = 8  # bytes before each record that say how long it is
+SLICE_SECONDS = 0.05  # that a task takes, or a sweep if that is longer
+ORPHAN_SECONDS = 1.0  # between looks at whether a helper's parent is still there
 
 
 class Work(Protocol):
-    """Starts that can be run anywhere."""
+    """Restarts that can be run in any process."""
 
     def run(self, k: int) -> Iterator[Progress]:
-        """Return the sweeps of start k."""
+        """Return the sweeps of restart k."""
 
 
-class Board:
-    """The folder through which processes share out the starts.
-
-    Parameters
-    ----------
-    folder : str
-    n_starts : int
-    """
-
-    def __init__(self, folder: str, n_starts: int) -> None:
-        self.folder = Path(folder)
-        self.n_starts = n_starts
-        self.home = os.getpid()
-
-    def claim(self) -> int | None:
-        """Take the next start nobody has, or None if there is none or all is over."""
-        if self.stopped:
-            return None
-        for k in range(self.n_starts):
-            try:
-                self.log(k).touch(exist_ok=False)
-            except FileExistsError:
-                continue
-            except FileNotFoundError:  # the fit is over and has cleared its folder away
-                return None
-            return k
-        return None
-
-    def log(self, k: int) -> Path:
-        """Return the file that tells of start k."""
-        return self.folder / str(k)
-
-    def stop(self) -> None:
-        """Ask everyone to end after the sweep they are in."""
-        (self.folder / "stop").touch()
-
-    @property
-    def stopped(self) -> bool:
-        """Whether someone asked to end, or the fit is over, or its process is gone."""
-        return (self.folder / "stop").exists() or not self.folder.exists() or self.orphaned
-
-    @property
-    def orphaned(self) -> bool:
-        """Whether this is a helper whose fit was killed; only POSIX can tell."""
-        return os.name == "posix" and self.home not in (os.getpid(), os.getppid())
+class HelperFailed(Exception):
+    """A helper was killed, or its task failed."""
 
 
-class Ended(NamedTuple):
-    """The last record of a start: its posterior, and how it ended."""
+class Slice(NamedTuple):
+    """What a task returns: sweeps without their states, and warnings."""
 
-    state: State
-    reason: str
-
-
-def write(log: BinaryIO, record: Any) -> None:
-    """Append a record; it counts once it is there whole."""
-    body = pickle.dumps(record)
-    log.write(len(body).to_bytes(_SIZE) + body)
+    sweeps: list[Progress]
+    warnings: list[Warning | str]
+    state: State | None = None  # of the last sweep, once there is no other
+    ended: bool = False
 
 
-class Follower:
-    """Reads what helpers tell of their starts."""
+class _Worker:
+    """What a helper process has at hand; its methods run there, as tasks."""
 
-    def __init__(self, board: Board) -> None:
-        self.board = board
-        self.read = dict.fromkeys(range(board.n_starts), 0)
+    def __init__(self) -> None:
+        self.receive(None)
 
-    def news(self, k: int) -> Iterator[Progress | Warning | Ended]:
-        """Yield the records of start k that were not seen yet."""
-        with self.board.log(k).open("rb") as file:
-            file.seek(self.read[k])
-            while len(head := file.read(_SIZE)) == _SIZE:
-                size = int.from_bytes(head)
-                record = file.read(size)
-                if len(record) < size:
-                    return
-                self.read[k] += _SIZE + size
-                yield pickle.loads(record)
+    def receive(self, work: Any) -> None:
+        """Take the work of a fit, or let go of it."""
+        self.work = work
+        self.sweeps: Iterator[Progress] = iter(())
+        self.restart = Restart()
+
+    def begin(self, k: int) -> Slice:
+        """Run the first sweeps of restart k."""
+        self.sweeps, self.restart = self.work.run(k), Restart()
+        return self.advance()
+
+    def advance(self) -> Slice:
+        """Run more sweeps of the restart, for a moment."""
+        sweeps, end = [], time.perf_counter() + SLICE_SECONDS
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")  # the filters of the parent decide
+            for progress in self.sweeps:
+                self.restart.add(progress)
+                sweeps.append(replace(progress, state=None, pause=None))
+                if time.perf_counter() > end:
+                    return Slice(sweeps, [w.message for w in caught])
+        return Slice(sweeps, [w.message for w in caught], self._state(), ended=True)
+
+    def halt(self) -> Slice:
+        """Return the state that the restart has reached."""
+        return Slice([], [], self._state())
+
+    def _state(self) -> State | None:
+        return self.restart.state if self.restart.sweeps else None
 
 
-def help_out(work: Work, board: Board) -> None:
-    """Run starts in a helper process until none is left, telling of them on the board."""
-    with limit_blas(), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")  # whose process it is decides what becomes of them
-        while (k := board.claim()) is not None:
-            with board.log(k).open("ab", buffering=0) as log:
-                reason, start = "finished", Start()
-                for progress in work.run(k):
-                    start.add(progress)
-                    write(log, replace(progress, state=None, pause=None))
-                    for warning in caught:
-                        write(log, warning.message)
-                    caught.clear()
-                    if board.stopped:
-                        reason = "stopped"
-                        break
-                write(log, Ended(start.state, reason))
-    if board.orphaned:  # there is nobody left to hear of it, or to tidy up
-        shutil.rmtree(board.folder, ignore_errors=True)
+_worker = _Worker()
+
+
+def _task(name: str, *args: Any) -> Any:
+    return getattr(_worker, name)(*args)
+
+
+def _initialize(parent: int) -> None:
+    """Set up a helper process."""
+    # a terminal sends Ctrl-C to helpers as well; the parent tells them to stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    limit_blas()  # for good
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(ORPHAN_SECONDS)
         os._exit(1)
 
-
-def run_with_helpers(
-    work: Work, n_starts: int, n_helpers: int, observe: Observer
-) -> tuple[list[Start], bool]:
-    """Drive every start to its end here and in helpers; see ``starts.run_starts``.
-
-    Helpers come in at once where they wait from an earlier fit, or else as soon as the first start
-    has taken so long that the rest is worth their while.
-    """
-    try:
-        temporary = tempfile.TemporaryDirectory(prefix="btnkm-", ignore_cleanup_errors=True)
-    except OSError:  # nowhere to put the board
-        return run_starts(work.run, n_starts, 1, observe)
-    starts = [Start() for _ in range(n_starts)]
-    mine: set[int] = set()
-    futures: list[Future[None]] = []
-    begin = heard = time.perf_counter()
-    called = interrupted = False
-    with temporary as folder:
-        board = Board(folder, n_starts)
-        follower = Follower(board)
-
-        def follow() -> None:
-            nonlocal heard
-            heard = time.perf_counter()
-            for k in range(n_starts):
-                if k in mine or starts[k].stop_reason or not board.log(k).exists():
-                    continue
-                for record in follower.news(k):
-                    if isinstance(record, Ended):
-                        starts[k].finish(*record)
-                    elif isinstance(record, Warning):
-                        warnings.warn(record, stacklevel=2)
-                    else:
-                        tell(k, record)
-
-        def tell(k: int, progress: Progress) -> None:
-            starts[k].add(progress)
-            if observe(k, progress):
-                board.stop()
-
-        def drive(k: int) -> None:
-            mine.add(k)
-            for progress in work.run(k):
-                tell(k, progress)
-                call()
-                if time.perf_counter() - heard > NEWS_SECONDS:
-                    follow()
-                if board.stopped:
-                    starts[k].stop_reason = "stopped"
-                    return
-            starts[k].end()
-
-        def call() -> None:
-            nonlocal called
-            if called or len(mine) > 1:
-                return
-            spent = time.perf_counter() - begin
-            if _waiting() or spent * (n_starts - 1) > WORTH_HELPERS:
-                called = True
-                futures.extend(_call(min(n_helpers, n_starts - 1), work, board))
-
-        def collect() -> None:
-            while wait(futures, timeout=0.1).not_done:
-                follow()
-            follow()
-            _rest()
-
-        try:
-            while (k := board.claim()) is not None:
-                drive(k)
-            if len(mine) < n_starts:
-                collect()
-            for k in range(n_starts):
-                if not starts[k].stop_reason and not board.stopped:  # a helper failed
-                    starts[k] = Start()
-                    drive(k)
-        except KeyboardInterrupt:
-            interrupted = True
-            board.stop()
-            collect()
-        finally:
-            board.stop()
-    return starts, interrupted
+    if os.name == "posix":  # elsewhere the number of a parent that is gone does not change
+        threading.Thread(target=watch, daemon=True).start()
 
 
-@dataclass
-class _Pool:
-    """The helpers of one process, whether at work or waiting for it."""
+class Helper:
+    """A helper process, which runs one restart at a time."""
 
-    executor: Any
-    size: int
-    process: int
-    last_used: float  # of the monotonic clock
+    def __init__(self) -> None:
+        # joblib comes with scikit-learn; its processes need no guard in the user's script and
+        # do not inherit threads or locks, as forked ones would
+        from joblib.externals.loky.process_executor import ProcessPoolExecutor
+
+        self.parent = os.getpid()
+        self.last_used = time.monotonic()
+        self.executor = ProcessPoolExecutor(
+            1, timeout=IDLE_SECONDS, initializer=_initialize, initargs=(self.parent,)
+        )
+        self.k: int | None = None  # the restart at work
+        self.tasks: deque[Future[Slice]] = deque()
 
     @property
     def usable(self) -> bool:
-        """Whether helpers can be called: a fork has none of its own, and one death breaks all."""
-        return self.process == os.getpid() and self.executor._flags.broken is None
+        """Whether this process has started the helper, not one it was forked from, and it lives."""
+        return self.parent == os.getpid() and self.executor._flags.broken is None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the process is likely to be there still."""
+        return self.usable and time.monotonic() - self.last_used < 0.9 * IDLE_SECONDS
+
+    def submit(self, name: str, *args: Any) -> Future[Any]:
+        """Queue a method of the worker as a task."""
+        with _ctrl_c_held():  # this may start the process
+            try:
+                future: Future[Any] = self.executor.submit(_task, name, *args)
+            except Exception as error:
+                raise HelperFailed from error
+            return future
+
+    def begin(self, k: int) -> None:
+        """Let the helper run restart k."""
+        self.k = k
+        self.tasks.extend((self.submit("begin", k), self.submit("advance")))
+
+    def results(self) -> Iterator[Slice]:
+        """Yield what has come back, and keep two tasks under way until the restart has ended."""
+        while self.tasks and self.tasks[0].done():
+            result = _result(self.tasks.popleft())
+            if result.ended:
+                self.tasks.clear()
+            else:
+                self.tasks.append(self.submit("advance"))
+            yield result
+
+    def halt(self) -> Iterator[Slice]:
+        """Yield what is still under way, and at last the state of the restart."""
+        tasks = [*self.tasks, self.submit("halt")]
+        self.tasks.clear()
+        yield from map(_result, tasks)
+
+    def rest(self) -> None:
+        """Let go of the work, and wait for that of another fit."""
+        self.k, self.last_used = None, time.monotonic()
+        self.tasks.clear()
+        with contextlib.suppress(HelperFailed):
+            self.submit("receive", None)
+            _idle.append(self)
 
 
-_pool: _Pool | None = None
-_pool_lock = threading.Lock()
+_idle: list[Helper] = []  # helpers of earlier fits
 
 
-def _waiting() -> bool:
-    """Tell whether helpers of an earlier fit are there still."""
-    pool = _pool
-    if pool is None or not pool.usable:
-        return False
-    return time.monotonic() - pool.last_used < 0.9 * IDLE_SECONDS
+def _result(task: Future[Slice]) -> Slice:
+    try:
+        return task.result()
+    except Exception as error:
+        raise HelperFailed from error
 
 
-def _rest() -> None:
-    """Note that the helpers have nothing to do from now on."""
-    if _pool is not None:
-        _pool.last_used = time.monotonic()
+def _call_helpers(count: int, work: Work) -> list[Helper]:
+    """Return helpers that are about to receive the work; fewer where no process can be started."""
+    helpers: list[Helper] = []
+    with contextlib.suppress(Exception):  # no joblib of that kind, a daemon, a sandbox
+        while len(helpers) < count:
+            helper = _idle.pop() if _idle else Helper()
+            if helper.usable:
+                helper.submit("receive", work)
+                helpers.append(helper)
+    return helpers
 
 
-def _call(n_helpers: int, work: Work, board: Board) -> list[Future[None]]:
-    """Put helpers to work; none where no process can be started."""
-    global _pool
-    with _pool_lock:
+def run_with_helpers(
+    work: Work,
+    n_restarts: int,
+    n_helpers: int,
+    observe: Observer,
+    worth_helpers: float = WORTH_HELPERS,
+) -> tuple[list[Restart], bool]:
+    """Run every restart to its end here and in helpers; see ``restarts.run_restarts``.
+
+    Helpers join at once where they are waiting from an earlier fit. Otherwise they are started as
+    soon as the first restart has taken so long that more than ``worth_helpers`` seconds of work are
+    left.
+    """
+    shared = _SharedRun(work, n_restarts, n_helpers, observe, worth_helpers)
+    try:
+        interrupted = shared.run()
+    finally:
+        for helper in shared.helpers:
+            helper.rest()
+    return shared.restarts, interrupted
+
+
+class _SharedRun:
+    """The restarts of one fit, of which this process runs some and its helpers the others."""
+
+    def __init__(
+        self, work: Work, n_restarts: int, n_helpers: int, observe: Observer, worth_helpers: float
+    ) -> None:
+        self.work, self.observe, self.worth_helpers = work, observe, worth_helpers
+        self.n_helpers = min(n_helpers, n_restarts - 1)
+        self.restarts = [Restart() for _ in range(n_restarts)]
+        self.helpers: list[Helper] = []
+        self.left = deque(range(n_restarts))
+        self.failed: deque[int] = deque()  # restarts that helpers have not finished
+        self.stopped = False
+        self.may_call = n_restarts > 1
+        self.began = time.perf_counter()
+
+    def run(self) -> bool:
+        """Run all restarts, and return whether the user interrupted."""
         try:
-            if _pool is None or not _pool.usable or _pool.size < n_helpers:
-                # joblib comes with scikit-learn; its processes need no guard in the user's script
-                # and do not inherit threads or locks, as forked ones would
-                from joblib.externals.loky.process_executor import ProcessPoolExecutor
+            while not self.stopped:
+                if self.left or self.failed:
+                    self._run_here((self.left or self.failed).popleft())
+                    self.may_call = False
+                elif any(helper.tasks for helper in self.helpers):
+                    wait([helper.tasks[0] for helper in self.helpers if helper.tasks], 0.1)
+                    self._follow()
+                else:
+                    return False
+            self._halt()
+        except KeyboardInterrupt:
+            self._halt()
+            return True
+        return False
 
-                executor = ProcessPoolExecutor(
-                    n_helpers, timeout=IDLE_SECONDS, initializer=_ignore_ctrl_c
-                )
-                _pool = _Pool(executor, n_helpers, os.getpid(), 0.0)
-            _rest()
-            with _ctrl_c_held():
-                return [_pool.executor.submit(help_out, work, board) for _ in range(n_helpers)]
-        except Exception:  # no joblib of that kind, a daemon, a sandbox without semaphores
-            _pool = None
-            return []
+    def _run_here(self, k: int) -> None:
+        for progress in self.work.run(k):
+            self._add(k, progress)
+            self._call_helpers()
+            self._follow()
+            if self.stopped:
+                self.restarts[k].stop_reason = "stopped"
+                return
+        self.restarts[k].end()
 
+    def _call_helpers(self) -> None:
+        """Call helpers, once, if they are waiting or the work left is worth starting them."""
+        seconds_left = (time.perf_counter() - self.began) * (len(self.restarts) - 1)
+        if not self.may_call:
+            return
+        if seconds_left > self.worth_helpers or any(helper.waiting for helper in _idle):
+            self.may_call = False
+            self.helpers = _call_helpers(self.n_helpers, self.work)
 
-def _ignore_ctrl_c() -> None:
-    """Leave Ctrl-C, which a terminal sends to helpers too, to the process that can tell them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    def _follow(self) -> None:
+        """Take in what helpers have done, and give those that are free another restart."""
+        for helper in list(self.helpers):
+            with self._replacing(helper):
+                for result in helper.results():
+                    self._take(helper, result)
+                if self.left and not helper.tasks and not self.stopped:
+                    helper.begin(self.left.popleft())
+
+    def _halt(self) -> None:
+        """Stop the helpers, and take in what they have reached."""
+        self.stopped = True
+        for helper in list(self.helpers):
+            if helper.tasks:
+                with self._replacing(helper):
+                    for result in helper.halt():
+                        self._take(helper, result)
+
+    def _take(self, helper: Helper, result: Slice) -> None:
+        assert helper.k is not None
+        for progress in result.sweeps:
+            self._add(helper.k, progress)
+        for warning in result.warnings:
+            warnings.warn(warning, stacklevel=2)
+        if result.state is not None:
+            reason = "finished" if result.ended else "stopped"
+            self.restarts[helper.k].finish(result.state, reason)
+
+    def _add(self, k: int, progress: Progress) -> None:
+        self.restarts[k].add(progress)
+        self.stopped |= bool(self.observe(k, progress))
+
+    @contextlib.contextmanager
+    def _replacing(self, helper: Helper) -> Iterator[None]:
+        """Part with a helper that fails; its restart is to be run here."""
+        try:
+            yield
+        except HelperFailed:
+            self.helpers.remove(helper)
+            if helper.k is not None:
+                self.restarts[helper.k] = Restart()
+                self.failed.append(helper.k)
 
 
 @contextlib.contextmanager
 def _ctrl_c_held() -> Iterator[None]:
-    """Hold Ctrl-C back meanwhile: processes started now are deaf to it from their first moment."""
+    """Hold Ctrl-C back: processes that are started meanwhile ignore it from the beginning."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return

@@ -13,10 +13,10 @@ Array = np.ndarray
 _BYTES = 8  # of a double
 
 
-class Unnamed:
-    """A file without a name, written and read at any place.
+class UnnamedFile:
+    """A temporary file without a name, written and read at any position.
 
-    The system takes the file back when this object goes, or the process, however it ends.
+    The system deletes it with this object, or with the process, however that ends.
     """
 
     def __init__(self) -> None:
@@ -24,39 +24,39 @@ class Unnamed:
         self._lock = threading.Lock()
 
     def __del__(self) -> None:
-        """Close the file, which is its end."""
-        if hasattr(self, "_file"):  # which there may have been no room for
+        """Close the file, which deletes it."""
+        if hasattr(self, "_file"):  # opening it may have failed
             self._file.close()
 
-    def write(self, parcel: memoryview, at: int) -> None:
-        """Write bytes at a place."""
+    def write(self, data: memoryview, at: int) -> None:
+        """Write bytes at a position."""
         self._file.seek(at)
-        while parcel:  # a full disk may take a part
-            parcel = parcel[self._file.write(parcel) :]
+        while data:  # a write may be partial
+            data = data[self._file.write(data) :]
 
     def read(self, into: memoryview, at: int) -> None:
-        """Read as many bytes as there is room for, from a place on."""
+        """Fill a buffer with the bytes from a position on."""
         while into:
             read = self._read(into, at)
             if not read:
-                raise OSError("a file of coordinates was cut short by something else")
+                raise OSError("a temporary file of coordinates was truncated by another program")
             into, at = into[read:], at + read
 
     def _read(self, into: memoryview, at: int) -> int:
         if hasattr(os, "preadv"):
             return os.preadv(self._file.fileno(), [into], at)
-        with self._lock:  # Windows and macOS of old: no reading at a place
+        with self._lock:  # Windows and old macOS cannot read at a position
             self._file.seek(at)
             return self._file.readinto(into) or 0
 
 
 class Spilled:
-    """A column of doubles in a file, from a place on, read by slices.
+    """A column of doubles in a file, read by slices.
 
-    What is read is copied: unlike pages of a mapped file it does not stay in this process's memory.
+    Reading copies: unlike the pages of a mapped file, it does not stay in this process's memory.
     """
 
-    def __init__(self, file: Unnamed, start: int = 0) -> None:
+    def __init__(self, file: UnnamedFile, start: int = 0) -> None:
         self._file, self._start = file, start
         self._length = 0
 
@@ -65,13 +65,13 @@ class Spilled:
 
     @property
     def shape(self) -> tuple[int]:
-        """As of an array."""
+        """The shape of the column, as of an array."""
         return (self._length,)
 
     def append(self, values: Array) -> None:
         """Write more numbers at the end."""
-        parcel = np.ascontiguousarray(values, dtype=np.float64).data.cast("B")
-        self._file.write(parcel, self._start + _BYTES * self._length)
+        data = np.ascontiguousarray(values, dtype=np.float64).data.cast("B")
+        self._file.write(data, self._start + _BYTES * self._length)
         self._length += len(values)
 
     def __getitem__(self, rows: Any) -> Array:
@@ -84,9 +84,9 @@ class Spilled:
 
 
 def spilled_columns(count: int, n: int) -> list[Spilled]:
-    """Return columns with room for n numbers each, one behind the other.
+    """Return columns with room for n numbers each.
 
-    All are in one file: a process may open but so many, fewer than some tables have columns.
+    All are in one file, because some tables have more columns than a process may open files.
     """
-    file = Unnamed()
+    file = UnnamedFile()
     return [Spilled(file, _BYTES * n * j) for j in range(count)]

@@ -1,4 +1,4 @@
-"""Explanations of a fitted model: data first, in closed form from its posterior; then pictures."""
+"""Explanations of a fitted model: data, mostly in closed form from its posterior, and plots."""
 
 from .components import Component, ComponentFactor, components
 from .diagnostics import (
@@ -12,6 +12,7 @@ from .diagnostics import (
     residuals,
 )
 from .effects import Effect, PartialDependence, Surface, effects, interaction, partial_dependence
+from .fitted import FittedModel
 from .plots import (
     plot_calibration,
     plot_components,
@@ -34,6 +35,7 @@ __all__ = [
     "Component",
     "Effect",
     "ComponentFactor",
+    "FittedModel",
     "Functions",
     "History",
     "Local",

@@ -12,12 +12,12 @@ from .fitted import FittedModel, PlainData
 from .restart import RestartView
 
 Array = np.ndarray
-_IDLE = 0.01  # of a factor's mean square that varies, below which it is as good as constant
+_IDLE = 0.01  # part of a factor's mean square that varies, below which it counts as constant
 
 
 @dataclass(frozen=True)
 class ComponentFactor(PlainData):
-    """One input's part in a component, at mean square one over the training rows.
+    """The function of one input in a component, with mean square one over the training rows.
 
     Attributes
     ----------
@@ -25,7 +25,7 @@ class ComponentFactor(PlainData):
     values : ndarray of shape (n,)
     mean, std : ndarray of shape (n,)
     varies : float
-        The share of its mean square that is no constant.
+        The part of its mean square that is not constant.
     """
 
     name: Any
@@ -37,9 +37,9 @@ class ComponentFactor(PlainData):
 
     @property
     def shape(self) -> str:
-        """How it goes, in a word."""
+        """The shape of the function, in words."""
         if self.kind == "category":
-            return "by level"
+            return "by category"
         steps = np.diff(self.mean)
         size = np.ptp(self.mean)
         up, down = (float(np.sum(np.maximum(sign * steps, 0.0))) for sign in (1.0, -1.0))
@@ -62,11 +62,12 @@ class Component(PlainData):
     Attributes
     ----------
     amplitude : float, or ndarray of shape (K,) with K classes
-        What the product of all factors is multiplied by, in units of what is explained.
+        What the product of all factors is multiplied by, in units of y (of the scale on which
+        effects add up).
     importance : float
-        The variance of the component, as a share of the sum of that of all components.
+        The variance of the component, divided by the sum over all components.
     factors : list of ComponentFactor
-        Those that vary, the most first.
+        The factors that vary, the most variable first.
     """
 
     amplitude: Any
@@ -75,43 +76,44 @@ class Component(PlainData):
 
     def __str__(self) -> str:
         size = self.amplitude
-        told = f"{size:+.3g}" if np.ndim(size) == 0 else f"({', '.join(f'{a:+.3g}' for a in size)})"
-        return " × ".join([told, *(f"{f.name} ({f.shape})" for f in self.factors)])
+        text = f"{size:+.3g}" if np.ndim(size) == 0 else f"({', '.join(f'{a:+.3g}' for a in size)})"
+        return " × ".join([text, *(f"{f.name} ({f.shape})" for f in self.factors)])
 
 
 def components(model: Any, *, points: int = 60, most: int | None = None) -> list[Component]:
     """Return the components of one restart, the largest first.
 
-    It is the restart with the highest ELBO or, if that has no tensor, the one with the highest
-    weight that has. Main effects beside the tensor are no components: see ``effects``. Without a
-    tensor there are none.
+    The restart is the one with the highest ELBO. If it has no tensor, it is the one with the
+    highest weight among those that have one. Main effects beside the tensor are not components:
+    see ``effects``. Without a tensor the list is empty.
 
     Parameters
     ----------
     model : BTNRegressor or BTNClassifier, fitted, with a CP tensor
     points : int, default=60
-        Values of a number.
+        Number of values of a numeric input.
     most : int or None, default=None
-        How many components; None is all.
+        The number of components; None is all.
     """
     check_integer("points", points, 2)
     if most is not None:
         check_integer("most", most, 1)
     view = FittedModel.of(model)
-    start = _with_tensor(view, model.best_restart_)
-    if start is None:
+    restart = _with_tensor(view, model.best_restart_)
+    if restart is None:
         return []
-    if start.mode_map.full:
+    if restart.mode_map.full:
         raise ValueError(
-            "components must be those of a CP tensor, got a train with full cores, whose terms are "
-            "no products of one function each; use network='cp', or look at effects."
+            "components exist for CP tensors only, got a tensor train with full cores, whose terms "
+            "are not products of functions of one input; use network='cp', or effects."
         )
-    every = range(start.state.n_components)
-    if len(start.parts) == 1 and start.contrasts is None:  # a sum of functions of one input is one
-        return [_only(view, start, points)]
-    found = [_component(view, start, r, points) for r in every]
-    total = sum(variance for _, variance in found) or 1.0
-    ordered = sorted(found, key=lambda pair: -pair[1])[:most]
+    if (
+        len(restart.parts) == 1 and restart.contrasts is None
+    ):  # a sum of functions of one input is one
+        return [_only(view, restart, points)]
+    described = [_component(view, restart, r, points) for r in range(restart.state.n_components)]
+    total = sum(variance for _, variance in described) or 1.0
+    ordered = sorted(described, key=lambda pair: -pair[1])[:most]
     return [
         Component(amplitude, variance / total, factors)
         for (amplitude, factors), variance in ordered
@@ -124,52 +126,52 @@ def _with_tensor(view: FittedModel, best: int) -> RestartView | None:
     return next((view.restarts[k] for k in order if view.restarts[k].parts), None)
 
 
-def _component(view: FittedModel, start: RestartView, r: int, points: int) -> Any:
-    """Return amplitude and factors of a component, and the variance of it alone."""
+def _component(view: FittedModel, restart: RestartView, r: int, points: int) -> Any:
+    """Return amplitude and factors of a component, and the variance of the component alone."""
     sizes, centers = [], []
-    for d, part in enumerate(start.parts):
-        square = _mean_square(start, d, part.mean[:, r])
+    for d, part in enumerate(restart.parts):
+        square = _mean_square(restart, d, part.mean[:, r])
         sizes.append(np.sqrt(max(square, 1e-300)))
         centers.append(part.center[r] / sizes[-1])
-    amplitude: Any = float(np.prod(sizes)) * start.size * view.scale
-    contrasts = start.contrasts
+    amplitude: Any = float(np.prod(sizes)) * restart.size * view.scale
+    contrasts = restart.contrasts
     if contrasts is not None:
         amplitude = amplitude * contrasts[0][:, r]
     factors = []
-    for d, j in enumerate(start.mode_map.inputs, start.mode_map.first_input):
+    for d, j in enumerate(restart.mode_map.inputs, restart.mode_map.first_input):
         varies = max(1.0 - centers[d] ** 2, 0.0)
         grid = view.grid(j, points)
-        at = start.at(j, grid.codes)
+        at = restart.at(j, grid.codes)
         mean = at.mean[:, r] / sizes[d]
         variance = np.maximum(at.square[:, r, r] - at.mean[:, r] ** 2, 0.0)
-        # of two signs that of the average is kept out of the factor
+        # the sign of the average belongs to the amplitude
         sign = -1.0 if centers[d] < 0.0 else 1.0
         amplitude = amplitude * sign
         if varies > _IDLE:
             values = grid.values, sign * mean, np.sqrt(variance) / sizes[d]
             factors.append(ComponentFactor(view.names[j], view.kind(j), *values, varies))
-    for d in range(start.mode_map.first_input):
+    for d in range(restart.mode_map.first_input):
         amplitude = amplitude * np.sign(centers[d])
     factors.sort(key=lambda factor: -factor.varies)
     variance = float(np.sum(np.square(amplitude))) * (1.0 - float(np.prod(np.square(centers))))
     return (amplitude, factors), variance
 
 
-def _only(view: FittedModel, start: RestartView, points: int) -> Component:
-    """Return the one function of a model of one input."""
-    (j,), (part,) = start.mode_map.inputs, start.parts
-    size = np.sqrt(max(_mean_square(start, 0, part.mean.sum(axis=1)), 1e-300))
+def _only(view: FittedModel, restart: RestartView, points: int) -> Component:
+    """Return the only function of a model of one input."""
+    (j,), (part,) = restart.mode_map.inputs, restart.parts
+    size = np.sqrt(max(_mean_square(restart, 0, part.mean.sum(axis=1)), 1e-300))
     grid = view.grid(j, points)
-    at = start.at(j, grid.codes)
+    at = restart.at(j, grid.codes)
     mean, second = at.mean.sum(axis=1), at.square.sum(axis=(1, 2))
     std = np.sqrt(np.maximum(second - mean**2, 0.0)) / size
     varies = max(1.0 - float(part.center.sum() / size) ** 2, 0.0)
     factor = ComponentFactor(view.names[j], view.kind(j), grid.values, mean / size, std, varies)
-    return Component(float(size) * start.size * view.scale, 1.0, [factor])
+    return Component(float(size) * restart.size * view.scale, 1.0, [factor])
 
 
-def _mean_square(start: RestartView, d: int, weights: Array) -> float:
+def _mean_square(restart: RestartView, d: int, weights: Array) -> float:
     """Return the average over the rows of the square of a function of one mode."""
-    mode, gram = start.state.modes[d], start.averages[d][1]
+    mode, gram = restart.state.modes[d], restart.averages[d][1]
     w = weights[mode.present]
     return float(w @ (gram[np.ix_(mode.present, mode.present)] @ w))

@@ -1,4 +1,4 @@
-"""Can it be trusted? Calibration, residuals, and how the fit went."""
+"""Diagnostics: calibration, residuals and the history of the fit."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _BINS = 10
 
 @dataclass(frozen=True)
 class Calibration(PlainData):
-    """Whether what is said to happen in p of all cases does, on rows with known y.
+    """Whether predictive distributions are right, on rows with known y.
 
     Attributes
     ----------
     n : int
         Rows.
     pit : ndarray of shape (n,)
-        P(Y <= y) of every row, or one of the probabilities between P(Y < y) and that for counts: as
-        evenly spread as random numbers where the distributions are right.
+        P(Y <= y) of every row; for counts a random number between P(Y < y) and P(Y <= y). It is
+        uniformly distributed where the distributions are right.
     histogram : ndarray of shape (10,)
-        SobolIndices of the rows by tenths of ``pit``.
+        The fraction of the rows in each tenth of ``pit``.
     levels, coverage : ndarray
-        Probabilities of central intervals, and the shares of rows that these hold.
+        Levels of central intervals, and the fractions of the rows that these contain.
     low, high : ndarray
-        Between which nine in ten such shares lie where the intervals are right.
+        The range of ``coverage`` in nine of ten cases, if the intervals are right.
     log_density : float
         Mean log density of y.
     """
@@ -52,7 +52,7 @@ class Calibration(PlainData):
 
 @dataclass(frozen=True)
 class Reliability(PlainData):
-    """Whether classes are as frequent as the probabilities they are given.
+    """Whether classes are as frequent as their predicted probabilities.
 
     Attributes
     ----------
@@ -60,10 +60,10 @@ class Reliability(PlainData):
         Rows.
     classes : list
     predicted, observed : list of ndarray
-        Of every class (of two, the second): the mean probability of rows with similar ones, and
-        the share of these rows that are of the class.
+        For every class (with two classes, the second): the mean probability in groups of rows
+        with similar probabilities, and the frequency of the class in these groups.
     low, high : list of ndarray
-        Between which nine in ten such shares lie where the probabilities are right.
+        The range of ``observed`` in nine of ten cases, if the probabilities are right.
     counts : list of ndarray
     log_loss, brier, accuracy : float
     """
@@ -82,21 +82,21 @@ class Reliability(PlainData):
 
 @dataclass(frozen=True)
 class Residuals(PlainData):
-    """What is left of y once the prediction is known.
+    """The difference between y and its prediction.
 
     Attributes
     ----------
     fitted, std, residual : ndarray of shape (n,)
         Mean and standard deviation of y, and y less the mean.
     score : ndarray of shape (n,)
-        What of a standard normal variable is as likely to be exceeded: its quantile at ``pit``.
+        The quantile of a standard normal at ``pit``.
     rmse, bias : float
         Root of the mean squared residual, and the mean residual.
     worst : ndarray of int
         The ten rows whose score is furthest from zero.
     by_input : dict
-        Of every numeric input, how the size of the score goes with it (rank correlation): far from
-        zero where the noise is not the same everywhere.
+        For every numeric input, its rank correlation with the size of the score. It is far from
+        zero where the noise varies with the input.
     """
 
     fitted: Array
@@ -161,7 +161,7 @@ class History(PlainData):
 
 
 def calibration(model: Any, X: Any, y: Any, *, random_state: Any = 0) -> Calibration | Reliability:
-    """Return how well probabilities match what happens, on rows that the fit did not see.
+    """Return how well predicted probabilities match observations, on rows the fit has not seen.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def calibration(model: Any, X: Any, y: Any, *, random_state: Any = 0) -> Calibra
     X : table of shape (n, inputs)
     y : array of shape (n,), or the name of a column of X
     random_state : int, RandomState or None, default=0
-        For counts, whose ``pit`` is drawn between two probabilities.
+        For counts, where ``pit`` is random.
 
     Returns
     -------
@@ -189,7 +189,7 @@ def calibration(model: Any, X: Any, y: Any, *, random_state: Any = 0) -> Calibra
 
 
 def residuals(model: Any, X: Any, y: Any, *, random_state: Any = 0) -> Residuals:
-    """Return residuals of a regression, and where they are unlike what the model says of them.
+    """Return the residuals of a regression, and where they differ from the predictive distribution.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def residuals(model: Any, X: Any, y: Any, *, random_state: Any = 0) -> Residuals
     """
     if hasattr(model, "classes_"):
         raise TypeError(
-            "residuals must be those of a regressor, got a classifier; use calibration."
+            "model must be a regressor to have residuals, got a classifier; use calibration."
         )
     X, y = _rows(model, X, y)
     distribution = model.predict_dist(X)
@@ -275,7 +275,7 @@ def _rows(model: Any, X: Any, y: Any) -> tuple[Any, Array]:
     X, y = here(X), view.check_y(here(y))
     n = view.coordinates(X)[view.active[0]].shape[0]
     if n != len(y):
-        raise ValueError(f"y must have one value for each of {n} rows, got {len(y)}; look at both.")
+        raise ValueError(f"y must have one value for each of {n} rows, got {len(y)}; check both.")
     return X, y
 
 
@@ -289,9 +289,9 @@ def _pit(distribution: Any, y: Array, random_state: Any) -> Array:
     )
 
 
-def _likely(share: Array, n: Any) -> tuple[Array, Array]:
-    """Return between what nine in ten observed shares lie, where the true one is ``share``."""
-    hits = share * n
+def _likely(probability: Array, n: Any) -> tuple[Array, Array]:
+    """Return the range of nine in ten observed frequencies, given the true probability."""
+    hits = probability * n
     return beta.ppf(0.05, hits + 0.5, n - hits + 0.5), beta.ppf(0.95, hits + 0.5, n - hits + 0.5)
 
 
@@ -302,11 +302,11 @@ def _reliability(model: Any, X: Any, y: Array) -> Reliability:
     unknown = (code >= len(classes)) | (classes[np.minimum(code, len(classes) - 1)] != y)
     if np.any(unknown):
         raise ValueError(
-            f"y must hold classes of the fit, {classes.tolist()[:10]}, got "
-            f"{y[unknown].tolist()[0]!r}; leave out such rows."
+            f"y must contain classes of the fit only, {classes.tolist()[:10]}, got "
+            f"{y[unknown].tolist()[0]!r}; remove such rows."
         )
     shown = [1] if len(classes) == 2 else list(range(len(classes)))
-    found: dict[str, list[Array]] = {
+    curves: dict[str, list[Array]] = {
         name: [] for name in ("predicted", "observed", "low", "high", "counts")
     }
     for k in shown:
@@ -318,15 +318,15 @@ def _reliability(model: Any, X: Any, y: Array) -> Reliability:
         predicted = np.bincount(place, p) / counts
         low, high = _likely(predicted, counts)
         values = predicted, np.bincount(place, code == k) / counts, low, high, counts
-        for name, value in zip(found, values, strict=True):
-            found[name].append(value)
-    own = probability[np.arange(len(y)), code]
+        for name, value in zip(curves, values, strict=True):
+            curves[name].append(value)
+    of_truth = probability[np.arange(len(y)), code]
     truth = np.eye(len(classes))[code]
     return Reliability(
         n=len(y),
         classes=[classes[k] for k in shown],
-        **found,
-        log_loss=float(-np.mean(np.log(own))),
+        **curves,
+        log_loss=float(-np.mean(np.log(of_truth))),
         brier=float(np.mean(np.sum((probability - truth) ** 2, axis=1))),
         accuracy=float(np.mean(np.argmax(probability, axis=1) == code)),
     )

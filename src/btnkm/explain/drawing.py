@@ -1,4 +1,4 @@
-"""What pictures of explanations are made of: axes, curves with bands, bars and their names."""
+"""Parts of plots: axes, curves with bands, bars and their labels."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from .effects import Effect, half_width
 from .sobol import sobol_indices
 
 Array = np.ndarray
-# told apart by people who see few colours, and in grey
+# distinguishable with colour blindness, and in grey
 COLORS = ["#2f6fb3", "#d1661f", "#3a8f5c", "#9a4fa3", "#b8860b", "#4d4d4d"]
-MOST_INPUTS, MOST_BARS, MOST_LEVELS = 12, 30, 15
-FEW_CLASSES = 6  # that a legend has room for beside what is drawn
-FEW_VALUES = 6  # of a number, which are points rather than a line
-TOO_LITTLE = 0.005  # of the variance, for a picture of its own
-LONGEST = 22  # characters of a name before it goes on in the next line
+MOST_INPUTS, MOST_BARS, MOST_CATEGORIES = 12, 30, 15
+FEW_CLASSES = 6  # that a legend inside the axes has room for
+FEW_VALUES = 6  # of a number, drawn as points instead of a line
+TOO_LITTLE = 0.005  # importance below which an input is not shown
+LONGEST = 22  # characters of a name in one line
 
 
 def shade_phases(axes: Array, phases: list[str]) -> None:
-    """Tell the phases apart by shades, named above the first axes."""
+    """Shade the phases, and name them above the first axes."""
     begin = 0
     for end in range(1, len(phases) + 1):
         if end == len(phases) or phases[end] != phases[begin]:
@@ -42,7 +42,7 @@ def shade_phases(axes: Array, phases: list[str]) -> None:
 
 
 def draw_effect(ax: Any, effect: Effect) -> None:
-    """Draw the curve, or the points, of an effect with its band, spikes and gaps, on its axes."""
+    """Draw an effect with its band, spikes and missing values on some axes."""
     wide = half_width(effect.level)
     for k, color in classes(effect.outputs):
 
@@ -77,7 +77,7 @@ def draw_effect(ax: Any, effect: Effect) -> None:
             ax.text(
                 1.04,
                 1.0,
-                "gap",
+                "missing",
                 transform=ax.transAxes,
                 fontsize="x-small",
                 ha="center",
@@ -103,7 +103,7 @@ def draw_effect(ax: Any, effect: Effect) -> None:
 def curve(
     ax: Any, kind: str, values: Array, mean: Array, std: Array, color: str, wide: float
 ) -> None:
-    """Draw a line with its band, or points with bars for levels."""
+    """Draw a line with its band, or for categories points with bars."""
     if kind != "category":
         values, _ = in_units(values)
         low, high = mean - wide * std, mean + wide * std
@@ -116,35 +116,34 @@ def curve(
         label_values(ax.xaxis, values)
         return
     order = np.arange(len(values))
-    if len(values) > MOST_LEVELS:
+    if len(values) > MOST_CATEGORIES:
         ends = np.argsort(-mean, kind="stable")
-        order = np.append(ends[: MOST_LEVELS // 2 + 1], ends[-(MOST_LEVELS // 2) :])
+        order = np.append(ends[: MOST_CATEGORIES // 2 + 1], ends[-(MOST_CATEGORIES // 2) :])
     places = np.arange(len(order))
     ax.errorbar(
         places, mean[order], wide * std[order], fmt="o", markersize=4, color=color, elinewidth=1.4
     )
-    if len(values) > MOST_LEVELS:
-        ax.axvline(MOST_LEVELS // 2 + 0.5, color="0.6", linestyle=":", linewidth=1.0)
-        ax.set_xlabel(f"the highest and lowest of {len(values)} levels", fontsize="small")
+    if len(values) > MOST_CATEGORIES:
+        ax.axvline(MOST_CATEGORIES // 2 + 0.5, color="0.6", linestyle=":", linewidth=1.0)
+        ax.set_xlabel(f"the highest and lowest of {len(values)} categories", fontsize="small")
     label_values(ax.xaxis, values[order])
     ax.set_xlim(-0.6, len(order) - 0.4)
 
 
 def worth_showing(model: Any) -> Array:
-    """Return the inputs that explain something, or the one that explains most; the most first."""
-    shares = sobol_indices(model, draws=2)  # shares are exact, draws are for their spread
-    order = shares.order
-    return order[: max(1, int(np.sum(shares.total > TOO_LITTLE)))]
+    """Return the inputs that are important enough to show, or the most important one; in order."""
+    indices = sobol_indices(model, draws=2)  # draws are for standard deviations only
+    return indices.order[: max(1, int(np.sum(indices.total > TOO_LITTLE)))]
 
 
-def short(level: Any) -> str:
-    """Return the name of a level for a tick."""
-    text = str(level).replace("$", r"\$") or "(empty)"
+def short(category: Any) -> str:
+    """Return the name of a category for a tick label."""
+    text = str(category).replace("$", r"\$") or "(empty)"
     return text if len(text) <= 18 else text[:17] + "…"
 
 
 def in_units(values: Array) -> tuple[Array, str]:
-    """Return durations as numbers of a unit in which they are neither huge nor tiny, and that."""
+    """Return durations as numbers in a suitable unit, and the unit."""
     if values.dtype.kind != "m":
         return values, ""
     longest = np.max(np.abs(values.astype("m8[us]").astype(float)), initial=0.0)
@@ -154,12 +153,12 @@ def in_units(values: Array) -> tuple[Array, str]:
 
 
 def places(values: Array) -> Array:
-    """Return where values stand on an axis: levels one after the other."""
+    """Return positions on an axis: categories one after the other."""
     return np.arange(len(values)) if values.dtype == object else values
 
 
 def label_values(axis: Any, values: Array) -> None:
-    """Name levels; leave numbers few ticks, and dates short ones."""
+    """Label the ticks with categories, or with few and short dates."""
     if values.dtype == object:
         upright = axis.axis_name == "x" and sum(len(str(v)) for v in values) > 24
         steep = 35 if len(values) <= 7 else 90
@@ -180,11 +179,13 @@ def label_values(axis: Any, values: Array) -> None:
 
 
 def grid_of_axes(count: int, axes: Any, width: float = 3.0, height: float = 2.4) -> Array:
-    """Return as many axes in a row, those given or new ones in a figure of their own."""
+    """Return so many axes, those given or those of a new figure."""
     if axes is not None:
         given = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
         if len(given) < count:
-            raise ValueError(f"axes must be at least {count}, got {len(given)}; make more.")
+            raise ValueError(
+                f"axes must have at least {count} entries, got {len(given)}; pass more axes."
+            )
         return given[:count]
     import matplotlib.pyplot as plt
 
@@ -203,7 +204,7 @@ def grid_of_axes(count: int, axes: Any, width: float = 3.0, height: float = 2.4)
 
 
 def one_axes(ax: Any, size: tuple[float, float]) -> Any:
-    """Return the axes given, or those of a new figure of this size."""
+    """Return the given axes, or those of a new figure of this size."""
     if ax is not None:
         return ax
     import matplotlib.pyplot as plt
@@ -212,12 +213,12 @@ def one_axes(ax: Any, size: tuple[float, float]) -> Any:
 
 
 def bars_axes(ax: Any, count: int) -> Any:
-    """Return the axes given, or new ones with room for so many bars."""
+    """Return the given axes, or new ones with room for so many bars."""
     return one_axes(ax, (6.2, 0.28 * count + 1.1))
 
 
 def name_bars(ax: Any, names: list[str]) -> None:
-    """Name bars from top to bottom."""
+    """Label bars from top to bottom."""
     ax.set_yticks(range(len(names)), [wrapped(n, 40) for n in names], fontsize="small")
     ax.invert_yaxis()
     ax.margins(y=0.02)
@@ -225,21 +226,21 @@ def name_bars(ax: Any, names: list[str]) -> None:
 
 
 def same_scale(axes: Array) -> None:
-    """Let effects be compared: one range for all of them."""
+    """Give all axes the same range, so that effects can be compared."""
     limits = np.array([ax.get_ylim() for ax in axes])
     for ax in axes:
         ax.set_ylim(limits[:, 0].min(), limits[:, 1].max())
 
 
 def classes(outputs: list[Any] | None) -> list[tuple[int | None, str]]:
-    """Return place and colour of every class; no place if there are none."""
+    """Return position and colour of every class; the position is None without classes."""
     if outputs is None:
         return [(None, COLORS[0])]
     return [(k, color_of(k, len(outputs))) for k in range(len(outputs))]
 
 
 def color_of(k: int, count: int) -> Any:
-    """Return the colour of a class among so many."""
+    """Return the colour of class k of ``count``."""
     if count <= len(COLORS):
         return COLORS[k]
     import matplotlib
@@ -248,7 +249,7 @@ def color_of(k: int, count: int) -> Any:
 
 
 def legend_of_classes(figure: Any, outputs: list[Any]) -> None:
-    """Tell above a figure which colour is which class."""
+    """Add a legend of the classes above a figure."""
     from matplotlib.lines import Line2D
 
     lines = [Line2D([], [], color=color) for _, color in classes(outputs)]
@@ -263,19 +264,19 @@ def legend_of_classes(figure: Any, outputs: list[Any]) -> None:
 
 
 def wrapped(name: Any, longest: int = LONGEST) -> str:
-    """Return a name in lines of a bearable length; a dollar sign is no formula."""
+    """Return a name in short lines; a dollar sign begins no formula."""
     text = str(name).replace("$", r"\$")
     lines = textwrap.wrap(text, longest, break_long_words=True) or [""]
     return "\n".join(lines if len(lines) <= 2 else [lines[0], lines[1][: longest - 1] + "…"])
 
 
 def tidy(ax: Any) -> None:
-    """Leave out the frame where nothing is read off."""
+    """Remove the upper and the right line of the frame."""
     ax.spines[["top", "right"]].set_visible(False)
 
 
 def raw_values(table: Any, count: int) -> list[str]:
-    """Return the values of a table's first row as text, if it can be asked for them."""
+    """Return the values of a table's first row as text."""
     from ..data.frames import split_columns
 
     columns, _ = split_columns(table)

@@ -1,10 +1,10 @@
 """Effects: how f depends on one input, or on two, averaged over the others.
 
-The inputs are taken as independent of each other, each spread as in the training rows. A main
-effect is E[f | x_d] - E[f], an interaction E[f | x_d, x_e] less both main effects and E[f]
-(functional ANOVA): in the network each is one contraction, with phi(x_d) less its mean in the modes
-asked about, and means in the others. The main effects beside the network are added to those of the
-network; to an interaction they add nothing.
+Inputs are assumed to be independent, each distributed as in the training rows. A main effect is
+E[f | x_d] - E[f]. An interaction is E[f | x_d, x_e] less both main effects and E[f] (functional
+ANOVA). In the network each is one contraction, with phi(x_d) less its mean in the modes of these
+inputs and means in the others. Main effects beside the network are added to those of the network;
+they do not contribute to interactions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ POINTS = 100
 
 @dataclass(frozen=True)
 class Effect(PlainData):
-    """What one input adds to the average, at some of its values.
+    """The main effect of one input: what it adds to the average, at some of its values.
 
     Attributes
     ----------
@@ -39,20 +39,20 @@ class Effect(PlainData):
     kind : str
         "number", "date", "duration" or "category".
     unit : str
-        What is added to: "y", or the scale on which effects add up.
+        The scale of the effect: the name of y, or the scale on which effects add up.
     values : ndarray of shape (n,)
     mean, std : ndarray of shape (n,), or (n, K) with K classes
         Posterior mean and standard deviation of the effect.
     low, high : ndarray of the same shape
-        Ends of the credible band, of probability ``level``.
+        Ends of the credible band, which has probability ``level``.
     level : float
     rows : ndarray of shape (n,) or (11,)
-        The share of each level in the training rows without gaps; of numbers their deciles, both
-        ends included.
+        The frequency of each category in the training rows without missing values; for numbers
+        the deciles of the training rows, with both ends.
     spikes : dict
-        Of values that stand out: values, mean, std.
+        Values with an indicator of their own: values, mean, std.
     missing : dict or None
-        Mean and std of the effect of a gap, where the training rows have some.
+        Mean and std of the effect of a missing value, if the training rows have any.
     outputs : list or None
         The classes, if there are more than two.
     """
@@ -78,7 +78,7 @@ class Effect(PlainData):
 
 @dataclass(frozen=True)
 class Surface(PlainData):
-    """What two inputs add together beyond what each adds alone, on a grid of their values.
+    """The interaction of two inputs, on a grid of their values.
 
     Attributes
     ----------
@@ -87,9 +87,9 @@ class Surface(PlainData):
     x, y : ndarray of shape (n,) and (m,)
         Values of both inputs.
     mean, std : ndarray of shape (n, m), or (n, m, K) with K classes
-        Of the interaction alone.
+        Posterior mean and standard deviation of the interaction alone.
     total : ndarray of the same shape
-        E[f | x, y] - E[f]: both main effects included.
+        E[f | x, y] - E[f], with both main effects.
     outputs : list or None
     """
 
@@ -109,7 +109,8 @@ def effects(
 ) -> list[Effect]:
     """Return the main effect of every input, in the order of the table.
 
-    Exact under the posterior, up to the band, which takes it as normal.
+    Means and standard deviations are exact under the posterior. The band assumes that the effect
+    is normally distributed.
 
     Parameters
     ----------
@@ -117,9 +118,9 @@ def effects(
     inputs : list of names or positions, or None
         None is all of them.
     points : int, default=100
-        Values of a number; all of them if it has no more.
+        Number of values of a numeric input; all of them if it has fewer.
     level : float, default=0.95
-        Of the credible band.
+        Probability of the credible band.
 
     Returns
     -------
@@ -145,19 +146,33 @@ def effects(
 
 
 def interaction(model: Any, first: Any, second: Any, *, points: int = 30) -> Surface:
-    """Return what two inputs, by name or position, do together beyond what each does alone."""
+    """Return the interaction of two inputs: what they add together beyond what each adds alone.
+
+    Parameters
+    ----------
+    model : BTNRegressor or BTNClassifier, fitted
+    first, second : name or position of an input
+    points : int, default=30
+        Number of values of a numeric input.
+
+    Returns
+    -------
+    Surface
+    """
     check_integer("points", points, 2)
     view = FittedModel.of(model)
     places = view.place(first), view.place(second)
     if places[0] == places[1]:
-        raise ValueError(f"an interaction must have two different inputs, got {first!r} twice.")
+        raise ValueError(
+            f"an interaction needs two different inputs, got {first!r} twice; name another input."
+        )
     grids = [view.grid(j, points) for j in places]
     sizes = [len(grid.codes) for grid in grids]
     a, b = (index.ravel() for index in np.indices(sizes))
     means, seconds, totals = [], [], []
-    for start in view.restarts:
-        first, square = start.together(places, grids, (a, b))
-        alone = [start.effect(j, grid.codes)[0] for j, grid in zip(places, grids, strict=True)]
+    for restart in view.restarts:
+        first, square = restart.together(places, grids, (a, b))
+        alone = [restart.effect(j, grid.codes)[0] for j, grid in zip(places, grids, strict=True)]
         means.append(first)
         seconds.append(square)
         totals.append(first + alone[0][a] + alone[1][b])
@@ -172,14 +187,14 @@ def interaction(model: Any, first: Any, second: Any, *, points: int = 30) -> Sur
 
 @dataclass(frozen=True)
 class PartialDependence(PlainData):
-    """The average prediction of some rows, were an input at each of some values for all of them.
+    """The average prediction of some rows if one input had the same value in all of them.
 
     Attributes
     ----------
     name, kind, unit
     values : ndarray of shape (n,)
     mean, std : ndarray of shape (n,), or (n, K) with K classes
-        In ``unit``; the standard deviation is that of draws from the posterior.
+        In ``unit``. The standard deviation is that of draws from the posterior.
     outputs : list or None
     """
 
@@ -207,7 +222,7 @@ def partial_dependence(
 ) -> PartialDependence:
     """Return the average over rows X of f, with one input at each of some values.
 
-    Unlike an effect it keeps the other inputs as they come together in X.
+    In contrast to an effect, the other inputs keep their joint distribution in X.
 
     Parameters
     ----------
@@ -216,7 +231,8 @@ def partial_dependence(
     name : name or position of the input
     points : int, default=40
     draws : int, default=64
-        From the posterior, for the standard deviation: rows come in pairs in its exact formula.
+        Draws from the posterior for the standard deviation, whose exact formula needs all pairs
+        of rows.
     random_state : int, RandomState or None, default=0
     """
     check_integer("points", points, 2)
@@ -228,12 +244,12 @@ def partial_dependence(
     rng = np.random.default_rng(int(check_random_state(random_state).randint(2**31)))
     each = -(-draws // len(view.restarts))
     means, drawn = [], []
-    for k, start in enumerate(view.restarts):
+    for k, restart in enumerate(view.restarts):
         blocks = [f for _, (f,) in view.row_blocks(columns, restarts=slice(k, k + 1))]
-        if isinstance(start, FullRestartView):
-            mean, draws_of = start.average_curves(blocks, j, grid.codes, each, rng)
+        if isinstance(restart, FullRestartView):
+            mean, draws_of = restart.average_curves(blocks, j, grid.codes, each, rng)
         else:
-            mean, draws_of = _average_curves(start, blocks, j, grid.codes, each, rng)
+            mean, draws_of = _average_curves(restart, blocks, j, grid.codes, each, rng)
         means.append(mean)
         drawn.append(draws_of)
     mean = view.level + view.scale * view.mixed(means)
@@ -243,7 +259,7 @@ def partial_dependence(
 
 
 def _average_curves(
-    start: RestartView,
+    restart: RestartView,
     blocks: list[Any],
     j: int,
     codes: Array,
@@ -251,16 +267,20 @@ def _average_curves(
     rng: np.random.Generator,
 ) -> tuple[Array, Array]:
     """Return the average over rows of f, column j at each of some codes: E of it, and draws."""
-    state, sums = start.state, start.state.sums
-    functions = _average_functions(start, blocks, j, codes)
+    state, sums = restart.state, restart.state.sums
+    functions = _average_functions(restart, blocks, j, codes)
     pairs = zip(state.modes, state.factors, strict=True)
     known = [mode.whole(factor.mean, factor.layout.anchor) for mode, factor in pairs]
     drawn = posterior.draw_weights(state, draws, rng)
     coefficients = None if sums is None else sums.draw(draws, rng)
 
-    def curve(weights: list[Array], own: Array | None) -> Array:
-        tensor = _average_curve(start, weights, blocks, j, codes)
-        return tensor if own is None else tensor + _sum_curve(functions, own)
+    def curve(weights: list[Array], coefficients_of_sum: Array | None) -> Array:
+        tensor = _average_curve(restart, weights, blocks, j, codes)
+        return (
+            tensor
+            if coefficients_of_sum is None
+            else tensor + _sum_curve(functions, coefficients_of_sum)
+        )
 
     mean = curve(known, None if sums is None else sums.mean)
     every = [
@@ -270,23 +290,23 @@ def _average_curves(
     return mean, np.array(every)
 
 
-def _average_functions(start: RestartView, blocks: list[Any], j: int, codes: Array) -> Array:
+def _average_functions(restart: RestartView, blocks: list[Any], j: int, codes: Array) -> Array:
     """Return the average over rows of the functions of main effects, column j at some codes.
 
     An array of shape (n, P), of ones for the intercept; without columns if there are none.
     """
-    sums, one = start.sums, start.mode_map
+    sums, one = restart.sums, restart.mode_map
     if sums is None:
         return np.zeros((len(codes), 0))
-    found = np.ones((len(codes), len(sums.average)))
+    averages = np.ones((len(codes), len(sums.average)))
     for i, column in enumerate(one.effect_inputs):
         if column == j:
             values = np.asarray(one.effects[i].features(codes)[0])
         else:
             rows = [np.asarray(block[len(one.bases) + i][0]) for block in blocks]
             values = np.mean(np.concatenate(rows), axis=0, keepdims=True)
-        found[:, sums.own[i]] = values[:, sums.columns[i]]
-    return found
+        averages[:, sums.own[i]] = values[:, sums.columns[i]]
+    return averages
 
 
 def _sum_curve(functions: Array, coefficients: Array) -> Array:
@@ -297,16 +317,16 @@ def _sum_curve(functions: Array, coefficients: Array) -> Array:
 
 
 def _average_curve(
-    start: RestartView, weights: list[Array], blocks: list[Any], j: int, codes: Array
+    restart: RestartView, weights: list[Array], blocks: list[Any], j: int, codes: Array
 ) -> Array:
     """Return the average over rows of T for given weights, column j at each of some codes.
 
-    T is linear in z of that mode: what is around it is averaged once.
+    T is linear in z of that mode, so the rest of the network is averaged once.
     """
-    state, d = start.state, start.mode(j)
-    count = len(start.parts)
+    state, d = restart.state, restart.mode(j)
+    count = len(restart.parts)
     if not count:
-        return np.zeros((len(codes), *start.outputs))
+        return np.zeros((len(codes), *restart.outputs))
     outputs: list[list[Array]] = [[]]
     if state.output is not None:
         contrasts = weights[state.output] - weights[state.output].mean(axis=0)
@@ -319,7 +339,7 @@ def _average_curve(
         n += rows
         units = [parts[0]] if d is None else np.eye(weights[d].shape[1])[:, None]
         place = 0 if d is None else d
-        found = [
+        values = [
             [
                 state.network.whole([*parts[:place], unit, *parts[place + 1 :], *output])
                 for output in outputs
@@ -327,12 +347,12 @@ def _average_curve(
             for unit in units
         ]
         # without another input there is one number for all rows
-        around = around + np.array([[rows * np.mean(f) for f in line] for line in found])
+        around = around + np.array([[rows * np.mean(f) for f in line] for line in values])
     average = np.asarray(around) / n  # (C, outputs)
     if d is None:
         curve = np.tile(average, (len(codes), 1))
     else:
-        phi = start.mode_map.bases[d].features(codes)[0]
+        phi = restart.mode_map.bases[d].features(codes)[0]
         curve = _z(state, weights, d, phi) @ average
     return curve[:, 0] if state.output is None else curve
 
@@ -349,14 +369,14 @@ def _effect(view: FittedModel, j: int, points: int, wide: float, level: float) -
     gap = np.full(int(grid.gaps), np.nan)
     codes = np.concatenate([grid.codes, grid.spike_codes, gap])
     means, seconds = [], []
-    for start in view.restarts:
-        first, square = start.effect(j, codes)
+    for restart in view.restarts:
+        first, square = restart.effect(j, codes)
         means.append(first)
         seconds.append(square)
     mean, std = view.pooled(means, seconds)
     n, k = len(grid.codes), len(grid.spike_codes)
     of_rows = (
-        _shares_of_levels(view, j, grid.codes)
+        _category_frequencies(view, j, grid.codes)
         if column.levels is not None
         else view.quantiles(j, np.linspace(0.0, 1.0, 11))
         if len(grid.codes)
@@ -382,16 +402,16 @@ def _effect(view: FittedModel, j: int, points: int, wide: float, level: float) -
     )
 
 
-def _shares_of_levels(view: FittedModel, j: int, codes: Array) -> Array:
-    """Return the share of the training rows without gaps that each level has, NaN for a gap."""
-    shares, known = view.columns[j].basis.level_shares, np.isfinite(codes)
-    if len(shares) == 0:
+def _category_frequencies(view: FittedModel, j: int, codes: Array) -> Array:
+    """Return the frequency of each category among the known values; NaN for a missing value."""
+    frequencies, known = view.columns[j].basis.level_shares, np.isfinite(codes)
+    if len(frequencies) == 0:
         return np.full(len(codes), np.nan)
-    return np.where(known, shares[np.where(known, codes, 0.0).astype(int)], np.nan)
+    return np.where(known, frequencies[np.where(known, codes, 0.0).astype(int)], np.nan)
 
 
 def _frame(result: Any, first: dict[str, Any]) -> Any:
-    """Return a pandas frame of a curve, classes one below the other."""
+    """Return a pandas frame of a curve, with the classes one below the other."""
     import pandas as pd
 
     columns = {
@@ -409,5 +429,5 @@ def _frame(result: Any, first: dict[str, Any]) -> Any:
 
 
 def half_width(level: Any) -> float:
-    """Return how many standard deviations a central interval of a normal has on either side."""
+    """Return the half-width of a central interval of a normal, in standard deviations."""
     return float(ndtri(check_level(level)[1]))

@@ -26,11 +26,11 @@ Array = np.ndarray
 MISSING = "(missing)"
 KINDS = {"f": "number", "M": "date", "m": "duration"}
 _BLOCK_ROWS = 4096  # of a table in memory, at most
-_BLOCKS_ON_DEVICE = 16  # as many rows are looked at at a time
+_BLOCKS_ON_DEVICE = 16  # times as many rows at a time
 
 
 class PlainData:
-    """Results as plain data: ``to_dict`` gives what ``json.dumps`` takes."""
+    """Results that ``to_dict`` turns into what ``json.dumps`` accepts."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name, arrays as lists, dates as text."""
@@ -57,7 +57,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class FittedModel:
-    """What a fit has found: ``model.fitted_`` of a fitted estimator.
+    """The public view of a fitted estimator, ``model.fitted_``.
 
     Attributes
     ----------
@@ -86,11 +86,11 @@ class FittedModel:
     threshold : float or None
         Of a least-squares classifier: the target above which the second class begins.
     block_rows : int
-        Rows that may be looked at at a time.
+        The number of rows to process at a time.
     check_y : callable
-        Takes targets to an array (n,), or says what is wrong with them.
+        Returns targets as an array (n,), or raises an error if they are invalid.
     check_names : callable
-        Says so if a table has other columns than the training rows.
+        Raises an error if a table has other columns than the training rows.
     """
 
     estimator: str
@@ -118,9 +118,8 @@ class FittedModel:
             return model
         if not hasattr(type(model), "fitted_"):
             raise TypeError(
-                f"a model must be a BTNRegressor or a BTNClassifier to be explained, got "
-                f"{type(model).__name__}; pass the part of it that is one, as in pipeline[-1] or "
-                "search.best_estimator_."
+                f"model must be a BTNRegressor or BTNClassifier, got {type(model).__name__}; pass "
+                "the estimator itself, as in pipeline[-1] or search.best_estimator_."
             )
         check_is_fitted(model)
         fitted: FittedModel = model.fitted_
@@ -160,12 +159,12 @@ class FittedModel:
 
     @cached_property
     def predictors(self) -> list[Any]:
-        """What rows need of each posterior."""
+        """What computes predictions, for each restart."""
         return [Predictor.of(state) for state in self.posteriors]
 
     @cached_property
     def restarts(self) -> list[Any]:
-        """The posterior of each restart as explanations see it."""
+        """The posterior of each restart, for explanations."""
         parts = self.posteriors, self.mode_maps, self.averages, self.effect_averages
         return [
             (FullRestartView if mode_map.kernel else RestartView)(state, mode_map, *averages)
@@ -285,7 +284,7 @@ class FittedModel:
         if whole and -len(self.names) <= name < len(self.names):
             return int(name) % len(self.names)
         raise ValueError(
-            f"an input must be a column's name or position, got {name!r}; the columns are "
+            f"an input must be the name or position of a column, got {name!r}; the columns are "
             f"{self.names[:10]}{' …' if len(self.names) > 10 else ''}."
         )
 
@@ -308,15 +307,15 @@ class FittedModel:
         return np.sqrt(mixed_variance(self.weights, draws.mean(axis=1), draws.var(axis=1)))
 
     def kind(self, j: int) -> str:
-        """Return "category", "number", "date" or "duration"."""
+        """Return the type of a column: "category", "number", "date" or "duration"."""
         column = self.columns[j]
         return "category" if column.levels is not None else KINDS.get(column.kind, "number")
 
     def grid(self, j: int, points: int) -> Grid:
-        """Return values at which to look at an input, spread as the training rows are."""
+        """Return values of an input, distributed as in the training rows."""
         column = self.columns[j]
         if column.levels is not None:
-            return _levels_of(column)
+            return _categories_of(column)
         codes = np.unique(np.append(np.linspace(-1.0, 1.0, points), 0.0))
         knots, positions = column.knots, column.positions
         if len(knots) == 0:
@@ -325,7 +324,7 @@ class FittedModel:
         basis = column.basis
         if isinstance(basis, Gapped) and isinstance(basis.basis_, Spiked):
             spikes = basis.basis_.spikes_
-        # beside values that have an effect of their own, not on them
+        # values with an effect of their own are separate
         codes = positions if len(knots) <= points else codes[~np.isin(codes, spikes)]
         return Grid(self.raw(j, codes), codes, self.raw(j, spikes), spikes, column.basis.knows_gaps)
 
@@ -345,7 +344,7 @@ class FittedModel:
 
 @dataclass(frozen=True)
 class Grid:
-    """Values of an input and their coordinates; those that stand out apart from the others."""
+    """Values of an input and their coordinates; values with indicators are in ``spikes``."""
 
     values: Array
     codes: Array
@@ -354,12 +353,13 @@ class Grid:
     gaps: bool = False
 
 
-def _levels_of(column: Column) -> Grid:
-    """Return the levels, those that share a code as one."""
+def _categories_of(column: Column) -> Grid:
+    """Return the categories; those that share a code are one."""
     by_code = column.levels_by_code
     codes = sorted(by_code)
     names = [
-        by_code[c][0] if len(by_code[c]) == 1 else f"{len(by_code[c])} other levels" for c in codes
+        by_code[c][0] if len(by_code[c]) == 1 else f"{len(by_code[c])} other categories"
+        for c in codes
     ]
     values: list[Any] = names
     at = [float(c) for c in codes]

@@ -1,4 +1,4 @@
-"""The posterior of a full tensor as explanations see it."""
+"""The posterior of a full tensor, for explanations."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class FullRestartView:
         d = self.mode(j)
         if d is None:
             return self._nothing(len(codes))
-        found = self.functionals.effect(d, self._at(d, codes))
-        return self.functionals.moments(found)
+        functional = self.functionals.effect(d, self._at(d, codes))
+        return self.functionals.moments(functional)
 
     def together(self, places: Any, grids: Any, index: Any) -> tuple[Array, Array]:
         """Return first and second moments of the interaction of two columns: (n,) or (n, K)."""
@@ -80,9 +80,11 @@ class FullRestartView:
     ) -> dict[int, tuple[Array, Array]]:
         """Return first and second moments of each column's contribution: (n,) or (n, K)."""
         x = [np.asarray(phi) for phi, _ in features]
-        found = self.functionals.contributions(x, nodes, weights)
+        functionals = self.functionals.contributions(x, nodes, weights)
         places = self.mode_map.inputs
-        return {j: self.functionals.moments(one) for j, one in zip(places, found, strict=True)}
+        return {
+            j: self.functionals.moments(one) for j, one in zip(places, functionals, strict=True)
+        }
 
     @cached_property
     def _variances(self) -> Variances:
@@ -95,11 +97,11 @@ class FullRestartView:
 
     def _placed(self, values: Sequence[float], count: int) -> Array:
         """Return the variance of f, and what columns explain alone and with others: (1 + 2 D,)."""
-        out, own = np.zeros(1 + 2 * count), len(self.mode_map.inputs)
+        out, n_inputs = np.zeros(1 + 2 * count), len(self.mode_map.inputs)
         out[0] = values[0]
         inputs = np.array(self.mode_map.inputs, dtype=int)
-        out[1 + inputs] = values[1 : 1 + own]
-        out[1 + count + inputs] = values[1 + own :]
+        out[1 + inputs] = values[1 : 1 + n_inputs]
+        out[1 + count + inputs] = values[1 + n_inputs :]
         return out
 
     def expected(self, count: int) -> Array:
@@ -116,11 +118,11 @@ class FullRestartView:
 
     def pairs(self, count: int) -> Array:
         """Return the expected variance that each two columns add beyond each alone: (D, D)."""
-        found = np.zeros((count, count))
+        variances = np.zeros((count, count))
         for (d, e), form in self._variances.pairs().items():
             j, i = sorted((self.mode_map.inputs[d], self.mode_map.inputs[e]))
-            found[j, i] = self._variances.expected(form)
-        return found
+            variances[j, i] = self._variances.expected(form)
+        return variances
 
     def average_curves(
         self, blocks: list[Any], j: int, codes: Array, draws: int, rng: np.random.Generator
@@ -155,8 +157,8 @@ class FullRestartView:
         for e in others:
             total = total + kernel.sum_part(e, x[e], rows[e]).mean(axis=0)
             product = product * kernel.product_part(e, x[e], rows[e])
-        own = kernel.product_part(d, at, rows[d]) * product.mean(axis=0)
-        return np.asarray(total + kernel.sum_part(d, at, rows[d]) + own)
+        varying = kernel.product_part(d, at, rows[d]) * product.mean(axis=0)
+        return np.asarray(total + kernel.sum_part(d, at, rows[d]) + varying)
 
     def _contrasts(self, weights: Array) -> Array:
         """Return weights of the outputs, the last axis but one, less their mean if many."""

@@ -1,4 +1,4 @@
-"""Pictures of explanations, by matplotlib. Each returns the axes it drew on."""
+"""Plots of explanations with matplotlib. Each function returns its axes."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ def plot_effects(
     sharey: bool = True,
     axes: Any = None,
 ) -> Array:
-    """Draw main effects with credible bands, the inputs that matter most first.
+    """Plot main effects with credible bands, the most important inputs first.
 
     Parameters
     ----------
     model : BTNRegressor or BTNClassifier, fitted
     inputs : list of names or positions, or None
-        None is the ``most`` that explain most of the variance, each at least half a hundredth.
+        None is the ``most`` important ones with an importance of at least 0.005.
     most : int, default=12
     level : float, default=0.95
-        Of the bands.
+        Probability of the bands.
     sharey : bool, default=True
-        Whether all have one scale, so that effects can be compared, or each its own.
+        Whether all axes have the same scale, so that effects can be compared.
     axes : array of matplotlib axes, or None
-        As many as inputs; None makes a figure.
+        One for each input; None creates a figure.
 
     Returns
     -------
@@ -75,32 +75,34 @@ def plot_effects(
     left_out = 0
     check_integer("most", most, 1)
     if inputs is not None and len(inputs) == 0:
-        raise ValueError("inputs must name at least one input, got none; leave it out for all.")
+        raise ValueError("inputs must have at least one input, got none; use None for all.")
     if inputs is None:
         inputs = worth_showing(model)[:most].tolist()
         left_out = len(model.columns_) - len(inputs)
-    found = effects(model, inputs, level=level)
+    shown = effects(model, inputs, level=level)
     made = axes is None
-    axes = grid_of_axes(len(found), axes)
-    for one, ax in zip(found, axes, strict=True):
+    axes = grid_of_axes(len(shown), axes)
+    for one, ax in zip(shown, axes, strict=True):
         draw_effect(ax, one)
     if sharey:
         same_scale(axes)
     if made:
         figure = axes[0].figure
-        figure.supylabel(f"effect on {found[0].unit}", fontsize="medium")
+        figure.supylabel(f"effect on {shown[0].unit}", fontsize="medium")
         if left_out:
-            told = "one input that explains" if left_out == 1 else f"{left_out} inputs that explain"
-            figure.supxlabel(f"not shown: {told} less", fontsize="small")
-        if found[0].outputs is not None:
-            legend_of_classes(figure, found[0].outputs)
+            others = "one less important input"
+            if left_out > 1:
+                others = f"{left_out} less important inputs"
+            figure.supxlabel(f"not shown: {others}", fontsize="small")
+        if shown[0].outputs is not None:
+            legend_of_classes(figure, shown[0].outputs)
     return axes
 
 
 def plot_interaction(model: Any, first: Any, second: Any, *, ax: Any = None) -> Any:
-    """Draw what two inputs do together beyond what each does alone, and return the axes.
+    """Plot the interaction of two inputs, and return the axes.
 
-    With more than two classes, for the class in which that is most.
+    With more than two classes, it is that of the class with the largest interaction.
     """
     surface = interaction(model, first, second)
     mean, title = surface.mean, ""
@@ -121,41 +123,44 @@ def plot_interaction(model: Any, first: Any, second: Any, *, ax: Any = None) -> 
         axis.set_label_text(wrapped(f"{name}{in_units(values)[1]}"))
     if title:
         ax.set_title(title, fontsize="medium")
-    ax.figure.colorbar(mesh, ax=ax, label=f"joint effect on {surface.unit}")
+    ax.figure.colorbar(mesh, ax=ax, label=f"interaction, {surface.unit}")
     return ax
 
 
 def plot_interactions(model: Any, *, most: int = 15, ax: Any = None) -> Any:
-    """Draw the pairs of inputs that add most to the variance, as bars, and return the axes."""
+    """Plot the importance of the interactions of pairs of inputs, and return the axes."""
     pairs = interactions(model, most=most)
     if not pairs:
-        raise ValueError("a model must have two inputs for an interaction, got one; see effects.")
+        raise ValueError("model must have at least two inputs, got one; use plot_effects.")
     pairs = [pair for pair in pairs if pair.importance > TOO_LITTLE / 5] or pairs[:1]
     names = [" × ".join(map(str, pair.names)) for pair in pairs]
     ax = bars_axes(ax, len(pairs))
     ax.barh(range(len(pairs)), [100.0 * pair.importance for pair in pairs], color=COLORS[0])
     name_bars(ax, names)
-    ax.set_xlabel("share of the variance that the pair adds (%)")
+    ax.set_xlabel("importance of the interaction (% of the variance)")
     return ax
 
 
 def plot_importances(model: Any, *, most: int = MOST_BARS, ax: Any = None) -> Any:
-    """Draw what every input explains of the variance, alone and with others; return the axes."""
-    shares = sobol_indices(model)
-    order = shares.order[:most]
+    """Plot the importance of every input, alone and together with others; return the axes.
+
+    Bars are the first-order and the total Sobol index, lines one standard deviation of the latter.
+    """
+    indices = sobol_indices(model)
+    order = indices.order[:most]
     ax = bars_axes(ax, len(order))
     places = np.arange(len(order))
     error = {"ecolor": "0.35", "elinewidth": 1.0, "capsize": 0}
-    total, first = 100.0 * shares.total[order], 100.0 * shares.first[order]
-    spread = 100.0 * shares.total_std[order]
+    total, first = 100.0 * indices.total[order], 100.0 * indices.first[order]
+    spread = 100.0 * indices.total_std[order]
     low = np.minimum(spread, total)
-    ax.barh(places, total, color=COLORS[0], alpha=0.35, label="with other inputs")
+    ax.barh(places, total, color=COLORS[0], alpha=0.35, label="together with others")
     ax.barh(places, first, color=COLORS[0], label="alone")
     ax.errorbar(total, places, xerr=[low, spread], fmt="none", **error)
-    left_out = len(shares.names) - len(order)
-    name_bars(ax, [str(shares.names[j]) for j in order])
-    more = f"\n{left_out} more inputs explain less" if left_out else ""
-    ax.set_xlabel(f"share of the variance (%) ± std{more}")
+    left_out = len(indices.names) - len(order)
+    name_bars(ax, [str(indices.names[j]) for j in order])
+    more = f"\nnot shown: {left_out} less important inputs" if left_out else ""
+    ax.set_xlabel(f"importance (% of the variance) ± std{more}")
     ax.legend(
         frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, borderaxespad=0.2
     )
@@ -163,37 +168,42 @@ def plot_importances(model: Any, *, most: int = MOST_BARS, ax: Any = None) -> An
 
 
 def plot_local(model: Any, X: Any, *, row: int = 0, most: int = 12, ax: Any = None) -> Any:
-    """Draw what each input contributes to one row's prediction, and return the axes.
+    """Plot the contribution of each input to the prediction of one row, and return the axes.
 
-    With more than two classes, to the one that ``predict`` says.
+    With more than two classes, it is the contribution to the predicted class.
 
     Parameters
     ----------
     model : BTNRegressor or BTNClassifier, fitted
     X : table of shape (n, inputs)
     row : int, default=0
-        Which of its rows.
+        Position of the row.
     most : int, default=12
-        Inputs shown; the others are one bar.
+        Inputs that are shown; the others are combined.
     ax : matplotlib axes or None
     """
     table = _one_row(here(X), row)
     local = explain_local(model, table)
-    own, std = local.contributions[0], local.std[0]
+    contributions, std = local.contributions[0], local.std[0]
     base, prediction, unit = local.base, local.prediction[0], local.unit
     if local.outputs is not None:
         k = int(np.argmax(model.predict_proba(table)[0]))
-        own, std, base, prediction = own[:, k], std[:, k], base[k], prediction[k]
+        contributions, std, base, prediction = (
+            contributions[:, k],
+            std[:, k],
+            base[k],
+            prediction[k],
+        )
         unit = f"{unit} of {local.outputs[k]}"
-    order = np.argsort(-np.abs(own), kind="stable")
+    order = np.argsort(-np.abs(contributions), kind="stable")
     shown, rest = order[:most], order[most:]
-    raw = raw_values(table, len(own))
+    raw = raw_values(table, len(contributions))
     names = [f"{local.names[j]} = {raw[j]}" if raw else str(local.names[j]) for j in shown]
-    values, spreads = list(own[shown]), list(std[shown])
+    values, spreads = list(contributions[shown]), list(std[shown])
     if len(rest):
         names.append("one other input" if len(rest) == 1 else f"{len(rest)} other inputs")
-        values.append(float(np.sum(own[rest])))
-        spreads.append(np.nan)  # theirs depend on each other
+        values.append(float(np.sum(contributions[rest])))
+        spreads.append(np.nan)  # their contributions are correlated
     ax = bars_axes(ax, len(values))
     starts = base + np.append(0.0, np.cumsum(values)[:-1])
     colors = [COLORS[0] if value >= 0 else COLORS[1] for value in values]
@@ -218,15 +228,15 @@ def _one_row(X: Any, row: Any) -> Any:
     n = X.shape[0] if hasattr(X, "shape") else len(X)
     check_integer("row", row, -n)
     if row >= n:
-        raise ValueError(f"row must be one of {n} rows of X, got {row}; the first is 0.")
+        raise ValueError(f"row must be below the {n} rows of X, got {row}; the first row is 0.")
     row %= n
     return X.iloc[[row]] if hasattr(X, "iloc") else X[row : row + 1]
 
 
 def plot_components(model: Any, *, most: int = 6, widest: int = 5) -> Array:
-    """Draw the largest components, a row each, with the inputs that vary most in them.
+    """Plot the largest components, one per line, with the inputs that vary most in each.
 
-    Where there are none, as in a model of main effects alone, the axes say so.
+    If there are none, as in a model of main effects alone, the plot says so.
 
     Returns
     -------
@@ -236,19 +246,19 @@ def plot_components(model: Any, *, most: int = 6, widest: int = 5) -> Array:
 
     check_integer("most", most, 1)
     every = components(model)
-    found = [one for one in every if one.factors][:most]
-    if not found:
-        told = "no component varies" if every else "no tensor of low rank"
-        return np.array([[_note(told)]])
-    width = max(1, min(widest, max(len(one.factors) for one in found)))
+    varying = [one for one in every if one.factors][:most]
+    if not varying:
+        text = "no component varies" if every else "no tensor of low rank"
+        return np.array([[_note(text)]])
+    width = max(1, min(widest, max(len(one.factors) for one in varying)))
     figure, axes = plt.subplots(
-        len(found),
+        len(varying),
         width,
-        figsize=(2.5 * width + 0.6, 1.9 * len(found) + 0.3),
+        figsize=(2.5 * width + 0.6, 1.9 * len(varying) + 0.3),
         layout="constrained",
         squeeze=False,
     )
-    for one, line in zip(found, axes, strict=True):
+    for one, line in zip(varying, axes, strict=True):
         for ax in line:
             ax.set_visible(False)
         line[0].set_visible(True)
@@ -266,7 +276,7 @@ def plot_components(model: Any, *, most: int = 6, widest: int = 5) -> Array:
 
 
 def _note(text: str) -> Any:
-    """Return axes with nothing on them but a text."""
+    """Return axes with a text only."""
     ax = one_axes(None, (4.0, 1.2))
     ax.text(0.5, 0.5, text, ha="center", va="center", transform=ax.transAxes)
     ax.set_axis_off()
@@ -276,80 +286,82 @@ def _note(text: str) -> Any:
 def plot_functions(
     model: Any, inputs: Sequence[Any] | None = None, *, most: int = MOST_INPUTS, axes: Any = None
 ) -> Array:
-    """Draw how much each basis function of an input counts: those that were kept.
+    """Plot the importance of each kept basis function of an input.
 
-    An input with a main effect beside the tensor has two axes, one for each.
+    An input with a main effect beside the tensor has two axes.
 
     Parameters
     ----------
     model : BTNRegressor or BTNClassifier, fitted
     inputs : list of names or positions, or None
-        None is the ``most`` that explain most of the variance.
+        None is the ``most`` important ones.
     most : int, default=12
     axes : array of matplotlib axes, or None
     """
     if inputs is None:
         inputs = worth_showing(model)[:most].tolist()
-    found = functions(model, inputs)
-    if not found:
+    described = functions(model, inputs)
+    if not described:
         return np.array([_note("a full tensor has no basis functions")])
     made = axes is None
-    axes = grid_of_axes(len(found), axes, height=1.9)
-    for one, ax in zip(found, axes, strict=True):
+    axes = grid_of_axes(len(described), axes, height=1.9)
+    for one, ax in zip(described, axes, strict=True):
         ax.bar(one.numbers, np.maximum(one.importance, 1e-12), color=COLORS[0])
         ax.set_yscale("log")
         ax.set_ylim(1e-6, 1.5)
-        both = len({other.part for other in found if other.name == one.name}) > 1
+        both = len({other.part for other in described if other.name == one.name}) > 1
         ax.set_title(wrapped(f"{one.name} ({one.part})" if both else one.name), fontsize="medium")
         dropped = f", {one.dropped} dropped" if one.dropped else ""
         ax.set_xlabel(f"function ({len(one.numbers)} kept{dropped})", fontsize="small")
         ax.xaxis.get_major_locator().set_params(integer=True)
         tidy(ax)
     if made:
-        axes[0].figure.supylabel("share of the input's squared weights", fontsize="medium")
+        axes[0].figure.supylabel("importance of the function", fontsize="medium")
     return axes
 
 
 def plot_partial_dependence(model: Any, X: Any, name: Any, *, ax: Any = None) -> Any:
-    """Draw the average prediction of rows X along one input, with its band; return the axes."""
-    found = partial_dependence(model, X, name)
+    """Plot the average prediction of rows X along one input, with a band; return the axes."""
+    result = partial_dependence(model, X, name)
     ax = one_axes(ax, (4.6, 3.4))
-    for k, color in classes(found.outputs):
-        mean, std = (found.mean, found.std) if k is None else (found.mean[:, k], found.std[:, k])
-        curve(ax, found.kind, found.values, mean, std, color, BAND)
-    unit = in_units(found.values)[1]
-    ax.set(xlabel=wrapped(f"{found.name}{unit}"), ylabel=f"average {found.unit}")
+    for k, color in classes(result.outputs):
+        mean, std = (
+            (result.mean, result.std) if k is None else (result.mean[:, k], result.std[:, k])
+        )
+        curve(ax, result.kind, result.values, mean, std, color, BAND)
+    unit = in_units(result.values)[1]
+    ax.set(xlabel=wrapped(f"{result.name}{unit}"), ylabel=f"average {result.unit}")
     tidy(ax)
     return ax
 
 
 def plot_calibration(model: Any, X: Any, y: Any, *, axes: Any = None) -> Array:
-    """Draw coverage of intervals and the PIT histogram, or the reliability of probabilities.
+    """Plot coverage of intervals and the PIT histogram, or the reliability of probabilities.
 
     Returns
     -------
-    ndarray of matplotlib axes: two of a regressor, one of a classifier
+    ndarray of matplotlib axes: two for a regressor, one for a classifier
     """
-    found = calibration(model, X, y)
-    if not isinstance(found, Calibration):
+    result = calibration(model, X, y)
+    if not isinstance(result, Calibration):
         axes = grid_of_axes(1, axes, width=4.6, height=4.2)
         ax = axes[0]
-        for k, label in enumerate(found.classes):
-            color = color_of(k, len(found.classes))
-            error = [found.predicted[k] - found.low[k], found.high[k] - found.predicted[k]]
+        for k, label in enumerate(result.classes):
+            color = color_of(k, len(result.classes))
+            error = [result.predicted[k] - result.low[k], result.high[k] - result.predicted[k]]
             ax.errorbar(
-                found.predicted[k],
-                found.predicted[k],
+                result.predicted[k],
+                result.predicted[k],
                 yerr=np.maximum(error, 0.0),
                 fmt="none",
                 ecolor=color,
                 alpha=0.25,
                 elinewidth=5,
             )
-            ax.plot(found.predicted[k], found.observed[k], "o-", color=color, label=str(label))
+            ax.plot(result.predicted[k], result.observed[k], "o-", color=color, label=str(label))
         ax.plot([0, 1], [0, 1], color="0.6", linewidth=0.8, zorder=0)
-        ax.set(xlabel="probability predicted", ylabel="share observed", aspect="equal")
-        side = len(found.classes) > FEW_CLASSES
+        ax.set(xlabel="predicted probability", ylabel="observed frequency", aspect="equal")
+        side = len(result.classes) > FEW_CLASSES
         place: Any = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if side else {}
         ax.legend(frameon=False, title="class", **(place or {"loc": "upper left"}))
         tidy(ax)
@@ -357,45 +369,45 @@ def plot_calibration(model: Any, X: Any, y: Any, *, axes: Any = None) -> Array:
     axes = grid_of_axes(2, axes, width=4.4, height=3.8)
     ax = axes[0]
     ax.fill_between(
-        found.levels,
-        found.low,
-        found.high,
+        result.levels,
+        result.low,
+        result.high,
         color=COLORS[0],
         alpha=0.18,
         linewidth=0,
-        label="9 in 10 honest models",
+        label="expected, 9 in 10",
     )
     ax.plot([0, 1], [0, 1], color="0.6", linewidth=0.8, zorder=0)
-    ax.plot(found.levels, found.coverage, "o-", color=COLORS[0], label=f"{found.n:,} rows")
-    ax.set(xlabel="probability of the interval", ylabel="share of rows it holds", aspect="equal")
+    ax.plot(result.levels, result.coverage, "o-", color=COLORS[0], label=f"{result.n:,} rows")
+    ax.set(xlabel="level of the interval", ylabel="fraction of rows inside", aspect="equal")
     ax.legend(frameon=False, loc="upper left")
     ax = axes[1]
-    edges = np.linspace(0.0, 1.0, len(found.histogram) + 1)
-    low, high = (float(np.interp(0.1, found.levels, end)) for end in (found.low, found.high))
+    edges = np.linspace(0.0, 1.0, len(result.histogram) + 1)
+    low, high = (float(np.interp(0.1, result.levels, end)) for end in (result.low, result.high))
     ax.axhspan(low, high, color=COLORS[0], alpha=0.18, linewidth=0)
-    ax.stairs(found.histogram, edges, fill=True, color=COLORS[0], alpha=0.8)
+    ax.stairs(result.histogram, edges, fill=True, color=COLORS[0], alpha=0.8)
     ax.axhline(0.1, color="0.6", linewidth=0.8)
-    ax.set(xlabel="P(Y ≤ y) as predicted", ylabel="share of rows", xlim=(0, 1))
+    ax.set(xlabel="predicted P(Y ≤ y)", ylabel="fraction of rows", xlim=(0, 1))
     for ax in axes:
         tidy(ax)
     return axes
 
 
 def plot_residuals(model: Any, X: Any, y: Any, *, axes: Any = None) -> Array:
-    """Draw scores of the residuals against predictions and against a normal; return both axes."""
+    """Plot scores of the residuals against predictions and a normal; return both axes."""
     from scipy.special import ndtri
 
-    found = residuals(model, X, y)
+    result = residuals(model, X, y)
     axes = grid_of_axes(2, axes, width=4.4, height=3.6)
-    n = len(found.score)
+    n = len(result.score)
     size = float(np.clip(200.0 / np.sqrt(n), 2.0, 18.0))
-    axes[0].scatter(found.fitted, found.score, s=size, color=COLORS[0], alpha=0.6, linewidths=0)
+    axes[0].scatter(result.fitted, result.score, s=size, color=COLORS[0], alpha=0.6, linewidths=0)
     for edge in (-1.96, 0.0, 1.96):
         axes[0].axhline(edge, color="0.6", linewidth=0.8, linestyle="-" if edge == 0 else ":")
     axes[0].set(xlabel="predicted mean", ylabel="score of the residual")
     axes[0].locator_params(axis="x", nbins=5)
     normal = ndtri((np.arange(n) + 0.5) / n)
-    axes[1].scatter(normal, np.sort(found.score), s=size, color=COLORS[0], linewidths=0)
+    axes[1].scatter(normal, np.sort(result.score), s=size, color=COLORS[0], linewidths=0)
     ends = [normal[0], normal[-1]]
     axes[1].plot(ends, ends, color="0.6", linewidth=0.8, zorder=0)
     axes[1].set(xlabel="normal quantile", ylabel="score of the residual")
@@ -405,27 +417,27 @@ def plot_residuals(model: Any, X: Any, y: Any, *, axes: Any = None) -> Array:
 
 
 def plot_history(model: Any, *, axes: Any = None) -> Array:
-    """Draw the ELBO and the rank of every restart by sweep, and the phases; return both axes.
+    """Plot the ELBO and the rank of every restart by sweep, with the phases; return both axes.
 
     A new line begins where a new search does: within a line, the ELBO can only rise.
     """
-    found = history(model)
+    result = history(model)
     axes = grid_of_axes(2, axes, width=4.6, height=3.4)
-    best = found.best
-    for k, (searches, rank) in enumerate(zip(found.searches, found.ranks, strict=True)):
+    best = result.best
+    for k, (searches, rank) in enumerate(zip(result.searches, result.ranks, strict=True)):
         style = {"color": COLORS[0], "alpha": 1.0 if k == best else 0.35}
         style["linewidth"] = 1.8 if k == best else 1.0
         for search in searches:
             axes[0].plot(search.sweep, search.elbo, **style)
         axes[1].plot(np.arange(1, len(rank) + 1), rank, drawstyle="steps-post", **style)
-    every = [search.elbo for searches in found.searches for search in searches]
-    seen = np.concatenate([search.elbo for search in found.searches[best]] or [np.zeros(0)])
+    every = [search.elbo for searches in result.searches for search in searches]
+    seen = np.concatenate([search.elbo for search in result.searches[best]] or [np.zeros(0)])
     if len(seen) > 4 and np.ptp(seen) > 0:  # the first sweeps would hide all others
         low = min(np.quantile(elbo, 0.2) for elbo in every)
         top = max(elbo.max() for elbo in every)
         axes[0].set_ylim(low - 0.1 * (top - low), top + 0.05 * (top - low))
-    shade_phases(axes, found.phases[best])
-    axes[0].set_xlim(0.5, max(map(len, found.ranks)) + 0.5)
+    shade_phases(axes, result.phases[best])
+    axes[0].set_xlim(0.5, max(map(len, result.ranks)) + 0.5)
     axes[0].set(xlabel="sweep", ylabel="ELBO")
     axes[1].set(xlabel="sweep", ylabel="rank")
     axes[1].set_ylim(bottom=0.0)

@@ -1,4 +1,4 @@
-"""One posterior as explanations see it: moments of averages of f over inputs."""
+"""The posterior of one restart, for explanations: moments of averages of f over inputs."""
 
 from __future__ import annotations
 
@@ -64,25 +64,25 @@ class RestartView:
 
     def base(self) -> tuple[Array, Array]:
         """Return first and second moments of the average of f: () or (K,)."""
-        found = self._nothing(1)
+        moments = self._nothing(1)
         if self.parts:
             centers = [part.center[None] for part in self.parts]
             levels = [part.level[None] for part in self.parts]
-            found = self.first(centers), self.second(levels)
+            moments = self.first(centers), self.second(levels)
         if self.sums is not None:
-            found = functionals.together(found, self.sums.base())
-        return found[0][0], found[1][0]
+            moments = functionals.together(moments, self.sums.base())
+        return moments[0][0], moments[1][0]
 
     def effect(self, j: int, codes: Array) -> tuple[Array, Array]:
         """Return first and second moments of a column's main effect: (n,) or (n, K)."""
-        found = self._nothing(len(codes))
+        moments = self._nothing(len(codes))
         if self.mode(j) is not None:
-            found = self._tensor_effect(j, codes)
+            moments = self._tensor_effect(j, codes)
         if self.sums is not None and j in self.mode_map.effect_inputs:
             i = self.mode_map.effect_inputs.index(j)
             functions = self.mode_map.effects[i].features(codes)[0]
-            found = functionals.together(found, self.sums.added(i, functions))
-        return found
+            moments = functionals.together(moments, self.sums.added(i, functions))
+        return moments
 
     def _tensor_effect(self, j: int, codes: Array) -> tuple[Array, Array]:
         d, at = self.mode(j), self.at(j, codes)
@@ -140,16 +140,16 @@ class RestartView:
     def _each(self, parts: Sequence[Array], order: int, contract: Any) -> Array:
         if self.contrasts is None:
             return np.asarray(contract(list(parts)))
-        found = [contract([*parts, output[None]]) for output in self.contrasts[order]]
-        return np.stack(np.broadcast_arrays(*found), axis=-1)
+        values = [contract([*parts, output[None]]) for output in self.contrasts[order]]
+        return np.stack(np.broadcast_arrays(*values), axis=-1)
 
     def _replaced(self, parts: Sequence[Array], others: Sequence[Array], order: int) -> Array:
         count = len(parts)
         replaced = self.state.network.replaced
         if self.contrasts is None:
             return np.asarray(replaced(parts, others))
-        found = [
+        values = [
             replaced([*parts, output[None]], [*others, output[None]])[:count]
             for output in self.contrasts[order]
         ]
-        return np.stack(found, axis=-1)
+        return np.stack(values, axis=-1)

@@ -1,14 +1,14 @@
-"""Local explanations: what each input contributes to a prediction, adding up to it exactly.
+"""Local explanations: the contribution of each input to a prediction, which they add up to.
 
 A contribution is a Shapley value: what an input adds to the average of f, averaged over all orders
-in which inputs become known, those not yet known being averaged over the training rows as if
-independent. For a sum over subsets of a function that is linear in every mode it is an integral,
+in which inputs become known. Inputs that are not yet known are averaged over the training rows as
+if independent. For a function that is linear in every mode this is an integral,
 
     integral over t in [0, 1] of  f(z_d - zbar_d, t z_e + (1 - t) zbar_e in all modes e != d) dt,
 
-whose integrand is a polynomial of degree D - 1: Gauss's rule with D / 2 points is exact, and costs
-as much as so many predictions, not 2^D. Main effects beside the network contribute what they are,
-less their average.
+whose integrand is a polynomial of degree D - 1. Gauss's rule with D / 2 points is exact, and costs
+D / 2 predictions instead of 2^D. Main effects beside the network contribute themselves, less their
+average.
 """
 
 from __future__ import annotations
@@ -24,30 +24,31 @@ from .full_tensor import FullRestartView
 from .restart import RestartView
 
 Array = np.ndarray
-# Points at which standard deviations are integrated, at most: exact up to twice as many inputs, and
-# beyond but for interactions of still more of them at once.
+# Most points at which standard deviations are integrated. This is exact up to twice as many inputs;
+# with more, only interactions of more inputs than that are approximate.
 MOST_NODES = 12
-_NUMBERS = 2**23  # held at a time
+_NUMBERS = 2**23  # in memory at a time
 
 
 @dataclass(frozen=True)
 class Local(PlainData):
-    """Contributions of every input to the predictions of n rows.
+    """The contributions of every input to the predictions of n rows.
 
     Attributes
     ----------
     names : list
     unit : str
-        What adds up: y itself or, where f is not the mean of y, the scale of f: log odds of the
-        second class, the log of the mean of counts, log probabilities less their mean of more than
-        two classes. Those are averages of f over the posterior; ``predict_proba`` and ``predict``
-        average probabilities and means instead, which are less extreme where f is uncertain.
+        The scale on which contributions add up: y itself or, where f is not the mean of y, the
+        scale of f. This is the log odds of the second class, the log of the mean of counts, or,
+        with more than two classes, log probabilities less their mean. These are averages of f over
+        the posterior. ``predict_proba`` and ``predict`` average probabilities and means instead,
+        which are less extreme where f is uncertain.
     base, base_std : float, or ndarray of shape (K,) with K classes
-        The average over the training distribution, from which rows depart.
+        The average over the training distribution.
     contributions, std : ndarray of shape (n, D), or (n, D, K)
-        Of every input, and how uncertain they are.
+        Posterior mean and standard deviation of the contribution of every input.
     prediction : ndarray of shape (n,), or (n, K)
-        base plus all contributions.
+        ``base`` plus all contributions.
     outputs : list or None
     """
 
@@ -61,7 +62,7 @@ class Local(PlainData):
     outputs: list[Any] | None
 
     def to_frame(self) -> Any:
-        """Return a pandas frame of contributions: a row for each row, and class, of the table."""
+        """Return a pandas frame of contributions, with a row for each row (and class)."""
         import pandas as pd
 
         if self.outputs is None:
@@ -74,15 +75,14 @@ class Local(PlainData):
 
 
 def explain_local(model: Any, X: Any, *, return_std: bool = True) -> Local:
-    """Return what each input contributes to the prediction of every row of X.
+    """Return the contribution of each input to the prediction of every row of X.
 
     Parameters
     ----------
     model : BTNRegressor or BTNClassifier, fitted
     X : table of shape (n, inputs)
     return_std : bool, default=True
-        Whether to find how uncertain contributions are, which takes most of the time; else they are
-        NaN.
+        Whether to compute standard deviations, which takes most of the time; else they are NaN.
 
     Returns
     -------
@@ -94,15 +94,15 @@ def explain_local(model: Any, X: Any, *, return_std: bool = True) -> Local:
     shape = (n, count) if view.outputs is None else (n, count, len(view.outputs))
     means, seconds, bases = [], [], []
     own_levels = (view.levels - view.level) / view.scale
-    for start, offset in zip(view.restarts, own_levels, strict=True):
-        center, square = start.base()
+    for restart, offset in zip(view.restarts, own_levels, strict=True):
+        center, square = restart.base()
         bases.append((center + offset, square + offset * (2.0 * center + offset)))
         mean, second = np.zeros(shape), np.zeros(shape)
-        size = _rows_at_a_time(start)
+        size = _rows_at_a_time(restart)
         for begin in range(0, n, size):
             rows = slice(begin, begin + size)
-            for j, (own, squares) in _contributions(start, columns, rows, return_std).items():
-                mean[rows, j], second[rows, j] = own, squares
+            for j, (firsts, squares) in _contributions(restart, columns, rows, return_std).items():
+                mean[rows, j], second[rows, j] = firsts, squares
         means.append(mean)
         seconds.append(second)
     contributions, std = view.pooled(means, seconds)
@@ -116,46 +116,46 @@ def explain_local(model: Any, X: Any, *, return_std: bool = True) -> Local:
     )
 
 
-def _rows_at_a_time(start: RestartView | FullRestartView) -> int:
-    """Return how many rows may be looked at at a time."""
-    if isinstance(start, FullRestartView):
-        return max(1, _NUMBERS // (2 * len(start.mode_map.inputs) * len(start.state.share)))
-    c = max((len(part.center) for part in start.parts), default=1)
-    modes = max(len(start.parts), len(start.mode_map.effects))
+def _rows_at_a_time(restart: RestartView | FullRestartView) -> int:
+    """Return how many rows to process at a time."""
+    if isinstance(restart, FullRestartView):
+        return max(1, _NUMBERS // (2 * len(restart.mode_map.inputs) * len(restart.state.share)))
+    c = max((len(part.center) for part in restart.parts), default=1)
+    modes = max(len(restart.parts), len(restart.mode_map.effects))
     return max(1, _NUMBERS // (8 * modes * c * c))
 
 
 def _contributions(
-    start: RestartView | FullRestartView, columns: Any, rows: slice, spread: bool
+    restart: RestartView | FullRestartView, columns: Any, rows: slice, spread: bool
 ) -> dict[int, Any]:
     """Return first and second moments of each column's contribution: (n,) or (n, K)."""
-    features, one = start.mode_map.features(columns, rows), start.mode_map
-    if isinstance(start, FullRestartView):
+    features, one = restart.mode_map.features(columns, rows), restart.mode_map
+    if isinstance(restart, FullRestartView):
         nodes = _nodes(min(-(-len(one.inputs) // 2), MOST_NODES))
-        return start.contributions(features, *nodes)
-    found: dict[int, Any] = {}
-    if start.parts:
-        first, second = _of_tensor(start, features, spread)
+        return restart.contributions(features, *nodes)
+    moments: dict[int, Any] = {}
+    if restart.parts:
+        first, second = _of_tensor(restart, features, spread)
         for j in one.inputs:
-            d = start.mode(j)
-            found[j] = first[d], second[d]
-    if start.sums is not None:
+            d = restart.mode(j)
+            moments[j] = first[d], second[d]
+    if restart.sums is not None:
         for i, (j, (functions, _)) in enumerate(
             zip(one.effect_inputs, features[len(one.bases) :], strict=True)
         ):
-            own = start.sums.added(i, functions)
-            found[j] = together(found[j], own) if j in found else own
-    return found
+            added = restart.sums.added(i, functions)
+            moments[j] = together(moments[j], added) if j in moments else added
+    return moments
 
 
-def _of_tensor(start: RestartView, features: Any, spread: bool) -> tuple[Array, Array]:
-    """Return first and second moments of what each mode contributes to T: (D, n) or (D, n, K)."""
-    at = [part.at(own) for part, own in zip(start.parts, features, strict=False)]
-    inputs = len(at) - start.mode_map.first_input  # amplitudes never vary
+def _of_tensor(restart: RestartView, features: Any, spread: bool) -> tuple[Array, Array]:
+    """Return first and second moments of each mode's contribution to T: (D, n) or (D, n, K)."""
+    at = [part.at(functions) for part, functions in zip(restart.parts, features, strict=False)]
+    inputs = len(at) - restart.mode_map.first_input  # amplitudes never vary
     first: Any = 0.0
     added = [a.added for a in at]
     for t, weight in zip(*_nodes(-(-inputs // 2)), strict=True):
-        first = first + weight * start.first_replaced([a.mixed(t) for a in at], added)
+        first = first + weight * restart.first_replaced([a.mixed(t) for a in at], added)
     if not spread:
         return first, np.zeros_like(first)
     second: Any = 0.0
@@ -163,7 +163,7 @@ def _of_tensor(start: RestartView, features: Any, spread: bool) -> tuple[Array, 
     nodes, weights = _nodes(min(-(-inputs // 2), MOST_NODES))
     for k, s in enumerate(nodes):
         for t, weight in zip(nodes[: k + 1], weights[: k + 1], strict=True):
-            both = start.second_replaced([a.mixed_square(s, t) for a in at], squares)
+            both = restart.second_replaced([a.mixed_square(s, t) for a in at], squares)
             second = second + (1.0 + (s != t)) * weights[k] * weight * both
     return first, second
 

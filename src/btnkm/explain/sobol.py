@@ -183,7 +183,7 @@ def _pairs(restart: Any, count: int) -> Array:
     """
     if isinstance(restart, FullRestartView):
         return restart.pairs(count)
-    found = np.zeros((count, count))
+    variances = np.zeros((count, count))
     levels = [part.level[None] for part in restart.parts]
     spreads = [part.spread[None] for part in restart.parts]
     for j in restart.mode_map.inputs:
@@ -194,8 +194,8 @@ def _pairs(restart: Any, count: int) -> Array:
         for i in restart.mode_map.inputs:
             e = restart.mode(i)
             if i > j and e is not None:
-                found[j, i] = _summed(both[e])
-    return found
+                variances[j, i] = _summed(both[e])
+    return variances
 
 
 def functions(model: Any, inputs: Sequence[Any] | None = None) -> list[Functions]:
@@ -215,16 +215,16 @@ def functions(model: Any, inputs: Sequence[Any] | None = None) -> list[Functions
     order = [model.best_restart_, *np.argsort(-view.weights, kind="stable")]
     some = [view.restarts[k] for k in order if not isinstance(view.restarts[k], FullRestartView)]
     places = range(len(view.names)) if inputs is None else [view.place(name) for name in inputs]
-    return [found for j in places for restart in some[:1] for found in _functions(view, restart, j)]
+    return [one for j in places for restart in some[:1] for one in _functions(view, restart, j)]
 
 
 def _functions(view: FittedModel, restart: RestartView, j: int) -> list[Functions]:
     name, d = view.names[j], restart.mode(j)
-    found = [] if d is None else [_of_mode(name, restart, d)]
+    described = [] if d is None else [_of_mode(name, restart, d)]
     if j in restart.mode_map.effect_inputs:
-        found.append(_of_effect(name, restart, restart.mode_map.effect_inputs.index(j)))
+        described.append(_of_effect(name, restart, restart.mode_map.effect_inputs.index(j)))
     never_varies = Functions(name, np.zeros(1, dtype=int), 0, np.full(1, np.inf), np.ones(1))
-    return found or [never_varies]
+    return described or [never_varies]
 
 
 def _of_effect(name: Any, restart: RestartView, i: int) -> Functions:
@@ -276,7 +276,7 @@ def _draws(restart: Any, draws: int, rng: np.random.Generator, count: int) -> li
         (np.asarray(phi)[mode.present], gram)
         for mode, (phi, gram) in zip(state.modes, restart.averages, strict=True)
     ]
-    found = []
+    rows = []
     for i in range(draws):
         weights = [draw[i] for draw in drawn]
         parts = [_drawn(restart, d, weights[d]) for d in range(state.n_inputs)]
@@ -284,10 +284,10 @@ def _draws(restart: Any, draws: int, rng: np.random.Generator, count: int) -> li
         size = np.exp(np.clip(sum(part[2] for part in parts), -700.0, 700.0))
         row = size * _decomposed(restart, full, bars, count, _drawn_outputs(restart, weights))
         if sums is not None:
-            own = posterior.sum_effects(state, sums[i], weights, kept, restart.effects)
-            row = _with_effects(row, restart, own * len(sums[i]))
-        found.append(row)
-    return found
+            added = posterior.sum_effects(state, sums[i], weights, kept, restart.effects)
+            row = _with_effects(row, restart, added * len(sums[i]))
+        rows.append(row)
+    return rows
 
 
 def _of_effects(restart: RestartView) -> Array:
@@ -295,22 +295,24 @@ def _of_effects(restart: RestartView) -> Array:
     sums = restart.sums
     if sums is None:
         return np.zeros(0)
-    found = np.zeros(len(sums.own))
+    variances = np.zeros(len(sums.own))
     for i, j in enumerate(restart.mode_map.effect_inputs):
         d = restart.mode(j)
-        found[i] = _summed(sums.spread(i))
+        variances[i] = _summed(sums.spread(i))
         if d is not None:
             centers = [part.center[None] for part in restart.parts]
             curve = restart.first([*centers[:d], restart.parts[d].mean, *centers[d + 1 :]])
-            found[i] += 2.0 * _summed(sums.between(i, np.asarray(restart.averages[d][0]), curve))
-    return found
+            variances[i] += 2.0 * _summed(
+                sums.between(i, np.asarray(restart.averages[d][0]), curve)
+            )
+    return variances
 
 
-def _with_effects(found: Array, restart: RestartView, effects: Array) -> Array:
+def _with_effects(variances: Array, restart: RestartView, effects: Array) -> Array:
     """Return a decomposition of the variance of T, and what main effects add to it."""
-    added = np.zeros(len(found) // 2)
+    added = np.zeros(len(variances) // 2)
     added[list(restart.mode_map.effect_inputs)] = effects
-    return np.asarray(found + np.concatenate([[added.sum()], added, added]))
+    return np.asarray(variances + np.concatenate([[added.sum()], added, added]))
 
 
 def _decomposed(

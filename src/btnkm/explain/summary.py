@@ -1,4 +1,4 @@
-"""A fitted model at a glance: for print, and for notebooks below the picture of scikit-learn."""
+"""A short summary of a fitted model, for print and for notebooks."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ background:none;color:inherit}
 
 @dataclass(frozen=True)
 class ModelSummary(PlainData):
-    """What was fitted, and what it found.
+    """A short summary of a fitted model.
 
     Attributes
     ----------
     title : str
-        What is explained by what, in a line.
+        The estimator, the target, and the number of inputs and rows.
     facts : dict
-        What is to be known of the fit, by name.
+        Facts about the fit, by name.
     inputs : list of dict
-        name, kind, functions (those that the best restart kept), total and total_std (its share of
-        the variance) of every input, those that matter most first.
+        For every input, the most important first: name, kind, functions (kept by the best
+        restart), total and total_std (the total Sobol index and its standard deviation).
     """
 
     title: str
@@ -53,37 +53,37 @@ class ModelSummary(PlainData):
         lines = [self.title, *(f"  {name:{wide}}  {fact}" for name, fact in self.facts.items())]
         shown = self.inputs[:_MOST_INPUTS]
         longest = max(len(str(one["name"])) for one in shown)
-        lines.append("  share of the variance, with all that an input has a part in")
+        lines.append("  importance (total Sobol index)")
         for one in shown:
-            share = f"{one['total']:6.1%} ± {one['total_std']:5.1%}"
-            lines.append(f"    {one['name']!s:{longest}}  {share}")
+            importance = f"{one['total']:6.1%} ± {one['total_std']:5.1%}"
+            lines.append(f"    {one['name']!s:{longest}}  {importance}")
         if len(self.inputs) > len(shown):
-            lines.append(f"    and {len(self.inputs) - len(shown)} more that explain less")
+            lines.append(f"    and {len(self.inputs) - len(shown)} less important inputs")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         rows = []
         for one in self.inputs[:_MOST_INPUTS]:
             bar = f'<span class="bar" style="width:{100.0 * min(one["total"], 1.0):.0f}px"></span>'
-            share = f"{one['total']:.1%} ± {one['total_std']:.1%}"
+            importance = f"{one['total']:.1%} ± {one['total_std']:.1%}"
             rows.append(
                 f"<tr><th scope='row'>{escape(str(one['name']))}</th><td>{one['kind']}</td>"
-                f"<td>{one['functions']}</td><td>{share}</td>"
+                f"<td>{one['functions']}</td><td>{importance}</td>"
                 f"<td style='text-align:left'>{bar}</td></tr>"
             )
         left_out = len(self.inputs) - _MOST_INPUTS
-        more = f"<p class='note'>{left_out} more inputs explain less.</p>" if left_out > 0 else ""
+        more = f"<p class='note'>and {left_out} less important inputs</p>" if left_out > 0 else ""
         facts = " · ".join(f"{name}: {escape(fact)}" for name, fact in self.facts.items())
         head = "<th scope='col'>input</th><th>kind</th><th>functions</th>"
         return (
             f"<style>{_STYLE}</style><div class='btnkm-summary'><p>{escape(self.title)}</p>"
-            f"<p class='note'>{facts}</p><table><thead><tr>{head}<th>share of the variance</th>"
+            f"<p class='note'>{facts}</p><table><thead><tr>{head}<th>importance</th>"
             f"<th></th></tr></thead><tbody>{''.join(rows)}</tbody></table>{more}</div>"
         )
 
 
 def summary(model: Any) -> ModelSummary:
-    """Return a fitted model at a glance: print it, or let a notebook show it.
+    """Return a short summary of a fitted model, to print or to display in a notebook.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def summary(model: Any) -> ModelSummary:
     BTNRegressor: y from 2 inputs, 100 rows
     """
     view = FittedModel.of(model)
-    shares = sobol_indices(model, draws=_DRAWS)
+    indices = sobol_indices(model, draws=_DRAWS)
     rows = model.n_samples_seen_
     count = len(view.names)
     inputs = "1 input" if count == 1 else f"{count} inputs"
@@ -115,7 +115,7 @@ def summary(model: Any) -> ModelSummary:
     facts["likelihood"] = likelihood_line(likelihoods(model))
     if np.isfinite(getattr(model, "noise_std_", np.nan)):
         facts["noise"] = f"{model.noise_std_:.4g}"
-    facts["shares of pairs and more"] = f"{shares.interactions:.1%}"
+    facts["interactions"] = f"{indices.interactions:.1%}"
     facts["fit"] = model.stop_reason_
     return ModelSummary(
         f"{type(model).__name__}: {what} from {inputs}, {rows:,} rows",
@@ -125,10 +125,10 @@ def summary(model: Any) -> ModelSummary:
                 "name": view.names[j],
                 "kind": view.kind(j),
                 "functions": kept_functions(best, j),
-                "total": float(shares.total[j]),
-                "total_std": float(shares.total_std[j]),
+                "total": float(indices.total[j]),
+                "total_std": float(indices.total_std[j]),
             }
-            for j in shares.order
+            for j in indices.order
         ],
     )
 
@@ -153,11 +153,11 @@ def structure_line(model: Any) -> str:
     names = [name.replace("+", " + ") for name in weights]
     if len(names) == 1:
         return names[0]
-    told = _weights_told(weights.values())
-    return ", ".join(f"{name} ({weight})" for name, weight in zip(names, told, strict=True))
+    texts = _weight_texts(weights.values())
+    return ", ".join(f"{name} ({weight})" for name, weight in zip(names, texts, strict=True))
 
 
-def _weights_told(weights: Iterable[float]) -> list[str]:
+def _weight_texts(weights: Iterable[float]) -> list[str]:
     """Return weights as text, the first with its name: ["weight 0.89", "0.11"]."""
     return [f"{'' if k else 'weight '}{weight:.2f}" for k, weight in enumerate(weights)]
 
@@ -168,28 +168,28 @@ def likelihoods(model: Any) -> list[dict[str, Any]]:
     Learned parameters, such as the degrees of freedom of Student-t noise (``dof``) or the size of
     counts (``size``), are weighted means over the restarts of that kind.
     """
-    found: dict[str, dict[str, Any]] = {}
+    kinds: dict[str, dict[str, Any]] = {}
     fitted = FittedModel.of(model)
     for likelihood, weight in zip(fitted.likelihoods, fitted.weights, strict=True):
         if not weight > 0.0:
             continue
         learned = {name: getattr(likelihood, name) for name in getattr(likelihood, "learned", ())}
         kind = type(likelihood).__name__
-        one = found.setdefault(kind, {"name": kind, "weight": 0.0})
+        one = kinds.setdefault(kind, {"name": kind, "weight": 0.0})
         one["weight"] += float(weight)
         for name, value in learned.items():
             one[name] = one.get(name, 0.0) + float(weight) * float(value)
-    for one in found.values():
+    for one in kinds.values():
         for name in one.keys() - {"name", "weight"}:
             one[name] /= one["weight"]
-    return sorted(found.values(), key=lambda one: -one["weight"])
+    return sorted(kinds.values(), key=lambda one: -one["weight"])
 
 
 def likelihood_line(every: list[dict[str, Any]]) -> str:
     """Return ``likelihoods`` in a line: "Student-t (weight 0.71, dof 2.4), Gaussian (0.29)"."""
     lines, kinds = [], (*LIKELIHOODS.values(), *CLASS_LIKELIHOODS.values())
     titles = {kind.__name__: getattr(kind, "title", kind.__name__) for kind in kinds}
-    for one, weight in zip(every, _weights_told(one["weight"] for one in every), strict=True):
+    for one, weight in zip(every, _weight_texts(one["weight"] for one in every), strict=True):
         known = [weight] if len(every) > 1 else []
         known += [f"{name} {one[name]:.3g}" for name in one if name not in ("name", "weight")]
         name = titles.get(one["name"], one["name"])
@@ -197,12 +197,12 @@ def likelihood_line(every: list[dict[str, Any]]) -> str:
     return ", ".join(lines)
 
 
-def kept_functions(start: RestartView | FullRestartView, j: int) -> int:
-    """Return how many functions of a column a restart kept; one if the column never varies."""
-    if isinstance(start, FullRestartView):
+def kept_functions(restart: RestartView | FullRestartView, j: int) -> int:
+    """Return how many functions of a column a restart kept; one if the column is constant."""
+    if isinstance(restart, FullRestartView):
         return 0
-    one, d = start.mode_map, start.mode(j)
-    count = 0 if d is None else len(start.state.modes[d].present)
-    if start.sums is not None and j in one.effect_inputs:
-        return count + len(start.sums.own[one.effect_inputs.index(j)])
+    one, d = restart.mode_map, restart.mode(j)
+    count = 0 if d is None else len(restart.state.modes[d].present)
+    if restart.sums is not None and j in one.effect_inputs:
+        return count + len(restart.sums.own[one.effect_inputs.index(j)])
     return max(count, 1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..execution.restarts import Start
+from ..execution.restarts import Restart
 from .atomic_write import file_path, folder_error, whole_file
 
 _KIND = b"btnkm checkpoint 2\n"
@@ -75,7 +75,7 @@ class Checkpoint:
         self.path = path
         self.every = every
         self.signed = dict(signed)
-        self.runs: dict[str, list[Start]] = {}
+        self.runs: dict[str, list[Restart]] = {}
         self.history: list[dict[str, Any]] = []
         self.seeds: Any = None
         self._sweeps = 0

@@ -155,7 +155,7 @@ Batch(N): kept rows; columns_are_of_a_known_type
     columns: list(array(N)); y: array(N); weight: numbers(N) > 0
 Window: kept rows
     rows: Batch(N); decay: numbers(N) >= 0; total: number; fitted, since: count
-Model: results
+Model: parts
     n_features_in_: size(D); columns_: list(Column, D); feature_names_in_?: texts(D);
     active: list(count); arrangements: tuple(Arrangement, R);
     posterior_: tuple(State | FullPosterior, R); weights_: list(number >= 0, R);

@@ -24,7 +24,7 @@ from ..core.state import State
 from ..core.sums import Sums
 from ..structures.full_tensor import parts_of
 from .rules import ROUNDING, Facts, are_places, functions_are_finite
-from .schema import Sizes, about, is_number
+from .schema import Sizes, is_number
 
 Array = np.ndarray
 _KERNEL = (
@@ -39,7 +39,6 @@ def n_outputs_of(model: Any) -> int | None:
     return count if count > 2 else None
 
 
-@about("columns")
 def inputs_are_columns(model: Any, sizes: Sizes) -> Facts:
     names = getattr(model, "feature_names_in_", None)
     if names is not None:
@@ -51,12 +50,10 @@ def inputs_are_columns(model: Any, sizes: Sizes) -> Facts:
         yield set(arrangement.effect_inputs) <= used
 
 
-@about("weights of restarts")
 def weights_add_up_to_1(model: Any, sizes: Sizes) -> Facts:
     yield abs(sum(model.weights_) - 1.0) < ROUNDING
 
 
-@about("classes")
 def targets_fit_the_likelihood(model: Any, sizes: Sizes) -> Facts:
     likelihood = model.likelihood_
     if not hasattr(model, "classes_"):
@@ -74,7 +71,6 @@ def targets_fit_the_likelihood(model: Any, sizes: Sizes) -> Facts:
         yield likelihood.of_labels and not model.encode
 
 
-@about("likelihoods")
 def likelihoods_are_alike(model: Any, sizes: Sizes) -> Facts:
     for likelihood in [model.likelihood_, *(state.likelihood for state in model.posterior_)]:
         yield all(value is not None for value in vars(likelihood).values())  # it is fitted
@@ -83,7 +79,6 @@ def likelihoods_are_alike(model: Any, sizes: Sizes) -> Facts:
         yield both_of_numbers or type(likelihood) is type(model.likelihood_)
 
 
-@about("modes")
 def modes_fit_their_columns(model: Any, sizes: Sizes) -> Facts:
     for arrangement in model.arrangements:
         first = arrangement.first_input
@@ -105,7 +100,6 @@ def modes_fit_their_columns(model: Any, sizes: Sizes) -> Facts:
                 yield inner.n_functions_ == column.basis.n_functions_
 
 
-@about("main effects")
 def effects_fit_their_columns(model: Any, sizes: Sizes) -> Facts:
     for arrangement in model.arrangements:
         for j, effect in zip(arrangement.effect_inputs, arrangement.effects, strict=True):
@@ -120,7 +114,6 @@ def _same_warp(part: Any, column: Any) -> bool:
     )
 
 
-@about("posteriors")
 def posteriors_fit_their_modes(model: Any, sizes: Sizes) -> Facts:
     n_outputs = n_outputs_of(model)
     for arrangement, state in zip(model.arrangements, model.posterior_, strict=True):
@@ -202,7 +195,6 @@ def _rows_fit(rows: Array, basis: Any, column: Any) -> Facts:
     yield np.all(np.abs(position) <= (1.0 + ROUNDING) * farthest)
 
 
-@about("results")
 def results_are_of_this_fit(model: Any, sizes: Sizes) -> Facts:
     restarts, ranks, bounds = sizes["R"], model.ranks_, model.lower_bounds_
     yield restarts > 0
@@ -215,7 +207,6 @@ def results_are_of_this_fit(model: Any, sizes: Sizes) -> Facts:
     yield len(model.history_) > 0
 
 
-@about("past rows")
 def past_rows_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:
     # a full tensor keeps its rows instead
     resumes = not any(arrangement.kernel for arrangement in model.arrangements)
@@ -240,7 +231,6 @@ def past_rows_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:
             yield np.all(np.isin(state.sums.kept, past.sums.sums.kept))
 
 
-@about("averages")
 def averages_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:
     for state, arrangement, averages, effects in zip(
         *(model.posterior_, model.arrangements, model.averages, model.effect_averages),
@@ -267,7 +257,6 @@ def averages_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:
             yield average.cross.shape[1] == (0 if d is None else len(averages[d][0]))
 
 
-@about("kept rows")
 def kept_rows_are_of_this_table(model: Any, sizes: Sizes) -> Facts:
     window = getattr(model, "window", None)
     if window is None:

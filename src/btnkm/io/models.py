@@ -44,6 +44,10 @@ class FittedState:
     version: int = VERSION
 
 
+class Model(SimpleNamespace):
+    """The attributes of a model, as the schema has them."""
+
+
 def write_model(path: Any, state: FittedState) -> None:
     """Write the state of a fitted model to a file."""
     for posterior in state.attributes["posterior_"]:
@@ -106,7 +110,7 @@ def read_model(path: Any, estimators: Mapping[str, Any], bases: Iterable[type[Ba
         )
         if not set(attributes) <= set(MODEL.names):
             raise Unreadable("one with other attributes than a model has")
-        decoder.checker.check(SimpleNamespace(**attributes), MODEL)
+        decoder.checker.check(Model(**attributes), MODEL)
         state = FittedState(manifest["estimator"], parameters, attributes, version)
         return estimator.from_fitted_state(state)
     except (OSError, MemoryError):

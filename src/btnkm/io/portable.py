@@ -104,7 +104,7 @@ def portable(model: Any) -> dict[str, Any]:
             ``line`` is None for categories. Nearly always there is one of either, or none.
         ``weights``
             Those of the restarts in the mixture, (S,).
-        ``starts``
+        ``restarts``
             One dict for each restart: ``network`` ("cp", "tt" or "full"); ``modes``, none if there
             is no tensor, with ``column`` (a position, or None), ``basis`` (a position among those
             of the column), ``shape`` (left, right; both the rank in CP), ``mean`` (n_phi, C) and
@@ -144,8 +144,8 @@ def portable(model: Any) -> dict[str, Any]:
         "noise_std": None if threshold is None else best.noise_std,
         "columns": columns,
         "weights": np.array(fitted.weights),
-        "starts": [
-            _start(state, mode_map, columns)
+        "restarts": [
+            _restart(state, mode_map, columns)
             for state, mode_map in zip(fitted.posteriors, fitted.mode_maps, strict=True)
         ],
     }
@@ -182,10 +182,10 @@ def _same(a: Any, b: Any) -> bool:
     return np.array_equal(a, b)
 
 
-def _start(state: Any, arrangement: Any, columns: list[dict[str, Any]]) -> dict[str, Any]:
+def _restart(state: Any, arrangement: Any, columns: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a restart; bases and main effects that are new are added to those of the columns."""
     if isinstance(state, FullPosterior):
-        return _full_start(state, arrangement)
+        return _full_restart(state, arrangement)
     predictor = Predictor.of(state)
     network = type(state.network)
     if network not in NETWORKS:
@@ -221,7 +221,7 @@ def _start(state: Any, arrangement: Any, columns: list[dict[str, Any]]) -> dict[
     }
 
 
-def _full_start(state: FullPosterior, arrangement: Any) -> dict[str, Any]:
+def _full_restart(state: FullPosterior, arrangement: Any) -> dict[str, Any]:
     """Return a kernel machine, which has neither a tensor nor main effects."""
     kernel, inputs = state.kernel, []
     for d, (j, basis) in enumerate(zip(arrangement.inputs, arrangement.bases, strict=True)):

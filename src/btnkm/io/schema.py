@@ -70,16 +70,6 @@ class Form:
         return {name.removesuffix("?"): not name.endswith("?") for name in self.fields}
 
 
-def about(part: str) -> Callable[[Rule], Rule]:
-    """Let a rule name another part of the model than the form it belongs to."""
-
-    def named(rule: Rule) -> Rule:
-        rule.part = part  # type: ignore[attr-defined]
-        return rule
-
-    return named
-
-
 def is_int(value: Any, low: int = -(2**63)) -> bool:
     """Tell an integer of at least ``low`` that fits in 64 bits."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
@@ -175,13 +165,11 @@ class Checker:
                     f"one with {form.part} that do not fit together ({what}.{name} must be {kind})"
                 )
         for rule in () if later else form.rules:
-            for holds in rule(value, sizes):
-                if not holds:
-                    part, broken = getattr(rule, "part", form.part), rule.__name__.strip("_")
-                    raise Unreadable(
-                        f"one with {part} that do not fit together ({what} breaks the rule "
-                        f"{broken.replace('_', ' ')!r})"
-                    )
+            if not all(rule(value, sizes)):
+                broken = rule.__name__.replace("_", " ")
+                raise Unreadable(
+                    f"one with {form.part} that do not fit together ({what}: {broken!r} is false)"
+                )
         return sizes
 
     def fits(self, kind: ast.expr, value: Any, sizes: dict[str, int], item: int = -1) -> bool:

@@ -89,8 +89,8 @@ def _extent(every: Sequence[Effect], series: list[int]) -> Limits:
 
 
 def _effect(effect: Effect, k: int, ends: Limits, series: list[int]) -> Chart:
-    own = _extent([effect], series)
-    ends = min(ends[0], own[0]), max(ends[1], own[1])
+    limits = _extent([effect], series)
+    ends = min(ends[0], limits[0]), max(ends[1], limits[1])
     mean, low, high = (_wide(part)[:, series] for part in (effect.mean, effect.low, effect.high))
     decimals = format.decimals_for((ends[1] - ends[0]) / 4)
     draw = _of_categories if effect.kind == "category" else _of_numbers

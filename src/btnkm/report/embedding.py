@@ -1,4 +1,4 @@
-"""A portable model as text that can stand in a page: JSON, and one run of float64 numbers."""
+"""A portable model as text in a page: JSON, and one sequence of float64 numbers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ BITS = 30  # of a coordinate of a Sobol sequence
 def embedded(data: dict[str, Any]) -> tuple[str, str]:
     """Return a portable model as JSON, and its numbers as base64 of little-endian float64.
 
-    An array is ``{"array": [place, rows, columns]}`` in the JSON, a vector without ``columns``:
-    where its numbers begin, and its shape.
+    In the JSON an array is ``{"array": [place, rows, columns]}``, where its numbers begin and its
+    shape; a vector has no ``columns``.
     """
     numbers: list[Array] = []
     place = 0
@@ -29,14 +29,14 @@ def embedded(data: dict[str, Any]) -> tuple[str, str]:
         nonlocal place
         if isinstance(value, np.ndarray):
             numbers.append(np.ascontiguousarray(value, dtype="<f8").ravel())
-            start, place = place, place + value.size
-            return {"array": [start, *value.shape]}
+            first, place = place, place + value.size
+            return {"array": [first, *value.shape]}
         if isinstance(value, dict):
             return {key: packed(part) for key, part in value.items()}
         if isinstance(value, list | tuple):
             return [packed(part) for part in value]
         if isinstance(value, float) and not np.isfinite(value):
-            return None  # JSON has no such number, and the page no use for one
+            return None  # JSON has no such number, and the page does not use it
         return value
 
     text = as_json(packed(_for_page(data)))
@@ -45,7 +45,7 @@ def embedded(data: dict[str, Any]) -> tuple[str, str]:
 
 
 def as_json(value: Any) -> str:
-    """Return JSON that may stand inside a script element, whatever text of the user's is in it."""
+    """Return JSON that is safe inside a script element, whatever text it contains."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for character in "<>&":  # only ever inside strings
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -53,7 +53,7 @@ def as_json(value: Any) -> str:
 
 
 def _for_page(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the data with levels as pairs (a text may be any word of JavaScript's), and points."""
+    """Return the data with categories as pairs, which may have any text, and with points."""
     columns = [
         {
             **column,
@@ -67,16 +67,16 @@ def _for_page(data: dict[str, Any]) -> dict[str, Any]:
     if classes is not None:
         classes = [str(label) for label in classes]
     if classes is not None and len(classes) > 2:
-        sizes = sorted({len(classes) + _n_shared(start) for start in data["starts"]})
+        sizes = sorted({len(classes) + _n_shared(restart) for restart in data["restarts"]})
         directions = {str(size): sobol_directions(size) for size in sizes}
     points = {"probability": PROBABILITY_POINTS, "interval": INTERVAL_POINTS}
     many = {"directions": directions, "n_points": points}  # for three classes or more
     return {**data, "columns": columns, "classes": classes, **many}
 
 
-def _n_shared(start: dict[str, Any]) -> int:
-    """Return how many variables the outputs of a restart share, apart from one each."""
-    return 0 if start["output"] is None else int(start["output"]["mean"].shape[1])
+def _n_shared(restart: dict[str, Any]) -> int:
+    """Return how many variables the outputs of a restart share."""
+    return 0 if restart["output"] is None else int(restart["output"]["mean"].shape[1])
 
 
 def sobol_directions(dimension: int) -> Array:
@@ -92,12 +92,12 @@ def sobol_directions(dimension: int) -> Array:
 
 
 def with_levels(data: dict[str, Any], kept: dict[int, list[str]]) -> dict[str, Any]:
-    """Return a portable model that knows these levels alone of some columns, by position.
+    """Return a portable model with only these categories of some columns, by position.
 
-    All others are to it what was never seen. Of a column of very many levels this leaves out most
-    of its weights.
+    All others are treated as never seen. This leaves out most of the weights of a column with very
+    many categories.
     """
-    columns, starts = list(data["columns"]), list(data["starts"])
+    columns, restarts = list(data["columns"]), list(data["restarts"])
     for j, names in kept.items():
         own = {name: columns[j]["levels"][name] for name in names}
         bases, effects = columns[j]["bases"], columns[j]["effects"]
@@ -105,24 +105,24 @@ def with_levels(data: dict[str, Any], kept: dict[int, list[str]]) -> dict[str, A
             codes = sorted(set(own.values()))
             own = {name: codes.index(code) for name, code in own.items()}
             rows = [_rows_left(basis, codes) for basis in bases]
-            starts = [
+            restarts = [
                 {
-                    **start,
-                    "modes": [_taken(mode, j, rows) for mode in start["modes"]],
-                    "kernel": _recoded(start["kernel"], j, codes),
+                    **restart,
+                    "modes": [_taken(mode, j, rows) for mode in restart["modes"]],
+                    "kernel": _recoded(restart["kernel"], j, codes),
                 }
-                for start in starts
+                for restart in restarts
             ]
             bases = [_basis_left(basis, codes) for basis in bases]
             effects = [_effect_left(effect, codes) for effect in effects]
         columns[j] = {**columns[j], "levels": own, "bases": bases, "effects": effects}
-    return {**data, "columns": columns, "starts": starts}
+    return {**data, "columns": columns, "restarts": restarts}
 
 
 def _rows_left(basis: dict[str, Any], codes: list[int]) -> Array:
-    """Return the functions of some categories, of a missing value, and of one never seen."""
-    gap = [] if basis["missing"] is None else [basis["missing"]]
-    return np.array([*codes, *gap, basis["n_functions"] - 1])
+    """Return the functions of some categories, a missing value and an unseen category."""
+    missing = [] if basis["missing"] is None else [basis["missing"]]
+    return np.array([*codes, *missing, basis["n_functions"] - 1])
 
 
 def _basis_left(basis: dict[str, Any], codes: list[int]) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _basis_left(basis: dict[str, Any], codes: list[int]) -> dict[str, Any]:
 
 
 def _taken(mode: dict[str, Any], column: int, rows: list[Array]) -> dict[str, Any]:
-    """Return a mode with some of its rows, if it is of this column."""
+    """Return a mode with some of its rows if it belongs to this column."""
     if mode["column"] != column:
         return mode
     left = rows[mode["basis"]]
@@ -140,9 +140,9 @@ def _taken(mode: dict[str, Any], column: int, rows: list[Array]) -> dict[str, An
 
 
 def _recoded(kernel: dict[str, Any] | None, column: int, codes: list[int]) -> Any:
-    """Return a kernel machine with the codes that categories have now.
+    """Return a kernel machine with the new codes of these categories.
 
-    Others than these stay apart from each other, as the training rows are: they come behind.
+    The other categories of training rows get the codes after these.
     """
     if kernel is None:
         return None
@@ -159,6 +159,6 @@ def _recoded(kernel: dict[str, Any] | None, column: int, codes: list[int]) -> An
 
 
 def _effect_left(effect: dict[str, Any], codes: list[int]) -> dict[str, Any]:
-    """Return a main effect of categories that have other codes now; -2 is that of none."""
+    """Return a main effect with the new codes of categories; -2 is none of them."""
     new = {code: k for k, code in enumerate(codes)}
     return {**effect, "codes": np.array([float(new.get(int(c), -2)) for c in effect["codes"]])}

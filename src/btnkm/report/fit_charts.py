@@ -118,16 +118,16 @@ def _against_ideal(
     return [*shapes, charts.diagonal(x, y), *charts.joined(x, y, at, values)]
 
 
-def _coverage(found: Calibration) -> Chart:
-    columns = found.levels, found.coverage, found.low, found.high
+def _coverage(calibration: Calibration) -> Chart:
+    columns = calibration.levels, calibration.coverage, calibration.low, calibration.high
     rows = [
         [percent(level), percent(held, 1), f"{percent(low, 1)} to {percent(high, 1)}"]
         for level, held, low, high in zip(*columns, strict=True)
     ]
-    k = int(np.argmin(np.abs(found.levels - 0.95)))
+    k = int(np.argmin(np.abs(calibration.levels - 0.95)))
     description = (
-        f"95% intervals contain {percent(found.coverage[k], 1)} of the rows. Between "
-        f"{percent(found.low[k], 1)} and {percent(found.high[k], 1)} is expected."
+        f"95% intervals contain {percent(calibration.coverage[k], 1)} of the rows. Between "
+        f"{percent(calibration.low[k], 1)} and {percent(calibration.high[k], 1)} is expected."
     )
     title = "Rows inside their intervals"
     shapes = _against_ideal(("level →", "rows inside ↑"), *columns)
@@ -135,11 +135,11 @@ def _coverage(found: Calibration) -> Chart:
     return Chart("coverage", title, description, shapes, table, height=TALL)
 
 
-def _pit(found: Calibration) -> Chart:
-    heights = found.histogram
+def _pit(calibration: Calibration) -> Chart:
+    heights = calibration.histogram
     even = 1.0 / len(heights)
     edges = np.linspace(0.0, 1.0, len(heights) + 1)
-    spread = 1.645 * np.sqrt(even * (1.0 - even) / max(found.n, 1))
+    spread = 1.645 * np.sqrt(even * (1.0 - even) / max(calibration.n, 1))
     top = max(float(heights.max()), even + 1.2 * spread) * 1.08
     x, _ = _unit_axes()
     y = charts.axis("number", 0.0, top, HEIGHT - BOTTOM + LABEL, TOP + LABEL)
@@ -164,22 +164,27 @@ def _pit(found: Calibration) -> Chart:
     return Chart("pit", title, description, shapes, table, height=TALL, notes=[meaning])
 
 
-def _reliability(found: Reliability) -> list[Chart]:
+def _reliability(reliability: Reliability) -> list[Chart]:
     pictures = []
-    for k in range(min(len(found.classes), charts.SERIES)):
-        columns = found.predicted[k], found.observed[k], found.low[k], found.high[k]
+    for k in range(min(len(reliability.classes), charts.SERIES)):
+        columns = (
+            reliability.predicted[k],
+            reliability.observed[k],
+            reliability.low[k],
+            reliability.high[k],
+        )
         rows = [
             [percent(p, 1), percent(o, 1), f"{int(n):,}"]
-            for p, o, n in zip(*columns[:2], found.counts[k], strict=True)
+            for p, o, n in zip(*columns[:2], reliability.counts[k], strict=True)
         ]
-        title = f"Probability of {shortened(found.classes[k], 30)}, predicted and true"
+        title = f"Probability of {shortened(reliability.classes[k], 30)}, predicted and true"
         description = (
             "Groups of rows with similar probabilities. On the dashed line probabilities are "
             "right; the grey band is where nine in ten groups are expected."
         )
         shapes = _against_ideal(("predicted →", "observed ↑"), *columns)
         table = Table(title, ["Mean probability", "Observed", "Rows"], rows)
-        caption = name(f"Probability of {found.classes[k]}", 45)
+        caption = name(f"Probability of {reliability.classes[k]}", 45)
         chart = Chart(f"class-{k}", title, description, shapes, table, caption, height=TALL)
         pictures.append(chart)
     return pictures
@@ -197,9 +202,9 @@ def confusion_table(good: Goodness, classes: list[Any]) -> Table:
     return Table("True and predicted classes", head, rows)
 
 
-def elbo_chart(found: History) -> Chart | None:
+def elbo_chart(history: History) -> Chart | None:
     """Return the ELBO of every restart by sweep; None where no sweep has one."""
-    runs = [(k, run) for k, runs in enumerate(found.searches) for run in runs]
+    runs = [(k, run) for k, runs in enumerate(history.searches) for run in runs]
     if not runs:
         return None
     high = max(float(run.elbo.max()) for _, run in runs)
@@ -211,17 +216,17 @@ def elbo_chart(found: History) -> Chart | None:
     x = charts.axis("number", first, max(last, first + 1), LEFT + 8, WIDTH - RIGHT)
     y = charts.axis("number", low, high + 0.04 * (high - low), HEIGHT - BOTTOM, TOP)
     shapes = charts.grid(x, y)
-    for k, run in sorted(runs, key=lambda pair: pair[0] == found.best):  # the best on top
+    for k, run in sorted(runs, key=lambda pair: pair[0] == history.best):  # the best on top
         inside = run.elbo >= low
-        kind = "line c0" if k == found.best else "line thin c5"
+        kind = "line c0" if k == history.best else "line thin c5"
         shapes.append(charts.path(kind, x.at(run.sweep[inside]), y.at(run.elbo[inside])))
     ends = {k: run.elbo[-1] for k, run in runs}  # of the last search of each restart
     rows = [
         [
-            f"{k + 1}{' (best)' if k == found.best else ''}",
-            f"{int(np.sum(np.isfinite(found.elbo[k])))}",
+            f"{k + 1}{' (best)' if k == history.best else ''}",
+            f"{int(np.sum(np.isfinite(history.elbo[k])))}",
             number(end, 2),
-            number(found.ranks[k][-1]),
+            number(history.ranks[k][-1]),
         ]
         for k, end in ends.items()
     ]

@@ -1,4 +1,4 @@
-"""Values and names as a page shows them: short, in plain words, and escaped."""
+"""Values and names as text: short, and escaped where they are HTML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 MOST_DECIMALS = 6  # beyond, numbers have powers of ten
-MOST_STEPS = 1e5  # from zero to a mark of an axis; beyond, marks are told from a round number
+MOST_STEPS = 1e5  # from zero to a mark of an axis; with more, marks are relative to a round number
 LONGEST = 60  # characters of a name in running text
 SECOND, DAY = 1e6, 86_400e6  # in microseconds
 UNITS = [("days", DAY), ("hours", 3600e6), ("minutes", 60e6), ("seconds", SECOND)]
@@ -24,7 +24,7 @@ def escaped(text: Any) -> str:
 
 
 def shortened(text: Any, most: int = LONGEST) -> str:
-    """Return the beginning of a long name, and something to see of an empty one; not escaped."""
+    """Return the beginning of a long name, or "(no name)" for an empty one; not escaped."""
     words = " ".join(str(text).split())
     if not words:
         return "(no name)"
@@ -39,7 +39,7 @@ def name(text: Any, most: int = LONGEST) -> Markup:
 
 
 def listed(parts: Sequence[str], most: int = 5) -> str:
-    """Return "a, b and c", the first few where there are many."""
+    """Return "a, b and c", or the first few if there are many."""
     if len(parts) > most:
         return ", ".join(parts[: most - 1]) + f" and {len(parts) - most + 1:,} others"
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
@@ -51,14 +51,14 @@ def counted(count: int, one: str, many: str | None = None) -> str:
 
 
 def decimals_for(width: float) -> int:
-    """Return the decimals with which numbers that differ by about ``width`` are told apart."""
+    """Return the decimals needed to distinguish numbers that differ by about ``width``."""
     if not (math.isfinite(width) and width > 0):
         return 2
     return min(max(2 - math.floor(math.log10(width)), 0), 12)
 
 
 def number(value: Any, decimals: int | None = None) -> str:
-    """Return a number of about four digits, or with so many decimals; a dash where there is none.
+    """Return a number with about four digits, or with so many decimals; a dash for NaN.
 
     report.js has the same rules.
     """
@@ -79,7 +79,7 @@ def number(value: Any, decimals: int | None = None) -> str:
 
 
 def compact(value: float, decimals: int = 0) -> str:
-    """Return a number for an axis: thousands and more as 250k, 1.5M, 2B, where it would be long."""
+    """Return a number for an axis: long numbers as 250k, 1.5M or 2B."""
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if max(size, 1e5) <= abs(value) < 1e15:
             return f"{value / size:.7g}{letter}".replace("-", "−")
@@ -87,9 +87,9 @@ def compact(value: float, decimals: int = 0) -> str:
 
 
 def marked(values: Sequence[float], step: float) -> tuple[list[str], str]:
-    """Return texts of the marks of an axis, ``step`` apart, and the number they are to be added to.
+    """Return labels for the marks of an axis, ``step`` apart, and the number to add to them.
 
-    That is empty but where it takes more than six digits to tell one mark from the next.
+    The number is empty unless it takes more than six digits to distinguish two marks.
     report.js has the same rules.
     """
     largest = max(map(abs, values), default=0.0)
@@ -100,7 +100,7 @@ def marked(values: Sequence[float], step: float) -> tuple[list[str], str]:
     base = round(0.5 * (values[0] + values[-1]) / round_to) * round_to
     texts = []
     for value in values:
-        steps = round((value - base) / step) * step  # without the noise of the last digits
+        steps = round((value - base) / step) * step  # without rounding errors
         text = compact(steps, max(0, -math.floor(math.log10(step) + 1e-9)))
         texts.append(f"+{text}" if steps > 0 else text)
     places = max(0, -math.floor(math.log10(round_to) + 1e-9))
@@ -109,15 +109,15 @@ def marked(values: Sequence[float], step: float) -> tuple[list[str], str]:
 
 
 def told_apart(values: Sequence[float]) -> list[str]:
-    """Return a few numbers as text, with the digits it takes to tell them from each other."""
+    """Return a few numbers as text, with enough digits to distinguish them."""
     apart = float(np.diff(np.unique(values)).min(initial=np.inf))
     near = 1e3 * apart < max(map(abs, values), default=0.0)  # a number has about four digits
     return [number(value, decimals_for(apart) if near else None) for value in values]
 
 
-def percent(share: Any, decimals: int = 0) -> str:
-    """Return a share as percent: "12%", "<1%"."""
-    value = 100.0 * float(share)
+def percent(fraction: Any, decimals: int = 0) -> str:
+    """Return a fraction as percent: "12%", "<1%"."""
+    value = 100.0 * float(fraction)
     least = 10.0**-decimals
     if 0.0 < value < 0.5 * least:
         return f"<{least:g}%"
@@ -133,19 +133,19 @@ def as_float(values: Any) -> np.ndarray:
 
 
 def unit_of(span: float) -> tuple[str, float]:
-    """Return the unit in which durations up to this many microseconds are told, and its size."""
+    """Return the unit for durations up to this many microseconds, and its size."""
     return next((unit for unit in UNITS if abs(span) >= 2.0 * unit[1]), UNITS[-1])
 
 
 def date(microseconds: float, span: float) -> str:
-    """Return a moment, as finely as moments that are ``span`` apart need."""
+    """Return a date, with a time if ``span`` is short."""
     unit = "D" if span >= 3.0 * DAY else "m" if span >= 180.0 * SECOND else "s"
     moment = np.datetime64(int(round(microseconds)), "us").astype(f"M8[{unit}]")
     return str(moment).replace("T", " ")
 
 
 def value(kind: str, microseconds_or_number: float, span: float) -> str:
-    """Return one value of a column; ``span`` is that of all its values."""
+    """Return a value of a column as text; ``span`` is the range of its values."""
     if kind == "date":
         return date(microseconds_or_number, span)
     if kind == "duration":

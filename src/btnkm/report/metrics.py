@@ -1,4 +1,4 @@
-"""How good is it? Figures on rows that the fit has not seen: given, or of folds left out."""
+"""How good predictions are, on rows that the fit has not seen: given, or by cross-validation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure, what it is in plain words, and what it is for a model that knows no input."""
+    """One figure, its meaning, and its value for a prediction without inputs."""
 
     name: str
     value: float
@@ -30,14 +30,14 @@ class Figure:
 
 @dataclass(frozen=True)
 class Goodness:
-    """What predictions are worth, on rows the fit should not have seen.
+    """How good predictions are, on rows that the fit should not have seen.
 
     Attributes
     ----------
     how : str
         "given" or "cross-validated".
     n, folds : int
-        Rows, and parts of them that were left out in turn (0 of rows given).
+        The number of rows, and of folds (0 for given rows).
     figures : list of Figure
     calibration : Calibration or Reliability
     truth, predicted : ndarray of shape (n,)
@@ -54,7 +54,7 @@ class Goodness:
 
 
 class Folds:
-    """A model for every part of the rows, fitted to the others: asked only about its own."""
+    """A model for every fold, fitted to the other folds."""
 
     def __init__(self, model: Any, X: Any, y: Array, cv: Any) -> None:
         """Fit a clone of the model for each fold."""
@@ -65,19 +65,19 @@ class Folds:
             self.models.append(some.fit(rows_of(X, known), y[known]))
             self.places.append(left_out)
             self._parts.append(rows_of(X, left_out))
-        asked = np.concatenate(self.places)
-        if len(asked) != len(y) or len(np.unique(asked)) != len(y):
+        every = np.concatenate(self.places)
+        if len(every) != len(y) or len(np.unique(every)) != len(y):
             raise ValueError(
-                f"cv must leave out every row once, got {splitter}; use for example cv=5."
+                f"cv must leave out every row once, got {splitter}; use cv=5, for example."
             )
         if hasattr(model, "classes_"):
             self.classes_ = model.classes_
 
     def in_place_of(self, model: Any) -> Any:
-        """Return the model, but with predictions of the folds: whatever asks it will check X."""
-        asked = copy(model)
-        asked.predict_dist, asked.predict_proba = self.predict_dist, self.predict_proba
-        return asked
+        """Return the model with the predictions of the folds in place of its own."""
+        other = copy(model)
+        other.predict_dist, other.predict_proba = self.predict_dist, self.predict_proba
+        return other
 
     def predict_dist(self, X: Any) -> Together:
         """Return the distribution of y in every row; X must be the rows that were given."""
@@ -95,18 +95,18 @@ class Folds:
 
 
 class Together:
-    """Distributions of parts of the rows, as one of all of them."""
+    """The distributions of all rows, made of those of the folds."""
 
     def __init__(self, parts: Sequence[Any], places: Sequence[Array]) -> None:
-        """Take the distributions, and the rows that each is about."""
+        """Take the distributions, and the rows of each."""
         self._parts, self._places = parts, places
         self.discrete = parts[0].discrete
         self.mean = self._each(lambda part, _: part.mean)
 
     def _each(self, of: Callable[[Any, Array], Array]) -> Array:
-        found = [of(part, rows) for part, rows in zip(self._parts, self._places, strict=True)]
-        out = np.empty((sum(map(len, self._places)), *found[0].shape[1:]))
-        for rows, values in zip(self._places, found, strict=True):
+        parts = [of(part, rows) for part, rows in zip(self._parts, self._places, strict=True)]
+        out = np.empty((sum(map(len, self._places)), *parts[0].shape[1:]))
+        for rows, values in zip(self._places, parts, strict=True):
             out[rows] = values
         return out
 
@@ -141,23 +141,23 @@ def goodness(model: Any, X: Any, y: Array, cv: Any = None) -> Goodness:
     X, y
         Rows that the fit has not seen; with ``cv`` those it has.
     cv : int, splitter or None
-        How to divide the rows: a clone of the model is fitted to all parts but one, and asked about
-        that one, for each in turn.
+        How to divide the rows into folds: each fold is predicted by a clone of the model that is
+        fitted to the others.
     """
-    asked, how, folds = model, "given", 0
+    evaluated, how, folds = model, "given", 0
     if cv is not None:
         parts = Folds(model, X, y, cv)
-        asked, how, folds = parts.in_place_of(model), "cross-validated", len(parts.models)
-    found = calibration(asked, X, y)
-    if isinstance(found, Reliability):
-        figures, truth, predicted = _of_classes(asked, X, y, found)
+        evaluated, how, folds = parts.in_place_of(model), "cross-validated", len(parts.models)
+    result = calibration(evaluated, X, y)
+    if isinstance(result, Reliability):
+        figures, truth, predicted = _of_classes(evaluated, X, y, result)
     else:
-        figures, truth, predicted = _of_numbers(asked.predict_dist(X), y, found)
-    return Goodness(how, len(y), folds, figures, found, truth, predicted)
+        figures, truth, predicted = _of_numbers(evaluated.predict_dist(X), y, result)
+    return Goodness(how, len(y), folds, figures, result, truth, predicted)
 
 
 def _of_numbers(
-    distribution: Any, y: Array, found: Calibration
+    distribution: Any, y: Array, result: Calibration
 ) -> tuple[list[Figure], Array, Array]:
     mean = distribution.mean
     error = y - mean
@@ -169,18 +169,18 @@ def _of_numbers(
     figures = []
     if spread > 0:
         r2 = 1.0 - rmse**2 / spread**2
-        text = "share of the variance of y that predictions explain"
+        text = "part of the variance of y that predictions explain"
         figures.append(Figure("R²", r2, text, 0.0))
     else_mae = float(np.mean(np.abs(y - level)))
     figures += [
-        Figure("Typical error", rmse, "root of the mean squared error (RMSE)", spread),
-        Figure("Mean error", mae, "mean of the errors, whatever their sign (MAE)", else_mae),
+        Figure("Typical error", rmse, "root mean squared error (RMSE)", spread),
+        Figure("Mean error", mae, "mean absolute error (MAE)", else_mae),
         Figure(
             "Log loss",
-            -found.log_density,
-            "mean of −log of the density that was given to y (NLL); lower is better"
+            -result.log_density,
+            "mean negative log density of y (NLL); lower is better"
             if not distribution.discrete
-            else "mean of −log of the probability that was given to y (NLL); lower is better",
+            else "mean negative log probability of y (NLL); lower is better",
         ),
         Figure("Interval width", width, "mean width of 95% intervals"),
     ]
@@ -188,31 +188,31 @@ def _of_numbers(
 
 
 def _of_classes(
-    asked: Any, X: Any, y: Array, found: Reliability
+    model: Any, X: Any, y: Array, result: Reliability
 ) -> tuple[list[Figure], Array, Array]:
-    truth = np.searchsorted(asked.classes_, y)
-    predicted = np.argmax(here(asked.predict_proba(X)), axis=1)
-    shares = np.bincount(truth, minlength=len(asked.classes_)) / len(y)
-    there = shares[shares > 0]
+    truth = np.searchsorted(model.classes_, y)
+    predicted = np.argmax(here(model.predict_proba(X)), axis=1)
+    frequencies = np.bincount(truth, minlength=len(model.classes_)) / len(y)
+    there = frequencies[frequencies > 0]
     figures = [
         Figure(
             "Accuracy",
-            found.accuracy,
-            "share of rows whose most probable class is the true one",
-            float(shares.max()),
+            result.accuracy,
+            "fraction of rows whose most probable class is the true one",
+            float(frequencies.max()),
             is_fraction=True,
         ),
         Figure(
             "Log loss",
-            found.log_loss,
-            "mean of −log of the probability that was given to the true class; lower is better",
+            result.log_loss,
+            "mean negative log probability of the true class; lower is better",
             float(-np.sum(there * np.log(there))),
         ),
         Figure(
             "Brier score",
-            found.brier,
-            "mean squared distance of the probabilities from what happened; lower is better",
-            float(1.0 - np.sum(shares**2)),
+            result.brier,
+            "mean squared error of the probabilities; lower is better",
+            float(1.0 - np.sum(frequencies**2)),
         ),
     ]
     return figures, truth, predicted

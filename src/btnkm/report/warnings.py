@@ -55,13 +55,13 @@ def remarks(
         Means and variances of f at some rows that resemble the training rows.
     """
     fitted = FittedModel.of(model)
-    found = [*_of_fit(model, fitted), *_of_restarts(fitted, moments), *_of_columns(fitted)]
+    every = [*_of_fit(model, fitted), *_of_restarts(fitted, moments), *_of_columns(fitted)]
     if X is not None:
-        found += _of_rows(fitted, importances, X)
+        every += _of_rows(fitted, importances, X)
     if good is not None:
-        found += _of_figures(good)
-        found += _of_the_same_rows(model, good)
-    return sorted(found, key=lambda remark: not remark.grave)
+        every += _of_figures(good)
+        every += _of_the_same_rows(model, good)
+    return sorted(every, key=lambda remark: not remark.grave)
 
 
 def _of_fit(model: Any, fitted: FittedModel) -> Iterator[Remark]:
@@ -241,9 +241,9 @@ def _of_figures(good: Goodness) -> Iterator[Remark]:
         yield from _of_intervals(good, good.calibration)
 
 
-def _of_intervals(good: Goodness, found: Calibration) -> Iterator[Remark]:
-    k = int(np.argmin(np.abs(found.levels - 0.95)))
-    held = float(found.coverage[k])
+def _of_intervals(good: Goodness, calibration: Calibration) -> Iterator[Remark]:
+    k = int(np.argmin(np.abs(calibration.levels - 0.95)))
+    held = float(calibration.coverage[k])
     by_chance = binomtest(round(held * good.n), good.n, 0.95).pvalue
     if by_chance < 0.01 and abs(held - 0.95) > 0.02:
         narrow = held < 0.95
@@ -256,13 +256,13 @@ def _of_intervals(good: Goodness, found: Calibration) -> Iterator[Remark]:
         yield Remark(True, "Predictions explain almost nothing", text)
 
 
-def _of_probabilities(good: Goodness, found: Reliability) -> Iterator[Remark]:
-    columns = found.predicted, found.observed, found.low, found.high
+def _of_probabilities(good: Goodness, reliability: Reliability) -> Iterator[Remark]:
+    columns = reliability.predicted, reliability.observed, reliability.low, reliability.high
     outside = sum(
         int(np.sum(((seen < low) | (seen > high)) & (np.abs(seen - predicted) > CLEARLY)))
         for predicted, seen, low, high in zip(*columns, strict=True)
     )
-    total = sum(map(len, found.observed))
+    total = sum(map(len, reliability.observed))
     if total and outside > 0.3 * total and good.n >= FEW_TO_JUDGE:
         text = (
             f"In {outside} of {total} groups of rows with similar probabilities, the class was "

@@ -65,15 +65,15 @@ const WhatIf = (() => {
   const RESCALE_EVERY = 16;
 
   // Means and packed second moments of the product of all modes of one restart.
-  function productOf(start, row) {
+  function productOf(restart, row) {
     let product = null;
-    start.modes.forEach((mode, d) => {
+    restart.modes.forEach((mode, d) => {
       const [phi, psi] = mode.column === null ? [[1], [1]] : row.features(mode.column, mode.basis);
       const mean = times(phi, mode.mean);
       const second = times(psi, mode.second);
       if (product === null) {
-        product = { mean, second, power: start.network === "cp" ? Array.from(mean, () => 0) : [0] };
-      } else if (start.network === "cp") {
+        product = { mean, second, power: restart.network === "cp" ? Array.from(mean, () => 0) : [0] };
+      } else if (restart.network === "cp") {
         mean.forEach((value, r) => (product.mean[r] *= value));
         second.forEach((value, p) => (product.second[p] *= value));
       } else {
@@ -93,10 +93,10 @@ const WhatIf = (() => {
   };
 
   // E[a] and Var[a] of the main effects of one restart, for each output; zeros if there are none.
-  function mainEffects(start, row, count) {
+  function mainEffects(restart, row, count) {
     const none = Array.from({ length: count }, () => 0);
-    if (start.sums === null) return { mean: none, variance: none };
-    const { inputs, mean, cov } = start.sums;
+    if (restart.sums === null) return { mean: none, variance: none };
+    const { inputs, mean, cov } = restart.sums;
     const g = [1];
     for (const input of inputs) {
       const values = row.effect(input.column, input.effect);
@@ -120,34 +120,34 @@ const WhatIf = (() => {
   }
 
   // E[f] and Var[f] of one restart.
-  function moments(start, row) {
-    if (start.kernel !== null) {
-      const { mean, variance } = row.kernel(start.kernel);
+  function moments(restart, row) {
+    if (restart.kernel !== null) {
+      const { mean, variance } = row.kernel(restart.kernel);
       return { mean: mean[0], variance: variance[0] };
     }
-    const added = mainEffects(start, row, 1);
+    const added = mainEffects(restart, row, 1);
     let [first, variance] = [0, 0];
-    if (start.modes.length) {
-      const { mean, second } = productOf(start, row);
+    if (restart.modes.length) {
+      const { mean, second } = productOf(restart, row);
       first = mean.reduce((a, b) => a + b, 0);
-      variance = Math.max(dot(second, start.multiplicity) - first * first, 0);
+      variance = Math.max(dot(second, restart.multiplicity) - first * first, 0);
     }
-    variance = Math.max(variance + added.variance[0], start.least);
+    variance = Math.max(variance + added.variance[0], restart.least);
     return { mean: added.mean[0] + first, variance };
   }
 
   // E[f] and Cov[f] = root root^T + diag(own) of the K outputs of one restart.
-  function joint(start, row) {
-    if (start.kernel !== null) {
-      const { mean, variance } = row.kernel(start.kernel);
+  function joint(restart, row) {
+    if (restart.kernel !== null) {
+      const { mean, variance } = row.kernel(restart.kernel);
       return { mean, own: variance, root: mean.map(() => []) };
     }
-    const added = mainEffects(start, row, start.least.length);
-    if (!start.modes.length) {
-      const own = added.variance.map((value, k) => Math.max(value, start.least[k]));
+    const added = mainEffects(restart, row, restart.least.length);
+    if (!restart.modes.length) {
+      const own = added.variance.map((value, k) => Math.max(value, restart.least[k]));
       return { mean: added.mean, own, root: own.map(() => []) };
     }
-    const product = productOf(start, row);
+    const product = productOf(restart, row);
     const rank = product.mean.length;
     const covariance = Array.from({ length: rank }, () => new Float64Array(rank));
     for (let r = 0, at = 0; r < rank; r++) {
@@ -157,15 +157,15 @@ const WhatIf = (() => {
       }
     }
     const half = squareRoot(covariance);
-    const { mean: weights, second: squares } = start.output;
-    const counted = product.second.map((value, p) => value * start.multiplicity[p]);
+    const { mean: weights, second: squares } = restart.output;
+    const counted = product.second.map((value, p) => value * restart.multiplicity[p]);
     const out = { mean: [], own: [], root: [] };
     for (let k = 0; k < weights.rows; k++) {
       const own = weights.data.subarray(k * rank, (k + 1) * rank);
       const mean = dot(own, product.mean);
       const second = dot(counted, squares.data.subarray(k * counted.length));
       const root = half.map((column) => dot(own, column));
-      const variance = Math.max(second - mean * mean + added.variance[k], start.least[k]);
+      const variance = Math.max(second - mean * mean + added.variance[k], restart.least[k]);
       out.mean.push(mean + added.mean[k]);
       out.root.push(root);
       out.own.push(Math.max(variance - dot(root, root), 0));
@@ -284,8 +284,8 @@ const WhatIf = (() => {
   function ofTwo(data, parts, levels) {
     const { threshold, weights } = data;
     const least = threshold !== null;
-    const each = parts.map(({ start, mean, variance }) => {
-      const own = start.likelihood;
+    const each = parts.map(({ restart, mean, variance }) => {
+      const own = restart.likelihood;
       return [-1, 1].map((sign) => {
         if (!least) return expectedSigmoid(sign * (mean + own.offset), variance);
         return density(own, -sign * mean, variance).cdf(-sign * threshold);
@@ -294,8 +294,8 @@ const WhatIf = (() => {
     const probabilities = [0, 1].map((k) =>
       Math.max(each.reduce((sum, p, s) => sum + weights[s] * p[k], 0), TINY),
     );
-    const f = parts.map(({ start, mean, variance }) =>
-      normal(mean + (least ? 0 : start.likelihood.offset), Math.max(variance, 1e-300)),
+    const f = parts.map(({ restart, mean, variance }) =>
+      normal(mean + (least ? 0 : restart.likelihood.offset), Math.max(variance, 1e-300)),
     );
     const mixture = new Mixture(f, weights, 0, 1);
     const ends = levels.map((level) => {
@@ -331,7 +331,7 @@ const WhatIf = (() => {
     const n = data.classes.length;
     const sums = new Float64Array(n);
     const samples = Array.from({ length: n }, () => []);
-    joints.forEach(({ start, mean, own, root }, s) => {
+    joints.forEach(({ restart, mean, own, root }, s) => {
       const shared = root[0].length;
       const share = data.weights[s] / data.n_points.probability;
       const points = data.points(n + shared);
@@ -339,7 +339,7 @@ const WhatIf = (() => {
       points.forEach((z, index) => {
         const x = mean.map((m, k) => {
           const across = dot(root[k], z.subarray(n));
-          return m + start.likelihood.offsets[k] + deviation[k] * z[k] + across;
+          return m + restart.likelihood.offsets[k] + deviation[k] * z[k] + across;
         });
         const top = Math.max(...x);
         const weights = x.map((value) => Math.exp(value - top));
@@ -438,15 +438,15 @@ const WhatIf = (() => {
 
     predict(row, levels = [0.025, 0.975]) {
       const at = this.functionsOf(row);
-      const { starts, weights, classes, shift, scale } = this.data;
+      const { restarts, weights, classes, shift, scale } = this.data;
       if (classes !== null && classes.length > 2) {
-        const joints = starts.map((start) => ({ start, ...joint(start, at) }));
+        const joints = restarts.map((restart) => ({ restart, ...joint(restart, at) }));
         return ofMany(this.data, joints, levels);
       }
-      const parts = starts.map((start) => ({ start, ...moments(start, at) }));
+      const parts = restarts.map((restart) => ({ restart, ...moments(restart, at) }));
       if (classes !== null) return ofTwo(this.data, parts, levels);
       const mixture = new Mixture(
-        parts.map(({ start, mean, variance }) => density(start.likelihood, mean, variance)),
+        parts.map(({ restart, mean, variance }) => density(restart.likelihood, mean, variance)),
         weights,
         shift,
         scale,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.schedule import FULL
+from ..core.ascent import FULL
 from ..execution.fitting import Settings
 from ..plan import FitPlan
 from .mode_map import Arrangement

@@ -10,10 +10,11 @@ import numpy as np
 
 from ..core.evidence import Parts
 from ..core.full import FullPosterior
-from ..core.full_fit import Curvature, FullFit, Rows, learns_noise
+from ..core.full_fit import Curvature, FullFit, learns_noise
+from ..core.full_sites import Rows
 from ..core.schedule import Progress
 from ..execution import fitting
-from ..execution.restarts import Start, limit_blas
+from ..execution.restarts import Restart, limit_blas
 from .mode_map import Arrangement
 
 Array = np.ndarray
@@ -112,7 +113,7 @@ def fit_all(
     for k, state in enumerate(found):
         last = progress(state.evidence, search.searches + 1, state)
         observe(k, last)
-        starts.append(Start([*sweeps, last] if k == 0 else [last]))
+        starts.append(Restart([*sweeps, last] if k == 0 else [last]))
         starts[-1].end()
     return fitting.Result(
         starts, [], len(starts), interrupted=search.interrupted, ended=not search.stopped

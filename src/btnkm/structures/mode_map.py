@@ -17,7 +17,8 @@ from ..bases.effect import MainEffect
 from ..bases.levels import Levels
 from ..core.full import FullPosterior
 from ..data.columns import Growth
-from ..execution.fitting import Problem, size_of
+from ..execution.fitting import Problem
+from ..execution.modes import size_of
 
 Array = np.ndarray
 Columns = Sequence[Array] | Mapping[int, Array]  # coordinates, by the columns of the table

@@ -36,7 +36,7 @@ def to_onnx(model: Any) -> ModelProto:
         value = graph.input(name, "O" if text else "f")
         if column["active"]:
             columns[j] = Column.of(graph, column, value)
-    found = parts_of(graph, data["starts"], columns)
+    found = parts_of(graph, data["restarts"], columns)
     told = f"{type(model).__name__} of btnkm; dates and durations in microseconds"
     if classes is None:
         both = mean_and_std(graph, data, found)

@@ -49,16 +49,18 @@ class Parts(NamedTuple):
     kernel: Both | None
 
 
-def parts_of(graph: Graph, starts: list[dict[str, Any]], columns: dict[int, Column]) -> list[Parts]:
+def parts_of(
+    graph: Graph, restarts: list[dict[str, Any]], columns: dict[int, Column]
+) -> list[Parts]:
     """Return what f is made of in each restart."""
-    tensors = _products(graph, starts, columns)
-    sums = [start["sums"] for start in starts]
+    tensors = _products(graph, restarts, columns)
+    sums = [restart["sums"] for restart in restarts]
     used = {(i["column"], i["effect"]) for own in sums if own is not None for i in own["inputs"]}
     made = {(j, place): columns[j].effect(place) for j, place in sorted(used)}
     one = graph.full(next(iter(columns.values())).x, 1.0)
     found = []
-    for k, start in enumerate(starts):
-        own, kernel = start["sums"], start["kernel"]
+    for k, restart in enumerate(restarts):
+        own, kernel = restart["sums"], restart["kernel"]
         effects = None if own is None else _main_effects(graph, own, made, one)
         whole = None if kernel is None else kernel_moments(graph, kernel, columns)
         found.append(Parts(tensors.get(k), effects, whole))
@@ -82,36 +84,36 @@ def _main_effects(
 
 
 def _products(
-    graph: Graph, starts: list[dict[str, Any]], columns: dict[int, Column]
+    graph: Graph, restarts: list[dict[str, Any]], columns: dict[int, Column]
 ) -> dict[int, Product]:
     """Return the tensor's moments in each restart that has one."""
-    used = {(m["column"], m["basis"]) for start in starts for m in start["modes"]}
+    used = {(m["column"], m["basis"]) for restart in restarts for m in restart["modes"]}
     named = sorted(pair for pair in used if pair[0] is not None)
     features: Made = {(j, place): columns[j].features(place) for j, place in named}
     found: dict[int, Product] = {}
     alike: dict[Any, list[int]] = {}  # those of the same functions can be computed together
-    for k, start in enumerate(starts):
-        if start["modes"] and start["network"] == "cp":
-            key = tuple((mode["column"], mode["basis"]) for mode in start["modes"])
+    for k, restart in enumerate(restarts):
+        if restart["modes"] and restart["network"] == "cp":
+            key = tuple((mode["column"], mode["basis"]) for mode in restart["modes"])
             alike.setdefault(key, []).append(k)
-        elif start["modes"]:
-            found[k] = _train(start, features)
+        elif restart["modes"]:
+            found[k] = _tensor_train(restart, features)
     for own in alike.values():
-        found |= zip(own, _cp(graph, [starts[k] for k in own], features), strict=True)
+        found |= zip(own, _cp(graph, [restarts[k] for k in own], features), strict=True)
     return found
 
 
-def _cp(graph: Graph, starts: list[dict[str, Any]], features: Made) -> list[Product]:
+def _cp(graph: Graph, restarts: list[dict[str, Any]], features: Made) -> list[Product]:
     """Return products over all columns: of restarts side by side, which are then taken apart."""
     whole: list[Any] = [1.0, 1.0]
-    for modes in zip(*(start["modes"] for start in starts), strict=True):
+    for modes in zip(*(restart["modes"] for restart in restarts), strict=True):
         mean, second = (_side_by_side([m[part] for m in modes]) for part in ("mean", "second"))
         column, basis = modes[0]["column"], modes[0]["basis"]
         step = (mean, second) if column is None else features[column, basis].times(mean, second)
         whole = [part * more for part, more in zip(whole, step, strict=True)]
     parts = []
     for part, name in zip(whole, ("mean", "second"), strict=True):
-        sizes = [start["modes"][0][name].shape[1] for start in starts]
+        sizes = [restart["modes"][0][name].shape[1] for restart in restarts]
         if len(sizes) == 1:
             parts.append([part])
         else:
@@ -129,11 +131,11 @@ def _side_by_side(weights: list[Array]) -> Array:
     return out
 
 
-def _train(start: dict[str, Any], features: Made) -> Product:
+def _tensor_train(restart: dict[str, Any], features: Made) -> Product:
     """Return the row vector that a product of matrices leaves, and that of its second moments."""
     mean: Any = None
     second: Any = None
-    for mode in start["modes"]:
+    for mode in restart["modes"]:
         left, right = mode["shape"]
         step: Any = mode["mean"], mode["second"]
         if mode["column"] is not None:
@@ -158,24 +160,24 @@ def _times(row: Any, matrix: Any, left: int, right: int) -> Any:
     return product.reshaped(-1, right)
 
 
-def moments(graph: Graph, start: dict[str, Any], parts: Parts) -> Both:
+def moments(graph: Graph, restart: dict[str, Any], parts: Parts) -> Both:
     """Return E[f] and Var[f]: (n, 1), or (n, K) with an output for each class."""
-    found = [] if parts.product is None else [_tensor_moments(graph, start, parts.product)]
+    found = [] if parts.product is None else [_tensor_moments(graph, restart, parts.product)]
     found += [part for part in (parts.effects, parts.kernel) if part is not None]
     mean, variance = found[0]
     for more, spread in found[1:]:
         mean, variance = mean + more, variance + spread
-    return mean, graph.node("Max", variance, np.atleast_1d(start["least"])[None, :])
+    return mean, graph.node("Max", variance, np.atleast_1d(restart["least"])[None, :])
 
 
-def _tensor_moments(graph: Graph, start: dict[str, Any], product: Product) -> Both:
-    output = start["output"]
+def _tensor_moments(graph: Graph, restart: dict[str, Any], product: Product) -> Both:
+    output = restart["output"]
     if output is None:
-        columns = start["modes"][-1]["shape"][1]
-        mean_weights, second_weights = np.ones((columns, 1)), start["multiplicity"][:, None]
+        columns = restart["modes"][-1]["shape"][1]
+        mean_weights, second_weights = np.ones((columns, 1)), restart["multiplicity"][:, None]
     else:
         mean_weights = output["mean"].T
-        second_weights = (output["second"] * start["multiplicity"]).T
+        second_weights = (output["second"] * restart["multiplicity"]).T
     mean = product.mean @ mean_weights
     second = product.second @ np.ascontiguousarray(second_weights)
     return mean, graph.node("Max", second - mean * mean, 0.0)

@@ -28,9 +28,9 @@ def mean_and_std(graph: Graph, data: dict[str, Any], found: list[Parts]) -> tupl
     means: list[Any] = []
     spreads: list[Any] = []
     noises: list[Any] = []
-    for start, parts in zip(data["starts"], found, strict=True):
-        mean, variance = moments(graph, start, parts)
-        y = evaluated(graph, start["likelihood"], _MOMENTS, mean=mean, variance=variance)
+    for restart, parts in zip(data["restarts"], found, strict=True):
+        mean, variance = moments(graph, restart, parts)
+        y = evaluated(graph, restart["likelihood"], _MOMENTS, mean=mean, variance=variance)
         for values, name in zip((means, spreads, noises), _MOMENTS, strict=True):
             values.append(y[name])
     weights = data["weights"]
@@ -50,43 +50,46 @@ def _mixed(weights: Array, values: list[Any]) -> Any:
 def probabilities(graph: Graph, data: dict[str, Any], found: list[Parts]) -> Value:
     """Return the probability of each class: (n, K)."""
     each = [
-        _PROBABILITIES[start["likelihood"]["kind"]](graph, data, start, parts)
-        for start, parts in zip(data["starts"], found, strict=True)
+        _PROBABILITIES[restart["likelihood"]["kind"]](graph, data, restart, parts)
+        for restart, parts in zip(data["restarts"], found, strict=True)
     ]
     return graph.node("Max", _mixed(data["weights"], each), _TINY)
 
 
-def _logistic(graph: Graph, data: dict[str, Any], start: dict[str, Any], parts: Parts) -> Value:
+def _logistic(graph: Graph, data: dict[str, Any], restart: dict[str, Any], parts: Parts) -> Value:
     """Return E[sigma(-x)] and E[sigma(x)] by the trapezoid rule."""
-    mean, variance = moments(graph, start, parts)
+    mean, variance = moments(graph, restart, parts)
     nodes, weights = (np.array(part) for part in FINE_GRID)
-    x, spread = mean + start["likelihood"]["offset"], graph.node("Sqrt", variance) * nodes[None, :]
+    x, spread = (
+        mean + restart["likelihood"]["offset"],
+        graph.node("Sqrt", variance) * nodes[None, :],
+    )
     both = [graph.node("Sigmoid", sign * x + spread) @ weights[:, None] for sign in (-1.0, 1.0)]
     return graph.concat(both)
 
 
-def _signs(graph: Graph, data: dict[str, Any], start: dict[str, Any], parts: Parts) -> Value:
+def _signs(graph: Graph, data: dict[str, Any], restart: dict[str, Any], parts: Parts) -> Value:
     """Return the probabilities that a target is below the threshold, and above it."""
-    mean, variance = moments(graph, start, parts)
+    mean, variance = moments(graph, restart, parts)
     threshold = graph.full(mean, data["threshold"])
     inputs = {"mean": mean, "variance": variance, "y": threshold}
-    below = evaluated(graph, start["likelihood"], ["cdf"], **inputs)["cdf"]
+    below = evaluated(graph, restart["likelihood"], ["cdf"], **inputs)["cdf"]
     return graph.concat([below, 1.0 - below])
 
 
-def _softmax(graph: Graph, data: dict[str, Any], start: dict[str, Any], parts: Parts) -> Value:
+def _softmax(graph: Graph, data: dict[str, Any], restart: dict[str, Any], parts: Parts) -> Value:
     """Return the average of the probabilities over points spread over f, those of Python."""
-    mean, variance = moments(graph, start, parts)
-    n_classes = len(start["likelihood"]["offsets"])
+    mean, variance = moments(graph, restart, parts)
+    n_classes = len(restart["likelihood"]["offsets"])
     root, rank = None, 0
     if parts.product is not None:
-        rank = start["output"]["mean"].shape[1]
-        root = _shared_root(graph, start["output"]["mean"], parts.product)  # (n, K, R)
+        rank = restart["output"]["mean"].shape[1]
+        root = _shared_root(graph, restart["output"]["mean"], parts.product)  # (n, K, R)
         shared = ((root * root) @ np.ones((rank, 1))).reshaped(-1, n_classes)
         variance = graph.node("Max", variance - shared, 0.0)
     own = graph.node("Sqrt", variance)
     of_own, of_shared = np.split(normal_points(n_classes + rank, PROBABILITY_POINTS).T, [n_classes])
-    centre = mean + start["likelihood"]["offsets"][None, :]
+    centre = mean + restart["likelihood"]["offsets"][None, :]
     x = centre.reshaped(-1, n_classes, 1) + own.reshaped(-1, n_classes, 1) * of_own[None]
     if root is not None:
         x = x + root @ of_shared

@@ -1,0 +1,164 @@
+"""The rows of a full tensor, and their likelihoods as Gaussians in f.
+
+With Gaussian noise these are exact. With Student-t noise the variances depend on the distance of
+the targets from f. Other likelihoods turn moments of f into weights and working responses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .evidence import whitened
+from .gamma import Gamma
+from .likelihoods import Curved, Softmax
+
+LEAST_WEIGHT = 1e-10
+
+
+@dataclass
+class Rows:
+    """Rows to be fitted: coordinates of every input, targets and sample weights."""
+
+    x: tuple[np.ndarray, ...]
+    y: np.ndarray
+    weight: np.ndarray
+
+    @property
+    def n(self) -> int:
+        """The number of rows."""
+        return len(self.y)
+
+    def take(self, some: np.ndarray) -> Rows:
+        """Return some of the rows."""
+        return Rows(tuple(part[some] for part in self.x), self.y[some], self.weight[some])
+
+
+@dataclass(frozen=True)
+class Sites:
+    """The likelihood of every row as a Gaussian in f: working responses and their variances.
+
+    Attributes
+    ----------
+    target, noise : ndarray of shape (n, K)
+        Working responses, and the variances of their noise.
+    mean, variance : ndarray of shape (n, K)
+        Of f under q.
+    likelihood : Likelihood
+    repeats : float
+        See ``Evidence``.
+    kl : float
+        Divergence of the posterior of f from its prior.
+    value : float
+        The evidence, or the ELBO, at the end of a search.
+    """
+
+    target: np.ndarray
+    noise: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    likelihood: Any
+    repeats: float = 0.0
+    kl: float = np.nan
+    value: float = np.nan
+
+    @classmethod
+    def of_numbers(cls, rows: Rows, likelihood: Any) -> Sites:
+        """Return the sites of targets with Gaussian noise."""
+        nothing = np.zeros((rows.n, 1))
+        repeats = float(np.sum(rows.weight - 1.0))
+        noise = 1.0 / rows.weight[:, None]
+        return cls(rows.y[:, None], noise, nothing, nothing, likelihood, repeats)
+
+    @classmethod
+    def begin(cls, rows: Rows, likelihood: Any, n_outputs: int | None) -> Sites:
+        """Return the sites of other likelihoods at f = 0."""
+        mean = np.zeros((rows.n, n_outputs or 1))
+        at_zero = cls(mean, mean, mean, np.ones_like(mean), likelihood)
+        return at_zero._at_moments(rows, Gamma(1e-6, 1e-6), newton=False)
+
+    def _at_moments(self, rows: Rows, prior: Gamma, *, newton: bool) -> Sites:
+        """Return the sites for these moments of f."""
+        single = self.mean.shape[1] == 1
+        mean, square = self.mean, self.mean**2 + self.variance
+        if single:
+            mean, square = mean[:, 0], square[:, 0]
+        likelihood, moments = self.likelihood, (rows.y, rows.weight, mean, square)
+        if newton and isinstance(likelihood, Curved):
+            weight, response = likelihood.expected(*moments)
+        else:
+            likelihood = _learned(likelihood, moments, float(rows.weight.sum()), prior)
+            weight, response, _ = likelihood.rows(*moments)
+        weight = np.maximum(np.asarray(weight) * likelihood.scale, LEAST_WEIGHT)
+        response = np.asarray(response) * likelihood.scale
+        if single:
+            weight, response = weight[:, None], response[:, None]
+        return replace(self, target=response / weight, noise=1.0 / weight, likelihood=likelihood)
+
+    def updated(
+        self,
+        rows: Rows,
+        matrix: np.ndarray,
+        prior: Gamma,
+        *,
+        newton: bool = False,
+        refresh: bool = True,
+    ) -> Sites:
+        """Return the sites after an update of q(f), with this prior covariance: (n, n).
+
+        With ``newton`` they are those of the likelihood itself instead of its bound. Without
+        ``refresh`` only the moments of f are updated.
+        """
+        solved = [whitened(matrix, v, z) for z, v in zip(self.target.T, self.noise.T, strict=True)]
+        alpha = np.column_stack([column for column, _ in solved])
+        diagonal = np.column_stack([np.sum(root**2, axis=0) for _, root in solved])
+        mean = self.target - self.noise * alpha
+        variance = np.maximum(self.noise - self.noise**2 * diagonal, 1e-12)
+        log_det = -2.0 * sum(float(np.sum(np.log(np.diagonal(root)))) for _, root in solved)
+        log_det -= float(np.sum(np.log(self.noise)))
+        fit = float(np.sum(diagonal * self.noise) + np.sum(alpha * mean))
+        kl = 0.5 * (fit - mean.size + log_det)
+        known = replace(self, mean=mean, variance=variance, kl=kl)
+        return known._at_moments(rows, prior, newton=newton) if refresh else known
+
+    def halfway(self, other: Sites) -> Sites:
+        """Return the sites halfway from others."""
+        weight = 0.5 * (1.0 / self.noise + 1.0 / other.noise)
+        response = 0.5 * (self.target / self.noise + other.target / other.noise)
+        return replace(self, target=response / weight, noise=1.0 / weight)
+
+    def elbo(self, rows: Rows, prior: Gamma) -> float:
+        """Return the ELBO, given the moments of f.
+
+        For several classes it is averaged over f: the bound that updates use is far lower where f
+        is large.
+        """
+        likelihood, mean = self.likelihood, self.mean
+        if isinstance(likelihood, Softmax):
+            points = likelihood.probabilities(mean, self.variance)
+            of_label = points[:, np.arange(rows.n), rows.y.astype(int)]
+            logs = np.log(np.maximum(of_label, np.finfo(float).tiny)).mean(axis=0)
+            return float(rows.weight @ logs) - self.kl
+        square = mean**2 + self.variance
+        sums = likelihood.rows(rows.y, rows.weight, mean[:, 0], square[:, 0]).sums
+        total = float(rows.weight.sum())
+        terms = likelihood.learn(sums, total, prior).terms(total, prior)
+        return float(sum(terms.values())) - self.kl
+
+    def change_from(self, other: Sites) -> float:
+        """Return how far the mean of f has moved, in its standard deviations."""
+        moved = (self.mean - other.mean) ** 2 / np.maximum(self.variance, 1e-6)
+        return float(np.sqrt(np.max(moved)))
+
+
+def _learned(likelihood: Any, moments: tuple[Any, ...], total: float, prior: Gamma) -> Any:
+    """Return the likelihood with its own parameters updated."""
+    learned = likelihood.learn(likelihood.rows(*moments).sums, total, prior)
+    other = learned.propose(learned.rows(*moments).sums)
+    if other is None:
+        return learned
+    tried = other.learn(other.rows(*moments).sums, total, prior)
+    before, after = (sum(each.terms(total, prior).values()) for each in (learned, tried))
+    return tried if after >= before else learned

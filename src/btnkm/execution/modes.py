@@ -1,0 +1,73 @@
+"""The engine's view of fitted bases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..bases.anchored import Anchored
+from ..bases.categorical import Categorical
+from ..bases.levels import Levels
+from ..core.levels import LevelMode
+from ..core.state import Mode, State
+
+Array = np.ndarray
+
+
+def size_of(basis: Any) -> tuple[int, int]:
+    """Return M and K of a basis, for an estimate of its memory."""
+    if isinstance(basis, Levels):
+        return levels_size(len(basis.shares_))
+    return basis.n_functions_, basis.n_products_
+
+
+def n_features(basis: Any) -> int:
+    """Return how many numbers the features of a row take."""
+    return sum(size_of(basis)) if isinstance(basis, Levels) else int(basis.n_numbers)
+
+
+def levels_size(count: int) -> tuple[int, int]:
+    """Return an M and K with the memory of ``count`` levels: L R^2 numbers, and sparse rows."""
+    return int(np.ceil(np.sqrt(count))), 4
+
+
+def make_mode(basis: Any, smoothness: float) -> Any:
+    """Return the mode of a fitted basis."""
+    if isinstance(basis, Levels):
+        levels = np.arange(len(basis.shares_))
+        return LevelMode(levels, np.ones(len(levels)), basis.shares_)
+    anchored = isinstance(basis, Anchored)
+    keep = np.arange(int(anchored), basis.n_functions_)
+    return Mode(
+        keep=keep,
+        full_table=basis.table_,
+        rate_scale=(1.0 + np.asarray(basis.degrees_, dtype=float)[keep]) ** (-2.0 * smoothness),
+        constant=np.asarray(basis.constant_, dtype=float)[keep],
+        anchored=anchored,
+    )
+
+
+def output_mode(n_outputs: int) -> LevelMode:
+    """Return the mode of the outputs: one indicator function for each."""
+    return LevelMode(np.arange(n_outputs), np.ones(n_outputs), None, anchored=False)
+
+
+def with_functions_of(mode: Any, old: Any, new: Any, smoothness: float) -> Any:
+    """Return the mode of a basis with more levels, without the functions that were dropped."""
+    full = make_mode(new, smoothness)
+    if isinstance(new, Levels):
+        return full
+    keep = np.append(mode.keep, np.arange(old.n_functions_, new.n_functions_))
+    return full.take(np.searchsorted(full.keep, keep))
+
+
+def of_a_new_level(state: State, d: int, basis: Any) -> Array:
+    """Return the weights that a new level of mode d begins with: (C,).
+
+    They are the average over all levels, or zero where a missing value is to make no difference.
+    """
+    mean = state.factors[d].mean
+    if state.modes[d].anchored or not isinstance(basis.basis_, Categorical):
+        return np.zeros(mean.shape[1])
+    return np.asarray(basis.average_phi_[state.modes[d].keep] @ mean)
