@@ -90,7 +90,7 @@ class Logistic:
         the random initial values would survive the warm phase. So w is computed at f instead of
         offset + f, in proportion to the curvature at f = 0. Where y is unlikely, the curvature is
         small and the slope large, and a Newton step would overshoot: there the weight is at least
-        w |y - b p|.
+        ``w |y - b p|``.
         """
         xp = array_namespace(f)
         s = xp.ones_like(f) if s is None else s
