@@ -447,7 +447,7 @@ def test_many_levels_and_inputs_are_folded_away(tmp_path):
     options = [a for tag, a in page.elements if tag == "option"]
     assert len(options) == 202  # the most frequent, one never seen, a gap
     count = len(set(model.columns_[0].levels.values()))
-    said = f"The 200 most frequent levels; {count - 200} others would make the page too large"
+    said = f"The 200 most frequent categories; {count - 200} others would make the page too large"
     assert said in page.text
     assert "4 more inputs, which matter less" in page.text
     assert "Show all 16 inputs" in page.text

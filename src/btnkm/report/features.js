@@ -11,7 +11,7 @@ const Features = (() => {
     return column.knots.length ? interpolated(value, column.knots, column.positions) : NaN;
   }
 
-  // The function with these values at some places, linear between them and flat beyond.
+  // The function with these values at some places, linear between them and constant beyond.
   function interpolated(x, at, values) {
     const last = at.length - 1;
     if (x >= at[last]) return values[last];

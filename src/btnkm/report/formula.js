@@ -61,7 +61,7 @@ const Formulas = (() => {
     },
   };
 
-  // What a formula says of inputs (numbers by name), step by step as outputs are asked for.
+  // The values of a formula for inputs (numbers by name); steps are evaluated as needed.
   class Evaluation {
     constructor(formula, inputs) {
       this.formula = formula;

@@ -1,9 +1,9 @@
 "use strict";
 
-// Kernel machines: what core/kernel.py and core/full.py do in Python. A row is compared with those
-// of the training; what these leave unknown takes a Cholesky factor, made when it is first needed.
+// Kernel machines: what core/kernel.py and core/full.py do in Python. A row is compared with the
+// training rows; variances need a Cholesky factor, which is computed when it is first used.
 const Kernels = (() => {
-  // A loop of its own, which browsers make fast: there may be millions of pairs of rows.
+  // A separate loop, which browsers optimise: there may be millions of pairs of rows.
   function compare(out, u, at, length, rough) {
     const [scale, smooth] = [Math.sqrt(3) / length, 1 - rough];
     for (let k = 0; k < out.length; k++) {
@@ -13,7 +13,7 @@ const Kernels = (() => {
   }
   const held = (x, low, high) => Math.min(Math.max(x, low), high);
 
-  // What the kernel sees of a raw value with this coordinate.
+  // The numbers of the kernel for a raw value with this coordinate.
   function seen(own, column, value, x) {
     const known = Number.isNaN(x) ? 0 : 1;
     if (column.levels) return { t: 0, u: known ? x : 0, known };
@@ -24,14 +24,14 @@ const Kernels = (() => {
     return { t: line ? own.begin + own.slope * away : 0, u, known };
   }
 
-  // What it sees of a row of the training.
+  // The same for a training row.
   const seenThen = ({ t, u, known }, row) => ({
     t: t ? t[row] : 0,
     u: u ? u[row] : 0,
     known: known ? known[row] : 1,
   });
 
-  // The correlation of a value with those of the first rows of the training, into ``out``.
+  // The correlation of a value with those of the first training rows, into ``out``.
   function correlate(out, own, categorical, at, length) {
     const { u, known } = own.rows;
     if (!at.known) {
@@ -46,7 +46,7 @@ const Kernels = (() => {
     if (known) for (let k = 0; k < out.length; k++) out[k] *= known[k];
   }
 
-  // k between a row, seen in every input, and the first ``count`` rows of the training.
+  // k between a row and the first ``count`` training rows.
   function covariances(kernel, columns, row, count) {
     const total = new Float64Array(count).fill(kernel.constant);
     const product = new Float64Array(count).fill(kernel.product);
@@ -91,7 +91,7 @@ const Kernels = (() => {
 
   const begin = (row) => (row * (row + 1)) / 2; // where a row of a packed triangle begins
 
-  // The lower Cholesky factor of the triangle of a matrix, in its place.
+  // The lower Cholesky factor of the triangle of a matrix, in place.
   function factorise(lower, size) {
     for (let i = 0; i < size; i++) {
       const own = begin(i);
@@ -116,7 +116,7 @@ const Kernels = (() => {
     return lower;
   }
 
-  // Factors of the covariance of what the rows of the training say, for each output.
+  // Cholesky factors of the covariance of the training targets, for each output.
   function factors(kernel, columns) {
     const { data, rows: outputs, columns: size } = kernel.noise;
     const matrix = new Float64Array(begin(size));
@@ -145,7 +145,7 @@ const Kernels = (() => {
     return total;
   }
 
-  const made = new WeakMap(); // factors, by the kernel they are of
+  const made = new WeakMap(); // factors of each kernel
 
   // E[f] and Var[f] of every output at a row of raw values with these coordinates.
   function moments(kernel, columns, values, coordinateOf) {

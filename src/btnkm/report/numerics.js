@@ -1,6 +1,6 @@
 "use strict";
 
-// The functions of mathematics that predictions in a browser need, to about 1e-13.
+// Special functions for predictions in a browser, accurate to about 1e-13.
 const Numerics = (() => {
   const LOG_2PI = Math.log(2 * Math.PI);
 

@@ -1,4 +1,4 @@
-"""The what-if panel: a control for every input, and what a browser needs to predict by itself."""
+"""The what-if panel: a control for every input, and the data for predictions in a browser."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .embedding import as_json, embedded, with_levels
 from .format import counted, escaped, name, percent
 
 Array = np.ndarray
-MOST_LEVELS = 200  # in a menu; of more the most frequent
-SHOWN = 12  # inputs before the others are folded away
+MOST_CATEGORIES = 200  # in a menu; of more than these, the most frequent
+SHOWN = 12  # inputs that are not folded
 STEPS = 200  # of a slider
 MOST_BYTES = 20_000_000  # of numbers in a page; with more it would be slow to open
-DRAWS = 400  # rows that say where predictions are likely to lie
+DRAWS = 400  # rows for the range of likely predictions
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,17 @@ class Panel:
 
 
 def panel(model: Any, shares: Array, order: Array, target: str) -> Panel | str:
-    """Return the panel, or a sentence that says why there can be none.
+    """Return the panel, or a sentence that says why there is none.
 
     Parameters
     ----------
     model : BTNRegressor or BTNClassifier, fitted
     shares : ndarray of shape (D,)
-        Of the variance that each input explains, by which its control says how much it matters.
+        Importance of each input, shown at its control.
     order : ndarray of shape (D,)
         Positions of the inputs, those that matter most first.
     target : str
-        What is predicted, in the user's words.
+        Name of the target.
     """
     try:
         data = portable(model)
@@ -56,8 +56,8 @@ def panel(model: Any, shares: Array, order: Array, target: str) -> Panel | str:
     if len(numbers) > MOST_BYTES:
         return (
             "There is no what-if panel: the posterior has "
-            f"{counted(len(numbers) * 3 // 32, 'number')}, too many for a page. A smaller "
-            "max_rank, n_basis or n_init would make room."
+            f"{counted(len(numbers) * 3 // 32, 'number')}, too many for a page. Use a "
+            "smaller max_rank, n_basis or n_init."
         )
     active = [int(j) for j in order if j in set(model.fitted_.active)]
     controls = [_control(model.columns_[j], j, shares[j], menus.get(j)) for j in active]
@@ -78,7 +78,7 @@ def panel(model: Any, shares: Array, order: Array, target: str) -> Panel | str:
 
 
 def drawn_codes(model: Any, n: int = DRAWS) -> list[Array | None]:
-    """Return coordinates of rows whose inputs are drawn from those of the fit, independently."""
+    """Return coordinates of rows with inputs drawn independently from their training values."""
     rng = np.random.default_rng(0)
     codes: list[Array | None] = [None] * len(model.columns_)
     for j in model.fitted_.active:
@@ -96,7 +96,7 @@ def _normalised(shares: Array) -> Array:
 
 
 def _likely_range(model: Any) -> list[float]:
-    """Return between what nearly all predictions lie, intervals included: an axis that stays."""
+    """Return a range that contains nearly all predictions and intervals, for a fixed axis."""
     moments = model.fitted_.predict(drawn_codes(model), lambda one, rows: one.moments(rows), 2)
     parts = [
         state.likelihood.predictive(mean, variance)
@@ -111,16 +111,16 @@ def _likely_range(model: Any) -> list[float]:
 
 
 def _menu(column: Any) -> list[tuple[str, str]]:
-    """Return a name for each level to choose, and what the menu says; the rarest are one."""
+    """Return a name for each category in a menu, and its text; the rarest may share one."""
     by_code = column.levels_by_code
     shares = column.basis.level_shares
     frequent = sorted(by_code, key=lambda code: -shares[code] if code < len(shares) else 0.0)
-    kept = set(frequent[:MOST_LEVELS])
+    kept = set(frequent[:MOST_CATEGORIES])
     menu = []
     for code, texts in by_code.items():
         if code in kept:
-            said = texts[0] if len(texts) == 1 else f"one of {counted(len(texts), 'rare level')}"
-            menu.append((texts[0], said))
+            many = f"one of {counted(len(texts), 'rare category', 'rare categories')}"
+            menu.append((texts[0], texts[0] if len(texts) == 1 else many))
     return menu
 
 
@@ -129,7 +129,7 @@ def _control(column: Any, j: int, share: float, menu: list[tuple[str, str]] | No
     kind, attributes, inner, ends = "menu", "", "", ""
     if menu is not None:
         inner = _select(column, j, menu)
-    elif len(column.knots) <= 2:  # also those with gaps and one value
+    elif len(column.knots) <= 2:  # also one value and missing ones
         inner = _select_numbers(column, j)
     else:
         kind, attributes, inner, ends = _slider(column, j)
@@ -143,7 +143,8 @@ def _control(column: Any, j: int, share: float, menu: list[tuple[str, str]] | No
         f'<div class="input" role="group" aria-labelledby="input-{j}" data-column="{j}" '
         f'data-kind="{kind}"{attributes}><div class="about"><span id="input-{j}" '
         f'class="input-name">{name(column.name, 40)}{_unit(column)}</span>'
-        f'<span class="share" title="share of the variance it explains">{percent(share)}</span>'
+        f'<span class="share" title="importance: fraction of the variance of predictions">'
+        f"{percent(share)}</span>"
         f"</div>{inner}{gap}{ends}"
         f'<p class="hint" data-part="hint" hidden></p></div>'
     )
@@ -164,18 +165,18 @@ def _options(options: list[tuple[str, str]], chosen: str) -> str:
 
 
 def _select(column: Any, j: int, menu: list[tuple[str, str]]) -> str:
-    """Return a menu of levels; a value is a place among those the page knows."""
+    """Return a menu of categories; a value is a position among those in the page."""
     shares = column.basis.level_shares
     codes = [column.levels[text] for text, _ in menu]
     known = [float(shares[code]) if code < len(shares) else 0.0 for code in codes]
     chosen = str(int(np.argmax(known))) if known else "gap"
     options = [(str(k), format.shortened(said, 50)) for k, (_, said) in enumerate(menu)]
     left_out = len(set(column.levels.values())) - len(menu)
-    special = [("unseen", "(a level never seen)"), ("gap", "(missing)")]
+    special = [("unseen", "(a category never seen)"), ("gap", "(missing)")]
     said = ""
     if left_out > 0:
         said = (
-            f'<p class="ends">The {len(menu)} most frequent levels; '
+            f'<p class="ends">The {len(menu)} most frequent categories; '
             f"{counted(left_out, 'other')} would make the page too large.</p>"
         )
     return (
@@ -185,7 +186,7 @@ def _select(column: Any, j: int, menu: list[tuple[str, str]]) -> str:
 
 
 def _select_numbers(column: Any, j: int) -> str:
-    """Return a menu of the two values that a number has."""
+    """Return a menu for a number with two values."""
     typical = _typical(column)
     values = [(repr(float(v)), _said(column, v)) for v in column.knots]
     chosen = min(column.knots, key=lambda v: abs(v - typical), default=math.nan)
@@ -208,12 +209,12 @@ def _said(column: Any, value: float) -> str:
 
 
 def _typical(column: Any) -> float:
-    """Return the middle one of the values, as they are in the table."""
+    """Return the median of the values, in units of the table."""
     return float(np.interp(column.basis.typical_, column.positions, column.knots))
 
 
 def _slider(column: Any, j: int) -> tuple[str, str, str, str]:
-    """Return the kind of a control, its attributes, its inputs, and what its ends are."""
+    """Return the kind of a control, its attributes, its inputs and the text of its ends."""
     low, high = float(column.knots[0]), float(column.knots[-1])
     typical, span = _typical(column), high - low
     whole = bool(np.all(column.knots == np.round(column.knots)))
@@ -252,5 +253,5 @@ def _slider(column: Any, j: int) -> tuple[str, str, str, str]:
 
 
 def _plain(value: float) -> str:
-    """Return a number as HTML wants it, without the noise of its last digits."""
+    """Return a number as text for HTML, without rounding noise."""
     return f"{value:.12g}"

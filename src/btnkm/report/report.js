@@ -1,7 +1,7 @@
 "use strict";
 
-// The page: its colours, and the what-if panel. All texts of the user's stand in the page already
-// or are set as text, never as HTML.
+// The page: its colours, and the what-if panel. Text from the data is in the page already or is set
+// as text, never as HTML.
 (() => {
   const byId = (id) => document.getElementById(id);
 
@@ -25,12 +25,12 @@
   prefersDark.addEventListener("change", tellTheme);
   tellTheme();
 
-  // A folded section opens when it is gone to, and all of them before printing.
+  // A folded section opens when a link leads to it; all of them open before printing.
   addEventListener("beforeprint", () => {
     for (const details of document.querySelectorAll("details.more")) details.open = true;
   });
 
-  // ---- numbers as text, by the rules of words.py ------------------------------------------------
+  // ---- numbers as text, by the rules of format.py ------------------------------------------------
 
   function decimalsFor(width) {
     if (!(Number.isFinite(width) && width > 0)) return 2;
@@ -92,7 +92,7 @@
 
   // ---- controls ---------------------------------------------------------------------------------
 
-  // One input: a slider with a field, or a menu. ``value`` is raw, as the model wants it.
+  // One input: a slider with a field, or a menu. ``value`` is raw, as the model needs it.
   class Control {
     constructor(element, levels, changed) {
       this.element = element;
@@ -176,11 +176,11 @@
       return new Date(`${this.field.value}${time}Z`) * 1000;
     }
 
-    // Say so beyond the range of the fit, and to a screen reader what a slider is at.
+    // Warn beyond the range of the fit, and describe the slider's value to a screen reader.
     tell() {
       const missing = this.gap.checked;
       this.element.classList.toggle("is-missing", missing);
-      // a date is told in days, in which its ends may be half a day inside
+      // a date is shown in days, so its ends may be half a day inside
       const slack = this.kind === "date" ? this.factor : 0;
       const beyond =
         !missing && (this.number < this.low - slack || this.number > this.high + slack);

@@ -1,8 +1,8 @@
 "use strict";
 
 // Predictions of a fitted model, made in the browser from the data that portable.py describes:
-// of one row of raw values the mean and the exact interval of y, or the probability of each class.
-// Every function says what its counterpart in Python says, to about 1e-12.
+// for one row of raw values the mean and the exact interval of y, or the probability of each class.
+// Every function agrees with its counterpart in Python to about 1e-12.
 const WhatIf = (() => {
   const { normalCdf, normalGrid, normalPdf, normalQuantile, sigmoid, squareRoot } = Numerics;
   const { coordinate, effect, features } = Features;
@@ -28,7 +28,7 @@ const WhatIf = (() => {
     return counts;
   }
 
-  // A row vector times the matrix of one more mode of a train.
+  // A row vector times the matrix of one more mode of a tensor train.
   function apply(vector, matrix, counts) {
     const width = matrix.length / vector.length;
     const out = new Float64Array(width);
@@ -40,7 +40,7 @@ const WhatIf = (() => {
   }
 
   // Divide by powers of two, which are exact, so that hundreds of modes stay within a double's
-  // range: each component by its own, or all entries by the same (a train). ``power`` keeps them.
+  // range: each component by its own, or all entries by the same (a tensor train). ``power`` keeps them.
   function rescale(product) {
     const { mean, second, power } = product;
     const rank = mean.length;
@@ -200,7 +200,7 @@ const WhatIf = (() => {
     };
   };
 
-  // The mixture of what the restarts say, moved and stretched to the units of y.
+  // The mixture over restarts, in units of y.
   class Mixture {
     constructor(parts, weights, shift, scale) {
       Object.assign(this, { parts, weights, shift, scale, discrete: Boolean(parts[0].discrete) });
@@ -224,7 +224,7 @@ const WhatIf = (() => {
       return this.average((part) => part.cdf(y));
     }
 
-    // Newton's steps where they close in fast; elsewhere the bracket is halved.
+    // Newton steps where they converge fast; elsewhere the bracket is halved.
     quantile(level) {
       if (this.discrete) return this.integerQuantile(level);
       let [low, high] = this.bracket(level);
@@ -245,7 +245,7 @@ const WhatIf = (() => {
       return this.shift + this.scale * x;
     }
 
-    // Two numbers with the quantile between them, ever further from the means.
+    // Lower and upper bounds of the quantile, increasingly far from the means.
     bracket(level) {
       for (let reach = 4; ; reach *= 2) {
         const low = Math.min(...this.parts.map((part) => part.mean - reach * part.width));
@@ -271,7 +271,7 @@ const WhatIf = (() => {
 
   // ---- classes --------------------------------------------------------------------------------
 
-  const TINY = 2 ** -1022; // what a probability is at least
+  const TINY = 2 ** -1022; // the smallest probability
   const FINE_GRID = normalGrid(8.5, 0.1);
 
   // E[sigma(f)] for f ~ N(mean, variance).
@@ -356,7 +356,7 @@ const WhatIf = (() => {
     };
   }
 
-  // Quantiles of values with weights, halfway between values that share one.
+  // Weighted quantiles, interpolated at the middle of each weight.
   function weightedQuantiles(pairs, levels) {
     const sorted = pairs.slice().sort((a, b) => a[0] - b[0]);
     let total = 0;
@@ -375,7 +375,7 @@ const WhatIf = (() => {
   // ---- the data in the page -------------------------------------------------------------------
 
   // Arrays in the data are {"array": [place, rows, columns]}, or without columns, of float64
-  // numbers that stand one behind the other in the bytes of ``base64``.
+  // numbers that are stored consecutively in ``base64``.
   function unpack(data, base64) {
     const text = atob(base64);
     const bytes = Uint8Array.from(text, (character) => character.charCodeAt(0));
@@ -415,7 +415,7 @@ const WhatIf = (() => {
     }
 
     // The functions of a row's values: those of one of a column's bases, and of a main effect; and
-    // what a kernel machine says of all values.
+    // the moments of a kernel machine.
     functionsOf(row) {
       const made = new Map();
       const once = (j, kind, place, make) => {
@@ -456,5 +456,5 @@ const WhatIf = (() => {
     }
   }
 
-  return { Model, UNSEEN: Symbol("a level never seen") };
+  return { Model, UNSEEN: Symbol("a category never seen") };
 })();

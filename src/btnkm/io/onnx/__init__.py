@@ -36,23 +36,24 @@ def to_onnx(model: Any) -> ModelProto:
         value = graph.input(name, "O" if text else "f")
         if column["active"]:
             columns[j] = Column.of(graph, column, value)
-    found = parts_of(graph, data["restarts"], columns)
-    told = f"{type(model).__name__} of btnkm; dates and durations in microseconds"
+    parts = parts_of(graph, data["restarts"], columns)
+    description = f"{type(model).__name__} of btnkm; dates and durations in microseconds"
     if classes is None:
-        both = mean_and_std(graph, data, found)
-        told_of = {name: (v, "f", ("n", 1)) for name, v in zip(outputs, both, strict=True)}
-        return graph.model(told_of, told)
-    each = probabilities(graph, data, found)
+        both = mean_and_std(graph, data, parts)
+        results = {name: (v, "f", ("n", 1)) for name, v in zip(outputs, both, strict=True)}
+        return graph.model(results, description)
+    each = probabilities(graph, data, parts)
     most = graph.node("ArgMax", each, axis=1, keepdims=1)
     labels, kind = _labels(classes)
     label = graph.node("Gather", labels, most, axis=0)
     return graph.model(
-        {"label": (label, kind, ("n", 1)), "probabilities": (each, "f", ("n", len(classes)))}, told
+        {"label": (label, kind, ("n", 1)), "probabilities": (each, "f", ("n", len(classes)))},
+        description,
     )
 
 
 def _input_names(columns: list[Any], outputs: tuple[str, ...]) -> list[str]:
-    """Return the names of the inputs: those of the columns, with "_" behind one that is taken."""
+    """Return names of inputs: those of the columns, with "_" appended where one is taken."""
     taken, names = set(outputs), []
     for column in columns:
         name = str(column)
@@ -72,6 +73,6 @@ def _labels(classes: np.ndarray) -> tuple[np.ndarray, str]:
     if all(isinstance(label, str) for label in classes.tolist()):
         return classes.astype(object), "O"
     raise ValueError(
-        f"labels must be text, numbers or booleans for ONNX, got {classes.tolist()[0]!r}; fit with "
-        "their text."
+        f"labels must be text, numbers or booleans for ONNX, got {classes.tolist()[0]!r}; convert "
+        "them to text before the fit."
     )

@@ -18,7 +18,7 @@ from .graph import ML, Graph, Value
 
 Array = np.ndarray
 Both = tuple[Value, Value]  # of phi and of psi
-NEVER, GAP = -2, -1  # codes of a category never seen, and of a missing value
+UNSEEN, MISSING = -2, -1  # codes of a category never seen, and of a missing value
 
 
 class Features(Protocol):
@@ -44,13 +44,13 @@ class Functions:
 
 @dataclass
 class Lookup:
-    """Functions of levels: what weights make of each is a table with a row for each level.
+    """Functions of categories: times weights they are a table with a row for each category.
 
     Attributes
     ----------
     place : Value
-        The row of each of the n values in the table: its code, -2 for a level never seen, and -1
-        for a missing value; the last rows of the table are theirs.
+        The row of each of the n values in the table: its code, -2 for a category never seen,
+        and -1 for a missing value, which have the last rows of the table.
     rows : pair of functions
         From weights of phi, and of psi, to the table.
     """
@@ -86,8 +86,8 @@ class Column:
     value : Value of shape (n, 1)
         Raw values.
     x : Value of shape (n, 1)
-        Their coordinates; of categories their codes, NEVER for one never seen and GAP for a missing
-        value.
+        Their coordinates; of categories their codes, UNSEEN for one never seen and MISSING for a
+        missing value.
     """
 
     graph: Graph
@@ -106,7 +106,7 @@ class Column:
     def features(self, place: int) -> Features:
         """Return the functions of one of its bases."""
         basis = self.plain["bases"][place]
-        if basis["kind"] == "constant":  # there were only gaps to learn from
+        if basis["kind"] == "constant":  # the fit saw only missing values
             ones = self.graph.full(self.value, 1.0)
             return Functions(ones, ones, (1, 1))
         if self.plain["levels"] is not None:
@@ -116,7 +116,7 @@ class Column:
     def missing(self) -> Value:
         """Return where values are missing: (n, 1)."""
         if self.plain["levels"] is not None:
-            return self.graph.node("Equal", self.x, np.array(GAP))
+            return self.graph.node("Equal", self.x, np.array(MISSING))
         return self.graph.node("IsNaN", self.value)
 
     def held(self) -> Value:
@@ -125,7 +125,7 @@ class Column:
         return self.graph.node("Clip", self.value, first, last)
 
     def at_knots(self, places: Value) -> Both:
-        """Return raw numbers and coordinates of some knots, from what the graph has of them."""
+        """Return raw numbers and coordinates of some knots, from the tables in the graph."""
         tables = _tables(self.plain["knots"], self.plain["positions"])
         raw, x = (self.graph.node("Gather", table, places) for table in tables)
         return raw, x
@@ -236,14 +236,14 @@ def _codes(graph: Graph, column: dict[str, Any], value: Value) -> Value:
     levels = column["levels"]
     if column["kind"] != "O":
         return _number_code(graph, levels, value)
-    known = {"": GAP} | levels
+    known = {"": MISSING} | levels
     return graph.node(
         "LabelEncoder",
         value,
         domain=ML,
         keys_strings=list(known),
         values_int64s=list(known.values()),
-        default_int64=NEVER,
+        default_int64=UNSEEN,
     )
 
 
@@ -261,20 +261,20 @@ def _level_features(basis: dict[str, Any], place: Value) -> Lookup:
 
 
 def _number_code(graph: Graph, levels: dict[str, int], value: Value) -> Value:
-    """Return the codes of levels that are numbers, by their text."""
+    """Return the codes of categories that are numbers."""
     pairs = sorted((float(level), code) for level, code in levels.items())
     if not pairs:
-        pairs = [(np.inf, NEVER)]
+        pairs = [(np.inf, UNSEEN)]
     known, codes = np.array([n for n, _ in pairs]), np.array([code for _, code in pairs])
     place = _place(graph, _padded_to_search(known), value)
     same = graph.node("Equal", graph.node("Gather", known, place), value)
-    code = graph.where(same, graph.node("Gather", codes, place), np.array(NEVER))
-    return graph.where(graph.node("IsNaN", value), np.array(GAP), code)
+    code = graph.where(same, graph.node("Gather", codes, place), np.array(UNSEEN))
+    return graph.where(graph.node("IsNaN", value), np.array(MISSING), code)
 
 
 def _level_rows(basis: dict[str, Any], count: int) -> tuple[Array, Array]:
-    """Return phi and psi of each level, of one never seen and of a gap: (count + 2, M), alike."""
-    found = []
+    """Return phi and psi of each category, an unseen and a missing one: (count + 2, M)."""
+    rows = []
     for average in (basis["average_phi"], basis["average_psi"]):
         own = np.eye(count + 2, count)
         own[count + 1, int(basis["typical"])] = 1.0
@@ -285,5 +285,5 @@ def _level_rows(basis: dict[str, Any], count: int) -> tuple[Array, Array]:
         own[count] = average
         if not basis["saw_missing"]:
             own[count + 1] = average
-        found.append(own)
-    return found[0], found[1]
+        rows.append(own)
+    return rows[0], rows[1]

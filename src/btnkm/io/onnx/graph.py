@@ -12,7 +12,7 @@ from onnx import ModelProto, TensorProto, helper
 from ...version import __version__
 
 Array = np.ndarray
-# What onnxruntime has had kernels in double precision for since 2022
+# onnxruntime has double precision kernels for these since 2022
 OPSET, ML_OPSET, IR_VERSION = 17, 3, 8
 ML = "ai.onnx.ml"
 _TYPES = {
@@ -25,9 +25,9 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Value:
-    """What a node gives, or an input; with numbers, arrays and other values it makes more."""
+    """The result of a node, or an input; operators add nodes."""
 
-    __array_ufunc__: ClassVar[None] = None  # NumPy is to leave sums with values to them
+    __array_ufunc__: ClassVar[None] = None  # array + value is a value
     graph: Graph
     name: str
 
@@ -66,7 +66,7 @@ class Value:
         return self.graph.node("Gather", self, np.asarray(places, dtype=np.int64), axis=1)
 
     def reshaped(self, *shape: int) -> Value:
-        """Return the same numbers in another shape; -1 stands for what is left."""
+        """Return the same numbers in another shape; -1 stands for the remaining size."""
         return self.graph.node("Reshape", self, np.array(shape, dtype=np.int64))
 
     def turned(self) -> Value:
@@ -105,7 +105,7 @@ class Graph:
         return name
 
     def inner(self) -> Graph:
-        """Return a graph to be the body of a loop in this one."""
+        """Return a graph for the body of a loop in this one."""
         return Graph(self._taken, f"{self._name()}_")
 
     def argument(self, kind: str, *shape: Any) -> Value:
@@ -147,13 +147,13 @@ class Graph:
         return self._constants[key]
 
     def node(self, operator: str, *inputs: Any, domain: str = "", **attributes: Any) -> Value:
-        """Return what an operator makes of values, arrays or numbers."""
+        """Return the result of an operator on values, arrays or numbers."""
         return self.nodes(operator, *inputs, count=1, domain=domain, **attributes)[0]
 
     def nodes(
         self, operator: str, *inputs: Any, count: int, domain: str = "", **attributes: Any
     ) -> list[Value]:
-        """Return so many outputs of one operator."""
+        """Return several outputs of one operator."""
         given = [v if isinstance(v, Value) else self.constant(v) for v in inputs]
         names = [self._name() for _ in range(count)]
         self._nodes.append(
@@ -180,7 +180,7 @@ class Graph:
         return values[0] if len(values) == 1 else self.node("Concat", *values, axis=axis)
 
     def loop(self, times: int, body: Graph, results: Sequence[Value], begin: Sequence[Any]) -> Any:
-        """Return what a body makes of what it begins with, given its results again and again.
+        """Return the results of a loop whose body gets its own results as the next inputs.
 
         The first two inputs of the body are the number of the round and whether to go on.
         """
@@ -194,7 +194,7 @@ class Graph:
         return self.nodes("Loop", trips, go_on, *begin, count=len(begin), body=inner)
 
     def model(
-        self, outputs: Mapping[str, tuple[Value, str, Sequence[Any]]], told: str
+        self, outputs: Mapping[str, tuple[Value, str, Sequence[Any]]], description: str
     ) -> ModelProto:
         """Return a model with outputs of these names, kinds and shapes."""
         infos = []
@@ -208,5 +208,5 @@ class Graph:
             ir_version=IR_VERSION,
             producer_name="btnkm",
             producer_version=__version__,
-            doc_string=told,
+            doc_string=description,
         )

@@ -1,13 +1,13 @@
 """From columns to moments of a kernel machine, as nodes.
 
 The formulas are those of ``portable.py``, with a triangular root R of A = (K + diag(noise))^-1, so
-that Var[f(x)] = k(x, x) - |R k(x)|^2: the same with A itself would cancel. The graph holds the
-triangle of R as float32. Rounding alone would change a variance by a thousandth of itself where the
-noise is small. But k(x) is smooth, so that what one number of a row loses others can make up for:
-see ``_rounded``. Only the first columns, which are rounded last, need more digits. There are 32, 64
-or 128 of these, as few as keep the variance at every training row, noise included, within 1e-7 of
-itself. Where the variance of the noise is less than 1e-5 of that of f, 128 are too few for that,
-and the change is up to 1e-4. Means are those of double precision.
+that Var[f(x)] = k(x, x) - |R k(x)|^2: the same with A itself would cancel. The graph stores
+the triangle of R as float32. Plain rounding would change a variance by up to a thousandth where the
+noise is small. But k(x) is smooth, so the rounding errors in a row can be chosen to cancel: see
+``_rounded``. Only the first columns, which are rounded last, need more digits. There are 32, 64 or
+128 of these, the fewest that keep the relative change of the variance at every training row, noise
+included, below 1e-7. Where the variance of the noise is less than 1e-5 of that of f, 128 are too
+few, and the change is up to 1e-4. Means have double precision.
 
 For m training rows and one output this takes 2 m^2 bytes, and 128 to 512 for each row.
 """
@@ -27,13 +27,13 @@ from .graph import Graph, Value
 Array = np.ndarray
 MOST_CHANGE = 1e-7  # of a variance by rounding
 FIRST_FINE, MOST_FINE = 32, 128  # columns that have more digits than others
-NO_CODE = -3  # of a training row without a category, which is like no other
+NO_CODE = -3  # of a training row without a category, which equals no other
 
 
 def kernel_moments(graph: Graph, kernel: dict[str, Any], columns: dict[int, Column]) -> Both:
     """Return mean and variance of a kernel machine: (n, K) each."""
     matrix = _matrix(kernel, columns)
-    # rows that others say least of come first
+    # rows that the others determine least come first
     order = dpstrf(matrix, lower=1)[1] - 1
     kernel, matrix = _reordered(kernel, order), matrix[np.ix_(order, order)]
     cross, prior = _covariances(graph, kernel, columns)
@@ -61,7 +61,7 @@ def _reordered(kernel: dict[str, Any], order: Array) -> dict[str, Any]:
 def _covariances(
     graph: Graph, kernel: dict[str, Any], columns: dict[int, Column]
 ) -> tuple[Value, Value]:
-    """Return k between n new rows and those of the training, (n, m), and k(x, x), (n, 1)."""
+    """Return k between n new rows and the training rows, (n, m), and k(x, x), (n, 1)."""
     total: Any = kernel["constant"]
     product: Any = kernel["product"]
     prior, prior_product = total, product
@@ -96,7 +96,7 @@ def _row_gaps(graph: Graph, own: dict[str, Any]) -> Value | float:
 
 
 def _places(own: dict[str, Any], column: Column) -> Array | None:
-    """Return which knot each training row is at, or None if some are at none: (1, m).
+    """Return the knot of each training row, or None if some are at no knot: (1, m).
 
     Nearly always they are at knots, and take two bytes instead of two doubles. Those of which the
     value is missing are at the first.
@@ -135,7 +135,7 @@ def _row_positions(graph: Graph, own: dict[str, Any], column: Column) -> Any:
 
 
 def _correlation(graph: Graph, own: dict[str, Any], column: Column, length: float) -> Value:
-    """Return kappa between new rows and those of the training: (n, m)."""
+    """Return kappa between new rows and training rows: (n, m)."""
     u, known = own["rows"]["u"], own["rows"]["known"]
     if column.plain["levels"] is not None:
         codes = np.where(u < 0.0, NO_CODE, u).astype(np.int64)
@@ -213,16 +213,18 @@ def _rounded(root: Array, smooth: Array, count: int) -> Array:
 
 
 def _change(matrix: Array, noise: Array, root: Array, rounded: Array) -> float:
-    """Return by how much of itself a rounded root changes the variance of a row at most."""
+    """Return the largest relative change of a row's variance by a rounded root."""
     known, other = (np.sum((one @ matrix) ** 2, axis=0) for one in (root, rounded))
     variance = np.maximum(np.diagonal(matrix) - known, 0.0) + noise
     return float(np.max(np.abs(other - known) / variance))
 
 
 def _unpacked(graph: Graph, root: Array) -> Value:
-    """Return R^T, (m, m), of which the graph holds the triangle alone."""
+    """Return R^T, (m, m), of which the graph stores the triangle."""
     m = len(root)
-    packed = np.append(root[np.tril_indices(m)], np.float32(0.0))  # the last one is all the rest
+    packed = np.append(
+        root[np.tril_indices(m)], np.float32(0.0)
+    )  # the last one stands for all zeros
     i = np.arange(m)  # a row of R has i (i + 1) / 2 numbers before it
     j = graph.constant(i[:, None])
     rest = graph.node("Less", i[None, :], j)

@@ -1,4 +1,4 @@
-"""From the columns' parts to moments of f, for every restart, as nodes."""
+"""Moments of f in every restart, from the functions of the columns, as nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Made = dict[tuple[int, int], Features]  # functions, by column and which of its 
 
 
 class Product(NamedTuple):
-    """Moments of all inputs of a tensor together in one restart, columns yet to be summed.
+    """Moments of the product over all inputs in one restart, before the sum over columns.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Product(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What f is made of in one restart.
+    """The parts of f in one restart.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Parts(NamedTuple):
 def parts_of(
     graph: Graph, restarts: list[dict[str, Any]], columns: dict[int, Column]
 ) -> list[Parts]:
-    """Return what f is made of in each restart."""
+    """Return the parts of f in each restart."""
     tensors = _products(graph, restarts, columns)
     sums = [restart["sums"] for restart in restarts]
     used = {(i["column"], i["effect"]) for own in sums if own is not None for i in own["inputs"]}

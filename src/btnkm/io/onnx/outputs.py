@@ -1,4 +1,4 @@
-"""From moments of f to what a model says: numbers, and labels with their probabilities, as nodes.
+"""Outputs of a model from moments of f: numbers, or class probabilities, as nodes.
 
 Every output is a mixture over restarts. Likelihoods of numbers give the moments of y by formulas;
 the links of classes are those of ``core/densities.py`` and ``core/likelihoods/softmax.py``.
@@ -99,7 +99,7 @@ def _softmax(graph: Graph, data: dict[str, Any], restart: dict[str, Any], parts:
 
 
 def _shared_root(graph: Graph, weights: Array, product: Product) -> Value:
-    """Return a root of what the outputs of a tensor share of their covariance: (n, K, R)."""
+    """Return a root of the covariance that the outputs of a tensor share: (n, K, R)."""
     rank = weights.shape[1]
     r, s, _ = pairs(rank)
     unpacked = np.zeros((len(r), rank, rank))
