@@ -15,7 +15,7 @@ from btnkm.core.evidence import Evidence, Pairs, Parts, Theta
 from btnkm.core.full import FullPosterior, leave_out
 from btnkm.core.full_fit import FullFit
 from btnkm.core.full_functionals import FullAverages, Functional, Variances
-from btnkm.core.full_sites import Rows
+from btnkm.core.full_sites import Observations
 from btnkm.core.gamma import Gamma
 from btnkm.core.kernel import Kernel, correlation, correlation_and_slopes, decays
 from btnkm.core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
@@ -134,7 +134,7 @@ def test_equals_a_gaussian_process_of_scikit_learn(log_odds, other):
     none, first = np.array([], dtype=int), np.array([0])
     parts = Parts(np.array([False]), none, first, none, none)
     layout = Theta(parts, learns_noise=True)
-    rows = Rows((np.column_stack([x, x, np.ones(25)]),), y, np.ones(25))
+    rows = Observations((np.column_stack([x, x, np.ones(25)]),), y, np.ones(25))
     at = dict(constant=-30.0, noise=np.log(0.02), curve=np.log(0.7), curve_length=np.log(0.6))
     at["rough"] = log_odds
     theta = np.zeros(len(layout.begin()))
@@ -169,7 +169,7 @@ def test_straight_lines_alone_are_ridge_regression():
     layout = Theta(parts, learns_noise=True)
     theta = np.zeros(len(layout.begin()))
     theta[layout.places["constant"]] = -30.0
-    rows = Rows(tuple(np.column_stack([v, v, np.ones(40)]) for v in X.T), y, np.ones(40))
+    rows = Observations(tuple(np.column_stack([v, v, np.ones(40)]) for v in X.T), y, np.ones(40))
     fit = FullFit(parts, Gaussian(), None, PRIOR)
     state = fit._posterior(rows, theta, fit._maximise(rows, theta, 0)[1])
     new = rng.standard_normal((5, 3))
@@ -194,7 +194,7 @@ def test_is_the_full_tensor_of_a_finite_basis(n_inputs):
     theta[layout.places["constant"]] = -30.0
     b = np.exp(theta[layout.places["factor"]])
     x = tuple(np.column_stack([np.zeros(n), c, np.ones(n)]) for c in codes)
-    rows = Rows(x, rng.standard_normal(n), np.ones(n))
+    rows = Observations(x, rng.standard_normal(n), np.ones(n))
     fit = FullFit(parts, Gaussian(), None, PRIOR)
     state = fit._posterior(rows, theta, fit._maximise(rows, theta, 0)[1])
     # functions of one category: a constant, and an indicator of each
@@ -255,7 +255,7 @@ def test_a_row_of_weight_two_is_two_rows():
     layout = Theta(PARTS, learns_noise=True)
     theta = layout.begin()
     values = []
-    for rows in (Rows(x, y, weight), Rows(x, y, np.ones(12)).take(twice)):
+    for rows in (Observations(x, y, weight), Observations(x, y, np.ones(12)).take(twice)):
         fit = FullFit(PARTS, Gaussian(), None, PRIOR)
         _, sites, _ = fit._maximise(rows, theta, 0)
         evidence = Evidence(Pairs(rows.x, PARTS), layout, sites.target, sites.noise, sites.repeats)
@@ -281,7 +281,7 @@ def test_every_likelihood(likelihood, outputs):
     }[type(likelihood).__name__]
     begun = likelihood.begin(y, None)
     fit = FullFit(PARTS, begun.likelihood, outputs, PRIOR)
-    state, *_ = fit.run(Rows(x, begun.target, np.ones(80)), rng)
+    state, *_ = fit.run(Observations(x, begun.target, np.ones(80)), rng)
     features = [(part, None) for part in x]
     mean, variance = state.predictor.moments(features.__getitem__)
     logs = state.likelihood.predictive(mean, variance).logpdf(begun.target)
@@ -412,18 +412,18 @@ def test_variances_over_inputs_by_brute_force(outputs):
 
 def test_hyperparameters_may_be_kept():
     rng = np.random.default_rng(0)
-    rows = Rows(coordinates(60), rng.standard_normal(60), np.ones(60))
+    rows = Observations(coordinates(60), rng.standard_normal(60), np.ones(60))
     first, *_ = FullFit(PARTS, Gaussian(), None, PRIOR).run(rows.take(np.arange(40)), rng)
     fit = FullFit(PARTS, Gaussian(), None, PRIOR)
     again, *_ = fit.run(
-        Rows(coordinates(300), rng.standard_normal(300), np.ones(300)), rng, first, 0
+        Observations(coordinates(300), rng.standard_normal(300), np.ones(300)), rng, first, 0
     )
     np.testing.assert_array_equal(again.theta, first.theta)
     np.testing.assert_array_equal(again.kernel.rough, first.kernel.rough)
 
 
 def test_draws_are_functions():
-    """Rows that are the same have the same f in every draw."""
+    """Observations that are the same have the same f in every draw."""
     state = posterior_of()
     rng = np.random.default_rng(0)
     features = [(np.repeat(part[:2], 2, axis=0), None) for part in coordinates(seed=5)]

@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 
 from .evidence import Evidence, Pairs, Parts, Theta
 from .full import FullPosterior
-from .full_sites import Rows, Sites
+from .full_sites import Observations, Sites
 from .gamma import Gamma
 from .hamiltonian import draw
 from .likelihoods import Gaussian, StudentT
@@ -55,7 +55,7 @@ class Curvature:
     covariance : ndarray of shape (P, P)
         Inverse of minus the second derivatives in the hyperparameters.
     n : int
-        Rows.
+        Observations.
     """
 
     covariance: np.ndarray
@@ -117,7 +117,7 @@ class FullFit:
 
     def run(
         self,
-        rows: Rows,
+        rows: Observations,
         rng: np.random.Generator,
         begin: FullPosterior | None = None,
         iterations: int | None = None,
@@ -127,7 +127,7 @@ class FullFit:
 
         Parameters
         ----------
-        rows : Rows
+        rows : Observations
         rng : Generator
         begin : FullPosterior, optional
             A posterior of other rows to begin at. Otherwise a search over some of the rows comes
@@ -160,7 +160,7 @@ class FullFit:
         return self._known(rows, theta, sites, rng)
 
     def _known(
-        self, rows: Rows, theta: np.ndarray, sites: Sites, rng: np.random.Generator
+        self, rows: Observations, theta: np.ndarray, sites: Sites, rng: np.random.Generator
     ) -> list[FullPosterior]:
         """Return posteriors that are mixed with equal weights: where rows are few, one per draw."""
         draws = learns_noise(self.likelihood) and rows.n <= FEW_ROWS and not self.stopped
@@ -173,7 +173,7 @@ class FullFit:
             self.stopped, self.interrupted, thetas = True, True, [theta]
         return [self._posterior(rows, each, sites) for each in thetas]
 
-    def _rescaled(self, rows: Rows, theta: np.ndarray) -> np.ndarray:
+    def _rescaled(self, rows: Observations, theta: np.ndarray) -> np.ndarray:
         """Return hyperparameters with a larger variance of f, if all rows support it."""
         outputs = self.n_outputs  # for two classes some rows are enough
         if outputs is None or outputs * rows.n**3 > WORK_OF_SCALE:
@@ -181,7 +181,7 @@ class FullFit:
         return self._scaled(rows, theta, np.log(4.0) * np.arange(4))
 
     def _drawn(
-        self, rows: Rows, theta: np.ndarray, sites: Sites, rng: np.random.Generator
+        self, rows: Observations, theta: np.ndarray, sites: Sites, rng: np.random.Generator
     ) -> list[np.ndarray]:
         """Return draws of the hyperparameters from their posterior, given the sites."""
         pairs = Pairs(rows.x, self.parts)
@@ -208,7 +208,7 @@ class FullFit:
         return move
 
     def _from_scratch(
-        self, rows: Rows, gaussian: np.ndarray | None = None
+        self, rows: Observations, gaussian: np.ndarray | None = None
     ) -> tuple[np.ndarray, Sites]:
         """Return hyperparameters and sites, from the prior or from a fit with Gaussian noise.
 
@@ -246,7 +246,7 @@ class FullFit:
         return most if learns_noise(self.likelihood) else 0
 
     def _maximise(
-        self, rows: Rows, theta: np.ndarray, iterations: int, *, weighs_first: bool = False
+        self, rows: Observations, theta: np.ndarray, iterations: int, *, weighs_first: bool = False
     ) -> tuple[np.ndarray, Sites, float]:
         """Return hyperparameters and sites, each optimal given the other, and the evidence.
 
@@ -266,7 +266,7 @@ class FullFit:
         return theta, replace(sites, value=value), value
 
     def _reweighted(
-        self, rows: Rows, theta: np.ndarray, iterations: int, *, weighs_first: bool
+        self, rows: Observations, theta: np.ndarray, iterations: int, *, weighs_first: bool
     ) -> tuple[np.ndarray, Sites, float]:
         """Return hyperparameters and sites whose weights depend on the distance from f."""
         pairs = Pairs(rows.x, self.parts)
@@ -280,7 +280,7 @@ class FullFit:
         return theta, sites, sites.value
 
     def _weighed(
-        self, rows: Rows, theta: np.ndarray, sites: Sites, most: int
+        self, rows: Observations, theta: np.ndarray, sites: Sites, most: int
     ) -> tuple[np.ndarray, Sites]:
         """Return the sites after up to so many updates, and hyperparameters with their noise."""
         matrix, variance = self._matrix(rows, theta), self.layout.noise(theta)
@@ -298,7 +298,7 @@ class FullFit:
         value = known.elbo(rows, self.noise_prior)
         return theta, replace(sites, noise=sites.noise / variance, value=value)
 
-    def _refined(self, rows: Rows, matrix: np.ndarray, begin: Sites | None = None) -> Sites:
+    def _refined(self, rows: Observations, matrix: np.ndarray, begin: Sites | None = None) -> Sites:
         """Return the sites with this prior covariance, after Newton refinement."""
         sites = begin
         if sites is None:
@@ -317,10 +317,10 @@ class FullFit:
             moved = change
         return sites
 
-    def _matrix(self, rows: Rows, theta: np.ndarray) -> np.ndarray:
+    def _matrix(self, rows: Observations, theta: np.ndarray) -> np.ndarray:
         return np.asarray(self.layout.kernel(theta).cross(rows.x, rows.x))
 
-    def _first(self, rows: Rows) -> np.ndarray:
+    def _first(self, rows: Observations) -> np.ndarray:
         """Return hyperparameters for likelihoods whose weights depend on f.
 
         The working responses at f = 0 are taken for targets with Gaussian noise; the scale of f is
@@ -343,7 +343,7 @@ class FullFit:
         log_scale = 2.0 * float(np.log(np.maximum(np.mean(spread), 1e-12)))
         return self._scaled(rows, theta, log_scale + SCALES)
 
-    def _scaled(self, rows: Rows, theta: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    def _scaled(self, rows: Observations, theta: np.ndarray, scales: np.ndarray) -> np.ndarray:
         """Return hyperparameters with the best variance of f, trying larger and larger ones."""
         move = self._along(*VARIANCES)
         matrix, best, sites = self._matrix(rows, theta), (-np.inf, 0.0), None
@@ -407,7 +407,7 @@ class FullFit:
             self.curvature = Curvature.of(optimum, root, n)
         return theta + root @ optimum.x, -float(optimum.fun)
 
-    def _posterior(self, rows: Rows, theta: np.ndarray, sites: Sites) -> FullPosterior:
+    def _posterior(self, rows: Observations, theta: np.ndarray, sites: Sites) -> FullPosterior:
         kernel = self.layout.kernel(theta)
         noise = sites.noise * self.layout.noise(theta)
         likelihood = sites.likelihood

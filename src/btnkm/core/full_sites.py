@@ -19,8 +19,8 @@ LEAST_WEIGHT = 1e-10
 
 
 @dataclass
-class Rows:
-    """Rows to be fitted: coordinates of every input, targets and sample weights."""
+class Observations:
+    """Observations to be fitted: coordinates of every input, targets and sample weights."""
 
     x: tuple[np.ndarray, ...]
     y: np.ndarray
@@ -31,9 +31,9 @@ class Rows:
         """The number of rows."""
         return len(self.y)
 
-    def take(self, some: np.ndarray) -> Rows:
+    def take(self, some: np.ndarray) -> Observations:
         """Return some of the rows."""
-        return Rows(tuple(part[some] for part in self.x), self.y[some], self.weight[some])
+        return Observations(tuple(part[some] for part in self.x), self.y[some], self.weight[some])
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Sites:
     value: float = np.nan
 
     @classmethod
-    def of_numbers(cls, rows: Rows, likelihood: Any) -> Sites:
+    def of_numbers(cls, rows: Observations, likelihood: Any) -> Sites:
         """Return the sites of targets with Gaussian noise."""
         nothing = np.zeros((rows.n, 1))
         repeats = float(np.sum(rows.weight - 1.0))
@@ -73,13 +73,13 @@ class Sites:
         return cls(rows.y[:, None], noise, nothing, nothing, likelihood, repeats)
 
     @classmethod
-    def begin(cls, rows: Rows, likelihood: Any, n_outputs: int | None) -> Sites:
+    def begin(cls, rows: Observations, likelihood: Any, n_outputs: int | None) -> Sites:
         """Return the sites of other likelihoods at f = 0."""
         mean = np.zeros((rows.n, n_outputs or 1))
         at_zero = cls(mean, mean, mean, np.ones_like(mean), likelihood)
         return at_zero._at_moments(rows, Gamma(1e-6, 1e-6), newton=False)
 
-    def _at_moments(self, rows: Rows, prior: Gamma, *, newton: bool) -> Sites:
+    def _at_moments(self, rows: Observations, prior: Gamma, *, newton: bool) -> Sites:
         """Return the sites for these moments of f."""
         single = self.mean.shape[1] == 1
         mean, square = self.mean, self.mean**2 + self.variance
@@ -99,7 +99,7 @@ class Sites:
 
     def updated(
         self,
-        rows: Rows,
+        rows: Observations,
         matrix: np.ndarray,
         prior: Gamma,
         *,
@@ -129,7 +129,7 @@ class Sites:
         response = 0.5 * (self.target / self.noise + other.target / other.noise)
         return replace(self, target=response / weight, noise=1.0 / weight)
 
-    def elbo(self, rows: Rows, prior: Gamma) -> float:
+    def elbo(self, rows: Observations, prior: Gamma) -> float:
         """Return the ELBO, given the moments of f.
 
         For several classes it is averaged over f: the bound that updates use is far lower where f

@@ -11,7 +11,7 @@ import numpy as np
 from ..core.evidence import Parts
 from ..core.full import FullPosterior
 from ..core.full_fit import Curvature, FullFit, learns_noise
-from ..core.full_sites import Rows
+from ..core.full_sites import Observations
 from ..core.schedule import Progress
 from ..execution import fitting
 from ..execution.restarts import Restart, limit_blas
@@ -33,10 +33,12 @@ def parts_of(arrangement: Arrangement) -> Parts:
     )
 
 
-def rows_of(task: Any, arrangement: Arrangement, rows: Array) -> Rows:
+def rows_of(task: Any, arrangement: Arrangement, rows: Array) -> Observations:
     """Return some rows of the sample as the kernel sees them."""
     features = arrangement.features(task.sample.codes, rows)
-    return Rows(tuple(x for x, _ in features), task.sample.y[rows], task.sample.weights[rows])
+    return Observations(
+        tuple(x for x, _ in features), task.sample.y[rows], task.sample.weights[rows]
+    )
 
 
 def fit_full(
