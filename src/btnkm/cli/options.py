@@ -17,7 +17,8 @@ from .errors import UsageError
 if TYPE_CHECKING:
     from ..data.csv_file import Dialect
 
-# as ``checks.STRUCTURES``, which takes long to import
+CLASS_LIKELIHOODS = ("logistic", "least_squares")
+# as ``parameters.STRUCTURES``, which takes long to import
 STRUCTURES = ("auto", "tensor", "sums", "sums+tensor", "full")
 _SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|", "\\t": "\t"}
 
@@ -28,7 +29,7 @@ class Likelihoods:
     def __iter__(self) -> Iterator[str]:
         from ..likelihoods import LIKELIHOODS
 
-        return iter(("auto", *LIKELIHOODS, "logistic", "least_squares"))
+        return iter(("auto", *LIKELIHOODS, *CLASS_LIKELIHOODS))
 
     def __contains__(self, name: object) -> bool:
         return name in tuple(self)

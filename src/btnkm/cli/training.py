@@ -13,10 +13,9 @@ from ..data.frames import Frame
 from ..data.readers import BATCH_ROWS
 from ..data.table_files import check_columns, is_whole, open_table, scan, values_of
 from ..data.text import BOOLEAN, DATE, DURATION, FLAG, NUMBER, TEXT, TypeGuess, plural
-from ..likelihoods import LIKELIHOODS
 from .console import Bar, Console, counted
 from .errors import UsageError
-from .options import dialect_of, seed_of
+from .options import CLASS_LIKELIHOODS, dialect_of, seed_of
 
 Array = np.ndarray
 Rows = tuple[Frame, Array, Array | None]
@@ -26,7 +25,6 @@ FORMS = {
     NUMBER: "write numbers as 1000.5, without marks between thousands, or add --decimal , for "
     "decimal commas",
 }
-REGRESSION = ("auto", *LIKELIHOODS)
 
 
 class Training:
@@ -124,8 +122,10 @@ class Training:
     def _classify(self) -> tuple[bool, str]:
         """Return whether the target holds classes, and why."""
         given, likelihood = self.arguments, self.arguments.likelihood
-        regress = given.regress or likelihood in REGRESSION or self.target in (given.number or ())
-        classify = given.classify or (likelihood is not None and likelihood not in REGRESSION)
+        of_classes = likelihood in CLASS_LIKELIHOODS
+        of_numbers = likelihood is not None and not of_classes
+        regress = given.regress or of_numbers or self.target in (given.number or ())
+        classify = given.classify or of_classes
         if regress and classify:
             raise UsageError(
                 f"the likelihood must fit the target, got {likelihood} and "
