@@ -73,7 +73,7 @@ PENDING_IMPORTS = {
     ("io.serialize", "streaming"),
     ("io.validate", "streaming"),
 }
-PENDING_PRIVATE = {"cli.completion", "io.models", "io.validate"}
+PENDING_PRIVATE = {"io.models", "io.validate"}
 PENDING_LONG = {
     "core.schedule._ascend",
     "execution.fitting.fit",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .console import Console, shares
-from .options import add_output_options, command_parser, output_file
+from .options import FilePath, add_output_options, command_parser, output_file
 
 if TYPE_CHECKING:
     from ..data.frames import Frame
@@ -50,6 +50,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "-o",
         "--output",
+        action=FilePath,
         type=output_file,
         default=Path("demo.png"),
         metavar="FILE",
@@ -133,7 +134,7 @@ def figures(model: Any, predicted: Any, X: Frame, y: Any, train: Any, test: Any)
         for name, rival in _rivals(categories).items()
     }
     return {
-        **scores.found(),
+        **scores.means(),
         **{name: float(np.sqrt(np.mean(error**2))) for name, error in errors.items()},
         "target_std": float(np.std(y[test])),
         "noise_std": model.noise_std_,
