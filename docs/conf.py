@@ -1,4 +1,4 @@
-"""How the documentation is built: ``make docs``, or sphinx-build -W -n docs docs/_build/html."""
+"""Configuration of Sphinx: ``make docs``, or sphinx-build -W -n docs docs/_build/html."""
 
 import os
 import re
@@ -15,8 +15,7 @@ from sphinx.util.docutils import SphinxDirective
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # for gallery_conf.py beside this file
 
-# An example that is downloaded runs as it is; only here do all of them look alike, and do fits keep
-# to one thread, so that two examples can be built side by side.
+# Fits use one thread, so that two examples can be built in parallel.
 for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(threads, "1")
 
@@ -24,22 +23,19 @@ from btnkm import __version__  # noqa: E402  (NumPy must not be loaded before)
 
 
 def members_of_public_classes():
-    """Return what of every public class is ours: full name -> (methods, properties).
-
-    What estimators have of scikit-learn is explained there.
-    """
-    found = {}
+    """Return methods and properties of every public class, without those from scikit-learn."""
+    members = {}
     modules = ("btnkm", "btnkm.bases", "btnkm.likelihoods", "btnkm.explain", "btnkm.baselines")
     for module in modules:
         for name in import_module(module).__all__:
             kind = getattr(import_module(module), name)
             if isinstance(kind, type):
-                found[f"{module}.{name}"] = _members(kind)
-    return found
+                members[f"{module}.{name}"] = _members(kind)
+    return members
 
 
 def _members(kind):
-    """Return names of public methods and properties, those of the class itself first."""
+    """Return the names of public methods and properties, own ones before inherited ones."""
     methods, properties = [], []
     for owner in kind.__mro__:
         if not owner.__module__.startswith("btnkm."):
@@ -63,7 +59,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
-    "sphinx-mathjax-offline",  # formulas are drawn without a network, too
+    "sphinx-mathjax-offline",  # formulas without a network connection
     "myst_parser",
     "numpydoc",
     "sphinx_design",
@@ -82,13 +78,13 @@ nitpicky = True
 myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
-autodoc_typehints = "none"  # the docstrings say more, shapes included
+autodoc_typehints = "none"  # docstrings have types and shapes
 autodoc_member_order = "bysource"
 autosummary_generate = True
 autosummary_context = {"members_of": members_of_public_classes()}
-numpydoc_show_class_members = False  # the templates list them
+numpydoc_show_class_members = False  # templates list them
 numpydoc_xref_param_type = True
-numpydoc_xref_ignore = "all"  # but for these names, types are words: "array of shape (n,)"
+numpydoc_xref_ignore = "all"  # types are words such as "array of shape (n,)", except these names
 numpydoc_xref_aliases = {
     "ndarray": "numpy.ndarray",
     "RandomState": "numpy.random.RandomState",
@@ -115,7 +111,7 @@ numpydoc_xref_aliases |= {
     for name in import_module("btnkm.explain").__all__
     if name[0].isupper()
 }
-#: Where the names of others are explained. An inventory would say so too, but has to be fetched.
+#: Documentation of names of other projects. Intersphinx would need a network connection.
 ELSEWHERE = {
     "numpy.ndarray": "https://numpy.org/doc/stable/reference/generated/numpy.ndarray.html",
     "numpy.random.RandomState": "https://numpy.org/doc/stable/reference/random/legacy.html",
@@ -151,7 +147,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_signature": False,
     "remove_config_comments": True,
-    "min_reported_time": 1e9,  # times differ from build to build
+    "min_reported_time": 1e9,  # times differ between builds
     "show_memory": False,
     "write_computation_times": False,
     "abort_on_example_error": False,
@@ -186,8 +182,7 @@ html_theme_options = {
 html_sidebars = {"index": [], "compare": [], "install": [], "gallery/**": []}
 
 
-#: Pages whose text is elsewhere in the repository. Links to that work where it is browsed, and lead
-#: to the page here.
+#: Files of the repository that are included in a page. Links to them lead to that page.
 PAGES = {
     "examples/GALLERY_HEADER.rst": "/gallery/index.rst",
     "GLOSSARY.md": "/project/glossary.md",
@@ -199,7 +194,7 @@ PAGES = {
 
 
 class ProgramHelp(SphinxDirective):
-    """Show what a command of the program prints as its help: it cannot differ from that."""
+    """Show the help of a command of the program."""
 
     required_arguments = 1
 
@@ -207,45 +202,44 @@ class ProgramHelp(SphinxDirective):
         """Return the help as a literal block."""
         from btnkm.cli.program import main
 
-        os.environ["COLUMNS"] = "82"  # 80 and a margin, which btnkm.css has room for
+        os.environ["COLUMNS"] = "82"  # the width that btnkm.css allows, with its margin
         printed = StringIO()
         with redirect_stdout(printed), suppress(SystemExit):
             main([self.arguments[0], "--help"])
         text = printed.getvalue()
         if not text.startswith(f"usage: btnkm {self.arguments[0]}"):
             raise self.error(
-                f"btnkm must have the command {self.arguments[0]!r}, got no help of it"
+                f"the directive must name a command of btnkm, got {self.arguments[0]!r}"
             )
         return [nodes.literal_block(text, text, language="text", classes=["program-help"])]
 
 
 def make_report(folder):
-    """Write the report that the guide shows, if there is none yet."""
-    from sklearn.datasets import load_diabetes
-
+    """Write the example report of the guide, unless it exists."""
     from btnkm import BTNRegressor
+    from btnkm.datasets import make_heating
 
     place = folder / "report.html"
     if not place.exists():
         folder.mkdir(exist_ok=True)
-        X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
-        model = BTNRegressor(n_init=2, random_state=0).fit(X[:300], y[:300])
-        model.report(place, X[300:], y[300:], title="Diabetes: progression after one year")
+        X, y = make_heating()
+        model = BTNRegressor(n_init=2, random_state=0).fit(X[:1200], y[:1200])
+        model.report(place, X[1200:], y[1200:], title="Energy used by homes (simulated data)")
 
 
 def relink(app, docname, source):
-    """Have links to the repository's files lead to the pages made of them."""
+    """Replace links to files of the repository by links to their pages."""
 
-    def page(found):
-        example = re.fullmatch(r"examples/(plot_\w+)\.py", found[1])
-        place = f"/gallery/{example[1]}.rst" if example else PAGES.get(found[1])
-        return found[0] if place is None else f"]({place})"
+    def page(link):
+        example = re.fullmatch(r"examples/(plot_\w+)\.py", link[1])
+        place = f"/gallery/{example[1]}.rst" if example else PAGES.get(link[1])
+        return link[0] if place is None else f"]({place})"
 
     source[0] = re.sub(r"\]\((?:\.\./)+([\w./-]+)\)", page, source[0])
 
 
 def resolve_elsewhere(app, env, node, contnode):
-    """Return a link to where a name of another project is explained, or None."""
+    """Return a link to the documentation of a name of another project, or None."""
     place = ELSEWHERE.get(node.get("reftarget", "").removeprefix("python:"))
     if place is None:
         return None
@@ -253,7 +247,7 @@ def resolve_elsewhere(app, env, node, contnode):
 
 
 def setup(app):
-    """Add what is ours to Sphinx."""
+    """Connect the functions of this file to Sphinx."""
     make_report(HERE / "_extra")
     app.add_directive("program-help", ProgramHelp)
     app.connect("source-read", relink)

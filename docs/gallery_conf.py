@@ -1,6 +1,6 @@
-"""What all examples of the gallery share once they are built: their order and their looks."""
+"""Order and plot style of the examples in the gallery."""
 
-#: The examples in reading order; one that is not among them is an error of the build.
+#: The examples in reading order. The build fails if one is missing here.
 ORDER = (
     "plot_first_fit.py",
     "plot_intervals.py",
@@ -61,7 +61,7 @@ class Order:
 
 
 def apply_style(gallery_conf, name):
-    """Give the pictures of an example their looks, whatever the one before it has changed."""
+    """Reset the plot style, which the previous example may have changed."""
     import matplotlib
 
     matplotlib.use("agg")

@@ -96,7 +96,8 @@ plt.show()
 # -----
 #
 # - Numbers are *warped* before they reach the basis, half by rank and half by value. Evenly
-#   spread hours hardly change. If a basis depends on exact distances, its input should be evenly spread.
+#   spread hours hardly change. If a basis depends on exact distances, its input should be evenly
+#   spread.
 # - ``BSpline``, ``Fourier`` and ``Polynomial`` are built in (:ref:`list of bases <api-bases>`).
 # - If products of the functions lie in the span of few functions, define ``psi`` and a table. The
 #   basis is then as fast as the built-in ones.

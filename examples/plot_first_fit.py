@@ -46,7 +46,7 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=200, random_
 # -------
 #
 # The default settings need no scaling, no kernel and no number of components. The fit finds the
-# rank, the basis functions of each input, and the noise. It runs eight random restarts, in
+# rank, the basis functions of each input, and the noise. It runs several random restarts, in
 # parallel if there are several cores, and averages their posteriors.
 
 model = BTNRegressor(random_state=0).fit(X_train, y_train)

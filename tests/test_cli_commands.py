@@ -104,9 +104,9 @@ def test_explanations_are_those_of_the_library(here, capsys):
     assert program.main(["explain", "houses.btn", "--json", "--effects", "e.csv"]) == 0
     found = told(capsys)
     model = btnkm.load("houses.btn")
-    shares = explain.variance_shares(model)
-    np.testing.assert_allclose(found["shares"]["total"], shares.total)
-    np.testing.assert_allclose(found["shares"]["first_std"], shares.first_std)
+    shares = explain.sobol_indices(model)
+    np.testing.assert_allclose(found["sobol_indices"]["total"], shares.total)
+    np.testing.assert_allclose(found["sobol_indices"]["first_std"], shares.first_std)
     assert found["files"] == ["e.csv"]
     table = pd.read_csv("e.csv", keep_default_na=False)
     for effect in explain.effects(model):
@@ -143,7 +143,7 @@ def test_contributions_of_rows_add_up(here, capsys):
 def test_pictures_of_a_model(here, capsys):
     assert program.main(["explain", "sold.btn", "--plots", "pictures", "--json"]) == 0
     files = told(capsys)["files"]
-    assert "pictures/shares.png" in files
+    assert "pictures/importances.png" in files
     assert "pictures/effects.png" in files
     for file in files:
         assert Path(file).read_bytes().startswith(b"\x89PNG")

@@ -156,7 +156,7 @@ def test_json_is_one_object_with_the_scores_of_rows_held_out(folder, capsys):
     frame = pd.read_csv("houses.csv")
     held = np.random.default_rng([0, 1]).random(60) < 0.3
     model = btnkm.load("m.btn")
-    shares = explain.variance_shares(model)
+    shares = explain.sobol_indices(model)
     assert [one["importance"] for one in found["inputs"]] == pytest.approx(shares.total)
     assert [one["importance_std"] for one in found["inputs"]] == pytest.approx(shares.total_std)
     said = model.predict_dist(frame.loc[held, ["area", "city"]])

@@ -1,4 +1,4 @@
-"""The paper's data sets: from a folder, from OpenML (a stand-in for it), or a clear sentence."""
+"""The paper's data sets, from a folder or from a substitute for OpenML, and simulated data."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_tables_with_the_target_last(folder, name):
     assert "UCI" in bunch.DESCR
 
 
-def test_the_folder_may_be_named_by_the_environment(folder, monkeypatch):
+def test_the_folder_may_be_given_by_the_environment(folder, monkeypatch):
     monkeypatch.setenv("BTNKM_DATA", str(folder))
     X, _ = datasets.load_yacht(return_X_y=True)
     np.testing.assert_array_equal(X, table_of("yacht")[:, :-1])
@@ -87,7 +87,7 @@ def test_energy_has_the_standard_task_and_the_papers(folder):
 
 def test_adult_has_native_columns_and_the_papers(folder):
     bunch = datasets.load_adult(data_dir=folder)
-    assert bunch.data.shape == (3, 14)  # one row has a gap
+    assert bunch.data.shape == (3, 14)  # one row has missing values
     assert bunch.data["workclass"].tolist() == ["Private", "State-gov", "Private"]
     assert bunch.data["workclass"].dtype == "category"
     assert bunch.data["age"].dtype == float
@@ -106,23 +106,25 @@ def test_adult_has_native_columns_and_the_papers(folder):
         (lambda d: datasets.load_adult(as_frame=False, data_dir=d), "as_frame must be True"),
     ],
 )
-def test_choices_that_are_not_there(folder, call, match):
+def test_options_that_do_not_exist(folder, call, match):
     with pytest.raises(ValueError, match=match):
         call(folder)
 
 
-def test_a_file_that_is_not_there_or_not_a_table(folder):
+def test_a_file_that_is_missing_or_not_a_table(folder):
     for body in (b"a,b\n1,x\n", b"a,b\n1,2\n3\n", b"", b"garbage", b"a,b\n", b"a,b\n\xff,2\n"):
         (folder / "yacht.csv").write_bytes(body)
-        with pytest.raises(ValueError, match=r"yacht.csv must hold .*; put the original file"):
+        with pytest.raises(ValueError, match=r"yacht.csv must contain .*; put the original file"):
             datasets.load_yacht(data_dir=folder)
     (folder / "yacht.csv").write_text("a,b\n1,x\n")
-    with pytest.raises(ValueError, match=r"yacht.csv must hold rows of numbers"):
+    with pytest.raises(ValueError, match=r"yacht.csv must contain rows of numbers"):
         datasets.load_yacht(data_dir=folder)
     (folder / "airfoil.csv").unlink()
-    with pytest.raises(FileNotFoundError, match=r"airfoil.csv must be in.*has none.*put the orig"):
+    with pytest.raises(
+        FileNotFoundError, match=r"airfoil.csv must be in.*does not contain it; put the orig"
+    ):
         datasets.load_airfoil(data_dir=folder)
-    with pytest.raises(FileNotFoundError, match="is no folder"):
+    with pytest.raises(FileNotFoundError, match="is not a folder"):
         datasets.load_airfoil(data_dir=folder / "nowhere")
     (folder / "adult.test").write_text("comment\n1, 2\n")
     with pytest.raises(ValueError, match="every row of Adult must have 15 fields"):
@@ -131,11 +133,11 @@ def test_a_file_that_is_not_there_or_not_a_table(folder):
 
 @pytest.fixture
 def openml(monkeypatch, folder):
-    """Answer as OpenML would with the tables of the folder; return the numbers asked for."""
-    asked = []
+    """Return the tables of the folder in place of OpenML; record the ids that are fetched."""
+    fetched = []
 
     def fetch(*, data_id, target_column, as_frame, parser, n_retries):
-        asked.append(data_id)
+        fetched.append(data_id)
         name = next(k for k, source in datasets.SOURCES.items() if source.openml == data_id)
         if name == "adult":
             columns = datasets._adult_columns(folder)
@@ -144,21 +146,21 @@ def openml(monkeypatch, folder):
                 if column in datasets.ADULT_NUMBERS:
                     data.append(values)
                     continue
-                levels = sorted(set(values))
-                categories[f"V{j}"] = levels
-                data.append(np.array([levels.index(v) for v in values], dtype=float))
-            data[1][0] = np.nan  # a gap
+                names = sorted(set(values))
+                categories[f"V{j}"] = names
+                data.append(np.array([names.index(v) for v in values], dtype=float))
+            data[1][0] = np.nan  # a missing value
             names = [f"V{j}" for j in range(15)]
             return Bunch(data=np.column_stack(data), feature_names=names, categories=categories)
         names = [f"c{j}" for j in range(NUMBERS[name])]
         return Bunch(data=table_of(name), feature_names=names, categories={})
 
     monkeypatch.setattr(datasets, "fetch_openml", fetch)
-    return asked
+    return fetched
 
 
 @pytest.mark.parametrize("name", LOADERS)
-def test_without_a_folder_openml_is_asked(openml, monkeypatch, name, folder):
+def test_without_a_folder_data_are_fetched_from_openml(openml, monkeypatch, name, folder):
     source = datasets.SOURCES[name]
     with pytest.raises(ValueError, match=f"rows of {name} must be those of the paper"):
         LOADERS[name]()
@@ -172,14 +174,14 @@ def test_without_a_folder_openml_is_asked(openml, monkeypatch, name, folder):
     monkeypatch.setitem(datasets.SOURCES, name, right)
     bunch = LOADERS[name]()
     if name == "adult":
-        assert bunch.data.shape == (2, 14)  # the gap again
+        assert bunch.data.shape == (2, 14)  # without the row of the missing value
         assert bunch.data["workclass"].tolist() == ["State-gov", "Private"]
         assert bunch.target.tolist() == [1, 1]
     else:
         np.testing.assert_array_equal(bunch.data, LOADERS[name](data_dir=folder).data)
 
 
-def test_out_of_reach_is_one_sentence(monkeypatch):
+def test_if_openml_is_not_available_the_error_is_one_sentence(monkeypatch):
     def fetch(**_):
         raise URLError("no route to host")
 
@@ -189,7 +191,7 @@ def test_out_of_reach_is_one_sentence(monkeypatch):
         datasets.load_yacht()
 
 
-def test_a_fingerprint_knows_values_and_order():
+def test_a_fingerprint_depends_on_values_and_order():
     table = table_of("airfoil", 200)
     first = datasets.fingerprint(table)
     assert not np.allclose(first, datasets.fingerprint(table[::-1]), atol=2e-3)
@@ -207,7 +209,7 @@ def test_splits_are_the_papers():
 
 
 @pytest.mark.data
-@pytest.mark.skipif(not os.environ.get("BTNKM_DATA"), reason="BTNKM_DATA does not name a folder")
+@pytest.mark.skipif(not os.environ.get("BTNKM_DATA"), reason="BTNKM_DATA is not set")
 @pytest.mark.parametrize("name", LOADERS)
 def test_real_tables_have_the_fingerprints(name):
     source = datasets.SOURCES[name]

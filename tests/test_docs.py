@@ -1,4 +1,4 @@
-"""The documentation: examples in its pages run, links of a built site are checked."""
+"""The documentation: examples on pages run, and links of a built site are valid."""
 
 import doctest
 import re
@@ -18,33 +18,31 @@ PAGES = [
 ] + sorted((ROOT / "docs" / "guide").glob("*.md"))
 BLOCK = re.compile(r"^```(python|pycon)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PUBLIC = ("bases", "likelihoods", "explain", "baselines", "datasets", "testing")
-#: What the library itself uses of these modules, and explains in its source.
+#: Names of these modules that are used by the library only.
 LEFT_OUT = {"Source", "fingerprint", "best"}
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def blocks_of(path):
-    """Return the blocks of code of a page: language, text, and line before the first."""
+    """Return language, text and preceding line number of each block of code of a page."""
     text = path.read_text(encoding="utf-8")
-    return [
-        (found[1], found[2], text.count("\n", 0, found.start(2))) for found in BLOCK.finditer(text)
-    ]
+    return [(m[1], m[2], text.count("\n", 0, m.start(2))) for m in BLOCK.finditer(text)]
 
 
 def is_program(code):
-    """Tell whether a block stands by itself; others show a line or two of what could be done."""
+    """Return whether a block is a complete program, rather than a fragment."""
     first = next(line for line in code.splitlines() if line and not line.startswith("#"))
     return first.startswith(("import ", "from ")) and "Client()" not in code
 
 
 def bare(code):
-    """Return code without its comments, to tell whether it is that of the README."""
+    """Return code without its comments, to compare it with that of the README."""
     return re.sub(r" *#.*", "", code)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_examples_of_pages_run(path, tmp_path, monkeypatch, thorough_comparisons):
-    """A page is one session: what an example defines is there in the next."""
+    """A page is one session: names defined in one example are available in the next."""
     monkeypatch.chdir(tmp_path)
     session = {}
     reports = []
@@ -74,9 +72,9 @@ def test_a_wrong_example_is_found(tmp_path):
 def test_the_reference_has_every_public_name(module):
     listed = (ROOT / "docs" / "api" / "index.rst").read_text(encoding="utf-8").splitlines()
     names = getattr(import_module(module), "__all__", None)
-    if names is None:  # a module of functions: what is defined there and has no underscore
-        found = vars(import_module(module)).items()
-        names = [name for name, value in found if getattr(value, "__module__", None) == module]
+    if names is None:  # a module of functions: the public names that it defines
+        members = vars(import_module(module)).items()
+        names = [name for name, value in members if getattr(value, "__module__", None) == module]
     left_out = {"__version__", "bases", "BASES", *LEFT_OUT}
     names = [name for name in names if name not in left_out and not name.startswith("_")]
     assert names
@@ -85,16 +83,15 @@ def test_the_reference_has_every_public_name(module):
 
 @pytest.mark.skipif(not (ROOT / "docs").exists(), reason="an sdist leaves out docs/")
 def test_links_between_pages_also_work_in_the_repository():
-    """Whoever browses the repository follows the same links as a reader of the site."""
+    """Links on pages of the site also work for readers of the repository."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
     pages += [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "guide").glob("*.md")]
     wrong = []
     for page in pages:
         text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
         for link in re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", text):
-            # what the build makes is on no other site
-            made = link.startswith(("gallery/", "http"))
-            if not made and not (page.parent / link).exists():
+            generated = link.startswith(("gallery/", "http"))  # by the build, or on another site
+            if not generated and not (page.parent / link).exists():
                 wrong.append(f"{page.relative_to(ROOT)}: {link}")
     assert not wrong
 
@@ -104,7 +101,7 @@ def write(folder, **pages):
         (folder / f"{name}.html").write_text(f"<html><body>{body}</body></html>", encoding="utf-8")
 
 
-def test_links_of_a_sound_site(tmp_path, capsys):
+def test_links_of_a_valid_site(tmp_path, capsys):
     (tmp_path / "picture.png").write_bytes(b"")
     write(
         tmp_path,
@@ -119,7 +116,7 @@ def test_links_of_a_sound_site(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("link", "told"),
+    ("link", "message"),
     [
         ("nowhere.html", "leads to no file"),
         ("other.html#here", "leads to no anchor of other.html"),
@@ -131,13 +128,13 @@ def test_links_of_a_sound_site(tmp_path, capsys):
         ("//127.0.0.1/x", "must name a host"),
     ],
 )
-def test_links_that_are_wrong(tmp_path, capsys, link, told):
+def test_links_that_are_wrong(tmp_path, capsys, link, message):
     write(tmp_path, index=f'<a href="{link}">x</a>', other="<p id='there'></p>")
     (problem,), _ = check(tmp_path)
     assert problem.startswith("index.html:1: ")
-    assert told in problem
+    assert message in problem
     assert main([str(tmp_path)]) == 1
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_forms_of_links_elsewhere():
@@ -146,6 +143,6 @@ def test_forms_of_links_elsewhere():
     assert "address" in problem_elsewhere("mailto:nobody")
 
 
-def test_a_folder_without_a_site_is_told(tmp_path, capsys):
+def test_a_folder_without_a_site_is_an_error(tmp_path, capsys):
     assert main([str(tmp_path)]) == 2
     assert "must hold a built site" in capsys.readouterr().err

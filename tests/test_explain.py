@@ -268,7 +268,7 @@ def test_shares_are_those_of_draws(fitted):
     drawn = draws_of(model, world.rows, 200, hidden=world.hidden)
     found = [variances(world, f) for f in drawn]
     total = np.mean([v[0] for v in found])
-    shares = explain.variance_shares(model)
+    shares = explain.sobol_indices(model)
     assert shares.variance == pytest.approx(total, rel=0.1)
     for j, name in enumerate(X):
         for k, value, std in (
@@ -281,7 +281,7 @@ def test_shares_are_those_of_draws(fitted):
             assert std[j] == pytest.approx(spread, rel=0.4, abs=0.01)
     for pair in explain.interactions(model):
         expected = np.mean([v[3][pair.names] for v in found]) / total
-        assert pair.share == pytest.approx(expected, rel=0.1, abs=0.012)
+        assert pair.importance == pytest.approx(expected, rel=0.1, abs=0.012)
 
 
 @pytest.mark.parametrize("name", ["cp", "sums", "sums and a tensor", "both of three classes"])
@@ -295,13 +295,13 @@ def test_shares_without_uncertainty_are_exact(name):
     world = World(X)
     (f,) = draws_of(model, world.rows, 1, hidden=world.hidden)
     total, one, others, pairs = variances(world, f)
-    shares = explain.variance_shares(model)
+    shares = explain.sobol_indices(model)
     np.testing.assert_allclose(shares.first, [one[n] / total for n in X], atol=1e-9)
     np.testing.assert_allclose(shares.total, [others[n] / total for n in X], atol=1e-9)
     assert shares.variance == pytest.approx(total)
     assert np.max(shares.first_std) < 1e-9
     for pair in explain.interactions(model):
-        assert pair.share == pytest.approx(pairs[pair.names] / total, abs=1e-9)
+        assert pair.importance == pytest.approx(pairs[pair.names] / total, abs=1e-9)
 
 
 def known(state):
@@ -373,7 +373,7 @@ def test_contributions_of_many_inputs(monkeypatch):
     np.testing.assert_allclose(local.std, exact.std, rtol=1e-6)
     np.testing.assert_allclose(local.contributions, exact.contributions, rtol=1e-10)
     np.testing.assert_allclose(
-        explain.variance_shares(model).total.sum(), 1.0, atol=0.7
+        explain.sobol_indices(model).total.sum(), 1.0, atol=0.7
     )  # none is lost in products of thirty
 
 
@@ -412,7 +412,7 @@ def test_components_add_up_to_the_best_start():
         assert str(one).count("×") == len(one.factors)
     # but for factors that hardly vary, which are taken as constant
     assert np.std(model._y_shift + total - model.predict(rows)) < 0.1 * np.std(y)
-    assert sum(one.share for one in explain.components(model)) == pytest.approx(1.0)
+    assert sum(one.importance for one in explain.components(model)) == pytest.approx(1.0)
     assert len(explain.components(model, most=1)) == 1
     train = BTNRegressor(**SMALL, network=TensorTrain(cores="full", order="given")).fit(X, y)
     with pytest.raises(ValueError, match="no products of one function"):
@@ -442,11 +442,11 @@ def test_functions_tell_what_was_kept():
     model = BTNRegressor(n_init=1, random_state=0, structure="tensor").fit(X, y)
     first, second = explain.functions(model)
     assert len(first.numbers) + first.dropped == model.columns_[0].basis.n_functions_
-    assert first.share.sum() == pytest.approx(1.0)
+    assert first.importance.sum() == pytest.approx(1.0)
     assert np.all(np.diff(first.numbers) > 0)
     assert len(first.precision) == len(first.numbers)
     even = first.numbers % 2 == 0  # and so is the function, but for the ranks of its values
-    assert first.share[even].sum() > 0.95
+    assert first.importance[even].sum() > 0.95
     assert len(explain.functions(model, ["x1"])) == 1
     assert second.name == "x1"
     both = BTNRegressor(n_init=1, max_iter=6, random_state=0, structure="sums+tensor").fit(X, y)
@@ -530,7 +530,7 @@ def test_history_is_that_of_the_fit(fitted):
     model, _, _ = fitted
     found = explain.history(model)
     assert sum(map(len, found.bounds)) == len(model.history_)
-    assert found.bounds[found.best][-1] == model.lower_bound_
+    assert found.elbo[found.best][-1] == model.lower_bound_
     rank = np.mean(model.rank_) if model.network == "cp" else None
     assert rank is None or found.ranks[found.best][-1] == rank
     assert np.all(model.ranks_[model.best_restart_] == model.rank_)
@@ -542,7 +542,7 @@ def test_results_are_plain_data(fitted):
     results = [
         *explain.effects(model),
         explain.interaction(model, "a", "g"),
-        explain.variance_shares(model),
+        explain.sobol_indices(model),
         *explain.interactions(model, most=2),
         explain.explain_local(model, X.iloc[:2]),
         explain.partial_dependence(model, X.iloc[:9], "g", draws=2),
@@ -568,7 +568,7 @@ def test_kinds_of_columns_and_odd_names():
     y = (X["g"] == "u") + (day - day.min()).astype(float) / 300 + (X["zero"] == 0)
     model = BTNRegressor(n_init=1, random_state=0).fit(X, y + 0.05 * rng.standard_normal(n))
     found = {effect.name: effect for effect in explain.effects(model)}
-    assert [e.kind for e in found.values()] == ["date", "duration", "number", "levels", "number"]
+    assert [e.kind for e in found.values()] == ["date", "duration", "number", "category", "number"]
     assert found["day"].values.dtype.kind == "M"
     assert found["day"].to_dict()["values"][0].startswith("2024-01-0")
     assert np.all(found["same"].mean == 0)
@@ -617,7 +617,7 @@ def test_a_stream_and_a_fit_of_tensors_can_be_explained():
     stream = BTNRegressor(n_init=1, max_iter=6, random_state=0)
     for part in range(3):
         stream.partial_fit(X[part::3], y[part::3])
-    assert explain.variance_shares(stream).order[0] == 0
+    assert explain.sobol_indices(stream).order[0] == 0
     assert stream.n_samples_seen_ == 240
     assert "240 rows" in explain.summary(stream).title
 

@@ -81,7 +81,7 @@ def test_all_pictures(fitted):
     axes = drawn(explain.plot_effects(model))
     assert 1 <= len(axes) <= 12
     drawn(explain.plot_effects(model, names[:5]))
-    bars = drawn(explain.plot_shares(model))[0]
+    bars = drawn(explain.plot_importances(model))[0]
     assert 1 <= len(bars.get_yticks()) <= 30
     drawn(explain.plot_local(model, X, row=3))
     drawn(explain.plot_functions(model))
@@ -119,7 +119,7 @@ def test_axes_of_ones_own():
     figure, axes = plt.subplots(1, 3)
     used = explain.plot_effects(model, [0, 1], axes=axes)
     assert used.tolist() == axes[:2].tolist()
-    assert explain.plot_shares(model, ax=axes[2]) is axes[2]
+    assert explain.plot_importances(model, ax=axes[2]) is axes[2]
     with pytest.raises(ValueError, match="at least 2"):
         explain.plot_history(model, axes=axes[0])
     assert plt.get_fignums() == [figure.number]
@@ -178,10 +178,10 @@ def test_durations_have_a_unit_and_levels_names_of_their_own():
 def test_a_constant_model_has_nothing_to_show():
     X, _ = mixed()
     model = BTNRegressor(**SMALL).fit(X, np.ones(len(X)))
-    shares = explain.variance_shares(model)
+    shares = explain.sobol_indices(model)
     assert np.all(shares.total == 0.0)
     assert shares.interactions == 0.0
-    assert all(pair.share == 0.0 for pair in explain.interactions(model))
+    assert all(pair.importance == 0.0 for pair in explain.interactions(model))
     assert "0.0%" in str(explain.summary(model))
-    drawn(explain.plot_shares(model))
+    drawn(explain.plot_importances(model))
     drawn(explain.plot_effects(model))

@@ -10,12 +10,12 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 
-from btnkm import BTNClassifier, BTNRegressor, Gamma, Priors, Solver
+from btnkm import BTNClassifier, BTNRegressor, Gamma, Priors, Solver, TensorTrain
 from btnkm.bases import Chebyshev
 from btnkm.core.cp import CP
 from btnkm.core.sweeper import Sweeper
 from btnkm.execution.local import make_plan
-from btnkm.parameters import with_options
+from btnkm.parameters import option_names, with_options
 
 SMALL = {"n_init": 1, "max_iter": 10, "max_rank": 5, "n_basis": 8, "random_state": 0}
 SMALL |= {"structure": "tensor"}
@@ -463,6 +463,19 @@ def test_a_bad_parameter_raises_and_is_named(data, name, value):
     named = rf"\w+\({option}=\.\.\.\)" if option else name
     with pytest.raises(ValueError, match=rf"^{named} must .*got"):
         model(**with_options({name: value})).fit(*data)
+
+
+def test_options_of_a_group_have_dotted_names():
+    how = with_options({"max_iter": 3, "solver.prune": False, "solver.warm_sweeps": 4})
+    assert how == {"max_iter": 3, "solver": Solver(prune=False, warm_sweeps=4)}
+    how = with_options({**how, "solver.warm_sweeps": 5, "network": "tt", "network.cores": "full"})
+    assert how["solver"] == Solver(prune=False, warm_sweeps=5)
+    assert how["network"] == TensorTrain(cores="full")
+    with pytest.raises(ValueError, match="network must be 'tt' .* got 'cp' and network.order"):
+        with_options({"network": "cp", "network.order": "given"})
+    groups = {"solver": Solver(), "priors": Priors(), "network": TensorTrain()}
+    known = {f"{group}.{name}" for group, value in groups.items() for name in vars(value)}
+    assert known == set(option_names())
 
 
 GOOD = {

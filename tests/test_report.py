@@ -18,9 +18,9 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 import btnkm
 from btnkm import BTNClassifier, BTNRegressor, Solver
-from btnkm.explain.diagnostics import History
-from btnkm.explain.variance import interactions, variance_shares
-from btnkm.report import format, sections
+from btnkm.explain.diagnostics import History, Search, history
+from btnkm.explain.sobol import interactions, sobol_indices
+from btnkm.report import fit_charts, format
 from btnkm.report.charts import axis
 from btnkm.report.metrics import goodness
 from btnkm.report.warnings import remarks
@@ -182,9 +182,9 @@ def test_half_a_character_in_a_name_is_no_matter(tmp_path):
 
 def test_rows_and_targets_come_together(tmp_path):
     model, X = fitted("gaussian")
-    with pytest.raises(ValueError, match="X and y must come together"):
+    with pytest.raises(ValueError, match="X and y must be given together"):
         model.report(tmp_path / "model.html", X)
-    with pytest.raises(ValueError, match="cv must come with the rows"):
+    with pytest.raises(ValueError, match="cv needs the training rows"):
         model.report(tmp_path / "model.html", cv=5)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         model.report(tmp_path / "model.html", X, np.zeros(3))
@@ -390,13 +390,32 @@ def test_a_start_without_a_bound_leaves_the_others_their_names():
     bounds = [np.array([np.nan, np.nan]), np.array([-9.0, -8.0]), np.array([-9.0, -7.0])]
     ranks = [np.array([2.0, 2.0]), np.array([5.0, 5.0]), np.array([4.0, 4.0])]
     phases = [["exact", "exact"]] * 3
-    page = sections._bounds(History(phases, bounds, ranks, bounds, 2, True, "converged"))
-    table = re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", page)
-    assert [table[k : k + 4] for k in range(4, len(table), 4)] == [
-        ["2", "2", "−8.00", "5"],
-        ["3 (best)", "2", "−7.00", "4"],
+    searches = [[], *([Search(np.array([1, 2]), elbo)] for elbo in bounds[1:])]
+    found = History(phases, bounds, searches, ranks, bounds, 2, True, "converged")
+    chart = fit_charts.elbo_chart(found)
+    assert chart.table.rows == [["2", "2", "−8.00", "5"], ["3 (best)", "2", "−7.00", "4"]]
+    assert [shape.attributes["class"] for shape in chart.shapes].count("line c0") == 1
+
+
+def test_a_new_search_begins_a_new_line():
+    model = copy(fitted("gaussian")[0])
+    first, *_ = model.history_
+    elbo = [np.nan, -9.0, -7.0, -8.0, -6.0, -9.5]  # that of a later search may begin lower
+    model.history_ = [
+        first | {"restart": 0, "sweep": k + 1, "elbo": value, "stage": stage, "rows": rows}
+        for k, (value, stage, rows) in enumerate(
+            zip(elbo, [0, 0, 0, 1, 1, 1], [9, 9, 9, 9, 9, 20], strict=True)
+        )
     ]
-    assert page.count('class="line c0"') == 1
+    found = history(model)
+    assert [search.sweep.tolist() for search in found.searches[0]] == [[2, 3], [4, 5], [6]]
+    assert [search.elbo.tolist() for search in found.searches[0]] == [
+        [-9.0, -7.0],
+        [-8.0, -6.0],
+        [-9.5],
+    ]
+    shapes = fit_charts.elbo_chart(found).shapes
+    assert [shape.tag for shape in shapes].count("polyline") == 3
 
 
 def test_without_a_panel_the_page_says_why(tmp_path):
@@ -501,16 +520,16 @@ def test_axes_of_durations_have_a_unit(tmp_path):
     model, _ = fitted("mixed")
     text = Page(written(model, tmp_path)).text
     assert text.split("Effects")[-1].count("hours") or text.split("Effects")[-1].count("minutes")
-    assert "Dates that came with a time zone are in UTC." in text
+    assert "Dates with a time zone are in UTC." in text
     assert "time zone" not in Page(written(fitted("gaussian")[0], tmp_path)).text
 
 
 def test_pairs_that_hold_less_than_is_said_of_all_are_told(tmp_path, monkeypatch):
     model, _ = fitted("gaussian")
-    all_of_it = variance_shares(model).interactions
+    all_of_it = sobol_indices(model).interactions
     for share, unknown in ((all_of_it, False), (0.3 * all_of_it, True)):
-        pair = replace(interactions(model, most=1)[0], share=share)
-        monkeypatch.setattr("btnkm.report.pair_section.interactions", lambda *a, p=pair, **k: [p])
+        pair = replace(interactions(model, most=1)[0], importance=share)
+        monkeypatch.setattr("btnkm.report.effects.interactions", lambda *a, p=pair, **k: [p])
         text = Page(written(model, tmp_path)).text
         assert ("Up to " in text.split("What if?")[1]) == unknown
         assert (f"together up to {format.percent(all_of_it)}" in text) == unknown

@@ -1,8 +1,9 @@
-"""The paper's six data sets, from a local folder or else from OpenML, and its splits.
+"""The six data sets and the splits of the paper, and simulated data.
 
-A folder is named by ``data_dir`` or the environment variable ``BTNKM_DATA``. What is fetched from
-OpenML instead is kept in scikit-learn's cache, and its content is held against what the paper's
-experiments had: the same rows in the same order, or the splits would be others.
+The data sets are read from the folder ``data_dir``, or the folder in the environment variable
+``BTNKM_DATA``. Without a folder they are fetched from OpenML and kept in scikit-learn's cache. Rows
+fetched from OpenML are checked: they must be those of the paper in the same order, since the splits
+depend on it.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from . import checks
 
 Array = np.ndarray
 FOLDER_VARIABLE = "BTNKM_DATA"
-_FOLDER_HELP = f"the folder named by data_dir or {FOLDER_VARIABLE}"
+_FOLDER_HELP = f"the folder given by data_dir or {FOLDER_VARIABLE}"
 
 
 class Source(NamedTuple):
-    """Where a data set is found, and what it must hold."""
+    """Where a data set is, and what it contains."""
 
     files: tuple[str, ...]  # in the folder
-    openml: int  # number of the data set on OpenML
+    openml: int  # id of the data set on OpenML
     rows: int
     fingerprint: tuple[float, float]  # of the whole table, see ``fingerprint``
-    about: str
+    description: str
 
 
 SOURCES = {
@@ -119,7 +120,7 @@ ADULT_NUMBERS = (
 
 
 def load_yacht(*, return_X_y: bool = False, as_frame: bool = False, data_dir: Any = None) -> Any:
-    """Return 308 sailing yachts: 6 shapes and speeds, and their residuary resistance.
+    """Load 308 sailing yachts: 6 inputs on shape and speed, and the residuary resistance.
 
     Parameters
     ----------
@@ -128,7 +129,7 @@ def load_yacht(*, return_X_y: bool = False, as_frame: bool = False, data_dir: An
     as_frame : bool, default=False
         Return pandas objects.
     data_dir : path-like or None, default=None
-        The folder with the files; None for the one named by ``BTNKM_DATA``, or else OpenML.
+        The folder with the files. None uses the folder in ``BTNKM_DATA``, or else OpenML.
 
     Returns
     -------
@@ -138,25 +139,25 @@ def load_yacht(*, return_X_y: bool = False, as_frame: bool = False, data_dir: An
 
 
 def load_concrete(*, return_X_y: bool = False, as_frame: bool = False, data_dir: Any = None) -> Any:
-    """Return 1030 mixtures of concrete: 8 ingredients and age, and their compressive strength.
+    """Load 1030 concrete mixtures: 8 inputs on ingredients and age, and the compressive strength.
 
-    Parameters and result are those of ``load_yacht``.
+    Parameters and return values are those of ``load_yacht``.
     """
     return _target_last("concrete", return_X_y, as_frame, data_dir)
 
 
 def load_airfoil(*, return_X_y: bool = False, as_frame: bool = False, data_dir: Any = None) -> Any:
-    """Return 1503 measurements of airfoils: 5 settings, and the sound pressure level.
+    """Load 1503 measurements of airfoils: 5 settings, and the sound pressure level.
 
-    Parameters and result are those of ``load_yacht``.
+    Parameters and return values are those of ``load_yacht``.
     """
     return _target_last("airfoil", return_X_y, as_frame, data_dir)
 
 
 def load_spambase(*, return_X_y: bool = False, as_frame: bool = False, data_dir: Any = None) -> Any:
-    """Return 4601 mails: 57 frequencies of words and characters, and 1 for spam.
+    """Load 4601 mails: 57 frequencies of words and characters, and 1 for spam.
 
-    Parameters and result are those of ``load_yacht``.
+    Parameters and return values are those of ``load_yacht``.
     """
     names, table = _numbers("spambase", data_dir)
     target = table[:, -1].astype(int)
@@ -170,13 +171,14 @@ def load_energy(
     as_frame: bool = False,
     data_dir: Any = None,
 ) -> Any:
-    """Return 768 buildings: 8 variables, and their heating load.
+    """Load 768 buildings: 8 inputs, and the heating load.
 
     Parameters
     ----------
     variant : "standard" or "paper", default="standard"
-        "paper" is what the paper's experiments had: the first row was taken for a header, and
-        heating load is a ninth input for cooling load, with which it goes hand in hand.
+        "paper" is the table of the paper's experiments. The target is the cooling load, the heating
+        load is a ninth input, with which it is highly correlated, and the first row is missing,
+        since it was read as a header.
     return_X_y, as_frame, data_dir
         As in ``load_yacht``.
     """
@@ -198,17 +200,17 @@ def load_adult(
     as_frame: bool | None = None,
     data_dir: Any = None,
 ) -> Any:
-    """Return 45,222 people without gaps in their record, and 1 for an income above 50K.
+    """Load 45,222 people without missing values, and 1 for an income above 50K.
 
     Parameters
     ----------
     form : "native" or "paper96", default="native"
         "native" has 14 columns, 8 of them text, and is a DataFrame. "paper96" is the paper's
-        matrix: the 6 numbers, then every level of every text column but its first.
+        matrix: the 6 numbers, then indicators of all categories of each text column but the first.
     return_X_y, data_dir
         As in ``load_yacht``.
     as_frame : bool or None, default=None
-        None is True for "native", which has no other form, and False for "paper96".
+        None is True for "native", which is always a DataFrame, and False for "paper96".
     """
     if form not in ("native", "paper96"):
         raise ValueError(
@@ -234,9 +236,9 @@ def load_adult(
     parts = [columns[name] for name in ADULT_NUMBERS]
     for name, values in columns.items():
         if name not in ADULT_NUMBERS:
-            for level in sorted(set(values.tolist()))[1:]:
-                names.append(f"{name}={level}")
-                parts.append((values == level).astype(float))
+            for category in sorted(set(values.tolist()))[1:]:
+                names.append(f"{name}={category}")
+                parts.append((values == category).astype(float))
     return _bunch(
         "adult", np.column_stack(parts), y, [*names, "income"], return_X_y, bool(as_frame)
     )
@@ -323,14 +325,14 @@ def _energy_of_homes(columns: dict[str, Array]) -> Array:
 
 
 def paper_splits(n: int, i: int) -> tuple[Array, Array]:
-    """Return the rows of split i: nine tenths to train, the rest to test; the paper has 0 to 9.
+    """Return the rows of split i of the paper: nine tenths to train on, the rest to test on.
 
     Parameters
     ----------
     n : int
         The number of rows of the data set.
     i : int
-        The number of the split.
+        The number of the split; the paper has 0 to 9.
 
     Returns
     -------
@@ -352,10 +354,10 @@ def paper_splits(n: int, i: int) -> tuple[Array, Array]:
 
 
 def fingerprint(table: Array) -> tuple[float, float]:
-    """Return two numbers that tell a table (n, c) from others, and from itself in another order.
+    """Return two numbers that identify a table (n, c), including the order of its rows.
 
-    Columns are scaled to a spread of one and added up with different weights; then the mean over
-    the rows is taken, and with weights that rise from row to row.
+    Columns are scaled to unit standard deviation and added up with different weights. The first
+    number is the mean over the rows, the second a mean with weights that rise from row to row.
     """
     scaled = (table - np.median(table, axis=0)) / np.maximum(np.std(table, axis=0), 1e-100)
     rows = scaled @ np.cos(np.arange(1.0, table.shape[1] + 1))
@@ -370,9 +372,9 @@ def _target_last(name: str, return_X_y: bool, as_frame: bool, data_dir: Any) -> 
 def _numbers(
     name: str, data_dir: Any, names: tuple[str, ...] | None = None
 ) -> tuple[list[str], Array]:
-    """Return the names of the columns and the whole table; a file has a header if none are given.
+    """Return the names of the columns and the whole table.
 
-    OpenML has the same columns in the same order.
+    The file has a header unless ``names`` are given. OpenML has the same columns in the same order.
     """
     folder = _folder(name, data_dir)
     if folder is None:
@@ -388,12 +390,12 @@ def _numbers(
         table = np.array(lines, dtype=float)
     except (IndexError, ValueError) as error:
         raise ValueError(
-            f"{path} must hold rows of numbers separated by commas, got something else "
+            f"{path} must contain rows of numbers separated by commas, but reading it failed "
             f"({type(error).__name__}: {error}); put the original file there."
         ) from None
     if table.ndim != 2 or table.shape[1] != len(header) or len(header) < 2:
         raise ValueError(
-            f"{path} must hold at least one row, of as many numbers as there are columns, got "
+            f"{path} must contain at least one row, with a number for each column, got "
             f"{len(header)} column(s) and an array of shape {table.shape}; put the original file "
             "there."
         )
@@ -401,17 +403,17 @@ def _numbers(
 
 
 def _adult_columns(data_dir: Any) -> dict[str, Array]:
-    """Return the columns of Adult, without the rows that have gaps: floats, or text as objects."""
+    """Return the columns of Adult, numbers as floats and text as objects, of complete rows."""
     folder = _folder("adult", data_dir)
     if folder is None:
         fetched = _fetch("adult")
         columns = {}
-        for name, called, values in zip(
+        for name, openml_name, values in zip(
             ADULT_COLUMNS, fetched.feature_names, fetched.data.T, strict=True
         ):
-            levels = (fetched.categories or {}).get(called)
-            if levels is not None:
-                text = np.array([*levels, "?"], dtype=object)
+            categories = (fetched.categories or {}).get(openml_name)
+            if categories is not None:
+                text = np.array([*categories, "?"], dtype=object)
                 values = text[np.where(np.isnan(values), -1, values).astype(int)]
             columns[name] = values
         _check_content(
@@ -419,7 +421,7 @@ def _adult_columns(data_dir: Any) -> dict[str, Array]:
         )
     else:
         rows = []
-        # the second file opens with a comment and ends each label with a full stop
+        # the second file starts with a comment, and its labels end with a full stop
         for name, skip in (("adult.data", 0), ("adult.test", 1)):
             with (folder / name).open(newline="", encoding="utf-8") as file:
                 reader = csv.reader(file, skipinitialspace=True)
@@ -433,8 +435,8 @@ def _adult_columns(data_dir: Any) -> dict[str, Array]:
         values = np.array(rows, dtype=object)
         columns = dict(zip(ADULT_COLUMNS, values.T, strict=True))
         columns["income"] = np.array([v.rstrip(".") for v in columns["income"]], dtype=object)
-    with_levels = [name for name in ADULT_COLUMNS[:-1] if name not in ADULT_NUMBERS]
-    complete = ~np.any([columns[name] == "?" for name in with_levels], axis=0)
+    text_columns = [name for name in ADULT_COLUMNS[:-1] if name not in ADULT_NUMBERS]
+    complete = ~np.any([columns[name] == "?" for name in text_columns], axis=0)
     return {
         name: values[complete].astype(float) if name in ADULT_NUMBERS else values[complete]
         for name, values in columns.items()
@@ -442,29 +444,28 @@ def _adult_columns(data_dir: Any) -> dict[str, Array]:
 
 
 def _folder(name: str, data_dir: Any) -> Path | None:
-    """Return the folder that holds a data set; None if none is named."""
-    given = data_dir if data_dir is not None else os.environ.get(FOLDER_VARIABLE)
-    if not given:
+    """Return the folder that contains a data set; None if no folder is given."""
+    place = data_dir if data_dir is not None else os.environ.get(FOLDER_VARIABLE)
+    if not place:
         return None
-    folder = Path(given).expanduser()
+    folder = Path(place).expanduser()
     absent = [file for file in SOURCES[name].files if not (folder / file).is_file()]
     if absent:
-        got = f"{folder} is no folder" if not folder.is_dir() else f"{folder} has none"
+        problem = "is not a folder" if not folder.is_dir() else "does not contain it"
         raise FileNotFoundError(
-            f"{' and '.join(absent)} must be in {_FOLDER_HELP}, but {got}; put the original there "
-            f"(https://www.openml.org/d/{SOURCES[name].openml}), or name no folder to fetch it."
+            f"{' and '.join(absent)} must be in {_FOLDER_HELP}, but {folder} {problem}; put the "
+            f"original there (https://www.openml.org/d/{SOURCES[name].openml}), or give no "
+            "folder to fetch it."
         )
     return folder
 
 
 def _fetch(name: str) -> Any:
-    """Return a data set of OpenML, or say what to download and where to put it."""
+    """Return a data set of OpenML; the error says what to download and where to put it."""
     source = SOURCES[name]
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", UserWarning
-            )  # of tries that failed: one sentence will do
+            warnings.simplefilter("ignore", UserWarning)  # of each failed attempt
             return fetch_openml(
                 data_id=source.openml,
                 target_column=None,  # all columns, in the order of the file
@@ -474,24 +475,24 @@ def _fetch(name: str) -> Any:
             )
     except OSError as error:
         raise FileNotFoundError(
-            f"{' and '.join(source.files)} must be in {_FOLDER_HELP}, or OpenML be within reach, "
-            f"but no folder is named and OpenML does not answer ({error}); download "
+            f"{' and '.join(source.files)} must be in {_FOLDER_HELP}, or OpenML must be available, "
+            f"but no folder is given and OpenML does not respond ({error}); download "
             f"https://www.openml.org/d/{source.openml} and put it there as {source.files[0]}."
         ) from error
 
 
 def _check_content(name: str, table: Array) -> None:
     source = SOURCES[name]
-    found = fingerprint(table) if len(table) == source.rows else (np.nan, np.nan)
-    if not np.allclose(found, source.fingerprint, atol=2e-3):
+    actual = fingerprint(table) if len(table) == source.rows else (np.nan, np.nan)
+    if not np.allclose(actual, source.fingerprint, atol=2e-3):
         raise ValueError(
-            f"the rows of {name} must be those of the paper's experiments, in their order, got "
-            f"{len(table)} others from OpenML; put the original into {_FOLDER_HELP}."
+            f"the rows of {name} must be those of the paper's experiments in the same order, got "
+            f"{len(table)} other rows from OpenML; put the original into {_FOLDER_HELP}."
         )
 
 
 def _bunch(name: str, X: Any, y: Array, names: list[str], return_X_y: bool, as_frame: bool) -> Any:
-    """Return what scikit-learn's loaders return; the last name is the target's."""
+    """Return the result of a loader, as in scikit-learn; the last name is that of the target."""
     frame = None
     if as_frame:
         pandas = _pandas()
@@ -506,7 +507,7 @@ def _bunch(name: str, X: Any, y: Array, names: list[str], return_X_y: bool, as_f
         frame=frame,
         feature_names=names[:-1],
         target_names=names[-1:],
-        DESCR=SOURCES[name].about,
+        DESCR=SOURCES[name].description,
     )
 
 
@@ -515,6 +516,6 @@ def _pandas() -> Any:
         import pandas
     except ImportError:
         raise ImportError(
-            "pandas must be installed for DataFrames, but it is not; pip install pandas."
+            "pandas must be installed for DataFrames, but it is missing; run pip install pandas."
         ) from None
     return pandas

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -257,8 +257,14 @@ def with_options(parameters: dict[str, Any]) -> dict[str, Any]:
             for name, value in parameters.items()
             if name.startswith(f"{group}.")
         }
+        given = plain.get(group)
+        if options and given == "cp":
+            raise ValueError(
+                "network must be 'tt' where there are options of a tensor train, got 'cp' and "
+                f"{group}.{next(iter(options))}; leave one of them out."
+            )
         if options:
-            plain[group] = kind(**options)
+            plain[group] = replace(given, **options) if isinstance(given, kind) else kind(**options)
     return plain
 
 

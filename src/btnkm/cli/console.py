@@ -154,28 +154,28 @@ def facts(rows: Sequence[tuple[str, str]], width: int) -> str:
     return "\n".join(lines)
 
 
-def shares(found: Any, width: int, most: int) -> str:
+def importances(sobol: Any, width: int, most: int) -> str:
     """Return the importance of each input, alone and with others, as lines with bars.
 
-    ``found`` is of ``explain.variance_shares``; bars are left out if there is no room.
+    ``sobol`` is of ``explain.sobol_indices``; bars are left out if there is no room.
     """
-    if not found.variance:
+    if not sobol.variance:
         return "The model predicts the same for all rows: no input is important."
-    order = found.order.tolist()
-    names = {j: str(found.names[j]) for j in order[:most]}
+    order = sobol.order.tolist()
+    names = {j: str(sobol.names[j]) for j in order[:most]}
     room = width - len("    100.0%  100.0% ± 10.0%  ")
     longest = max(len("input"), *map(len, names.values()))
     broad = min(longest, max(room - 12, room // 2))  # names are clipped before bars are left out
     bars = min(room - broad, 30)
-    top = max(float(found.total.max()), 1e-300)
+    top = max(float(sobol.total.max()), 1e-300)
     lines = [
         "Importance of each input: the fraction of the variance of f that it explains",
         f"  {'input':{broad}}   alone  with others",
     ]
     for j, name in names.items():
-        bar = "█" * round(bars * found.total[j] / top) if bars > 4 else ""
-        share = f"{found.first[j]:6.1%}  {found.total[j]:6.1%} ± {found.total_std[j]:5.1%}"
-        lines.append(f"  {clipped(name, broad):{broad}}  {share}  {bar}".rstrip())
+        bar = "█" * round(bars * sobol.total[j] / top) if bars > 4 else ""
+        line = f"{sobol.first[j]:6.1%}  {sobol.total[j]:6.1%} ± {sobol.total_std[j]:5.1%}"
+        lines.append(f"  {clipped(name, broad):{broad}}  {line}  {bar}".rstrip())
     if len(order) > most:
         lines.append(f"  and {len(order) - most} more with a lower importance")
     return "\n".join(lines)

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .console import Console, shares
+from .console import Console, importances
 from .options import FilePath, add_output_options, command_parser, output_file
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     import btnkm
 
-    from ..explain import variance_shares
+    from ..explain import sobol_indices
 
     console = Console(arguments)
     X, y, target, title = load(arguments.data)
@@ -84,18 +84,18 @@ def run(arguments: argparse.Namespace) -> int:
     seconds = time.perf_counter() - start
     predicted = model.predict_dist(X.take(test))
     found = figures(model, predicted, X, y, train, test) | {"seconds": seconds}
-    shared = variance_shares(model)
+    sobol = sobol_indices(model)
     _tell(found, console)
-    console.say("\n" + shares(shared, console.width, len(shared.names)))
+    console.say("\n" + importances(sobol, console.width, len(sobol.names)))
     picture = None
     if find_spec("matplotlib") is None:
         console.note("no picture is drawn without matplotlib; run: pip install 'btnkm[plot]'")
     else:
         picture = str(arguments.output)
-        _draw(model, predicted, y[test], target, int(shared.order[0]), arguments.output)
+        _draw(model, predicted, y[test], target, int(sobol.order[0]), arguments.output)
         console.say(f"\nPicture: {picture}")
-    every = zip(shared.names, shared.total, shared.total_std, strict=True)
-    inputs = [{"name": name, "share": a, "share_std": b} for name, a, b in every]
+    every = zip(sobol.names, sobol.total, sobol.total_std, strict=True)
+    inputs = [{"name": name, "importance": a, "importance_std": b} for name, a, b in every]
     console.result({"data": arguments.data, **found, "inputs": inputs, "picture": picture})
     return 0
 
@@ -202,7 +202,7 @@ def _draw(model: Any, predicted: Any, y: Any, target: str, first: int, path: Pat
     """Draw predictions against truth, what matters, and the effect of what matters first."""
     from matplotlib.figure import Figure
 
-    from ..explain import plot_effects, plot_shares
+    from ..explain import plot_effects, plot_importances
     from ..io.atomic_write import whole_file
 
     figure = Figure(figsize=(14, 4.4), layout="constrained")  # of no window: it needs no display
@@ -213,7 +213,7 @@ def _draw(model: Any, predicted: Any, y: Any, target: str, first: int, path: Pat
     left.axline((y.mean(), y.mean()), slope=1.0, color="black", linewidth=1)
     left.set(xlabel=f"predicted {target}, 90% intervals", ylabel=f"observed {target}")
     left.spines[["top", "right"]].set_visible(False)
-    plot_shares(model, ax=middle)
+    plot_importances(model, ax=middle)
     plot_effects(model, [first], axes=right)
     right.set_ylabel(f"effect on {target}, 95% band")
     with whole_file(path) as draft:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.csv_file import DataError
-from .console import Console, clipped, counted, plain, shares
+from .console import Console, clipped, counted, importances, plain
 from .errors import UsageError
 from .options import (
     FilePath,
@@ -24,8 +24,8 @@ from .options import (
     output_file,
 )
 
-MOST_INPUTS, MOST_PAIRS, LEAST_SHARE = 20, 5, 0.005  # that are printed
-PLOTS = ("shares", "effects", "interactions", "components", "functions", "history")
+MAX_INPUTS, MAX_PAIRS, MIN_IMPORTANCE = 20, 5, 0.005  # that are printed
+PLOTS = ("importances", "effects", "interactions", "components", "functions", "history")
 _EXAMPLES = """\
   btnkm explain houses.btn
   btnkm explain houses.btn --effects effects.csv --plots pictures
@@ -94,7 +94,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain a model, or single rows."""
-    from ..explain import interactions, variance_shares
+    from ..explain import interactions, sobol_indices
     from .models import load_model
 
     console = Console(arguments)
@@ -104,18 +104,18 @@ def run(arguments: argparse.Namespace) -> int:
         return _explain_rows(model, arguments, console)
     _check_inputs(model, arguments)
     with console.library():
-        shared = variance_shares(model)
-        pairs = interactions(model, most=MOST_PAIRS)
+        sobol = sobol_indices(model)
+        pairs = interactions(model, most=MAX_PAIRS)
         files = _write_effects(model, arguments)
         files += _draw(model, arguments.plots, console) if arguments.plots else []
     if model.target_name_:
         console.title(f"What predicts {model.target_name_!r}")
-    _tell(shared, pairs, console)
+    _print(sobol, pairs, console)
     for file in files:
         console.say(f"Wrote {file}")
     listed = [pair.to_dict() for pair in pairs]
     own = {"model": arguments.model, "target": model.target_name_}
-    found = {**own, "shares": shared.to_dict(), "interactions": listed}
+    found = {**own, "sobol_indices": sobol.to_dict(), "interactions": listed}
     console.result({**found, "files": files})
     return 0
 
@@ -156,22 +156,24 @@ def _check_inputs(model: Any, arguments: argparse.Namespace) -> None:
             )
 
 
-def _tell(found: Any, pairs: list[Any], console: Console) -> None:
+def _print(sobol: Any, pairs: list[Any], console: Console) -> None:
     """Print the importance of inputs and pairs."""
-    console.say(shares(found, console.width, MOST_INPUTS))
-    if not found.variance:
+    console.say(importances(sobol, console.width, MAX_INPUTS))
+    if not sobol.variance:
         return
-    large = [pair for pair in pairs if pair.share >= LEAST_SHARE]
+    large = [pair for pair in pairs if pair.importance >= MIN_IMPORTANCE]
     if large:
         console.say("\nMost important pairs, beyond what each input explains alone")
         broad = console.width - 12
-        rows = [(clipped(" × ".join(map(str, p.names)), broad), f"{p.share:.1%}") for p in large]
+        rows = [
+            (clipped(" × ".join(map(str, p.names)), broad), f"{p.importance:.1%}") for p in large
+        ]
         width = max(len(name) for name, _ in rows)
         for name, share in rows:
             console.say(f"  {name:{width}}  {share:>6}")
     else:
         console.say(
-            f"\nNo pair of inputs explains {LEAST_SHARE:.1%}: the effects are nearly additive."
+            f"\nNo pair of inputs explains {MIN_IMPORTANCE:.1%}: the effects are nearly additive."
         )
 
 

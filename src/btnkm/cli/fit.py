@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from math import isfinite
 from typing import Any
 
-from .console import Bar, Console, counted, facts, shares
+from .console import Bar, Console, counted, facts, importances
 from .errors import UsageError
 from .options import (
     FilePath,
@@ -77,7 +77,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit a model, save it, and print a summary."""
-    from ..explain import variance_shares
+    from ..explain import sobol_indices
     from .models import check_model_path
     from .output import check_output
     from .training import Training
@@ -97,14 +97,14 @@ def run(arguments: argparse.Namespace) -> int:
     model.target_name_ = training.target  # y has no name
     model.save(arguments.output)
     with console.library():
-        shared = variance_shares(model)
-    result = summary(model, training, shared)
+        sobol = sobol_indices(model)
+    result = summary(model, training, sobol)
     result |= {"seconds": seconds, "model": str(arguments.output)}
     if arguments.test:
         result["test"] = tested(model, training, console)
     _print(result, training, console)
     console.say()
-    console.say(shares(shared, console.width, MAX_INPUTS))
+    console.say(importances(sobol, console.width, MAX_INPUTS))
     console.result(result)
     return 0
 
@@ -163,11 +163,11 @@ class _Sweeps:
         self.bar.update(0, 0, f"{what}{rank_text}{elbo}")
 
 
-def summary(model: Any, training: Any, shared: Any) -> dict[str, Any]:
+def summary(model: Any, training: Any, sobol: Any) -> dict[str, Any]:
     """Return a description of a fitted model, for JSON."""
     from .models import described
 
-    every = zip(training.kinds.items(), shared.total, shared.total_std, strict=True)
+    every = zip(training.kinds.items(), sobol.total, sobol.total_std, strict=True)
     return {
         **described(model),
         "data": training.name,

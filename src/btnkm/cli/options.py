@@ -264,10 +264,9 @@ def model_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
     chosen = {name: value for name, value in given.items() if value is not None}
     more = dict(arguments.set)
     for name in set(chosen) & set(more):
-        special = {"n_jobs": "--jobs", "solver.full_rows": "--full-rows"}
-        option = special.get(name, f"--{name.replace('_', '-')}")
+        option = "jobs" if name == "n_jobs" else name.rpartition(".")[2].replace("_", "-")
         raise UsageError(
-            f"--set must not repeat {option}, got {name}={more[name]!r}; leave one of them out."
+            f"--set must not repeat --{option}, got {name}={more[name]!r}; leave one of them out."
         )
     return {"random_state": 0, **chosen, **more}
 

@@ -1,11 +1,12 @@
 """Explanations of a fitted model: data first, in closed form from its posterior; then pictures."""
 
-from .components import Component, Factor, components
+from .components import Component, ComponentFactor, components
 from .diagnostics import (
     Calibration,
     History,
     Reliability,
     Residuals,
+    Search,
     calibration,
     history,
     residuals,
@@ -17,22 +18,22 @@ from .plots import (
     plot_effects,
     plot_functions,
     plot_history,
+    plot_importances,
     plot_interaction,
     plot_interactions,
     plot_local,
     plot_partial_dependence,
     plot_residuals,
-    plot_shares,
 )
 from .shapley import Local, explain_local
-from .summary import Summary, summary
-from .variance import Functions, Pair, Shares, functions, interactions, variance_shares
+from .sobol import Functions, Pair, SobolIndices, functions, interactions, sobol_indices
+from .summary import ModelSummary, summary
 
 __all__ = [
     "Calibration",
     "Component",
     "Effect",
-    "Factor",
+    "ComponentFactor",
     "Functions",
     "History",
     "Local",
@@ -40,8 +41,9 @@ __all__ = [
     "PartialDependence",
     "Reliability",
     "Residuals",
-    "Shares",
-    "Summary",
+    "Search",
+    "SobolIndices",
+    "ModelSummary",
     "Surface",
     "calibration",
     "components",
@@ -62,8 +64,8 @@ __all__ = [
     "plot_local",
     "plot_partial_dependence",
     "plot_residuals",
-    "plot_shares",
+    "plot_importances",
     "residuals",
     "summary",
-    "variance_shares",
+    "sobol_indices",
 ]

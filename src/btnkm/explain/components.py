@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import check_integer
-from .fitted import Data, FittedModel
+from .fitted import FittedModel, PlainData
 from .restart import RestartView
 
 Array = np.ndarray
@@ -16,7 +16,7 @@ _IDLE = 0.01  # of a factor's mean square that varies, below which it is as good
 
 
 @dataclass(frozen=True)
-class Factor(Data):
+class ComponentFactor(PlainData):
     """One input's part in a component, at mean square one over the training rows.
 
     Attributes
@@ -38,7 +38,7 @@ class Factor(Data):
     @property
     def shape(self) -> str:
         """How it goes, in a word."""
-        if self.kind == "levels":
+        if self.kind == "category":
             return "by level"
         steps = np.diff(self.mean)
         size = np.ptp(self.mean)
@@ -56,22 +56,22 @@ class Factor(Data):
 
 
 @dataclass(frozen=True)
-class Component(Data):
+class Component(PlainData):
     """A product of one function of each input.
 
     Attributes
     ----------
     amplitude : float, or ndarray of shape (K,) with K classes
         What the product of all factors is multiplied by, in units of what is explained.
-    share : float
+    importance : float
         The variance of the component, as a share of the sum of that of all components.
-    factors : list of Factor
+    factors : list of ComponentFactor
         Those that vary, the most first.
     """
 
     amplitude: Any
-    share: float
-    factors: list[Factor]
+    importance: float
+    factors: list[ComponentFactor]
 
     def __str__(self) -> str:
         size = self.amplitude
@@ -147,7 +147,7 @@ def _component(view: FittedModel, start: RestartView, r: int, points: int) -> An
         amplitude = amplitude * sign
         if varies > _IDLE:
             values = grid.values, sign * mean, np.sqrt(variance) / sizes[d]
-            factors.append(Factor(view.names[j], view.kind(j), *values, varies))
+            factors.append(ComponentFactor(view.names[j], view.kind(j), *values, varies))
     for d in range(start.mode_map.first_input):
         amplitude = amplitude * np.sign(centers[d])
     factors.sort(key=lambda factor: -factor.varies)
@@ -164,7 +164,7 @@ def _only(view: FittedModel, start: RestartView, points: int) -> Component:
     mean, second = at.mean.sum(axis=1), at.square.sum(axis=(1, 2))
     std = np.sqrt(np.maximum(second - mean**2, 0.0)) / size
     varies = max(1.0 - float(part.center.sum() / size) ** 2, 0.0)
-    factor = Factor(view.names[j], view.kind(j), grid.values, mean / size, std, varies)
+    factor = ComponentFactor(view.names[j], view.kind(j), grid.values, mean / size, std, varies)
     return Component(float(size) * start.size * view.scale, 1.0, [factor])
 
 

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 
 from ..core.arrays import here
 from ..data.readers import with_targets
-from .fitted import Data, FittedModel
+from .fitted import FittedModel, PlainData
 
 Array = np.ndarray
 LEVELS = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])
@@ -20,7 +20,7 @@ _BINS = 10
 
 
 @dataclass(frozen=True)
-class Calibration(Data):
+class Calibration(PlainData):
     """Whether what is said to happen in p of all cases does, on rows with known y.
 
     Attributes
@@ -31,7 +31,7 @@ class Calibration(Data):
         P(Y <= y) of every row, or one of the probabilities between P(Y < y) and that for counts: as
         evenly spread as random numbers where the distributions are right.
     histogram : ndarray of shape (10,)
-        Shares of the rows by tenths of ``pit``.
+        SobolIndices of the rows by tenths of ``pit``.
     levels, coverage : ndarray
         Probabilities of central intervals, and the shares of rows that these hold.
     low, high : ndarray
@@ -51,7 +51,7 @@ class Calibration(Data):
 
 
 @dataclass(frozen=True)
-class Reliability(Data):
+class Reliability(PlainData):
     """Whether classes are as frequent as the probabilities they are given.
 
     Attributes
@@ -81,7 +81,7 @@ class Reliability(Data):
 
 
 @dataclass(frozen=True)
-class Residuals(Data):
+class Residuals(PlainData):
     """What is left of y once the prediction is known.
 
     Attributes
@@ -110,28 +110,49 @@ class Residuals(Data):
 
 
 @dataclass(frozen=True)
-class History(Data):
-    """How the fit went, one entry of every list for each start.
+class Search(PlainData):
+    """A part of a restart in which the ELBO can only rise.
+
+    A new one begins where the rank has grown, where all rows follow a sample of them, and where a
+    full tensor tries other hyperparameters.
+
+    Attributes
+    ----------
+    sweep : ndarray of int
+        The numbers of its sweeps, from 1, that have an ELBO.
+    elbo : ndarray of the same shape
+    """
+
+    sweep: Array
+    elbo: Array
+
+
+@dataclass(frozen=True)
+class History(PlainData):
+    """How the fit went. Lists have one entry per restart.
 
     Attributes
     ----------
     phases : list of list of str
-        "warm", "thaw", "exact" or "settle", of every sweep.
-    bounds : list of ndarray
-        The bound after every sweep, NaN before the exact phase.
+        "warm", "annealing", "exact" or "newton", for every sweep.
+    elbo : list of ndarray
+        The lower bound on the evidence after every sweep, NaN before the exact phase.
+    searches : list of list of Search
+        The same, divided where a new search begins.
     ranks : list of ndarray
-        Components, or the mean over bonds.
+        The number of components, or the mean over the bonds of a tensor train.
     noise : list of ndarray
         Standard deviation of the noise.
     best : int
-        Which of the lists are those of the start with the highest bound.
+        The position of the restart with the highest ELBO.
     converged : bool
     reason : str
         Why the fit ended.
     """
 
     phases: list[list[str]]
-    bounds: list[Array]
+    elbo: list[Array]
+    searches: list[list[Search]]
     ranks: list[Array]
     noise: list[Array]
     best: int
@@ -193,7 +214,7 @@ def residuals(model: Any, X: Any, y: Any, *, random_state: Any = 0) -> Residuals
     for j in view.active:
         codes = columns[j]
         known = np.isfinite(codes)
-        if view.kind(j) != "levels" and known.sum() > 2:
+        if view.kind(j) != "category" and known.sum() > 2:
             by_input[view.names[j]] = _rank_correlation(codes[known], np.abs(score[known]))
     return Residuals(
         distribution.mean,
@@ -208,22 +229,44 @@ def residuals(model: Any, X: Any, y: Any, *, random_state: Any = 0) -> Residuals
 
 
 def history(model: Any) -> History:
-    """Return how the bound, the rank and the noise went from sweep to sweep."""
+    """Return the ELBO, the rank and the noise of every restart, sweep by sweep.
+
+    Parameters
+    ----------
+    model : BTNRegressor or BTNClassifier, fitted
+    """
     FittedModel.of(model)
-    starts: dict[int, list[dict[str, Any]]] = {}
+    restarts: dict[int, list[dict[str, Any]]] = {}
     for entry in model.history_:
-        starts.setdefault(entry["restart"], []).append(entry)
-    runs = list(starts.values())
-    ends = [run[-1]["elbo"] == model.lower_bound_ for run in runs]  # some starts may be left out
+        restarts.setdefault(entry["restart"], []).append(entry)
+    runs = list(restarts.values())
+    is_best = [run[-1]["elbo"] == model.lower_bound_ for run in runs]  # it may have been left out
+
+    def each(name: str) -> list[Array]:
+        return [np.array([entry.get(name, np.nan) for entry in run], dtype=float) for run in runs]
+
     return History(
         [[entry["phase"] for entry in run] for run in runs],
-        [np.array([entry["elbo"] for entry in run], dtype=float) for run in runs],
+        each("elbo"),
+        [_searches(run) for run in runs],
         [np.array([np.mean(entry["rank"]) for entry in run]) for run in runs],
-        [np.array([entry.get("noise_std", np.nan) for entry in run], dtype=float) for run in runs],
-        ends.index(True) if any(ends) else 0,
+        each("noise_std"),
+        is_best.index(True) if any(is_best) else 0,
         bool(model.converged_),
         model.stop_reason_,
     )
+
+
+def _searches(run: list[dict[str, Any]]) -> list[Search]:
+    """Return the searches of one restart."""
+    parts: dict[Any, list[tuple[int, float]]] = {}
+    for sweep, entry in enumerate(run, 1):
+        if np.isfinite(entry["elbo"]):
+            key = entry.get("stage"), entry.get("rows")
+            parts.setdefault(key, []).append((sweep, float(entry["elbo"])))
+    return [
+        Search(*(np.array(column) for column in zip(*part, strict=True))) for part in parts.values()
+    ]
 
 
 def _rows(model: Any, X: Any, y: Any) -> tuple[Any, Array]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .effects import Effect, half_width
-from .variance import variance_shares
+from .sobol import sobol_indices
 
 Array = np.ndarray
 # told apart by people who see few colours, and in grey
@@ -25,7 +25,7 @@ def shade_phases(axes: Array, phases: list[str]) -> None:
     begin = 0
     for end in range(1, len(phases) + 1):
         if end == len(phases) or phases[end] != phases[begin]:
-            shade = {"warm": 0.10, "thaw": 0.05}.get(phases[begin], 0.0)
+            shade = {"warm": 0.10, "annealing": 0.05}.get(phases[begin], 0.0)
             for ax in axes:
                 ax.axvspan(begin + 0.5, end + 0.5, color="black", alpha=shade, linewidth=0)
             if end - begin > 0.06 * len(phases):
@@ -61,7 +61,7 @@ def draw_effect(ax: Any, effect: Effect) -> None:
                 color=color,
                 elinewidth=1,
             )
-        if effect.missing is not None and effect.kind != "levels":
+        if effect.missing is not None and effect.kind != "category":
             at, spread = float(of(effect.missing["mean"])), float(of(effect.missing["std"]))
             ax.errorbar(
                 [1.04],
@@ -85,7 +85,7 @@ def draw_effect(ax: Any, effect: Effect) -> None:
                 color="0.35",
             )
     ax.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
-    if effect.kind != "levels" and len(effect.rows):
+    if effect.kind != "category" and len(effect.rows):
         inner = in_units(effect.rows)[0][1:-1]
         ax.plot(
             inner,
@@ -104,7 +104,7 @@ def curve(
     ax: Any, kind: str, values: Array, mean: Array, std: Array, color: str, wide: float
 ) -> None:
     """Draw a line with its band, or points with bars for levels."""
-    if kind != "levels":
+    if kind != "category":
         values, _ = in_units(values)
         low, high = mean - wide * std, mean + wide * std
         if len(values) <= FEW_VALUES:
@@ -132,7 +132,7 @@ def curve(
 
 def worth_showing(model: Any) -> Array:
     """Return the inputs that explain something, or the one that explains most; the most first."""
-    shares = variance_shares(model, draws=2)  # shares are exact, draws are for their spread
+    shares = sobol_indices(model, draws=2)  # shares are exact, draws are for their spread
     order = shares.order
     return order[: max(1, int(np.sum(shares.total > TOO_LITTLE)))]
 

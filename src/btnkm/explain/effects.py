@@ -21,7 +21,7 @@ from ..checks import check_integer
 from ..core import posterior
 from ..core.state import State
 from ..predictive import check_level
-from .fitted import Data, FittedModel
+from .fitted import FittedModel, PlainData
 from .full_tensor import FullRestartView
 from .restart import RestartView
 
@@ -30,14 +30,14 @@ POINTS = 100
 
 
 @dataclass(frozen=True)
-class Effect(Data):
+class Effect(PlainData):
     """What one input adds to the average, at some of its values.
 
     Attributes
     ----------
     name : the column's
     kind : str
-        "number", "date", "duration" or "levels".
+        "number", "date", "duration" or "category".
     unit : str
         What is added to: "y", or the scale on which effects add up.
     values : ndarray of shape (n,)
@@ -77,7 +77,7 @@ class Effect(Data):
 
 
 @dataclass(frozen=True)
-class Surface(Data):
+class Surface(PlainData):
     """What two inputs add together beyond what each adds alone, on a grid of their values.
 
     Attributes
@@ -171,7 +171,7 @@ def interaction(model: Any, first: Any, second: Any, *, points: int = 30) -> Sur
 
 
 @dataclass(frozen=True)
-class PartialDependence(Data):
+class PartialDependence(PlainData):
     """The average prediction of some rows, were an input at each of some values for all of them.
 
     Attributes

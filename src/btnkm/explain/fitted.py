@@ -29,7 +29,7 @@ _BLOCK_ROWS = 4096  # of a table in memory, at most
 _BLOCKS_ON_DEVICE = 16  # as many rows are looked at at a time
 
 
-class Data:
+class PlainData:
     """Results as plain data: ``to_dict`` gives what ``json.dumps`` takes."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -38,7 +38,7 @@ class Data:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Data):
+    if isinstance(value, PlainData):
         return value.to_dict()
     if isinstance(value, np.ndarray) and value.dtype.kind in "mM":
         return [None if np.isnat(v) else str(v) for v in value]
@@ -308,9 +308,9 @@ class FittedModel:
         return np.sqrt(mixed_variance(self.weights, draws.mean(axis=1), draws.var(axis=1)))
 
     def kind(self, j: int) -> str:
-        """Return "levels", "number", "date" or "duration"."""
+        """Return "category", "number", "date" or "duration"."""
         column = self.columns[j]
-        return "levels" if column.levels is not None else KINDS.get(column.kind, "number")
+        return "category" if column.levels is not None else KINDS.get(column.kind, "number")
 
     def grid(self, j: int, points: int) -> Grid:
         """Return values at which to look at an input, spread as the training rows are."""

@@ -103,7 +103,7 @@ class FullRestartView:
         return out
 
     def expected(self, count: int) -> Array:
-        """Return E of the variance of f, and of its parts: see ``variance._decomposed``."""
+        """Return E of the variance of f, and of its parts: see ``sobol._decomposed``."""
         return self._placed([self._variances.expected(one) for one in self._decomposed], count)
 
     def draws(self, draws: int, rng: np.random.Generator, count: int) -> list[Array]:

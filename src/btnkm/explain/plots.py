@@ -38,7 +38,7 @@ from .drawing import (
 )
 from .effects import effects, half_width, interaction, partial_dependence
 from .shapley import explain_local
-from .variance import functions, interactions, variance_shares
+from .sobol import functions, interactions, sobol_indices
 
 Array = np.ndarray
 BAND = half_width(0.95)
@@ -130,18 +130,18 @@ def plot_interactions(model: Any, *, most: int = 15, ax: Any = None) -> Any:
     pairs = interactions(model, most=most)
     if not pairs:
         raise ValueError("a model must have two inputs for an interaction, got one; see effects.")
-    pairs = [pair for pair in pairs if pair.share > TOO_LITTLE / 5] or pairs[:1]
+    pairs = [pair for pair in pairs if pair.importance > TOO_LITTLE / 5] or pairs[:1]
     names = [" × ".join(map(str, pair.names)) for pair in pairs]
     ax = bars_axes(ax, len(pairs))
-    ax.barh(range(len(pairs)), [100.0 * pair.share for pair in pairs], color=COLORS[0])
+    ax.barh(range(len(pairs)), [100.0 * pair.importance for pair in pairs], color=COLORS[0])
     name_bars(ax, names)
     ax.set_xlabel("share of the variance that the pair adds (%)")
     return ax
 
 
-def plot_shares(model: Any, *, most: int = MOST_BARS, ax: Any = None) -> Any:
+def plot_importances(model: Any, *, most: int = MOST_BARS, ax: Any = None) -> Any:
     """Draw what every input explains of the variance, alone and with others; return the axes."""
-    shares = variance_shares(model)
+    shares = sobol_indices(model)
     order = shares.order[:most]
     ax = bars_axes(ax, len(order))
     places = np.arange(len(order))
@@ -261,7 +261,7 @@ def plot_components(model: Any, *, most: int = 6, widest: int = 5) -> Array:
             ax.tick_params(labelsize="x-small")
             tidy(ax)
         size = one.amplitude if np.ndim(one.amplitude) == 0 else np.max(np.abs(one.amplitude))
-        line[0].set_ylabel(f"{size:+.3g} ×\n({one.share:.0%})", fontsize="small")
+        line[0].set_ylabel(f"{size:+.3g} ×\n({one.importance:.0%})", fontsize="small")
     return axes
 
 
@@ -296,7 +296,7 @@ def plot_functions(
     made = axes is None
     axes = grid_of_axes(len(found), axes, height=1.9)
     for one, ax in zip(found, axes, strict=True):
-        ax.bar(one.numbers, np.maximum(one.share, 1e-12), color=COLORS[0])
+        ax.bar(one.numbers, np.maximum(one.importance, 1e-12), color=COLORS[0])
         ax.set_yscale("log")
         ax.set_ylim(1e-6, 1.5)
         both = len({other.part for other in found if other.name == one.name}) > 1
@@ -405,25 +405,28 @@ def plot_residuals(model: Any, X: Any, y: Any, *, axes: Any = None) -> Array:
 
 
 def plot_history(model: Any, *, axes: Any = None) -> Array:
-    """Draw the bound and the rank of every start by sweep, and its phases; return both axes."""
+    """Draw the ELBO and the rank of every restart by sweep, and the phases; return both axes.
+
+    A new line begins where a new search does: within a line, the ELBO can only rise.
+    """
     found = history(model)
     axes = grid_of_axes(2, axes, width=4.6, height=3.4)
     best = found.best
-    for k, (bound, rank) in enumerate(zip(found.bounds, found.ranks, strict=True)):
+    for k, (searches, rank) in enumerate(zip(found.searches, found.ranks, strict=True)):
         style = {"color": COLORS[0], "alpha": 1.0 if k == best else 0.35}
         style["linewidth"] = 1.8 if k == best else 1.0
-        sweeps = np.arange(1, len(bound) + 1)
-        axes[0].plot(sweeps, bound, **style)
-        axes[1].plot(sweeps, rank, drawstyle="steps-post", **style)
-    last = found.bounds[best]
-    seen = last[np.isfinite(last)]
+        for search in searches:
+            axes[0].plot(search.sweep, search.elbo, **style)
+        axes[1].plot(np.arange(1, len(rank) + 1), rank, drawstyle="steps-post", **style)
+    every = [search.elbo for searches in found.searches for search in searches]
+    seen = np.concatenate([search.elbo for search in found.searches[best]] or [np.zeros(0)])
     if len(seen) > 4 and np.ptp(seen) > 0:  # the first sweeps would hide all others
-        others = [b[np.isfinite(b)] for b in found.bounds]
-        low = min(np.quantile(b, 0.2) for b in others if len(b))
-        top = max(b.max() for b in others if len(b))
+        low = min(np.quantile(elbo, 0.2) for elbo in every)
+        top = max(elbo.max() for elbo in every)
         axes[0].set_ylim(low - 0.1 * (top - low), top + 0.05 * (top - low))
     shade_phases(axes, found.phases[best])
-    axes[0].set(xlabel="sweep", ylabel="lower bound")
+    axes[0].set_xlim(0.5, max(map(len, found.ranks)) + 0.5)
+    axes[0].set(xlabel="sweep", ylabel="ELBO")
     axes[1].set(xlabel="sweep", ylabel="rank")
     axes[1].set_ylim(bottom=0.0)
     for ax in axes:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..core.functionals import together
-from .fitted import Data, FittedModel
+from .fitted import FittedModel, PlainData
 from .full_tensor import FullRestartView
 from .restart import RestartView
 
@@ -31,7 +31,7 @@ _NUMBERS = 2**23  # held at a time
 
 
 @dataclass(frozen=True)
-class Local(Data):
+class Local(PlainData):
     """Contributions of every input to the predictions of n rows.
 
     Attributes

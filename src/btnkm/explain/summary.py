@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from .fitted import Data, FittedModel
+from .fitted import FittedModel, PlainData
 from .full_tensor import FullRestartView
 from .restart import RestartView
-from .variance import variance_shares
+from .sobol import sobol_indices
 
 _MOST_INPUTS = 12  # that are shown
 _LEARNED = ("dof", "size")  # parameters of a likelihood that a fit learns
@@ -31,7 +31,7 @@ background:none;color:inherit}
 
 
 @dataclass(frozen=True)
-class Summary(Data):
+class ModelSummary(PlainData):
     """What was fitted, and what it found.
 
     Attributes
@@ -83,7 +83,7 @@ class Summary(Data):
         )
 
 
-def summary(model: Any) -> Summary:
+def summary(model: Any) -> ModelSummary:
     """Return a fitted model at a glance: print it, or let a notebook show it.
 
     Parameters
@@ -101,7 +101,7 @@ def summary(model: Any) -> Summary:
     BTNRegressor: y from 2 inputs, 100 rows
     """
     view = FittedModel.of(model)
-    shares = variance_shares(model, draws=_DRAWS)
+    shares = sobol_indices(model, draws=_DRAWS)
     rows = model.n_samples_seen_
     count = len(view.names)
     inputs = "1 input" if count == 1 else f"{count} inputs"
@@ -118,7 +118,7 @@ def summary(model: Any) -> Summary:
         facts["noise"] = f"{model.noise_std_:.4g}"
     facts["shares of pairs and more"] = f"{shares.interactions:.1%}"
     facts["fit"] = model.stop_reason_
-    return Summary(
+    return ModelSummary(
         f"{type(model).__name__}: {what} from {inputs}, {rows:,} rows",
         facts,
         [
@@ -170,10 +170,10 @@ def likelihoods(model: Any) -> list[dict[str, Any]]:
     (``size``), is a weighted mean over restarts of that kind.
     """
     found: dict[str, dict[str, Any]] = {}
-    for state, weight in zip(model.posterior_, model.weights_, strict=True):
+    fitted = FittedModel.of(model)
+    for likelihood, weight in zip(fitted.likelihoods, fitted.weights, strict=True):
         if not weight > 0.0:
             continue
-        likelihood = state.likelihood
         learned = {name: getattr(likelihood, name, None) for name in _LEARNED}
         kind = type(likelihood).__name__
         one = found.setdefault(kind, {"name": kind, "weight": 0.0})

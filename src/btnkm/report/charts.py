@@ -1,31 +1,65 @@
-"""Charts as inline SVG: shapes by Python, colours by the page's style sheet.
+"""Charts as data: shapes of inline SVG, which a template writes and the style sheet colours.
 
-Every chart is a figure with a caption, a title and a description for those who do not see it, and
-the same numbers as a table.
+Every chart has a caption, a title and a description for readers who do not see it, and the same
+numbers as a table.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import format
-from .format import escaped
 
 Array = np.ndarray
 WIDTH, HEIGHT = 360, 210
 LEFT, RIGHT, TOP, BOTTOM = 50, 14, 10, 22  # margins
-LABEL = 16  # more, above or below, where an axis says what it is
-SERIES = 6  # that are told apart
+LABEL = 16  # more, above or below, where an axis has a label
+SERIES = 6  # lines with colours of their own
+
+
+class Shape(NamedTuple):
+    """An element of a picture."""
+
+    tag: str
+    attributes: dict[str, Any]
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Numbers as text; the first cell of a row is its heading, ``meanings`` explain the rows."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    meanings: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture, the same numbers as a table, and notes below the picture."""
+
+    key: str
+    title: str
+    description: str
+    shapes: list[Shape]
+    table: Table
+    caption: Any = None  # the title, if None
+    detail: str = ""  # of the caption
+    height: float = HEIGHT
+    notes: list[str] = field(default_factory=list)
+    unit: str = ""  # of the x axis
+    ends: tuple[str, str] | None = None  # what the strongest colours of a heat map stand for
 
 
 @dataclass(frozen=True)
 class Axis:
-    """From values to places on the page; ``note`` says what the texts of the marks are in."""
+    """From values to positions in the picture; ``note`` is the unit of the tick labels."""
 
     low: float
     high: float
@@ -35,9 +69,9 @@ class Axis:
     note: str = ""
 
     def at(self, value: Any) -> Any:
-        """Return the place of a value, or of many."""
-        share = (np.asarray(value, dtype=float) - self.low) / (self.high - self.low)
-        return self.start + share * (self.end - self.start)
+        """Return the position of a value, or of many."""
+        part = (np.asarray(value, dtype=float) - self.low) / (self.high - self.low)
+        return self.start + part * (self.end - self.start)
 
 
 def axis(
@@ -52,7 +86,7 @@ def axis(
 ) -> Axis:
     """Return an axis for numbers, dates or durations from low to high, with marks at round values.
 
-    With ``whole`` it goes on to the next round value at either end.
+    With ``whole`` it extends to the next round value at both ends.
     """
     if not high > low:
         wide = abs(low) * 0.5 or 0.5
@@ -107,167 +141,134 @@ def _dates(low: float, high: float) -> list[tuple[float, str]]:
     return marks
 
 
+def shape(tag: str, kind: str = "", text: str = "", **attributes: Any) -> Shape:
+    """Return an element of the class ``kind``; floats have one decimal."""
+    named = {"class": kind} if kind else {}
+    for name, value in attributes.items():
+        number = isinstance(value, float | np.floating)
+        named[name.replace("_", "-")] = f"{value:.1f}" if number else value
+    return Shape(tag, named, text)
+
+
+def line(kind: str, x1: Any, y1: Any, x2: Any, y2: Any) -> Shape:
+    """Return a straight line."""
+    return shape("line", kind, x1=x1, x2=x2, y1=y1, y2=y2)
+
+
+def label(kind: str, x: Any, y: Any, text: str) -> Shape:
+    """Return text in the picture."""
+    return shape("text", kind, text, x=x, y=y)
+
+
 def points(x: Array, y: Array) -> str:
     """Return the coordinates of a line."""
     return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
 
 
-def grid(x: Axis, y: Axis, across: str = "", up: str = "") -> str:
-    """Return lines at the marks of both axes, their texts, and what the axes are."""
+def path(kind: str, x: Array, y: Array) -> Shape:
+    """Return a line through points."""
+    return shape("polyline", kind, points=points(x, y))
+
+
+def band(kind: str, x: Array, low: Array, high: Array) -> Shape:
+    """Return the area between two lines."""
+    return shape("polygon", kind, points=f"{points(x, high)} {points(x[::-1], low[::-1])}")
+
+
+def grid(x: Axis, y: Axis, across: str = "", up: str = "") -> list[Shape]:
+    """Return lines and labels at the marks of both axes, and what the axes show."""
     left, right, bottom = x.start, x.end, y.start
     across, up = (
-        f"{said} ({axis.note})" if said and axis.note else said
-        for said, axis in ((across, x), (up, y))
+        f"{text} ({axis.note})" if text and axis.note else text
+        for text, axis in ((across, x), (up, y))
     )
-    parts = []
+    shapes = []
     for value, text in y.marks:
-        at = y.at(value)
-        parts.append(
-            f'<line class="grid" x1="{left}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>'
-            f'<text class="end" x="{left - 6}" y="{at + 4:.1f}">{escaped(text)}</text>'
-        )
-    parts.append(f'<line class="base" x1="{left}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
+        at = float(y.at(value))
+        shapes += [line("grid", left, at, right, at), label("end", left - 6, at + 4, text)]
+    shapes.append(line("base", left, bottom, right, bottom))
     for value, text in x.marks:
-        at = x.at(value)
+        at = float(x.at(value))
         side = "middle"
         if len(text) > 6:  # a date must not leave the picture
             side = "end" if at > right - 24 else "start" if at < left + 24 else "middle"
-        parts.append(
-            f'<line class="base" x1="{at:.1f}" x2="{at:.1f}" y1="{bottom}" y2="{bottom + 4}"/>'
-            f'<text class="{side}" x="{at:.1f}" y="{bottom + 16}">{escaped(text)}</text>'
-        )
+        shapes.append(line("base", at, bottom, at, bottom + 4))
+        shapes.append(label(side, at, bottom + 16, text))
     if across:
-        parts.append(
-            f'<text class="strong middle" x="{(left + right) / 2:.0f}" y="{bottom + 31}">'
-            f"{escaped(across)}</text>"
-        )
+        shapes.append(label("strong middle", f"{(left + right) / 2:.0f}", bottom + 31, across))
     if up:
-        parts.append(f'<text class="strong" x="0" y="{y.end - 12}">{escaped(up)}</text>')
-    return "".join(parts)
-
-
-def svg(key: str, title: str, description: str, body: str, height: float = HEIGHT) -> str:
-    """Return a picture that a screen reader can tell of; ``title`` and so on are not escaped."""
-    return (
-        f'<svg class="plot" viewBox="0 0 {WIDTH} {height:g}" role="img" '
-        f'aria-labelledby="{key}-t {key}-d"><title id="{key}-t">{escaped(title)}</title>'
-        f'<desc id="{key}-d">{escaped(description)}</desc>{body}</svg>'
-    )
-
-
-def figure(caption: str, picture: str, table: str, kind: str = "") -> str:
-    """Return a figure; all parts are HTML."""
-    return (
-        f'<figure class="chart {kind}"><figcaption>{caption}</figcaption>{picture}{table}</figure>'
-    )
-
-
-def as_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return the numbers of a chart, folded away; all texts are escaped here."""
-    return (
-        f'<details class="numbers"><summary>Show the numbers</summary>{table(title, head, rows)}'
-        "</details>"
-    )
-
-
-def table(
-    title: str,
-    head: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    meanings: Sequence[str] | None = None,
-) -> str:
-    """Return a table that scrolls by itself where it is too wide; the first cell heads its row.
-
-    ``meanings`` say in small letters what each row is.
-    """
-    first = "".join(f'<th scope="col">{escaped(cell)}</th>' for cell in head)
-    body = ""
-    for k, row in enumerate(rows):
-        small = "" if meanings is None else f"<small>{escaped(meanings[k])}</small>"
-        cells = "".join(f"<td>{escaped(cell)}</td>" for cell in row[1:])
-        body += f'<tr><th scope="row">{escaped(row[0])}{small}</th>{cells}</tr>'
-    return (
-        f'<div class="scroll" role="region" aria-label="{escaped(title)}" tabindex="0"><table>'
-        f"<thead><tr>{first}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def legend(labels: Sequence[Any]) -> str:
-    """Return which line is which."""
-    items = "".join(
-        f'<li><svg class="key" viewBox="0 0 28 10" aria-hidden="true"><line class="line c{k}" '
-        f'x1="0" x2="28" y1="5" y2="5"/></svg>{format.name(label, 30)}</li>'
-        for k, label in enumerate(labels)
-    )
-    return f'<ul class="legend">{items}</ul>'
+        shapes.append(label("strong", 0, y.end - 12, up))
+    return shapes
 
 
 def curves(
     x: Axis, y: Axis, values: Array, mean: Array, low: Array, high: Array, rug: Array
-) -> str:
-    """Return lines (n, K) with their bands, zero, and where the rows are: a tick each tenth."""
-    inside = [
-        f'<polygon class="band c{k}" points="{points(x.at(values), y.at(high[:, k]))} '
-        f'{points(x.at(values[::-1]), y.at(low[::-1, k]))}"/>'
-        for k in range(mean.shape[1])
-    ]
-    inside += [zero_line(x, y)]
-    inside += [
-        f'<polyline class="line c{k}" points="{points(x.at(values), y.at(mean[:, k]))}"/>'
-        for k in range(mean.shape[1])
-    ]
-    for value in rug:
-        at = float(x.at(value))
-        inside.append(
-            f'<line class="rug" x1="{at:.1f}" x2="{at:.1f}" y1="{y.start}" y2="{y.start - 6}"/>'
-        )
-    return "".join(inside)
+) -> list[Shape]:
+    """Return lines (n, K) with their bands, zero, and a tick at each tenth of the rows."""
+    every, at = range(mean.shape[1]), x.at(values)
+    shapes = [band(f"band c{k}", at, y.at(low[:, k]), y.at(high[:, k])) for k in every]
+    shapes += zero_line(x, y)
+    shapes += [path(f"line c{k}", at, y.at(mean[:, k])) for k in every]
+    bottom = y.start
+    return shapes + [line("rug", v, bottom, v, bottom - 6) for v in x.at(rug)]
 
 
-def zero_line(x: Axis, y: Axis) -> str:
+def zero_line(x: Axis, y: Axis) -> list[Shape]:
     """Return the line of no effect, where it is in sight."""
-    if not y.low <= 0.0 <= y.high:
-        return ""
-    return f'<line class="zero" x1="{x.start}" x2="{x.end}" y1="{y.at(0):.1f}" y2="{y.at(0):.1f}"/>'
+    at = float(y.at(0.0))
+    return [line("zero", x.start, at, x.end, at)] if y.low <= 0.0 <= y.high else []
 
 
-def whisker(at: float, low: float, high: float, place: float, series: int = 0) -> str:
-    """Return a dot with a line through it, across at height ``place``."""
-    return (
-        f'<line class="whisker c{series}" x1="{low:.1f}" x2="{high:.1f}" y1="{place:.1f}" '
-        f'y2="{place:.1f}"/><circle class="dot c{series}" cx="{at:.1f}" cy="{place:.1f}" r="3.5"/>'
-    )
+def diagonal(x: Axis, y: Axis, low: float = 0.0, high: float = 1.0) -> Shape:
+    """Return the line on which both axes have the same value."""
+    return line("ideal", *(float(axis.at(end)) for end in (low, high) for axis in (x, y)))
 
 
-def bars(y: Axis, x: Axis, edges: Array, heights: Array) -> str:
+def dot(kind: str, x: float, y: float, size: Any) -> Shape:
+    """Return a circle."""
+    return shape("circle", kind, cx=float(x), cy=float(y), r=str(size))
+
+
+def joined(x: Axis, y: Axis, at: Array, values: Array, series: int = 0) -> list[Shape]:
+    """Return dots with a line through them."""
+    across, up = x.at(at), y.at(values)
+    dots = [dot(f"dot c{series}", a, b, 3) for a, b in zip(across, up, strict=True)]
+    return [path(f"line c{series}", across, up), *dots]
+
+
+def whisker(series: int, center: Any, low: Any, high: Any) -> list[Shape]:
+    """Return a dot, and a line from ``low`` to ``high`` through it, given as points."""
+    center, low, high = ([float(v) for v in point] for point in (center, low, high))
+    return [
+        line(f"whisker c{series}", *low, *high),
+        dot(f"dot c{series}", center[0], center[1], 3.5),
+    ]
+
+
+def bars(y: Axis, x: Axis, edges: Array, heights: Array) -> list[Shape]:
     """Return upright bars between edges."""
-    parts = []
+    shapes = []
     for left, right, height in zip(edges[:-1], edges[1:], heights, strict=True):
         a, b, top = float(x.at(left)) + 0.5, float(x.at(right)) - 0.5, float(y.at(height))
-        parts.append(
-            f'<rect class="bar c0" x="{a:.1f}" y="{top:.1f}" width="{max(b - a, 0.5):.1f}" '
-            f'height="{max(y.start - top, 0.0):.1f}"/>'
-        )
-    return "".join(parts)
+        size: dict[str, Any] = {"width": max(b - a, 0.5), "height": max(float(y.start) - top, 0.0)}
+        shapes.append(shape("rect", "bar c0", x=a, y=top, **size))
+    return shapes
 
 
-def cells(x: Sequence[float], y: Sequence[float], values: Array) -> str:
+def cells(x: Sequence[float], y: Sequence[float], values: Array) -> list[Shape]:
     """Return a heat map between edges x (n + 1,) and y (m + 1,): values (n, m).
 
-    Signs have a colour each, sizes are how much of it there is: on any background.
+    The sign sets the colour and the size the opacity, so that it works on any background.
     """
     largest = float(np.max(np.abs(values), initial=0.0)) or 1.0
-    parts = []
-    for i in range(values.shape[0]):
-        for j in range(values.shape[1]):
-            share = abs(float(values[i, j])) / largest
-            if share < 0.02:
-                continue
-            left, right = sorted((x[i], x[i + 1]))
-            top, bottom = sorted((y[j], y[j + 1]))
-            sign = "up" if values[i, j] > 0 else "down"
-            parts.append(
-                f'<rect class="{sign}" x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" '
-                f'height="{bottom - top:.1f}" fill-opacity="{share:.2f}"/>'
-            )
-    return f'<g class="cells">{"".join(parts)}</g>'
+    shapes = []
+    for (i, j), value in np.ndenumerate(values):
+        strength = abs(float(value)) / largest
+        if strength < 0.02:
+            continue
+        left, right = sorted((float(x[i]), float(x[i + 1])))
+        top, bottom = sorted((float(y[j]), float(y[j + 1])))
+        size: dict[str, Any] = {"width": right - left, "height": bottom - top}
+        kind = f"cell {'up' if value > 0 else 'down'}"
+        shapes.append(shape("rect", kind, x=left, y=top, **size, fill_opacity=f"{strength:.2f}"))
+    return shapes

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 MOST_DECIMALS = 6  # beyond, numbers have powers of ten
 MOST_STEPS = 1e5  # from zero to a mark of an axis; beyond, marks are told from a round number
@@ -18,7 +19,7 @@ UNITS += [("microseconds", 1.0)]
 
 
 def escaped(text: Any) -> str:
-    """Return text that means nothing to HTML or SVG, in an attribute either."""
+    """Return text without a meaning in HTML or SVG, attributes included."""
     return html.escape(str(text), quote=True)
 
 
@@ -30,11 +31,11 @@ def shortened(text: Any, most: int = LONGEST) -> str:
     return words if len(words) <= most else words[: most - 1].rstrip() + "…"
 
 
-def name(text: Any, most: int = LONGEST) -> str:
-    """Return a name of the user's as HTML: escaped, and with a direction of writing of its own."""
+def name(text: Any, most: int = LONGEST) -> Markup:
+    """Return a name of the user's as HTML: escaped, and with its own writing direction."""
     short = shortened(text, most)
-    title = f' title="{escaped(text)}"' if short.endswith("…") else ""
-    return f'<bdi class="name"{title}>{escaped(short)}</bdi>'
+    title = Markup(' title="{}"').format(str(text)) if short.endswith("…") else ""
+    return Markup('<bdi class="name"{}>{}</bdi>').format(title, short)
 
 
 def listed(parts: Sequence[str], most: int = 5) -> str:

@@ -25,7 +25,7 @@ class Figure:
     value: float
     meaning: str
     without: float | None = None
-    share: bool = False  # told in percent
+    is_fraction: bool = False  # shown in percent
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def _of_classes(
             found.accuracy,
             "share of rows whose most probable class is the true one",
             float(shares.max()),
-            share=True,
+            is_fraction=True,
         ),
         Figure(
             "Log loss",

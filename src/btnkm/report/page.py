@@ -4,74 +4,77 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from sklearn.utils.validation import check_consistent_length
 
 from .._version import __version__
 from ..core.arrays import here
 from ..data.frames import name_of
 from ..data.readers import with_targets
+from ..explain.diagnostics import Calibration, Reliability, history
+from ..explain.fitted import FittedModel
+from ..explain.sobol import sobol_indices
 from ..explain.summary import kept_functions, likelihood_line, likelihoods, structure_line
-from ..explain.variance import variance_shares
 from ..io.atomic_write import file_path, whole_file
-from . import sections
-from .effect_section import effects_of
+from . import effects, fit_charts, format
 from .embedding import ENGINE_FILES
-from .fit_section import how_good
-from .format import counted, escaped, name, number, shortened
+from .format import counted, number, percent, shortened
 from .metrics import Goodness, goodness
-from .pair_section import mostly_unknown, pairs, strongest
 from .panel import Panel, drawn_codes, panel
-from .warnings import found_nothing, remarks
+from .warnings import Remark, found_nothing, remarks
 
 Array = np.ndarray
 MANY_RESTARTS = 10  # above which their weights are not listed
+MATTERS = 0.03  # importance of an input that is named at the top
+Tile = tuple[str, str, str]  # term, value, note
 
 
 def report(
     model: Any, path: Any, X: Any = None, y: Any = None, *, title: str | None = None, cv: Any = None
 ) -> Path:
-    """Write one self-contained HTML page about a fitted model; it needs no network to be read.
+    """Write one HTML page about a fitted model; it needs no network.
 
     Parameters
     ----------
     model : BTNRegressor or BTNClassifier, fitted
     path : path
-        Where to write; a file that is there is replaced, once the new one is whole.
+        Where to write. An existing file is replaced when the new one is complete.
     X : table of shape (n, inputs), or None
-        Rows that the fit has not seen: the page then says how good predictions are.
+        Rows that the fit has not seen: the page then says how good the predictions are.
     y : array of shape (n,), or the name of a column of X
     title : str or None
-        The heading; None names what is predicted.
+        The heading; None names the target.
     cv : int, splitter or None
-        With ``cv``, X and y are the rows of the fit: they are divided in so many parts, and each is
-        predicted by a clone fitted to the others. Weights of the fit are not known here: all rows
-        count the same.
+        With ``cv``, X and y are the training rows. They are divided into folds, and each fold is
+        predicted by a clone that is fitted to the others. Sample weights of the fit are not
+        used: all rows have the same weight.
 
     Returns
     -------
     pathlib.Path
     """
-    check_is_fitted(model)
+    fitted = FittedModel.of(model)
     place = file_path(path, "model.html")  # before anything takes time
     if (X is None) != (y is None):
         raise ValueError(
-            "X and y must come together, got one of them; give rows with their targets, or neither."
+            "X and y must be given together, got one of them; pass rows with targets, or neither."
         )
     if cv is not None and X is None:
-        raise ValueError("cv must come with the rows of the fit, got none; pass X and y.")
+        raise ValueError("cv needs the training rows, got none; pass X and y.")
     target = name_of(y) or model.target_name_ or "y"
     good = None
     if X is not None:
         X, y, _ = with_targets(X, y, None)
-        y = model.fitted_.check_y(here(y))
+        y = fitted.check_y(here(y))
         check_consistent_length(X, y)
         good = goodness(model, X, y, cv)
     text = page(model, X if cv is None else None, good, target, title)
@@ -83,87 +86,189 @@ def report(
 
 def page(model: Any, X: Any, good: Goodness | None, target: str, title: str | None = None) -> str:
     """Return the page as text; X are rows that the fit has not seen, or None."""
-    shares = variance_shares(model)
-    controls = panel(model, shares.total, shares.order, target)
-    codes = drawn_codes(model)
-    drawn = model.fitted_.predict(codes, lambda p, rows: replace(p, least=0.0).contrasts(rows), 2)
-    found = remarks(model, shares.total, X, good, drawn)
-    nothing = found_nothing(model.weights_, *drawn)
-    together = [] if nothing else strongest(model)
-    at_most = mostly_unknown(together, shares)
-    every = [
-        sections.summary(model, shares, good, target, nothing=nothing, at_most=at_most),
-        sections.warnings(found),
-        sections.what_if(controls, model, target),
-        sections.matters(shares, nothing=nothing),
-        effects_of(model, shares, target),
-        None if nothing else pairs(model, together, shares, target),
-        how_good(good, model),
-        sections.fit(model, _made_of(model)),
-    ]
-    parts = [part for part in every if part is not None]
-    heading = title if title is not None else f"What predicts {shortened(target, 80)}?"
+    fitted = FittedModel.of(model)
+    indices = sobol_indices(model)
+    what_if = panel(model, indices.total, indices.order, target)
+    moments = fitted.predict(
+        drawn_codes(model), lambda p, rows: replace(p, least=0.0).contrasts(rows), 2
+    )
+    warnings = remarks(model, indices.total, X, good, moments)
+    nothing = found_nothing(fitted.weights, *moments)
+    pairs = [] if nothing else effects.strongest_pairs(fitted)
+    bars = fit_charts.importance_bars(indices)
     style = _read("report.css")
     script = "\n".join(_read(file) for file in (*ENGINE_FILES, "report.js"))
-    today = datetime.now(UTC).strftime("%Y-%m-%d")
-    links = (f'<li><a href="#{part.key}">{escaped(part.title)}</a></li>' for part in parts)
-    return _filled(
-        _read("report.html"),
-        {
-            "policy": escaped(_policy(style, script)),
-            "generator": escaped(f"btnkm {__version__}"),
-            "title": escaped(shortened(heading, 120)),
-            "style": style,
-            "kind": "Model report",
-            "heading": name(heading, 200),
-            "made": escaped(
-                f"{type(model).__name__}, {counted(model.n_samples_seen_, 'row')}, "
-                f"{counted(len(model.columns_), 'input')}; made on {today}"
-            ),
-            "contents": "".join(links),
-            "sections": "\n".join(part.html() for part in parts),
-            "footer": escaped(
-                f"Made by btnkm {__version__}. This page is complete in itself: it loads nothing "
-                "and sends nothing."
-            ),
-            "data": _data(controls),
-            "script": script,
-        },
+    classes = None if fitted.classes is None else fitted.classes.tolist()
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            version=__version__,
+            today=datetime.now(UTC).strftime("%Y-%m-%d"),
+            policy=_policy(style, script),
+            style=style,
+            script=script,
+            title=title if title is not None else f"What predicts {shortened(target, 80)}?",
+            contents=_contents(warnings, nothing=nothing, n_active=len(fitted.active)),
+            estimator=fitted.estimator,
+            n_rows=model.n_samples_seen_,
+            n_columns=len(fitted.columns),
+            n_active=len(fitted.active),
+            target=target,
+            classes=classes,
+            task=_task(fitted),
+            good=good,
+            good_line=_good_line(good),
+            nothing=nothing,
+            most_important=[
+                indices.names[j] for j in indices.order[:3] if indices.total[j] >= MATTERS
+            ],
+            indices=indices,
+            at_most=effects.mostly_unknown(pairs, indices),
+            tiles=_tiles(model, fitted, good),
+            remarks=warnings,
+            panel=what_if if isinstance(what_if, Panel) else None,
+            no_panel=what_if,
+            has_dates=any(fitted.columns[j].kind == "M" for j in fitted.active),
+            importances=bars,
+            importance_table=fit_charts.importance_table(bars),
+            effects=effects.effects_section(fitted, indices, target),
+            pairs=effects.pairs_section(fitted, pairs, indices, target),
+            figures=good and fit_charts.figures_table(good),
+            confusion=fit_charts.confusion_table(good, classes) if good and classes else None,
+            good_charts=good and fit_charts.goodness_charts(good),
+            elbo=fit_charts.elbo_chart(history(model)),
+            facts=_facts(model, fitted),
+        )
     )
 
 
-def _made_of(model: Any) -> list[tuple[str, str]]:
-    """Return what was asked for and what came of it."""
-    last: dict[int, Any] = {}
-    for entry in model.history_:
-        last[entry["restart"]] = entry
-    seconds = sum(float(entry["seconds"]) for entry in last.values())
-    best = model.fitted_.restarts[model.best_restart_]
-    functions = sum(kept_functions(best, j) for j in range(len(model.columns_)))
-    pairs = [
-        ("Call", " ".join(repr(model).split())),
-        ("Likelihood", likelihood_line(likelihoods(model))),
-        ("Ended", model.stop_reason_),
-        ("Structure", structure_line(model)),
-        ("Restarts", _restarts(model.weights_)),
-        ("Lower bound", number(model.lower_bound_, 2)),
-        ("Time", f"{seconds:.1f} s of sweeps"),
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader(__package__),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for function in (format.name, format.shortened, format.counted, format.percent):
+        environment.filters[function.__name__] = function
+    return environment
+
+
+def _contents(warnings: Sequence[Remark], *, nothing: bool, n_active: int) -> list[tuple[str, str]]:
+    """Return the key and the heading of each section."""
+    grave = any(remark.grave for remark in warnings)
+    sections = [
+        ("summary", "In short"),
+        ("warnings", "Warnings" if grave or not warnings else "Good to know"),
+        ("what-if", "What if?"),
+        ("matters", "What matters"),
+        ("effects", "Effects"),
+        ("interactions", "Interactions"),
+        ("good", "How good it is"),
+        ("fit", "How it was fitted"),
     ]
-    if functions:
-        pairs.insert(5, ("Functions", f"{functions} in {counted(len(model.columns_), 'input')}"))
+    left_out = "interactions" if nothing or n_active < 2 else ""
+    return [section for section in sections if section[0] != left_out]
+
+
+def _task(fitted: FittedModel) -> str:
+    """Return what kind of model it is."""
+    if fitted.is_classifier:
+        return "classifier"
+    names = {"NegativeBinomial": "regression of counts", "StudentT": "robust regression"}
+    return names.get(likelihoods(fitted)[0]["name"], "regression")
+
+
+def _good_line(good: Goodness | None) -> str:
+    """Return how good predictions are, in a sentence."""
+    if good is None:
+        return ""
+    rows = f"{good.n:,} {good.how} rows" if good.folds else f"the {counted(good.n, 'row')} given"
+    first = good.figures[0]
+    if isinstance(good.calibration, Reliability):
+        return (
+            f"It predicts the right class in {percent(first.value, 1)} of {rows}, against "
+            f"{percent(first.without)} for always predicting the most frequent class."
+        )
+    error = next(f for f in good.figures if f.name == "Typical error")
+    if first.name != "R²":
+        return f"Its typical error on {rows} is {number(error.value)}."
+    return (
+        f"On {rows} it explains {percent(max(first.value, 0.0))} of the variance; its typical "
+        f"error is {number(error.value)}."
+    )
+
+
+def _tiles(model: Any, fitted: FittedModel, good: Goodness | None) -> list[Tile]:
+    """Return the most important figures."""
+    unused = len(fitted.columns) - len(fitted.active)
+    note = f"{unused:,} of them never {'varies' if unused == 1 else 'vary'}" if unused else ""
+    tiles = [
+        ("Training rows", f"{model.n_samples_seen_:,}", ""),
+        ("Inputs", f"{len(fitted.columns):,}", note),
+    ]
+    if fitted.classes is not None:
+        tiles.append(("Classes", f"{len(fitted.classes):,}", ""))
+    elif np.isfinite(model.noise_std_):
+        note = "standard deviation that no input explains"
+        tiles.append(("Noise", number(model.noise_std_), note))
+    if good is not None:
+        first, note = good.figures[0], f"{good.how}, {good.n:,} rows"
+        value = percent(first.value, 1) if first.is_fraction else number(first.value, 3)
+        tiles.append((first.name, value, note))
+        if isinstance(good.calibration, Calibration):
+            k = int(np.argmin(np.abs(good.calibration.levels - 0.95)))
+            held = percent(good.calibration.coverage[k], 1)
+            tiles.append(("95% intervals contain", held, f"of y, {note}"))
+    return [*tiles, *_structure_tiles(model, fitted)]
+
+
+def _structure_tiles(model: Any, fitted: FittedModel) -> list[Tile]:
+    """Return the structure with the highest weight, and the rank of its tensor if it has one."""
+    first, *others = structure_line(fitted).split(", ")
+    name, _, weight = first.partition(" (")
+    tiles = [("Structure", name, ", ".join([weight.rstrip(")"), *others]) if others else "")]
+    ranks = np.atleast_1d(model.rank_)
+    if not np.any(ranks) or fitted.is_full:
+        return tiles
+    count = len(fitted.posteriors)
+    note = "of a single restart" if count == 1 else f"of the best of {count} restarts"
+    if len(ranks) == 1:
+        return [*tiles, ("Components", f"{int(ranks[0])}", note)]
+    return [*tiles, ("Ranks of the tensor train", f"{ranks.min()}–{ranks.max()}", note)]
+
+
+def _facts(model: Any, fitted: FittedModel) -> list[tuple[str, str]]:
+    """Return how the model was called, and what came of it."""
+    last = {entry["restart"]: float(entry["seconds"]) for entry in model.history_}
+    best = fitted.restarts[fitted.best_restart]
+    functions = sum(kept_functions(best, j) for j in range(len(fitted.columns)))
+    facts = [
+        ("Call", " ".join(repr(model).split())),
+        ("Likelihood", likelihood_line(likelihoods(fitted))),
+        ("Ended", model.stop_reason_),
+        ("Structure", structure_line(fitted)),
+        ("Restarts", _restarts(fitted.weights)),
+    ]
     if np.any(model.ranks_):
-        pairs.insert(5, ("Ranks", ", ".join(str(r) for r in model.ranks_.tolist())))
-    return pairs
+        facts.append(("Ranks", ", ".join(str(r) for r in model.ranks_.tolist())))
+    if functions:
+        facts.append(("Functions", f"{functions} in {counted(len(fitted.columns), 'input')}"))
+    facts.append(("ELBO", number(model.lower_bound_, 2)))
+    return [*facts, ("Time", f"{sum(last.values()):.1f} s of sweeps")]
 
 
 def _restarts(weights: Array) -> str:
-    """Return how many restarts there are, and with what weights they are averaged."""
+    """Return how many restarts there are, and with which weights they are averaged."""
     if len(weights) == 1:
         return "1"
-    told = ", ".join(f"{weight:.2f}" for weight in weights)
+    listed = ", ".join(f"{weight:.2f}" for weight in weights)
     if len(weights) > MANY_RESTARTS:
-        told = f"from {min(weights):.2f} to {max(weights):.2f}"
-    return f"{len(weights)}, averaged with weights {told}"
+        listed = f"from {min(weights):.2f} to {max(weights):.2f}"
+    return f"{len(weights)}, averaged with weights {listed}"
 
 
 def _read(file: str) -> str:
@@ -171,7 +276,7 @@ def _read(file: str) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """Return what the page may do: run its own script and style, and nothing else."""
+    """Return the page's content security policy: its own script and style, and nothing else."""
 
     def sha256(text: str) -> str:
         digest = hashlib.sha256(text.encode("utf-8")).digest()
@@ -181,17 +286,3 @@ def _policy(style: str, script: str) -> str:
         f"default-src 'none'; script-src {sha256(script)}; style-src {sha256(style)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-
-
-def _data(controls: Panel | str) -> str:
-    if isinstance(controls, str):
-        return ""
-    return (
-        f'<script type="application/json" id="what-if-data">{controls.data}</script>\n'
-        f'<script type="text/plain" id="what-if-numbers">{controls.numbers}</script>'
-    )
-
-
-def _filled(template: str, values: dict[str, str]) -> str:
-    """Return the template with its places filled, once: what is filled in is not looked at."""
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], template)

@@ -1,4 +1,4 @@
-"""Shares of the variance of f (functional ANOVA, Sobol): of inputs, of pairs, of basis functions.
+"""Sobol indices: how much of the variance of f each input, and each pair of inputs, explains.
 
 With every input drawn from the training rows independently of the others, the variance of f is the
 sum of what each input explains alone (first order), what pairs add, and so on. An input's total
@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 
 from ..checks import check_integer
 from ..core import posterior
-from .fitted import Data, FittedModel
+from .fitted import FittedModel, PlainData
 from .full_tensor import FullRestartView
 from .restart import RestartView
 
@@ -29,7 +29,7 @@ _NOTHING = 1e-12  # variance of f, of targets at size one, below which it is rou
 
 
 @dataclass(frozen=True)
-class Shares(Data):
+class SobolIndices(PlainData):
     """What every input explains of the variance of f, as shares of it.
 
     Attributes
@@ -69,15 +69,15 @@ class Shares(Data):
 
 
 @dataclass(frozen=True)
-class Pair(Data):
+class Pair(PlainData):
     """Two inputs, and the share of the variance of f that they add together beyond each alone."""
 
     names: tuple[Any, Any]
-    share: float
+    importance: float
 
 
 @dataclass(frozen=True)
-class Functions(Data):
+class Functions(PlainData):
     """The basis functions of one input, in the restart with the highest ELBO.
 
     Attributes
@@ -90,7 +90,7 @@ class Functions(Data):
     precision : ndarray of shape (M,)
         E[lambda_m]: the larger, the more a function is shrunk; infinite for the constant of an
         anchored input, which is known.
-    share : ndarray of shape (M,)
+    importance : ndarray of shape (M,)
         Of the squared weights of all functions of the input, each times its own mean square.
     part : str
         "tensor", or "sums" for the functions of the main effect beside it.
@@ -100,11 +100,11 @@ class Functions(Data):
     numbers: Array
     dropped: int
     precision: Array
-    share: Array
+    importance: Array
     part: str = "tensor"
 
 
-def variance_shares(model: Any, *, draws: int = 128, random_state: Any = 0) -> Shares:
+def sobol_indices(model: Any, *, draws: int = 128, random_state: Any = 0) -> SobolIndices:
     """Return the Sobol shares of every input, with their uncertainty.
 
     Parameters
@@ -118,7 +118,7 @@ def variance_shares(model: Any, *, draws: int = 128, random_state: Any = 0) -> S
 
     Returns
     -------
-    Shares
+    SobolIndices
     """
     check_integer("draws", draws, 2)
     view = FittedModel.of(model)
@@ -132,12 +132,12 @@ def variance_shares(model: Any, *, draws: int = 128, random_state: Any = 0) -> S
     variance, *parts = view.mixed(exact)
     if variance < _NOTHING:
         none = np.zeros(count)
-        return Shares(view.names, none, none, none, none, 0.0, 0.0)
+        return SobolIndices(view.names, none, none, none, none, 0.0, 0.0)
     first, total = np.array(parts).reshape(2, count) / max(variance, _TINY)
     first_std, total_std = view.spread(drawn).reshape(2, count)
     rest = 1.0 - float(np.sum(first)) if variance > 0 else 0.0
     scaled = float(variance) * view.scale**2
-    return Shares(view.names, first, first_std, total, total_std, scaled, max(rest, 0.0))
+    return SobolIndices(view.names, first, first_std, total, total_std, scaled, max(rest, 0.0))
 
 
 def interactions(model: Any, *, most: int | None = None) -> list[Pair]:
