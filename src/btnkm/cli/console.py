@@ -169,7 +169,7 @@ def importances(sobol: Any, width: int, most: int) -> str:
     bars = min(room - broad, 30)
     top = max(float(sobol.total.max()), 1e-300)
     lines = [
-        "Importance of each input: the fraction of the variance of f that it explains",
+        "Importance of each input (fraction of variance)",
         f"  {'input':{broad}}   alone  with others",
     ]
     for j, name in names.items():

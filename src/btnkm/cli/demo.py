@@ -83,9 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
         model = btnkm.BTNRegressor(random_state=0).fit(X.take(train), y[train])
     seconds = time.perf_counter() - start
     predicted = model.predict_dist(X.take(test))
-    found = figures(model, predicted, X, y, train, test) | {"seconds": seconds}
+    result = figures(model, predicted, X, y, train, test) | {"seconds": seconds}
     sobol = sobol_indices(model)
-    _tell(found, console)
+    _print(result, console)
     console.say("\n" + importances(sobol, console.width, len(sobol.names)))
     picture = None
     if find_spec("matplotlib") is None:
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         console.say(f"\nPicture: {picture}")
     every = zip(sobol.names, sobol.total, sobol.total_std, strict=True)
     inputs = [{"name": name, "importance": a, "importance_std": b} for name, a, b in every]
-    console.result({"data": arguments.data, **found, "inputs": inputs, "picture": picture})
+    console.result({"data": arguments.data, **result, "inputs": inputs, "picture": picture})
     return 0
 
 
@@ -176,26 +176,26 @@ def _rivals(categories: list[int]) -> dict[str, Any]:
     }
 
 
-def _tell(found: dict[str, Any], console: Console) -> None:
+def _print(result: dict[str, Any], console: Console) -> None:
     """Print error, coverage and structure."""
     say = console.say
     say("Root mean square error on the test rows")
-    say(f"  btnkm                       {found['rmse']:8.3f}")
-    say(f"  gradient boosting           {found['rmse_boosting']:8.3f}")
-    say(f"  ridge regression            {found['rmse_linear']:8.3f}")
-    say(f"  standard deviation of y     {found['target_std']:8.3f}")
+    say(f"  btnkm                       {result['rmse']:8.3f}")
+    say(f"  gradient boosting           {result['rmse_boosting']:8.3f}")
+    say(f"  ridge regression            {result['rmse_linear']:8.3f}")
+    say(f"  standard deviation of y     {result['target_std']:8.3f}")
     say("\nPredictive distribution on the test rows")
-    say(f"  mean negative log density   {found['nll']:8.3f}")
+    say(f"  mean negative log density   {result['nll']:8.3f}")
     for level in LEVELS:
-        share = found[f"coverage_{level * 100:.0f}"]
+        share = result[f"coverage_{level * 100:.0f}"]
         say(f"  coverage of {level:.0%} intervals   {share:8.1%}")
     say("\nWhat the fit found")
-    for name, weight in found["structures"].items():
+    for name, weight in result["structures"].items():
         if weight:
             say(f"  {f'weight of {name}':27s} {weight:8.1%}")
-    say(f"  noise standard deviation    {found['noise_std']:8.3f}")
-    say(f"  sweeps                      {found['sweeps']:8d}  ({found['stop_reason']})")
-    say(f"  seconds                     {found['seconds']:8.2f}")
+    say(f"  noise standard deviation    {result['noise_std']:8.3f}")
+    say(f"  sweeps                      {result['sweeps']:8d}  ({result['stop_reason']})")
+    say(f"  seconds                     {result['seconds']:8.2f}")
 
 
 def _draw(model: Any, predicted: Any, y: Any, target: str, first: int, path: Path) -> None:

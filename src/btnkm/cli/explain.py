@@ -114,9 +114,8 @@ def run(arguments: argparse.Namespace) -> int:
     for file in files:
         console.say(f"Wrote {file}")
     listed = [pair.to_dict() for pair in pairs]
-    own = {"model": arguments.model, "target": model.target_name_}
-    found = {**own, "sobol_indices": sobol.to_dict(), "interactions": listed}
-    console.result({**found, "files": files})
+    result = {"model": arguments.model, "target": model.target_name_, "files": files}
+    console.result({**result, "sobol_indices": sobol.to_dict(), "interactions": listed})
     return 0
 
 
@@ -172,9 +171,7 @@ def _print(sobol: Any, pairs: list[Any], console: Console) -> None:
         for name, share in rows:
             console.say(f"  {name:{width}}  {share:>6}")
     else:
-        console.say(
-            f"\nNo pair of inputs explains {MIN_IMPORTANCE:.1%}: the effects are nearly additive."
-        )
+        console.say(f"\nNo pair of inputs explains {MIN_IMPORTANCE:.1%}: effects nearly add up.")
 
 
 def _write_effects(model: Any, arguments: argparse.Namespace) -> list[str]:
@@ -187,15 +184,15 @@ def _write_effects(model: Any, arguments: argparse.Namespace) -> list[str]:
         return []
     known = [str(column.name) for column in model.columns_]
     places = None if not arguments.inputs else [known.index(name) for name in arguments.inputs]
-    found = effects(model, places)
+    curves = effects(model, places)
     if path.suffix.lower() == ".json":
         text = json.dumps(
-            plain([effect.to_dict() for effect in found]), ensure_ascii=False, indent=1
+            plain([effect.to_dict() for effect in curves]), ensure_ascii=False, indent=1
         )
         write_text(path, text + "\n")
     else:
         with rows_to(path) as rows:
-            for effect in found:
+            for effect in curves:
                 for label, k in _classes(effect.outputs):
                     rows.write(_curve(effect, label, k))
     return [str(path)]
@@ -281,8 +278,8 @@ def _explain_rows(model: Any, arguments: argparse.Namespace, console: Console) -
     counts = unseen.report(console.note)
     if arguments.output is not None:
         console.say(f"Wrote explanations of {counted(n, 'row')} to {arguments.output}")
-    found = {"model": arguments.model, "data": table.name, "rows": n}
-    console.result({**found, "output": str(arguments.output), **counts})
+    result = {"model": arguments.model, "data": table.name, "rows": n}
+    console.result({**result, "output": str(arguments.output), **counts})
     return 0
 
 
@@ -292,11 +289,11 @@ def _parts(local: Any, label: str, k: int | None, spread: bool) -> dict[str, Any
 
     n = len(local.prediction)
     base = local.base if k is None else local.base[k]
-    found: dict[str, Any] = {} if k is None else {"class": [label] * n}
-    found["base"] = np.full(n, float(base))
+    columns: dict[str, Any] = {} if k is None else {"class": [label] * n}
+    columns["base"] = np.full(n, float(base))
     parts = [("contribution", local.contributions)] + ([("std", local.std)] if spread else [])
     for what, values in parts:
         for j, name in enumerate(local.names):
-            found[f"{what} {name}"] = values[:, j] if k is None else values[:, j, k]
-    found["prediction"] = local.prediction if k is None else local.prediction[:, k]
-    return found
+            columns[f"{what} {name}"] = values[:, j] if k is None else values[:, j, k]
+    columns["prediction"] = local.prediction if k is None else local.prediction[:, k]
+    return columns

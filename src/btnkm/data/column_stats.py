@@ -56,7 +56,7 @@ class Batch(NamedTuple):
         return self._replace(columns=columns)
 
 
-class Totals:
+class RowSums:
     """Sums over rows, which show whether two passes had the same rows in any order."""
 
     def __init__(self) -> None:
@@ -67,20 +67,20 @@ class Totals:
         numbers = [_numbers(values) for values in (*batch.columns, batch.y, batch.weight)]
         self.sums = self.sums + np.array([(np.sum(v), np.sum(np.abs(v))) for v in numbers])
 
-    def same(self, other: Totals) -> bool:
+    def same(self, other: RowSums) -> bool:
         """Whether the sums are equal up to rounding."""
         (a, size), (b, _) = self.sums.T, other.sums.T
         return len(a) == len(b) and bool(np.all(np.abs(a - b) <= 1e-9 * size))
 
 
-class Summary(NamedTuple):
+class ColumnValues(NamedTuple):
     """Values of a column and their weights."""
 
     values: Array
     weight: Array
 
 
-class Note(NamedTuple):
+class ColumnStats(NamedTuple):
     """Statistics of a column over all rows.
 
     Attributes
@@ -101,21 +101,21 @@ class Note(NamedTuple):
     totals: dict[Any, float] | None
 
     @classmethod
-    def of(cls, values: Array, weight: Array, *, levels: bool) -> Note:
+    def of(cls, values: Array, weight: Array, *, levels: bool) -> ColumnStats:
         """Return the statistics of a column of a batch."""
         if not is_numpy_array(values):
             if levels:  # numbers that are categories
                 return cls.of(host(values).astype(float), weight, levels=True)
             xp = array_namespace(values)
-            gaps = xp.isnan(values)
-            n_gaps = int(xp.sum(xp.astype(gaps, xp.int64)))
-            if n_gaps == len(weight):
+            missing = xp.isnan(values)
+            n_missing = int(xp.sum(xp.astype(missing, xp.int64)))
+            if n_missing == len(weight):
                 return cls("f", (), True, None)
             ends = (
-                float(end(xp.where(gaps, xp.full_like(values, never), values)))
+                float(end(xp.where(missing, xp.full_like(values, never), values)))
                 for end, never in ((xp.min, np.inf), (xp.max, -np.inf))
             )
-            return cls("f", tuple(ends), n_gaps > 0, None)
+            return cls("f", tuple(ends), n_missing > 0, None)
         kind = values.dtype.kind
         if kind == "O" or levels:
             places: dict[Any, int] = defaultdict(count().__next__)  # in order of appearance
@@ -123,16 +123,17 @@ class Note(NamedTuple):
             sums = zip(places, np.bincount(place, weight).tolist(), strict=True)
             totals = {value: w for value, w in sums if value is not None and value == value}
             return cls(kind, (), len(totals) < len(places), _bounded(totals))
-        seen = ~(np.isnat(values) if kind in "mM" else np.isnan(values))
-        missing, values = not bool(np.all(seen)), values[seen]
-        return cls(kind, (values.min(), values.max()) if len(values) else (), missing, None)
+        missing = np.isnat(values) if kind in "mM" else np.isnan(values)
+        values = values[~missing]
+        ends = (values.min(), values.max()) if len(values) else ()
+        return cls(kind, ends, bool(np.any(missing)), None)
 
     @property
     def empty(self) -> bool:
         """Whether every value was missing."""
         return not self.ends and not self.totals
 
-    def merge(self, other: Note, name: Any) -> Note:
+    def merge(self, other: ColumnStats, name: Any) -> ColumnStats:
         """Return the statistics of both."""
         if self.empty or other.empty:
             full = other if self.empty else self
@@ -147,7 +148,7 @@ class Note(NamedTuple):
             totals = _bounded(totals)
         else:
             ends = min(ends), max(ends)
-        return Note(self.kind, ends, self.missing or other.missing, totals)
+        return ColumnStats(self.kind, ends, self.missing or other.missing, totals)
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ class Survey:
         The rows that are kept, in their order.
     keys, places : ndarray
         The hashes and positions of these rows.
-    notes : list of Note
+    stats : list of ColumnStats
         Statistics of every column, and of y as the last one.
     """
 
@@ -174,7 +175,7 @@ class Survey:
     sample: Batch
     keys: Array
     places: Array
-    notes: list[Note]
+    stats: list[ColumnStats]
 
     @classmethod
     def whole(cls, batch: Batch, names: list[Any]) -> Survey:
@@ -199,7 +200,7 @@ class Survey:
         ``n_all`` rows, are not kept.
         """
         every = [*batch.columns, batch.y]
-        notes = [Note.of(v, batch.weight, levels=j in levels) for j, v in enumerate(every)]
+        stats = [ColumnStats.of(v, batch.weight, levels=j in levels) for j, v in enumerate(every)]
         places = np.arange(offset, offset + len(batch.y))
         n, total, keys = len(places), float(np.sum(batch.weight)), _hash(places)
         limit = 2**64 - 1
@@ -210,7 +211,7 @@ class Survey:
         if limit < 2**64 - 1:
             some = np.flatnonzero(keys < np.uint64(limit))
             batch, keys, places = batch.take(some), keys[some], places[some]
-        survey = cls(names, n, total, batch, keys, places, notes)._cut()
+        survey = cls(names, n, total, batch, keys, places, stats)._cut()
         return replace(survey, sample=survey.sample.here())
 
     def merge(self, other: Survey) -> Survey:
@@ -229,7 +230,7 @@ class Survey:
             np.concatenate([self.places, other.places]),
             [
                 a.merge(b, name)
-                for a, b, name in zip(self.notes, other.notes, [*self.names, "y"], strict=True)
+                for a, b, name in zip(self.stats, other.stats, [*self.names, "y"], strict=True)
             ],
         )._cut()
 
@@ -247,27 +248,27 @@ class Survey:
         return replace(self, sample=sample, keys=self.keys[rows], places=self.places[rows])
 
     @property
-    def columns(self) -> list[Summary]:
+    def columns(self) -> list[ColumnValues]:
         """Values of every column."""
-        return [self._summary(j, column) for j, column in enumerate(self.sample.columns)]
+        return [self._values(j, column) for j, column in enumerate(self.sample.columns)]
 
     @property
-    def y(self) -> Summary:
+    def y(self) -> ColumnValues:
         """Values of y."""
-        return self._summary(-1, self.sample.y)
+        return self._values(-1, self.sample.y)
 
-    def _summary(self, j: int, kept: Array) -> Summary:
+    def _values(self, j: int, kept: Array) -> ColumnValues:
         weight = self.sample.weight
         if len(kept) == self.n:
-            return Summary(kept, weight)
-        note = self.notes[j]
-        if note.totals is not None:
-            totals = _most_frequent(note.totals)
-            values = np.array([*totals, *[None] * note.missing], dtype=kept.dtype)
-            return Summary(values, np.array([*totals.values(), *[1.0] * note.missing]))
-        gap = [np.array("nat", dtype=kept.dtype) if note.kind in "mM" else np.nan] * note.missing
-        more = np.array([*note.ends, *gap], dtype=kept.dtype)
-        return Summary(np.concatenate([kept, more]), np.append(weight, np.ones(len(more))))
+            return ColumnValues(kept, weight)
+        stats = self.stats[j]
+        if stats.totals is not None:
+            totals = _most_frequent(stats.totals)
+            values = np.array([*totals, *[None] * stats.missing], dtype=kept.dtype)
+            return ColumnValues(values, np.array([*totals.values(), *[1.0] * stats.missing]))
+        empty = np.array("nat", dtype=kept.dtype) if stats.kind in "mM" else np.nan
+        more = np.array([*stats.ends, *[empty] * stats.missing], dtype=kept.dtype)
+        return ColumnValues(np.concatenate([kept, more]), np.append(weight, np.ones(len(more))))
 
 
 def _bounded(totals: dict[Any, float]) -> dict[Any, float]:
@@ -311,9 +312,9 @@ def _joined(a: Array, b: Array) -> Array:
     if a.dtype.kind == b.dtype.kind:
         return np.concatenate([a, b])
     empty, full = (a, b) if is_empty(a) else (b, a)
-    gap: Any = {"O": None, "f": np.nan}.get(full.dtype.kind, "nat")
-    gaps = np.full(len(empty), gap, dtype=full.dtype)
-    return np.concatenate([gaps, full] if empty is a else [full, gaps])
+    missing: Any = {"O": None, "f": np.nan}.get(full.dtype.kind, "nat")
+    filled = np.full(len(empty), missing, dtype=full.dtype)
+    return np.concatenate([filled, full] if empty is a else [full, filled])
 
 
 def _numbers(values: Any) -> Array:

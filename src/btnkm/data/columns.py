@@ -21,7 +21,7 @@ from ..bases.anchored import Anchored
 from ..bases.levels import Levels
 from ..bases.spiked import stand_out
 from ..core.arrays import interpolate, like
-from .column_stats import KINDS, MOST_LEVELS, Summary, is_empty
+from .column_stats import KINDS, MOST_LEVELS, ColumnValues, is_empty
 from .frames import as_numbers, category_name
 from .text import plural
 
@@ -130,7 +130,7 @@ class Column:
 
 
 def fit_columns(
-    summaries: list[Summary],
+    summaries: list[ColumnValues],
     names: list[Any],
     basis: Any,
     n_basis: int,
@@ -140,7 +140,7 @@ def fit_columns(
 
     Parameters
     ----------
-    summaries : list of Summary
+    summaries : list of ColumnValues
         Values of each column as in ``frames.split_columns``, and their positive weights.
     names : list of str (or other names that the table has)
     basis : "auto", a name, a Basis, or a mapping from column (name or position) to name or Basis
@@ -179,7 +179,7 @@ class Growth(NamedTuple):
     gap: bool
 
 
-def grown(column: Column, summary: Summary) -> tuple[Column, Growth]:
+def grown(column: Column, summary: ColumnValues) -> tuple[Column, Growth]:
     """Return a column extended by the categories and missing values of more rows."""
     if isinstance(column.basis, Gapped) and column.basis.basis_ is None:
         return column, Growth(0, gap=False)  # all values were missing: it is not an input

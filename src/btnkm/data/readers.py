@@ -17,7 +17,7 @@ from .. import checks
 from ..core.arrays import here, host, like
 from ..execution.local import LocalRows
 from ..execution.spill import spilled_columns
-from .column_stats import MOST_ROWS, Batch, Survey, Totals
+from .column_stats import MOST_ROWS, Batch, RowSums, Survey
 from .frames import by_name, split_columns
 from .parquet import AHEAD, is_path, parquet_batches
 
@@ -92,7 +92,7 @@ class Batches:
     def survey(self, levels_of: LevelsOf) -> Survey:
         """Return statistics of all rows."""
         total: Survey | None = None
-        self.totals = Totals()
+        self.totals = RowSums()
         for batch, names in self.read():
             part = Survey.of(batch, names, total.n if total else 0, levels_of(names), total)
             total = part if total is None else total.merge(part)
@@ -107,7 +107,7 @@ class Batches:
             return sample
         codes = spilled_columns(len(columns), survey.n)
         y, weight = np.empty(survey.n), None
-        done, totals = 0, Totals()
+        done, totals = 0, RowSums()
         for batch, names in self.read():
             rows = slice(done, done + len(batch.y))
             done = rows.stop
