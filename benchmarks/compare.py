@@ -189,7 +189,7 @@ def _seconds(findings):
 
 
 def verdict(findings):
-    """Say on how many sets ours has the lowest score of all, and on how many it is slower."""
+    """Return on how many sets btnkm has the lowest score, and on how many it is slower."""
     ahead = findings.ahead()
     parts = []
     for score, title in SCORES.items():
@@ -202,13 +202,13 @@ def verdict(findings):
         count = sum(findings.seconds(dataset, OURS) > value for dataset, value in known.items())
         longer.append(f"{name} on {count} of {len(known)}")
     return (
-        f"btnkm at its defaults has {' and '.join(parts)}. It takes longer than "
+        f"btnkm with default settings has {' and '.join(parts)}. It takes longer than "
         f"{', and than '.join(longer)}."
     )
 
 
 def _losses(findings):
-    """List where another method is ahead, by set; what differs in no digit shown is no loss."""
+    """List where another method is better, by set; equal digits as shown are not listed."""
     lines = []
     for one in findings.ahead():
         theirs, ours = (_number(one.dataset, one.score, v) for v in (one.theirs, one.ours))
@@ -222,7 +222,7 @@ def _losses(findings):
 
 
 def _times(findings):
-    """Say how many times as long as the others a fit takes."""
+    """Return the ratios of the time of a fit to those of other methods, as a list."""
     sentences = []
     for method in ("hgb", "gp", "gp-ard", "ngboost"):
         ratios = {}
@@ -232,8 +232,8 @@ def _times(findings):
                 ratios[title] = findings.seconds(dataset, OURS) / theirs
         least, most = min(ratios, key=ratios.get), max(ratios, key=ratios.get)
         sentences.append(
-            f"- beside {METHODS[method][0]}, from {ratios[least]:.2g} times its time ({least}) to "
-            f"{ratios[most]:.2g} times ({most});"
+            f"- {ratios[least]:.2g} times ({least}) to {ratios[most]:.2g} times ({most}) as long "
+            f"as a fit of {METHODS[method][0]};"
         )
     return "\n".join(sentences)[:-1] + "."
 
@@ -319,15 +319,15 @@ suites `networks`, `boosting` and `scale-compare`; do not edit. -->
 
 {verdict}
 
-All methods are run by us on the same splits, each with one setting for all sets; nothing is quoted.
+We ran all methods on the same splits, each with one setting for all sets. No figure is quoted.
 
 ![NLL against seconds of a fit, by data set](compare/time.png)
 
 ## The paper's six sets
 
-Means over the paper's ten splits of 90% to train and 10% to test; in brackets the number of splits
-where there are fewer. Error is the root mean square, or the share of wrong classes (Spambase,
-Adult). NLL is the mean negative log density, or log probability, of a test row.
+Means over the paper's ten splits of 90% to train on and 10% to test on. A number in brackets is the
+number of splits, if there are fewer. Error is the root mean square error, or the fraction of wrong
+classes (Spambase, Adult). NLL is the mean negative log likelihood of a test row.
 
 **Error** (lower is better)
 
@@ -337,7 +337,7 @@ Adult). NLL is the mean negative log density, or log probability, of a test row.
 
 {nlls}
 
-**Rows held by 95% intervals** (0.95 is right)
+**Coverage of 95% intervals** (should be 0.95)
 
 {coverage}
 
@@ -345,27 +345,30 @@ Adult). NLL is the mean negative log density, or log probability, of a test row.
 
 {calibration}
 
-**Seconds of a fit**, median over the splits, one thread each, other work beside: compare roughly
+**Seconds of a fit**, medians over the splits, one thread each. Other programs ran at the same
+time, so compare roughly.
 
 {seconds}
 
-What the methods are:
+The methods:
 
-- **btnkm** is `BTNRegressor` and `BTNClassifier` at their defaults: eight starts up to 10,000 rows.
-- **GP** is scikit-learn's exact Gaussian process with a squared exponential kernel, one length
-  scale or one for each input (ARD), noise learned, the better of two starts of its optimiser; the
-  sign of a regression for classes. There is no room for Adult.
-- **boosting** is scikit-learn's `HistGradientBoosting` at its defaults. It has no distribution:
-  its intervals are those of a normal with the spread of errors on a fifth held out from a first
-  fit, which its seconds count.
-- **NGBoost** is at its defaults, 500 trees, a normal distribution for numbers.
-- **T-KRR** (tensor kernel ridge regression) and **SP-BTN** are the paper's competitors, on our
-  contractions. T-KRR has no distribution; SP-BTN follows its paper, and stays above what its
-  authors report ([details](reproduction.md)).
-- Adult has its 14 columns here, text as categories, for btnkm, boosting and NGBoost; the others
+- **btnkm** is `BTNRegressor` and `BTNClassifier` with default settings: eight restarts up to
+  10,000 rows.
+- **GP** is scikit-learn's exact Gaussian process with a squared exponential kernel. It has one
+  length scale, or one for each input (ARD), and learns the noise. The result is the better of two
+  restarts of its optimiser. Classes are predicted by the sign of a regression. Adult does not fit
+  in memory.
+- **boosting** is scikit-learn's `HistGradientBoosting` with default settings. It does not predict
+  a distribution. Its intervals are normal, with the standard deviation of the errors on a fifth
+  held out from a first fit. Its seconds include that fit.
+- **NGBoost** has default settings: 500 trees, and a normal distribution for numbers.
+- **T-KRR** (tensor kernel ridge regression) and **SP-BTN** are the competitors in the paper, in
+  our implementation. T-KRR does not predict a distribution. SP-BTN follows its paper, but has
+  higher errors than its authors report ([details](reproduction.md)).
+- For btnkm, boosting and NGBoost, Adult has its 14 columns, with text as categories. The others
   have the paper's 96 columns of numbers.
 
-## Where others are ahead
+## Where others are better
 
 On the splits that both have:
 
@@ -375,19 +378,20 @@ A fit of btnkm takes
 
 {times}
 
-And beyond these sets:
+On other data:
 
 - **Time on small tables.** A few hundred rows take seconds. `n_init=1, max_iter=20` takes a tenth
-  of that, and costs a little accuracy (below).
-- **Steps and rules.** Where an effect has jumps, trees are made for it
+  of that, with slightly lower accuracy (below).
+- **Steps and rules.** Trees are better for effects with jumps
   ([example](../examples/plot_from_boosting.py)).
-- **Few rows, evenly spread, equally smooth everywhere.** There a Gaussian process is as good or
-  better ([example](../examples/plot_from_gp.py)).
+- **Few, evenly spread rows of a function that is equally smooth everywhere.** A Gaussian process
+  is as good or better ([example](../examples/plot_from_gp.py)).
 
 ## From a thousand rows to a million
 
-Friedman's first function, ten inputs, noise of 1: no one has an RMSE below 1 or an NLL below 1.419
-for long. One split; test parts have noise of their own, so compare within a column. {sizes}
+Friedman's first function, with ten inputs and noise of 1. The expected RMSE cannot be below 1,
+and the expected NLL not below 1.419. There is one split, and each test part has its own noise, so
+compare within a column. {sizes}
 
 **RMSE**
 
@@ -397,11 +401,11 @@ for long. One split; test parts have noise of their own, so compare within a col
 
 {nll_by_rows}
 
-**Seconds of a fit**, two threads, other work beside
+**Seconds of a fit**, two threads, other programs running at the same time
 
 {seconds_by_rows}
 
-Settings, memory, Adult and what was left out, and why: [what scale costs](scale.md).
+[What scale costs](scale.md) has settings, memory, Adult, and what was left out.
 
 {origin}
 """

@@ -21,7 +21,7 @@ GIVEN = "tt-full-given"
 METHODS = {"cp": "CP", "tt": "TT", "tt-full": "TT, full cores"}
 TRUTHS = {
     "components": "a sum of three products of six functions: a CP tensor of rank 3",
-    "chain": "a product of six 3 by 3 matrices: a train of rank 3",
+    "chain": "a product of six 3 by 3 matrices: a tensor train of rank 3",
     "chain-mixed": "the same with the columns in the order 4, 1, 5, 2, 6, 3",
 }
 
@@ -141,7 +141,7 @@ def _accuracy(records, datasets):
 def _against_cp(records, datasets):
     header = ["set"]
     header += [f"{title}: error, NLL" for title in list(METHODS.values())[1:]]
-    header += ["starts with full cores"]
+    header += ["restarts with full cores"]
     lines = []
     for dataset in datasets:
         error = _error_name(dataset)
@@ -179,7 +179,7 @@ def _cost(records, datasets):
 
 
 def _orders(records, datasets):
-    header = ["set (splits)", "as given: error, NLL", "found: error, NLL", "order changed"]
+    header = ["set (splits)", "given order: error, NLL", "auto: error, NLL", "order changed"]
     lines = []
     for dataset in datasets:
         same = _in_common(records, dataset, (GIVEN, "tt-full"))
@@ -197,7 +197,7 @@ def _orders(records, datasets):
 
 
 def _seen(records):
-    """Return what the truths show, in figures."""
+    """Return the results on the simulated sets as text."""
     lines = []
     for dataset in TRUTHS:
         same = _in_common(records, dataset, ("cp", "tt"))
@@ -205,8 +205,8 @@ def _seen(records):
             ratio = _mean(same, dataset, "tt", "rmse") / _mean(same, dataset, "cp", "rmse")
             full = 100 * _mean(same, dataset, "tt", "full")
             lines.append(
-                f"- On `{dataset}` {full:.0f}% of the starts of TT have full cores, and its error "
-                f"is {ratio:.2f} times that of CP."
+                f"- On `{dataset}` {full:.0f}% of the restarts of TT have full cores, and its "
+                f"error is {ratio:.2f} times that of CP."
             )
     return "\n".join(lines)
 
@@ -258,37 +258,40 @@ TEMPLATE = """# CP or tensor train?
 <!-- Written by `python -m benchmarks.networks` from `benchmarks/results/networks.jsonl`, which
 `python -m benchmarks run networks` fills; do not edit. -->
 
-**In a sentence:** keep `network="cp"` unless inputs act on each other one after the other, each on
-what the earlier ones have left behind; there a train needs far fewer rows, and elsewhere it costs
-more and gains nothing, or little.
+**In short:** use `network="cp"` unless the inputs form a chain, in which each step acts on the
+result of the steps before. There a tensor train needs far fewer rows. On other data it takes
+longer and is at best slightly better.
 
-CP is a sum of products of functions of one input each; a train is a product of matrices, one for
-each input. `TT` is `network="tt"` at its defaults: candidates with full and with diagonal cores,
-the latter being CP tensors, are fitted to four fifths of the rows, and have as many starts as their
-weight in the mixture that predicts the rest best. `TT, full cores` is `cores="full"`: no start is
-diagonal. The six sets are the paper's, on its splits; of three more the truth is known,
+CP is a sum of products of functions of one input each. A tensor train is a product of matrices,
+one for each input. `TT` is `network="tt"` with default settings: candidates with full and with
+diagonal cores are fitted to four fifths of the rows, and get restarts in proportion to their
+weight in the mixture that predicts the rest best. (A tensor train with diagonal cores is a CP
+tensor.) `TT, full cores` is `TensorTrain(cores="full")`. The six sets are those of the paper, on
+its splits. Three more are simulated,
 
 {truths}
 
-with 1,080 rows to fit, inputs uniform on [-1, 1] and noise of a tenth of the spread of f.
+with 1,080 training rows, inputs uniform on [-1, 1] and noise of a tenth of the standard deviation
+of f.
 
 ## Accuracy
 
-Mean over the splits of the RMSE (the share of wrong classes for spambase and adult), and of the
-negative log density (probability) of a test row. In brackets the number of splits, of each method
-if they differ.
+Means over the splits of the RMSE (the fraction of wrong classes for spambase and adult) and of
+the negative log likelihood of a test row. In brackets the number of splits, for each method if
+they differ.
 
 {accuracy}
 
-Against CP on the splits that both have, and how many starts of `TT` had full cores:
+Differences from CP on the splits that both have, and the fraction of restarts of `TT` with full
+cores:
 
 {against}
 
 ## Cost
 
-The rank of full cores is the mean over the bonds; weights are those left at the end, mean over the
-starts. A sweep is an exact one at the rank that the fit begins with. Medians over the splits; other
-work ran beside, so compare times within a row, and roughly.
+The rank of full cores is the mean over the bonds. Weights are those left at the end, mean over
+the restarts. A sweep is an exact one at the initial rank. Medians over the splits. Other programs
+ran at the same time, so compare times within a row, and roughly.
 
 {cost}
 
@@ -296,22 +299,22 @@ work ran beside, so compare times within a row, and roughly.
 
 ## The order of the inputs
 
-Full cores with the inputs in the order of the columns, and with `mode_order="auto"`: rows held out
-weigh that order against the one in which the bonds of a CP tensor would have least to carry. The
-last column tells in how many splits the latter had the higher weight.
+Full cores with the inputs in the order of the columns, and with `order="auto"`. The latter
+compares, on held-out rows, that order with the one in which the bonds of a CP tensor have the
+lowest cost. The last column is the fraction of splits in which the other order had the higher
+weight.
 
 {orders}
 
-## What there is to see
+## Observations
 
 {seen}
-- A train can hold a sum of R products, but it has R x R functions of each input where CP has R, and
-  every one of them has to be paid for. To CP tensors fitted to four of the paper's sets, written
-  as trains with diagonal cores, not one entry off the diagonal could be added in any inner core so
-  that the bound rose (`docs/experiments.md`, section 13).
-- Every bond of full cores may be turned by any invertible matrix without a change of f. The
-  posterior of independent cores does not know that, and what it does not know it counts as noise:
-  with few rows full cores alone fit too weakly.
+- A tensor train can represent a sum of R products, but it has R x R functions of each input where
+  CP has R, and each has a cost in the ELBO. CP tensors fitted to four of the paper's sets were
+  written as tensor trains with diagonal cores. No entry off the diagonal of any inner core could be
+  added such that the ELBO rose (`docs/experiments.md`, section 13).
+- Inserting an invertible matrix and its inverse at a bond does not change f. The posterior of
+  independent cores counts this freedom as uncertainty, so full cores alone underfit with few rows.
 """
 
 

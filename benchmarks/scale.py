@@ -344,49 +344,50 @@ TEMPLATE = """# What scale costs
 `python -m benchmarks run scale-sweep`, `scale-tnkm`, `scale-compare` and `scale-stream` fill, and
 from those of `benchmarks.gpu` and `benchmarks.scale_rows`; do not edit. -->
 
-The machine is shared, and other work ran beside all of this. Ratios are of medians of work that
-took turns in one process. Seconds of sweeps are scaled by those of a yardstick, fixed matrix
-products that took turns with them, to the quickest of it; all other seconds are as they were.
-Contention does not slow sweep and limit alike: of {all} repetitions of sweeps {left_out}, in which
-the yardstick took more than {busy:g} times its quickest and whose shape has others, are left out.
-They stay in the result file; the million rows of 20 inputs come to {large_busy} there.
+The machine was shared with other programs. Ratios compare medians of tasks that alternated in one
+process. A reference task, a fixed matrix product, alternated with the sweeps. The seconds of
+sweeps are scaled to the fastest run of the reference; all other seconds are as measured. Other
+programs do not slow sweep and limit equally. Repetitions in which the reference took more than
+{busy:g} times its fastest are therefore left out if their shape has others: {left_out} of {all}.
+They are in the result file; with them, the ratio for a million rows of 20 inputs would be
+{large_busy}.
 
 ## A sweep
 
-An exact sweep of `BTNRegressor` on synthetic rows, two threads, Chebyshev functions, a fixed number
-of components, no pruning. One number at a time differs from {base}.
+Exact sweeps of `BTNRegressor` on simulated rows, with two threads, Chebyshev functions, a fixed
+number of components and no pruning. One number at a time differs from {base}.
 
 ![Seconds per sweep against rows, inputs, functions and rank, log-log](scale/sweep.png)
 
-The exponents are slopes of least squares through the logarithms of all points, for M through those
-whose Cholesky inverses take at most {small} of the sweep. A sweep leaves out the mode that was
-solved last, so that the cost per mode shows against D - 1. Second moments of R components are
-R (R + 1) / 2 numbers per row, so that the limit, too, grows with up to the square of R.
+The exponents are least-squares slopes of the logarithms of all points. For M they use the points
+at which Cholesky inverses take at most {small} of the sweep. A sweep skips the mode that was
+solved last, so the cost for each mode is that against D - 1. R components have R (R + 1) / 2
+second moments in each row, so the limit also grows with up to the square of R.
 
 {exponents}
 
-The *limit* is the longer of two times, plus that of the bare Cholesky inverses: the bare matrix
-products of a sweep, in blocks of the same rows and by the same threads; and the bytes that it must
-move, at the speed of a copy (`moved_bytes` in `benchmarks/scale_sweep.py` counts them). Both are
-measured in turn with the sweeps. The limit leaves out the elementwise products of moments, and new
-coefficients after every solve.
+The *limit* is the time of the Cholesky inverses alone plus the longer of two times. The first is
+that of the matrix products of a sweep alone, in the same blocks and with the same threads. The
+second is that of copying the bytes that a sweep has to move (`moved_bytes` in
+`benchmarks/scale_sweep.py` counts them). Both alternate with the sweeps. The limit does not
+include the elementwise products of moments, and the new coefficients after every solve.
 
 {large}
 
-![Memory against rows, and the share of the limit that a sweep reaches](scale/limit.png)
+![Memory against rows, and the time of the limit as a fraction of that of a sweep](scale/limit.png)
 
 {sweeps}
 
-*keeps* tells what fits below `memory_limit`, 18 GiB here, and the default of 1.4 in the last lines:
-features and products of modes ("all"), the latter alone, or nothing: then every mode makes the
-products of all others anew, and a sweep costs the square of D. Shapes that fit below the default
-are not measured twice.
+*keeps* is what fits below `memory_limit`, which is 18 GiB here and the default of 1.4 in the last
+lines: features and products of modes ("all"), products only, or nothing. In the last case every
+mode recomputes the products of all others, and the cost of a sweep grows with the square of D.
+Shapes that fit below the default are not measured twice.
 
 ## An epoch of tnkm
 
-tnkm's alternating least squares finds a point, not a posterior. Both have the same shape, {epoch},
-and two threads, and take turns in one process. tnkm's default is float32; btnkm computes in
-float64.
+The alternating least squares of tnkm computes a point estimate, not a posterior. Both have the
+same shape, {epoch}, and two threads, and alternate in one process. The default of tnkm is
+float32; btnkm uses float64.
 
 {epochs}
 
@@ -394,19 +395,20 @@ float64.
 
 ## Other libraries
 
-Friedman's first function of ten uniform inputs, five of them without effect, noise of 1: nothing
-has an RMSE below 1 or an NLL below {floor} for long. Test parts have 10,000 rows, whose own noise
-differs from 1 by up to a percent: compare within a table. Medians over the splits, each fit in a
-process of its own, beside other work: compare seconds roughly.
+Friedman's first function of ten uniform inputs, five of them without effect, with noise of 1. The
+expected RMSE cannot be below 1, and the expected NLL not below {floor}. Test parts have 10,000
+rows, whose noise differs from 1 by up to a percent, so compare within a table. Medians over the
+splits. Each fit has its own process, and other programs ran at the same time, so compare seconds
+roughly.
 
 ![RMSE, NLL and seconds of a fit against rows](scale/compare.png)
 
-btnkm, HistGradientBoosting, NGBoost and scikit-learn's Gaussian process are at their defaults;
-"short" is `n_init=1, max_iter=20, memory_limit=8`. GPyTorch's SVGP has 128 inducing points,
-learned, one length scale per input, and 2,000 steps of Adam on 1,024 rows each. tnkm has 10 sines
-per input, rank 8 and 10 epochs, in float32. Boosting and tnkm give no distribution: their NLL and
-coverage are those of a normal with the spread of errors on a fifth held out from a first fit, which
-their seconds count.
+btnkm, HistGradientBoosting, NGBoost and scikit-learn's Gaussian process have default settings.
+"Short" is `n_init=1, max_iter=20, memory_limit=8`. The SVGP of GPyTorch has 128 learned inducing
+points, one length scale per input, and 2,000 steps of Adam on 1,024 rows each. tnkm has 10 sines
+per input, rank 8 and 10 epochs, in float32. Boosting and tnkm do not predict a distribution.
+Their NLL and coverage are those of a normal with the standard deviation of the errors on a fifth
+held out from a first fit. Their seconds include that fit.
 
 {comparison}
 
@@ -414,15 +416,19 @@ their seconds count.
 
 {libraries}; {machines}.
 
-## Batches one after the other
+## Streams
 
-{rows:,} rows that come in batches of {batch}, medians over the splits; two starts, all else at its
-default. *all at once* is `fit`, *first batch* a fit of that alone, *batches* are `partial_fit`.
-*sums alone* lets go of every row as soon as it was heard, where `partial_fit` keeps the rows of a
-short stream and decides all anew as they double. *forgetting* is `forget=0.9`. Of a regression the
-error is the root mean square distance to the true function; its noise is {noise}. The function is a
-sum of ten products, of which the first batch shows but the larger ones; *turned* is one input alone
-for the first {turn:,} rows.
+{rows:,} rows in batches of {batch}, medians over the splits. There are two restarts; all other
+settings are defaults.
+
+- *all at once* is `fit`, *first batch* a fit to the first batch only, *batches* is `partial_fit`.
+- *sums alone* discards every batch after its update. `partial_fit` keeps the rows of a short
+  stream, and fits the model anew each time their number has doubled.
+- *forgetting* is `forget=0.9`.
+
+The error of a regression is the RMSE to the true function; its noise is {noise}. The function is
+a sum of ten products, of which the first batch shows only the larger ones. *turned* is a function
+of one input for the first {turn:,} rows.
 
 {streams}
 

@@ -41,6 +41,9 @@ class Periodic(Basis):
 #
 # We simulate the demand for power by hour and temperature, with few measurements at night. On cold
 # days there is a peak at night, so hour and temperature interact.
+#
+# A basis sets the functions of the low-rank tensor. We therefore fit this structure only. By
+# default the model would also use the full tensor, which has a kernel instead.
 
 
 def demand(hour, cold):
@@ -57,9 +60,10 @@ cold = rng.uniform(0, 1, n)
 X = np.column_stack([hour, cold])
 y = demand(hour, cold) + 0.6 * rng.standard_normal(n)
 
+options = {"structure": "tensor", "n_init": 4, "random_state": 0}
 models = {
-    "default basis": BTNRegressor(n_init=4, random_state=0),
-    "basis={0: Periodic()}": BTNRegressor(basis={0: Periodic()}, n_init=4, random_state=0),
+    "default basis": BTNRegressor(**options),
+    "basis={0: Periodic()}": BTNRegressor(basis={0: Periodic()}, **options),
 }
 clock = np.linspace(0, 24, 240, endpoint=False)
 line = np.column_stack([clock, np.full(240, 0.8)])

@@ -8,13 +8,16 @@ from scoringrules import crps_normal, crps_quantile
 from benchmarks import __main__ as command_line
 from benchmarks.accuracy import measure_accuracy
 from benchmarks.data import DATASETS, load_split
+from benchmarks.methods import METHODS, OPTIONS, parameters_of
 from benchmarks.runs import machine, runner
 from benchmarks.runs.experiment import Cell, CellError, measure_here
 from benchmarks.runs.records import read_records
 from benchmarks.runs.worker import measure_in_child
 from benchmarks.suites import SUITES, cells_of
+from btnkm import Gamma, Priors, Solver, TensorTrain
 from btnkm.datasets import paper_splits
 from btnkm.metrics import GaussianPredictive, score
+from btnkm.parameters import option_names
 
 
 @pytest.fixture
@@ -247,6 +250,21 @@ def test_wrong_choices_are_sentences(arguments, said, folder, capsys):
 
 
 # What a result depends on
+
+
+def test_records_name_options_of_groups_by_themselves():
+    assert sorted(OPTIONS.values()) == sorted(option_names())
+    config = {"network": "tt", "cores": "full", "warm_sweeps": 2, "prune": False, "max_iter": 3}
+    expected = {
+        "network": TensorTrain(cores="full"),
+        "solver": Solver(warm_sweeps=2, prune=False),
+        "max_iter": 3,
+    }
+    assert parameters_of(config) == expected
+    assert parameters_of({"basis_prior": "off"}) == {"priors": Priors(basis="off")}
+    noise = Gamma(1.0, 2.0)
+    model = METHODS["btn"][0](**config, noise_prior=noise).model
+    assert (model.solver, model.priors) == (expected["solver"], Priors(noise=noise))
 
 
 def test_an_edited_tree_is_other_code(tmp_path, monkeypatch):

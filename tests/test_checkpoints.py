@@ -13,7 +13,7 @@ import pytest
 
 from btnkm import BTNClassifier, BTNRegressor, Solver, TensorTrain
 from btnkm.data import column_stats, readers
-from btnkm.io import checkpoints
+from btnkm.io import atomic_write
 
 SMALL = {"n_basis": 6, "max_rank": 3, "n_init": 2, "max_iter": 20, "random_state": 0, "n_jobs": 1}
 SMALL |= {"structure": "tensor"}
@@ -161,7 +161,7 @@ def test_a_place_where_no_checkpoint_can_be_is_told_at_once(tmp_path, monkeypatc
         model.fit(X, y, checkpoint=tmp_path / "nowhere" / "c")
     with pytest.raises(IsADirectoryError, match="must name a file, got the folder"):
         model.fit(X, y, checkpoint=tmp_path)
-    with pytest.raises(TypeError, match="must be the path of a file or None, got 5; use"):
+    with pytest.raises(TypeError, match="checkpoint must name a file, got 5; use"):
         model.fit(X, y, checkpoint=5)
     monkeypatch.setenv("HOME", str(tmp_path))
     model.set_params(callback=None, max_iter=3).fit(X, y, checkpoint="~/c")
@@ -175,7 +175,7 @@ def test_a_fit_goes_on_where_its_checkpoint_cannot_be_written(tmp_path, monkeypa
     def full(handle):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoints.os, "fsync", full)
+    monkeypatch.setattr(atomic_write.os, "fsync", full)
     with pytest.warns(UserWarning, match=r"could not be written \(No space left") as told:
         model = BTNRegressor(**SMALL).fit(X, y, checkpoint=tmp_path / "c", checkpoint_every=1)
     assert len(told) == 1

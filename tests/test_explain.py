@@ -431,7 +431,7 @@ def test_components_add_up_to_the_best_start():
 )
 def test_shapes_are_told_in_words(curve, word):
     x = np.linspace(-1, 1, 60)
-    factor = explain.Factor("x", "number", x, curve(x), 0 * x, 1.0)
+    factor = explain.ComponentFactor("x", "number", x, curve(x), 0 * x, 1.0)
     assert factor.shape == word
 
 
@@ -529,12 +529,12 @@ def test_residuals_tell_where_the_noise_is_larger():
 def test_history_is_that_of_the_fit(fitted):
     model, _, _ = fitted
     found = explain.history(model)
-    assert sum(map(len, found.bounds)) == len(model.history_)
+    assert sum(map(len, found.elbo)) == len(model.history_)
     assert found.elbo[found.best][-1] == model.lower_bound_
     rank = np.mean(model.rank_) if model.network == "cp" else None
     assert rank is None or found.ranks[found.best][-1] == rank
     assert np.all(model.ranks_[model.best_restart_] == model.rank_)
-    assert set().union(*found.phases) <= {"warm", "thaw", "exact", "settle"}
+    assert set().union(*found.phases) <= {"warm", "thaw", "annealing", "exact", "settle", "newton"}
 
 
 def test_results_are_plain_data(fitted):

@@ -21,7 +21,7 @@ from btnkm.bases.coordinates import Coordinates
 from btnkm.cli import options, program
 from btnkm.core.full import FullPosterior
 from btnkm.core.kernel import Kernel
-from btnkm.io import models, validate_full
+from btnkm.io import contents, models, rules
 from btnkm.structures import candidates, layouts
 from tests.cli_data import houses, write
 from tests.model_files import forge
@@ -382,11 +382,10 @@ def check_refused(path):
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_what_does_not_fit_together_is_refused(name, path, monkeypatch):
+def test_what_does_not_fit_together_is_refused(name, path):
     mixture("numbers")
     model = copy.deepcopy(fitted("numbers"))
     FORGED[name](model)
-    monkeypatch.setattr(models, "_check_rows", lambda model: None)  # which looks at sound ones
     model.save(path)
     check_refused(path)
 
@@ -404,9 +403,20 @@ def test_so_is_a_length_scale_or_a_variance_of_nothing(name, path):
     check_refused(path)
 
 
-EVERY_FIELD = [("FullPosterior", field.name) for field in fields(FullPosterior)]
-EVERY_FIELD += [("Kernel", field.name) for field in fields(Kernel)]
-EVERY_FIELD += [("Coordinates", name) for name in sorted(validate_full._ATTRIBUTES)]
+EVERY_FIELD = [
+    (kind.__name__, name)
+    for kind in (FullPosterior, Kernel, Coordinates)
+    for name in contents.FORMS[kind].names
+]
+FLAGS = ("categorical", "straight", "has_missing_", "varies_")
+
+
+def test_every_field_of_a_class_has_a_kind():
+    for kind in (FullPosterior, Kernel):
+        names = [field.name for field in fields(kind)]
+        assert sorted(name for own, name in EVERY_FIELD if own == kind.__name__) == sorted(names)
+    names = [name for own, name in EVERY_FIELD if own == "Coordinates"]
+    assert set(names) == set(coordinates(fitted("numbers"))[0])
 
 
 @pytest.mark.parametrize(("kind", "name"), EVERY_FIELD)
@@ -416,7 +426,7 @@ def test_every_field_is_there_and_of_its_kind(kind, name, path):
     for value in (..., "x", None, True, [], {"tuple": []}, {"array": 10**6}, {"dict": []}):
         if name == "n_outputs" and value is None:
             continue  # there is one output
-        if value is True and kind == "Coordinates" and name in validate_full._FLAGS:
+        if value is True and kind == "Coordinates" and name in FLAGS:
             continue  # see what does not fit together
 
         def change(manifest, value=value):
@@ -468,7 +478,7 @@ def test_hostile_manifests_are_refused_or_harmless(path):
 
 
 def test_a_small_file_cannot_ask_for_a_large_matrix(path, monkeypatch):
-    n = validate_full.MOST_FULL_ROWS + 1
+    n = rules.MOST_FULL_ROWS + 1
     X = np.linspace(-1.0, 1.0, 40)[:, None]
     model = BTNRegressor(**HOW).fit(X, np.sin(5.0 * X[:, 0]))
     state = model.posterior_[0]
@@ -491,43 +501,6 @@ def test_a_small_file_cannot_ask_for_a_large_matrix(path, monkeypatch):
         assert tracemalloc.get_traced_memory()[1] < 8 * path.stat().st_size
     finally:
         tracemalloc.stop()
-
-
-@pytest.mark.parametrize("structure", ["sums+tensor", "full"])
-def test_files_from_before_heavy_tails_were_a_candidate(structure, path):
-    how = LOW_RANK if structure != "full" else {}
-    model = fit("numbers", **how, structure=structure)
-    model.save(path)
-
-    def before(manifest):
-        for item in manifest["objects"]:
-            if item["kind"] == "Arrangement":
-                del item["fields"]["heavy"]
-        return manifest | {"version": 4}
-
-    forge(path, before)
-    if structure == "full":
-        with pytest.raises(ValueError, match="whose kernel has changed; fit it anew"):
-            btnkm.load(path)
-    else:
-        check_same(model, btnkm.load(path))
-
-
-def test_files_from_before_there_were_full_tensors_are_read(path):
-    model = fit("numbers", **LOW_RANK, structure="sums+tensor")
-    model.save(path)
-
-    def before(manifest):
-        del manifest["parameters"]["full_rows"]
-        for item in manifest["objects"]:
-            if item["kind"] == "Arrangement":
-                del item["fields"]["kernel"], item["fields"]["heavy"]
-        return manifest | {"version": 3}
-
-    forge(path, before)
-    same = btnkm.load(path)
-    assert same.get_params() == BTNRegressor(**LOW_RANK, structure="sums+tensor").get_params()
-    check_same(model, same)
 
 
 # ---- the program ----------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from tests.test_files_models import labels, numbers
 from tests.test_full_files import even_weights
 
 HOW = {"n_init": 1, "n_basis": 4, "max_rank": 2, "max_iter": 3, "random_state": 0, "n_jobs": 1}
-KEEPS = "keeps the rows themselves"
+KEEPS = "keeps the rows"
 
 
 def rows(n=60):

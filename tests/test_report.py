@@ -249,6 +249,7 @@ def test_folds_are_predicted_by_models_that_have_not_seen_them(tmp_path):
 
 
 def titles(model, X=None, good=None, drawn=None):
+    vars(model).pop("fitted_", None)  # tests set attributes of a fitted model
     shares = model.feature_importances_
     return {remark.title: remark for remark in remarks(model, shares, X, good, drawn)}
 
@@ -260,12 +261,12 @@ def test_rows_unlike_those_of_the_fit_are_told():
     X["place"] = "level 0"
     X["whole"] = 0.5
     plain = titles(model, X)
-    assert not {"Levels never seen", "Missing values"} & set(plain)
+    assert not {"New categories", "Missing values"} & set(plain)
     X.loc[X.index[:3], "place"] = "elsewhere"
     X.loc[X.index[:7], "whole"] = np.nan
     X.loc[X.index[:9], "size"] = 1e3
     found = titles(model, X)
-    assert "in “place” (3 rows)" in found["Levels never seen"].text
+    assert "in “place” (3 rows)" in found["New categories"].text
     assert "in “whole” (7 rows)" in found["Missing values"].text
     assert "“size” (9 rows)" in found["Extrapolation"].text
     assert found["Extrapolation"].grave
@@ -278,13 +279,13 @@ def test_what_the_fit_lacked_is_told():
     model = BTNRegressor(**SMALL).fit(X, y)
     text = titles(model)["Few rows for the rank"].text
     assert f"(rank {model.rank_})" in text
-    assert "a smaller max_rank or n_basis, or more rows, would make" in text
+    assert "A smaller max_rank or n_basis, or more rows, would reduce" in text
     X, y = smooth(2)
     frame = pd.DataFrame({"a": X[:, 0], "same": 1.0, "b": X[:, 1]})
     how = {**SMALL, "max_iter": 200, "structure": "tensor"}
     model = BTNRegressor(**how).fit(frame, y)
     found = titles(model)
-    assert "“same” had the same value" in found["An input that never varies"].text
+    assert "“same” had the same value" in found["A constant input"].text
     drawn = np.zeros((2, 30)), np.ones((2, 30))
     assert titles(model, drawn=drawn)["No effect was found"].grave
     apart = np.array([np.linspace(-1, 1, 30), np.linspace(1, -1.2, 30)]), np.full((2, 30), 1e-9)
@@ -312,7 +313,7 @@ def test_weights_of_main_effects_are_counted():
     assert "Few rows for the main effects" not in titles(model)
     model.n_samples_seen_ -= 1
     text = titles(model)["Few rows for the main effects"].text
-    assert f"for {count} weights: the prior" in text
+    assert f"for {count} weights, so the prior" in text
     assert "max_rank" not in text
     both = BTNRegressor(**SMALL | {"structure": "sums+tensor"}).fit(X, y)
     state = both.posterior_[both.best_restart_]
@@ -343,7 +344,7 @@ def test_one_input_is_one_curve_whatever_the_rank():
     model.rank_, model.n_samples_seen_ = 7, 3 * count
     assert not {"Few rows for the rank", "Few rows for the curve"} & set(titles(model))
     model.n_samples_seen_ -= 1
-    assert f"for {count} weights: the prior" in titles(model)["Few rows for the curve"].text
+    assert f"for {count} weights, so the prior" in titles(model)["Few rows for the curve"].text
 
 
 def test_rows_that_may_be_those_of_the_fit_are_told(tmp_path):
@@ -377,13 +378,13 @@ def test_poor_calibration_is_told():
     wrong = right + 60.0 * rng.standard_normal(len(right))
     found = titles(model, good=goodness(model, X, wrong))
     assert found["Intervals are off"].grave
-    assert "too few" in found["Intervals are off"].text
+    assert "too narrow" in found["Intervals are off"].text
     model, X = fitted("two classes")
     X = np.repeat(X, 5, axis=0)
     right = rng.random(len(X)) < model.predict_proba(X)[:, 1]
     assert "Probabilities are off" not in titles(model, good=goodness(model, X, right))
     found = titles(model, good=goodness(model, X, ~right))
-    assert {"Probabilities are off", "Predictions explain next to nothing"} <= set(found)
+    assert {"Probabilities are off", "Predictions explain almost nothing"} <= set(found)
 
 
 def test_a_start_without_a_bound_leaves_the_others_their_names():

@@ -372,7 +372,8 @@ def test_everything_is_drawn_from_results(tmp_path):
         "| Airfoil | RMSE | 20.4% | 33.3% | 5%: not met | rank 10, 20 functions, λ_M on |" in text
     )
     assert "| Concrete | NLL | 2.064 | 0.000 | 0.1: met |" in text
-    assert "printed, in 1 of 2 errors and in 1 of 3 NLLs." in text  # airfoil, signs of adult
+    # airfoil, and signs of adult
+    assert "printed results, in 1 of 2 errors and in 1 of 3 NLLs." in text
     assert (
         "| Adult | error | **0.100** | – | – | **0.100** | **0.100** | **0.100** | 0.144 |" in text
     )

@@ -145,7 +145,7 @@ def test_a_stop_before_all_starts_have_gone_on_changes_nothing():
     model = BTNRegressor(**SMALL, warm_start=True).fit(X, y)
     before = model.predict(X)
     model.set_params(callback=lambda entry: True)
-    with pytest.warns(ConvergenceWarning, match="the model is as it was"):
+    with pytest.warns(ConvergenceWarning, match="the model is unchanged"):
         model.fit(X, y)
     np.testing.assert_array_equal(model.predict(X), before)
     assert len(model.posterior_) == 2
@@ -337,7 +337,7 @@ def test_a_stop_in_mid_batch_leaves_a_stream_as_it_was():
     model = BTNRegressor(**SMALL).partial_fit(X[:200], y[:200])
     before = model.predict(X)
     model.set_params(callback=lambda entry: entry["phase"] == "exact")
-    with pytest.warns(ConvergenceWarning, match="the model is as it was"):
+    with pytest.warns(ConvergenceWarning, match="the model is unchanged"):
         model.partial_fit(X[200:], y[200:])
     np.testing.assert_array_equal(model.predict(X), before)
     model.set_params(callback=None).partial_fit(X[200:], y[200:])
@@ -404,7 +404,7 @@ def test_a_fit_that_was_interrupted_can_go_on():
     model.set_params(callback=None).partial_fit(X, y)
     before = model.predict(X)
     model.set_params(callback=stop)
-    with pytest.warns(ConvergenceWarning, match="the model is as it was"):
+    with pytest.warns(ConvergenceWarning, match="the model is unchanged"):
         model.partial_fit(X[:50], y[:50])
     np.testing.assert_array_equal(model.predict(X), before)
     model.set_params(callback=None).partial_fit(X, y)
@@ -435,9 +435,9 @@ def test_classes_are_looked_at_in_every_batch():
     model = BTNClassifier(**{**SMALL, "max_iter": 3}).partial_fit(X, labels, classes=[0, 1])
     for one in (fresh, model):
         for wrong in (np.ones(300), object(), 3, ["a", 1, None]):
-            with pytest.raises(ValueError, match="weights of rows are sample_weight"):
+            with pytest.raises(ValueError, match="pass weights of rows as sample_weight"):
                 one.partial_fit(X, labels, wrong)
-    with pytest.raises(ValueError, match=r"all there are, \[0, 1\], got \[0, 1, 2\]"):
+    with pytest.raises(ValueError, match=r"contain all classes, \[0, 1\], got \[0, 1, 2\]"):
         model.partial_fit(X, labels, classes=[0, 1, 2])
 
 

@@ -228,7 +228,7 @@ def test_weights_of_few_rows_and_of_errors_against_brute_force(dof):
             of_scale = lambda log: -stats.t.logpdf(error, dof, scale=np.exp(log)).sum()  # noqa: E731
             near = 0.5 * (near - optimize.minimize_scalar(of_scale, (-1.0, 1.0)).fun)
         doubt = prior[0] * np.log(w) + prior[1] * np.log1p(-w)
-        return mixed + doubt + stacking.SHARE_OF_ERROR * near
+        return mixed + doubt + stacking.WEIGHT_OF_ERROR * near
 
     grid = np.linspace(1e-3, 1.0 - 1e-3, 999)
     best = grid[np.argmax([value(w) for w in grid])]

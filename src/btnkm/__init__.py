@@ -3,13 +3,13 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._version import __version__
+from .version import __version__
 
 if TYPE_CHECKING:
     from . import bases
     from .classifier import BTNClassifier
     from .core.gamma import Gamma
-    from .io.models import load
+    from .loading import load
     from .parameters import Priors, Solver, TensorTrain
     from .predictive import PredictiveDistribution
     from .regressor import BTNRegressor
@@ -35,7 +35,7 @@ _HOME = {
     "Priors": "btnkm.parameters",
     "Solver": "btnkm.parameters",
     "TensorTrain": "btnkm.parameters",
-    "load": "btnkm.io.models",
+    "load": "btnkm.loading",
 }
 
 

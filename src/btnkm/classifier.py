@@ -164,6 +164,11 @@ feature_names_in_
     _check_y = staticmethod(checks.check_labels)
     _lasting = (*Estimator._lasting, "class_weight")
 
+    @staticmethod
+    def _encoder(classes: Array, *signs: Any) -> Any:
+        """Return how labels become targets: codes, or signs given what these are scaled by."""
+        return partial(_signs if signs else _codes, classes, *signs)
+
     def _target(self, y: Array, weight: Array | None) -> Target:
         try:
             classes, codes = np.unique(y, return_inverse=True)
@@ -194,12 +199,12 @@ feature_names_in_
                 weight = of_class[codes] * (1.0 if weight is None else weight)
             _, likelihood, shift, scale = Gaussian().begin(2.0 * codes - 1.0, weight)
             attributes["_threshold"] = -shift / scale
-            encode = partial(_signs, classes, shift, scale, of_class)
+            encode = self._encoder(classes, shift, scale, of_class)
             attributes |= {"_encode": encode, "_y_scale": scale}
             return Target(encode, likelihood, scale, attributes, signs=True)
         many = len(classes) if len(classes) > 2 else None
         labels = (Bernoulli() if many is None else Softmax()).begin(codes.astype(float), weight)
-        encode = partial(_codes, classes)
+        encode = self._encoder(classes)
         attributes |= {"_encode": encode, "_y_scale": 1.0}
         return Target(encode, labels.likelihood, 1.0, attributes, many)
 

@@ -5,26 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .saving import Saving
 
-class Sharing:
+
+class Sharing(Saving):
     """Files and pictures of a fitted model; what they need is imported when asked for."""
-
-    def save(self, path: Any) -> None:
-        """Write the fitted model to a file, from which ``btnkm.load(path)`` reads it.
-
-        The file is a zip of JSON and .npy, without pickle; it holds what predicting and learning on
-        need, and of the rows no more than ``partial_fit`` keeps. It takes the place of an older one
-        when all of it is written. ``callback``, and a ``random_state`` that is a generator, are
-        None in the model that is read, and what you have added to it yourself is left out.
-
-        Parameters
-        ----------
-        path : str or path
-            For example "model.btn".
-        """
-        from .io.models import save
-
-        save(self, path)
 
     def to_onnx(self) -> Any:
         """Return the fitted model as an ONNX graph, for runtimes without Python.

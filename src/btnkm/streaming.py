@@ -20,11 +20,12 @@ from sklearn.utils import check_random_state
 from .core.batch_stats import Past
 from .core.growing import with_functions
 from .core.state import State
-from .data.column_stats import MOST_ROWS, Batch, Survey, check_kinds
+from .data.column_stats import MOST_ROWS, Survey, check_kinds
 from .data.columns import Column, Growth, grown
 from .data.dask_input import is_dask
 from .data.frames import check_names, name_of
 from .data.readers import Table, coded
+from .data.window import Window
 from .execution import fitting
 from .parameters import lasting_parameters, priors_of
 from .plan import FitPlan
@@ -35,57 +36,6 @@ from .structures.task import Task, Values
 Array = np.ndarray
 WINDOW = 8192  # rows of a stream that are kept at most
 FAR = 20.0  # standard deviations between the targets of a batch and those of the first batch
-FAINT = 1e-2  # weight below which a row is forgotten
-NEARLY = 0.75  # part of the remembered weight that the rows kept must have
-
-
-class Window(NamedTuple):
-    """The rows of a stream that are not forgotten, as long as they are few.
-
-    Attributes
-    ----------
-    rows : Batch
-    decay : ndarray of shape (n,)
-        Remaining part of each row's weight.
-    total : float
-        The weight of all rows that are remembered, kept or not.
-    fitted, since : int
-        Number of rows in the last full fit, and number of rows since.
-    """
-
-    rows: Batch
-    decay: Array
-    total: float
-    fitted: int
-    since: int = 0
-
-    @classmethod
-    def of(cls, rows: Batch) -> Window:
-        """Return rows that were just fitted together."""
-        return cls(rows, np.ones(len(rows.y)), float(np.sum(rows.weight)), len(rows.y))
-
-    def then(self, later: Batch, forget: float) -> Window:
-        """Return these rows, their weights times ``forget``, and later rows."""
-        left = np.flatnonzero(forget * self.decay > FAINT)
-        rows = self.rows.take(left)
-        rows = rows._replace(weight=forget * rows.weight).join(later)
-        decay = np.append(forget * self.decay[left], np.ones(len(later.y)))
-        total = forget * self.total + float(np.sum(later.weight))
-        return Window(rows, decay, total, self.fitted, self.since + len(later.y))
-
-    def kept(self, forget: float) -> Window | None:
-        """Return the rows to keep, or None if there are too many, or too few of the weight."""
-        window = self
-        if forget < 1.0:  # the oldest are forgotten soon anyhow
-            latest = slice(-WINDOW, None) if WINDOW else slice(0)
-            window = self._replace(rows=self.rows.take(latest), decay=self.decay[latest])
-        few = len(window.rows.y) <= WINDOW
-        return window if few and np.sum(window.rows.weight) >= NEARLY * self.total else None
-
-    @property
-    def is_news(self) -> bool:
-        """Whether the number of rows has doubled since the last full fit."""
-        return self.since >= self.fitted
 
 
 class Grown(NamedTuple):
@@ -171,7 +121,7 @@ class Streaming:
                 self._begin_again(source.example, window, forget, survey.names)
                 self.n_samples_seen_ = seen
                 return self
-            window = window.kept(forget)
+            window = window.kept(forget, WINDOW)
         pasts = [past.weighed(forget) for past in self._pasts]
         if self._go_on(source, survey, pasts):
             self._window = window
@@ -185,7 +135,7 @@ class Streaming:
         with self._or_as_it_was():
             table = Table(example, rows, names)
             self._fit_anew(table, Survey.whole(rows, names), keep=True)
-        self._window = window._replace(fitted=len(rows.y), since=0).kept(forget)
+        self._window = window._replace(fitted=len(rows.y), since=0).kept(forget, WINDOW)
 
     @contextmanager
     def _or_as_it_was(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""docs/reproduction.md: everything that was found, in one text made from the result files."""
+"""docs/reproduction.md: all results, in one text made from the result files."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ TITLES = {
     "table4": "Table 4",
 }
 ALTS = {
-    "fig3": "Weights found for one seed, and bars: in how many seeds rank and functions are found",
-    "fig4": "Components and lower bound after each sweep, from ranks 10, 25 and 50 on",
-    "fig5": "Functions of each input that count, with and without learned precisions",
+    "fig3": "Estimated weights for one seed, and how often rank and functions are correct",
+    "fig4": "Components and ELBO after each sweep, from initial ranks 10, 25 and 50",
+    "fig5": "Effective number of functions of each input, with and without learned precisions",
     "table4": "Errors of all methods as multiples of btnkm's, by data set",
 }
 
 
 def text(name: str) -> str:
-    """Return one of the texts that stand between the tables."""
+    """Return one of the texts between the tables."""
     return (files(__package__) / f"{name}.md").read_text(encoding="utf-8").strip()
 
 
 def tables_of(name: str, results: Results) -> list[Table | Plain]:
-    """Return what is tabled of an experiment, leaving out what was not run."""
+    """Return the tables of an experiment, without runs that are missing."""
     made: list[Table | Plain] = []
     if name == "fig3":
         made.append(tables.recovery(results))

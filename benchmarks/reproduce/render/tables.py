@@ -264,7 +264,7 @@ def glance(results: Results) -> Plain:
         runs.append([record for entry in found.values() for record in entry.records])
     labels = (METHODS[method].label for method in _SHOWN)
     headings = ("data set", "score", *labels, "best printed")
-    caption = "Table 4 at a glance: what we measure (in brackets: of so many splits only)"
+    caption = "Table 4 at a glance: our measurements (in brackets the number of splits, if fewer)"
     return Plain("glance", caption, headings, rows, runs)
 
 
@@ -288,8 +288,8 @@ def verdict(results: Results) -> str:
         counts["error" if score in ("rmse", "error") else "nll"].append(all(ahead))
     error, nll = (f"{sum(ahead)} of {len(ahead)}" for ahead in counts.values())
     return (
-        f"Ours is ahead of everything measured here on the same splits, and of everything printed, "
-        f"in {error} errors and in {nll} NLLs."
+        f"btnkm is better than all methods measured here on the same splits, and than all printed "
+        f"results, in {error} errors and in {nll} NLLs."
     )
 
 
@@ -351,7 +351,7 @@ def sensitivity(results: Results) -> Plain:
             rows.append((NAMES[dataset], SCORES[score], *texts, f"{goal}: {met}", where))
             runs.append([record for entry in found if entry for record in entry.records])
     headings = ("data set", "score", "printed", "ours", "aim", "our worst setting")
-    caption = "How far the worst of the settings of Tables 1 and 3 lies from the best"
+    caption = "Difference between the worst and the best setting of Tables 1 and 3"
     return Plain("sensitivity", caption, headings, rows, runs)
 
 
@@ -383,8 +383,15 @@ def recovery(results: Results) -> Plain:
         texts = (f"{sigma:g}", str(len(runs)), *map(str, counts), str(sum(both)), noise)
         rows.append(texts)
         every.append(runs)
-    headings = ("noise", "seeds", "rank found", "functions found", "both", "noise found / true")
-    caption = "In how many seeds the known tensor is found (the paper shows one)"
+    headings = (
+        "noise",
+        "seeds",
+        "correct rank",
+        "correct functions",
+        "both",
+        "estimated / true noise",
+    )
+    caption = "Number of seeds for which the known tensor is recovered (the paper shows one)"
     return Plain("fig3", caption, headings, rows, every)
 
 

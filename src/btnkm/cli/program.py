@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NoReturn
 
-from .._version import __version__
 from ..io.atomic_write import naming
+from ..version import __version__
 from . import COMMANDS
 from .errors import CLOSED, STDOUT, UsageError
 from .options import Help

@@ -1,11 +1,10 @@
-"""The file of a model: a zip of one JSON text and a few .npy, checked to the last bit.
+"""The file of a model: a zip of one JSON text and a few .npy files, with a checksum.
 
-``model.json`` says what the model is and names arrays by their number; ``float64.npy`` holds the
-numbers of all arrays of that type one behind the other, and so on for every type there is. Nothing
-is compressed: covariances shrink by three in a hundred, a whole file by a sixth at most, and what
-is not packed cannot unfold to more than the file holds. The comment of the zip is the SHA-256 of
-all bytes before it: a bit that has flipped anywhere, the zip's own headers included, is noticed
-before anything is read.
+``model.json`` describes the model and refers to arrays by number. ``float64.npy`` holds the numbers
+of all arrays of that type one after the other, and so on for every type that occurs. Nothing is
+compressed: that would save a sixth at most, and what is not compressed cannot expand to more than
+the file holds. The comment of the zip is the SHA-256 of all bytes before it, so a bit that has
+flipped anywhere, the headers of the zip included, is detected before anything is read.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ import math
 import os
 import zipfile
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.lib import format as npy
@@ -36,7 +36,7 @@ _BLOCK = 2**20  # bytes read at a time
 
 
 class Unreadable(ValueError):
-    """What is wrong with a file, in words that can stand behind "got", and what to do."""
+    """What is wrong with a file, as a text that can follow "got", and what to do about it."""
 
     def __init__(
         self, got: str, remedy: str = "take another copy of it, or save the model again"
@@ -45,19 +45,20 @@ class Unreadable(ValueError):
         self.remedy = remedy
 
 
-class Entry(NamedTuple):
-    """How an array lies in its file.
+@dataclass(frozen=True)
+class Entry:
+    """How an array is stored.
 
     Attributes
     ----------
     dtype : str
     shape : list of int
     axes : list of int
-        The order of the axes in memory, which decides in what order sums are made.
+        The order of the axes in memory, on which the rounding of sums depends.
     symmetric : bool
-        Whether only the upper triangles of its matrices are there.
+        Whether only the upper triangles of its matrices are stored.
     sha256 : str
-        Of the bytes.
+        The checksum of its bytes.
     """
 
     dtype: str
@@ -68,7 +69,7 @@ class Entry(NamedTuple):
 
     @classmethod
     def of(cls, array: Array) -> Entry:
-        """Return how an array is to be stored."""
+        """Return the entry of an array, without its checksum."""
         axes = list(range(array.ndim))
         if not array.flags.c_contiguous:
             axes.sort(key=lambda axis: -abs(array.strides[axis]))
@@ -78,7 +79,7 @@ class Entry(NamedTuple):
 
     @property
     def n_stored(self) -> int:
-        """How many numbers are stored."""
+        """The number of stored numbers."""
         if not self.symmetric:
             return math.prod(self.shape)
         count, size = _matrices(self.shape)
@@ -94,7 +95,7 @@ class Entry(NamedTuple):
         return np.ascontiguousarray(flat, dtype=_little(self.dtype)).tobytes()
 
     def read(self, stream: Any) -> Array:
-        """Return the array whose bytes come next."""
+        """Return the array whose bytes are next in a stream."""
         flat = np.empty(self.n_stored, dtype=_little(self.dtype))
         view = flat.data.cast("B") if flat.size else memoryview(b"")
         done = 0
@@ -104,8 +105,8 @@ class Entry(NamedTuple):
                 raise Unreadable("one that ends too early")
             done += got
         if hashlib.sha256(view).hexdigest() != self.sha256:
-            raise Unreadable("one with an array that is not the one it names")
-        flat = flat.astype(self.dtype, copy=False)  # in the byte order of this machine
+            raise Unreadable("one with an array that differs from its checksum")
+        flat = flat.astype(self.dtype, copy=False)  # native byte order
         if not self.symmetric:
             shape = [self.shape[axis] for axis in self.axes]
             return flat.reshape(shape).transpose(np.argsort(self.axes))
@@ -121,7 +122,7 @@ def _little(dtype: str) -> np.dtype[Any]:
 
 
 def _matrices(shape: Sequence[int]) -> tuple[int, int]:
-    """Return how many square matrices an array is made of, and their size; 0 if of none."""
+    """Return how many square matrices an array consists of, and their size; zeros if of none."""
     if len(shape) == 4 and shape[:2] == shape[2:]:  # a covariance (C, M, C, M) is one
         return 1, shape[0] * shape[1]
     if len(shape) < 2 or shape[-1] != shape[-2]:
@@ -130,7 +131,7 @@ def _matrices(shape: Sequence[int]) -> tuple[int, int]:
 
 
 def _is_symmetric(array: Array) -> bool:
-    """Tell whether an array is made of matrices that are symmetric to the last bit."""
+    """Tell whether an array consists of matrices that are symmetric to the last bit."""
     count, size = _matrices(array.shape)
     if count == 0 or size < 2:
         return False
@@ -139,21 +140,21 @@ def _is_symmetric(array: Array) -> bool:
 
 
 def write(path: Path, manifest: dict[str, Any], arrays: Sequence[Array]) -> None:
-    """Write a file, with ``manifest["arrays"]`` the list of what is known of every array."""
+    """Write a file; ``manifest["arrays"]`` becomes the list of the entries of all arrays."""
     entries = [Entry.of(array) for array in arrays]
     with whole_file(path) as draft, draft.open("w+b") as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
             for dtype in sorted({entry.dtype for entry in entries}):
-                own = [k for k, entry in enumerate(entries) if entry.dtype == dtype]
+                places = [k for k, entry in enumerate(entries) if entry.dtype == dtype]
                 with archive.open(_member(f"{dtype}.npy"), "w", force_zip64=True) as stream:
-                    count = sum(entries[k].n_stored for k in own)
+                    count = sum(entries[k].n_stored for k in places)
                     _write_header(stream, dtype, count)
-                    for k in own:
+                    for k in places:
                         stored = entries[k].stored(arrays[k])
                         digest = hashlib.sha256(stored).hexdigest()
-                        entries[k] = entries[k]._replace(sha256=digest)
+                        entries[k] = replace(entries[k], sha256=digest)
                         stream.write(stored)
-            listed = [entry._asdict() for entry in entries]
+            listed = [asdict(entry) for entry in entries]
             text = json.dumps(manifest | {"arrays": listed}, allow_nan=False, ensure_ascii=True)
             archive.writestr(_member(MANIFEST), text.encode())
             archive.comment = b"0" * _DIGEST
@@ -164,7 +165,7 @@ def write(path: Path, manifest: dict[str, Any], arrays: Sequence[Array]) -> None
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    """Return a member without the time of day: the same model makes the same file."""
+    """Return a member without the time of writing: the same model makes the same file."""
     info = zipfile.ZipInfo(name)
     info.external_attr = 0o644 << 16
     return info
@@ -189,10 +190,10 @@ def _digest(file: BinaryIO, size: int) -> bytes:
 
 
 class Archive:
-    """A file that is open for reading, and what its ``model.json`` says.
+    """A file that is open for reading, and its ``model.json`` as ``manifest``.
 
-    Nothing is given memory before the file is known to be as it was written, and never more than
-    twice what the file holds.
+    No memory is allocated before the checksum has been verified, and never more than twice the size
+    of the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -205,7 +206,7 @@ class Archive:
             raise
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -223,30 +224,30 @@ class Archive:
             raise Unreadable("one that was cut short or changed: its checksum differs")
         try:
             archive = zipfile.ZipFile(self._file)
-        except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError):
-            raise Unreadable("a zip that cannot be read") from None
+        except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError) as error:
+            raise Unreadable("a zip that cannot be read") from error
         names = archive.namelist()
         known = {MANIFEST, *(f"{dtype}.npy" for dtype in TYPES)}
         if len(set(names)) < len(names) or MANIFEST not in names or not set(names) <= known:
-            raise Unreadable("a zip that does not hold what a model's does")
+            raise Unreadable("a zip with other members than a model has")
         for info in archive.infolist():
             stored = info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & 1
             if not stored or info.compress_size != info.file_size or info.file_size > size:
-                raise Unreadable("a zip that is packed in another way")
+                raise Unreadable("a zip that is compressed or encrypted")
         return archive
 
     def _read_manifest(self) -> dict[str, Any]:
         try:
             text = self._zip.read(MANIFEST).decode("ascii")
             manifest = json.loads(text, parse_constant=_refused, object_pairs_hook=_once)
-        except (zipfile.BadZipFile, EOFError, ValueError, RecursionError, NotImplementedError):
-            raise Unreadable("one whose model.json cannot be read") from None
+        except (zipfile.BadZipFile, EOFError, ValueError, RecursionError, NotImplementedError) as e:
+            raise Unreadable("one whose model.json cannot be read") from e
         if not isinstance(manifest, dict):
-            raise Unreadable("one whose model.json is no description of a model")
+            raise Unreadable("one whose model.json does not describe a model")
         return manifest
 
     def arrays(self, listed: Any) -> list[Array]:
-        """Return the arrays that are listed, having made sure that these are what is there."""
+        """Return the arrays that are listed, which must be exactly those in the file."""
         if not isinstance(listed, list):
             raise Unreadable("one without a list of its arrays")
         entries = [_entry(item) for item in listed]
@@ -255,25 +256,25 @@ class Archive:
             raise Unreadable("one with other types of arrays than it lists")
         arrays: list[Any] = [None] * len(entries)
         for dtype in used:
-            own = [k for k, entry in enumerate(entries) if entry.dtype == dtype]
-            count = sum(entries[k].n_stored for k in own)
+            places = [k for k, entry in enumerate(entries) if entry.dtype == dtype]
+            count = sum(entries[k].n_stored for k in places)
             name = f"{dtype}.npy"
             try:
                 with self._zip.open(name) as stream:
                     header = _read_header(stream)
-                    there = self._zip.getinfo(name).file_size - stream.tell()
+                    size = self._zip.getinfo(name).file_size - stream.tell()
                     same = header == ((count,), False, _little(dtype))
-                    if not same or there != count * np.dtype(dtype).itemsize:
+                    if not same or size != count * np.dtype(dtype).itemsize:
                         raise Unreadable("one with other arrays than it lists")
-                    for k in own:
+                    for k in places:
                         arrays[k] = entries[k].read(stream)
-            except (zipfile.BadZipFile, EOFError, NotImplementedError):
-                raise Unreadable(f"one whose {name} cannot be read") from None
+            except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+                raise Unreadable(f"one whose {name} cannot be read") from error
         return arrays
 
 
 def _read_header(stream: Any) -> tuple[Any, ...] | None:
-    """Return what the header of a .npy says, None if it cannot be read."""
+    """Return shape, order and type of a .npy, None if they cannot be read."""
     try:
         if npy.read_magic(stream) != (1, 0):
             return None
@@ -283,17 +284,17 @@ def _read_header(stream: Any) -> tuple[Any, ...] | None:
 
 
 def _entry(item: Any) -> Entry:
-    """Return how an array lies in its file, or say that it cannot be so."""
-    wrong = Unreadable("one with an array that it describes wrongly")
-    if not isinstance(item, dict) or set(item) != set(Entry._fields):
+    """Return an entry from plain data, or raise ``Unreadable``."""
+    wrong = Unreadable("one with an impossible description of an array")
+    if not isinstance(item, dict) or set(item) != {field.name for field in fields(Entry)}:
         raise wrong
     entry = Entry(**item)
-    whole = all(isinstance(v, list) and len(v) <= 8 for v in (entry.shape, entry.axes))
-    if not whole or not all(type(v) is int and v >= 0 for v in (*entry.shape, *entry.axes)):
+    lists = all(isinstance(v, list) and len(v) <= 8 for v in (entry.shape, entry.axes))
+    if not lists or not all(type(v) is int and v >= 0 for v in (*entry.shape, *entry.axes)):
         raise wrong
-    kinds = isinstance(entry.symmetric, bool) and isinstance(entry.sha256, str)
+    typed = isinstance(entry.symmetric, bool) and isinstance(entry.sha256, str)
     in_order = sorted(entry.axes) == list(range(len(entry.shape)))
-    if entry.dtype not in TYPES or not kinds or not in_order:
+    if entry.dtype not in TYPES or not typed or not in_order:
         raise wrong
     if entry.symmetric and (
         entry.dtype != "float64" or entry.axes != sorted(entry.axes) or 0 in _matrices(entry.shape)
@@ -303,11 +304,11 @@ def _entry(item: Any) -> Entry:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object, none of whose names may come twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError
-    return found
+    """Return a JSON object, in which no name may be repeated."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a name is repeated")
+    return made
 
 
 def _refused(constant: str) -> None:

@@ -1,9 +1,8 @@
-"""Checkpoints of a fit: where every start stands, in one file that is whole at any moment."""
+"""Checkpoints of a fit: the state of every restart, in one file that is always complete."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import pickle
 import tempfile
 import warnings
@@ -14,18 +13,18 @@ from typing import Any
 import numpy as np
 
 from ..execution.restarts import Start
-from .atomic_write import whole_file
+from .atomic_write import file_path, folder_error, whole_file
 
 _KIND = b"btnkm checkpoint 2\n"
 _DIGEST = hashlib.sha256().digest_size
-# these change nothing in the result, or are only good for one process
+# parameters that do not change the result, or cannot be compared between processes
 _FREE = {"callback", "verbose", "n_jobs", "memory_limit", "warm_start"}
 
 
 def signature(model: Any, survey: Any, data: Any) -> dict[str, str]:
-    """Return what must be the same for a fit to go on: parameters, and a digest of the rows.
+    """Return what must be the same for a fit to resume: parameters, and a digest of the rows.
 
-    What differs first is what is told: other parameters may well make other rows.
+    Errors name the first difference: other parameters may well lead to other rows.
     """
     digest = hashlib.sha256(repr(survey.n).encode())
     batch = survey.sample
@@ -36,7 +35,7 @@ def signature(model: Any, survey: Any, data: Any) -> dict[str, str]:
     parameters = {
         f"the parameter {name}": repr(value)
         for name, value in model.get_params(deep=False).items()
-        # a generator has no value to compare; the seeds drawn from it are in the file
+        # a generator cannot be compared; the seeds drawn from it are in the file
         if name not in _FREE and (name != "random_state" or isinstance(value, int | None))
     }
     return {
@@ -48,36 +47,26 @@ def signature(model: Any, survey: Any, data: Any) -> dict[str, str]:
 
 
 def check_path(path: Any) -> Path:
-    """Return where a checkpoint is to be, or say why it cannot be there."""
-    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-        raise TypeError(
-            f"checkpoint must be the path of a file or None, got {path!r}; use for example "
-            "'fit.checkpoint'."
-        )
-    found = Path(path).expanduser()
-    if found.is_dir():
-        raise IsADirectoryError(
-            f"checkpoint must name a file, got the folder {str(found)!r}; name a file in it."
-        )
+    """Return the path of a checkpoint, or say why none can be written there."""
+    place = file_path(path, "fit.checkpoint", "checkpoint")
     try:
-        with tempfile.TemporaryFile(dir=found.parent):
+        with tempfile.TemporaryFile(dir=place.parent):
             pass
     except OSError as error:
-        raise type(error)(
-            f"checkpoint must be in a folder that can be written to, got {str(found.parent)!r} "
-            f"({error.strerror}); make it, or name another."
-        ) from None
-    return found
+        raise folder_error(error, place.parent, "checkpoint") from None
+    return place
 
 
 class Checkpoint:
-    """What is known of a fit that may be interrupted.
+    """The state of a fit, which resumes if its file exists.
+
+    Uses pickle: load only trusted files.
 
     Parameters
     ----------
     path : Path
     every : int
-        Sweeps between two writings.
+        Sweeps between two writes.
     signed : dict
         See ``signature``.
     """
@@ -96,30 +85,30 @@ class Checkpoint:
 
     def _read(self) -> None:
         try:
-            found = self.path.read_bytes()
-            begin, body = len(_KIND) + _DIGEST, found[len(_KIND) + _DIGEST :]
-            if found[:begin] != _KIND + hashlib.sha256(body).digest():
-                raise ValueError
-            signed, content = pickle.loads(body)
-        except Exception:
+            content = self.path.read_bytes()
+            head, body = content[: len(_KIND) + _DIGEST], content[len(_KIND) + _DIGEST :]
+            if head != _KIND + hashlib.sha256(body).digest():
+                raise ValueError("the checksum differs")
+            signed, state = pickle.loads(body)
+        except Exception as error:
             raise ValueError(
-                f"checkpoint must name a checkpoint of btnkm or a file that is yet to be, got "
+                "checkpoint must name a checkpoint of btnkm or a new file, got "
                 f"{str(self.path)!r}, which cannot be read; delete it or name another."
-            ) from None
+            ) from error
         for what in dict.fromkeys((*self.signed, *signed)):
             if self.signed.get(what) != signed.get(what):
                 differs = "differ" if what in ("the columns", "the rows") else "differs"
                 raise ValueError(
-                    f"a fit must go on with the data and parameters it began with, but {what} "
-                    f"{differs} from what {str(self.path)!r} has; delete the file to begin anew, "
+                    f"a fit must resume with the data and parameters it started with, but {what} "
+                    f"{differs} from what {str(self.path)!r} has; delete the file to start over, "
                     "or name another."
                 )
-        self.runs, self.history, self.seeds = content
+        self.runs, self.history, self.seeds = state
 
     def write(self) -> None:
-        """Put all that is known into the file; a process killed meanwhile leaves the old one.
+        """Write the file; a process killed meanwhile leaves the old one.
 
-        Where there is no writing the fit goes on, and the next writing is tried none the less.
+        Where writing fails the fit continues, and the next write is tried none the less.
         """
         runs = {key: [start.at_rest() for start in starts] for key, starts in self.runs.items()}
         body = pickle.dumps((self.signed, (runs, self.history, self.seeds)))
@@ -128,17 +117,17 @@ class Checkpoint:
                 draft.write_bytes(_KIND + hashlib.sha256(body).digest() + body)
         except OSError as error:
             if not self._failed:
-                why = error.strerror or error
                 warnings.warn(
-                    f"the checkpoint {str(self.path)!r} could not be written ({why}): "
-                    "the fit goes on, but what came since the last writing would be lost with it.",
+                    f"the checkpoint {str(self.path)!r} could not be written "
+                    f"({error.strerror or error}): the fit continues, but sweeps since the last "
+                    "write would be lost if it stopped.",
                     UserWarning,
                     stacklevel=2,
                 )
             self._failed = True
 
     def swept(self) -> None:
-        """Count a sweep, and write if it is time."""
+        """Count a sweep, and write the file if it is due."""
         self._sweeps += 1
         if self._sweeps % self.every == 0:
             self.write()

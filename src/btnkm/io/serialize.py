@@ -1,13 +1,14 @@
 """Objects of the library as plain data, and back: numbers, text, lists, and arrays by number.
 
-JSON objects have one key each, which says what they stand for::
+JSON objects have one key each, which names what they stand for::
 
     {"tuple": [..]}  {"dict": [key, value, ..]}  {"float": "nan"}  {"scalar": ["int64", 3]}
     {"array": k}     {"dates": [k, "<M8[us]"]}   {"text": ["<U3", shape, [..]]}
     {"objects": [shape, [..]]}                   {"object": k}
 
-The last is one of a list of objects, each with its kind and its fields, which may refer to those
-before it: what was one object is one again. Kinds are looked up in a dict, never imported.
+The last one refers to a list of objects, each with its kind and its fields, which may refer to
+objects before it: an object that is used twice is stored once. Kinds are names in a dict of
+classes; nothing is imported because of a file.
 """
 
 from __future__ import annotations
@@ -20,49 +21,21 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..bases import BASES, Basis, Gapped, Spiked
-from ..bases.anchored import Anchored
-from ..bases.coordinates import Coordinates
-from ..bases.effect import MainEffect
-from ..bases.levels import Levels
-from ..core.batch_stats import Past, Said, SumsSaid
-from ..core.cavi import Data
-from ..core.cp import CP
-from ..core.full import FullPosterior
-from ..core.gamma import Gamma
-from ..core.kernel import Kernel
+from ..bases import Basis
 from ..core.layout import Layout, components, core
-from ..core.levels import LevelFactor, LevelMode
-from ..core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
-from ..core.posterior import EffectAverages
-from ..core.softmax import Softmax
-from ..core.state import Factor, Mode, State
+from ..core.levels import LevelFactor
+from ..core.state import Factor
 from ..core.sums import Group, Sums
-from ..core.tt import TT
-from ..data.column_stats import Batch
-from ..data.columns import Column
-from ..parameters import Priors, Solver, TensorTrain
-from ..streaming import Window
-from ..structures.mode_map import Arrangement
 from .archive import TYPES, Unreadable
+from .contents import FAMILIES, FORMS
+from .schema import Checker
 
 Array = np.ndarray
-#: Classes whose objects a file may hold, by name; csr_array is written by its parts.
-_KINDS: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        *(Anchored, Arrangement, Batch, Bernoulli, CP, Column, Coordinates, Data),
-        *(EffectAverages, Factor, FullPosterior, Gamma, Gapped, Gaussian, Kernel, LevelFactor),
-        *(LevelMode, Levels, MainEffect, Mode),
-        *(NegativeBinomial, Past, Said, Softmax, Spiked, State, StudentT, Sums, SumsSaid, TT),
-        *(Priors, Solver, TensorTrain, Window),
-        *BASES.values(),
-    )
-}
-_OF_ATTRIBUTES = Basis | Coordinates | MainEffect  # which are written by their attributes
+#: Classes whose objects a file may hold, by name; a csr_array is a kind as well.
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in FORMS if kind not in (Basis, Group)}
 _UNITS = re.compile(r"<[mM]8\[(\d{0,6})(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\]")
 _TEXT = re.compile(r"<U\d{1,7}")
-_MOST_ROOM = 16  # characters that an array of text may have room for, for each it holds, or item
+_MOST_ROOM = 16  # characters of memory that an array of text may take for each that it holds
 _INFINITE = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf}
 
 
@@ -73,10 +46,10 @@ class Encoder:
         self.arrays: list[Array] = []
         self.objects: list[Any] = []
         self._known: dict[Any, Any] = {}  # by identity, and by content for product tables
-        self._held: list[Any] = []  # as long as they are, no other has their identity
+        self._held: list[Any] = []  # no other object gets their identity while they are held
 
     def node(self, value: Any, what: str) -> Any:
-        """Return plain data that stands for a value; ``what`` it is of is told where it cannot."""
+        """Return plain data that stands for a value; errors name ``what`` it belongs to."""
         if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:
@@ -99,7 +72,7 @@ class Encoder:
     def _shared(self, value: Any, what: str) -> Any:
         if isinstance(value, np.ndarray):
             return self._array(value, what)
-        parts = _parts(value)
+        parts = self._parts(value)
         if parts is None:
             raise ValueError(
                 f"{what} must be plain data to be saved (numbers, text, arrays, lists, dicts) or "
@@ -114,10 +87,27 @@ class Encoder:
             if key not in self._known:
                 self._known[key] = self._object({"kind": kind}, content, what)
             return self._known[key]
-        own = (
-            {"own": True} if isinstance(value, Basis) and type(value) not in _KINDS.values() else {}
-        )
-        return self._object({"kind": kind, **own}, content, what)
+        foreign = {} if type(value) in KINDS.values() else {"own": True}
+        return self._object({"kind": kind, **foreign}, content, what)
+
+    def _parts(self, value: Any) -> tuple[str, dict[str, Any]] | None:
+        """Return the kind of an object and what it is made of, None if it is of no kind known."""
+        kind = type(value)
+        if isinstance(value, sp.csr_array):
+            shape = tuple(int(size) for size in value.shape)
+            arrays = {name: getattr(value, name) for name in ("data", "indices", "indptr")}
+            return "csr", {**arrays, "shape": shape}
+        if kind not in KINDS.values() and not isinstance(value, Basis):
+            return None
+        names = _constructed(kind)
+        if names is None:
+            return kind.__name__, dict(vars(value))
+        content = {name: getattr(value, name) for name in names}
+        if isinstance(value, Factor | LevelFactor):  # what a layout is follows from its size
+            content["layout"] = None if value.layout.other is None else value.layout.shape
+        if isinstance(value, Sums):
+            content["groups"] = [list(group) for group in value.groups]
+        return kind.__name__, content
 
     def _object(self, head: dict[str, Any], content: dict[str, Any], what: str) -> Any:
         inside = what if not head.get("own") else f"the basis {head['kind']}"
@@ -147,35 +137,15 @@ class Encoder:
         return {"array": place}
 
 
-def _parts(value: Any) -> tuple[str, dict[str, Any]] | None:
-    """Return the kind of an object and what it is made of, None if it is of no kind known."""
-    if isinstance(value, sp.csr_array):
-        return "csr", {
-            "data": value.data,
-            "indices": value.indices,
-            "indptr": value.indptr,
-            "shape": tuple(int(size) for size in value.shape),
-        }
-    if isinstance(value, Basis) or type(value) in (Coordinates, MainEffect):
-        return type(value).__name__, dict(vars(value))
-    if type(value) not in _KINDS.values():
-        return None
-    content = {name: getattr(value, name) for name in _fields(type(value))}
-    if isinstance(value, Factor | LevelFactor):  # what a layout is follows from its size
-        content["layout"] = None if value.layout.other is None else value.layout.shape
-    if isinstance(value, Sums):
-        content["groups"] = [list(group) for group in value.groups]
-    return type(value).__name__, content
-
-
-def _fields(kind: type) -> tuple[str, ...]:
+def _constructed(kind: Any) -> tuple[str, ...] | None:
+    """Return the fields of a dataclass or named tuple, None for classes with free attributes."""
     if is_dataclass(kind):
         return tuple(field.name for field in fields(kind))
-    return kind._fields  # type: ignore[attr-defined,no-any-return]  # a named tuple
+    return kind.__match_args__ if issubclass(kind, tuple) else None
 
 
 class Decoder:
-    """Objects from plain data, with the arrays that it refers to.
+    """Objects from plain data, with the arrays that it refers to; each is checked when it is made.
 
     Parameters
     ----------
@@ -183,20 +153,28 @@ class Decoder:
     objects : list
         As ``Encoder`` made it.
     bases : iterable of type
-        Bases that are not the library's, any of which the file may have used.
+        Bases that are not the library's, which the file may use.
+
+    Attributes
+    ----------
+    checker : Checker
+        Knows the sizes of all objects.
     """
 
     def __init__(self, arrays: list[Array], objects: Any, bases: Iterable[type]) -> None:
         self._arrays = arrays
-        self._own = {basis.__name__: basis for basis in bases}
+        self._foreign = {basis.__name__: basis for basis in bases}
+        self.checker = Checker(FORMS, FAMILIES)
         self._objects: list[Any] = []
         if not isinstance(objects, list):
             raise Unreadable("one without a list of its objects")
         for item in objects:
-            self._objects.append(self._made(item))
+            made = self._made(item)
+            self.checker.sizes(made)  # a sound object, before another one is made of it
+            self._objects.append(made)
 
     def value(self, node: Any) -> Any:
-        """Return what plain data stand for."""
+        """Return the value that plain data stand for."""
         if node is None or isinstance(node, bool | int | str | float):
             return node
         if isinstance(node, list):
@@ -223,58 +201,62 @@ class Decoder:
                 width = int(dtype[2:])
                 known = all(isinstance(item, str) and len(item) <= width for item in items)
                 if known and _is_tight(items, width):
-                    found = np.array(items, dtype=np.dtype(dtype).newbyteorder("="))
-                    return _shaped(found, shape)
+                    text = np.array(items, dtype=np.dtype(dtype).newbyteorder("="))
+                    return _shaped(text, shape)
             case {"objects": [list(shape), list(items)]}:
-                found = np.empty(len(items), dtype=object)
+                flat = np.empty(len(items), dtype=object)
                 for k, item in enumerate(items):
-                    found[k] = self.value(item)
-                return _shaped(found, shape)
-        raise Unreadable("one with a value of a kind that it must not hold")
+                    flat[k] = self.value(item)
+                return _shaped(flat, shape)
+        raise Unreadable("one with a value of a kind that no file has")
 
     def _scalar(self, name: str, value: Any) -> Any:
         if name == "str" and isinstance(value, str):
             return np.str_(value)
         if name in TYPES and isinstance(value, bool | int | float):
             return np.dtype(name).type(value)
-        raise Unreadable("one with a number of a type that it must not hold")
+        raise Unreadable("one with a number of a type that no file has")
 
     def _made(self, item: Any) -> Any:
         """Return one of the objects."""
         match item:
+            case {"kind": "csr", "fields": dict(plain)} if len(item) == 2:
+                return _csr(**self._content(plain))
             case {"kind": str(kind), "fields": dict(plain)} if len(item) == 2:
-                content = {name: self.value(node) for name, node in plain.items()}
-                if kind in _KINDS and issubclass(_KINDS[kind], _OF_ATTRIBUTES):
-                    return _basis(_KINDS[kind], content)
-                return _of_library(kind, content)
+                if kind in KINDS:
+                    return _of_library(KINDS[kind], self._content(plain))
             case {"kind": str(kind), "own": True, "fields": dict(plain)} if len(item) == 3:
-                if kind not in self._own:
+                if kind not in self._foreign:
                     raise Unreadable(
                         f"one with a basis that is not btnkm's, {kind[:80]!r}",
                         "pass its class, as in btnkm.load(path, bases=[Hinges])",
                     )
-                content = {name: self.value(node) for name, node in plain.items()}
-                return _basis(self._own[kind], content)
-        raise Unreadable("one with an object of a kind that it must not hold")
+                return _with_attributes(self._foreign[kind], self._content(plain))
+        raise Unreadable("one with an object of a kind that no file has")
+
+    def _content(self, plain: dict[str, Any]) -> dict[str, Any]:
+        return {name: self.value(node) for name, node in plain.items()}
 
 
-def _of_library(kind: str, content: dict[str, Any]) -> Any:
-    match kind, content:
-        case "csr", {"data": np.ndarray(), "indices": _, "indptr": _, "shape": _}:
-            return _csr(**content)
-        case "Factor" | "LevelFactor", {"mean": np.ndarray(), "layout": shape}:
-            content = {**content, "layout": _layout(content["mean"], shape)}
-        case "Sums", {"groups": list(groups)}:
-            content = {**content, "groups": tuple(Group(*group) for group in groups)}
-    if kind in _KINDS and set(content) == set(_fields(_KINDS[kind])):
-        return _KINDS[kind](**content)
-    raise Unreadable("one with an object of a kind that it must not hold")
+def _of_library(kind: Any, content: dict[str, Any]) -> Any:
+    names = set(FORMS[kind].names)
+    # a basis that is yet to be fitted has parameters alone; the checker sees to the rest
+    whole = set(content) <= names if issubclass(kind, Basis) else set(content) == names
+    if not whole:
+        raise Unreadable(f"one with a {kind.__name__} of other fields")
+    if kind in (Factor, LevelFactor):
+        content["layout"] = _layout(content["mean"], content["cov"], content["layout"])
+    if kind is Sums:
+        content["groups"] = tuple(Group(*group) for group in content["groups"])
+    return _with_attributes(kind, content) if _constructed(kind) is None else kind(**content)
 
 
-def _layout(mean: Array, shape: Any) -> Layout:
-    """Return the layout of as many columns as there are weights for."""
-    if mean.size == 0 or mean.ndim != 2:
-        raise Unreadable("one with weights of nothing")
+def _layout(mean: Any, cov: Any, shape: Any) -> Layout:
+    """Return the layout of a factor, which has a covariance for every two columns."""
+    arrays = all(isinstance(array, np.ndarray) for array in (mean, cov))
+    # so has a layout: its size is bounded by that of the file
+    if not arrays or mean.size == 0 or mean.ndim != 2 or cov.size < mean.shape[1] ** 2:
+        raise Unreadable("one with weights that have no covariance")
     if shape is None:
         return components(mean.shape[1])
     match shape:
@@ -285,44 +267,44 @@ def _layout(mean: Array, shape: Any) -> Layout:
 
 def _csr(data: Any, indices: Any, indptr: Any, shape: Any) -> sp.csr_array:
     """Return a sparse matrix, none of whose indices leads out of it."""
-    whole = all(
+    integers = all(
         isinstance(part, np.ndarray) and part.ndim == 1 and part.dtype in (np.int32, np.int64)
         for part in (indices, indptr)
     )
-    square = isinstance(shape, tuple) and len(shape) == 2 and all(type(n) is int for n in shape)
-    if not whole or not square or data.ndim != 1 or data.dtype != np.float64:
-        raise Unreadable("one with a sparse matrix that is none")
+    matrix = isinstance(shape, tuple) and len(shape) == 2 and all(type(n) is int for n in shape)
+    if not integers or not matrix or data.ndim != 1 or data.dtype != np.float64:
+        raise Unreadable("one with an impossible sparse matrix")
     rows, columns = shape
     inside = len(indices) == 0 or (indices.min() >= 0 and indices.max() < columns)
     runs = len(indptr) == rows + 1 and indptr[0] == 0 and np.all(np.diff(indptr) >= 0)
     if not inside or not runs or not indptr[-1] == len(data) == len(indices) or columns < 0:
-        raise Unreadable("one with a sparse matrix that is none")
+        raise Unreadable("one with an impossible sparse matrix")
     return sp.csr_array((data, indices, indptr), shape=shape)
 
 
-def _basis(kind: Any, content: dict[str, Any]) -> Any:
-    """Return functions with these attributes, none of which may hide what their class does."""
+def _with_attributes(kind: Any, content: dict[str, Any]) -> Any:
+    """Return an object with these attributes, none of which may replace a method."""
     for name in content:
         of_class = getattr(kind, name, None)
         if not name.isidentifier() or name.startswith("__") or callable(of_class):
-            raise Unreadable(f"one with a basis that has an attribute {name!r}")
-    basis = kind.__new__(kind)
-    basis.__dict__.update(content)
-    return basis
+            raise Unreadable(f"one with a {kind.__name__} that has an attribute {name[:80]!r}")
+    made = kind.__new__(kind)
+    vars(made).update(content)
+    return made
 
 
 def _is_tight(items: list[str], width: int) -> bool:
-    """Tell whether an array so wide is not much larger in memory than its text is in a file."""
+    """Tell whether an array of this width is not much larger in memory than in a file."""
     return len(items) * width <= _MOST_ROOM * (len(items) + sum(map(len, items)))
 
 
 def _at(listed: list[Any], place: int) -> Any:
     if not 0 <= place < len(listed):
-        raise Unreadable("one that refers to what is not there")
+        raise Unreadable("one that refers to an array or object that it does not have")
     return listed[place]
 
 
 def _shaped(flat: Array, shape: list[Any]) -> Array:
     if not all(type(size) is int and size >= 0 for size in shape):
-        raise Unreadable("one with an array of a shape that cannot be")
+        raise Unreadable("one with an array of an impossible shape")
     return flat.reshape(shape)

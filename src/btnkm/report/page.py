@@ -16,7 +16,6 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from sklearn.utils.validation import check_consistent_length
 
-from .._version import __version__
 from ..core.arrays import here
 from ..data.frames import name_of
 from ..data.readers import with_targets
@@ -25,6 +24,7 @@ from ..explain.fitted import FittedModel
 from ..explain.sobol import sobol_indices
 from ..explain.summary import kept_functions, likelihood_line, likelihoods, structure_line
 from ..io.atomic_write import file_path, whole_file
+from ..version import __version__
 from . import effects, fit_charts, format
 from .embedding import ENGINE_FILES
 from .format import counted, number, percent, shortened

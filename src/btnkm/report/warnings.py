@@ -1,4 +1,4 @@
-"""What a user should know before trusting a model, in plain words."""
+"""What users should know before they rely on a model."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from scipy.stats import binomtest
 from ..core.arrays import here
 from ..core.posterior import found_nothing
 from ..data.frames import as_numbers, split_columns
-from ..explain.diagnostics import Calibration
+from ..explain.diagnostics import Calibration, Reliability
+from ..explain.fitted import FittedModel
 from .format import counted, listed, number, percent, shortened
 from .metrics import Goodness
 
 Array = np.ndarray
-FEW_ROWS = 3.0  # rows for each weight of the network, below which it is told
-LAST = 4  # sweeps that tell whether more of them would help, by what they gained a row:
-MUCH, LITTLE = 0.02, 10.0  # so much is grave; below so many tolerances nothing need be said
-FAR, MATTERS = 0.05, 0.01  # beyond a range, as a share of it; of the variance
+FEW_ROWS = 3.0  # rows for each weight of the model, below which there is a warning
+LAST = 4  # sweeps whose gain per row tells whether more sweeps would help:
+MUCH, LITTLE = 0.02, 10.0  # more than MUCH is grave; up to LITTLE times tol is fine
+FAR, MATTERS = 0.05, 0.01  # beyond a range, as a part of it; the importance of an input
 FEW_TO_JUDGE = 50  # rows, below which figures are rough themselves
-CLEARLY = 0.05  # by which a share is another than the probability that was given
+CLEARLY = 0.05  # by which an observed frequency differs from the predicted probability
 
 
 @dataclass(frozen=True)
@@ -36,111 +37,106 @@ class Remark:
 
 def remarks(
     model: Any,
-    shares: Array,
+    importances: Array,
     X: Any = None,
     good: Goodness | None = None,
-    drawn: Any = None,
+    moments: Any = None,
 ) -> list[Remark]:
-    """Return what is to be said of a fitted model, the grave first.
+    """Return what users should know of a fitted model, grave warnings first.
 
     Parameters
     ----------
-    model : BTNRegressor or BTNClassifier
-    shares : ndarray of shape (D,)
-        Of the variance that each input explains.
-    X : table of rows that should not have been in the fit, or None
+    model : BTNRegressor or BTNClassifier, fitted
+    importances : ndarray of shape (D,)
+        Of the inputs.
+    X : table of rows that the fit has not seen, or None
     good : Goodness of such rows, or None
-    drawn : tuple of ndarray of shape (S, n) or (S, n, K), or None
-        Means and variances of f at some rows like those of the fit.
+    moments : tuple of ndarray of shape (S, n) or (S, n, K), or None
+        Means and variances of f at some rows that resemble the training rows.
     """
-    found = [*_of_fit(model), *_of_findings(model, drawn), *_of_columns(model)]
+    fitted = FittedModel.of(model)
+    found = [*_of_fit(model, fitted), *_of_restarts(fitted, moments), *_of_columns(fitted)]
     if X is not None:
-        found += _of_rows(model, shares, X)
+        found += _of_rows(fitted, importances, X)
     if good is not None:
         found += _of_figures(good)
         found += _of_the_same_rows(model, good)
     return sorted(found, key=lambda remark: not remark.grave)
 
 
-def _of_fit(model: Any) -> Iterator[Remark]:
-    bounds, rows = model.lower_bounds_, max(model.n_samples_seen_, 1)
+def _of_fit(model: Any, fitted: FittedModel) -> Iterator[Remark]:
+    """Yield what the end of the fit and its size suggest."""
+    rows = max(model.n_samples_seen_, 1)
     if not model.converged_:
-        last = bounds[-LAST - 1 :]
-        gained = float(last[-1] - last[0]) / rows
-        if gained > MUCH:
-            yield Remark(
-                True,
-                "Not converged",
-                f"The fit ended while it was still improving. {model.stop_reason_} "
-                "Predictions may become better with a larger max_iter.",
-            )
-        elif gained > LITTLE * model.tol:
-            yield Remark(
-                False,
-                "Nearly converged",
+        last = model.lower_bounds_[-LAST - 1 :]
+        gain = float(last[-1] - last[0]) / rows
+        if gain > MUCH:
+            text = f"{model.stop_reason_} The ELBO was still rising: a larger max_iter may improve "
+            yield Remark(True, "Not converged", f"{text}the predictions.")
+        elif gain > LITTLE * model.tol:
+            text = (
                 f"{model.stop_reason_} The last sweeps of the best restart changed little, as in "
-                "most fits: more of them (a larger max_iter) would change predictions little.",
+                "most fits. A larger max_iter would hardly change the predictions."
             )
-    weights = _weights(model)
-    full = model.fitted_.is_full
+            yield Remark(False, "Nearly converged", text)
+    weights, full = _n_weights(model, fitted), fitted.is_full
     if rows < FEW_ROWS * weights and not full:
-        tensor, several = np.any(model.rank_), len(model.fitted_.active) > 1
-        rank = f" (rank {_rank_text(model.rank_)})" if tensor and several else ""
-        smaller = "a smaller max_rank or n_basis" if several else "a smaller n_basis"
-        title = "Few rows for the rank" if several else "Few rows for the curve"
-        yield Remark(
-            False,
-            title if tensor else "Few rows for the main effects",
-            f"There are {counted(rows, 'row')} for {counted(weights, 'weight')}{rank}: the prior "
-            "does much of the work. Intervals take this into account; "
-            f"{f'{smaller}, or more rows,' if tensor else 'more rows'} would make the model surer.",
-        )
+        yield _few_rows(model, fitted, rows, weights)
     limited = isinstance(model.max_rank, int) and not full
     if limited and np.max(model.rank_) >= model.max_rank > 1:
-        yield Remark(
-            False,
-            "Every component was of use",
-            f"The rank reached max_rank={model.max_rank}. A larger one may fit better.",
-        )
+        text = f"The rank reached max_rank={model.max_rank}. A larger max_rank may fit better."
+        yield Remark(False, "All components are used", text)
 
 
-def _weights(model: Any) -> int:
-    """Return the number of weights of the best restart, those of main effects included."""
-    state = model.posterior_[model.best_restart_]
-    if model.fitted_.is_full:
+def _few_rows(model: Any, fitted: FittedModel, rows: int, weights: int) -> Remark:
+    """Return the warning of a model with more weights than its rows determine."""
+    tensor, several = np.any(model.rank_), len(fitted.active) > 1
+    title, advice, rank = "Few rows for the main effects", "More rows", ""
+    if tensor:
+        title = "Few rows for the rank" if several else "Few rows for the curve"
+        advice = f"A smaller {'max_rank or n_basis' if several else 'n_basis'}, or more rows,"
+        ranks = ", ".join(map(str, np.atleast_1d(model.rank_).tolist()))
+        rank = f" (rank {ranks})" if several else ""
+    text = (
+        f"There are {counted(rows, 'row')} for {counted(weights, 'weight')}{rank}, so the prior "
+        "has a strong influence. The intervals take this into account. "
+        f"{advice} would reduce the uncertainty."
+    )
+    return Remark(False, title, text)
+
+
+def _n_weights(model: Any, fitted: FittedModel) -> int:
+    """Return the number of weights of the best restart, with those of the main effects."""
+    state = fitted.posteriors[fitted.best_restart]
+    if fitted.is_full:
         return len(state.share)
-    sums = state.sums
-    count = 0 if sums is None else int(sums.mean.size)
+    count = 0 if state.sums is None else int(state.sums.mean.size)
     ranks = np.atleast_1d(model.rank_)
     if not np.any(ranks):
         return count
-    inputs = model.fitted_.mode_maps[model.best_restart_].inputs
+    inputs = fitted.mode_maps[fitted.best_restart].inputs
     functions = int(np.sum(model.n_basis_[inputs]))
     if len(inputs) == 1:  # components of one input add up to one curve
         return count + functions
     if len(ranks) == 1:
         return count + functions * int(ranks[0])
     sizes = [1, *ranks.tolist(), 1]
-    order = model.mode_order_[: len(inputs)]
-    pairs = zip(order, sizes[:-1], sizes[1:], strict=False)
-    return count + int(sum(model.n_basis_[j] * left * right for j, left, right in pairs))
+    cores = zip(model.mode_order_[: len(inputs)], sizes[:-1], sizes[1:], strict=False)
+    return count + int(sum(model.n_basis_[j] * left * right for j, left, right in cores))
 
 
-def _rank_text(rank: Any) -> str:
-    return ", ".join(map(str, np.atleast_1d(rank).tolist()))
-
-
-def _of_findings(model: Any, drawn: Any) -> Iterator[Remark]:
-    if drawn is None:
+def _of_restarts(fitted: FittedModel, moments: Any) -> Iterator[Remark]:
+    """Yield whether there is an effect, and whether the restarts agree on it."""
+    if moments is None:
         return
-    means, variances = drawn
-    weights = model.weights_
+    means, variances = moments
+    weights = fitted.weights
     if found_nothing(weights, means, variances):
         yield Remark(
             True,
             "No effect was found",
             "No input was found to have an effect: the prediction is nearly the same in all rows. "
-            "The rows may be too few, or the inputs may say nothing about the target.",
+            "There may be too few rows, or the inputs may be unrelated to the target.",
         )
     elif len(means) > 1:
         mixed = np.tensordot(weights, means, 1)
@@ -149,41 +145,44 @@ def _of_findings(model: Any, drawn: Any) -> Iterator[Remark]:
             yield Remark(
                 True,
                 "The restarts disagree",
-                f"The {len(means)} restarts found rather different functions; predictions are "
-                "their weighted average, and intervals count their differences. More rows or "
-                "fewer inputs would help.",
+                f"The {len(means)} restarts found different functions. Predictions are their "
+                "weighted average, and intervals include their differences. More rows or fewer "
+                "inputs would help.",
             )
 
 
-def _of_columns(model: Any) -> Iterator[Remark]:
-    constant = [j for j in range(len(model.columns_)) if j not in set(model.fitted_.active)]
+def _quoted(column: Any) -> str:
+    return f"“{shortened(column.name, 30)}”"
+
+
+def _of_columns(fitted: FittedModel) -> Iterator[Remark]:
+    """Yield which inputs are constant."""
+    constant = [_quoted(c) for j, c in enumerate(fitted.columns) if j not in set(fitted.active)]
     if constant:
-        names = [f"“{shortened(model.columns_[j].name, 30)}”" for j in constant]
         yield Remark(
             False,
-            "Inputs that never vary" if len(constant) > 1 else "An input that never varies",
-            f"{listed(names)} had the same value in every row of the fit, and can have no part in "
+            "Constant inputs" if len(constant) > 1 else "A constant input",
+            f"{listed(constant)} had the same value in every training row and cannot be used for "
             "predictions.",
         )
 
 
-def _of_rows(model: Any, shares: Array, X: Any) -> Iterator[Remark]:
-    """Yield what is unlike the rows of the fit in new ones."""
+def _of_rows(fitted: FittedModel, importances: Array, X: Any) -> Iterator[Remark]:
+    """Yield how new rows differ from the training rows."""
     raw, _ = split_columns(X, least=0)
     beyond: dict[str, int] = {}
-    never: dict[str, int] = {}
-    gaps: dict[str, int] = {}
+    unseen: dict[str, int] = {}
+    missing: dict[str, int] = {}
     n = len(raw[0])
     any_beyond, far_beyond = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
-    for j in model.fitted_.active:
-        column, values = model.columns_[j], here(raw[j])
-        name = f"“{shortened(column.name, 30)}”"
-        codes = here(column.encode(values))
+    for j in fitted.active:
+        column, values = fitted.columns[j], here(raw[j])
+        name, codes = _quoted(column), here(column.encode(values))
         if not column.basis.knows_gaps and np.any(np.isnan(codes)):
-            gaps[name] = int(np.sum(np.isnan(codes)))
+            missing[name] = int(np.sum(np.isnan(codes)))
         if column.levels is not None:
             if np.any(codes < 0):
-                never[name] = int(np.sum(codes < 0))
+                unseen[name] = int(np.sum(codes < 0))
         elif len(column.knots):
             numbers = as_numbers(values)
             numbers = numbers.astype(float) if numbers.dtype != object else codes
@@ -192,34 +191,31 @@ def _of_rows(model: Any, shares: Array, X: Any) -> Iterator[Remark]:
             if np.any(out > 0):
                 beyond[name] = int(np.sum(out > 0))
                 any_beyond |= out > 0
-                far_beyond |= (out > FAR * (high - low)) & (shares[j] >= MATTERS)
+                far_beyond |= (out > FAR * (high - low)) & (importances[j] >= MATTERS)
     if beyond:
         count = int(any_beyond.sum())
-        yield Remark(
-            int(far_beyond.sum()) > 0.05 * n,
-            "Extrapolation",
-            f"{count:,} of {n:,} rows ({percent(count / n)}) have values beyond the range of the "
-            f"fit, in {_with_counts(beyond)}. There the prediction stays what it is at the nearer "
-            "end of the range, and its interval does not grow.",
+        text = (
+            f"{count:,} of {n:,} rows ({percent(count / n)}) have values outside the range of the "
+            f"training rows, in {_with_counts(beyond)}. There the model predicts as at the nearer "
+            "end of the range, and its intervals do not widen."
         )
-    if never:
-        yield Remark(
-            sum(never.values()) > 0.1 * n,
-            "Levels never seen",
-            f"There are levels that the fit has not seen in {_with_counts(never)}. The prediction "
-            "takes each for the average of the levels it knows.",
+        yield Remark(int(far_beyond.sum()) > 0.05 * n, "Extrapolation", text)
+    if unseen:
+        text = (
+            f"There are new categories in {_with_counts(unseen)}. The model predicts the average "
+            "over the categories of the training rows."
         )
-    if gaps:
-        yield Remark(
-            sum(gaps.values()) > 0.1 * n,
-            "Missing values",
-            f"Values are missing in {_with_counts(gaps)}, where none was in the fit. The "
-            "prediction averages over the values it knows.",
+        yield Remark(sum(unseen.values()) > 0.1 * n, "New categories", text)
+    if missing:
+        text = (
+            f"There are missing values in {_with_counts(missing)}, but none in the training rows. "
+            "The model predicts the average over the values of the training rows."
         )
+        yield Remark(sum(missing.values()) > 0.1 * n, "Missing values", text)
 
 
-def _with_counts(found: dict[str, int]) -> str:
-    ordered = sorted(found.items(), key=lambda item: -item[1])
+def _with_counts(counts: dict[str, int]) -> str:
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
     return listed([f"{name} ({counted(count, 'row')})" for name, count in ordered])
 
 
@@ -228,64 +224,52 @@ def _of_the_same_rows(model: Any, good: Goodness) -> Iterator[Remark]:
         yield Remark(
             False,
             "As many rows as in the fit",
-            f"The fit had {counted(good.n, 'row')}, too. These may be the rows of the fit: figures "
-            "would then be too good. With cv=5 each row is predicted by a model that has not seen "
+            f"The fit had {counted(good.n, 'row')}, too. If these are the training rows, the "
+            "figures are too good. With cv=5 each row is predicted by a model that has not seen "
             "it.",
         )
 
 
 def _of_figures(good: Goodness) -> Iterator[Remark]:
-    found = good.calibration
+    """Yield whether intervals and probabilities are right, and predictions of any use."""
     if good.n < FEW_TO_JUDGE:
-        yield Remark(
-            False,
-            "Few rows to judge by",
-            f"The figures of {counted(good.n, 'row')} are rough themselves.",
-        )
-    if isinstance(found, Calibration):
-        k = int(np.argmin(np.abs(found.levels - 0.95)))
-        share = float(found.coverage[k])
-        by_chance = binomtest(round(share * good.n), good.n, 0.95).pvalue
-        if by_chance < 0.01 and abs(share - 0.95) > 0.02:
-            many = "few" if share < 0.95 else "many"
-            advice = (
-                "They are too narrow: trust them less than they ask for."
-                if share < 0.95
-                else "They are wider than they need to be."
-            )
-            yield Remark(
-                share < 0.95,
-                "Intervals are off",
-                f"95% intervals hold {percent(share, 1)} of the {good.n:,} rows, too {many}. "
-                f"{advice}",
-            )
-        first = good.figures[0]
-        if first.name == "R²" and first.value < 0.05:
-            yield Remark(
-                True,
-                "Predictions explain next to nothing",
-                f"R² is {number(first.value, 2)}: knowing the inputs is worth hardly more than "
-                "knowing the average.",
-            )
-        return
+        text = f"With only {counted(good.n, 'row')}, the figures themselves are rough."
+        yield Remark(False, "Few rows to judge by", text)
+    if isinstance(good.calibration, Reliability):
+        yield from _of_probabilities(good, good.calibration)
+    else:
+        yield from _of_intervals(good, good.calibration)
+
+
+def _of_intervals(good: Goodness, found: Calibration) -> Iterator[Remark]:
+    k = int(np.argmin(np.abs(found.levels - 0.95)))
+    held = float(found.coverage[k])
+    by_chance = binomtest(round(held * good.n), good.n, 0.95).pvalue
+    if by_chance < 0.01 and abs(held - 0.95) > 0.02:
+        narrow = held < 0.95
+        advice = "are too narrow: expect larger errors" if narrow else "are wider than necessary"
+        text = f"95% intervals contain {percent(held, 1)} of the {good.n:,} rows. They {advice}."
+        yield Remark(narrow, "Intervals are off", text)
+    first = good.figures[0]
+    if first.name == "R²" and first.value < 0.05:
+        text = f"R² is {number(first.value, 2)}: predictions are hardly better than the average."
+        yield Remark(True, "Predictions explain almost nothing", text)
+
+
+def _of_probabilities(good: Goodness, found: Reliability) -> Iterator[Remark]:
+    columns = found.predicted, found.observed, found.low, found.high
     outside = sum(
-        int(np.sum(((seen < low) | (seen > high)) & (np.abs(seen - said) > CLEARLY)))
-        for said, seen, low, high in zip(
-            found.predicted, found.observed, found.low, found.high, strict=True
-        )
+        int(np.sum(((seen < low) | (seen > high)) & (np.abs(seen - predicted) > CLEARLY)))
+        for predicted, seen, low, high in zip(*columns, strict=True)
     )
     total = sum(map(len, found.observed))
     if total and outside > 0.3 * total and good.n >= FEW_TO_JUDGE:
-        yield Remark(
-            True,
-            "Probabilities are off",
+        text = (
             f"In {outside} of {total} groups of rows with similar probabilities, the class was "
-            "clearly more or less frequent than predicted.",
+            "clearly more or less frequent than predicted."
         )
+        yield Remark(True, "Probabilities are off", text)
     loss = next(f for f in good.figures if f.name == "Log loss")
     if loss.without is not None and loss.value > loss.without:
-        yield Remark(
-            True,
-            "Predictions explain next to nothing",
-            "The log loss is no better than that of giving every row the shares of the classes.",
-        )
+        text = "The log loss is no better than that of predicting the frequencies of the classes."
+        yield Remark(True, "Predictions explain almost nothing", text)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from onnx import ModelProto, TensorProto, helper
 
-from ..._version import __version__
+from ...version import __version__
 
 Array = np.ndarray
 # What onnxruntime has had kernels in double precision for since 2022

@@ -1,0 +1,234 @@
+"""What a file may contain: one schema of all classes whose objects may be in it, and of a model.
+
+A block of it has the name of a class, its dimensions that other objects refer to, the part of the
+model that error messages name, and rules of ``rules.py``; then its fields with their kinds
+(``schema.py`` has the language). "is a Basis" adds the fields and rules of a basis.
+
+A class with an attribute ``file_fields``, a dict of kinds or ``WORDS`` by field, describes itself
+and needs no block: so do likelihoods.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from .. import bases
+from ..bases.anchored import Anchored
+from ..bases.coordinates import Coordinates
+from ..bases.effect import MainEffect
+from ..bases.levels import Levels
+from ..core.batch_stats import Past, Said, SumsSaid
+from ..core.cavi import Data
+from ..core.cp import CP
+from ..core.full import FullPosterior
+from ..core.gamma import Gamma
+from ..core.kernel import Kernel
+from ..core.layout import Layout
+from ..core.levels import LevelFactor, LevelMode
+from ..core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
+from ..core.posterior import EffectAverages
+from ..core.softmax import Softmax
+from ..core.state import Factor, Mode, State
+from ..core.sums import Group, Sums
+from ..core.tt import TT
+from ..data.column_stats import Batch
+from ..data.columns import Column
+from ..data.window import Window
+from ..parameters import Priors, Solver, TensorTrain
+from ..structures.mode_map import Arrangement
+from . import model_rules, rules
+from .schema import Form
+
+LIKELIHOODS: tuple[type, ...] = (Bernoulli, Gaussian, NegativeBinomial, Softmax, StudentT)
+CLASSES: tuple[type, ...] = (
+    *(bases.Basis, bases.Gapped, bases.Spiked, Anchored, Coordinates, Levels, MainEffect),
+    *bases.BASES.values(),
+    *LIKELIHOODS,
+    *(Gamma, Data, Column, Arrangement, CP, TT, Mode, LevelMode, Factor, LevelFactor, State),
+    *(Group, Sums, Kernel, FullPosterior, Said, SumsSaid, Past, EffectAverages, Batch, Window),
+    *(TensorTrain, Priors, Solver),
+)
+#: Words for the fields of likelihoods; parameters that are learned may be None before a fit.
+WORDS = {
+    "gamma": "Gamma(None)",
+    "positive": "(None | number) > 0",
+    "flag": "bool",
+    "floats": "tuple(float)",  # as many as the class has by default
+    "numbers": "tuple(number, outputs)",
+    "limits": "(float >= 0, float >= 0)",
+}
+_LOGISTIC = {"offset": "number", "value": "float"}
+_LIKELIHOODS: dict[type, dict[str, str]] = {
+    Gaussian: {"noise": "gamma", "error": "float"},
+    StudentT: {
+        **{"dof": "positive", "_learns": "flag", "noise": "gamma"},
+        **{"sums": "floats", "sums_dof": "float"},
+    },
+    Bernoulli: _LOGISTIC,
+    NegativeBinomial: {**_LOGISTIC, "size": "positive", "_learns": "flag", "limits": "limits"},
+    Softmax: {"offsets": "numbers", "value": "float"},
+}
+#: Names in kinds of what has no form.
+FAMILIES: dict[str, Any] = {"Likelihood": LIKELIHOODS, "Layout": Layout}
+
+SCHEMA = """
+Gamma(S): Gamma distributions; each_shape_has_a_rate
+    shape, rate: (number | numbers() | numbers(S)) > 0
+TensorTrain: parameters
+    order: any; cores: str
+Priors: parameters
+    noise, rank: Gamma(None); basis: 'off' | Gamma(None); smoothness: number
+Solver: parameters
+    initial_rank: 'auto' | count; warm_sweeps, full_rows: count; prune: flag;
+    anchored: 'auto' | flag
+Basis(M, K): functions; products_are_few
+    n_functions_: size(M); n_products_: size(K); degrees_: numbers(M) >= 0; constant_: numbers(M);
+    table_: csr(M * M, K)
+Chebyshev is a Basis: functions
+    n_basis: count
+Categorical is a Basis: functions
+Polynomial is a Basis: functions
+    n_basis: count; offset: number
+Fourier is a Basis: functions
+    n_basis: count; lengthscale: number; boundary: number > 1; weights_: numbers(M)
+BSpline is a Basis: functions; degree_is_below_size
+    n_basis, degree, degree_: count; coefficients_: numbers(M, M)
+Spiked is a Basis: functions; each_spike_has_a_function
+    basis: Basis; basis_: Basis(inner, _); spikes_: numbers(spikes)
+Gapped is a Basis: functions; missing_values_have_functions
+    basis: Basis; basis_: None | Basis(_, _); saw_missing_: bool;
+    indicator_: None | 'first' | 'last'; typical_?: number; average_phi_, average_psi_: numbers(_);
+    values_?: numbers(_)
+Anchored is a Basis: functions; all_but_one_are_centred
+    basis: Gapped(inner, _); means_: numbers(inner); others_: flags(inner);
+    frame_: numbers(inner, M)
+Levels(L): categories; shares_add_up_to_1
+    shares_: numbers(L) >= 0; missing_: None | count; n_functions_, n_products_: size(L + 1)
+Column: columns; knots_ascend, categories_have_functions, basis_is_finite
+    name: name; knots: numbers(J); positions: -1 <= numbers(J) <= 1;
+    levels: None | dict(str, count); kind: 'M' | 'm' | 'f' | 'O'; basis: Gapped(_, _) | Levels(_);
+    rest: None | count
+MainEffect(P): main effects; each_function_has_a_part
+    n_curve, degree_: count; knots, positions, line_: numbers(J);
+    steps, spikes, codes_: numbers(_); n_categories: None | count; has_missing_: bool;
+    parts_: list(str, P); degrees_: numbers(P) >= 1; center_: numbers(P)
+Coordinates(J): coordinates; coordinates_are_bounded
+    categorical, straight, has_missing_, varies_: bool; knots, positions, line_: doubles(J);
+    center_: number; scale_: number > 0
+Arrangement: modes; each_mode_has_an_input, a_full_tensor_is_alone
+    full, anchored, sums_first, splines, kernel, heavy: bool; inputs: list(count);
+    bases: list(Basis | Coordinates); effects: tuple(MainEffect, E);
+    effect_inputs: tuple(count, E)
+CP: posteriors
+    own: bool
+TT: posteriors
+Mode(M): posteriors; functions_ascend
+    keep: ints(M); rate_scale: numbers(M) >= 0; constant: numbers(M); full_table: csr(_, _);
+    anchored: bool
+LevelMode(M): posteriors; all_categories_stay
+    keep: ints(M); rate_scale: numbers(M) >= 0; shares: (None | numbers(M)) >= 0; anchored: bool
+Factor(M): posteriors; blocks_are_of_groups
+    mean: numbers(M, C); cov: numbers(C, M, C, M); log_det: float; layout: Layout;
+    precision_blocks: None | tuple(numbers(_, _, _))
+LevelFactor(M): posteriors
+    mean: numbers(M, C); cov: numbers(M, C, C); log_det: float; layout: Layout
+State: posteriors; factors_fit_their_modes, bonds_meet
+    modes: tuple(Mode(M[i]) | LevelMode(M[i]), D);
+    factors: tuple(Factor(M[i]) | LevelFactor(M[i]), D); basis: tuple(Gamma(M[i]), D);
+    rank: tuple(Gamma(_)); likelihood: Likelihood; network: CP | TT; output: None | count;
+    information: (float | numbers() | numbers(_)) > 0; sums: None | Sums
+Group: posteriors
+    mode: count; part: str
+Sums(Q, P): posteriors; variances_are_positive
+    groups: tuple(Group, G); group, column: ints(P); degree: numbers(P); mean: numbers(Q, P);
+    cov: numbers(Q, P, P); log_det: float; smoothness: numbers(G); precision, prior: Gamma(G)
+Kernel(D): kernels
+    categorical: flags(D); constant: number > 0; product: number >= 0;
+    line, curve, missing, factor: doubles(D) >= 0; curve_length, factor_length: doubles(D) > 0;
+    rough: 0 <= doubles(D) <= 1
+FullPosterior: posteriors; rows_are_not_too_many
+    kernel: Kernel(D); share: doubles(N) > 0; rows: tuple(doubles(N, 3), D); target: doubles(Q, N);
+    noise: doubles(Q, N) > 0; likelihood: Likelihood; n_outputs: None | count; theta: doubles(_);
+    evidence: float
+Data: past rows
+    n: number > 0; square: number; rounding: float
+Said: past rows
+    second, linear: numbers(_, _)
+SumsSaid: past rows
+    sums: Sums(Q, P); gram: numbers(Q, P, P); linear, beside: numbers(Q, P)
+Past: past rows
+    data: Data; modes: tuple(Said); asked: tuple(number | numbers() | numbers(_));
+    information: number | numbers() | numbers(_); features: tuple((numbers(_), numbers(_)));
+    sums: None | SumsSaid
+EffectAverages: averages
+    mode: None | count; mean: numbers(P); gram: numbers(P, P); cross: numbers(P, _)
+Batch(N): kept rows; columns_are_of_a_known_type
+    columns: list(array(N)); y: array(N); weight: numbers(N) > 0
+Window: kept rows
+    rows: Batch(N); decay: numbers(N) >= 0; total: number; fitted, since: count
+Model: results
+    n_features_in_: size(D); columns_: list(Column, D); feature_names_in_?: texts(D);
+    active: list(count); arrangements: tuple(Arrangement, R);
+    posterior_: tuple(State | FullPosterior, R); weights_: list(number >= 0, R);
+    likelihood_: Likelihood; y_scale: number > 0; y_shift?, threshold?: number;
+    classes_?: array(_); log_weights?: numbers(_);
+    encode?: () | (number, number > 0, numbers(2) >= 0); pasts: list(Past);
+    averages: tuple(list((numbers(_), numbers(_, _) | csr(_, _))), R);
+    effect_averages: tuple(list(EffectAverages) | (), R); window?: None | Window;
+    n_basis_: integers(D); rank_: count | tuple(count); ranks_: array(R) | array(R, _);
+    mode_order_?: integers(D); cores_?: list(str); lower_bounds_: array(_); lower_bound_: float;
+    n_iter_, best_restart_, n_samples_seen_: count; converged_: flag; stop_reason_: str;
+    target_name_: None | str; noise_std_?: float;
+    history_: list({'restart': count, 'sweep': count, 'rows': count, 'rank': count | tuple(count),
+        'phase': str, 'elbo': float, 'noise_std': float, 'seconds': float});
+    structures_?: list({'name': str, 'restarts': list(count), 'weight': float,
+        'log_density': float, 'seconds': float});
+    begun_with: dict(str, None | str)
+"""
+_HEAD = re.compile(r"(\w+)(?:\((.*)\))?(?: is a (\w+))?: ([\w ]+)(?:; (.*))?")
+
+
+def _read(schema: str) -> dict[str, Form]:
+    """Return the form of each class of a schema by its name."""
+    forms: dict[str, Form] = {}
+    for block in re.split(r"\n(?! )", schema.strip()):
+        head, _, body = block.partition("\n")
+        match = _HEAD.fullmatch(head)
+        assert match is not None, head
+        name, dims, parent, part, named = match.groups(default="")
+        fields = {
+            field: " ".join(kind.split())
+            for names, _, kind in (line.partition(":") for line in body.split(";") if body)
+            for field in names.strip().split(", ")
+        }
+        checks = tuple(getattr(rules, rule) for rule in named.split(", ") if rule)
+        form = Form(part, fields, tuple(filter(None, dims.split(", "))), checks)
+        forms[name] = _with(form, forms[parent]) if parent else form
+    return forms
+
+
+def _with(form: Form, parent: Form) -> Form:
+    """Return a form with the fields, dimensions and rules of another as well."""
+    both = {**form.fields, **parent.fields}
+    return Form(form.part, both, parent.dims, (*parent.rules, *form.rules))
+
+
+def _form_of(kind: Any) -> Form:
+    """Return the form of a class: what it says of itself, or its block of the schema."""
+    words = getattr(kind, "file_fields", _LIKELIHOODS.get(kind))
+    if words is None:
+        return _FORMS.get(kind.__name__, _FORMS["Basis"])
+    fields = {name: WORDS.get(word, word) for name, word in words.items()}
+    for name, word in words.items():
+        if word == "floats":
+            fields[name] = f"tuple(float, {len(getattr(kind, name))})"
+    if issubclass(kind, bases.Basis):
+        return _with(Form("functions", fields), _FORMS["Basis"])
+    return Form("likelihoods", fields, ("outputs",))
+
+
+_FORMS = _read(SCHEMA)
+MODEL = replace(_FORMS.pop("Model"), rules=model_rules.RULES)
+FORMS: dict[type, Form] = {kind: _form_of(kind) for kind in CLASSES}

@@ -1,0 +1,117 @@
+"""Manifests of files that older versions wrote, brought up to the present version.
+
+``VERSION`` goes up by one when an older library could not read, or would misread, what is written.
+The same change adds to ``MIGRATIONS`` how a ``model.json`` of the version before becomes one of the
+new version: every file from version ``OLDEST`` on is read step by step. What has only got another
+name has a line in a table of renames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .archive import Unreadable
+
+VERSION = 6
+OLDEST = 3  # no earlier version was released
+Manifest = dict[str, Any]
+
+#: Names since version 6 by those of version 5. Values of None are made from others when needed.
+ATTRIBUTES: dict[str, str | None] = {
+    "best_start_": "best_restart_",
+    "feature_relevance_": None,
+    "feature_relevance_std_": None,
+    "feature_importances_": None,
+    "feature_importances_std_": None,
+}
+HISTORY = {"start": "restart", "bound": "elbo"}
+PHASES = {"thaw": "annealing", "settle": "newton"}
+CLASSES: dict[str, str] = {}
+FIELDS: dict[str, dict[str, str]] = {}  # by class, as it is called now
+
+
+def _with_full_tensors(manifest: Manifest) -> Manifest:
+    """Return a manifest of version 3, when there were no full tensors, as one of version 4."""
+    manifest = _with_field(manifest, "Arrangement", kernel=False)
+    return manifest | {"parameters": manifest["parameters"] | {"full_rows": 2000}}
+
+
+def _with_heavy_tails(manifest: Manifest) -> Manifest:
+    """Return a manifest of version 4, when heavy tails were no candidate, as one of version 5."""
+    if any(item["kind"] == "Kernel" for item in manifest["objects"]):
+        raise Unreadable(
+            "one with a full tensor of format 4, whose kernel has changed", "fit the model again"
+        )
+    return _with_field(manifest, "Arrangement", heavy=False)
+
+
+def _with_field(manifest: Manifest, kind: str, **fields: Any) -> Manifest:
+    objects = [
+        item | {"fields": item["fields"] | fields} if item["kind"] == kind else item
+        for item in manifest["objects"]
+    ]
+    return manifest | {"objects": objects}
+
+
+def _renamed(manifest: Manifest) -> Manifest:
+    """Return a manifest of version 5 with the names of version 6."""
+    attributes = {
+        ATTRIBUTES.get(name, name.removeprefix("_")): node  # some were private ones of the model
+        for name, node in manifest["attributes"].items()
+    }
+    attributes.pop(None, None)
+    attributes["history_"] = [_renamed_sweep(sweep) for sweep in attributes["history_"]]
+    objects = []
+    for item in manifest["objects"]:
+        kind = CLASSES.get(item["kind"], item["kind"])
+        names = FIELDS.get(kind, {})
+        fields = {names.get(name, name): node for name, node in item["fields"].items()}
+        objects.append(item | {"kind": kind, "fields": fields})
+    return manifest | {"attributes": attributes, "objects": objects}
+
+
+def _renamed_sweep(sweep: Any) -> Any:
+    """Return an entry of ``history_``, a dict as plain data, with the present names."""
+    items = list(sweep["dict"])
+    items[::2] = [HISTORY.get(key, key) for key in items[::2]]
+    values = dict(zip(items[::2], items[1::2], strict=True))
+    if "phase" in values:
+        values["phase"] = PHASES.get(values["phase"], values["phase"])
+    return {"dict": [part for pair in values.items() for part in pair]}
+
+
+#: From a manifest of version k to one of version k + 1.
+MIGRATIONS: dict[int, Callable[[Manifest], Manifest]] = {
+    3: _with_full_tensors,
+    4: _with_heavy_tails,
+    5: _renamed,
+}
+
+
+def migrated(manifest: Manifest, library: str) -> Manifest:
+    """Return a manifest of any version that can be read as one of the present version.
+
+    Parameters
+    ----------
+    manifest : dict
+    library : str
+        The version of btnkm, for error messages.
+    """
+    version, writer = manifest.get("version"), manifest.get("btnkm")
+    if type(version) is not int:
+        raise Unreadable("a zip of something else")
+    if version > VERSION:
+        raise Unreadable(
+            f"one of format {version}, while btnkm {library} reads formats up to {VERSION}",
+            f"it was written by btnkm {str(writer)[:40]}: install that or a later version",
+        )
+    while version < VERSION:
+        if version not in MIGRATIONS:
+            raise Unreadable(
+                f"one of format {version}, while btnkm {library} reads formats from {OLDEST} on",
+                "fit the model again and save it",
+            )
+        manifest = MIGRATIONS[version](manifest)
+        version += 1
+    return manifest
