@@ -18,7 +18,7 @@ from btnkm.core.full_functionals import FullAverages, Functional, Variances
 from btnkm.core.gamma import Gamma
 from btnkm.core.kernel import Kernel, correlation, correlation_and_slopes, decays
 from btnkm.core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
-from btnkm.core.softmax import Softmax
+from btnkm.core.likelihoods.softmax import Softmax
 
 PRIOR = Gamma(1e-6, 1e-6)
 N, D = 30, 4

@@ -103,7 +103,7 @@ def test_proposals_find_the_best_offset():
 
 
 def quadratic(likelihood, rows, f):
-    return likelihood.scale * (rows.pull * f - 0.5 * rows.weight * f**2)
+    return likelihood.scale * (rows.response * f - 0.5 * rows.weight * f**2)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -124,7 +124,7 @@ def test_weights_and_pulls_are_slope_and_curvature_of_the_bound(likelihood, weig
 
     step = 1e-5
     slope = (log_density(f + step) - log_density(f - step)) / (2 * step)
-    found = likelihood.scale * (rows.pull - rows.weight * f)
+    found = likelihood.scale * (rows.response - rows.weight * f)
     np.testing.assert_allclose(found, slope, atol=1e-7)
     for away in (-4.0, -0.5, 0.1, 3.0):
         gain = quadratic(likelihood, rows, f + away) - quadratic(likelihood, rows, f)
@@ -141,7 +141,7 @@ def test_integer_weights_are_repeated_rows():
         repeated = likelihood.rows(np.repeat(y, s), None, again, again**2 + 0.3)
         np.testing.assert_allclose(weighted.sums, repeated.sums)
         assert weighted.weight.sum() == pytest.approx(repeated.weight.sum())
-        assert weighted.pull.sum() == pytest.approx(repeated.pull.sum())
+        assert weighted.response.sum() == pytest.approx(repeated.response.sum())
 
 
 @pytest.mark.parametrize("c", [0.0, 1e-9, 1e-5, 9.9e-5, 1.01e-4, 0.3, 40.0, 1e4])

@@ -18,10 +18,10 @@ from btnkm.core.cp import CP
 from btnkm.core.environments import Environments
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
+from btnkm.core.likelihoods.softmax import Softmax
 from btnkm.core.posterior import EffectAverages, Predictor
 from btnkm.core.row_block import Chunk
 from btnkm.core.schedule import Schedule
-from btnkm.core.softmax import Softmax
 from btnkm.core.state import Priors, State
 from btnkm.core.sums import INTERCEPT, PRIOR, SMOOTHNESS, Sums, SumsTerms, _fitted_gamma, refine
 from btnkm.core.sweeper import Sweeper, _smaller

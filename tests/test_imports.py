@@ -61,7 +61,7 @@ OUTSIDE = {
     },
 }
 #: Of core, bases need no more than how arrays are handled.
-NARROW = {"bases": {"core.arrays"}}
+NARROW = {"bases": {"core.arrays", "core.formula"}}
 #: Underscored names that their owners document: named tuples, IPython, os.
 PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_repr_html_", "_repr_mimebundle_", "_exit"}
 #: Those of other packages, which have no public name for it.

@@ -13,7 +13,7 @@ from btnkm import BTNRegressor, PredictiveDistribution
 from btnkm.core.densities import Counts, NormalMixture
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Bernoulli
-from btnkm.core.softmax import Softmax
+from btnkm.core.likelihoods.softmax import Softmax
 from btnkm.core.special import log_gamma, newton_step
 from btnkm.likelihoods import Gaussian, NegativeBinomial, StudentT
 from btnkm.testing import check_likelihood
@@ -106,7 +106,7 @@ class ForgetsTheSpread(Gaussian):
 class WrongPull(NegativeBinomial):
     def rows(self, y, s, mean, square):
         rows = super().rows(y, s, mean, square)
-        return rows._replace(pull=1.01 * rows.pull)
+        return rows._replace(response=1.01 * rows.response)
 
 
 class WrongWeight(StudentT):
@@ -146,7 +146,7 @@ class Unlearned(StudentT):
 @pytest.mark.parametrize(
     ("wrong", "name", "message"),
     [
-        (WrongPull(), "counts", "pulls must be"),
+        (WrongPull(), "counts", "responses must be"),
         (ForgetsTheSpread(), "gaussian", "draws must follow"),
         (WrongWeight(), "student_t", "must be the slope"),
         (TooHigh(), "gaussian", "must not exceed"),
@@ -288,7 +288,7 @@ def test_zeros_alone_are_refused():
         BTNRegressor(likelihood="negative_binomial").fit([[0.0], [1.0]], [0, 0])
 
 
-@pytest.mark.parametrize("bad", ["poisson", None, 3, StudentT])
+@pytest.mark.parametrize("bad", ["binomial", None, 3, StudentT])
 def test_an_unknown_likelihood_is_refused(bad):
     with pytest.raises(ValueError, match="likelihood must be 'auto', one of"):
         BTNRegressor(likelihood=bad).fit([[0.0], [1.0]], [0.0, 1.0])
@@ -400,7 +400,7 @@ def test_rows_of_another_array_library(likelihood):
     expected = likelihood.rows(y, s, f, f**2 + 0.1)
     found = likelihood.rows(*(strict.asarray(part) for part in (y, s, f, f**2 + 0.1)))
     np.testing.assert_allclose(np.asarray(found.weight), expected.weight)
-    np.testing.assert_allclose(np.asarray(found.pull), expected.pull)
+    np.testing.assert_allclose(np.asarray(found.response), expected.response)
     for a, b in zip(found.sums, expected.sums, strict=True):
         assert float(a) == pytest.approx(float(b))
     found = likelihood.newton(*(strict.asarray(part) for part in (y, s, f)))

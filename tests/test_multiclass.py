@@ -17,7 +17,7 @@ from btnkm.core import posterior, rows
 from btnkm.core.gamma import Gamma
 from btnkm.core.layout import components
 from btnkm.core.levels import LevelFactor
-from btnkm.core.softmax import Softmax, log_sum_exp, pivot
+from btnkm.core.likelihoods.softmax import Softmax, log_sum_exp, pivot
 from btnkm.core.special import polya_gamma
 from btnkm.core.state import Factor
 from btnkm.execution.fitting import make_mode, output_mode
@@ -114,7 +114,7 @@ def test_weights_and_pulls_are_the_slopes_of_the_softmax_bound(std):
     shift, widening = rng.standard_normal((n, k)), rng.random((n, k))
     step = 1e-5
     slope = (value(mean + step * shift, variance) - value(mean - step * shift, variance)) / step / 2
-    assert np.sum((found.pull - found.weight * mean) * shift) == pytest.approx(slope, rel=1e-5)
+    assert np.sum((found.response - found.weight * mean) * shift) == pytest.approx(slope, rel=1e-5)
     ends = [value(mean, variance + sign * step * widening) for sign in (1, -1)]
     slope = (ends[0] - ends[1]) / step / 2
     assert -0.5 * np.sum(found.weight * widening) == pytest.approx(slope, rel=1e-5)

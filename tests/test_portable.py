@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 from itertools import pairwise
+from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from btnkm import BTNRegressor
 from btnkm.core.posterior import Predictor
@@ -70,49 +72,74 @@ def features(basis, x):
         return (phi + gap, psi + gap) if basis["indicator"] == "last" else (phi, psi)
     if kind == "categorical":
         return ([float(i == x) for i in range(m)],) * 2
-    x = min(max(x, -1.0), 1.0)
-    if kind == "spiked":
-        here = [float(x == spike) for spike in basis["spikes"]]
-        phi, psi = features(basis["basis"], x)
-        return phi + here, psi + here
-    if kind == "chebyshev":
-        angle = math.acos(x)
-        return [math.cos(i * angle) for i in range(m)], [math.cos(i * angle) for i in range(k)]
-    if kind == "polynomial":
-        norm = math.sqrt(sum(x ** (2 * i) for i in range(m)))
-        phi = [x**i / norm for i in range(m)]
-        psi = [x**i / norm**2 for i in range(2 * m - 1)]
-        if basis["offset"]:
-            psi += [*phi, 1.0]
-        return [value + basis["offset"] for value in phi], psi
-    if kind == "fourier":
-        angle = (x + basis["boundary"]) * math.pi / (2 * basis["boundary"])
-        sines = [w * math.sin((i + 1) * angle) for i, w in enumerate(basis["weights"])]
-        return sines, [math.cos(i * angle) for i in range(k)]
-    assert kind == "bspline"
-    local = splines(x, m, basis["degree"])
-    mixed = zip(*basis["coefficients"], strict=True)
-    phi = [sum(c * b for c, b in zip(column, local, strict=True)) for column in mixed]
-    pairs = [(i, i + d) for d in range(basis["degree"] + 1) for i in range(m - d)]
-    return phi, [local[i] * local[j] for i, j in pairs]
+    assert kind == "formula"
+    found = run(basis, {"x": min(max(x, -1.0), 1.0)})
+    assert [len(found["phi"]), len(found["psi"])] == [m, k]
+    return found["phi"], found["psi"]
 
 
-def splines(x, m, degree):
-    """Return the m clamped B-splines at x by their definition, knot by knot."""
-    pieces = m - degree
-    knots = [0.0] * degree + [float(i) for i in range(pieces + 1)] + [float(pieces)] * degree
-    u = min((x + 1.0) * 0.5 * pieces, pieces * (1.0 - 1e-16))
-    piece = min(int(u), pieces - 1) + degree
-    values = [float(i == piece) for i in range(len(knots) - 1)]
-    for q in range(1, degree + 1):
-        after = []
-        for i in range(len(values) - 1):
-            left, right = knots[i + q] - knots[i], knots[i + q + 1] - knots[i + 1]
-            value = values[i] * (u - knots[i]) / left if left else 0.0
-            value += values[i + 1] * (knots[i + q + 1] - u) / right if right else 0.0
-            after.append(value)
-        values = after
-    return values
+def sigmoid(x):
+    return 1.0 / (1.0 + math.exp(-x))
+
+
+#: Operations on numbers; the others are in ``apply``.
+ELEMENTARY = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda a, b: a * b,
+    "divide": lambda a, b: a / b,
+    "power": lambda a, b: a**b,
+    "sqrt": math.sqrt,
+    "exp": math.exp,
+    "sin": math.sin,
+    "floor": math.floor,
+    "clip": lambda a, low, high: min(max(a, low), high),
+    "equal": lambda a, b: float(a == b),
+    "above": lambda a, b: float(a > b),
+    "sigmoid": sigmoid,
+    "log_sigmoid": lambda x: math.log(sigmoid(x)),
+    "log_gamma": math.lgamma,
+    "normal_cdf": NormalDist().cdf,
+    "student_cdf": lambda t, dof: stats.t.cdf(t, dof),
+    "student_log_pdf": lambda t, dof: stats.t.logpdf(t, dof),
+    "beta_cdf": lambda x, a, b, rest: stats.beta.cdf(x, a, b),
+    "gamma_sf": lambda x, a: stats.gamma.sf(x, a),
+}
+
+
+def apply(operation, parts):
+    """Return what an operation makes of rows of numbers."""
+    if operation == "concat":
+        return [value for part in parts for value in part]
+    if operation == "columns":
+        return [parts[0][int(place)] for place in parts[1]]
+    if operation == "matmul":
+        return [
+            sum(a * b for a, b in zip(parts[0], column, strict=True))
+            for column in zip(*parts[1], strict=True)
+        ]
+    if operation == "sum":
+        return [math.fsum(parts[0])]
+    if operation == "grid":
+        (step,), (end,) = parts
+        return [-end + k * step for k in range(math.ceil((2.0 * end + 0.5 * step) / step))]
+    length = max(map(len, parts))
+    rows = zip(*(part * length if len(part) == 1 else part for part in parts), strict=True)
+    return [ELEMENTARY[operation](*row) for row in rows]
+
+
+def run(formula, inputs):
+    """Return all outputs of a formula, as lists."""
+    values = {name: [value] for name, value in inputs.items()}
+
+    def row(argument):
+        if isinstance(argument, str):
+            return values[argument]
+        return argument if isinstance(argument, list) else [argument]
+
+    for k, (operation, *arguments) in enumerate(formula["steps"]):
+        values[str(k)] = apply(operation, [row(argument) for argument in arguments])
+    return {name: row(argument) for name, argument in formula["outputs"].items()}
 
 
 def times(vector, matrix):
@@ -227,36 +254,43 @@ def test_loops_over_plain_data_say_what_the_model_says(name):
     if data["classes"] is not None:
         return
     distribution = model.predict_dist(X)
-    mean, variance = found[..., 0].transpose(2, 0, 1)
-    noise = np.zeros(mean.shape)
-    for k, start in enumerate(data["starts"]):
-        own = start["likelihood"]
-        if own["kind"] == "negative_binomial":
-            mean[k] = own["size"] * np.exp(own["offset"] + mean[k] + 0.5 * variance[k])
-        else:
-            noise[k] = own["noise" if own["kind"] == "gaussian" else "noise_total"]
-    weights = np.array(data["weights"])
-    mixed = weights @ mean
-    np.testing.assert_allclose(data["shift"] + data["scale"] * mixed, distribution.mean, rtol=1e-10)
-    if not distribution.discrete:
-        total = weights @ (variance + noise) + weights @ (mean - mixed) ** 2
-        np.testing.assert_allclose(data["scale"] * np.sqrt(total), distribution.std, rtol=1e-10)
+    weights, y = np.array(data["weights"]), (model.predict(X) - data["shift"]) / data["scale"]
+    y = np.round(y) if distribution.discrete else y + 0.1
+    said = [
+        [
+            run(start["likelihood"], {"mean": mean, "variance": variance, "y": at})
+            for (mean, variance), at in zip(found[k, ..., 0].tolist(), y.tolist(), strict=True)
+        ]
+        for k, start in enumerate(data["starts"])
+    ]
+
+    def mixed(name):
+        parts = np.array([[row[name][0] for row in rows] for rows in said])
+        return weights @ parts, parts
+
+    mean, means = mixed("mean")
+    np.testing.assert_allclose(data["shift"] + data["scale"] * mean, distribution.mean, rtol=1e-10)
+    spread = mixed("model_variance")[0] + weights @ (means - mean) ** 2
+    noise = mixed("noise_variance")[0]
+    np.testing.assert_allclose(data["scale"] * np.sqrt(spread), distribution.model_std, rtol=1e-7)
+    std = data["scale"] * np.sqrt(spread + noise)
+    np.testing.assert_allclose(std, distribution.std, rtol=1e-9)
+    at = data["shift"] + data["scale"] * y
+    np.testing.assert_allclose(mixed("cdf")[0], distribution.cdf(at), rtol=1e-9)
+    density = mixed("pdf")[0] / (1.0 if distribution.discrete else data["scale"])
+    np.testing.assert_allclose(density, distribution.pdf(at), rtol=1e-9)
+    for k, state in enumerate(model.posterior_):
+        part = state.likelihood.predictive(*found[k, ..., 0].T)
+        widths = [row["width"][0] for row in said[k]]
+        np.testing.assert_allclose(widths, part.width(), rtol=1e-12)
 
 
-def test_parameters_of_likelihoods_are_those_of_the_distributions():
-    model, X = fitted("student t")
-    data = portable(model)
-    for start, state in zip(data["starts"], model.posterior_, strict=True):
-        own, part = start["likelihood"], state.likelihood.predictive(np.zeros(1), np.full(1, 0.3))
-        density = own["weights"] / np.sqrt(2.0 * np.pi * (0.3 + own["noise"]))
-        assert density.sum() == pytest.approx(np.exp(part.logpdf(np.zeros(1))[0]), rel=1e-12)
-    model, X = fitted("gaussian")
-    own = portable(model)["starts"][0]["likelihood"]
-    part = model.posterior_[0].likelihood.predictive(np.zeros(1), np.full(1, 0.3))
-    scale = math.sqrt((0.3 + own["noise"]) * (own["dof"] - 2.0) / own["dof"])
-    assert scale == pytest.approx(part.scale[0], rel=1e-14)
+def test_what_classes_need_is_there():
     assert portable(fitted("least squares")[0])["threshold"] is not None
     assert portable(fitted("two classes")[0])["classes"] == [False, True]
+    kinds = ["two classes", "three classes", "least squares", "gaussian"]
+    found = [portable(fitted(name)[0])["starts"][0]["likelihood"]["kind"] for name in kinds]
+    assert found == ["bernoulli", "softmax", "density", "density"]
 
 
 def test_constant_columns_have_no_part():
@@ -267,15 +301,15 @@ def test_constant_columns_have_no_part():
     assert columns[1]["bases"] == columns[1]["effects"] == []
 
 
-def test_what_is_no_class_of_ours_is_refused_in_one_sentence():
+def test_a_class_without_a_portable_form_is_refused_in_one_sentence():
     X, y = smooth(2)
     model = BTNRegressor(basis=Hinges(), **SMALL).fit(X, y)
-    with pytest.raises(TypeError, match=r"^column 'x0' must have a basis of btnkm .*got Hinges"):
+    with pytest.raises(TypeError, match=r"^column 'x0': the basis Hinges has no portable form; "):
         portable(model)
 
     class Own(StudentT):
         pass
 
     model = BTNRegressor(likelihood=Own(dof=5.0), **SMALL).fit(X, y)
-    with pytest.raises(TypeError, match=r"^likelihood must be one of btnkm .*got Own"):
+    with pytest.raises(TypeError, match=r"^the likelihood Own has no portable form; define"):
         portable(model)

@@ -423,7 +423,7 @@ def test_without_a_panel_the_page_says_why(tmp_path):
     X, y = smooth(2)
     model = BTNRegressor(basis=Hinges(), **SMALL).fit(X, y)
     page = Page(written(model, tmp_path))
-    assert "There is no what-if panel: column 'x0' must have a basis of btnkm" in page.text
+    assert "no what-if panel: column 'x0': the basis Hinges has no portable form" in page.text
     assert [a.get("type") for tag, a in page.elements if tag == "script"] == [None]
 
 

@@ -12,7 +12,7 @@ from scipy import special
 import btnkm.report
 from btnkm import BTNRegressor, classifier
 from btnkm.classifier import INTERVAL_POINTS
-from btnkm.core.softmax import even_points
+from btnkm.core.likelihoods.softmax import even_points
 from btnkm.io.portable import portable
 from btnkm.report import embedding
 from btnkm.report.embedding import ENGINE_FILES, embedded, sobol_directions, with_levels
@@ -114,6 +114,11 @@ def test_special_functions_have_all_digits(page):
     size, k, failure = grid(sizes, counts, np.linspace(0.01, 0.99, 15))
     found = applied(page, "incompleteBeta", [size, k, failure, 1.0 - failure])
     close(found, special.betainc(size, k, failure), 1e-12)
+    large = np.geomspace(50.0, 1e5, 20)
+    shape, x = grid(np.append(np.arange(1.0, 40.0), large), np.geomspace(1e-6, 1e5))
+    close(applied(page, "gammaSf", [shape, x]), special.gammaincc(shape, x), 1e-9)
+    shape, x = grid(np.arange(1.0, 300.0, 7.0), np.geomspace(1e-6, 400.0))
+    close(applied(page, "gammaSf", [shape, x]), special.gammaincc(shape, x), 1e-12)
 
 
 def test_a_square_root_is_symmetric_and_its_square_the_matrix(page):

@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from . import checks
 from .core.arrays import here, host
 from .core.densities import Student
-from .core.likelihoods import Bernoulli, Gaussian
-from .core.softmax import INTERVAL_POINTS, PROBABILITY_POINTS, Softmax
+from .core.likelihoods import Bernoulli, Gaussian, Softmax
+from .core.likelihoods.softmax import INTERVAL_POINTS, PROBABILITY_POINTS
 from .data.dispatch import anywhere
 from .data.readers import with_targets
 from .estimator import Estimator, answered

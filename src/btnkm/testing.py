@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .core.formula import evaluate
 from .core.gamma import Gamma
 from .core.likelihoods import Likelihood
 
@@ -59,7 +60,10 @@ def check_likelihood(likelihood: Likelihood, y: Any, *, seed: int = 0) -> None:
         _check_bound(begun, target, mean, variance, known=std < 0.01)
         _check_slopes(begun, target, mean, variance, rng)
     _check_weights(begun, target, mean, rng)
-    _check_draws(best(begun, target, mean, mean**2 + 0.1)[0], mean, rng)
+    learned, _ = best(begun, target, mean, mean**2 + 0.1)
+    _check_draws(learned, mean, rng)
+    if hasattr(begun, "portable") and hasattr(begun.predictive(mean, mean**2), "mean"):
+        _check_portable(learned, target)
     if hasattr(begun.predictive(mean, mean**2), "mean"):  # labels are BTNClassifier's
         _check_fit(likelihood, y, rng)
 
@@ -123,7 +127,7 @@ def _check_slopes(
     step = 1e-4
     shift, widening = rng.standard_normal(len(y)), 0.5 * variance * rng.random(len(y))
     directions: list[tuple[str, tuple[Any, Any], float]] = [
-        ("pull", (shift, 0.0), found.scale * (rows.pull - rows.weight * mean) @ shift),
+        ("response", (shift, 0.0), found.scale * (rows.response - rows.weight * mean) @ shift),
         ("weight", (0.0, widening), -0.5 * found.scale * rows.weight @ widening),
     ]
     for name, there, slope in directions:
@@ -147,8 +151,32 @@ def _check_weights(likelihood: Likelihood, y: Array, mean: Array, rng: np.random
     often = likelihood.rows(np.repeat(y, times), None, again, again**2 + 0.1)
     for a, b in zip(once.sums, often.sums, strict=True):
         _must(np.isclose(a, b, rtol=1e-9), "a weight of k must count as k rows in every sum")
-    for a, b in ((once.weight, often.weight), (once.pull, often.pull)):
+    for a, b in ((once.weight, often.weight), (once.response, often.response)):
         _must(np.isclose(a.sum(), b.sum(), rtol=1e-9), "a weight of k must count as k rows")
+
+
+def _check_portable(likelihood: Any, y: Array) -> None:
+    plain = likelihood.portable()
+    for mean, variance in ((-0.5, 0.04), (0.2, 0.5), (1.0, 1e-4)):
+        y_of = likelihood.predictive(np.array([mean]), np.array([variance]))
+        for at in np.quantile(y, [0.1, 0.5, 0.9], method="lower"):
+            inputs = {"mean": mean, "variance": variance, "y": at}
+            told = evaluate(plain, {name: np.full((1, 1), v) for name, v in inputs.items()})
+            expected = {
+                "mean": y_of.mean,
+                "model_variance": y_of.model_variance,
+                "noise_variance": y_of.noise_variance,
+                "width": y_of.width(),
+                "cdf": y_of.cdf(np.array([at])),
+                "pdf": np.exp(y_of.logpdf(np.array([at]))),
+            }
+            for name, value in expected.items():
+                _must(
+                    np.isclose(np.ravel(told[name])[0], value[0], rtol=1e-7, atol=1e-12),
+                    f"portable must give the {name} of predictive, {value[0]:.9g}, got "
+                    f"{np.ravel(told[name])[0]:.9g}",
+                )
+    _must(plain["discrete"] == y_of.discrete, "portable must be discrete where predictive is")
 
 
 def _check_draws(likelihood: Likelihood, mean: Array, rng: np.random.Generator) -> None:

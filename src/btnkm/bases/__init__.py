@@ -1,4 +1,4 @@
-"""Bases: the functions one input is expanded in, and the short span of their products."""
+"""Bases: the functions of one input, and the few functions that span their products."""
 
 from .base import Basis
 from .bspline import BSpline
@@ -16,6 +16,8 @@ BASES: dict[str, type[Basis]] = {
     "bspline": BSpline,
     "categorical": Categorical,
 }
+#: The library's own, which files may hold; a class that is registered later is not among them.
+BUILT_IN: tuple[type[Basis], ...] = tuple(BASES.values())
 
 __all__ = [
     "BASES",

@@ -15,20 +15,20 @@ from .missing import average_features
 class Anchored(Basis):
     """The constant 1, then the functions of a fitted basis less their means over the training rows.
 
-    In a product over inputs, an input that plays no part is then the first function alone, and what
-    the others add to it is zero on average. The products stay those of the basis: with
-    phi' = phi C, those of phi' are combinations of the same psi. A basis without a constant has its
-    closest approximation to one in that place.
+    In a product over inputs, an input without effect then has the first function alone, and what
+    the others add is zero on average. The product functions psi stay those of the basis: with
+    phi' = phi C, products of phi' are combinations of the same psi. In a basis without a constant,
+    the closest approximation to one takes its place.
 
     Parameters
     ----------
     basis : Basis
-        Fitted, and neither cloned nor changed.
+        Fitted; it is neither cloned nor changed.
 
     Attributes
     ----------
     means_, others_ : ndarray of shape (M_basis,)
-        Of the functions of the basis: their means, and which are not constant.
+        Means of the functions of the basis, and which functions are not constant.
     frame_ : ndarray of shape (M_basis, M)
         The coefficients C of the functions in those of the basis.
 
@@ -50,12 +50,12 @@ class Anchored(Basis):
         """Take the means of the functions over ``x`` (n,), whose rows count ``weight`` (n,)."""
         weight = np.ones(len(x)) if weight is None else weight
         self.means_, _ = average_features(self.basis, x, weight)
-        # what is constant already is nothing centred
+        # a constant function is 0 without its mean
         self.others_ = np.abs(self._centred()).max(axis=0) > 1e-9
         return self._set_around()
 
     def grown(self, levels: int, gap: bool) -> Anchored:
-        """Return the functions of a basis that has grown: what is new is in no training row."""
+        """Return the functions of the grown basis; new ones are 0 in every training row."""
         grown = Anchored(self.basis.grown(levels, gap))
         new = grown.basis.n_functions_ - self.basis.n_functions_
         grown.means_ = np.append(self.means_, np.zeros(new))
@@ -92,7 +92,7 @@ class Anchored(Basis):
 
     @property
     def n_numbers(self) -> int:
-        """Those of the basis, and centred functions beside them."""
+        """Those of the basis, and the centred functions."""
         return self.n_functions_ + self.basis.n_numbers
 
     def _combine(self, phi: Array) -> Array:

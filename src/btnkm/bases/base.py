@@ -1,12 +1,12 @@
 """The contract of a basis, and the packed fallback that makes any ``phi`` work.
 
-A basis gives one input its M functions phi_m. Their products span a space of dimension K,
-often far below M (M + 1) / 2, and the engine works in that space only:
+A basis is M functions phi_m of one input. Their products span a space of dimension K, often far
+below M (M + 1) / 2, and the engine works in that space only:
 
     phi_i(x) phi_j(x) = sum_k table[i * M + j, k] psi_k(x)
 
-``gram`` turns sums over rows of psi into sums over rows of products, ``adjoint`` is its
-transpose. One sparse table defines both, so a new basis writes ``phi``, ``psi`` and the table.
+``gram`` turns sums over rows of psi into sums over rows of products; ``adjoint`` is its
+transpose. One sparse table defines both, so a new basis defines ``phi``, ``psi`` and the table.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from array_api_compat import array_namespace, device, is_numpy_array
 from sklearn.base import BaseEstimator
 
 from ..checks import check_integer
+from ..core.formula import Formula, Term
 
 Array = Any  # an array of any array-API namespace
 
@@ -28,7 +29,7 @@ Array = Any  # an array of any array-API namespace
 class Basis(BaseEstimator):
     """Functions of one input on [-1, 1]; subclass with ``phi`` alone, or also ``psi`` and a table.
 
-    ``fit`` sees the column already scaled to [-1, 1] (columns.py does that) and decides M. Values
+    ``fit`` gets the column already scaled to [-1, 1] (see ``data/columns.py``) and sets M. Values
     outside [-1, 1] are held at the nearer end, so every function stays within its training bounds.
 
     Attributes
@@ -40,13 +41,13 @@ class Basis(BaseEstimator):
     table_ : scipy.sparse.csr_array of shape (M * M, K)
         Row i * M + j holds the coefficients of phi_i phi_j in psi.
     degrees_ : ndarray of shape (M,)
-        How wiggly each function is, 0 for the smoothest; the smoothness prior decays in it.
+        Roughness of each function, 0 for the smoothest; the smoothness prior decays with it.
     constant_ : ndarray of shape (M,)
         Coefficients with which the functions come closest to the constant 1.
 
     Examples
     --------
-    A basis of one's own needs ``phi`` and nothing else:
+    A custom basis only needs ``phi``:
 
     >>> import numpy as np
     >>> from btnkm.bases import Basis
@@ -56,6 +57,12 @@ class Basis(BaseEstimator):
     >>> basis = Hinges().fit(np.linspace(-1, 1, 9))
     >>> basis.n_functions_, basis.n_products_
     (3, 6)
+
+    Notes
+    -----
+    For ONNX and the what-if panel, a class also defines ``formula(x)``. It takes a ``Term`` (see
+    ``btnkm.core.formula``) and returns phi and psi as terms. ``pair_products`` makes the psi of the
+    fallback.
     """
 
     n_functions_: int
@@ -72,13 +79,13 @@ class Basis(BaseEstimator):
         if self._checked_phi(values[:1]).shape[1] != m:
             raise ValueError(
                 f"phi must return as many columns for one row as for many ({m}), got another "
-                "number; the functions must not depend on the rows asked about."
+                "number; the functions must not depend on the other rows."
             )
         return self._set(packed_table(m), np.arange(m), closest_to_one(phi))
 
     def _checked_phi(self, x: np.ndarray) -> np.ndarray:
-        """Return ``phi(x)``, or say what is wrong with it."""
-        x.flags.writeable = False  # a phi that writes into its argument would change the data
+        """Return ``phi(x)``, or raise a ValueError that says what is wrong with it."""
+        x.flags.writeable = False  # a phi that writes into x would change the data
         phi = self.phi(x)
         shape = getattr(phi, "shape", None)
         if shape is None or len(shape) != 2 or shape[0] != len(x):
@@ -88,7 +95,7 @@ class Basis(BaseEstimator):
             )
         phi = np.asarray(phi, dtype=float)
         if not np.all(np.isfinite(phi)):
-            raise ValueError("phi must return finite numbers, got NaN or infinity; mend it.")
+            raise ValueError("phi must return finite numbers, got NaN or infinity; fix phi.")
         return phi
 
     def hold(self, x: Array) -> Array:
@@ -114,14 +121,31 @@ class Basis(BaseEstimator):
         """Return ``phi(x)`` and ``psi(x)`` together; override where one contains the other."""
         return self.phi(x), self.psi(x)
 
+    def portable(self) -> dict[str, Any]:
+        """Return the fitted functions as plain data: formulas of a coordinate in [-1, 1]."""
+        formula = Formula()
+        phi, psi = self.own_formula(formula.input("x"))
+        sizes = {"n_functions": self.n_functions_, "n_products": self.n_products_}
+        return {"kind": "formula", **sizes, **formula.plain(phi=phi, psi=psi)}
+
+    def own_formula(self, x: Term) -> tuple[Term, Term]:
+        """Return ``formula(x)``, which a class must define itself: a subclass may change phi."""
+        if "formula" not in vars(type(self)):
+            raise TypeError(
+                f"the basis {type(self).__name__} has no portable form; define formula(x) in its "
+                "class, or use a basis from btnkm.bases."
+            )
+        terms: tuple[Term, Term] = self.formula(x)  # type: ignore[attr-defined]
+        return terms
+
     @property
     def n_numbers(self) -> int:
-        """How many numbers of a row ``features`` has; what phi and psi share counts once."""
+        """Numbers per row that ``features`` stores; what phi and psi share counts once."""
         return self.n_functions_ + self.n_products_
 
     @property
     def end(self) -> tuple[int, int]:
-        """Where functions that come later have their place, in psi and in phi."""
+        """Positions in psi and in phi at which later functions are inserted."""
         return self.n_products_, self.n_functions_
 
     def gram(self, sums: np.ndarray) -> np.ndarray:
@@ -137,7 +161,7 @@ class Basis(BaseEstimator):
         return summed
 
     def _set(self, table: sp.csr_array, degrees: np.ndarray, constant: np.ndarray) -> Self:
-        """Store what every fitted basis has; M and K follow from the arrays."""
+        """Store the attributes of a fitted basis; M and K follow from the arrays."""
         self.n_functions_, self.n_products_ = len(degrees), table.shape[1]
         self.table_ = table
         # Floats, because integers cannot be raised to the negative powers of a smoothness prior.
@@ -168,6 +192,8 @@ def packed_table(m: int) -> sp.csr_array:
 
 def pair_products(phi: Array, i: np.ndarray, j: np.ndarray) -> Array:
     """Return the columns phi_i * phi_j for the given pairs: (n, M) -> (n, len(i))."""
+    if isinstance(phi, Term):
+        return phi.columns(i) * phi.columns(j)
     xp = array_namespace(phi)
     i, j = (xp.asarray(index, device=device(phi)) for index in (i, j))
     return xp.take(phi, i, axis=1) * xp.take(phi, j, axis=1)
@@ -199,9 +225,9 @@ def distinct(x: np.ndarray) -> np.ndarray:
     """Return the sorted distinct values of a column, which must hold no NaN and not be empty."""
     values = np.unique(x)
     if values.size == 0:
-        raise ValueError("x must hold at least one value, got none; drop the column.")
+        raise ValueError("x must hold at least one value, got an empty column; drop it.")
     if np.isnan(values[-1]):
-        raise ValueError("x must hold no NaN, got some; wrap the basis in Gapped(basis).")
+        raise ValueError("x must not hold NaN; wrap the basis in Gapped(basis).")
     return values
 
 
@@ -217,7 +243,7 @@ def count_functions(n_basis: Any, values: np.ndarray) -> int:
 
 
 def closest_to_one(phi: np.ndarray) -> np.ndarray:
-    """Return the least-squares coefficients of the constant 1, the shortest that do."""
-    # The cut-off keeps nearly dependent functions from answering with huge cancelling numbers.
+    """Return the least-squares coefficients of the constant 1 with the smallest norm."""
+    # The cut-off avoids huge coefficients of nearly dependent functions, which would cancel.
     coefficients: np.ndarray = np.linalg.lstsq(phi, np.ones(len(phi)), rcond=1e-4)[0]
     return coefficients

@@ -1,10 +1,11 @@
-"""Splines: piecewise polynomials, for inputs with sharp or uneven effects."""
+"""Splines: piecewise polynomials, for inputs with sharp or irregular effects."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from operator import add
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,7 +13,8 @@ from array_api_compat import array_namespace, device
 from scipy.linalg import eigh
 
 from ..checks import check_integer
-from .base import Array, Basis, collect, count_functions, distinct, product_table
+from ..core.formula import Term
+from .base import Array, Basis, collect, count_functions, distinct, pair_products, product_table
 
 _GRID = 32  # points per function at which size and roughness are measured
 
@@ -20,12 +22,12 @@ _GRID = 32  # points per function at which size and roughness are measured
 class BSpline(Basis):
     """Splines on equally spaced knots over [-1, 1], ordered from the smoothest to the roughest.
 
-    B-splines, clamped at both ends, are local, and none is smoother than the others: a prior that
-    can switch off single functions would leave holes or nothing. So the functions are those
-    combinations of them that are orthogonal on [-1, 1] and stationary in roughness, the mean square
-    of the slope: 1, then waves of growing frequency, as cosines are among all functions.
+    B-splines, clamped at both ends, are local and equally smooth, so a prior that removes single
+    functions would leave holes. The functions are therefore combinations of B-splines that are
+    orthogonal on [-1, 1] and stationary in roughness, the mean square of the slope. These are 1 and
+    then waves of growing frequency, as cosines are among all functions.
 
-    Only neighbouring B-splines overlap, so the products of two of them serve as psi: K is about
+    Only neighbouring B-splines overlap, so psi are the products of neighbours: K is about
     (degree + 1) M. Values outside [-1, 1] are held at the nearer end.
 
     Parameters
@@ -99,12 +101,28 @@ class BSpline(Basis):
         # them. The last piece is closed: x = 1 belongs to it.
         u = (self.hold(x) + 1.0) * (0.5 * pieces)
         piece = xp.clip(xp.floor(u), 0.0, float(pieces - 1))
-        values = _local_splines(u, piece, pieces, p)
+        values = _local_splines(xp.ones_like(u), u, piece, pieces, p, xp.clip)
         here = [xp.astype(piece == float(k), x.dtype) for k in range(pieces)]
         overlaps = (
             [here[i - j] * values[j] for j in range(p + 1) if 0 <= i - j < pieces] for i in range(m)
         )
         return collect((reduce(add, terms) for terms in overlaps), m)
+
+    def formula(self, x: Term) -> tuple[Term, Term]:
+        """Return phi and psi as terms."""
+        m, degree = self.n_functions_, self.degree_
+        pieces = m - degree
+        u = (x + 1.0) * (0.5 * pieces)
+        piece = u.floor().clip(0.0, pieces - 1.0)
+        here = piece.equal(np.arange(pieces))
+        local = _local_splines(0.0 * u + 1.0, u, piece, pieces, degree, Term.clip)
+        first, *others = (here * value for value in local)
+        # spline i is number i - k of those on piece k
+        places = np.vstack([np.eye(pieces, m, k=j) for j in range(degree + 1)])
+        splines = (first.concat(*others) if others else first) @ places
+        pairs = [(i, i + d) for d in range(degree + 1) for i in range(m - d)]
+        psi = pair_products(splines, *np.array(pairs).T)
+        return splines @ self.coefficients_, psi
 
     def psi(self, x: Array) -> Array:
         """Return b_i b_{i+d} of B-splines, d = 0 .. degree, all i for each d: (n,) -> (n, K)."""
@@ -119,16 +137,20 @@ class BSpline(Basis):
         return self._combine(local), psi
 
 
-def _local_splines(u: Array, piece: Array, pieces: int, degree: int) -> list[Array]:
-    """Return the degree + 1 splines that are not zero on each row's piece, by Cox-de Boor."""
-    xp = array_namespace(u)
-    values = [xp.ones_like(u)]
+def _local_splines(
+    one: Any, u: Any, piece: Any, pieces: int, degree: int, clip: Callable[..., Any]
+) -> list[Any]:
+    """Return the degree + 1 splines that are not zero on each row's piece, by Cox-de Boor.
+
+    Arrays or terms; ``one`` is 1 for each u, and ``clip`` limits a value to an interval.
+    """
+    values = [one]
     for q in range(1, degree + 1):
-        raised = [xp.zeros_like(u) for _ in range(q + 1)]
+        raised: list[Any] = [0.0] * (q + 1)
         for r, value in enumerate(values):
             # Clipping repeats the end knots, which is what clamps the splines there.
-            start = xp.clip(piece + float(r - q + 1), 0.0, float(pieces))
-            end = xp.clip(piece + float(r + 1), 0.0, float(pieces))
+            start = clip(piece + float(r - q + 1), 0.0, float(pieces))
+            end = clip(piece + float(r + 1), 0.0, float(pieces))
             rise = value * ((u - start) / (end - start))
             raised[r] = raised[r] + (value - rise)
             raised[r + 1] = raised[r + 1] + rise

@@ -1,8 +1,8 @@
-"""One-hot functions: a categorical column is one input, not one per level."""
+"""One-hot functions: a categorical column is one input, not one per category."""
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -11,11 +11,11 @@ from .base import Array, Basis, distinct, product_table
 
 
 class Categorical(Basis):
-    """One function per level: phi_m(x) is 1 if x is code m, else 0.
+    """One function per category: phi_m(x) is 1 if x is code m, else 0.
 
     A column holds the codes 0 .. M-1 as floats; the largest code in ``fit`` decides M. Products of
     different functions vanish and squares are the functions themselves, so psi = phi and K = M.
-    Codes have no nearer end: one outside 0 .. M-1 gives a row of zeros.
+    A code outside 0 .. M-1 gives a row of zeros.
 
     Examples
     --------
@@ -32,18 +32,23 @@ class Categorical(Basis):
         if codes[0] < 0 or not np.isfinite(codes[-1]) or np.any(codes != np.floor(codes)):
             raise ValueError(
                 f"codes must be the integers 0, 1, 2, .., got values from {codes[0]:g} to "
-                f"{codes[-1]:g}; number the levels first, for example with OrdinalEncoder."
+                f"{codes[-1]:g}; encode the categories first, for example with OrdinalEncoder."
             )
         m = int(codes[-1]) + 1
         table = product_table(m, m, (np.arange(m), np.eye(m)))
         return self._set(table, np.zeros(m), np.ones(m))
 
     def with_levels(self, count: int) -> Categorical:
-        """Return the functions of so many codes more."""
+        """Return the basis with ``count`` more codes."""
         return Categorical().fit(np.arange(self.n_functions_ + count, dtype=float))
 
+    def portable(self) -> dict[str, Any]:
+        """Return the number of codes; readers make the indicators."""
+        size = self.n_functions_
+        return {"kind": "categorical", "n_functions": size, "n_products": size}
+
     def hold(self, x: Array) -> Array:
-        """Return ``x`` as it is: codes have no ends."""
+        """Return ``x`` as it is, since codes are not limited to [-1, 1]."""
         return x
 
     def typical(self, x: np.ndarray, weight: np.ndarray) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from ..core.arrays import has_triton
+from ..core.formula import Term
 from .base import Array, Basis, collect, count_functions, distinct, product_table, recurrence
 
 
@@ -55,13 +56,18 @@ class Chebyshev(Basis):
         psi = self.psi(x)
         return psi[:, : self.n_functions_], psi
 
+    def formula(self, x: Term) -> tuple[Term, Term]:
+        """Return phi and psi as terms."""
+        psi = polynomials(x, self.n_products_)
+        return psi.columns(range(self.n_functions_)), psi
+
     @property
     def n_numbers(self) -> int:
-        """Those of psi, of which phi is a part."""
+        """Those of psi, which contains phi."""
         return self.n_products_
 
     def _polynomials(self, x: Array, count: int) -> Array:
-        if has_triton(x):  # a recurrence of array operations writes everything several times
+        if has_triton(x):  # a recurrence of array operations writes each value several times
             from .triton_kernels import chebyshev
 
             return chebyshev(x, count)
@@ -71,11 +77,25 @@ class Chebyshev(Basis):
         return collect(recurrence(array_namespace(x).ones_like(x), x, 2.0 * x), count)
 
 
+def polynomials(x: Term, count: int) -> Term:
+    """Return T_0 .. T_{count-1}, by the recursion of ``_doubling``."""
+    out = 0.0 * x + 1.0
+    if count > 1:
+        out = out.concat(x)
+    k = 1
+    while k + 1 < count:
+        more = min(k, count - 1 - k)
+        first, before = out.columns(range(1, more + 1)), out.columns(range(k - 1, k - more - 1, -1))
+        out = out.concat(2.0 * out.columns([k]) * first - before)
+        k += more
+    return out
+
+
 def _doubling(x: np.ndarray, count: int) -> np.ndarray:
     """Return T_0 .. T_{count-1} at x, twice as many in each step: (n,) -> (n, count).
 
-    T_{k+j} = 2 T_k T_j - T_{k-j} for all j up to k at once: few operations, for threads to share
-    the interpreter.
+    T_{k+j} = 2 T_k T_j - T_{k-j} for all j up to k at once: few operations, so that threads rarely
+    wait for the interpreter.
     """
     out = np.empty((count, len(x)), dtype=x.dtype)
     out[:1] = 1.0

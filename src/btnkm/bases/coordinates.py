@@ -14,7 +14,7 @@ _LEAST_SHARE = 1e-3  # of the mean weight of a row
 
 
 class Coordinates:
-    """What the kernel of the full tensor sees of one input: three numbers.
+    """Three numbers of each value of one input, for the kernel of the full tensor.
 
     They are the standardised raw value (0 for categories and missing values), the position, which
     is the standardised coordinate of a number or the code of a category, and 1 where the value is
@@ -26,7 +26,7 @@ class Coordinates:
         The warp of a numeric column (see ``columns.Column``).
     categorical : bool
     straight : bool
-        Whether the kernel has nothing but a straight line of the column.
+        Whether the kernel only has a straight line of the column.
     """
 
     n_functions_, n_products_ = 3, 0
@@ -52,7 +52,7 @@ class Coordinates:
         seen, count = x[~missing], weight[~missing]
         self.varies_ = len(np.unique(seen)) > 1
         if not self.categorical and self.varies_:
-            # of numbers of any size: squares of the raw values might overflow
+            # scaled first, since squares of large raw values might overflow
             size = max(float(np.max(np.abs(self.knots))), np.finfo(float).tiny)
             line = self.knots / size
             mean, spread = _mean_and_spread(np.interp(seen, self.positions, line), count)
@@ -86,7 +86,7 @@ def xp_empty(phi: Array) -> Array:
 
 
 def _mean_and_spread(values: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
-    # a value that only a row of next to no weight has would be at an enormous distance
+    # without a minimum weight, a value of a row with a tiny weight would be extremely far away
     weight = np.maximum(weight, _LEAST_SHARE * float(np.mean(weight)))
     mean = float(np.average(values, weights=weight))
     spread = float(np.sqrt(np.average((values - mean) ** 2, weights=weight)))

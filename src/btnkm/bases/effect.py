@@ -1,8 +1,8 @@
-"""The main effect of one input: the functions that a sum over inputs is made of."""
+"""The main effect of one input: its functions in the sum over inputs."""
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -16,10 +16,10 @@ CATEGORIES, MISSING = "categories", "missing"
 
 
 class MainEffect:
-    """Functions of one input whose sum over inputs stands beside the tensor.
+    """Functions of one input, which are summed over inputs and added to the tensor.
 
     A numeric column has a straight line of the raw value, Chebyshev polynomials of the warped one,
-    steps where the fit needs them, and an indicator of each value that stands out. A categorical
+    steps where the fit needs them, and an indicator of each frequent single value. A categorical
     column has an indicator of each of its most frequent categories. Both have an indicator of
     missing values if the fit saw any. Every function has mean zero over the training rows, so that
     effects are deviations from the mean. A missing value that has no indicator, and a category
@@ -34,7 +34,7 @@ class MainEffect:
     steps : ndarray
         Coordinates of the steps of a numeric column (see ``screening``).
     spikes : ndarray
-        Positions of the values of a numeric column that stand out.
+        Positions of the frequent single values of a numeric column.
     n_categories : int or None
         Of a categorical column; None for a numeric one.
 
@@ -87,7 +87,7 @@ class MainEffect:
                 self.codes_ = np.empty(0)
             parts = [CATEGORIES] * len(self.codes_)
         elif len(self.positions) > 1:
-            # of numbers of any size: squares of the raw values might overflow
+            # scaled first, since squares of large raw values might overflow
             size = max(float(np.max(np.abs(self.knots))), np.finfo(float).tiny)
             line = self.knots / size
             raw = np.interp(seen, self.positions, line)
@@ -134,6 +134,19 @@ class MainEffect:
         if not columns:
             return xp.zeros((x.shape[0], 0), dtype=x.dtype, device=device(x))
         return xp.stack(columns, axis=1)
+
+    def portable(self) -> dict[str, Any]:
+        """Return the functions as plain data; ``line`` is None for categories."""
+        smooth = self.n_categories is None and len(self.positions) > 1
+        return {
+            "line": self.line_ if smooth else None,
+            "degree": int(self.degree_) if smooth else 0,
+            "steps": self.steps if smooth else np.empty(0),
+            "spikes": self.spikes if smooth else np.empty(0),
+            "codes": self.codes_,
+            "missing": self.has_missing_,
+            "center": self.center_,
+        }
 
     def phi(self, x: Array) -> Array:
         """Return the functions, less their means: (n,) -> (n, P)."""

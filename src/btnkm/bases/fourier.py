@@ -8,6 +8,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from ..checks import check_above
+from ..core.formula import Term
 from .base import (
     Array,
     Basis,
@@ -91,6 +92,13 @@ class Fourier(Basis):
         """Return ``phi(x)`` and ``psi(x)`` from one sine and one cosine per row."""
         sine, cosine = self._angle(x)
         return self._sines(sine, cosine), self._cosines(cosine)
+
+    def formula(self, x: Term) -> tuple[Term, Term]:
+        """Return phi and psi as terms; cosines are sines, since ONNX runtimes lack the former."""
+        m = self.n_functions_
+        angle = (x + self.boundary) * (np.pi / (2.0 * self.boundary))
+        sines = (angle * np.arange(1, m + 1)).sin()
+        return sines * self.weights_[:m], (angle * np.arange(2 * m + 1) + 0.5 * np.pi).sin()
 
     def _angle(self, x: Array) -> tuple[Array, Array]:
         """Return sine and cosine of pi (x + L) / (2 L); the multiples follow by recurrence."""

@@ -1,9 +1,9 @@
-"""Levels: the indicators of a categorical column that has too many of them for a dense block."""
+"""Indicators of a categorical column with too many categories for a dense block."""
 
 from __future__ import annotations
 
 from copy import copy
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,28 +12,29 @@ from .base import Basis
 
 
 class Levels(Basis):
-    """One indicator per level, as sparse rows; what ``Categorical`` is for few levels.
+    """One indicator per category, as sparse rows; ``Categorical`` is for few categories.
 
-    Codes are 0, 1, .., and -1 for a level never seen, as ``columns.py`` gives them; the latter is
-    the average of the levels. So is a missing value, unless ``fit`` saw one: then it is a level.
+    Codes are 0, 1, .., and -1 for a category never seen (see ``data/columns.py``), which stands for
+    the average of all categories. A missing value is a category of its own if ``fit`` saw one, and
+    the average otherwise.
 
     Attributes
     ----------
     shares_ : ndarray of shape (L,)
-        Of the training rows without gaps, by level.
+        Fraction of the training rows with a value that each category has.
     missing_ : int or None
-        The level of a missing value, if ``fit`` saw one.
+        The code of a missing value, if ``fit`` saw one.
     """
 
     def fit(self, x: np.ndarray, weight: np.ndarray | None = None) -> Self:
-        """Count the levels of ``x`` (n,), whose rows count ``weight`` (n,)."""
+        """Count the categories of ``x`` (n,), with sample weights ``weight`` (n,)."""
         weight = np.ones(len(x)) if weight is None else weight
         missing = np.isnan(x)
         size = int(np.max(x[~missing], initial=-1)) + 1
         self.missing_ = size if missing.any() else None
         codes = np.where(missing, size, x).astype(int)
         count = np.bincount(codes, weights=weight, minlength=size)
-        count[size:] = 0.0  # a level never seen is one of the others, and no gap
+        count[size:] = 0.0  # an unseen category is one of the others, not a missing value
         return self._set_shares(count / max(count.sum(), np.finfo(float).tiny))
 
     def _set_shares(self, shares: np.ndarray) -> Self:
@@ -43,23 +44,23 @@ class Levels(Basis):
 
     @property
     def knows_gaps(self) -> bool:
-        """Whether a gap has an effect of its own."""
+        """Whether missing values have an effect of their own."""
         return self.missing_ is not None
 
     @property
     def level_shares(self) -> np.ndarray:
-        """Of the training rows without gaps, by level."""
+        """Fraction of the training rows with a value that each category has."""
         return self.shares_
 
     @property
     def end(self) -> tuple[int, int]:
-        """Where levels that come later have their place: before what was never seen."""
+        """Positions at which later categories are inserted: before the unseen one."""
         return len(self.shares_), len(self.shares_)
 
     def grown(self, levels: int, gap: bool) -> Levels:
-        """Return the indicators of so many levels more, and of gaps if they are new.
+        """Return the basis with more categories, and one for missing values if ``gap``.
 
-        What was never seen stays what it was.
+        The indicator of unseen categories is unchanged.
         """
         grown = copy(self)
         if gap:
@@ -67,7 +68,7 @@ class Levels(Basis):
         return grown._set_shares(np.append(self.shares_, np.zeros(levels + gap)))
 
     def features(self, x: np.ndarray) -> tuple[sp.csr_array, sp.csr_array]:
-        """Return the indicators of the levels, and of what was never seen: (n, L + 1), twice."""
+        """Return the indicators of all categories and of an unseen one: (n, L + 1), twice."""
         n, size = len(x), len(self.shares_)
         missing = size if self.missing_ is None else self.missing_
         codes = np.where(np.isnan(x), missing, np.where(x < 0, size, x)).astype(np.int32)
@@ -75,13 +76,22 @@ class Levels(Basis):
         phi = sp.csr_array((np.ones(n), codes, rows), shape=(n, size + 1))
         return phi, phi
 
+    def portable(self) -> dict[str, Any]:
+        """Return the number of indicators, and which is that of a missing value.
+
+        The last one is that of an unseen category, and of a missing value if ``missing`` is None.
+        """
+        size = self.n_functions_
+        sizes = {"n_functions": size, "n_products": size}
+        return {"kind": "levels", "missing": self.missing_, **sizes}
+
     def unknown(self, x: np.ndarray) -> np.ndarray:
-        """Tell which values stand for the average of the levels: (n,)."""
+        """Return which values stand for the average of all categories: (n,)."""
         missing = np.isnan(x) if self.missing_ is None else np.zeros(len(x), dtype=bool)
         return missing | (x < 0)
 
     def fill(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return x with levels drawn by their shares in place of gaps."""
+        """Return x with categories drawn by frequency in place of unknown values."""
         missing = self.unknown(x)
         filled = x.copy()
         filled[missing] = rng.choice(len(self.shares_), size=int(missing.sum()), p=self.shares_)

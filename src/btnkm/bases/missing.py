@@ -1,10 +1,10 @@
-"""Missing values: a wrapper that gives any basis an answer to NaN."""
+"""Missing values: a wrapper by which any basis accepts NaN."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,16 +22,17 @@ BLOCK = 65_536  # rows at a time while averaging, so that memory does not grow w
 class Gapped(Basis):
     """The functions of another basis, plus one that is 1 where the value is missing (NaN).
 
-    If ``fit`` saw missing values, a missing row has the functions of a typical value (the median,
-    or the most frequent level) and a 1 in one coordinate, which all other rows have at 0. So
-    a gap means "typical" until the data say otherwise; were its other functions 0, shrinking its
-    weight would shrink whole products of inputs, which costs accuracy where rows are few. If
-    ``fit`` saw none, a NaN later is the training average: phi and psi take their means over the
-    training rows, which integrates the unknown input out of first and second moments alike. So does
-    the code -1 of a categorical basis, a level never seen: it is no gap, and gaps may well differ
-    from it. If ``fit`` saw nothing but gaps, the only function is the constant 1. Where gaps come
-    later, ``grown`` adds the coordinate at the end, or a level. Values outside [-1, 1] are held at
-    the nearer end, for a basis that does not do so itself too.
+    If ``fit`` saw missing values, a missing value has the functions of a typical value (the median,
+    or the most frequent category) and 1 in one more function, which is 0 for all other rows. So a
+    missing value means "typical" unless the data show otherwise. If its other functions were 0,
+    shrinking its weight would shrink whole products of inputs, which costs accuracy with few rows.
+
+    If ``fit`` saw no missing value, a NaN stands for the training average: phi and psi are their
+    means over the training rows, which integrates the unknown input out of first and second
+    moments. The same holds for the code -1 of a categorical basis, a category never seen. If
+    ``fit`` saw only missing values, the only function is the constant 1. Where missing values first
+    come later, ``grown`` adds a function at the end, or a category. Values outside [-1, 1] are
+    moved to the nearer end, also for a basis that does not do so itself.
 
     Parameters
     ----------
@@ -45,11 +46,11 @@ class Gapped(Basis):
     saw_missing_ : bool
         Whether a missing value was seen.
     indicator_ : str or None
-        Where the function that is 1 where a value is missing stands: "first" or "last".
+        Position of the function that is 1 for missing values: "first" or "last".
     typical_ : float
         The value whose functions a missing row has.
     average_phi_, average_psi_ : ndarray of shape (M,) and (K,)
-        Averages of phi and psi over the observed training rows, where something may stand for them.
+        Averages of phi and psi over the observed training rows, where they may be needed.
     values_ : ndarray
         A thousand training values at evenly spaced ranks: what ``fill`` draws from.
 
@@ -68,7 +69,7 @@ class Gapped(Basis):
     def fit(self, x: np.ndarray, weight: np.ndarray | None = None) -> Self:
         """Fit the inner basis to the observed values of ``x`` (n,); see whether any are missing.
 
-        ``weight`` (n,), positive, counts rows in the median and the averages.
+        ``weight`` (n,), positive, are sample weights for the median and the averages.
         """
         if not isinstance(self.basis, Basis):
             raise ValueError(
@@ -86,7 +87,7 @@ class Gapped(Basis):
         inner = clone(self.basis)
         observed, weight = inner.hold(x[~missing]), weight[~missing]
         if np.ptp(observed) == 0 and not isinstance(inner, Categorical):
-            inner = Chebyshev(n_basis=1)  # whatever the basis, one value asks for one constant
+            inner = Chebyshev(n_basis=1)  # one value needs one constant, whatever the basis
         if isinstance(inner, Spiked):
             self.basis_ = inner.fit(observed, weight)
         else:
@@ -103,7 +104,7 @@ class Gapped(Basis):
         return self._set_around(inner)
 
     def _set_around(self, inner: Basis) -> Self:
-        """Store what a fitted basis has, with an indicator of gaps if there is one."""
+        """Store the attributes of a fitted basis, with an indicator of missing values if any."""
         if self.indicator_ is None:
             return self._set(inner.table_, inner.degrees_, inner.constant_)
         phi = inner.phi(np.array([self.typical_]))
@@ -115,9 +116,10 @@ class Gapped(Basis):
         )
 
     def grown(self, levels: int, gap: bool) -> Gapped:
-        """Return the functions of so many codes more, and of gaps if these are new, at the end.
+        """Return the basis with more codes and, if ``gap``, a function of missing values last.
 
-        A gap among levels is one more level. What was never seen stays what it was.
+        In a categorical basis a missing value is one more category. The averages that stand for
+        unseen categories are unchanged.
         """
         assert self.basis_ is not None
         grown = copy(self)
@@ -151,27 +153,27 @@ class Gapped(Basis):
 
     @property
     def n_numbers(self) -> int:
-        """Those of the inner basis, or of copies beside an indicator."""
+        """Those of the inner basis, or copies with an indicator."""
         if self.basis_ is None or self.indicator_ is not None:
             return super().n_numbers
         return self.basis_.n_numbers
 
     @property
     def knows_gaps(self) -> bool:
-        """Whether a gap has an effect of its own."""
+        """Whether missing values have an effect of their own."""
         return self.saw_missing_
 
     @property
     def level_shares(self) -> np.ndarray:
-        """Of the training rows without gaps, by level, where the functions are those of levels."""
+        """Fraction of the training rows with a value that each category has."""
         if self.basis_ is None:
             return np.zeros(0)
         return self.average_phi_[int(self.indicator_ == "first") :]
 
     def unknown(self, x: Array) -> Array:
-        """Tell which values stand for the training average: (n,).
+        """Return which values stand for the training average: (n,).
 
-        Levels never seen, and gaps where none was seen.
+        These are unseen categories, and missing values if ``fit`` saw none.
         """
         xp = array_namespace(x)
         never = xp.zeros_like(x, dtype=xp.bool)
@@ -180,14 +182,35 @@ class Gapped(Basis):
         return never if self.saw_missing_ else never | xp.isnan(x)
 
     def fill(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return x with draws from the training values in place of what is not known.
+        """Return x with draws from the training values in place of unknown ones.
 
-        A draw of f at one row needs one value of the input, the average would hide its spread.
+        A draw of f at one row needs one value of the input; the average would hide its spread.
         """
         missing = self.unknown(x)
         filled = x.copy()
         filled[missing] = rng.choice(self.values_, size=int(missing.sum()))
         return filled
+
+    def portable(self) -> dict[str, Any]:
+        """Return the functions of the inner basis as plain data, and what stands for other values.
+
+        With an ``indicator`` ("first" or "last") a missing value has the functions of ``typical``
+        and 1 there, in phi and psi alike, where others have 0. If ``saw_missing`` is False, it has
+        the averages instead. A category never seen always has the averages.
+        """
+        sizes = {"n_functions": self.n_functions_, "n_products": self.n_products_}
+        if self.basis_ is None:
+            return {"kind": "constant", **sizes}
+        return {
+            "kind": "gapped",
+            "basis": self.basis_.portable(),
+            "saw_missing": self.saw_missing_,
+            "indicator": self.indicator_,
+            "typical": float(self.typical_),
+            "average_phi": self.average_phi_,
+            "average_psi": self.average_psi_,
+            **sizes,
+        }
 
     def _evaluate(
         self,
@@ -205,9 +228,9 @@ class Gapped(Basis):
         held = self.basis_.hold(filled)
         if is_numpy_array(held):
             held = held.view()
-            held.flags.writeable = False  # a phi of the user's must not write into it
+            held.flags.writeable = False  # a custom phi must not write into it
         inner = evaluate(self.basis_, held)
-        if self.indicator_ is not None:  # the typical value has given all other coordinates
+        if self.indicator_ is not None:  # the other functions are those of the typical value
             first = self.indicator_ == "first"
             inner = tuple(_beside(xp.astype(missing, a.dtype), a, first) for a in inner)
         may_be_unseen = isinstance(self.basis_, Categorical)
@@ -227,14 +250,14 @@ def _beside(one: Array, others: Array, first: bool) -> Array:
     xp = array_namespace(others)
     if is_numpy_array(others):
         parts, axis = [one[:, None], others], 1
-    else:  # as kernels want it
+    else:  # as the device kernels need it
         parts, axis = [one[None, :], others.T], 0
     both = xp.concat(parts if first else parts[::-1], axis=axis)
     return both if axis else both.T
 
 
 def _evenly_ranked(x: np.ndarray, weight: np.ndarray, count: int = 1000) -> np.ndarray:
-    """Return values of x, as often as their weight says."""
+    """Return ``count`` values of x at evenly spaced ranks, counted by weight."""
     order = np.argsort(x, kind="stable")
     total = np.cumsum(weight[order])
     return x[order[np.searchsorted(total, total[-1] * (np.arange(count) + 0.5) / count)]]
@@ -253,7 +276,7 @@ def average_features(
 
 
 def _bordered(table: sp.csr_array, phi: np.ndarray) -> sp.csr_array:
-    """Return the table with an indicator in front, where it is 1 the others being ``phi`` (M,)."""
+    """Return the table with an indicator in front; where it is 1, the others are ``phi`` (M,)."""
     entries = table.tocoo()
     m, k = len(phi), table.shape[1]
     size = m + 1

@@ -10,6 +10,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from ..checks import check_above
+from ..core.formula import Term
 from .base import (
     Array,
     Basis,
@@ -77,6 +78,17 @@ class Polynomial(Basis):
         if self.offset != 0:
             groups += [islice(powers(scale, x), m), iter([array_namespace(x).ones_like(x)])]
         return collect(chain(*groups), self.n_products_)
+
+    def formula(self, x: Term) -> tuple[Term, Term]:
+        """Return phi and psi as terms."""
+        m = self.n_functions_
+        all_powers = x.power(np.arange(2 * m - 1))
+        first = all_powers.columns(range(m))
+        norm = ((first * first) @ np.ones((m, 1))).sqrt()
+        scaled, psi = first / norm, all_powers / (norm * norm)
+        if self.offset != 0:
+            psi = psi.concat(scaled, norm / norm)
+        return scaled + self.offset, psi
 
     def _scale(self, x: Array) -> tuple[Array, Array]:
         """Return x within [-1, 1], and 1 / ||(x^0, .., x^{M-1})||."""

@@ -1,4 +1,4 @@
-"""Spikes: single values of a number that many rows share, with effects of their own."""
+"""Spikes: single values that many rows share, with effects of their own."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ import scipy.sparse as sp
 from array_api_compat import array_namespace, device
 from sklearn.base import clone
 
+from ..core.formula import Term
 from .base import Array, Basis
 
-LEAST_ROWS = 40  # of a spike: fewer say too little about an effect of its own
-TIMES_NEIGHBOURS = 3.0  # as many rows as its neighbours have on average
+LEAST_ROWS = 40  # of a spike: fewer do not determine an effect of its own
+TIMES_NEIGHBOURS = 3.0  # rows, relative to the average of its neighbours
 NEIGHBOURS = 2  # on each side
 MOST_SPIKES = 50
-DEGREE = 5.0  # what the smoothness prior takes an indicator for: rough, but not the roughest
+DEGREE = 5.0  # of an indicator for the smoothness prior: rough, but not the roughest
 
 
 class Spiked(Basis):
-    """The functions of another basis, plus an indicator for each value that stands out.
+    """The functions of another basis, plus an indicator for each frequent single value.
 
-    Money is often 0, a working week 40 hours: what such a value means need not be near what its
-    neighbours mean, and no smooth function can tell. A value stands out if it has several times the
-    rows of its neighbours. The product of an indicator and any function is a multiple of the
-    indicator, so each adds one function to psi as well. The indicators take the place of the
-    roughest smooth functions, up to half of them. Bases that have a function for every distinct
-    value anyway get none.
+    Amounts of money are often 0 and a working week often has 40 hours. The effect of such a value
+    may differ from that of its neighbours, which no smooth function can express. A value gets an
+    indicator if it has several times the rows of its neighbours. The product of an indicator and
+    any function is a multiple of the indicator, so each adds one function to psi as well. The
+    indicators replace the roughest smooth functions, up to half of them. A basis with a function
+    for every distinct value gets none.
 
     Parameters
     ----------
@@ -38,16 +39,16 @@ class Spiked(Basis):
     basis_ : Basis
         The fitted basis.
     spikes_ : ndarray
-        The values that stand out, ascending.
+        The values with an indicator, ascending.
     """
 
     def __init__(self, basis: Basis) -> None:
         self.basis = basis
 
     def fit(self, x: np.ndarray, weight: np.ndarray | None = None) -> Self:
-        """Fit the smooth basis to ``x`` (n,) and find the values that stand out.
+        """Fit the smooth basis to ``x`` (n,) and find the frequent single values.
 
-        ``weight`` (n,), positive, counts rows.
+        ``weight`` (n,), positive, are sample weights.
         """
         inner = clone(self.basis).fit(x)
         values, group = np.unique(inner.hold(x), return_inverse=True)
@@ -78,9 +79,17 @@ class Spiked(Basis):
         phi, psi = self.basis_.features(x)
         return self._beside(phi, x), self._beside(psi, x)
 
+    def formula(self, x: Term) -> tuple[Term, Term]:
+        """Return phi and psi as terms."""
+        phi, psi = self.basis_.own_formula(x)
+        if len(self.spikes_) == 0:
+            return phi, psi
+        here = x.equal(self.spikes_)
+        return phi.concat(here), psi.concat(here)
+
     @property
     def n_numbers(self) -> int:
-        """Those of the smooth basis, or of copies beside indicators."""
+        """Those of the smooth basis, or copies with indicators."""
         return self.basis_.n_numbers if len(self.spikes_) == 0 else super().n_numbers
 
     def _beside(self, smooth: Array, x: Array) -> Array:
@@ -103,7 +112,7 @@ def stand_out(counts: np.ndarray) -> np.ndarray:
 
 
 def with_indicators(table: sp.csr_array, phi: np.ndarray) -> sp.csr_array:
-    """Return the product table of functions and indicators; ``phi`` has the functions there."""
+    """Return the product table of functions and indicators; ``phi`` are the functions there."""
     count, m = phi.shape
     size, k = m + count, table.shape[1]
     entries = table.tocoo()

@@ -1,4 +1,4 @@
-"""Functions of a basis on a CUDA device in one pass; imported only where Triton is."""
+"""Functions of a basis on a CUDA device in one pass; imported only if Triton is installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-ROWS = 512  # that one program looks at
+ROWS = 512  # of one program
 
 
 @triton.jit

@@ -8,6 +8,7 @@ import codecs
 import csv
 import math
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,18 @@ class FolderPath(FilePath):
     """Store the path of a folder, which shells complete."""
 
     complete = "directory"
+
+
+class Likelihoods:
+    """Names that ``--likelihood`` may have; the library is imported when they are looked at."""
+
+    def __iter__(self) -> Iterator[str]:
+        from ..likelihoods import LIKELIHOODS
+
+        return iter(("auto", *LIKELIHOODS, "logistic", "least_squares"))
+
+    def __contains__(self, name: object) -> bool:
+        return name in tuple(self)
 
 
 class Help(argparse.HelpFormatter):
@@ -210,10 +223,10 @@ def add_model_options(parser: Any) -> None:
     group = parser.add_argument_group("model (the defaults suit most tables)")
     group.add_argument(
         "--likelihood",
-        choices=("auto", "gaussian", "student_t", "negative_binomial", "logistic", "least_squares"),
+        choices=Likelihoods(),
         metavar="NAME",
-        help="of numbers: auto, gaussian, student_t (robust to outliers) or negative_binomial "
-        "(counts); of classes: logistic or least_squares",
+        help="of numbers: auto, gaussian, student_t (robust to outliers), poisson or "
+        "negative_binomial (counts); of classes: logistic or least_squares",
     )
     group.add_argument(
         "--structure",

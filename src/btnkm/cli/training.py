@@ -13,6 +13,7 @@ from ..data.frames import Frame
 from ..data.readers import BATCH_ROWS
 from ..data.table_files import check_columns, is_whole, open_table, scan, values_of
 from ..data.text import BOOLEAN, DATE, DURATION, FLAG, NUMBER, TEXT, TypeGuess, plural
+from ..likelihoods import LIKELIHOODS
 from .console import Bar, Console, counted
 from .errors import UsageError
 from .options import dialect_of, seed_of
@@ -25,7 +26,7 @@ FORMS = {
     NUMBER: "write numbers as 1000.5, without marks between thousands, or add --decimal , for "
     "decimal commas",
 }
-REGRESSION = ("auto", "gaussian", "student_t", "negative_binomial")
+REGRESSION = ("auto", *LIKELIHOODS)
 
 
 class Training:

@@ -138,42 +138,58 @@ class NormalMixture:
         return np.asarray(self.mean[:, None] + scale * rng.standard_normal(shape))
 
 
-class Counts:
-    """Negative binomial with mean size exp(x), x ~ N(location, variance)."""
+class CountDensity:
+    """Counts 0, 1, 2, ... whose distribution depends on x ~ N(location, variance).
+
+    A subclass sets the moments and defines the distribution given x. ``size`` is the largest
+    precision that a count may have about x.
+    """
 
     discrete: ClassVar[bool] = True
+    mean: Array
+    model_variance: Array
+    noise_variance: Array
 
     def __init__(self, location: Array, variance: Array, size: float) -> None:
         self.location, self.std, self.size = location, np.sqrt(variance), size
-        # in x a probability is as wide as this: the larger count and size, the narrower
+        # the likelihood of x is as wide as this: the larger count and size, the narrower
         width = np.sqrt(np.exp(-np.clip(location, -40.0, 40.0)) / size + 1.0 / size)
         with np.errstate(divide="ignore"):
             step = float(np.min(width / self.std, initial=1.0))
         self._grid = _normal_grid(6.3, float(np.clip(step, 0.01, 0.35)))
-        with np.errstate(over="ignore"):
-            self.mean = size * np.exp(location + 0.5 * variance)
-            self.model_variance = self.mean**2 * np.expm1(variance)
-            self.noise_variance = self.mean + self.mean**2 * np.exp(variance) / size
+
+    def _log_constant(self, k: Array) -> Array:
+        """Return the terms of the log probability of k that do not depend on x."""
+        raise NotImplementedError
+
+    def _log_factors(self, k: Array, x: Array) -> list[Array]:
+        """Return the other terms."""
+        raise NotImplementedError
+
+    def _cdf_given(self, k: Array, x: Array) -> Array:
+        """Return P(Y <= k) given x."""
+        raise NotImplementedError
+
+    def _draw_given(self, x: Array, rng: np.random.Generator) -> Array:
+        """Return a draw for each x."""
+        raise NotImplementedError
 
     def logpdf(self, y: Array) -> Array:
         """Return the log probability of y; -inf unless it is 0, 1, 2, ..."""
         possible = (y >= 0) & (y == np.floor(y))
         k = np.where(possible, y, 0.0)
-        parts = []
-        for z, weight in zip(*self._grid, strict=True):
-            x = self.location + self.std * z
-            # exp(k x) / (1 + exp(x))^(k + size), without overflow
-            parts.append(np.log(weight) + k * log_expit(x) + self.size * log_expit(-x))
-        constant = gammaln(k + self.size) - gammaln(self.size) - gammaln(k + 1.0)
-        return np.where(possible, constant + logsumexp(parts, axis=0), -np.inf)
+        parts = [
+            sum(self._log_factors(k, self.location + self.std * z), np.log(weight))
+            for z, weight in zip(*self._grid, strict=True)
+        ]
+        return np.where(possible, self._log_constant(k) + logsumexp(parts, axis=0), -np.inf)
 
     def cdf(self, y: Array) -> Array:
         """Return P(Y <= y)."""
         k = np.maximum(np.floor(y), 0.0)
         total = np.zeros_like(self.location)
         for z, weight in zip(*self._grid, strict=True):
-            failure = expit(-self.location - self.std * z)
-            total += weight * betainc(self.size, k + 1.0, failure)
+            total += weight * self._cdf_given(k, self.location + self.std * z)
         return np.where(y < 0, 0.0, np.minimum(total, 1.0))
 
     def bracket(self, level: float) -> tuple[Array, Array]:
@@ -187,7 +203,7 @@ class Counts:
         return np.full_like(high, -1.0), high
 
     def width(self) -> Array:
-        """Return 1: counts are no closer."""
+        """Return 1, the distance between counts."""
         return np.ones_like(self.mean)
 
     def draw(self, rng: np.random.Generator, size: int) -> Array:
@@ -195,6 +211,30 @@ class Counts:
         x = self.location[:, None] + self.std[:, None] * rng.standard_normal(
             (len(self.location), size)
         )
+        return self._draw_given(x, rng)
+
+
+class Counts(CountDensity):
+    """Negative binomial with mean size exp(x), x ~ N(location, variance)."""
+
+    def __init__(self, location: Array, variance: Array, size: float) -> None:
+        super().__init__(location, variance, size)
+        with np.errstate(over="ignore"):
+            self.mean = size * np.exp(location + 0.5 * variance)
+            self.model_variance = self.mean**2 * np.expm1(variance)
+            self.noise_variance = self.mean + self.mean**2 * np.exp(variance) / size
+
+    def _log_constant(self, k: Array) -> Array:
+        return np.asarray(gammaln(k + self.size) - gammaln(self.size) - gammaln(k + 1.0))
+
+    def _log_factors(self, k: Array, x: Array) -> list[Array]:
+        # exp(k x) / (1 + exp(x))^(k + size), without overflow
+        return [k * log_expit(x), self.size * log_expit(-x)]
+
+    def _cdf_given(self, k: Array, x: Array) -> Array:
+        return np.asarray(betainc(self.size, k + 1.0, expit(-x)))
+
+    def _draw_given(self, x: Array, rng: np.random.Generator) -> Array:
         return draw_counts(x, self.size, rng)
 
 

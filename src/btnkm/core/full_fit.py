@@ -21,8 +21,7 @@ from .evidence import Evidence, Pairs, Parts, Theta, whitened
 from .full import FullPosterior
 from .gamma import Gamma
 from .hamiltonian import draw
-from .likelihoods import Curved, Gaussian, StudentT
-from .softmax import Softmax
+from .likelihoods import Curved, Gaussian, Softmax, StudentT
 
 FIRST_ROWS = 300  # to which hyperparameters are fitted before all rows are looked at
 WORK = 4.0e11  # operations that hyperparameters of all rows may take

@@ -324,7 +324,7 @@ def ask(chunk: Chunk, likelihood: Likelihood) -> tuple[Array, ...]:
     assert chunk.f is not None
     mean, square = chunk.f
     asks = likelihood.rows(chunk.y, chunk.weight, mean, square)
-    chunk.give((asks.weight, asks.pull))
+    chunk.give((asks.weight, asks.response))
     if not chunk.view.exact:
         chunk.give(likelihood.newton(chunk.y, chunk.weight, mean))
     return asks.sums

@@ -254,8 +254,8 @@ class FittedModel:
         target = self.target_name or "y"
         if likelihoods[0].additive:
             return self.y_scale, self.y_shift * same, target
-        levels = np.array([one.offset + np.log(one.size) for one in likelihoods])
-        return 1.0, levels, f"log of the mean of {target}"
+        levels = np.array([getattr(one, "level", 0.0) for one in likelihoods])
+        return 1.0, levels, getattr(likelihoods[0], "unit", "f of {}").format(target)
 
     @property
     def scale(self) -> float:

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from ..core.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS
 from .fitted import FittedModel, PlainData
 from .full_tensor import FullRestartView
 from .restart import RestartView
 from .sobol import sobol_indices
 
 _MOST_INPUTS = 12  # that are shown
-_LEARNED = ("dof", "size")  # parameters of a likelihood that a fit learns
-_NAMES = {"StudentT": "Student-t", "NegativeBinomial": "negative binomial"}
 _DRAWS = 16  # enough for two digits of a standard deviation, at once
 _STYLE = """\
 .btnkm-summary{font:13px/1.45 system-ui,sans-serif;margin:.5em 0;overflow-x:auto}
@@ -166,34 +165,34 @@ def _weights_told(weights: Iterable[float]) -> list[str]:
 def likelihoods(model: Any) -> list[dict[str, Any]]:
     """Return the kinds of likelihood of the restarts, each with its weight and what it learned.
 
-    What was learned, the degrees of freedom of Student-t noise (``dof``) or the size of counts
-    (``size``), is a weighted mean over restarts of that kind.
+    Learned parameters, such as the degrees of freedom of Student-t noise (``dof``) or the size of
+    counts (``size``), are weighted means over the restarts of that kind.
     """
     found: dict[str, dict[str, Any]] = {}
     fitted = FittedModel.of(model)
     for likelihood, weight in zip(fitted.likelihoods, fitted.weights, strict=True):
         if not weight > 0.0:
             continue
-        learned = {name: getattr(likelihood, name, None) for name in _LEARNED}
+        learned = {name: getattr(likelihood, name) for name in getattr(likelihood, "learned", ())}
         kind = type(likelihood).__name__
         one = found.setdefault(kind, {"name": kind, "weight": 0.0})
         one["weight"] += float(weight)
         for name, value in learned.items():
-            if value is not None:
-                one[name] = one.get(name, 0.0) + float(weight) * float(value)
+            one[name] = one.get(name, 0.0) + float(weight) * float(value)
     for one in found.values():
-        for name in one.keys() & _LEARNED:
+        for name in one.keys() - {"name", "weight"}:
             one[name] /= one["weight"]
     return sorted(found.values(), key=lambda one: -one["weight"])
 
 
 def likelihood_line(every: list[dict[str, Any]]) -> str:
     """Return ``likelihoods`` in a line: "Student-t (weight 0.71, dof 2.4), Gaussian (0.29)"."""
-    lines = []
+    lines, kinds = [], (*LIKELIHOODS.values(), *CLASS_LIKELIHOODS.values())
+    titles = {kind.__name__: getattr(kind, "title", kind.__name__) for kind in kinds}
     for one, weight in zip(every, _weights_told(one["weight"] for one in every), strict=True):
         known = [weight] if len(every) > 1 else []
-        known += [f"{name} {one[name]:.3g}" for name in _LEARNED if name in one]
-        name = _NAMES.get(one["name"], one["name"])
+        known += [f"{name} {one[name]:.3g}" for name in one if name not in ("name", "weight")]
+        name = titles.get(one["name"], one["name"])
         lines.append(f"{name} ({', '.join(known)})" if known else name)
     return ", ".join(lines)
 

@@ -27,9 +27,8 @@ from ..core.gamma import Gamma
 from ..core.kernel import Kernel
 from ..core.layout import Layout
 from ..core.levels import LevelFactor, LevelMode
-from ..core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
+from ..core.likelihoods import BUILT_IN as LIKELIHOODS
 from ..core.posterior import EffectAverages
-from ..core.softmax import Softmax
 from ..core.state import Factor, Mode, State
 from ..core.sums import Group, Sums
 from ..core.tt import TT
@@ -41,10 +40,9 @@ from ..structures.mode_map import Arrangement
 from . import model_rules, rules
 from .schema import Form
 
-LIKELIHOODS: tuple[type, ...] = (Bernoulli, Gaussian, NegativeBinomial, Softmax, StudentT)
 CLASSES: tuple[type, ...] = (
     *(bases.Basis, bases.Gapped, bases.Spiked, Anchored, Coordinates, Levels, MainEffect),
-    *bases.BASES.values(),
+    *bases.BUILT_IN,
     *LIKELIHOODS,
     *(Gamma, Data, Column, Arrangement, CP, TT, Mode, LevelMode, Factor, LevelFactor, State),
     *(Group, Sums, Kernel, FullPosterior, Said, SumsSaid, Past, EffectAverages, Batch, Window),
@@ -58,17 +56,6 @@ WORDS = {
     "floats": "tuple(float)",  # as many as the class has by default
     "numbers": "tuple(number, outputs)",
     "limits": "(float >= 0, float >= 0)",
-}
-_LOGISTIC = {"offset": "number", "value": "float"}
-_LIKELIHOODS: dict[type, dict[str, str]] = {
-    Gaussian: {"noise": "gamma", "error": "float"},
-    StudentT: {
-        **{"dof": "positive", "_learns": "flag", "noise": "gamma"},
-        **{"sums": "floats", "sums_dof": "float"},
-    },
-    Bernoulli: _LOGISTIC,
-    NegativeBinomial: {**_LOGISTIC, "size": "positive", "_learns": "flag", "limits": "limits"},
-    Softmax: {"offsets": "numbers", "value": "float"},
 }
 #: Names in kinds of what has no form.
 FAMILIES: dict[str, Any] = {"Likelihood": LIKELIHOODS, "Layout": Layout}
@@ -217,7 +204,7 @@ def _with(form: Form, parent: Form) -> Form:
 
 def _form_of(kind: Any) -> Form:
     """Return the form of a class: what it says of itself, or its block of the schema."""
-    words = getattr(kind, "file_fields", _LIKELIHOODS.get(kind))
+    words = getattr(kind, "file_fields", None)
     if words is None:
         return _FORMS.get(kind.__name__, _FORMS["Basis"])
     fields = {name: WORDS.get(word, word) for name, word in words.items()}

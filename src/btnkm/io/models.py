@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from .._version import __version__
 from ..bases import Basis
+from ..version import __version__
 from .archive import Archive, Unreadable, write
 from .atomic_write import file_path
 from .contents import MODEL

@@ -1,19 +1,26 @@
-"""A fitted model as plain data: numbers, text, lists and float64 arrays, and no class of ours.
+"""A fitted model as plain data: numbers, text, lists and float64 arrays.
 
-Whoever reads it needs none of this library to predict: a browser, another language, a file format.
+A reader needs nothing of this library to predict: a browser, another language, a file format.
 For each restart, f is a tensor T, a sum of main effects a, both together, or a kernel machine h.
-T is a product over modes of what a column's functions make of its value:
+T is a product over modes of functions of one column each:
 
-1. A raw value becomes a coordinate: by ``knots`` and ``positions``, linear between them and flat
-   beyond; or by ``levels``, -1 for one that is not among them. What is missing is NaN.
-2. The coordinate becomes phi and psi by one of the column's ``bases``; of a mode without a column
-   (the amplitudes) both are the constant 1.
-3. z = phi[:len(mean)] @ mean has the means of the mode, Z = psi[:len(second)] @ second its second
+1. A raw value becomes a coordinate: by ``knots`` and ``positions``, linear between them and
+   constant beyond; or by ``levels``, -1 for one that is not among them. Missing values are NaN.
+2. The coordinate becomes phi and psi by one of the column's ``bases``. A mode without a column (the
+   amplitudes) has the constant 1 for both. The ``kind`` of a basis is
+
+   - "formula": phi and psi are outputs of a formula (see ``core/formula.py``) of the coordinate x;
+   - "categorical": both are indicators of the codes 0, 1, ..;
+   - "gapped": both are those of another ``basis``, with replacements for values that are missing
+     or were never seen; see ``Gapped.portable``;
+   - "levels": both are indicators; see ``Levels.portable``;
+   - "constant": both are 1.
+3. z = phi[:len(mean)] @ mean are the means of the mode, Z = psi[:len(second)] @ second its second
    moments: of each component and each pair of them (CP), or of the entries of a matrix (TT).
-4. Modes are multiplied one after the other. CP: entry by entry. TT: z is a (left, right) matrix,
-   Z one of (left pairs, right pairs), and what came before is a row vector.
-5. What is left is summed: E[T] = sum z, E[T^2] = sum multiplicity * Z; with an ``output`` for each
-   of its rows, E[T_k] = sum z * mean_k, and so on.
+4. Modes are multiplied in order. CP: entry by entry. TT: z is a (left, right) matrix, Z one of
+   (left pairs, right pairs), and the product of the modes before is a row vector.
+5. The entries of the product are summed: E[T] = sum z, E[T^2] = sum multiplicity * Z. With an
+   ``output``, E[T_k] = sum z * mean_k for each of its rows k, and so on.
 
 The main effects are linear in functions g of all inputs together:
 
@@ -52,19 +59,14 @@ from typing import Any
 
 import numpy as np
 
-from ..bases import BSpline, Categorical, Chebyshev, Fourier, Gapped, Polynomial, Spiked
 from ..bases.anchored import Anchored
 from ..bases.coordinates import Coordinates
-from ..bases.effect import MainEffect
-from ..bases.levels import Levels
 from ..core.cp import CP
 from ..core.evidence import factor_and_jitter
 from ..core.full import FullPosterior
 from ..core.kernel import KNOWN, LINE, POSITION
 from ..core.layout import pairs
-from ..core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
 from ..core.posterior import Predictor
-from ..core.softmax import Softmax
 from ..core.sums import Sums
 from ..core.tt import TT
 from ..explain.fitted import FittedModel
@@ -85,7 +87,7 @@ def portable(model: Any) -> dict[str, Any]:
     -------
     dict
         ``format``
-            3, the version of what follows. 2 had no ``kernel``.
+            4, the version of what follows. Version 3 had no formulas.
         ``classes``
             Of a classifier, its labels; None of a regressor.
         ``shift``, ``scale``
@@ -97,8 +99,8 @@ def portable(model: Any) -> dict[str, Any]:
             One dict for each column of the table: ``name``; ``kind`` ("f" numbers, "M" dates and
             "m" durations in microseconds, "O" text); ``knots`` and ``positions``, or ``levels``
             (text to code), the other being None; ``active``, whether f may depend on it; ``bases``,
-            those of the tensors' modes, which say their ``kind``, ``n_functions`` and
-            ``n_products``, and parameters of their own; ``effects``, main effects as above, where
+            those of the tensors' modes, with ``kind``, ``n_functions``, ``n_products`` and what the
+            kind has besides; ``effects``, main effects as above, where
             ``line`` is None for categories. Nearly always there is one of either, or none.
         ``weights``
             Those of the restarts in the mixture, (S,).
@@ -112,7 +114,7 @@ def portable(model: Any) -> dict[str, Any]:
             position among those of the column, and ``functions``), ``mean`` (K, P) and ``cov``
             (K, P (P + 1) / 2), with K = 1 for one output; ``kernel``, None or, with "full", a dict
             with ``shape``, ``constant``, ``product``, ``inputs``, ``alpha`` and ``noise``, both
-            (K, n) for n training rows; ``likelihood``, with its ``kind`` and parameters.
+            (K, n) for n training rows; ``likelihood``, with its ``kind`` and more, as below.
 
             An input of a ``kernel`` has its ``column``, ``begin``, ``slope``, ``center``,
             ``scale``, ``line``, ``curve``, ``curve_length``, ``missing``, ``factor`` and
@@ -122,22 +124,19 @@ def portable(model: Any) -> dict[str, Any]:
 
     Notes
     -----
-    y is the mixture over restarts. f ~ N(E[f], Var[f]) in each, and the target is
+    The distribution of y is a mixture over restarts. With f ~ N(E[f], Var[f]) in each, the
+    likelihood's kind is
 
-    - "gaussian": Student-t with ``dof``, mean f and variance Var[f] + ``noise``: its scale is the
-      square root of that variance times max(dof - 2, dof / 2) / dof;
-    - "student_t": a mixture of normals around E[f], with variances Var[f] + ``noise`` (Q,) and
-      ``weights`` (Q,); ``noise_total`` is the variance of the noise;
-    - "negative_binomial": a count with mean size exp(offset + f);
-    - "bernoulli": the second class with probability sigma(offset + f);
-    - "softmax": class k with a probability proportional to exp(offsets_k + f_k).
+    - "density": a formula gives the distribution of the target; see ``density_form``;
+    - "bernoulli": the second class has probability sigma(offset + f);
+    - "softmax": class k has a probability proportional to exp(offsets_k + f_k).
     """
     fitted = FittedModel.of(model)
     classes, threshold = fitted.classes, fitted.threshold
     best = fitted.likelihoods[fitted.best_restart]
     columns = [_column(c, j in fitted.active) for j, c in enumerate(fitted.columns)]
     return {
-        "format": 3,
+        "format": 4,
         "classes": None if classes is None else classes.tolist(),
         "shift": float(fitted.y_shift),
         "scale": float(fitted.y_scale) if classes is None else 1.0,
@@ -178,78 +177,9 @@ def _place(plain: dict[str, Any], listed: list[dict[str, Any]]) -> int:
 def _same(a: Any, b: Any) -> bool:
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
     return np.array_equal(a, b)
-
-
-def _basis(basis: Any, name: Any) -> dict[str, Any]:
-    """Return a fitted basis as plain data; a class of the user's may do anything, and is refused.
-
-    ``type`` rather than ``isinstance``: so may a class derived from one of ours.
-    """
-    described: dict[type, Any] = {
-        Chebyshev: lambda b: {"kind": "chebyshev"},
-        Polynomial: lambda b: {"kind": "polynomial", "offset": float(b.offset)},
-        Fourier: lambda b: {
-            "kind": "fourier",
-            "boundary": float(b.boundary),
-            "weights": b.weights_,
-        },
-        BSpline: lambda b: {
-            "kind": "bspline",
-            "degree": b.degree_,
-            "coefficients": b.coefficients_,
-        },
-        Categorical: lambda b: {"kind": "categorical"},
-        Spiked: lambda b: {
-            "kind": "spiked",
-            "basis": _basis(b.basis_, name),
-            "spikes": b.spikes_,
-        },
-        # a missing value has the last function where ``missing`` is None, as a level never seen has
-        Levels: lambda b: {"kind": "levels", "missing": b.missing_},
-        Gapped: lambda b: _gapped(b, name),
-    }
-    if type(basis) not in described:
-        raise TypeError(
-            f"column {name!r} must have a basis of btnkm to be written as plain data, got "
-            f"{type(basis).__name__}, a class of your own; fit with a basis from btnkm.bases."
-        )
-    sizes = {"n_functions": basis.n_functions_, "n_products": basis.n_products_}
-    return described[type(basis)](basis) | sizes
-
-
-def _gapped(basis: Gapped, name: Any) -> dict[str, Any]:
-    """Return what stands for values that are not there.
-
-    With an ``indicator`` ("first" or "last") a missing value has the functions of ``typical`` and 1
-    there, in phi and psi alike, where others have 0. Where ``saw_missing`` is False it has the
-    averages instead; so has a level never seen, always.
-    """
-    if basis.basis_ is None:  # nothing but gaps
-        return {"kind": "constant"}
-    return {
-        "kind": "gapped",
-        "basis": _basis(basis.basis_, name),
-        "saw_missing": basis.saw_missing_,
-        "indicator": basis.indicator_,
-        "typical": float(basis.typical_),
-        "average_phi": basis.average_phi_,
-        "average_psi": basis.average_psi_,
-    }
-
-
-def _effect(effect: MainEffect) -> dict[str, Any]:
-    """Return a main effect as plain data."""
-    smooth = effect.n_categories is None and len(effect.positions) > 1
-    return {
-        "line": effect.line_ if smooth else None,
-        "degree": int(effect.degree_) if smooth else 0,
-        "steps": effect.steps if smooth else np.empty(0),
-        "spikes": effect.spikes if smooth else np.empty(0),
-        "codes": effect.codes_,
-        "missing": effect.has_missing_,
-        "center": effect.center_,
-    }
 
 
 def _start(state: Any, arrangement: Any, columns: list[dict[str, Any]]) -> dict[str, Any]:
@@ -360,7 +290,10 @@ def _whole_noise(state: FullPosterior) -> Array:
 
 def _basis_place(basis: Any, column: dict[str, Any]) -> int:
     inner = basis.basis if isinstance(basis, Anchored) else basis
-    return _place(_basis(inner, column["name"]), column["bases"])
+    try:
+        return _place(inner.portable(), column["bases"])
+    except TypeError as reason:
+        raise TypeError(f"column {column['name']!r}: {reason}") from reason
 
 
 def _least(least: Any, n_outputs: int | None) -> Any:
@@ -372,7 +305,7 @@ def _sums(sums: Sums, arrangement: Any, columns: list[dict[str, Any]]) -> dict[s
     inputs = []
     for i, functions in sums.modes.items():
         j = arrangement.effect_inputs[i]
-        place = _place(_effect(arrangement.effects[i]), columns[j]["effects"])
+        place = _place(arrangement.effects[i].portable(), columns[j]["effects"])
         inputs.append({"column": j, "effect": place, "functions": functions.tolist()})
     first, second = np.triu_indices(sums.size)
     return {"inputs": inputs, "mean": sums.mean, "cov": sums.cov[:, first, second]}
@@ -388,27 +321,12 @@ def _unframed(basis: Any, mean: Array) -> Array:
 
 
 def _likelihood(likelihood: Any) -> dict[str, Any]:
+    """Return a likelihood as plain data; a subclass may predict anything, so must define it."""
     kind = type(likelihood)
-    if kind is Gaussian:
-        shape = float(likelihood.noise.shape)
-        return {"kind": "gaussian", "noise": likelihood.noise_std**2, "dof": 2.0 * shape}
-    if kind is StudentT:
-        mixture = likelihood.predictive(np.zeros(1), np.zeros(1))
-        used = mixture.weights > 0.0
-        return {
-            "kind": "student_t",
-            "noise": mixture.noise[used],
-            "weights": mixture.weights[used],
-            "noise_total": likelihood.noise_std**2,
-        }
-    if kind is NegativeBinomial:
-        offset, size = float(likelihood.offset), float(likelihood.size)
-        return {"kind": "negative_binomial", "offset": offset, "size": size}
-    if kind is Bernoulli:
-        return {"kind": "bernoulli", "offset": float(likelihood.offset)}
-    if kind is Softmax:
-        return {"kind": "softmax", "offsets": np.array(likelihood.offsets)}
-    raise TypeError(
-        f"likelihood must be one of btnkm to be written as plain data, got {kind.__name__}, a "
-        "class of your own; fit with one from btnkm.likelihoods."
-    )
+    if "portable" not in vars(kind):
+        raise TypeError(
+            f"the likelihood {kind.__name__} has no portable form; define portable() in its class, "
+            "or use one from btnkm.likelihoods."
+        )
+    plain: dict[str, Any] = likelihood.portable()
+    return plain

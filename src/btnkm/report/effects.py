@@ -35,7 +35,9 @@ def unit_of(fitted: FittedModel, target: str) -> str:
     """Return the scale on which effects add up, with the report's word for y."""
     if fitted.is_classifier:
         return fitted.unit
-    return target if in_units_of_y(fitted) else f"log of the mean of {target}"
+    if in_units_of_y(fitted):
+        return target
+    return str(getattr(fitted.likelihoods[0], "unit", "f of {}")).format(target)
 
 
 def what_doubles(fitted: FittedModel) -> str:

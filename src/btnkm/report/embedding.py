@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..core.softmax import INTERVAL_POINTS, PROBABILITY_POINTS, even_points
+from ..core.likelihoods.softmax import INTERVAL_POINTS, PROBABILITY_POINTS, even_points
 
 Array = np.ndarray
-ENGINE_FILES = ("numerics.js", "features.js", "kernel.js", "what_if.js")  # in this order
+# in this order
+ENGINE_FILES = ("numerics.js", "formula.js", "features.js", "kernel.js", "what_if.js")
 BITS = 30  # of a coordinate of a Sobol sequence
 
 
@@ -79,10 +80,10 @@ def _n_shared(start: dict[str, Any]) -> int:
 
 
 def sobol_directions(dimension: int) -> Array:
-    """Return what the points of ``core.softmax.normal_points`` are made of: (bits + 1, dimension).
+    """Return what the points of ``softmax.normal_points`` are computed from: (bits + 1, dimension).
 
-    A scrambled Sobol sequence is linear in the bits of the Gray code of a point's number: first are
-    the integers of point 0, then by which of their bits a point with the single bit k differs.
+    A scrambled Sobol sequence is linear in the bits of the Gray code of a point's number. The first
+    row has the integers of point 0, the others the bits that change with bit k of the code.
     """
     even = np.round(even_points(dimension, INTERVAL_POINTS) * 2.0**BITS).astype(np.int64)
     bits = INTERVAL_POINTS.bit_length() - 1

@@ -89,6 +89,30 @@ const Numerics = (() => {
     return 1 - (front * betaFraction(b, a, y)) / b;
   }
 
+  // P(X > x) for X ~ Gamma(a, 1): one minus a series below the mean, a continued fraction above.
+  function gammaSf(a, x) {
+    if (x <= 0) return 1;
+    const front = Math.exp(a * Math.log(x) - x - logGamma(a));
+    if (x < a + 1) {
+      let term = 1 / a;
+      let sum = term;
+      for (let k = 1; term > 1e-17 * sum; k++) sum += term *= x / (a + k);
+      return 1 - front * sum;
+    }
+    let b = x + 1 - a;
+    let c = 1e300;
+    let d = 1 / b;
+    let fraction = d;
+    for (let k = 1; k < 100000; k++) {
+      b += 2;
+      d = 1 / (k * (a - k) * d + b);
+      c = b + (k * (a - k)) / c;
+      fraction *= c * d;
+      if (Math.abs(c * d - 1) < 1e-15) break;
+    }
+    return front * fraction;
+  }
+
   const LARGE_DOF = 1e5;
 
   // P(T <= t) of Student's distribution.
@@ -178,6 +202,7 @@ const Numerics = (() => {
   }
 
   return {
+    gammaSf,
     incompleteBeta,
     logGamma,
     logSigmoid,

@@ -178,8 +178,9 @@ def _task(fitted: FittedModel) -> str:
     """Return what kind of model it is."""
     if fitted.is_classifier:
         return "classifier"
-    names = {"NegativeBinomial": "regression of counts", "StudentT": "robust regression"}
-    return names.get(likelihoods(fitted)[0]["name"], "regression")
+    first = likelihoods(fitted)[0]["name"]
+    kind = next(part for part in fitted.likelihoods if type(part).__name__ == first)
+    return str(getattr(kind, "task", "regression"))
 
 
 def _good_line(good: Goodness | None) -> str:

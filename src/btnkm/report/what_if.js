@@ -4,19 +4,7 @@
 // of one row of raw values the mean and the exact interval of y, or the probability of each class.
 // Every function says what its counterpart in Python says, to about 1e-12.
 const WhatIf = (() => {
-  const {
-    incompleteBeta,
-    logGamma,
-    logSigmoid,
-    normalCdf,
-    normalGrid,
-    normalPdf,
-    normalQuantile,
-    sigmoid,
-    squareRoot,
-    studentCdf,
-    studentLogPdf,
-  } = Numerics;
+  const { normalCdf, normalGrid, normalPdf, normalQuantile, sigmoid, squareRoot } = Numerics;
   const { coordinate, effect, features } = Features;
 
   // ---- moments of f ---------------------------------------------------------------------------
@@ -187,60 +175,30 @@ const WhatIf = (() => {
 
   // ---- distributions of y ---------------------------------------------------------------------
 
-  // Each says its mean, cdf, pdf (the probability of a count) and the scale on which it changes.
-  const DENSITIES = {
-    gaussian: ({ noise, dof }, mean, variance) =>
-      student(mean, Math.sqrt((variance + noise) * (Math.max(dof - 2, 0.5 * dof) / dof)), dof),
+  // The distribution of y for f ~ N(mean, variance), by the formula of a likelihood: its mean, cdf,
+  // pdf (the probability of a count) and the width on which it changes.
+  function density(likelihood, mean, variance) {
+    const { discrete } = likelihood;
+    const known = new Formulas.Evaluation(likelihood, { mean, variance, y: 0 });
+    const at = (y, name) => known.with("y", y).output(name)[0];
+    return {
+      discrete,
+      mean: known.output("mean")[0],
+      width: known.output("width")[0],
+      pdf: (y) => at(y, "pdf"),
+      cdf: (y) => (discrete && y < 0 ? 0 : Math.min(at(discrete ? Math.floor(y) : y, "cdf"), 1)),
+    };
+  }
 
-    student_t({ noise, weights }, mean, variance) {
-      const scales = Array.from(noise, (v) => Math.sqrt(variance + v));
-      const sum = (f) => scales.reduce((total, scale, k) => total + weights[k] * f(scale), 0);
-      return {
-        mean,
-        width: Math.min(...scales),
-        cdf: (y) => sum((scale) => normalCdf((y - mean) / scale)),
-        pdf: (y) => sum((scale) => normalPdf((y - mean) / scale) / scale),
-      };
-    },
-
-    negative_binomial({ offset, size }, f, variance) {
-      const location = f + offset;
-      const std = Math.sqrt(variance);
-      const width = Math.sqrt(Math.exp(-Math.min(Math.max(location, -40), 40)) / size + 1 / size);
-      const step = Math.min(Math.max(Math.min(width / std, 1), 0.01), 0.35);
-      const grid = normalGrid(6.3, step);
-      return {
-        mean: size * Math.exp(location + 0.5 * variance),
-        width: 1,
-        discrete: true,
-        cdf(y) {
-          if (y < 0) return 0;
-          let total = 0;
-          for (const [z, weight] of grid) {
-            const x = location + std * z;
-            total += weight * incompleteBeta(size, Math.floor(y) + 1, sigmoid(-x), sigmoid(x));
-          }
-          return Math.min(total, 1);
-        },
-        pdf(k) {
-          const constant = logGamma(k + size) - logGamma(size) - logGamma(k + 1);
-          let total = 0;
-          for (const [z, weight] of grid) {
-            const x = location + std * z;
-            total += weight * Math.exp(constant + k * logSigmoid(x) + size * logSigmoid(-x));
-          }
-          return total;
-        },
-      };
-    },
+  const normal = (mean, variance) => {
+    const scale = Math.sqrt(variance);
+    return {
+      mean,
+      width: scale,
+      cdf: (x) => normalCdf((x - mean) / scale),
+      pdf: (x) => normalPdf((x - mean) / scale) / scale,
+    };
   };
-
-  const student = (mean, scale, dof) => ({
-    mean,
-    width: scale,
-    cdf: (y) => studentCdf(dof, (y - mean) / scale),
-    pdf: (y) => Math.exp(studentLogPdf(dof, (y - mean) / scale)) / scale,
-  });
 
   // The mixture of what the restarts say, moved and stretched to the units of y.
   class Mixture {
@@ -330,17 +288,15 @@ const WhatIf = (() => {
       const own = start.likelihood;
       return [-1, 1].map((sign) => {
         if (!least) return expectedSigmoid(sign * (mean + own.offset), variance);
-        return DENSITIES.gaussian(own, -sign * mean, variance).cdf(-sign * threshold);
+        return density(own, -sign * mean, variance).cdf(-sign * threshold);
       });
     });
     const probabilities = [0, 1].map((k) =>
       Math.max(each.reduce((sum, p, s) => sum + weights[s] * p[k], 0), TINY),
     );
-    const dof = 1e9; // so many make a normal distribution
-    const f = parts.map(({ start, mean, variance }) => {
-      const scale = Math.sqrt(Math.max(variance, 1e-300) * ((dof - 2) / dof));
-      return student(mean + (least ? 0 : start.likelihood.offset), scale, dof);
-    });
+    const f = parts.map(({ start, mean, variance }) =>
+      normal(mean + (least ? 0 : start.likelihood.offset), Math.max(variance, 1e-300)),
+    );
     const mixture = new Mixture(f, weights, 0, 1);
     const ends = levels.map((level) => {
       const end = mixture.quantile(level);
@@ -490,9 +446,7 @@ const WhatIf = (() => {
       const parts = starts.map((start) => ({ start, ...moments(start, at) }));
       if (classes !== null) return ofTwo(this.data, parts, levels);
       const mixture = new Mixture(
-        parts.map(({ start, mean, variance }) => {
-          return DENSITIES[start.likelihood.kind](start.likelihood, mean, variance);
-        }),
+        parts.map(({ start, mean, variance }) => density(start.likelihood, mean, variance)),
         weights,
         shift,
         scale,

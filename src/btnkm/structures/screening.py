@@ -66,7 +66,7 @@ class Residuals:
         mean, variance = Predictor.of(state).moments(features.__getitem__)
         y, likelihood = task.sample.y[rows], state.likelihood
         asked = likelihood.rows(y, np.ones(len(rows)), mean, variance + mean**2)
-        weight, pull = likelihood.scale * asked.weight, likelihood.scale * asked.pull
+        weight, pull = likelihood.scale * asked.weight, likelihood.scale * asked.response
         wide = [part if part.ndim == 2 else part[:, None] for part in (weight, pull, mean)]
         weight, pull, mean = wide
         return cls(rows, task.sample.weights[rows], weight, pull - weight * mean, mean)

@@ -11,6 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ...bases.chebyshev import polynomials
+from ...core.formula import Formula
+from .formulas import evaluated
 from .graph import ML, Graph, Value
 
 Array = np.ndarray
@@ -155,9 +158,9 @@ def _smooth_effect(graph: Graph, own: dict[str, Any], positions: Array, x: Value
     """Return the straight line, polynomials, steps and spikes of a number at coordinates (n, 1)."""
     parts = [_interpolated(graph, x, positions, own["line"])]
     if own["degree"]:
-        count = own["degree"] + 1
-        sizes = {"n_functions": count, "n_products": count}
-        parts.append(_chebyshev(graph, sizes, x)[1].columns(np.arange(1, count)))
+        formula, count = Formula(), own["degree"] + 1
+        curve = formula.plain(T=polynomials(formula.input("x"), count).columns(range(1, count)))
+        parts.append(evaluated(graph, curve, x=x)["T"])
     if len(own["steps"]):
         parts.append(graph.number(graph.node("Greater", x, own["steps"][None, :])))
     if len(own["spikes"]):
@@ -168,7 +171,8 @@ def _smooth_effect(graph: Graph, own: dict[str, Any], positions: Array, x: Value
 def _number_features(graph: Graph, basis: dict[str, Any], value: Value, x: Value) -> Functions:
     missing = graph.node("IsNaN", value)
     x = graph.where(missing, basis["typical"], x)
-    phi, psi = _smooth(graph, basis["basis"], x)
+    functions = evaluated(graph, basis["basis"], x=x)
+    phi, psi = functions["phi"], functions["psi"]
     if basis["indicator"] is not None:
         order = 1 if basis["indicator"] == "first" else -1
         here = graph.number(missing)
@@ -283,90 +287,3 @@ def _level_rows(basis: dict[str, Any], count: int) -> tuple[Array, Array]:
             own[count + 1] = average
         found.append(own)
     return found[0], found[1]
-
-
-def _smooth(graph: Graph, basis: dict[str, Any], x: Value) -> Both:
-    """Return phi and psi of a basis at coordinates (n, 1) in [-1, 1]."""
-    return _BASES[basis["kind"]](graph, basis, x)
-
-
-def _spiked(graph: Graph, basis: dict[str, Any], x: Value) -> Both:
-    phi, psi = _smooth(graph, basis["basis"], x)
-    if len(basis["spikes"]) == 0:
-        return phi, psi
-    here = graph.number(graph.node("Equal", x, basis["spikes"][None, :]))
-    return graph.concat([phi, here]), graph.concat([psi, here])
-
-
-def _chebyshev(graph: Graph, basis: dict[str, Any], x: Value) -> Both:
-    """Return T_0, T_1, .. by T_{k+j} = 2 T_k T_j - T_{k-j}, twice as many in each step."""
-    count = basis["n_products"]
-    ones = graph.full(x, 1.0)
-    psi = graph.concat([ones, x]) if count > 1 else ones
-    k = 1
-    while k + 1 < count:
-        more = min(k, count - 1 - k)
-        up, down = np.arange(1, more + 1), np.arange(k - 1, k - more - 1, -1)
-        after = (2.0 * psi.columns([k])) * psi.columns(up) - psi.columns(down)
-        psi = graph.concat([psi, after])
-        k += more
-    return psi.columns(np.arange(basis["n_functions"])), psi
-
-
-def _polynomial(graph: Graph, basis: dict[str, Any], x: Value) -> Both:
-    m, offset = basis["n_functions"], basis["offset"]
-    powers = graph.node("Pow", x, np.arange(2.0 * m - 1.0)[None, :])
-    first = powers.columns(np.arange(m))
-    norm = graph.node("Sqrt", (first * first) @ np.ones((m, 1)))
-    scaled, psi = first / norm, powers / (norm * norm)
-    if offset != 0.0:
-        psi = graph.concat([psi, scaled, norm / norm])
-    return scaled + offset, psi
-
-
-def _fourier(graph: Graph, basis: dict[str, Any], x: Value) -> Both:
-    boundary, m = basis["boundary"], basis["n_functions"]
-    angle = (x + boundary) * (np.pi / (2.0 * boundary))
-    sines = graph.node("Sin", angle * np.arange(1.0, m + 1.0)[None, :])
-    # cosines as sines: a runtime may not know the former in double precision
-    psi = graph.node("Sin", angle * np.arange(2.0 * m + 1.0)[None, :] + 0.5 * np.pi)
-    return sines * basis["weights"][None, :m], psi
-
-
-def _bspline(graph: Graph, basis: dict[str, Any], x: Value) -> Both:
-    """Return splines: those that are not zero on a row's piece by Cox-de Boor, then all."""
-    m, degree = basis["n_functions"], basis["degree"]
-    pieces = m - degree
-    u = (x + 1.0) * (0.5 * pieces)
-    piece = graph.node("Clip", graph.node("Floor", u), 0.0, pieces - 1.0)
-
-    def knot(places: int) -> Value:
-        """Return a knot so many places from the piece; those at the ends are repeated."""
-        return graph.node("Clip", piece + float(places), 0.0, float(pieces))
-
-    values = [graph.full(u, 1.0)]
-    for q in range(1, degree + 1):
-        raised: list[Any] = [0.0] * (q + 1)
-        for r, value in enumerate(values):
-            start, end = knot(r - q + 1), knot(r + 1)
-            rise = value * ((u - start) / (end - start))
-            raised[r] = raised[r] + (value - rise)
-            raised[r + 1] = raised[r + 1] + rise
-        values = raised
-    here = graph.number(graph.node("Equal", piece, np.arange(float(pieces))[None, :]))
-    local = graph.concat([here * value for value in values])
-    # spline i is number i - k of those on piece k
-    where = np.vstack([np.eye(pieces, m, k=j) for j in range(degree + 1)])
-    splines = local @ where
-    pairs = [(i, i + d) for d in range(degree + 1) for i in range(m - d)]
-    psi = splines.columns([i for i, _ in pairs]) * splines.columns([j for _, j in pairs])
-    return splines @ basis["coefficients"], psi
-
-
-_BASES: dict[str, Callable[[Graph, dict[str, Any], Value], Both]] = {
-    "bspline": _bspline,
-    "chebyshev": _chebyshev,
-    "fourier": _fourier,
-    "polynomial": _polynomial,
-    "spiked": _spiked,
-}

@@ -1,7 +1,7 @@
 """From moments of f to what a model says: numbers, and labels with their probabilities, as nodes.
 
-All is the mixture over restarts, with their weights, in the formulas of ``predictive.py``,
-``core/densities.py`` and ``core/softmax.py``.
+Every output is a mixture over restarts. Likelihoods of numbers give the moments of y by formulas;
+the links of classes are those of ``core/densities.py`` and ``core/likelihoods/softmax.py``.
 """
 
 from __future__ import annotations
@@ -9,35 +9,30 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln, stdtr, stdtrit
 
 from ...core.densities import FINE_GRID
 from ...core.layout import pairs
-from ...core.softmax import PROBABILITY_POINTS, normal_points
+from ...core.likelihoods.softmax import PROBABILITY_POINTS, normal_points
+from .formulas import evaluated
 from .graph import Graph, Value
 from .networks import Parts, Product, moments
 from .roots import square_root
 
 Array = np.ndarray
 _TINY = float(np.finfo(float).tiny)
+_MOMENTS = ("mean", "model_variance", "noise_variance")
 
 
 def mean_and_std(graph: Graph, data: dict[str, Any], found: list[Parts]) -> tuple[Value, Value]:
     """Return the mean of y and its standard deviation, noise included: (n, 1) each."""
-    means, spreads, noises = [], [], []
+    means: list[Any] = []
+    spreads: list[Any] = []
+    noises: list[Any] = []
     for start, parts in zip(data["starts"], found, strict=True):
         mean, variance = moments(graph, start, parts)
-        own = start["likelihood"]
-        if own["kind"] == "negative_binomial":
-            location, size = mean + own["offset"], own["size"]
-            mean = size * graph.node("Exp", location + 0.5 * variance)
-            square, growth = mean * mean, graph.node("Exp", variance)
-            variance, noise = square * (growth - 1.0), mean + square * growth / size
-        else:
-            noise = own["noise" if own["kind"] == "gaussian" else "noise_total"]
-        means.append(mean)
-        spreads.append(variance)
-        noises.append(noise)
+        y = evaluated(graph, start["likelihood"], _MOMENTS, mean=mean, variance=variance)
+        for values, name in zip((means, spreads, noises), _MOMENTS, strict=True):
+            values.append(y[name])
     weights = data["weights"]
     mean = _mixed(weights, means)
     between = _mixed(weights, [(one - mean) * (one - mean) for one in means])
@@ -73,42 +68,10 @@ def _logistic(graph: Graph, data: dict[str, Any], start: dict[str, Any], parts: 
 def _signs(graph: Graph, data: dict[str, Any], start: dict[str, Any], parts: Parts) -> Value:
     """Return the probabilities that a target is below the threshold, and above it."""
     mean, variance = moments(graph, start, parts)
-    noise, dof = start["likelihood"]["noise"], start["likelihood"]["dof"]
-    scale = graph.node("Sqrt", (variance + noise) * (max(dof - 2.0, 0.5 * dof) / dof))
-    excess = student_excess(graph, (data["threshold"] - mean) / scale, dof)
-    return graph.concat([0.5 + excess, 0.5 - excess])
-
-
-def student_excess(graph: Graph, z: Value, dof: float) -> Value:
-    """Return P(T <= z) - 1/2 of Student's t.
-
-    With s = z / sqrt(dof + z^2) that is a constant times the integral of (1 - v^2)^(dof / 2 - 1)
-    from 0 to s, by Gauss and Legendre.
-    """
-    power = 0.5 * dof - 1.0
-    constant = float(np.exp(gammaln(0.5 * (dof + 1.0)) - gammaln(0.5 * dof)) / np.sqrt(np.pi))
-    most = -float(stdtrit(dof, 1e-17))  # nothing is left beyond
-
-    def excess(z: Any, nodes: Array, weights: Array, sqrt: Any, power_of: Any) -> Any:
-        s = z / sqrt(dof + z * z)
-        v = s * nodes[None, :]
-        return constant * s * (power_of(1.0 - v * v) @ weights[:, None])
-
-    some = np.linspace(0.0, most, 400)[:, None]
-    for count in (32, 64, 128, 256, 512):
-        nodes, weights = np.polynomial.legendre.leggauss(count)
-        nodes, weights = 0.5 * (nodes + 1.0), 0.5 * weights
-        here = excess(some, nodes, weights, np.sqrt, lambda base: base**power)
-        if np.max(np.abs(here - (stdtr(dof, some) - 0.5))) < 1e-12:
-            break
-    held = graph.node("Clip", z, -most, most)
-    return excess(
-        held,
-        nodes,
-        weights,
-        lambda value: graph.node("Sqrt", value),
-        lambda base: graph.node("Pow", base, power),
-    )
+    threshold = graph.full(mean, data["threshold"])
+    inputs = {"mean": mean, "variance": variance, "y": threshold}
+    below = evaluated(graph, start["likelihood"], ["cdf"], **inputs)["cdf"]
+    return graph.concat([below, 1.0 - below])
 
 
 def _softmax(graph: Graph, data: dict[str, Any], start: dict[str, Any], parts: Parts) -> Value:
@@ -144,4 +107,4 @@ def _shared_root(graph: Graph, weights: Array, product: Product) -> Value:
     return (square_root(graph, spread, rank) @ np.ascontiguousarray(weights.T)).turned()
 
 
-_PROBABILITIES = {"bernoulli": _logistic, "gaussian": _signs, "softmax": _softmax}
+_PROBABILITIES = {"bernoulli": _logistic, "density": _signs, "softmax": _softmax}

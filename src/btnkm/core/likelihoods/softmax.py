@@ -10,13 +10,12 @@ import numpy as np
 from array_api_compat import array_namespace
 from scipy.special import ndtri
 
-from .arrays import like
-from .densities import Labels
-from .gamma import Gamma
-from .likelihoods import Begin, Rows
-from .special import LOG_2, bent, flattened_sigmoid, polya_gamma
+from ..arrays import like
+from ..densities import Labels
+from ..gamma import Gamma
+from ..special import LOG_2, bent, flattened_sigmoid, polya_gamma
+from .base import Array, Begin, Rows
 
-Array = Any
 # points per restart for means and for quantiles of the probabilities of many classes
 PROBABILITY_POINTS, INTERVAL_POINTS = 128, 1024
 
@@ -25,19 +24,23 @@ PROBABILITY_POINTS, INTERVAL_POINTS = 128, 1024
 class Softmax:
     """y is k with probability exp(x_k) / sum_j exp(x_j), x = offsets + f, for K outputs of f.
 
-    A row takes the higher of two quadratic bounds of -log sum_k exp(x_k). The first (Bouchard) is
-    -a - sum_k log(1 + exp(x_k - a)), each term bounded as in Logistic, with a at its best: curved
-    about as little as the truth, but low where many classes are likely. The second (Boehning) is
-    the expansion at E[x] with a curvature of 1/2, more than any: close where f is well known.
+    Each row uses the higher of two quadratic bounds of -log sum_k exp(x_k). The first (Bouchard) is
+    -a - sum_k log(1 + exp(x_k - a)) with the best a, each term bounded as in Logistic. Its
+    curvature is close to the true one, but it is loose where many classes are likely. The second
+    (Boehning) is the expansion at E[x] with the largest possible curvature, 1/2. It is tight where
+    the variance of f is small.
 
     Attributes
     ----------
     offsets : tuple of float
-        What f departs from, to begin with the logarithms of the classes' shares.
+        Constants added to f; at first the logarithms of the class frequencies.
     value : float
-        The bound of the rows.
+        The sum of the rows' bounds.
     """
 
+    title: ClassVar[str] = "Softmax"
+    learned: ClassVar[tuple[str, ...]] = ()
+    file_fields: ClassVar[dict[str, str]] = {"offsets": "numbers", "value": "float"}
     fixed: ClassVar[bool] = False
     additive: ClassVar[bool] = False
     of_labels: ClassVar[bool] = True
@@ -49,15 +52,15 @@ class Softmax:
     value: float = field(default=np.nan, kw_only=True, repr=False)
 
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
-        """Take classes 0, 1, .. as they are, and the logarithms of their shares as offsets."""
+        """Keep classes 0, 1, ..; the offsets are the logarithms of their frequencies."""
         counts = np.bincount(y.astype(int), weights=weight)
         offsets = np.log(counts / counts.sum())
         return Begin(y, replace(self, offsets=tuple(offsets.tolist())), 0.0, 1.0)
 
     def rows(self, y: Array, s: Array | None, mean: Array, square: Array) -> Rows:
-        """Return weights and pulls of every output, (n, K), and the bound of the rows.
+        """Return weights and responses of every output, (n, K), and the sum of the bounds.
 
-        Its slope and curvature in the offsets are summed as well.
+        The other sums are its slope and curvature in the offsets.
         """
         xp = array_namespace(mean)
         label, offsets, s = self._of_rows(y, s, mean)
@@ -70,7 +73,7 @@ class Softmax:
         higher = second > first
         weight = xp.where(higher, 0.5 * xp.ones_like(w), w)
         slope = label - xp.where(higher, p, 0.5 + w * (x - a))
-        curvature = xp.where(higher, p, w)  # p - p^2 in truth, but steps are taken side by side
+        curvature = xp.where(higher, p, w)  # more than p - p^2, since all offsets step at once
         value = xp.sum(label * x, axis=1)[:, None] + xp.maximum(first, second)
         sums = tuple(xp.sum(s * part, axis=0) for part in (value, slope, curvature))
         return Rows(s * weight, s * (slope + weight * mean), (xp.sum(sums[0]), *sums[1:]))
@@ -86,10 +89,10 @@ class Softmax:
     def expected(
         self, y: Array, s: Array | None, mean: Array, square: Array
     ) -> tuple[Array, Array]:
-        """Return weights s E[p_k (1 - p_k)] and pulls s (label - E[p_k] + weight E[f_k]), (n, K).
+        """Return weights s E[p_k (1 - p_k)], responses s (label - E[p_k] + weight E[f_k]), (n, K).
 
-        About: x_k less the level of the others has the variance of both, as if independent, and
-        what the curvature has between outputs is left out.
+        Both are approximate: outputs are treated as independent, and the curvature between them is
+        left out.
         """
         xp = array_namespace(mean)
         label, offsets, s = self._of_rows(y, s, mean)
@@ -103,25 +106,29 @@ class Softmax:
         return s * slope, s * (label - p + slope * mean)
 
     def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> Softmax:
-        """Keep the bound of the rows."""
+        """Store the sum of the rows' bounds."""
         return replace(self, value=float(sums[0]))
 
     def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:
-        """Return weights and pulls of the first bound, whose curvature is nearer the truth's."""
+        """Return weights and responses of the first bound, whose curvature is the smaller one."""
         label, offsets, s = self._of_rows(y, s, f)
         x = f + offsets
         a, w, _ = pivot(x, 0.0 * x, log_sum_exp(x))
         return s * w, s * (label - 0.5 - w * (x - a) + w * f)
 
     def propose(self, sums: tuple[Any, ...]) -> Softmax:
-        """Return the offsets a step of Newton's method away, each alone, at most 2."""
+        """Return the offsets after one Newton step each, of at most 2."""
         slope, curvature = (np.asarray(part) for part in sums[1:])
         step = np.clip(slope / np.maximum(curvature, np.finfo(float).tiny), -2.0, 2.0)
         return self.moved(step)
 
     def terms(self, n: float, prior: Gamma) -> dict[str, float]:
-        """Return the bound of the rows."""
+        """Return the sum of the rows' bounds."""
         return {"likelihood": self.value}
+
+    def portable(self) -> dict[str, Any]:
+        """Return the link of many classes as plain data."""
+        return {"kind": "softmax", "offsets": np.array(self.offsets)}
 
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> Labels:
         """Return the probabilities of the classes for f ~ N(mean, variance), each (n, K)."""
@@ -130,18 +137,18 @@ class Softmax:
     def probabilities(
         self,
         mean: np.ndarray,
-        own: np.ndarray,
+        diagonal: np.ndarray,
         root: np.ndarray | None = None,
         count: int = 128,
     ) -> np.ndarray:
-        """Return the probabilities at points spread over f, (count, n, K).
+        """Return the class probabilities at quasi-random points of f, (count, n, K).
 
-        f has this mean and the covariance root root^T + diag(own) in each row.
+        In each row f has this mean and the covariance root root^T + diag(diagonal).
         """
         n_outputs = mean.shape[1]
         shared = 0 if root is None else root.shape[2]
         z = normal_points(n_outputs + shared, count)
-        x: np.ndarray = mean + np.array(self.offsets) + np.sqrt(own) * z[:, None, :n_outputs]
+        x: np.ndarray = mean + np.array(self.offsets) + np.sqrt(diagonal) * z[:, None, :n_outputs]
         if root is not None:
             x += np.moveaxis(root @ z[:, n_outputs:].T, 2, 0)
         x -= x.max(axis=2, keepdims=True)
@@ -154,11 +161,11 @@ class Softmax:
         return replace(self, offsets=tuple((np.array(self.offsets) + step).tolist()))
 
     def shifted(self, log_weights: np.ndarray) -> Softmax:
-        """Return the likelihood where class k is exp(log_weights[k]) times as frequent."""
+        """Return the likelihood with class k exp(log_weights[k]) times as frequent."""
         return self.moved(log_weights)
 
     def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return a draw of y for one draw of f at every row."""
+        """Return one draw of y for each f."""
         x = f + np.array(self.offsets)
         return np.asarray(np.argmax(x + rng.gumbel(size=x.shape), axis=1), dtype=float)
 
@@ -176,7 +183,7 @@ def pivot(x: Array, variance: Array, a: Array) -> tuple[Array, Array, Array]:
     x (n, K) has this variance; also return E[w] and log cosh(c / 2) of every term, (n, K).
     """
     xp = array_namespace(x)
-    # for large variances the best one is near their mean plus the share (K - 2) / K of their root
+    # for large variances the best a is near their mean plus (K - 2) / K times their root
     count = x.shape[1]
     spread = xp.sqrt(xp.mean(variance, axis=1))[:, None] * ((count - 2.0) / count)
     a = xp.maximum(a, xp.mean(x, axis=1)[:, None] + spread)
@@ -195,12 +202,12 @@ def pivot(x: Array, variance: Array, a: Array) -> tuple[Array, Array, Array]:
 
 @lru_cache(maxsize=8)
 def normal_points(dimension: int, count: int) -> np.ndarray:
-    """Return points spread like standard normal variables, more evenly than draws."""
+    """Return quasi-random points of a standard normal distribution: (count, dimension)."""
     return np.asarray(ndtri(np.clip(even_points(dimension, count), 1e-9, 1.0 - 1e-9)))
 
 
 def even_points(dimension: int, count: int) -> np.ndarray:
-    """Return points of a scrambled Sobol sequence, always the same: (count, dimension)."""
-    from scipy.stats import qmc  # slow to load, and a helper process never asks
+    """Return the first points of a fixed scrambled Sobol sequence: (count, dimension)."""
+    from scipy.stats import qmc  # slow to import, and worker processes do not need it
 
     return np.asarray(qmc.Sobol(dimension, rng=np.random.default_rng(0)).random(count))
