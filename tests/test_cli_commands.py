@@ -296,6 +296,8 @@ def test_bash_completes_commands_options_values_and_files(here):
         "houses.csv",
         "houses.parquet",
     }
+    Path("houses").mkdir()
+    assert _completed(["btnkm", "explain", "houses.btn", "--plots", "hou"], here) == {"houses"}
     assert "--likelihood" not in _completed(["btnkm", "predict", "--"], here)
     for name in COMMANDS:
         status, out, _ = run(name, "--help") if name == "fit" else (0, "", "")
