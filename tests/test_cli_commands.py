@@ -158,7 +158,7 @@ def test_an_evaluation_is_what_scikit_learn_would_find(here, capsys):
     found = told(capsys)
     assert (found["task"], found["rows"], found["folds"]) == ("regression", ROWS, 2)
     assert list(found["methods"]) == ["btnkm", "gp", "boosting"]
-    assert any("boosting gives no distribution" in note for note in found["notes"])
+    assert any("boosting predicts no distribution" in note for note in found["notes"])
     frame = pd.read_csv("houses.csv")
     X, y = frame[["area", "city"]], frame["price"]
     gaps = []
@@ -205,7 +205,7 @@ def test_more_rows_than_a_gaussian_process_can_take(here, monkeypatch, capsys):
     options = ["--target", "price", "--only", "area", "--folds", "2", "--json", *QUICK]
     assert program.main(["evaluate", "houses.csv", "--against", "gp", *options]) == 0
     found = told(capsys)
-    assert any("gp learns from 30 rows of each fold" in note for note in found["notes"])
+    assert any("gp is fitted to 30 random rows of each fold" in note for note in found["notes"])
 
 
 def test_what_is_in_a_model(here, capsys):
@@ -219,7 +219,7 @@ def test_what_is_in_a_model(here, capsys):
     assert all(name in found["structure"] for name in names)
     kinds = [one["kind"] for one in found["inputs"]]
     assert kinds == ["number", "number", "text", "date", "number or boolean", "text"]
-    assert found["inputs"][2]["levels"] == 3
+    assert found["inputs"][2]["categories"] == 3
     assert found["parameters"]["max_iter"] == 6
     assert program.main(["info", "sold.btn"]) == 0
     out = capsys.readouterr().out
@@ -296,6 +296,8 @@ def test_bash_completes_commands_options_values_and_files(here):
         "houses.csv",
         "houses.parquet",
     }
+    Path("houses").mkdir()
+    assert _completed(["btnkm", "explain", "houses.btn", "--plots", "hou"], here) == {"houses"}
     assert "--likelihood" not in _completed(["btnkm", "predict", "--"], here)
     for name in COMMANDS:
         status, out, _ = run(name, "--help") if name == "fit" else (0, "", "")

@@ -136,11 +136,11 @@ def test_a_terminal_is_told_of_every_sweep(folder, monkeypatch, capsys):
     sweeps = [what for unit, *what in told if unit == "sweeps"]
     assert len(sweeps) == len(btnkm.load("m.btn").history_)
     assert all(total == 0 for _, total, _ in sweeps)  # nobody knows how many there will be
-    assert re.fullmatch(r"fitting, start 1, sweep 1 \(warm\), rank \d+", sweeps[0][2])
-    assert re.search(r"\(exact\), rank \d+, bound -?[\d.]+$", sweeps[-1][2])
+    assert re.fullmatch(r"fitting, restart 1, sweep 1 \(warm\), rank \d+", sweeps[0][2])
+    assert re.search(r"\(exact\), rank \d+, ELBO -?[\d.]+$", sweeps[-1][2])
     told.clear()
     assert fit(*fits, "structure=sums") == 0
-    assert re.search(r"\(exact\), bound -?[\d.]+$", told[-1][-1])  # there is no rank
+    assert re.search(r"\(exact\), ELBO -?[\d.]+$", told[-1][-1])  # there is no rank
 
 
 def test_json_is_one_object_with_the_scores_of_rows_held_out(folder, capsys):
@@ -157,8 +157,8 @@ def test_json_is_one_object_with_the_scores_of_rows_held_out(folder, capsys):
     held = np.random.default_rng([0, 1]).random(60) < 0.3
     model = btnkm.load("m.btn")
     shares = explain.sobol_indices(model)
-    assert [one["share"] for one in found["inputs"]] == pytest.approx(shares.total)
-    assert [one["share_std"] for one in found["inputs"]] == pytest.approx(shares.total_std)
+    assert [one["importance"] for one in found["inputs"]] == pytest.approx(shares.total)
+    assert [one["importance_std"] for one in found["inputs"]] == pytest.approx(shares.total_std)
     said = model.predict_dist(frame.loc[held, ["area", "city"]])
     y = frame.loc[held, "price"].to_numpy()
     assert found["test"]["rmse"] == pytest.approx(np.sqrt(np.mean((said.mean - y) ** 2)))
@@ -238,11 +238,11 @@ def test_targets_that_are_all_the_same_are_told(tmp_path, capsys):
     assert fit(data, "--target", "y", "--json", "-o", out) == 0
     found = told(capsys)
     assert found["notes"] == [said]
-    assert [one["share"] for one in found["inputs"]] == [0.0, 0.0]
+    assert [one["importance"] for one in found["inputs"]] == [0.0, 0.0]
     assert fit(data, "--target", "y", "-o", out) == 0
     printed, err = capsys.readouterr()
     assert err == f"note: {said}\n"
-    assert printed.endswith("The model predicts the same for all rows: no input has a share.\n")
+    assert printed.endswith("The model predicts the same for all rows: no input is important.\n")
     assert program.main(["explain", str(out)]) == 0
     assert capsys.readouterr().out.splitlines()[2:] == [printed.splitlines()[-1]]
 
@@ -464,7 +464,7 @@ MISUSED = {
     "seed": (("houses.csv", "--target", "price", "--random-state", "-1"), "--random-state: must"),
     "seeds": (
         ("houses.csv", "--target", "price", "--set", "random_state=3", "--random-state", "4"),
-        "--set must not name what --random-state gives, got random_state=3",
+        "--set must not repeat --random-state, got random_state=3",
     ),
     "quiet": (("houses.csv", "--target", "price", "--quiet", "--verbose"), "not allowed with"),
     "weight": (("houses.csv", "--target", "price", "--weight", "price"), "--weight must not be"),
@@ -490,7 +490,7 @@ def test_misuse_is_one_sentence(name, folder, capsys):
 def test_a_place_where_no_model_can_be_is_told_before_the_fit(folder, capsys):
     options = ["fit", "houses.csv", "--target", "price", "-o"]
     for place, said in (
-        ("no/m.btn", "must be in a folder that is there"),
+        ("no/m.btn", "must be in an existing folder"),
         (".", "must name a file, got the folder"),
         ("houses.csv", "must not be the table itself"),
     ):
@@ -524,7 +524,7 @@ def test_a_fit_that_is_stopped_keeps_what_it_has(how, folder):
     process.send_signal(how)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert "fitted until it was stopped" in out
+    assert "fitted until it was interrupted" in out
     told = r"note: Interrupted: the posteriors of (\d+) of \1 restarts, as they stood, are kept."
     assert re.search(told, err)
     model = btnkm.load(folder / "m.btn")
@@ -542,7 +542,7 @@ def test_a_fit_that_is_stopped_too_early_says_that_nothing_is_saved(folder):
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == ""
-    assert err.splitlines()[-1] == "Stopped before there was anything to keep: no model is saved."
+    assert err.splitlines()[-1] == "Interrupted before the first result: no model is saved."
     assert not (folder / "m.btn").exists()
 
 

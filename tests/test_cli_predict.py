@@ -254,7 +254,7 @@ def test_what_cannot_be_is_one_sentence(here, capsys):
         ),
         (
             2,
-            "must be of numbers, got a model of classes",
+            "--quantiles needs a regressor, got a classifier",
             "sold.btn",
             "new.csv",
             "--quantiles",

@@ -18,7 +18,7 @@ from btnkm import BTNClassifier, BTNRegressor, Solver
 from btnkm.bases import Basis, BSpline, Categorical, Chebyshev
 from btnkm.bases.levels import Levels
 from btnkm.data import columns as columns_room
-from btnkm.data.column_stats import Summary
+from btnkm.data.column_stats import ColumnValues
 from btnkm.data.columns import MAX_KNOTS, MAX_LEVELS, fit_columns, grown
 from btnkm.data.frames import split_columns
 
@@ -449,7 +449,7 @@ def test_rare_levels_share_a_code_and_frequent_ones_do_not(rows):
     """210 rows or so are enough for 26 levels, five times as many for 100."""
     often = [1 + (k < 60) + 2 * (k < 20) for k in range(150)]
     values = np.array([f"v{k}" for k in range(150) for _ in range(rows * often[k])], dtype=object)
-    columns, codes = fit_columns([Summary(values, np.ones(len(values)))], ["a"], "auto", 20)
+    columns, codes = fit_columns([ColumnValues(values, np.ones(len(values)))], ["a"], "auto", 20)
     levels = columns[0].levels
     most = min(MAX_LEVELS, len(values) // 8)
     assert len(set(levels.values())) == most
@@ -462,14 +462,14 @@ def test_rare_levels_share_a_code_and_frequent_ones_do_not(rows):
 
 def test_a_level_of_its_own_for_every_row_is_none():
     values = np.array([f"id{k}" for k in range(120)], dtype=object)
-    columns, codes = fit_columns([Summary(values, np.ones(120))], ["id"], "auto", 20)
+    columns, codes = fit_columns([ColumnValues(values, np.ones(120))], ["id"], "auto", 20)
     assert columns[0].basis.n_functions_ == 1
     assert np.all(codes[0] == 0)
 
 
 def test_few_levels_are_kept_however_few_the_rows():
     values = np.array(list("aabbccddeeffgghhii") + ["j"], dtype=object)
-    columns, _ = fit_columns([Summary(values, np.ones(19))], ["a"], "auto", 20)
+    columns, _ = fit_columns([ColumnValues(values, np.ones(19))], ["a"], "auto", 20)
     assert columns[0].basis.n_functions_ == 10
 
 
@@ -483,13 +483,13 @@ def test_weights_decide_which_levels_are_frequent():
     values = np.array([f"v{k}" for k in range(150)], dtype=object)
     weight = np.ones(150)
     weight[140] = 5.0
-    levels = fit_columns([Summary(values, weight)], ["a"], "auto", 20)[0][0].levels
+    levels = fit_columns([ColumnValues(values, weight)], ["a"], "auto", 20)[0][0].levels
     assert list(levels.values()).count(levels["v140"]) == 1
 
 
 def test_the_warp_is_half_rank_and_half_value():
     values = np.array([0.0, 1.0, 1.0, 4.0])
-    column = fit_columns([Summary(values, np.ones(4))], ["a"], "auto", 20)[0][0]
+    column = fit_columns([ColumnValues(values, np.ones(4))], ["a"], "auto", 20)[0][0]
     # mid-ranks 0.5, 2, 3.5 -> 0, 1/2, 1 and values 0, 1/4, 1
     np.testing.assert_allclose(column.encode(values), [-1.0, -0.25, -0.25, 1.0])
     held = column.encode(np.array([-1e9, 1e9, np.nan]))
@@ -498,7 +498,7 @@ def test_the_warp_is_half_rank_and_half_value():
 
 def test_the_warp_keeps_few_knots_and_stays_close():
     values = np.random.default_rng(0).lognormal(size=20_000)
-    column = fit_columns([Summary(values, np.ones(len(values)))], ["a"], "auto", 20)[0][0]
+    column = fit_columns([ColumnValues(values, np.ones(len(values)))], ["a"], "auto", 20)[0][0]
     assert len(column.knots) <= MAX_KNOTS
     rank = (np.argsort(np.argsort(values))) / (len(values) - 1)
     value = (values - values.min()) / np.ptp(values)
@@ -744,9 +744,9 @@ def test_dates_durations_and_numbers_are_not_taken_for_one_another(fitted, given
 def test_levels_that_come_one_by_one_share_a_function_beyond_a_hundred(monkeypatch):
     monkeypatch.setattr(columns_room, "MOST_LEVELS", MAX_LEVELS + 20)
     values = np.array([f"level {k % 5}" for k in range(50)], dtype=object)
-    (column,), _ = fit_columns([Summary(values, np.ones(50))], ["g"], "auto", 8)
+    (column,), _ = fit_columns([ColumnValues(values, np.ones(50))], ["g"], "auto", 8)
     for k in range(MAX_LEVELS + 30):
-        one = Summary(np.array([f"later {k}"], dtype=object), np.ones(1))
+        one = ColumnValues(np.array([f"later {k}"], dtype=object), np.ones(1))
         column, growth = grown(column, one)
         assert growth.levels == (k <= MAX_LEVELS - 5)
     assert column.basis.n_functions_ == MAX_LEVELS + 1

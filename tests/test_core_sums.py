@@ -26,7 +26,7 @@ from btnkm.core.state import Priors, State
 from btnkm.core.sums import INTERCEPT, PRIOR, SMOOTHNESS, Sums, SumsTerms, _fitted_gamma, refine
 from btnkm.core.sweeper import Sweeper, _smaller
 from btnkm.core.tt import TT
-from btnkm.data.column_stats import Summary
+from btnkm.data.column_stats import ColumnValues
 from btnkm.data.columns import fit_columns
 from btnkm.execution import fitting, local
 from btnkm.execution.local import LocalRows
@@ -639,7 +639,7 @@ def fit_problem(kind, n=60, weighted=False, tensor=True, seed=0):
     y, likelihood, _, _ = likelihood.begin(noisy, weight)
     counts = np.ones(n) if weight is None else weight
     basis = {2: "categorical"}
-    summaries = [Summary(x, counts) for x in raw]
+    summaries = [ColumnValues(x, counts) for x in raw]
     columns, codes = fit_columns(summaries, list("abc"), basis, 4)
     effects = main_effects([0, 1, 2], columns, codes, [counts] * 3, dict.fromkeys(range(3), 4))
     bases, inputs = ([c.basis for c in columns], [0, 1, 2]) if tensor else ([], [])

@@ -184,7 +184,7 @@ def test_rows_of_frames_go_with_their_own_targets(client, monkeypatch):
     series = pd.Series(y)[frame.index]
     on_cluster = dd.from_pandas(frame, npartitions=3)  # which sorts the rows
     model = BTNRegressor(**SMALL)
-    message = "must be in the partitions of X.*give it as a column of the frame, by name, or as a D"
+    message = "must have the partitions of X.*pass the name of a column of X, or a D"
     for target in (series, series.to_numpy(), series.tolist()):
         with pytest.raises(TypeError, match="y " + message):
             model.fit(on_cluster, target)

@@ -1,15 +1,15 @@
-"""The commands of the program, one file each, with ``add_parser(commands)`` and ``run(arguments)``.
+"""The program ``btnkm``: one module per command, with ``add_parser`` and ``run``.
 
-A module imports what it works with only when it runs: help and completion come at once.
+Modules import the library only when a command runs, so that ``--help`` is quick.
 """
 
 COMMANDS = {
     "fit": "fit a model to a table and save it",
     "predict": "predict the rows of a table",
-    "explain": "tell what a model has found: inputs, effects, single rows",
-    "report": "write a page about a model",
-    "evaluate": "measure by cross-validation, beside other methods if asked",
-    "info": "tell what is in the file of a model",
-    "demo": "fit a bundled data set and show what was found",
-    "completion": "print a script that completes commands in your shell",
+    "explain": "print importances and effects, or explain single rows",
+    "report": "write an HTML report about a model",
+    "evaluate": "cross-validate, also with other methods",
+    "info": "print what a model file contains",
+    "demo": "fit a small data set and print the results",
+    "completion": "print a completion script for your shell",
 }

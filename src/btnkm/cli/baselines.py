@@ -1,4 +1,4 @@
-"""Other methods, as ``btnkm evaluate`` runs them: on the same table, with what each needs of it."""
+"""Other methods in ``btnkm evaluate``, with the preprocessing that each of them needs."""
 
 from __future__ import annotations
 
@@ -11,52 +11,53 @@ from ..data.frames import Frame, as_numbers
 from ..metrics import ClassPredictive, GaussianPredictive
 
 Array = np.ndarray
-GP_ROWS, GP_CLASS_ROWS = 3000, 1000  # of a Gaussian process: its cost grows with their cube
-MOST_LEVELS, MOST_CODES = 20, 250  # of a column: the most frequent, the others are one
-_HELD = 5  # one row in so many tells how far boosting is off
+GP_ROWS, GP_CLASS_ROWS = 3000, 1000  # the cost of a Gaussian process is cubic in the rows
+MAX_INDICATORS, MAX_CODES = 20, 250  # of the most frequent categories of a column
+_HELD_OUT = 5  # every fifth row measures the errors of boosting
 
 
 class Encoding:
-    """Columns as numbers: text as indicators, or as codes for methods that know categories.
+    """Columns as numbers: text as indicators, or as codes for methods that support categories.
 
     Parameters
     ----------
     codes : bool
-        Codes, and NaN for gaps; or else indicators, and gaps filled with the median.
+        True for codes, and NaN for missing values; False for indicators, and missing values
+        replaced by the median.
     """
 
     def __init__(self, codes: bool) -> None:
         self.codes = codes
 
     def fit(self, X: Frame) -> Self:
-        """Learn the levels of text, and what stands for gaps."""
-        self.levels: dict[str, list[str]] = {}
+        """Store the categories and medians."""
+        self.categories: dict[str, list[str]] = {}
         self.fill: dict[str, float] = {}
         for name, values in X.columns.items():
             if values.dtype == object:
                 seen = [v for v in values.tolist() if v is not None]
-                found, count = np.unique(np.array(seen, dtype=object), return_counts=True)
-                most = MOST_CODES if self.codes else MOST_LEVELS
-                self.levels[name] = found[np.argsort(-count, kind="stable")[:most]].tolist()
+                names, count = np.unique(np.array(seen, dtype=object), return_counts=True)
+                most = MAX_CODES if self.codes else MAX_INDICATORS
+                self.categories[name] = names[np.argsort(-count, kind="stable")[:most]].tolist()
             elif not self.codes:
                 known = as_numbers(values)
                 known = known[~np.isnan(known)]
                 self.fill[name] = float(np.median(known)) if len(known) else 0.0
-        self.categorical = [name in self.levels for name in X.columns]
+        self.categorical = [name in self.categories for name in X.columns]
         return self
 
     def numbers(self, X: Frame) -> Array:
         """Return the rows as numbers: (n, columns)."""
         parts = []
         for name, values in X.columns.items():
-            if name not in self.levels:
+            if name not in self.categories:
                 column = as_numbers(values)
-                gaps = np.isnan(column)
-                parts.append(column if self.codes else np.where(gaps, self.fill[name], column))
+                missing = np.isnan(column)
+                parts.append(column if self.codes else np.where(missing, self.fill[name], column))
                 if not self.codes:
-                    parts.append(gaps.astype(float))
+                    parts.append(missing.astype(float))
                 continue
-            place = {level: code for code, level in enumerate(self.levels[name])}
+            place = {category: code for code, category in enumerate(self.categories[name])}
             codes = np.array([place.get(v, np.nan) for v in values.tolist()], dtype=float)
             if self.codes:
                 parts.append(codes)
@@ -66,7 +67,7 @@ class Encoding:
 
 
 class GP:
-    """A Gaussian process: a length scale for every input, and noise, by the marginal likelihood.
+    """A Gaussian process with a length scale per input, fitted by the marginal likelihood.
 
     Parameters
     ----------
@@ -78,7 +79,7 @@ class GP:
         self.classify, self.random_state = classify, random_state
 
     def fit(self, X: Frame, y: Array, weight: Array | None) -> Self:
-        """Fit to the rows, or to as many as can be."""
+        """Fit to the rows, or to a random part of them."""
         rng = np.random.default_rng(self.random_state)
         most = GP_CLASS_ROWS if self.classify else GP_ROWS
         if len(y) > most:
@@ -101,12 +102,12 @@ class GP:
 
             self.model = ExactGP(ard=True, random_state=self.random_state)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of scales at the end of their range
+            warnings.simplefilter("ignore")  # length scales at the end of their range
             self.model.fit(numbers, y)
         return self
 
     def predictive(self, X: Frame) -> Any:
-        """Return what it says of rows."""
+        """Return the predictive distribution of rows."""
         numbers = self.encoding.numbers(X)[:, self.varies]
         if self.classify:
             return ClassPredictive(self.model.classes_, self.model.predict_proba(numbers))
@@ -114,10 +115,10 @@ class GP:
 
 
 class Boosting:
-    """Gradient boosting of trees by histograms, as scikit-learn has it.
+    """Histogram gradient boosting of scikit-learn.
 
-    Of numbers it gives no distribution: a normal one is put around its mean, as wide as its errors
-    on a fifth of the training rows, which a first fit does not see.
+    It predicts no distribution of numbers. A normal distribution is used, with the standard
+    deviation of the errors on a fifth of the training rows, which are held out from a first fit.
     """
 
     def __init__(self, classify: bool, random_state: int) -> None:
@@ -129,10 +130,10 @@ class Boosting:
         numbers = self.encoding.numbers(X)
         if not self.classify:
             order = np.random.default_rng(self.random_state).permutation(len(y))
-            held, rest = order[: len(y) // _HELD], order[len(y) // _HELD :]
+            held, rest = order[: len(y) // _HELD_OUT], order[len(y) // _HELD_OUT :]
             first = self._new().fit(numbers[rest], y[rest], _some(weight, rest))
-            gaps = (y[held] - first.predict(numbers[held])) ** 2
-            self.std = float(np.sqrt(np.average(gaps, weights=_some(weight, held))))
+            errors = (y[held] - first.predict(numbers[held])) ** 2
+            self.std = float(np.sqrt(np.average(errors, weights=_some(weight, held))))
         self.model = self._new().fit(numbers, y, weight)
         return self
 
@@ -144,7 +145,7 @@ class Boosting:
         return kind(categorical_features=self.encoding.categorical, random_state=self.random_state)
 
     def predictive(self, X: Frame) -> Any:
-        """Return what it says of rows."""
+        """Return the predictive distribution of rows."""
         numbers = self.encoding.numbers(X)
         if self.classify:
             return ClassPredictive(self.model.classes_, self.model.predict_proba(numbers))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from typing import Any
 
 from .options import command_parser
@@ -14,7 +13,6 @@ _EXAMPLES = """\
   btnkm completion zsh > "${fpath[1]}/_btnkm"                  # in a folder of zsh's fpath
   btnkm completion fish > ~/.config/fish/completions/btnkm.fish
 """
-_COMPLETED_AS = {"TABLE": "file", "MODEL": "file", "FILE": "file", "FOLDER": "directory"}
 
 
 def add_parser(commands: Any) -> None:
@@ -36,17 +34,5 @@ def run(arguments: argparse.Namespace) -> int:
 
     from .program import build_parser
 
-    parser = build_parser()
-    for action in _all_actions(parser):
-        if action.metavar in _COMPLETED_AS:
-            action.complete = _COMPLETED_AS[action.metavar]
-    print(shtab.complete(parser, shell=arguments.shell))
+    print(shtab.complete(build_parser(), shell=arguments.shell))
     return 0
-
-
-def _all_actions(parser: argparse.ArgumentParser) -> Iterator[Any]:
-    for action in parser._actions:
-        yield action
-        if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
-                yield from _all_actions(command)

@@ -1,4 +1,4 @@
-"""What a command says: results on stdout, notes and progress on stderr, or JSON for machines."""
+"""Output of the commands: results on stdout, notes and progress on stderr, or JSON."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from typing import Any
 from ..io.atomic_write import naming
 from .errors import STDOUT
 
-NARROW, WIDE = 48, 100  # columns of text, whatever the terminal has
+NARROW, WIDE = 48, 100  # limits of the width
 
 
 class Console:
-    """Where a command says things.
+    """The output of a command.
 
     Parameters
     ----------
@@ -37,48 +37,48 @@ class Console:
 
     @property
     def width(self) -> int:
-        """Columns to fill."""
+        """Width of the text."""
         return min(max(shutil.get_terminal_size((80, 24)).columns, NARROW), WIDE)
 
     def say(self, text: str = "") -> None:
-        """Print a result for people."""
+        """Print a line of the result, unless it is JSON."""
         if not self.json and not self.quiet:
             _print(text)
 
     def title(self, text: str) -> None:
-        """Print a line above others, and an empty one below."""
+        """Print a headline and an empty line."""
         self.say(textwrap.fill(text, self.width) + "\n")
 
     def note(self, text: str) -> None:
-        """Print what a user should know; machines find it in the result."""
+        """Print a note to the user; with JSON it is part of the result."""
         if text in self.notes:
             return
         self.notes.append(text)
         if not self.json and not self.quiet:
-            said = f"note: {text}"
+            line = f"note: {text}"
             if sys.stderr.isatty():
-                said = textwrap.fill(said, self.width, subsequent_indent="      ")
-            print(said, file=sys.stderr)
+                line = textwrap.fill(line, self.width, subsequent_indent="      ")
+            print(line, file=sys.stderr)
 
-    def result(self, found: Mapping[str, Any]) -> None:
-        """Print the result for machines, with the notes."""
+    def result(self, values: Mapping[str, Any]) -> None:
+        """Print the result and the notes as JSON, if asked for."""
         if self.json:
-            _print(json.dumps(plain({**found, "notes": self.notes}), ensure_ascii=False))
+            _print(json.dumps(plain({**values, "notes": self.notes}), ensure_ascii=False))
 
     @contextmanager
     def library(self) -> Iterator[None]:
-        """Let the library speak as the program does: warnings are notes, lines go to stderr."""
+        """Show warnings of the library as notes, and send what it prints to stderr."""
         with warnings.catch_warnings(), redirect_stdout(sys.stderr):
-            warnings.simplefilter("ignore")  # what is for those who write programs
+            warnings.simplefilter("ignore")  # such as deprecations
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = lambda message, *_, **__: self.note(str(message))
             yield
 
     @contextmanager
     def progress(self, what: str, unit: str = "", *, mute: bool = False) -> Iterator[Bar]:
-        """Yield a bar on stderr, if that is a terminal and rich is there; else one that is mute.
+        """Yield a progress bar on stderr, or a silent one without a terminal or without rich.
 
-        Of "sweeps" nobody knows how many there will be: they have no bar, but a line.
+        The number of "sweeps" is not known in advance: they have a line instead of a bar.
         """
         mute = mute or self.json or self.quiet or self.verbose or not sys.stderr.isatty()
         if mute or find_spec("rich") is None:
@@ -112,20 +112,20 @@ def _print(text: str) -> None:
 
 
 class Bar:
-    """How far something is, on the screen if there is one."""
+    """A progress bar, or nothing."""
 
     def __init__(self, progress: Any = None, task: Any = None) -> None:
         self._progress, self._task = progress, task
 
     def update(self, done: float, total: float, what: str | None = None) -> None:
-        """Show that so much is done."""
+        """Show how much is done."""
         if self._progress is not None:
             more = {} if what is None else {"description": what}
             self._progress.update(self._task, completed=done, total=total or None, **more)
 
 
 def plain(value: Any) -> Any:
-    """Return what JSON can tell: no NumPy types, None for numbers that are none or infinite."""
+    """Return a value for JSON: without NumPy types, and with None for NaN and infinity."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
@@ -138,12 +138,12 @@ def plain(value: Any) -> Any:
 
 
 def clipped(text: str, width: int) -> str:
-    """Return text of at most so many characters."""
+    """Return a text of at most ``width`` characters."""
     return text if len(text) <= width else text[: max(width - 1, 1)] + "…"
 
 
 def facts(rows: Sequence[tuple[str, str]], width: int) -> str:
-    """Return lines of a name and what it is, the latter wrapped below itself."""
+    """Return lines with a name and a value, which is wrapped."""
     most = max(len(name) for name, _ in rows)
     lines = []
     for name, value in rows:
@@ -154,35 +154,35 @@ def facts(rows: Sequence[tuple[str, str]], width: int) -> str:
     return "\n".join(lines)
 
 
-def shares(found: Any, width: int, most: int) -> str:
-    """Return what each input explains, alone and with others, largest first, and bars.
+def importances(sobol: Any, width: int, most: int) -> str:
+    """Return the importance of each input, alone and with others, as lines with bars.
 
-    ``found`` is of ``explain.sobol_indices``; bars are left out where there is no room.
+    ``sobol`` is of ``explain.sobol_indices``; bars are left out if there is no room.
     """
-    if not found.variance:
-        return "The model predicts the same for all rows: no input has a share."
-    order = found.order.tolist()
-    names = {j: str(found.names[j]) for j in order[:most]}
+    if not sobol.variance:
+        return "The model predicts the same for all rows: no input is important."
+    order = sobol.order.tolist()
+    names = {j: str(sobol.names[j]) for j in order[:most]}
     room = width - len("    100.0%  100.0% ± 10.0%  ")
     longest = max(len("input"), *map(len, names.values()))
-    broad = min(longest, max(room - 12, room // 2))  # names are clipped before bars vanish
+    broad = min(longest, max(room - 12, room // 2))  # names are clipped before bars are left out
     bars = min(room - broad, 30)
-    top = max(float(found.total.max()), 1e-300)
+    top = max(float(sobol.total.max()), 1e-300)
     lines = [
-        "Share of each input in what is explained",
+        "Importance of each input (fraction of variance)",
         f"  {'input':{broad}}   alone  with others",
     ]
     for j, name in names.items():
-        bar = "█" * round(bars * found.total[j] / top) if bars > 4 else ""
-        share = f"{found.first[j]:6.1%}  {found.total[j]:6.1%} ± {found.total_std[j]:5.1%}"
-        lines.append(f"  {clipped(name, broad):{broad}}  {share}  {bar}".rstrip())
+        bar = "█" * round(bars * sobol.total[j] / top) if bars > 4 else ""
+        line = f"{sobol.first[j]:6.1%}  {sobol.total[j]:6.1%} ± {sobol.total_std[j]:5.1%}"
+        lines.append(f"  {clipped(name, broad):{broad}}  {line}  {bar}".rstrip())
     if len(order) > most:
-        lines.append(f"  and {len(order) - most} more, which explain less")
+        lines.append(f"  and {len(order) - most} more with a lower importance")
     return "\n".join(lines)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], gap: int = 2) -> str:
-    """Return aligned lines: the first column to the left, all others to the right."""
+    """Return aligned lines: the first column to the left, the others to the right."""
     every = [list(head), *map(list, rows)]
     widths = [max(len(row[j]) for row in every) for j in range(len(head))]
     lines = []
@@ -196,5 +196,5 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], gap: int = 2) -> s
 
 
 def counted(n: int, what: str) -> str:
-    """Return a number with what it counts: 1 row, 2 rows."""
+    """Return a number and a noun: 1 row, 2 rows."""
     return f"{n:,} {what}{'' if n == 1 else 's'}"

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .console import Console, shares
-from .options import add_output_options, command_parser, output_file
+from .console import Console, importances
+from .options import FilePath, add_output_options, command_parser, output_file
 
 if TYPE_CHECKING:
     from ..data.frames import Frame
@@ -50,6 +50,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "-o",
         "--output",
+        action=FilePath,
         type=output_file,
         default=Path("demo.png"),
         metavar="FILE",
@@ -82,20 +83,20 @@ def run(arguments: argparse.Namespace) -> int:
         model = btnkm.BTNRegressor(random_state=0).fit(X.take(train), y[train])
     seconds = time.perf_counter() - start
     predicted = model.predict_dist(X.take(test))
-    results = figures(model, predicted, X, y, train, test) | {"seconds": seconds}
-    shared = sobol_indices(model)
-    _tell(results, console)
-    console.say("\n" + shares(shared, console.width, len(shared.names)))
+    result = figures(model, predicted, X, y, train, test) | {"seconds": seconds}
+    sobol = sobol_indices(model)
+    _print(result, console)
+    console.say("\n" + importances(sobol, console.width, len(sobol.names)))
     picture = None
     if find_spec("matplotlib") is None:
         console.note("no picture is drawn without matplotlib; run: pip install 'btnkm[plot]'")
     else:
         picture = str(arguments.output)
-        _draw(model, predicted, y[test], target, int(shared.order[0]), arguments.output)
+        _draw(model, predicted, y[test], target, int(sobol.order[0]), arguments.output)
         console.say(f"\nPicture: {picture}")
-    every = zip(shared.names, shared.total, shared.total_std, strict=True)
-    inputs = [{"name": name, "share": a, "share_std": b} for name, a, b in every]
-    console.result({"data": arguments.data, **results, "inputs": inputs, "picture": picture})
+    every = zip(sobol.names, sobol.total, sobol.total_std, strict=True)
+    inputs = [{"name": name, "importance": a, "importance_std": b} for name, a, b in every]
+    console.result({"data": arguments.data, **result, "inputs": inputs, "picture": picture})
     return 0
 
 
@@ -133,7 +134,7 @@ def figures(model: Any, predicted: Any, X: Frame, y: Any, train: Any, test: Any)
         for name, rival in _rivals(categories).items()
     }
     return {
-        **scores.found(),
+        **scores.means(),
         **{name: float(np.sqrt(np.mean(error**2))) for name, error in errors.items()},
         "target_std": float(np.std(y[test])),
         "noise_std": model.noise_std_,
@@ -175,26 +176,26 @@ def _rivals(categories: list[int]) -> dict[str, Any]:
     }
 
 
-def _tell(results: dict[str, Any], console: Console) -> None:
+def _print(result: dict[str, Any], console: Console) -> None:
     """Print error, coverage and structure."""
     say = console.say
     say("Root mean square error on the test rows")
-    say(f"  btnkm                       {results['rmse']:8.3f}")
-    say(f"  gradient boosting           {results['rmse_boosting']:8.3f}")
-    say(f"  ridge regression            {results['rmse_linear']:8.3f}")
-    say(f"  standard deviation of y     {results['target_std']:8.3f}")
+    say(f"  btnkm                       {result['rmse']:8.3f}")
+    say(f"  gradient boosting           {result['rmse_boosting']:8.3f}")
+    say(f"  ridge regression            {result['rmse_linear']:8.3f}")
+    say(f"  standard deviation of y     {result['target_std']:8.3f}")
     say("\nPredictive distribution on the test rows")
-    say(f"  mean negative log density   {results['nll']:8.3f}")
+    say(f"  mean negative log density   {result['nll']:8.3f}")
     for level in LEVELS:
-        share = results[f"coverage_{level * 100:.0f}"]
+        share = result[f"coverage_{level * 100:.0f}"]
         say(f"  coverage of {level:.0%} intervals   {share:8.1%}")
     say("\nWhat the fit found")
-    for name, weight in results["structures"].items():
+    for name, weight in result["structures"].items():
         if weight:
             say(f"  {f'weight of {name}':27s} {weight:8.1%}")
-    say(f"  noise standard deviation    {results['noise_std']:8.3f}")
-    say(f"  sweeps                      {results['sweeps']:8d}  ({results['stop_reason']})")
-    say(f"  seconds                     {results['seconds']:8.2f}")
+    say(f"  noise standard deviation    {result['noise_std']:8.3f}")
+    say(f"  sweeps                      {result['sweeps']:8d}  ({result['stop_reason']})")
+    say(f"  seconds                     {result['seconds']:8.2f}")
 
 
 def _draw(model: Any, predicted: Any, y: Any, target: str, first: int, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``btnkm evaluate``: cross-validation, beside other methods if asked."""
+"""``btnkm evaluate``: cross-validation, also of other methods."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from .fit import new_model
 from .options import (
     add_model_options,
     add_output_options,
+    add_table,
     add_table_options,
     add_training_options,
     command_parser,
@@ -45,22 +46,23 @@ def add_parser(commands: Any) -> None:
     parser = command_parser(
         commands,
         "evaluate",
-        "Fit to all but one part of the rows and predict that part, for each part in turn. Told "
-        "are the error (root mean square, or the share of wrong classes), the mean negative log "
-        "likelihood (NLL; lower is better) and how many rows lie in intervals that should hold 50, "
-        "90 and 95% of them: means over the parts, ± their standard deviation.",
+        "Measure the quality of predictions by cross-validation: each fold is predicted by a model "
+        "that is fitted to the other folds. The scores are the root mean squared error (or the "
+        "fraction of wrong classes), the mean negative log-likelihood (NLL; lower is better), and "
+        "the fraction of rows in the 50%, 90% and 95% intervals: means over the folds, ± the "
+        "standard deviation.",
         _EXAMPLES,
     )
-    parser.add_argument("data", metavar="TABLE", help="a file, or - for standard input")
+    add_table(parser)
     parser.add_argument(
-        "--folds", type=count, default=5, metavar="K", help="parts (default: %(default)s)"
+        "--folds", type=count, default=5, metavar="K", help="number of folds (default: %(default)s)"
     )
     parser.add_argument(
         "--against",
         type=names,
         action="extend",
         metavar="A,B",
-        help="also gp (a Gaussian process) and boosting (of trees, by scikit-learn)",
+        help="also evaluate gp (Gaussian process) or boosting (gradient boosting of scikit-learn)",
     )
     add_training_options(parser)
     add_model_options(parser)
@@ -70,7 +72,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, and tell."""
+    """Cross-validate, and print the scores."""
     from .training import Training
 
     console = Console(arguments)
@@ -79,26 +81,24 @@ def run(arguments: argparse.Namespace) -> int:
         if name not in METHODS:
             raise UsageError(f"--against must be among {', '.join(METHODS)}, got {name!r}.")
     if arguments.weight and "gp" in against:
-        raise UsageError(
-            "--against gp must come without --weight, which it cannot follow; leave it out."
-        )
+        raise UsageError("--against gp does not support --weight; leave one of them out.")
     if arguments.folds < 2:
         raise UsageError("--folds must be 2 or more, got 1; try 5.")
     training = Training(arguments, console)
     if training.n_rows < 2 * arguments.folds:
         raise DataError(
             f"must have at least {2 * arguments.folds} rows for {arguments.folds} folds, got "
-            f"{training.n_rows}; give more, or lower --folds.",
+            f"{training.n_rows}; add rows, or lower --folds.",
             training.name,
         )
     with console.library():
-        found = measured(["btnkm", *against], training, arguments, console)
-    methods = {name: _moments(scores) for name, scores in found.items()}
+        results = evaluate(["btnkm", *against], training, arguments, console)
+    methods = {name: _moments(scores) for name, scores in results.items()}
     parts = f"{arguments.folds}-fold cross-validation of {training.target!r} in {training.name}"
     rows, inputs = counted(training.n_rows, "row"), counted(len(training.kinds), "input")
     console.title(f"{parts}: {rows}, {inputs}")
     console.say(_table(methods, console.width))
-    for text in _remarks(against, training, arguments.folds):
+    for text in _notes(against, training, arguments.folds):
         console.note(text)
     console.result(
         {
@@ -114,28 +114,30 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def measured(
+def evaluate(
     methods: list[str], training: Any, arguments: argparse.Namespace, console: Console
 ) -> dict[str, list[dict[str, float]]]:
     """Return the scores of every method in every fold."""
     from .scores import Scores
 
     X, y, weight = training.all_rows
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in methods}
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in methods}
     folds = list(_folds(y, training.classify, arguments))
     with console.progress("evaluating") as bar:
         for k, (train, test) in enumerate(folds):
             for j, name in enumerate(methods):
                 what = f"evaluating {name}, fold {k + 1} of {len(folds)}"
                 bar.update(k * len(methods) + j, len(folds) * len(methods), what)
-                start = time.perf_counter()
-                some, heavy = X.take(train), None if weight is None else weight[train]
-                said = _fitted(name, some, y[train], heavy, training.classify, arguments)
-                seconds = time.perf_counter() - start
+                begin = time.perf_counter()
+                train_weight = None if weight is None else weight[train]
+                fitted = _fit(
+                    name, X.take(train), y[train], train_weight, training.classify, arguments
+                )
+                seconds = time.perf_counter() - begin
                 scores = Scores()
-                scores.add(said(X.take(test)), y[test], None if weight is None else weight[test])
-                found[name].append({**scores.found(), "seconds": seconds})
-    return found
+                scores.add(fitted(X.take(test)), y[test], None if weight is None else weight[test])
+                results[name].append({**scores.means(), "seconds": seconds})
+    return results
 
 
 def _folds(y: Any, classify: bool, arguments: argparse.Namespace) -> Iterator[tuple[Any, Any]]:
@@ -146,10 +148,10 @@ def _folds(y: Any, classify: bool, arguments: argparse.Namespace) -> Iterator[tu
     return folds.split(y, y)
 
 
-def _fitted(
+def _fit(
     name: str, X: Any, y: Any, weight: Any, classify: bool, arguments: argparse.Namespace
 ) -> Any:
-    """Fit a method, and return what tells its distribution of rows."""
+    """Fit a method, and return the function that predicts the distribution of rows."""
     if name != "btnkm":
         from .baselines import RIVALS
 
@@ -162,7 +164,7 @@ def _fitted(
 
 def _moments(scores: list[dict[str, float]]) -> dict[str, Any]:
     """Return mean, standard deviation and value in each fold of every score."""
-    columns = {name: [one[name] for one in scores] for name in scores[0]}
+    columns = {name: [fold[name] for fold in scores] for name in scores[0]}
     return {
         name: {"mean": statistics.fmean(v), "std": statistics.stdev(v), "folds": v}
         for name, v in columns.items()
@@ -170,17 +172,17 @@ def _moments(scores: list[dict[str, float]]) -> dict[str, Any]:
 
 
 def _table(methods: dict[str, Any], width: int) -> str:
-    """Return the scores, methods side by side; without deviations where there is no room."""
-    found = ""
+    """Return a table of scores, without standard deviations if there is no room."""
+    text = ""
     for spread in (True, False):
         rows = [
-            [_LABELS[score], *(_cell(score, one[score], spread) for one in methods.values())]
+            [_LABELS[score], *(_cell(score, method[score], spread) for method in methods.values())]
             for score in next(iter(methods.values()))
         ]
-        found = table(["", *methods], rows, gap=3)
-        if max(map(len, found.splitlines())) <= width:
-            return found
-    return found
+        text = table(["", *methods], rows, gap=3)
+        if max(map(len, text.splitlines())) <= width:
+            return text
+    return text
 
 
 def _cell(score: str, value: dict[str, float], spread: bool) -> str:
@@ -193,15 +195,15 @@ def _cell(score: str, value: dict[str, float], spread: bool) -> str:
     return f"{text} ± {value['std']:.2g}" if spread else text
 
 
-def _remarks(against: list[str], training: Any, folds: int) -> Iterator[str]:
-    """Yield what a reader should know of other methods."""
+def _notes(against: list[str], training: Any, folds: int) -> Iterator[str]:
+    """Yield notes on other methods."""
     from .baselines import GP_CLASS_ROWS, GP_ROWS
 
     most = GP_CLASS_ROWS if training.classify else GP_ROWS
     if "gp" in against and training.n_rows * (folds - 1) // folds > most:
-        yield f"gp learns from {most:,} rows of each fold, drawn at random: it is cubic in them."
+        yield f"gp is fitted to {most:,} random rows of each fold: its cost is cubic in the rows."
     if "boosting" in against and not training.classify:
         yield (
-            "boosting gives no distribution: NLL and intervals are those of a normal one around "
-            "it, as wide as its errors on a fifth of the training rows, held out from a first fit."
+            "boosting predicts no distribution: NLL and intervals are of a normal distribution "
+            "with the standard deviation of its errors on held-out training rows (a fifth)."
         )

@@ -1,4 +1,4 @@
-"""``btnkm explain``: what a model has found, for all rows or for single ones."""
+"""``btnkm explain``: importances, effects and interactions of a model, or single rows."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ..data.csv_file import DataError
-from .console import Console, clipped, counted, plain, shares
+from .console import Console, clipped, counted, importances, plain
 from .errors import UsageError
 from .options import (
+    FilePath,
+    FolderPath,
+    add_model,
     add_output_options,
     add_rows_output,
     add_table_options,
@@ -21,7 +24,7 @@ from .options import (
     output_file,
 )
 
-MOST_INPUTS, MOST_PAIRS, LEAST_SHARE = 20, 5, 0.005  # that are printed
+MAX_INPUTS, MAX_PAIRS, MIN_IMPORTANCE = 20, 5, 0.005  # that are printed
 PLOTS = ("importances", "effects", "interactions", "components", "functions", "history")
 _EXAMPLES = """\
   btnkm explain houses.btn
@@ -36,26 +39,53 @@ def add_parser(commands: Any) -> None:
     parser = command_parser(
         commands,
         "explain",
-        "Tell how much of what a model explains is due to each input, alone and with others "
-        "(shares of the variance of f, ± one standard deviation), and to which pairs. Effects "
-        "are curves: what each value of an input adds to the average. With --local, tell of every "
-        "row of a table what each input adds to its prediction; these parts add up to it exactly.",
+        "Print the importance of each input, alone and together with others, and of pairs of "
+        "inputs: the fraction of the variance of the model function f that they explain, ± one "
+        "standard deviation. With --effects, also write a curve per input: what each of its values "
+        "adds to the average prediction. With --local, explain single rows instead: what each "
+        "input adds to the prediction of the row. The base value and these contributions add up to "
+        "the prediction.",
         _EXAMPLES,
     )
-    parser.add_argument("model", metavar="MODEL", help="a file that fit has saved")
+    add_model(parser)
     parser.add_argument(
-        "--effects", type=output_file, metavar="FILE", help="write effects to a .csv or .json file"
+        "--effects",
+        action=FilePath,
+        type=output_file,
+        metavar="FILE",
+        help="write effects to a .csv or .json file",
     )
     parser.add_argument(
-        "--inputs", type=names, action="extend", metavar="A,B", help="effects of these inputs only"
+        "--inputs",
+        type=names,
+        action="extend",
+        metavar="A,B",
+        help="write the effects of these inputs only",
     )
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="write pictures there")
+    parser.add_argument(
+        "--plots",
+        action=FolderPath,
+        type=Path,
+        metavar="FOLDER",
+        help="write plots to this folder (needs matplotlib)",
+    )
     local = parser.add_argument_group("single rows")
-    local.add_argument("--local", metavar="TABLE", help="explain these rows; - is standard input")
-    add_rows_output(local)
-    local.add_argument("--std", action="store_true", help="also how uncertain each part is")
     local.add_argument(
-        "--keep", type=names, action="extend", metavar="A,B", help="also these columns of the table"
+        "--local",
+        action=FilePath,
+        metavar="TABLE",
+        help="explain the rows of this table; - for standard input",
+    )
+    add_rows_output(local)
+    local.add_argument(
+        "--std", action="store_true", help="add the standard deviation of each contribution"
+    )
+    local.add_argument(
+        "--keep",
+        type=names,
+        action="extend",
+        metavar="A,B",
+        help="copy these columns of the table to the output",
     )
     add_table_options(parser)
     add_output_options(parser)
@@ -63,7 +93,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Explain what is asked for."""
+    """Explain a model, or single rows."""
     from ..explain import interactions, sobol_indices
     from .models import load_model
 
@@ -74,19 +104,18 @@ def run(arguments: argparse.Namespace) -> int:
         return _explain_rows(model, arguments, console)
     _check_inputs(model, arguments)
     with console.library():
-        shared = sobol_indices(model)
-        pairs = interactions(model, most=MOST_PAIRS)
+        sobol = sobol_indices(model)
+        pairs = interactions(model, most=MAX_PAIRS)
         files = _write_effects(model, arguments)
         files += _draw(model, arguments.plots, console) if arguments.plots else []
     if model.target_name_:
         console.title(f"What predicts {model.target_name_!r}")
-    _tell(shared, pairs, console)
+    _print(sobol, pairs, console)
     for file in files:
         console.say(f"Wrote {file}")
     listed = [pair.to_dict() for pair in pairs]
-    own = {"model": arguments.model, "target": model.target_name_}
-    found = {**own, "sobol_indices": shared.to_dict(), "interactions": listed}
-    console.result({**found, "files": files})
+    result = {"model": arguments.model, "target": model.target_name_, "files": files}
+    console.result({**result, "sobol_indices": sobol.to_dict(), "interactions": listed})
     return 0
 
 
@@ -95,10 +124,12 @@ def _check(arguments: argparse.Namespace, console: Console) -> None:
 
     rows = arguments.local is not None
     if rows and (arguments.effects or arguments.plots or arguments.inputs):
-        raise UsageError("--local must come without --effects, --inputs and --plots; ask twice.")
+        raise UsageError(
+            "--local cannot be combined with --effects, --inputs or --plots; run the command twice."
+        )
     for option in ("output", "std", "keep"):
         if getattr(arguments, option) and not rows:
-            raise UsageError(f"--{option} must come with --local TABLE, which names the rows.")
+            raise UsageError(f"--{option} needs rows to explain; add --local TABLE.")
     if rows:
         files = {"table": arguments.local, "model": arguments.model}
         check_rows_output(arguments.output, console.json, **files)
@@ -106,13 +137,12 @@ def _check(arguments: argparse.Namespace, console: Console) -> None:
     if arguments.effects and arguments.effects.suffix.lower() not in (".csv", ".json"):
         raise UsageError(f"--effects must end with .csv or .json, got {str(arguments.effects)!r}.")
     if arguments.inputs and not arguments.effects:
-        raise UsageError("--inputs must come with --effects FILE, which they choose from.")
+        raise UsageError("--inputs needs a file for the effects; add --effects FILE.")
     if arguments.plots and arguments.plots.exists() and not arguments.plots.is_dir():
         raise UsageError(f"--plots must be a folder, got the file {str(arguments.plots)!r}.")
     if arguments.plots and find_spec("matplotlib") is None:
         raise ImportError(
-            "pictures must be drawn by matplotlib, which is not installed; "
-            "run: pip install 'btnkm[cli]'"
+            "plots need matplotlib, which is not installed; run: pip install 'btnkm[cli]'"
         )
 
 
@@ -121,18 +151,18 @@ def _check_inputs(model: Any, arguments: argparse.Namespace) -> None:
     for name in arguments.inputs or ():
         if name not in known:
             raise UsageError(
-                f"--inputs must be among those of the model, {', '.join(known[:12])}, got {name!r}."
+                f"--inputs must name inputs of the model, {', '.join(known[:12])}, got {name!r}."
             )
 
 
-def _tell(found: Any, pairs: list[Any], console: Console) -> None:
-    """Print shares of inputs and pairs."""
-    console.say(shares(found, console.width, MOST_INPUTS))
-    if not found.variance:
+def _print(sobol: Any, pairs: list[Any], console: Console) -> None:
+    """Print the importance of inputs and pairs."""
+    console.say(importances(sobol, console.width, MAX_INPUTS))
+    if not sobol.variance:
         return
-    large = [pair for pair in pairs if pair.importance >= LEAST_SHARE]
+    large = [pair for pair in pairs if pair.importance >= MIN_IMPORTANCE]
     if large:
-        console.say("\nPairs that add most beyond what each input does alone")
+        console.say("\nMost important pairs, beyond what each input explains alone")
         broad = console.width - 12
         rows = [
             (clipped(" × ".join(map(str, p.names)), broad), f"{p.importance:.1%}") for p in large
@@ -141,11 +171,11 @@ def _tell(found: Any, pairs: list[Any], console: Console) -> None:
         for name, share in rows:
             console.say(f"  {name:{width}}  {share:>6}")
     else:
-        console.say(f"\nNo pair of inputs adds {LEAST_SHARE:.1%}: their effects nearly add up.")
+        console.say(f"\nNo pair of inputs explains {MIN_IMPORTANCE:.1%}: effects nearly add up.")
 
 
 def _write_effects(model: Any, arguments: argparse.Namespace) -> list[str]:
-    """Write the curves of all inputs, or of those asked for."""
+    """Write the effects of all inputs, or of those named."""
     from ..explain import effects
     from .output import rows_to, write_text
 
@@ -154,15 +184,17 @@ def _write_effects(model: Any, arguments: argparse.Namespace) -> list[str]:
         return []
     known = [str(column.name) for column in model.columns_]
     places = None if not arguments.inputs else [known.index(name) for name in arguments.inputs]
-    found = effects(model, places)
+    curves = effects(model, places)
     if path.suffix.lower() == ".json":
-        text = json.dumps(plain([one.to_dict() for one in found]), ensure_ascii=False, indent=1)
+        text = json.dumps(
+            plain([effect.to_dict() for effect in curves]), ensure_ascii=False, indent=1
+        )
         write_text(path, text + "\n")
     else:
         with rows_to(path) as rows:
-            for one in found:
-                for label, k in _classes(one.outputs):
-                    rows.write(_curve(one, label, k))
+            for effect in curves:
+                for label, k in _classes(effect.outputs):
+                    rows.write(_curve(effect, label, k))
     return [str(path)]
 
 
@@ -171,7 +203,7 @@ def _classes(outputs: Any) -> list[tuple[str, int | None]]:
 
 
 def _curve(effect: Any, label: str, k: int | None) -> dict[str, Any]:
-    """Return a row for every value of an input."""
+    """Return a row for each value of an input."""
     n = len(effect.values)
     parts = {name: getattr(effect, name) for name in ("mean", "std", "low", "high")}
     return {
@@ -186,10 +218,10 @@ def _curve(effect: Any, label: str, k: int | None) -> dict[str, Any]:
 
 
 def _draw(model: Any, folder: Path, console: Console) -> list[str]:
-    """Draw all there is to draw of a model without rows."""
+    """Draw all plots that need no rows."""
     import matplotlib
 
-    matplotlib.use("Agg")  # pictures go to files: no display is needed
+    matplotlib.use("Agg")  # plots go to files, so that no display is needed
     import matplotlib.pyplot as plt
     import numpy as np
 
@@ -214,7 +246,7 @@ def _draw(model: Any, folder: Path, console: Console) -> list[str]:
 
 
 def _explain_rows(model: Any, arguments: argparse.Namespace, console: Console) -> int:
-    """Write what each input adds to the prediction of every row."""
+    """Write what each input adds to the prediction of each row."""
     from ..data.table_files import check_columns, open_table
     from ..explain import explain_local
     from .models import Inputs, Unseen
@@ -238,30 +270,30 @@ def _explain_rows(model: Any, arguments: argparse.Namespace, console: Console) -
             except ValueError as error:
                 raise DataError(str(error), table.name) from None
             for label, k in _classes(local.outputs):
-                own = {name: block.columns[name] for name in kept}
-                rows.write({**own, **_parts(local, label, k, arguments.std)})
+                copied = {name: block.columns[name] for name in kept}
+                rows.write({**copied, **_parts(local, label, k, arguments.std)})
             unseen.count(X)
             n += len(block)
             bar.update(table.done, table.total)
-    told = unseen.report(console.note)
+    counts = unseen.report(console.note)
     if arguments.output is not None:
         console.say(f"Wrote explanations of {counted(n, 'row')} to {arguments.output}")
-    found = {"model": arguments.model, "data": table.name, "rows": n}
-    console.result({**found, "output": str(arguments.output), **told})
+    result = {"model": arguments.model, "data": table.name, "rows": n}
+    console.result({**result, "output": str(arguments.output), **counts})
     return 0
 
 
 def _parts(local: Any, label: str, k: int | None, spread: bool) -> dict[str, Any]:
-    """Return the columns for some rows, of one class if there are more than two."""
+    """Return the columns for some rows, for one class of more than two."""
     import numpy as np
 
     n = len(local.prediction)
     base = local.base if k is None else local.base[k]
-    found: dict[str, Any] = {} if k is None else {"class": [label] * n}
-    found["base"] = np.full(n, float(base))
+    columns: dict[str, Any] = {} if k is None else {"class": [label] * n}
+    columns["base"] = np.full(n, float(base))
     parts = [("contribution", local.contributions)] + ([("std", local.std)] if spread else [])
     for what, values in parts:
         for j, name in enumerate(local.names):
-            found[f"{what} {name}"] = values[:, j] if k is None else values[:, j, k]
-    found["prediction"] = local.prediction if k is None else local.prediction[:, k]
-    return found
+            columns[f"{what} {name}"] = values[:, j] if k is None else values[:, j, k]
+    columns["prediction"] = local.prediction if k is None else local.prediction[:, k]
+    return columns

@@ -1,4 +1,4 @@
-"""``btnkm fit``: a table in, a model out."""
+"""``btnkm fit``: fit a model to a table and save it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from contextlib import ExitStack
 from math import isfinite
 from typing import Any
 
-from .console import Bar, Console, counted, facts, shares
+from .console import Bar, Console, counted, facts, importances
 from .errors import UsageError
 from .options import (
+    FilePath,
     add_model_options,
     add_output_options,
+    add_table,
     add_table_options,
     add_training_options,
     command_parser,
@@ -28,7 +30,7 @@ _EXAMPLES = """\
   btnkm fit houses.csv --target sold --classify --text zip -o sold.btn
   btnkm fit houses.parquet --target price --n-init 2 --memory-limit 4 --json -o houses.btn
 """
-MOST_INPUTS = 12  # of which the summary tells
+MAX_INPUTS = 12  # in the summary
 
 
 def add_parser(commands: Any) -> None:
@@ -36,33 +38,36 @@ def add_parser(commands: Any) -> None:
     parser = command_parser(
         commands,
         "fit",
-        "Fit a model to a table (CSV or TSV, either with .gz, or Parquet, which may be a folder "
-        "or a pattern) and save it. Numbers, booleans, dates such as 2024-12-31 and text are told "
-        "apart by all rows; nothing has to be scaled, encoded or filled in. Tables may be larger "
-        "than memory. Ctrl-C keeps what the fit has found so far.",
+        "Fit a model to a table and save it. The table is a CSV or TSV file (also with .gz), a "
+        "Parquet file, or a folder or pattern of Parquet files; it may be larger than memory. The "
+        "type of each column (number, boolean, date such as 2024-12-31, or text) is inferred from "
+        "all rows. Nothing has to be scaled, encoded or imputed. Ctrl-C stops the fit early and "
+        "saves the model as it is.",
         _EXAMPLES,
     )
-    parser.add_argument("data", metavar="TABLE", help="a file, or - for standard input")
+    add_table(parser)
     parser.add_argument(
         "-o",
         "--output",
+        action=FilePath,
         type=output_file,
         required=True,
         metavar="MODEL",
-        help="file for the model",
+        help="file to save the model to",
     )
     add_training_options(parser)
     parser.add_argument(
         "--test",
         type=probability,
-        metavar="SHARE",
-        help="hold this share of the rows back, and tell how well they are predicted",
+        metavar="FRACTION",
+        help="hold out this fraction of the rows, and print how well they are predicted",
     )
     parser.add_argument(
         "--checkpoint",
+        action=FilePath,
         type=output_file,
         metavar="FILE",
-        help="note here how far the fit is; the same command goes on from there if it was killed",
+        help="checkpoint file; the fit resumes if it exists (uses pickle: load only trusted files)",
     )
     add_model_options(parser)
     add_table_options(parser)
@@ -71,7 +76,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Fit, save, and tell."""
+    """Fit a model, save it, and print a summary."""
     from ..explain import sobol_indices
     from .models import check_model_path
     from .output import check_output
@@ -86,21 +91,21 @@ def run(arguments: argparse.Namespace) -> int:
     check_output(arguments.checkpoint, "--checkpoint", table=arguments.data)
     training = Training(arguments, console, arguments.test or 0.0)
     model = new_model(arguments, training.classify)
-    start = time.perf_counter()
+    begin = time.perf_counter()
     fit(model, training.fit_arguments(), console, arguments.checkpoint)
-    seconds = time.perf_counter() - start
-    model.target_name_ = training.target  # it knows rows with their targets, not what these are
+    seconds = time.perf_counter() - begin
+    model.target_name_ = training.target  # y has no name
     model.save(arguments.output)
     with console.library():
-        shared = sobol_indices(model)
-    found = summary(model, training, shared)
-    found |= {"seconds": seconds, "model": str(arguments.output)}
+        sobol = sobol_indices(model)
+    result = summary(model, training, sobol)
+    result |= {"seconds": seconds, "model": str(arguments.output)}
     if arguments.test:
-        found["test"] = tested(model, training, console)
-    _tell(found, training, console)
+        result["test"] = tested(model, training, console)
+    _print(result, training, console)
     console.say()
-    console.say(shares(shared, console.width, MOST_INPUTS))
-    console.result(found)
+    console.say(importances(sobol, console.width, MAX_INPUTS))
+    console.result(result)
     return 0
 
 
@@ -124,24 +129,24 @@ def new_model(arguments: argparse.Namespace, classify: bool) -> Any:
 
 
 def fit(model: Any, rows: tuple[Any, ...], console: Console, checkpoint: Any = None) -> None:
-    """Fit a model, with a line that follows its sweeps."""
+    """Fit a model, with a line that shows the current sweep."""
     with ExitStack() as stack:
         stack.enter_context(console.library())
-        watched = sys.stderr.isatty() and not (console.json or console.quiet or console.verbose)
-        if watched:
+        shown = sys.stderr.isatty() and not (console.json or console.quiet or console.verbose)
+        if shown:
             model.set_params(callback=_Sweeps(console, stack))
         try:
             model.fit(*rows, checkpoint=checkpoint)
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(
-                "Stopped before there was anything to keep: no model is saved."
+                "Interrupted before the first result: no model is saved."
             ) from stop
         finally:
             model.set_params(callback=None)
 
 
 class _Sweeps:
-    """A line that is there from the first sweep on, when no other is."""
+    """A callback that shows the current sweep in a line."""
 
     def __init__(self, console: Console, stack: ExitStack) -> None:
         self.console, self.stack = console, stack
@@ -150,26 +155,26 @@ class _Sweeps:
     def __call__(self, entry: dict[str, Any]) -> None:
         if self.bar is None:
             self.bar = self.stack.enter_context(self.console.progress("fitting", "sweeps"))
-        bound = f", bound {entry['elbo']:.6g}" if isfinite(entry["elbo"]) else ""
+        elbo = f", ELBO {entry['elbo']:.6g}" if isfinite(entry["elbo"]) else ""
         rank = entry["rank"]
-        told = "-".join(map(str, rank)) if isinstance(rank, tuple) else rank
-        what = f"fitting, start {entry['restart'] + 1}, sweep {entry['sweep']} ({entry['phase']})"
-        rank_text = f", rank {told}" if told else ""  # main effects alone have none
-        self.bar.update(0, 0, f"{what}{rank_text}{bound}")
+        text = "-".join(map(str, rank)) if isinstance(rank, tuple) else rank
+        what = f"fitting, restart {entry['restart'] + 1}, sweep {entry['sweep']} ({entry['phase']})"
+        rank_text = f", rank {text}" if text else ""  # main effects have none
+        self.bar.update(0, 0, f"{what}{rank_text}{elbo}")
 
 
-def summary(model: Any, training: Any, shared: Any) -> dict[str, Any]:
-    """Return what is worth knowing of a fitted model."""
+def summary(model: Any, training: Any, sobol: Any) -> dict[str, Any]:
+    """Return a description of a fitted model, for JSON."""
     from .models import described
 
-    every = zip(training.kinds.items(), shared.total, shared.total_std, strict=True)
+    every = zip(training.kinds.items(), sobol.total, sobol.total_std, strict=True)
     return {
         **described(model),
         "data": training.name,
         "rows_left_out": training.scan.n_missing,
         "inputs": [
-            {"name": name, "kind": kind, "share": share, "share_std": spread}
-            for (name, kind), share, spread in every
+            {"name": name, "kind": kind, "importance": importance, "importance_std": std}
+            for (name, kind), importance, std in every
         ],
         "sweeps": model.n_iter_,
         "lower_bound": model.lower_bound_,
@@ -178,40 +183,36 @@ def summary(model: Any, training: Any, shared: Any) -> dict[str, Any]:
 
 
 def tested(model: Any, training: Any, console: Console) -> dict[str, float]:
-    """Return scores of the rows that were held out."""
+    """Return scores of the held-out rows."""
     from .scores import Scores, predictive
 
     scores = Scores()
     with console.library():
         for X, y, weight in training.test_rows():
             scores.add(predictive(model, X), y, weight)
-    return {"rows": scores.n, **scores.found()}
+    return {"rows": scores.n, **scores.means()}
 
 
-def _tell(found: dict[str, Any], training: Any, console: Console) -> None:
+def _print(result: dict[str, Any], training: Any, console: Console) -> None:
     """Print a summary."""
     from .models import lines_of
     from .scores import sentence
 
-    how = "fitted until it was stopped" if found["interrupted"] else "fitted"
-    what = f"{found['estimator']} of {training.target!r}, {how} in {found['seconds']:.1f} s"
-    console.title(f"Saved {found['model']}: {what}")
+    how = "fitted until it was interrupted" if result["interrupted"] else "fitted"
+    what = f"{result['estimator']} of {training.target!r}, {how} in {result['seconds']:.1f} s"
+    console.title(f"Saved {result['model']}: {what}")
     rows = [
-        ("rows", f"{found['rows']:,} of {training.name}"),
+        ("rows", f"{result['rows']:,} of {training.name}"),
         ("inputs", _kinds(training.kinds)),
-        *lines_of(found, training.reason),
+        *lines_of(result, training.reason),
     ]
-    if "test" in found:
-        rows.append(("test", f"{found['test']['rows']:,} rows: {sentence(found['test'])}"))
+    if "test" in result:
+        rows.append(("test", f"{result['test']['rows']:,} rows: {sentence(result['test'])}"))
     console.say(facts(rows, console.width))
 
 
 def _kinds(kinds: dict[str, str]) -> str:
-    """Return how many inputs there are, and of what kind."""
-    plural = {"number": "number", "boolean": "boolean", "date": "date", "text": "text"}
+    """Return how many inputs of each type there are."""
     counts = {kind: list(kinds.values()).count(kind) for kind in dict.fromkeys(kinds.values())}
-    parts = [
-        f"{n} text" if kind == "text" else counted(n, plural.get(kind, kind))
-        for kind, n in counts.items()
-    ]
+    parts = [f"{n} text" if kind == "text" else counted(n, kind) for kind, n in counts.items()]
     return f"{len(kinds)}: {', '.join(parts)}"

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
@@ -18,9 +18,25 @@ if TYPE_CHECKING:
     from ..data.csv_file import Dialect
 
 CLASS_LIKELIHOODS = ("logistic", "least_squares")
-# as ``parameters.STRUCTURES``, which takes long to import
+# as ``parameters.STRUCTURES``, whose import is slow
 STRUCTURES = ("auto", "tensor", "sums", "sums+tensor", "full")
 _SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|", "\\t": "\t"}
+
+
+class FilePath(argparse.Action):
+    """Store the path of a file, which shells complete."""
+
+    complete = "file"  # read by shtab
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        """Store the value."""
+        setattr(namespace, self.dest, values)
+
+
+class FolderPath(FilePath):
+    """Store the path of a folder, which shells complete."""
+
+    complete = "directory"
 
 
 class Likelihoods:
@@ -36,12 +52,12 @@ class Likelihoods:
 
 
 class Help(argparse.HelpFormatter):
-    """Help that leaves lines of examples as they are, and wraps all else."""
+    """A help formatter that wraps paragraphs but not examples."""
 
     def __init__(self, prog: str) -> None:
         columns = shutil.get_terminal_size((80, 24)).columns
         super().__init__(prog, max_help_position=24, width=min(columns, 100) - 2)
-        self._action_max_length = 14  # commands beside what they do
+        self._action_max_length = 14  # room for the names of commands
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         paragraphs = [
@@ -52,7 +68,7 @@ class Help(argparse.HelpFormatter):
 
 
 def command_parser(commands: Any, name: str, description: str, examples: str) -> Any:
-    """Add a command, with examples below its help."""
+    """Add a command with examples at the end of its help."""
     from . import COMMANDS
 
     parser = commands.add_parser(
@@ -67,61 +83,87 @@ def command_parser(commands: Any, name: str, description: str, examples: str) ->
     return parser
 
 
+def add_model(parser: Any) -> None:
+    """Add the model file."""
+    parser.add_argument(
+        "model", action=FilePath, metavar="MODEL", help="model file saved by btnkm fit"
+    )
+
+
+def add_table(parser: Any) -> None:
+    """Add the table."""
+    parser.add_argument(
+        "data", action=FilePath, metavar="TABLE", help="the table; - for standard input"
+    )
+
+
 def add_output_options(parser: Any, *, verbose: bool = False) -> None:
-    """Add what all commands have."""
-    group = parser.add_argument_group("what it prints")
+    """Add options of the output, which all commands have."""
+    group = parser.add_argument_group("output")
     group.add_argument(
         "--json",
         action="store_true",
-        help="one JSON object on standard output and nothing else",
+        help="print one JSON object on standard output and nothing else",
     )
     how_much = group.add_mutually_exclusive_group()
-    how_much.add_argument("--quiet", action="store_true", help="nothing but errors")
+    how_much.add_argument("--quiet", action="store_true", help="print only errors")
     if verbose:
-        how_much.add_argument("--verbose", action="store_true", help="lines in place of a bar")
+        how_much.add_argument(
+            "--verbose",
+            action="store_true",
+            help="print a line per sweep instead of a progress bar",
+        )
 
 
 def add_rows_output(parser: Any) -> None:
-    """Add where rows are written."""
+    """Add the file to which rows are written."""
     parser.add_argument(
         "-o",
         "--output",
+        action=FilePath,
         type=lambda text: None if text == "-" else output_file(text),
         metavar="FILE",
-        help=".csv, .tsv (also .gz) or .parquet; - or nothing for text on standard output",
+        help="write rows to this .csv, .tsv (also with .gz) or .parquet file (default: CSV on "
+        "standard output)",
     )
 
 
 def add_table_options(parser: Any) -> None:
-    """Add how the text of a table is read."""
-    group = parser.add_argument_group("how text is read")
+    """Add options of reading text files."""
+    group = parser.add_argument_group("text files")
     group.add_argument(
         "--separator",
         type=_separator,
         metavar="MARK",
-        help="comma, semicolon, tab, bar or any character (default: what the header has)",
+        help="comma, semicolon, tab, bar or any character (default: the one of these four that is "
+        "most frequent in the header)",
     )
     group.add_argument(
-        "--encoding", type=_encoding, default="utf-8", metavar="NAME", help="(default: %(default)s)"
+        "--encoding",
+        type=_encoding,
+        default="utf-8",
+        metavar="NAME",
+        help="text encoding (default: %(default)s)",
     )
     group.add_argument(
         "--decimal",
         choices=(".", ","),
         default=".",
         metavar="MARK",
-        help="point or comma of numbers, . or , (default: %(default)s)",
+        help="decimal mark of numbers, . or , (default: %(default)s)",
     )
     group.add_argument(
         "--missing",
         type=names,
         action="extend",
         metavar="A,B",
-        help="texts for a missing value, beside none (default: NA, N/A, NaN, nan, null, NULL)",
+        help="texts that stand for a missing value, besides empty fields (default: NA, N/A, NaN, "
+        "nan, null, NULL)",
     )
 
 
 def dialect_of(arguments: argparse.Namespace) -> Dialect:
-    """Return how the text of a table is read."""
+    """Return how the text of the table is written."""
     from ..data.csv_file import MISSING, Dialect
 
     given = arguments.missing
@@ -135,84 +177,93 @@ def dialect_of(arguments: argparse.Namespace) -> Dialect:
 
 
 def add_training_options(parser: Any) -> None:
-    """Add which columns of a table are learned from."""
+    """Add options of the columns to fit."""
     group = parser.add_argument_group("columns")
-    group.add_argument("--target", required=True, metavar="COLUMN", help="what is to be predicted")
-    group.add_argument("--weight", metavar="COLUMN", help="how often each row counts")
+    group.add_argument("--target", required=True, metavar="COLUMN", help="column to predict")
+    group.add_argument("--weight", metavar="COLUMN", help="column with the sample weights")
     group.add_argument(
-        "--only", type=names, action="extend", metavar="A,B", help="inputs (default: all)"
+        "--only",
+        type=names,
+        action="extend",
+        metavar="A,B",
+        help="use only these columns as inputs",
     )
     group.add_argument(
-        "--drop", type=names, action="extend", metavar="A,B", help="what is no input"
+        "--drop",
+        type=names,
+        action="extend",
+        metavar="A,B",
+        help="do not use these columns as inputs",
     )
     group.add_argument(
         "--number",
         type=names,
         action="extend",
         metavar="A,B",
-        help="must hold numbers: anything else in these columns is an error",
+        help="read these columns as numbers; any other value is an error",
     )
     group.add_argument(
         "--text",
         type=names,
         action="extend",
         metavar="A,B",
-        help="hold names, even if these look like numbers: postcodes, codes of products",
+        help="read these columns as text even if they look like numbers, for example postcodes",
     )
     kind = group.add_mutually_exclusive_group()
     kind.add_argument(
         "--classify",
         action="store_true",
-        help="the target is a class (default: if it is text, true or false, or two whole numbers)",
+        help="treat the target as classes (default for text, for booleans, and for exactly two "
+        "different whole numbers)",
     )
-    kind.add_argument("--regress", action="store_true", help="the target is a number")
+    kind.add_argument("--regress", action="store_true", help="treat the target as numbers")
 
 
 def add_model_options(parser: Any) -> None:
     """Add parameters of the estimators."""
-    group = parser.add_argument_group("model (all have good defaults)")
+    group = parser.add_argument_group("model (the defaults suit most tables)")
     group.add_argument(
         "--likelihood",
         choices=Likelihoods(),
         metavar="NAME",
-        help="auto, gaussian, student_t (outliers), negative_binomial or another for counts; of "
-        "classes logistic or least_squares",
+        help="of numbers: auto, gaussian, student_t (robust to outliers), poisson or "
+        "negative_binomial (counts); of classes: logistic or least_squares",
     )
     group.add_argument(
         "--structure",
         choices=STRUCTURES,
         metavar="NAME",
-        help="tensor, sums (of main effects), sums+tensor, full (exact, of few rows) or auto, "
-        "which compares them (default: auto)",
+        help="tensor, sums (main effects only), sums+tensor, full (full tensor, for small tables), "
+        "or auto, which compares them (default: auto)",
     )
     group.add_argument(
         "--full-rows",
         type=_rows,
         metavar="N",
-        help="most rows of structure full (default: 2000)",
+        help="maximum number of rows for the structure full (default: 2000)",
     )
     group.add_argument(
-        "--network", choices=("cp", "tt"), help="sum of products, or tensor train (default: cp)"
+        "--network", choices=("cp", "tt"), help="cp, or tt for a tensor train (default: cp)"
     )
-    group.add_argument("--max-rank", type=count, metavar="N", help="most components")
-    group.add_argument("--n-init", type=count, metavar="N", help="random starts")
+    group.add_argument("--max-rank", type=count, metavar="N", help="maximum rank of the tensor")
+    group.add_argument("--n-init", type=count, metavar="N", help="number of random restarts")
+    group.add_argument("--random-state", type=_seed, metavar="N", help="random seed (default: 0)")
     group.add_argument(
-        "--random-state", type=_seed, metavar="N", help="what chance begins with (default: 0)"
+        "--memory-limit", type=_amount, metavar="GIB", help="maximum memory of the fit"
     )
-    group.add_argument("--memory-limit", type=_amount, metavar="GIB", help="most memory of the fit")
-    group.add_argument("--jobs", type=_jobs, metavar="N", help="cores to use, -1 for all")
+    group.add_argument("--jobs", type=_jobs, metavar="N", help="number of cores to use, -1 for all")
     group.add_argument(
         "--set",
         action="append",
         default=[],
         type=_assignment,
         metavar="NAME=VALUE",
-        help="any other parameter, such as n_basis=12 or solver.warm_sweeps=20",
+        help="set another parameter, for example n_basis=12 or solver.warm_sweeps=20",
     )
 
 
 def model_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the parameters that were given."""
+    """Return the parameters given on the command line."""
     given = {
         "random_state": arguments.random_state,
         "likelihood": arguments.likelihood,
@@ -224,29 +275,29 @@ def model_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
         "memory_limit": arguments.memory_limit,
         "n_jobs": arguments.jobs,
     }
-    found = {name: value for name, value in given.items() if value is not None}
+    chosen = {name: value for name, value in given.items() if value is not None}
     more = dict(arguments.set)
-    for name in set(found) & set(more):
-        option = "--jobs" if name == "n_jobs" else f"--{name.rpartition('.')[2].replace('_', '-')}"
+    for name in set(chosen) & set(more):
+        option = "jobs" if name == "n_jobs" else name.rpartition(".")[2].replace("_", "-")
         raise UsageError(
-            f"--set must not name what {option} gives, got {name}={more[name]!r}; leave one out."
+            f"--set must not repeat --{option}, got {name}={more[name]!r}; leave one of them out."
         )
-    return {"random_state": 0, **found, **more}
+    return {"random_state": 0, **chosen, **more}
 
 
 def seed_of(arguments: argparse.Namespace) -> int:
-    """Return what draws of rows begin with: that of the model, where it is a number."""
+    """Return the random seed for drawing rows: that of the model if it is a number."""
     seed = model_parameters(arguments)["random_state"]
     return seed if type(seed) is int else 0
 
 
 def names(text: str) -> list[str]:
-    """Return names between commas; one with a comma in it is within quotation marks."""
+    """Return a list of names separated by commas; names that contain a comma are quoted."""
     try:
         (row,) = csv.reader([text], skipinitialspace=True, strict=True)
     except (csv.Error, ValueError) as error:
         raise argparse.ArgumentTypeError(
-            f'must be names between commas, got {text!r} ({error}); for example: a,"b,c"'
+            f'must be names separated by commas, got {text!r} ({error}); for example: a,"b,c"'
         ) from None
     return [name.strip() for name in row if name.strip()]
 
@@ -289,13 +340,13 @@ def _jobs(text: str) -> int:
     value = int(_number(text, int, 0))
     if not value:
         raise argparse.ArgumentTypeError(
-            f"must be a whole number other than 0, got {text!r}; -1 is for all cores"
+            f"must be a whole number other than 0, got {text!r}; use -1 for all cores"
         )
     return value
 
 
 def _number(text: str, kind: type, otherwise: float) -> float:
-    """Return a number, or what stands for none."""
+    """Return a number, or ``otherwise`` if the text is none."""
     try:
         return float(text) if kind is float else int(text)
     except ValueError:
@@ -314,38 +365,42 @@ def probability(text: str) -> float:
 
 
 def probabilities(text: str) -> list[float]:
-    """Return numbers between 0 and 1, between commas."""
-    return [probability(one) for one in text.split(",")]
+    """Return numbers between 0 and 1, separated by commas."""
+    return [probability(item) for item in text.split(",")]
 
 
 def output_file(text: str) -> Path:
-    """Return where a file is to be, or say why it cannot be there."""
+    """Return the path of an output file, or raise an error if it cannot be written there."""
     path = Path(text).expanduser()
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"must name a file, got the folder {text!r}")
     if not path.parent.is_dir():
         raise argparse.ArgumentTypeError(
-            f"must be in a folder that is there, got {text!r}; make {str(path.parent)!r} first"
+            f"must be in an existing folder, got {text!r}; create {str(path.parent)!r} first"
         )
     return path
 
 
 def _separator(text: str) -> str:
-    found = _SEPARATORS.get(text, text)
-    if len(found) != 1 or found in '"\r\n':
+    separator = _SEPARATORS.get(text, text)
+    if len(separator) != 1 or separator in '"\r\n':
         raise argparse.ArgumentTypeError(
             f"must be comma, semicolon, tab, bar or one character, got {text!r}"
         )
-    return found
+    return separator
 
 
 def _encoding(text: str) -> str:
     try:
         name = codecs.lookup(text).name
     except LookupError:
-        raise argparse.ArgumentTypeError(f"must be known to Python, got {text!r}") from None
+        raise argparse.ArgumentTypeError(
+            f"must be an encoding that Python knows, got {text!r}"
+        ) from None
     if name.startswith(("utf-16", "utf-32")):
-        raise argparse.ArgumentTypeError(f"must have bytes for lines, got {text!r}; save as UTF-8")
+        raise argparse.ArgumentTypeError(
+            f"must not be UTF-16 or UTF-32, got {text!r}; save the file as UTF-8"
+        )
     return name
 
 
@@ -356,4 +411,4 @@ def _assignment(text: str) -> tuple[str, Any]:
     try:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError):
-        return name, value  # a word
+        return name, value  # text

@@ -1,4 +1,4 @@
-"""Answers as files: text or Parquet, rows block by block, whole or not there."""
+"""Output files: rows as text or Parquet, written block by block; complete or absent."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class TextRows:
     def __init__(self, file: Any, separator: str) -> None:
         self._file = file
         self._csv = csv.writer(file, delimiter=separator, lineterminator="\n")
-        self._begun = False
+        self._has_header = False
 
     def write(self, columns: Mapping[str, Any]) -> None:
-        """Write rows, at first with a header; gaps are empty."""
-        if not self._begun:
+        """Write rows, the first time with a header; missing values are empty."""
+        if not self._has_header:
             self._csv.writerow(list(columns))
-            self._begun = True
+            self._has_header = True
         self._csv.writerows(zip(*map(_items, columns.values()), strict=True))
 
     def flush(self) -> None:
-        """Let go of what is not written yet."""
+        """Write what is buffered."""
         self._file.flush()
 
 
@@ -54,7 +54,7 @@ class ParquetRows:
         self._writer: Any = None
 
     def write(self, columns: Mapping[str, Any]) -> None:
-        """Write rows; types are those of the first ones."""
+        """Write rows; the first ones determine the types."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -69,13 +69,13 @@ class ParquetRows:
         self._writer.write_table(table.cast(self._schema))
 
     def close(self) -> None:
-        """Write what makes it a file."""
+        """Write the end of the file."""
         if self._writer is not None:
             self._writer.close()
 
 
 def check_output(path: Path | None, option: str = "--output", **read: str | Path | None) -> None:
-    """Say so if a file would take the place of one that is read: ``table="t.csv"``, by its name."""
+    """Raise an error if a file that is read would be overwritten, given as in ``table="t.csv"``."""
     if path is None or not path.is_file():
         return
     for what, given in read.items():
@@ -86,60 +86,57 @@ def check_output(path: Path | None, option: str = "--output", **read: str | Path
 
 
 def _is_among(path: Path, given: str) -> bool:
-    """Tell whether a file is another, under whatever name, or one of a folder or pattern."""
+    """Whether a file is the same as another, or one in a folder or of a pattern."""
     if given == "-":
-        with suppress(AttributeError, OSError, ValueError):  # where there is no such file
+        with suppress(AttributeError, OSError, ValueError):  # without such a file
             return os.path.samestat(path.stat(), os.fstat(sys.stdin.fileno()))
         return False
     if os.path.isdir(given):
         return Path(os.path.realpath(given)) in Path(os.path.realpath(path)).parents
-    found = [given] if os.path.exists(given) else glob.glob(given, recursive=True)
-    return any(path.samefile(one) for one in found if os.path.isfile(one))
+    files = [given] if os.path.exists(given) else glob.glob(given, recursive=True)
+    return any(path.samefile(file) for file in files if os.path.isfile(file))
 
 
 def check_rows_output(path: Path | None, json: bool, *, table: str, model: str) -> None:
-    """Say so if rows cannot be written where they shall: no path is standard output."""
+    """Raise an error if rows cannot be written to a path, or to standard output (None)."""
     if path is None:
         if json:
-            raise UsageError("--json must come with a file for the rows, got none; add -o FILE.")
+            raise UsageError("--json needs a file for the rows; add -o FILE.")
         return
     check_format(path)
     check_output(path, table=table, model=model)
 
 
 def check_format(path: Path) -> None:
-    """Say so if a file's name does not tell how rows are to be written."""
+    """Raise an error if the name of a file does not end with a known format."""
     suffix = _suffix(path)
     if path.exists() and not path.is_file():
-        return  # such as /dev/null: text
+        return  # text, for example to /dev/null
     if suffix not in FORMATS:
         raise UsageError(
             f"the output must end with .csv, .tsv, .csv.gz, .tsv.gz or .parquet, got {str(path)!r};"
             " rename it."
         )
     if suffix in (".parquet", ".pq") and find_spec("pyarrow") is None:
-        raise ImportError(
-            "Parquet must be written by pyarrow, which is not installed; "
-            "run: pip install 'btnkm[cli]'"
-        )
+        raise ImportError("writing Parquet files needs pyarrow; run: pip install 'btnkm[cli]'")
 
 
 def _suffix(path: Path) -> str:
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    packed = suffixes[-1:] == [".gz"]
-    last = suffixes[-2:-1] if packed else suffixes[-1:]
-    found = last[0] if last else ""
-    return "" if packed and found not in (".csv", ".tsv") else found
+    compressed = suffixes[-1:] == [".gz"]
+    last = suffixes[-2:-1] if compressed else suffixes[-1:]
+    suffix = last[0] if last else ""
+    return "" if compressed and suffix not in (".csv", ".tsv") else suffix
 
 
 def on_screen(path: Path | None) -> bool:
-    """Tell whether rows go to a terminal, where a bar would be among them."""
+    """Whether rows go to a terminal, where a progress bar would mix with them."""
     return path is None and sys.stdout is not None and sys.stdout.isatty()
 
 
 @contextmanager
 def rows_to(path: Path | None) -> Iterator[TextRows | ParquetRows]:
-    """Yield what writes rows to a file, as its name tells, or to stdout."""
+    """Yield a writer of rows to a file, in the format of its name, or to stdout."""
     if path is None:
         if sys.stdout is None:
             raise OSError(CLOSED)
@@ -158,20 +155,20 @@ def rows_to(path: Path | None) -> Iterator[TextRows | ParquetRows]:
             finally:
                 rows.close()
             return
-        packed = path.suffix.lower() == ".gz"
-        opened: Any = gzip.open if packed else open
+        compressed = path.suffix.lower() == ".gz"
+        opened: Any = gzip.open if compressed else open
         with opened(draft, "wt", encoding="utf-8", newline="") as file:
             yield TextRows(file, "\t" if _suffix(path) == ".tsv" else ",")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file, whole or not at all."""
+    """Write a file, completely or not at all."""
     with whole_file(path) as draft:
         draft.write_text(text, encoding="utf-8")
 
 
 def _items(values: Any) -> Sequence[Any]:
-    """Return values as text is to tell them."""
+    """Return values for a text file."""
     if hasattr(values, "to_pylist"):
         values = values.to_pylist()
     elif hasattr(values, "tolist"):

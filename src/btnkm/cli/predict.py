@@ -1,4 +1,4 @@
-"""``btnkm predict``: rows in, distributions out, block by block."""
+"""``btnkm predict``: predict the rows of a table, block by block."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from ..data.csv_file import DataError
 from .console import Console, counted
 from .errors import UsageError
 from .options import (
+    add_model,
     add_output_options,
     add_rows_output,
+    add_table,
     add_table_options,
     command_parser,
     dialect_of,
@@ -34,24 +36,27 @@ def add_parser(commands: Any) -> None:
     parser = command_parser(
         commands,
         "predict",
-        "Predict every row of a table: mean and standard deviation (noise included), or the most "
-        "probable class and the probability of each. Inputs are found by their names; other "
-        "columns do no harm. Memory does not grow with the rows, and an output is whole or "
-        "not there.",
+        "Predict every row of a table. A regressor writes the mean and standard deviation of the "
+        "target (noise included), a classifier the most probable class and the probability of each "
+        "class. Columns are found by name; those that the model does not use are ignored. The "
+        "table may be larger than memory. The output file is either complete or absent.",
         _EXAMPLES,
     )
-    parser.add_argument("model", metavar="MODEL", help="a file that fit has saved")
-    parser.add_argument("data", metavar="TABLE", help="a file, or - for standard input")
+    add_model(parser)
+    add_table(parser)
     add_rows_output(parser)
     parser.add_argument(
         "--interval",
         type=probability,
         metavar="LEVEL",
-        help="also low and high, between which y lies with this probability; of classes, "
-        "between which the probability of each lies",
+        help="add the columns low and high, an interval that contains the target (of classifiers: "
+        "the probability of the class) with this probability",
     )
     parser.add_argument(
-        "--quantiles", type=probabilities, metavar="Q,…", help="also quantiles, such as q0.5"
+        "--quantiles",
+        type=probabilities,
+        metavar="Q,…",
+        help="add quantiles of the target, in columns such as q0.5",
     )
     parser.add_argument(
         "--keep",
@@ -60,10 +65,10 @@ def add_parser(commands: Any) -> None:
         nargs="?",
         const=[],
         metavar="A,B",
-        help="also these columns of the table, or all if none is named",
+        help="copy these columns of the table to the output, or all if none is named",
     )
     parser.add_argument(
-        "--prefix", default="", metavar="TEXT", help="before the name of every new column"
+        "--prefix", default="", metavar="TEXT", help="prefix of the names of new columns"
     )
     add_table_options(parser)
     add_output_options(parser)
@@ -71,7 +76,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read, predict and write one block after the other."""
+    """Read, predict and write block by block."""
     from ..data.table_files import check_columns, open_table
     from .models import Inputs, Unseen, is_classifier, load_model
     from .output import check_rows_output, on_screen, rows_to
@@ -81,22 +86,22 @@ def run(arguments: argparse.Namespace) -> int:
     check_rows_output(path, console.json, table=arguments.data, model=arguments.model)
     model = load_model(arguments.model)
     if arguments.quantiles and is_classifier(model):
-        raise UsageError("--quantiles must be of numbers, got a model of classes; leave them out.")
+        raise UsageError("--quantiles needs a regressor, got a classifier; leave it out.")
     table = open_table(arguments.data, dialect_of(arguments), again=False)
     inputs = Inputs(model, table)
     keep = arguments.keep
     kept = table.names if keep == [] else keep or []
     check_columns(table, kept, "--keep")
-    answer = Answer(model, arguments)
-    twice = set(kept) & set(answer.columns)
-    if twice:
+    output = Output(model, arguments)
+    repeated = set(kept) & set(output.columns)
+    if repeated:
         raise UsageError(
-            f"every column must have a name of its own, got {twice.pop()!r} from the table and "
-            "from the model; name columns with --keep, or add --prefix."
+            f"column names must be unique, got {repeated.pop()!r} from the table and from the "
+            "model; name columns with --keep, or add --prefix."
         )
     wanted = list(dict.fromkeys([*inputs.names, *kept]))
     mute = on_screen(path)
-    start, n, unseen = time.perf_counter(), 0, Unseen(model)
+    begin, n, unseen = time.perf_counter(), 0, Unseen(model)
     with (
         rows_to(path) as rows,
         console.library(),
@@ -104,15 +109,15 @@ def run(arguments: argparse.Namespace) -> int:
     ):
         for block in table.blocks(wanted):
             X = inputs.of(block)
-            rows.write({**{name: block.columns[name] for name in kept}, **answer.of(X, table.name)})
+            rows.write({**{name: block.columns[name] for name in kept}, **output.of(X, table.name)})
             unseen.count(X)
             n += len(block)
             bar.update(table.done, table.total)
-        if not n:  # a header, for those who read it
-            nothing: list[Any] = []
-            rows.write({name: nothing for name in (*kept, *answer.columns)})
-    seconds = time.perf_counter() - start
-    told = unseen.report(console.note)
+        if not n:  # only a header
+            empty: list[Any] = []
+            rows.write({name: empty for name in (*kept, *output.columns)})
+    seconds = time.perf_counter() - begin
+    counts = unseen.report(console.note)
     if path is not None:
         console.say(f"Wrote {counted(n, 'prediction')} to {path} in {seconds:.1f} s")
     console.result(
@@ -121,16 +126,16 @@ def run(arguments: argparse.Namespace) -> int:
             "data": table.name,
             "output": str(path),
             "rows": n,
-            "columns": [*kept, *answer.columns],
-            **told,
+            "columns": [*kept, *output.columns],
+            **counts,
             "seconds": seconds,
         }
     )
     return 0
 
 
-class Answer:
-    """What is told of every row.
+class Output:
+    """The columns that are predicted.
 
     Parameters
     ----------
@@ -149,19 +154,21 @@ class Answer:
         self.model = model
         self.level, self.quantiles = arguments.interval, arguments.quantiles or []
         self.classes = [str(c) for c in model.classes_.tolist()] if is_classifier(model) else None
-        found = ["mean", "std"]
+        names = ["mean", "std"]
         if self.classes is not None:
-            found = ["label", *(f"probability {name}" for name in self.classes)]
+            names = ["label", *(f"probability {name}" for name in self.classes)]
             if self.level:
-                found += [f"{end} {name}" for name in self._bounded for end in ("low", "high")]
+                names += [
+                    f"{end} {name}" for name in self._with_interval for end in ("low", "high")
+                ]
         elif self.level:
-            found += ["low", "high"]
-        found += [f"q{q:g}" for q in self.quantiles]
-        self.columns = [arguments.prefix + name for name in found]
+            names += ["low", "high"]
+        names += [f"q{q:g}" for q in self.quantiles]
+        self.columns = [arguments.prefix + name for name in names]
 
     @property
-    def _bounded(self) -> list[str]:
-        """Classes whose probability has an interval: of two the second says all."""
+    def _with_interval(self) -> list[str]:
+        """Classes whose probability gets an interval: of two classes only the second."""
         assert self.classes is not None
         return self.classes[1:] if len(self.classes) == 2 else self.classes
 
@@ -175,18 +182,18 @@ class Answer:
 
     def _numbers(self, X: Any) -> list[Any]:
         distribution = self.model.predict_dist(X)
-        found = [distribution.mean, distribution.std]
+        columns = [distribution.mean, distribution.std]
         if self.level:
-            found += list(distribution.interval(self.level).T)
+            columns += list(distribution.interval(self.level).T)
         if self.quantiles:
-            found += list(distribution.quantile(self.quantiles).T)
-        return found
+            columns += list(distribution.quantile(self.quantiles).T)
+        return columns
 
     def _labels(self, X: Any) -> list[Any]:
         probabilities = self.model.predict_proba(X)
-        found = [self.model.classes_[probabilities.argmax(axis=1)], *probabilities.T]
+        columns = [self.model.classes_[probabilities.argmax(axis=1)], *probabilities.T]
         if self.level:
             ends = self.model.predict_proba_interval(X, self.level)
-            ends = ends.reshape(len(ends), -1)  # low and high of each class in turn
-            found += list(ends.T)
-        return found
+            ends = ends.reshape(len(ends), -1)  # low and high of each class
+            columns += list(ends.T)
+        return columns

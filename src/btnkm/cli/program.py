@@ -22,70 +22,70 @@ from .options import Help
 
 _EPILOG = """\
 examples:
-  btnkm demo                                            a first look, without any data
-  btnkm fit houses.csv --target price -o houses.btn     learn
-  btnkm predict houses.btn new.csv -o predicted.csv     predict
-  btnkm explain houses.btn                              ask why
+  btnkm demo                                            fit a small data set
+  btnkm fit houses.csv --target price -o houses.btn     fit and save a model
+  btnkm predict houses.btn new.csv -o predicted.csv     predict new rows
+  btnkm explain houses.btn                              print importances
   btnkm fit --help                                      options and examples of a command
 
 exit codes:
-  0    all is well
-  1    something failed: a file cannot be read or written, a value is wrong
-  2    the command line cannot be meant
-  130  stopped, by Ctrl-C or SIGTERM, and nothing was kept
+  0    success
+  1    failure: a file cannot be read or written, or a value is not valid
+  2    usage error: the command line is not valid
+  130  interrupted by Ctrl-C or SIGTERM, and nothing was saved
 
-With --json a command prints one JSON object on stdout and nothing else; what went wrong is
-{"error": "...", "file": ..., "line": ..., "column": ...} on stderr, with the same exit codes.
+With --json a command prints one JSON object on standard output and nothing else. An error is a
+JSON object on standard error, {"error": "...", "file": ..., "line": ..., "column": ...}.
 """
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says what is wrong as everything else does."""
+    """A parser whose errors look like all others."""
 
     json = False
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and where help is; exit with 2."""
-        _complain(f"{message}; see {self.prog} --help", Parser.json)
+        """Print a usage error and exit with 2."""
+        _print_error(f"{message}; see {self.prog} --help", Parser.json)
         sys.exit(2)
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of all commands; if one is named, the others are known by name alone."""
+    """Return the parser of all commands, or one that knows the options of a single command."""
     parser = Parser(
         prog="btnkm",
-        description="Bayesian tensor-network kernel machines: predictions from tables that say how "
-        "sure they are.",
+        description="Bayesian tensor-network kernel machines: regression and classification of "
+        "tables, with uncertainty.",
         epilog=_EPILOG,
         formatter_class=Help,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"btnkm {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, told in COMMANDS.items():
+    for name, text in COMMANDS.items():
         if only in (None, name):
             import_module(f".{name}", __package__).add_parser(commands)
         else:
-            commands.add_parser(name, help=told, add_help=False)
+            commands.add_parser(name, help=text, add_help=False)
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line and return the exit status: 0, 1 if something failed, 2 if misused.
+    """Run the command line and return the exit status: 0, 1 for a failure, 2 for a usage error.
 
     Parameters
     ----------
     argv : list of str, optional
-        Arguments without the program's name; those of the process by default.
+        Arguments without the name of the program; by default those of the process.
     """
     argv = sys.argv[1:] if argv is None else argv
-    _open_what_is_closed()
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal without ± or █ still gets the rest
+            stream.reconfigure(errors="replace")  # for terminals without ± or █
     Parser.json = "--json" in argv
     if sys.stdout is None and ("--quiet" not in argv or Parser.json):
-        _complain(CLOSED, Parser.json)
+        _print_error(CLOSED, Parser.json)
         return 1
     command = next((word for word in argv if not word.startswith("-")), "")
     try:
@@ -93,27 +93,27 @@ def main(argv: list[str] | None = None) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     try:
-        with _stopped_by_signals():
+        with _interrupted_by_sigterm():
             status = int(arguments.run(arguments))
         if sys.stdout is not None:
             with naming(STDOUT):
                 sys.stdout.flush()
         return status
-    except BrokenPipeError:  # whoever reads has seen enough
-        _let_go_of_stdout()
+    except BrokenPipeError:  # as of btnkm ... | head
+        _discard_stdout()
         return 1
     except (OSError, ValueError, ImportError, MemoryError) as error:
-        _complain(_sentence(error), arguments.json, **getattr(error, "where", {}))
+        _print_error(_message(error), arguments.json, **getattr(error, "where", {}))
         if getattr(error, "filename", None) == STDOUT:
-            _let_go_of_stdout()
+            _discard_stdout()
         return 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt as stop:
-        _complain(str(stop) or "Stopped.", arguments.json, begin="")
+        _print_error(str(stop) or "Stopped.", arguments.json, begin="")
         return 130
 
 
-def _open_what_is_closed() -> None:
-    """Fill what a shell has closed, as by 2>&-, lest the next file takes the place of it."""
+def _open_closed_streams() -> None:
+    """Open streams that a shell has closed (2>&-): the next file would take their place."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -123,14 +123,14 @@ def _open_what_is_closed() -> None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
-def _let_go_of_stdout() -> None:
-    """Send what is not written yet nowhere, or Python complains when it ends."""
+def _discard_stdout() -> None:
+    """Discard what is not written yet, or Python prints an error when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """Take SIGTERM as Ctrl-C: what there is to keep is kept, and no half of a file stays behind."""
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """Treat SIGTERM as Ctrl-C, so that results are kept and incomplete files are removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -141,19 +141,19 @@ def _stopped_by_signals() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _sentence(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
         import tempfile
 
-        return f"{tempfile.gettempdir()}: {error.strerror} for temporary files; free some."
+        return f"{tempfile.gettempdir()}: {error.strerror} for temporary files; free some space."
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{os.fspath(error.filename)}: {error.strerror}."
     return str(error) or type(error).__name__
 
 
-def _complain(message: str, as_json: bool, begin: str = "error: ", **where: Any) -> None:
+def _print_error(message: str, as_json: bool, begin: str = "error: ", **where: Any) -> None:
     if as_json:
-        found = {"error": message, "file": None, "line": None, "column": None, **where}
-        message = json.dumps(found, ensure_ascii=False)
+        error = {"error": message, "file": None, "line": None, "column": None, **where}
+        message = json.dumps(error, ensure_ascii=False)
         begin = ""
     print(f"{begin}{message}", file=sys.stderr)

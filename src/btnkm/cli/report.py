@@ -1,4 +1,4 @@
-"""``btnkm report``: a page about a model."""
+"""``btnkm report``: an HTML report about a model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import Any
 
 from .console import Console
 from .errors import UsageError
-from .options import add_output_options, add_table_options, command_parser, dialect_of, output_file
+from .options import (
+    FilePath,
+    add_model,
+    add_output_options,
+    add_table_options,
+    command_parser,
+    dialect_of,
+    output_file,
+)
 
 _EXAMPLES = """\
   btnkm report houses.btn -o houses.html
@@ -20,25 +28,36 @@ def add_parser(commands: Any) -> None:
     parser = command_parser(
         commands,
         "report",
-        "Write one HTML file that tells what a model has found, and lets its reader ask what if; "
-        "it needs no network. With rows that the fit has not seen it also tells how well these are "
-        "predicted, and how honest the intervals are.",
+        "Write an HTML report about a model: importances, effects, and a panel that predicts while "
+        "you change the inputs. It is one file and works offline. With --data and --target the "
+        "report also shows how well held-out rows are predicted, and the coverage of intervals.",
         _EXAMPLES,
     )
-    parser.add_argument("model", metavar="MODEL", help="a file that fit has saved")
+    add_model(parser)
     parser.add_argument(
-        "-o", "--output", type=output_file, required=True, metavar="FILE", help="the page, .html"
+        "-o",
+        "--output",
+        action=FilePath,
+        type=output_file,
+        required=True,
+        metavar="FILE",
+        help="file to write, .html",
     )
-    parser.add_argument("--title", metavar="TEXT", help="above the page")
-    parser.add_argument("--data", metavar="TABLE", help="rows that the fit has not seen")
-    parser.add_argument("--target", metavar="COLUMN", help="what is predicted, in that table")
+    parser.add_argument("--title", metavar="TEXT", help="title of the report")
+    parser.add_argument(
+        "--data",
+        action=FilePath,
+        metavar="TABLE",
+        help="table with rows that were not used in the fit",
+    )
+    parser.add_argument("--target", metavar="COLUMN", help="column of that table with the target")
     add_table_options(parser)
     add_output_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the page."""
+    """Write the report."""
     from ..data.table_files import open_table
     from .models import load_model, rows_with_targets
     from .output import check_output
@@ -50,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     check_output(arguments.output, table=arguments.data, model=arguments.model)
     if (arguments.data is None) != (arguments.target is None):
-        raise UsageError("--data and --target must come together; name both, or none.")
+        raise UsageError("--data and --target must come together; give both, or neither.")
     model = load_model(arguments.model)
     rows = None
     if arguments.data is not None:
@@ -60,6 +79,6 @@ def run(arguments: argparse.Namespace) -> int:
     with console.library():
         model.report(arguments.output, rows, arguments.target, title=arguments.title)
     console.say(f"Wrote {arguments.output}")
-    found = {"model": arguments.model, "output": str(arguments.output)}
-    console.result({**found, "rows": None if rows is None else len(rows)})
+    result = {"model": arguments.model, "output": str(arguments.output)}
+    console.result({**result, "rows": None if rows is None else len(rows)})
     return 0

@@ -1,12 +1,13 @@
-"""What must be known of all rows before any can be coded: some of them, and each column's values.
+"""Statistics of columns, which must be known before rows can be coded.
 
-Rows are looked at once, batch by batch, wherever they are. Of a table of up to ``MOST_ROWS`` rows
-everything is kept. Of a larger one so many rows are kept, chosen by a hash of their positions, so
-that batches, devices and clusters choose the same; beside them the ends of every numeric column,
-whether it has gaps, and how often each level of a categorical one occurs: of more than
-``MOST_LEVELS`` of them the most frequent, those first in the order of their text where some are as
-frequent. The others count as levels never seen. While batches are gone through twice as many are
-known, and only a level that falls behind those and comes back later is counted for less than it is.
+They need one pass over the rows, batch by batch. A table of up to ``MOST_ROWS`` rows is kept
+completely. Of a larger one, a sample of this size is kept. It is chosen by a hash of positions, so
+that it does not depend on batches, devices or clusters. In addition the statistics hold the range
+of every numeric column, whether a column has missing values, and the weight of each category of a
+categorical column. If there are more than ``MOST_LEVELS`` categories, the most frequent are kept
+(and of equally frequent ones the first in alphabetical order); the others count as unseen. During
+the pass twice as many are kept: only a category that is dropped and occurs again later gets too
+small a weight.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from .text import DATE, DURATION, NUMBER, TEXT, plural
 
 Array = np.ndarray
 MOST_ROWS = 2**18
-MOST_LEVELS = 2**20  # of a column: more are names of rows, and would grow with them
+MOST_LEVELS = 2**20  # categories of a column; more would be names of rows
 KINDS = {"M": DATE, "m": DURATION, "f": NUMBER, "O": TEXT}  # by the kind of a NumPy type
 
 
 class Batch(NamedTuple):
-    """Some rows: columns as ``tables.split_columns`` gives them, targets, and weights above 0."""
+    """Some rows: columns as in ``frames.split_columns``, targets, and weights above 0."""
 
     columns: list[Array]
     y: Array
@@ -50,48 +51,48 @@ class Batch(NamedTuple):
         )
 
     def here(self) -> Batch:
-        """Return the rows with their columns on this side."""
+        """Return the rows with their columns as NumPy arrays."""
         columns = [c if is_numpy_array(c) else host(c).astype(float) for c in self.columns]
         return self._replace(columns=columns)
 
 
-class Totals:
-    """Sums over rows, by which to tell whether they are the same, in whatever order they come."""
+class RowSums:
+    """Sums over rows, which show whether two passes had the same rows in any order."""
 
     def __init__(self) -> None:
-        self.sums = np.zeros((1, 2))  # as many rows as there are columns, once there are some
+        self.sums = np.zeros((1, 2))  # a row per column after the first batch
 
     def add(self, batch: Batch) -> None:
         """Add the rows of a batch."""
         numbers = [_numbers(values) for values in (*batch.columns, batch.y, batch.weight)]
         self.sums = self.sums + np.array([(np.sum(v), np.sum(np.abs(v))) for v in numbers])
 
-    def same(self, other: Totals) -> bool:
-        """Whether they are those of the same rows, but for what rounding does."""
+    def same(self, other: RowSums) -> bool:
+        """Whether the sums are equal up to rounding."""
         (a, size), (b, _) = self.sums.T, other.sums.T
         return len(a) == len(b) and bool(np.all(np.abs(a - b) <= 1e-9 * size))
 
 
-class Summary(NamedTuple):
-    """Values of a column, and how much each counts."""
+class ColumnValues(NamedTuple):
+    """Values of a column and their weights."""
 
     values: Array
     weight: Array
 
 
-class Note(NamedTuple):
-    """What is known of a column beyond the rows kept.
+class ColumnStats(NamedTuple):
+    """Statistics of a column over all rows.
 
     Attributes
     ----------
     kind : str
-        As of a NumPy type.
+        Kind of a NumPy type.
     ends : tuple
-        The lowest and highest number; empty if there is none, or values are levels.
+        The lowest and highest number; empty if there is none, and for categories.
     missing : bool
-        Whether there are gaps.
+        Whether there are missing values.
     totals : dict or None
-        The weight of each level, of up to twice ``MOST_LEVELS``; None for numbers.
+        The weight of up to twice ``MOST_LEVELS`` categories; None for numbers.
     """
 
     kind: str
@@ -100,39 +101,40 @@ class Note(NamedTuple):
     totals: dict[Any, float] | None
 
     @classmethod
-    def of(cls, values: Array, weight: Array, *, levels: bool) -> Note:
-        """Return the note of a batch's column."""
+    def of(cls, values: Array, weight: Array, *, levels: bool) -> ColumnStats:
+        """Return the statistics of a column of a batch."""
         if not is_numpy_array(values):
-            if levels:  # numbers all of them, few enough to come here
+            if levels:  # numbers that are categories
                 return cls.of(host(values).astype(float), weight, levels=True)
             xp = array_namespace(values)
-            gaps = xp.isnan(values)
-            n_gaps = int(xp.sum(xp.astype(gaps, xp.int64)))
-            if n_gaps == len(weight):
+            missing = xp.isnan(values)
+            n_missing = int(xp.sum(xp.astype(missing, xp.int64)))
+            if n_missing == len(weight):
                 return cls("f", (), True, None)
             ends = (
-                float(end(xp.where(gaps, xp.full_like(values, never), values)))
+                float(end(xp.where(missing, xp.full_like(values, never), values)))
                 for end, never in ((xp.min, np.inf), (xp.max, -np.inf))
             )
-            return cls("f", tuple(ends), n_gaps > 0, None)
+            return cls("f", tuple(ends), n_missing > 0, None)
         kind = values.dtype.kind
         if kind == "O" or levels:
-            places: dict[Any, int] = defaultdict(count().__next__)  # in the order they come
+            places: dict[Any, int] = defaultdict(count().__next__)  # in order of appearance
             place = np.fromiter(map(places.__getitem__, values.tolist()), np.intp, len(values))
             sums = zip(places, np.bincount(place, weight).tolist(), strict=True)
             totals = {value: w for value, w in sums if value is not None and value == value}
             return cls(kind, (), len(totals) < len(places), _bounded(totals))
-        seen = ~(np.isnat(values) if kind in "mM" else np.isnan(values))
-        missing, values = not bool(np.all(seen)), values[seen]
-        return cls(kind, (values.min(), values.max()) if len(values) else (), missing, None)
+        missing = np.isnat(values) if kind in "mM" else np.isnan(values)
+        values = values[~missing]
+        ends = (values.min(), values.max()) if len(values) else ()
+        return cls(kind, ends, bool(np.any(missing)), None)
 
     @property
     def empty(self) -> bool:
         """Whether every value was missing."""
         return not self.ends and not self.totals
 
-    def merge(self, other: Note, name: Any) -> Note:
-        """Return the note of both."""
+    def merge(self, other: ColumnStats, name: Any) -> ColumnStats:
+        """Return the statistics of both."""
         if self.empty or other.empty:
             full = other if self.empty else self
             return full._replace(missing=self.missing or other.missing)
@@ -146,25 +148,25 @@ class Note(NamedTuple):
             totals = _bounded(totals)
         else:
             ends = min(ends), max(ends)
-        return Note(self.kind, ends, self.missing or other.missing, totals)
+        return ColumnStats(self.kind, ends, self.missing or other.missing, totals)
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What is known of some rows.
+    """Statistics of some rows.
 
     Attributes
     ----------
     names : list
         Of the columns.
     n, total : int, float
-        Rows, and the sum of their weights.
+        Number of rows, and the sum of their weights.
     sample : Batch
-        The rows kept, in their order: all of them if they are few.
+        The rows that are kept, in their order.
     keys, places : ndarray
-        The hashes by which those were chosen, and their positions.
-    notes : list of Note
-        Of every column, and at last of y.
+        The hashes and positions of these rows.
+    stats : list of ColumnStats
+        Statistics of every column, and of y as the last one.
     """
 
     names: list[Any]
@@ -173,11 +175,11 @@ class Survey:
     sample: Batch
     keys: Array
     places: Array
-    notes: list[Note]
+    stats: list[ColumnStats]
 
     @classmethod
     def whole(cls, batch: Batch, names: list[Any]) -> Survey:
-        """Return the survey of a table of which all is kept."""
+        """Return the statistics of a table that is kept completely."""
         n, total = len(batch.y), float(np.sum(batch.weight))
         return cls(names, n, total, batch.here(), np.zeros(n), np.arange(n), [])
 
@@ -191,33 +193,33 @@ class Survey:
         before: Survey | None = None,
         n_all: int | None = None,
     ) -> Survey:
-        """Look at a batch whose first row is row ``offset`` of all.
+        """Return the statistics of a batch whose first row is row ``offset`` of all rows.
 
-        Columns ``levels`` hold levels though they may be numbers; y counts as the last column. Rows
-        that would be dropped when it is merged with what came ``before``, or with all others if
-        there are ``n_all`` rows, are not kept.
+        The columns ``levels`` hold categories even if they are numbers; y counts as the last
+        column. Rows that would be dropped in a merge with those ``before``, or with all others of
+        ``n_all`` rows, are not kept.
         """
         every = [*batch.columns, batch.y]
-        notes = [Note.of(v, batch.weight, levels=j in levels) for j, v in enumerate(every)]
+        stats = [ColumnStats.of(v, batch.weight, levels=j in levels) for j, v in enumerate(every)]
         places = np.arange(offset, offset + len(batch.y))
         n, total, keys = len(places), float(np.sum(batch.weight)), _hash(places)
         limit = 2**64 - 1
         if before is not None and len(before.keys) >= MOST_ROWS:
             limit = int(np.max(before.keys))
-        elif n_all is not None and n_all > 2 * MOST_ROWS:  # a few more than are wanted
+        elif n_all is not None and n_all > 2 * MOST_ROWS:  # slightly more than needed
             limit = int(2**64 * ((MOST_ROWS + 8 * MOST_ROWS**0.5) / n_all))
         if limit < 2**64 - 1:
             some = np.flatnonzero(keys < np.uint64(limit))
             batch, keys, places = batch.take(some), keys[some], places[some]
-        found = cls(names, n, total, batch, keys, places, notes)._cut()
-        return replace(found, sample=found.sample.here())
+        survey = cls(names, n, total, batch, keys, places, stats)._cut()
+        return replace(survey, sample=survey.sample.here())
 
     def merge(self, other: Survey) -> Survey:
-        """Return what is known of the rows of both."""
+        """Return the statistics of the rows of both."""
         if self.names != other.names:
             raise ValueError(
                 f"every batch must have the same columns, got {self.names} and {other.names}; "
-                "select them before."
+                "select the same columns."
             )
         return Survey(
             self.names,
@@ -228,12 +230,12 @@ class Survey:
             np.concatenate([self.places, other.places]),
             [
                 a.merge(b, name)
-                for a, b, name in zip(self.notes, other.notes, [*self.names, "y"], strict=True)
+                for a, b, name in zip(self.stats, other.stats, [*self.names, "y"], strict=True)
             ],
         )._cut()
 
     def _cut(self) -> Survey:
-        """Return the survey with no more rows kept than ``MOST_ROWS``, in their order."""
+        """Return the statistics with at most ``MOST_ROWS`` rows, in their order."""
         rows: Any = slice(None)
         if len(self.keys) > MOST_ROWS:
             rows = np.argpartition(self.keys, MOST_ROWS)[:MOST_ROWS]
@@ -246,46 +248,46 @@ class Survey:
         return replace(self, sample=sample, keys=self.keys[rows], places=self.places[rows])
 
     @property
-    def columns(self) -> list[Summary]:
+    def columns(self) -> list[ColumnValues]:
         """Values of every column."""
-        return [self._summary(j, column) for j, column in enumerate(self.sample.columns)]
+        return [self._values(j, column) for j, column in enumerate(self.sample.columns)]
 
     @property
-    def y(self) -> Summary:
+    def y(self) -> ColumnValues:
         """Values of y."""
-        return self._summary(-1, self.sample.y)
+        return self._values(-1, self.sample.y)
 
-    def _summary(self, j: int, kept: Array) -> Summary:
+    def _values(self, j: int, kept: Array) -> ColumnValues:
         weight = self.sample.weight
         if len(kept) == self.n:
-            return Summary(kept, weight)
-        note = self.notes[j]
-        if note.totals is not None:
-            totals = _most_frequent(note.totals)
-            values = np.array([*totals, *[None] * note.missing], dtype=kept.dtype)
-            return Summary(values, np.array([*totals.values(), *[1.0] * note.missing]))
-        gap = [np.array("nat", dtype=kept.dtype) if note.kind in "mM" else np.nan] * note.missing
-        more = np.array([*note.ends, *gap], dtype=kept.dtype)
-        return Summary(np.concatenate([kept, more]), np.append(weight, np.ones(len(more))))
+            return ColumnValues(kept, weight)
+        stats = self.stats[j]
+        if stats.totals is not None:
+            totals = _most_frequent(stats.totals)
+            values = np.array([*totals, *[None] * stats.missing], dtype=kept.dtype)
+            return ColumnValues(values, np.array([*totals.values(), *[1.0] * stats.missing]))
+        empty = np.array("nat", dtype=kept.dtype) if stats.kind in "mM" else np.nan
+        more = np.array([*stats.ends, *[empty] * stats.missing], dtype=kept.dtype)
+        return ColumnValues(np.concatenate([kept, more]), np.append(weight, np.ones(len(more))))
 
 
 def _bounded(totals: dict[Any, float]) -> dict[Any, float]:
-    """Return the totals of all levels that may be known; they are cut rarely, as that is dear."""
+    """Return at most twice as many categories as are kept: sorting them often would be slow."""
     return totals if len(totals) <= 2 * MOST_LEVELS else _most_frequent(totals)
 
 
 def _most_frequent(totals: dict[Any, float]) -> dict[Any, float]:
-    """Return the totals of the most frequent levels, and of some as frequent the first by text."""
+    """Return the most frequent categories; of equally frequent ones the first by name."""
     if len(totals) <= MOST_LEVELS:
         return totals
     least = np.partition(np.fromiter(totals.values(), float), -MOST_LEVELS)[-MOST_LEVELS]
-    found = {level: w for level, w in totals.items() if w > least}
+    kept = {level: w for level, w in totals.items() if w > least}
     ties = sorted((level for level, w in totals.items() if w == least), key=str)
-    return found | dict.fromkeys(ties[: MOST_LEVELS - len(found)], float(least))
+    return kept | dict.fromkeys(ties[: MOST_LEVELS - len(kept)], float(least))
 
 
 def check_kinds(names: list[Any], before: Batch, later: Batch) -> None:
-    """Raise one clear sentence if a column is of another type in later rows."""
+    """Raise an error if a column has another type in later rows."""
     for name, old, new in zip(names, before.columns, later.columns, strict=True):
         kind, other = old.dtype.kind, new.dtype.kind
         if kind != other and not is_empty(old) and not is_empty(new):
@@ -295,7 +297,7 @@ def check_kinds(names: list[Any], before: Batch, later: Batch) -> None:
 def _two_types(name: Any, *kinds: str) -> ValueError:
     return ValueError(
         f"column {name!r} must have one type in every batch, got "
-        f"{' and '.join(plural(KINDS.get(kind, kind)) for kind in kinds)}; convert it before."
+        f"{' and '.join(plural(KINDS.get(kind, kind)) for kind in kinds)}; convert the column."
     )
 
 
@@ -306,35 +308,35 @@ def _take(column: Any, rows: Any) -> Any:
 
 
 def _joined(a: Array, b: Array) -> Array:
-    """Return both parts of a column; one that holds nothing takes the type of the other."""
+    """Return both parts of a column; an empty part takes the type of the other."""
     if a.dtype.kind == b.dtype.kind:
         return np.concatenate([a, b])
     empty, full = (a, b) if is_empty(a) else (b, a)
-    gap: Any = {"O": None, "f": np.nan}.get(full.dtype.kind, "nat")
-    gaps = np.full(len(empty), gap, dtype=full.dtype)
-    return np.concatenate([gaps, full] if empty is a else [full, gaps])
+    missing: Any = {"O": None, "f": np.nan}.get(full.dtype.kind, "nat")
+    filled = np.full(len(empty), missing, dtype=full.dtype)
+    return np.concatenate([filled, full] if empty is a else [full, filled])
 
 
 def _numbers(values: Any) -> Array:
-    """Return a number for every value, without the gaps."""
+    """Return a number for every value that is not missing."""
     values = host(values)
     if values.dtype.kind in "mM":
         return values[~np.isnat(values)].astype(np.int64).astype(float)
-    if values.dtype.kind not in "biuf":  # of levels and labels the number is any, but its own
+    if values.dtype.kind not in "biuf":  # categories and labels
         return np.array([hash(v) * 2.0**-63 for v in values.tolist() if v is not None])
     floats = values.astype(float)
     return floats[~np.isnan(floats)]
 
 
 def is_empty(values: Array) -> bool:
-    """Tell whether every value is missing."""
+    """Whether all values are missing."""
     if values.dtype.kind == "O":
         return all(value is None for value in values.tolist())
     return bool(np.all(np.isnat(values) if values.dtype.kind in "mM" else np.isnan(values)))
 
 
 def _hash(places: Array) -> Array:
-    """Return numbers that look random, the same for the same positions (splitmix64)."""
+    """Return a pseudo-random number for each position (splitmix64)."""
     z = places.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     z *= np.uint64(0xD1342543DE82EF95)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):

@@ -1,9 +1,9 @@
-"""Columns of any table -> kinds -> one basis per input.
+"""Columns of a table -> coordinates, and one basis per input.
 
-Each column is numeric (numbers, booleans, dates) or categorical (text, categories). A numeric
-column is warped to [-1, 1], half by rank and half by value: the rank spreads crowded values apart,
-the value keeps distances. Beyond the training range it stays at the nearer end. A categorical
-column is coded by its levels. NaN stands for missing in both.
+A column is numeric (numbers, booleans, dates) or categorical (text, categories). A numeric column
+is warped to [-1, 1], half by rank and half by value: ranks spread dense regions, values keep
+distances. Values beyond the training range are set to its nearer end. The categories of a
+categorical column become integers. NaN stands for a missing value in both.
 """
 
 from __future__ import annotations
@@ -21,42 +21,43 @@ from ..bases.anchored import Anchored
 from ..bases.levels import Levels
 from ..bases.spiked import stand_out
 from ..core.arrays import interpolate, like
-from .column_stats import KINDS, MOST_LEVELS, Summary, is_empty
+from .column_stats import KINDS, MOST_LEVELS, ColumnValues, is_empty
 from .frames import as_numbers, category_name
 from .text import plural
 
 Array = np.ndarray
 
-RANK_SHARE = 0.5  # of the warp; the rest is by value
-# A value that stands out counts in the ranks for at most this share of the rows: with four zeros in
-# five rows, all other values would share a fifth of the range.
+RANK_SHARE = 0.5  # of ranks in the warp; the rest is by value
+# A frequent value counts in the ranks for at most this fraction of the rows: otherwise, with 80%
+# zeros, all other values would have only a fifth of the range.
 MOST_RANK = 0.005
-FEW_VALUES = 20  # up to which it counts in full: there is room for all of them
-MAX_KNOTS = 1000  # of the warp: enough to follow any distribution, small enough to store
-# From so many levels that rows share on, each has weights that no other's depend on (Levels)
+FEW_VALUES = 20  # with at most so many different values, each counts in full
+MAX_KNOTS = 1000  # of the warp
+# With at least so many categories of two or more rows, the weights of categories are independent
+# (the basis Levels)
 MANY_LEVELS = 20
-# Where that is not wanted, the rarest levels are taken as one beyond this many, and beyond one for
-# so many rows (if not very few): an effect of its own for every row is found in none.
+# Otherwise the rarest categories are merged if there are more than MAX_LEVELS, or more than one per
+# ROWS_PER_LEVEL rows (but not below MIN_LEVELS).
 MAX_LEVELS, MIN_LEVELS, ROWS_PER_LEVEL = 100, 10, 8
 
 
 @dataclass(frozen=True)
 class Column:
-    """One input: how its values become coordinates, and its fitted basis.
+    """One input: the map from its values to coordinates, and its fitted basis.
 
     Attributes
     ----------
-    name : str or whatever the table calls it
+    name : str, or another type of name that the table has
     knots, positions : ndarray
-        The warp of a numeric column, linear between knots; empty if it held no value.
+        The warp of a numeric column, linear between knots; empty if all values were missing.
     levels : dict or None
-        Code of each level of a categorical column, by its text; None for a numeric one.
+        Code of each category of a categorical column by its name; None for a numeric column.
     kind : str
         "M" for dates, "m" for durations, "f" for numbers, "O" for text.
-    basis : Gapped or, from ``MANY_LEVELS`` levels on, Levels
-        Its argument are the coordinates that ``encode`` returns.
+    basis : Gapped, or Levels from ``MANY_LEVELS`` categories on
+        A basis of the coordinates that ``encode`` returns.
     rest : int or None
-        The code that the rarest levels share, if they do.
+        The code of the rarest categories, if they are merged.
     """
 
     name: Any
@@ -69,16 +70,16 @@ class Column:
 
     @property
     def levels_by_code(self) -> dict[int, list[str]]:
-        """The levels of every code; the rarest may share one."""
-        found: dict[int, list[str]] = {}
+        """The categories of every code; the rarest may share one."""
+        levels: dict[int, list[str]] = {}
         for level, code in (self.levels or {}).items():
-            found.setdefault(code, []).append(level)
-        return found
+            levels.setdefault(code, []).append(level)
+        return levels
 
     def encode(self, values: Array) -> Array:
         """Return the coordinates of raw values: (n,) floats, NaN where missing.
 
-        A level never seen is -1. Arrays of other libraries hold numbers, and stay where they are.
+        An unseen category is -1. Arrays of other libraries hold numbers and stay on their device.
         """
         if not is_numpy_array(values):
             return self._encode_elsewhere(values)
@@ -104,32 +105,32 @@ class Column:
         return np.interp(values, self.knots, self.positions)
 
     def _encode_elsewhere(self, values: Any) -> Any:
-        """Return what ``encode`` would, with array operations only."""
+        """Return coordinates with operations of the array API."""
         xp = array_namespace(values)
-        x = xp.astype(values, xp.float64)  # between knots that may be close to each other
+        x = xp.astype(values, xp.float64)  # knots may be close to each other
         if self.kind != "f":
             raise ValueError(
                 f"column {self.name!r} must hold {plural(KINDS[self.kind])}, as it did in fit, got "
                 "numbers; give the column the same type as in fit."
             )
         if self.levels is not None and not self.levels:
-            found = xp.where(xp.isnan(x), x, xp.full_like(x, -1.0))
+            codes = xp.where(xp.isnan(x), x, xp.full_like(x, -1.0))
         elif self.levels is not None:
             known = sorted((float(level), float(code)) for level, code in self.levels.items())
-            at, codes = (like([pair[i] for pair in known], x) for i in (0, 1))
-            place = xp.clip(xp.searchsorted(at, x), 0, len(known) - 1)
-            never = xp.where(xp.isnan(x), x, xp.full_like(x, -1.0))
-            found = xp.where(xp.take(at, place) == x, xp.take(codes, place), never)
+            levels, level_codes = (like([pair[i] for pair in known], x) for i in (0, 1))
+            place = xp.clip(xp.searchsorted(levels, x), 0, len(known) - 1)
+            unseen = xp.where(xp.isnan(x), x, xp.full_like(x, -1.0))
+            codes = xp.where(xp.take(levels, place) == x, xp.take(level_codes, place), unseen)
         elif len(self.knots) < 2:
             only = float(self.positions[0]) if len(self.knots) else np.nan
-            found = xp.where(xp.isnan(x), x, xp.full_like(x, only))
+            codes = xp.where(xp.isnan(x), x, xp.full_like(x, only))
         else:
-            found = interpolate(x, self.knots, self.positions)
-        return xp.astype(found, values.dtype)
+            codes = interpolate(x, self.knots, self.positions)
+        return xp.astype(codes, values.dtype)
 
 
 def fit_columns(
-    summaries: list[Summary],
+    summaries: list[ColumnValues],
     names: list[Any],
     basis: Any,
     n_basis: int,
@@ -139,16 +140,15 @@ def fit_columns(
 
     Parameters
     ----------
-    summaries : list of Summary
-        Values of each column as ``tables.split_columns`` gives them, floats, or objects with None
-        for missing, and their weights, all positive.
-    names : list of str (or whatever the table calls its columns)
+    summaries : list of ColumnValues
+        Values of each column as in ``frames.split_columns``, and their positive weights.
+    names : list of str (or other names that the table has)
     basis : "auto", a name, a Basis, or a mapping from column (name or position) to name or Basis
     n_basis : int
-        Size of the bases that are given by name.
+        Number of functions of bases that are given by name.
     many_levels : bool
-        Whether a column may have a level for each that two rows share, however many, or the rarest
-        are one.
+        Whether a column may have any number of categories with two or more rows; otherwise the
+        rarest are merged.
     """
     chosen = _choose(basis, names, n_basis)
     columns, codes = [], []
@@ -173,16 +173,16 @@ def fit_columns(
 
 
 class Growth(NamedTuple):
-    """What a column has that it had not before: so many levels, and gaps."""
+    """What is new in a column: the number of new categories, and missing values."""
 
     levels: int
     gap: bool
 
 
-def grown(column: Column, summary: Summary) -> tuple[Column, Growth]:
-    """Return a column that knows the levels and gaps of some more values, and what is new."""
+def grown(column: Column, summary: ColumnValues) -> tuple[Column, Growth]:
+    """Return a column extended by the categories and missing values of more rows."""
     if isinstance(column.basis, Gapped) and column.basis.basis_ is None:
-        return column, Growth(0, gap=False)  # it had nothing but gaps, and is no input
+        return column, Growth(0, gap=False)  # all values were missing: it is not an input
     codes = column.encode(summary.values)
     gap = bool(np.any(np.isnan(codes))) and not column.basis.knows_gaps
     unknown = (codes < 0) & (column.levels is not None)
@@ -198,11 +198,11 @@ def grown(column: Column, summary: Summary) -> tuple[Column, Growth]:
 
 
 def _more_levels(column: Column, values: Array, weight: Array) -> tuple[dict[str, int], int | None]:
-    """Return codes of levels that are new, and the one that the rarest share from now on.
+    """Return the codes of new categories, and the code of merged categories.
 
-    Those that a single row has, where most are of that kind, and those for which a basis of one
-    function for each has no room, share one code, as the rarest have in ``_levels``. Names beyond
-    ``MOST_LEVELS`` are not remembered.
+    Merged are categories of a single row, if most are of that kind, and those beyond the maximum
+    size of a basis with one function per category, as in ``_levels``. Names beyond ``MOST_LEVELS``
+    are not stored.
     """
     total = _totals(values, weight)
     new, basis = sorted(total), column.basis
@@ -225,13 +225,13 @@ def _more_levels(column: Column, values: Array, weight: Array) -> tuple[dict[str
 
 
 def level_columns(basis: Any, names: list[Any]) -> set[int]:
-    """Return which columns are to be taken for levels, whatever they hold."""
+    """Return the positions of the columns that are categorical for any type of values."""
     chosen = enumerate(_choose(basis, names, 1))
     return {j for j, choice in chosen if isinstance(choice, Categorical)}
 
 
 def _choose(basis: Any, names: list[Any], n_basis: int) -> list[Basis | None]:
-    """Return each column's basis, None where its kind decides."""
+    """Return the basis of each column, None if it depends on the type of its values."""
     if not isinstance(basis, Mapping):
         return [_named(basis, n_basis)] * len(names)
     chosen: dict[int, Basis | None] = {}
@@ -247,7 +247,7 @@ def _choose(basis: Any, names: list[Any], n_basis: int) -> list[Basis | None]:
             )
         if position in chosen:
             raise ValueError(
-                f"basis must name every column once, got {names[position]!r} twice, by name or by "
+                f"basis must name every column once, got {names[position]!r} twice, by name and by "
                 "position; leave one of them out."
             )
         chosen[position] = _named(value, n_basis)
@@ -260,7 +260,7 @@ def _named(basis: Any, n_basis: int) -> Basis | None:
     if isinstance(basis, str) and basis in BASES:
         kind = BASES[basis]
         return kind() if kind is Categorical else kind(n_basis=n_basis)
-    if isinstance(basis, Basis) and not isinstance(basis, Anchored | Levels):  # the library's own
+    if isinstance(basis, Basis) and not isinstance(basis, Anchored | Levels):  # internal bases
         return basis
     raise ValueError(
         f"basis must be 'auto', one of {sorted(BASES)}, a Basis or a dict from column to one of "
@@ -286,24 +286,24 @@ def _warp(values: Array, weight: Array) -> tuple[Array, Array]:
         even = np.searchsorted(rank, np.linspace(0.0, 1.0, MAX_KNOTS))
         keep = np.unique(np.clip(even, 0, len(knots) - 1))
         knots, rank = knots[keep], rank[keep]
-    half = 0.5 * knots  # the range of values up to 1e308 overflows, that of their halves does not
+    half = 0.5 * knots  # the range of values near 1e308 would overflow
     value = (half - half[0]) / (half[-1] - half[0])
     return knots, 2.0 * (RANK_SHARE * rank + (1.0 - RANK_SHARE) * value) - 1.0
 
 
 def _levels(values: Array, weight: Array, many: bool) -> tuple[dict[str, int], int | None]:
-    """Return the code of every level, in sorted order, and that of the rarest if they share it."""
+    """Return the codes of categories in sorted order, and the code of merged categories."""
     total = _totals(values, weight)
     levels = sorted(total)
     shared = [level for level in levels if total[level] >= 2]
     most = int(np.clip(sum(total.values()) / ROWS_PER_LEVEL, MIN_LEVELS, MAX_LEVELS))
     if many and len(shared) >= MANY_LEVELS:
-        # a level of one row is told from noise by what the others show, if they are most
+        # most categories have one row: the others determine how much they are shrunk
         kept = levels if 2 * len(shared) >= len(levels) else shared
     elif len(levels) <= most:
         kept = levels
     else:
-        # of sorted levels the first, where some are as frequent: the same in every run
+        # sorted first, so that ties are resolved in the same way in every run
         frequent = set(sorted(shared, key=lambda v: -total[v])[: most - 1])
         kept = [level for level in levels if level in frequent]
     codes = {level: code for code, level in enumerate(kept)}
@@ -312,7 +312,7 @@ def _levels(values: Array, weight: Array, many: bool) -> tuple[dict[str, int], i
 
 
 def _totals(values: Array, weight: Array) -> dict[str, float]:
-    """Return the weight of each level."""
+    """Return the weight of each category."""
     total: dict[str, float] = {}
     for level, w in zip(_category_names(values), weight.tolist(), strict=True):
         if level is not None:
@@ -321,14 +321,14 @@ def _totals(values: Array, weight: Array) -> dict[str, float]:
 
 
 def _category_names(values: Array) -> list[Any]:
-    """Return the text of each value, None for missing."""
+    """Return the name of each value, None where missing."""
     if values.dtype == object:
         return values.tolist()
     return [None if v != v else category_name(v) for v in values.tolist()]
 
 
 def _hold_number(levels: dict[str, int]) -> bool:
-    """Tell whether a level can be read as a number, or there are none to go by."""
+    """Whether any category is the name of a number, or there are no categories."""
     for level in levels:
         try:
             float(level)
@@ -339,7 +339,7 @@ def _hold_number(levels: dict[str, int]) -> bool:
 
 
 def _numbers(values: Array, name: str) -> Array:
-    """Return objects as floats, or say which value is none."""
+    """Return objects as floats; raise an error for the first that is not a number."""
     out = np.full(len(values), np.nan)
     for i, value in enumerate(values.tolist()):
         if value is None:

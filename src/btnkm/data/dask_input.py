@@ -1,4 +1,4 @@
-"""Tables on a Dask cluster: looked at, coded and predicted where they are."""
+"""Dask collections: statistics, codes and predictions are computed where the rows are."""
 
 from __future__ import annotations
 
@@ -20,59 +20,61 @@ Array = np.ndarray
 
 
 def is_dask(X: Any) -> bool:
-    """Tell what is Dask's, which is not imported."""
+    """Whether X is a Dask collection; Dask is not imported."""
     return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
 
 
 class DaskTable:
-    """A Dask array or frame with its targets, on the workers of a client."""
+    """A Dask array or frame with its targets on the workers of a client."""
 
     def __init__(self, X: Any, y: Any, sample_weight: Any, check_y: CheckY, client: Any) -> None:
         self.client = client
         self.parts: list[Any] = []
-        with self._at_work():
+        with self._released_on_error():
             self.example = example_of(X)
             self.parts = [
                 client.submit(_read, *part, check_y, pure=False)
                 for part in _futures(client, X, y, sample_weight)
             ]
-            self.sizes = self._ask(_length, self.parts)
+            self.sizes = self._map(_length, self.parts)
             used = [i for i, size in enumerate(self.sizes) if size]
             if not used:
-                raise ValueError("X must have at least 2 rows, got none; look at the partitions.")
+                raise ValueError("X must have at least 2 rows, got none; check the partitions.")
         self.parts, self.sizes = ([both[i] for i in used] for both in (self.parts, self.sizes))
 
     def survey(self, levels_of: LevelsOf) -> Survey:
-        """Return what is known of all rows, from every worker's own."""
+        """Return statistics of all rows, merged from those of the partitions."""
         offsets = np.cumsum([0, *self.sizes[:-1]]).tolist()
-        with self._at_work():
-            found = [
+        with self._released_on_error():
+            surveys = [
                 self.client.submit(_survey, part, offset, levels_of, sum(self.sizes), pure=False)
                 for part, offset in zip(self.parts, offsets, strict=True)
             ]
             try:
-                return reduce(Survey.merge, (future.result() for future in found))
+                return reduce(Survey.merge, (future.result() for future in surveys))
             finally:
-                release(found)
+                release(surveys)
 
     def code(self, columns: list[Any], target: Any, survey: Survey, sample: LocalRows) -> DaskRows:
         """Return coordinates on the workers."""
-        with self._at_work():
-            how = self.client.submit(itself, (columns, target), pure=False)
-            # as they came they can go; Dask makes what it needs again
-            self.parts = [self.client.submit(_code, part, how, pure=False) for part in self.parts]
-            release([how])
-            sums = self._ask(_data, self.parts)
+        with self._released_on_error():
+            encoders = self.client.submit(itself, (columns, target), pure=False)
+            # the raw rows are released; Dask computes lost ones again
+            self.parts = [
+                self.client.submit(_code, part, encoders, pure=False) for part in self.parts
+            ]
+            release([encoders])
+            sums = self._map(_data, self.parts)
         total = Data(sum(s.n for s in sums), sum(s.square for s in sums))
         return DaskRows(self.client, self.parts, self.sizes, total)
 
     def close(self) -> None:
-        """Let the workers forget the rows."""
+        """Release the rows on the workers."""
         release(self.parts)
 
     @contextmanager
-    def _at_work(self) -> Iterator[None]:
-        """Leave nothing on the workers if anything goes wrong."""
+    def _released_on_error(self) -> Iterator[None]:
+        """Release the rows on the workers if an error occurs."""
         try:
             with connected(self.client):
                 yield
@@ -80,9 +82,9 @@ class DaskTable:
             self.close()
             raise
 
-    def _ask(self, question: Callable[[Any], Any], parts: list[Any]) -> list[Any]:
-        """Return what workers say of every part."""
-        futures = self.client.map(question, parts, pure=False)
+    def _map(self, function: Callable[[Any], Any], parts: list[Any]) -> list[Any]:
+        """Return the values of a function of each part, computed on the workers."""
+        futures = self.client.map(function, parts, pure=False)
         try:
             return self.client.gather(futures)
         finally:
@@ -90,11 +92,11 @@ class DaskTable:
 
 
 def open_dask(X: Any, y: Any, sample_weight: Any, check_y: CheckY) -> Any:
-    """Return where rows of Dask come from: a cluster, or batch by batch where there is none.
+    """Return a Dask collection as a source: on a cluster, or in batches if there is no client.
 
-    Rows and targets of arrays go together by position, wherever the targets are. Those of frames
-    do so within partitions, if their indices say the same: a frame may well have sorted its rows,
-    and targets that are in memory have no partitions; these are refused.
+    Rows and targets of arrays are matched by position. Those of frames are matched within
+    partitions, and their indices must be equal. Targets in memory have no partitions, and a frame
+    may have sorted its rows: they are an error for frames.
     """
     check_dask(X)
     X, y, sample_weight = by_name(X, y, sample_weight)
@@ -107,16 +109,16 @@ def open_dask(X: Any, y: Any, sample_weight: Any, check_y: CheckY) -> Any:
 
 
 def check_dask(X: Any) -> None:
-    """Say what is wrong with a collection of Dask that is no table."""
-    if not hasattr(X, "_meta"):  # a bag, or a delayed value, whose other attributes are made up
+    """Raise an error for a Dask collection that is not a table."""
+    if not hasattr(X, "_meta"):  # a bag, or a delayed value, which has any attribute
         raise TypeError(
-            f"X must be a Dask array or frame, got a {type(X).__name__}; make it one, for example "
+            f"X must be a Dask array or frame, got a {type(X).__name__}; convert it, for example "
             "with dask.dataframe.from_delayed or to_dataframe() of a bag."
         )
     if X.ndim != 2:
         raise ValueError(
             f"X must have shape (n, inputs) (Expected 2D array), got a Dask {type(X).__name__} of "
-            f"{X.ndim} dimension(s); reshape it, or select columns by a list of names."
+            f"{X.ndim} dimension(s); reshape it, or select columns with a list of names."
         )
 
 
@@ -127,25 +129,25 @@ def _client() -> Any:
         return None
     try:
         return get_client()
-    except ValueError:  # none was started
+    except ValueError:  # there is none
         return None
 
 
 def _delayed(X: Any, y: Any, sample_weight: Any) -> list[tuple[Any, Any, Any]]:
-    """Return rows, targets and weights of every partition, to be computed."""
+    """Return delayed rows, targets and weights of every partition."""
     import dask
     import dask.array as da
 
     for name, given in (("y", y), ("sample_weight", sample_weight)):
         if is_dask(given) and not hasattr(given, "_meta"):
             raise TypeError(
-                f"{name} must be a Dask array or series, got a {type(given).__name__}; make it one."
+                f"{name} must be a Dask array or series, got a {type(given).__name__}; convert it."
             )
         if given is not None and not is_dask(given) and not hasattr(X, "rechunk"):
             raise TypeError(
-                f"{name} must be in the partitions of X, whose rows may have been sorted, got a "
-                f"{type(given).__name__} in memory; give it as a column of the frame, by name, or "
-                "as a Dask series."
+                f"{name} must have the partitions of X, whose rows may have been sorted, got a "
+                f"{type(given).__name__} in memory; pass the name of a column of X, or a Dask "
+                "series."
             )
     if hasattr(X, "rechunk"):
         X = X.rechunk({1: -1})
@@ -178,7 +180,7 @@ def _delayed(X: Any, y: Any, sample_weight: Any) -> list[tuple[Any, Any, Any]]:
             parts = given.rechunk({0: sizes}).to_delayed().ravel().tolist()
         if len(parts) != len(rows):
             raise ValueError(
-                f"{name} must have the partitions of X, {len(rows)}, got {len(parts)}; "
+                f"{name} must have as many partitions as X, {len(rows)}, got {len(parts)}; "
                 "repartition it."
             )
         columns.append(list(parts))
@@ -186,35 +188,35 @@ def _delayed(X: Any, y: Any, sample_weight: Any) -> list[tuple[Any, Any, Any]]:
 
 
 def _one_by_one(X: Any, parts: list[tuple[Any, Any, Any]]) -> Iterator[tuple[Any, Any, Any]]:
-    """Compute partitions in this process."""
+    """Yield computed partitions, in this process."""
     import dask
 
     for part in parts:
         with _computed(X):
-            together: tuple[Any, Any, Any] = dask.delayed(_paired)(*part).compute()
-        yield together
+            batch: tuple[Any, Any, Any] = dask.delayed(_paired)(*part).compute()
+        yield batch
 
 
 @contextmanager
 def _computed(X: Any) -> Iterator[None]:
-    """Say that a partition lacks a column, where Dask says which one only."""
+    """Explain the KeyError for a partition that lacks a column."""
     try:
         yield
     except KeyError as error:
         columns = f" {list(X.columns)[:10]}" if hasattr(X, "columns") else ""
         raise ValueError(
             f"every partition must have the columns of X{columns} and y, got {error!r} from one; "
-            "look at how they are made."
+            "check how they are created."
         ) from error
 
 
 def _paired(X: Any, y: Any, weight: Any) -> tuple[Any, Any, Any]:
-    """Return a partition's rows, targets and weights, if they belong together."""
+    """Return rows, targets and weights of a partition, if their indices are equal."""
     for name, given in (("y", y), ("sample_weight", weight)):
         if hasattr(X, "index") and hasattr(given, "index") and not X.index.equals(given.index):
             raise ValueError(
-                f"{name} must have the index of X in every partition, got another; give it as a "
-                "column of the frame, by name, or as a Dask array, whose rows go by position."
+                f"{name} must have the index of X in every partition, got another; pass the name "
+                "of a column of X, or a Dask array, whose rows are matched by position."
             )
     return X, y, weight
 
@@ -246,8 +248,8 @@ def _survey(part: tuple[Batch, list[Any]], offset: int, levels_of: LevelsOf, n_a
     return Survey.of(batch, names, offset, levels_of(names), n_all=n_all)
 
 
-def _code(part: tuple[Batch, list[Any]], how: tuple[list[Any], Any]) -> LocalRows:
-    return coded(part[0], *how)
+def _code(part: tuple[Batch, list[Any]], encoders: tuple[list[Any], Any]) -> LocalRows:
+    return coded(part[0], *encoders)
 
 
 def _data(rows: LocalRows) -> Data:
@@ -258,7 +260,7 @@ def example_of(X: Any) -> Any:
     """Return a small table with the columns of a Dask collection."""
     if not hasattr(X, "rechunk"):
         return X._meta_nonempty
-    # of objects there is no telling what they are but by looking
+    # the types of objects are known only from values
     return X[:1].compute() if X.dtype == object else np.zeros((1, X.shape[1]), dtype=X.dtype)
 
 
@@ -270,15 +272,15 @@ def lazily(
     numbered: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """Return what a method will say of the rows of a Dask collection, once it is computed.
+    """Return a lazy array with the result of a method for all rows of a Dask collection.
 
-    It is asked block by block and, if ``numbered``, told which ``block`` it is.
+    The method is called block by block, with the number of the ``block`` if ``numbered``.
     """
     import dask
     import dask.array as da
 
     check_dask(X)
-    seen = method(model, example_of(X), *args, **kwargs)
+    example = method(model, example_of(X), *args, **kwargs)
     shared = dask.delayed(model, pure=False)
     call = dask.delayed(_call, pure=False)
     if hasattr(X, "rechunk"):
@@ -286,23 +288,24 @@ def lazily(
         rows, sizes = [block for block, *_ in X.to_delayed().tolist()], list(X.chunks[0])
     else:
         rows, sizes = X.to_delayed(), [np.nan] * X.npartitions
-    nothing = tuple(part[:0] for part in seen) if isinstance(seen, tuple) else seen[:0]
-    answers = [
-        call(method, shared, part, args, kwargs | ({"block": i} if numbered else {}), nothing)
+    several = isinstance(example, tuple)
+    empty = tuple(part[:0] for part in example) if several else example[:0]
+    results = [
+        call(method, shared, part, args, kwargs | ({"block": i} if numbered else {}), empty)
         for i, part in enumerate(rows)
     ]
 
     def array(like: Array, pieces: list[Any]) -> Any:
         shapes = [(size, *like.shape[1:]) for size in sizes]
-        made = zip(pieces, shapes, strict=True)
-        return da.concatenate([da.from_delayed(p, s, dtype=like.dtype) for p, s in made])
+        pairs = zip(pieces, shapes, strict=True)
+        return da.concatenate([da.from_delayed(p, s, dtype=like.dtype) for p, s in pairs])
 
-    if isinstance(seen, tuple):
-        return tuple(array(a, [answer[k] for answer in answers]) for k, a in enumerate(seen))
-    return array(seen, answers)
+    if several:
+        return tuple(array(a, [result[k] for result in results]) for k, a in enumerate(example))
+    return array(example, results)
 
 
 def _call(
-    method: Callable[..., Any], model: Any, X: Any, args: Any, kwargs: Any, nothing: Any
+    method: Callable[..., Any], model: Any, X: Any, args: Any, kwargs: Any, empty: Any
 ) -> Any:
-    return method(model, X, *args, **kwargs) if len(X) else nothing
+    return method(model, X, *args, **kwargs) if len(X) else empty

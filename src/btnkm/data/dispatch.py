@@ -1,4 +1,4 @@
-"""Predictions for rows that are not in memory: of files batch by batch, of Dask lazily."""
+"""Predictions for rows that are not in memory: from files in batches, from Dask lazily."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .readers import is_stored, n_rows, stored_batches
 
 
 def anywhere(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a method of (self, X, ...) take rows on disk or of Dask, too."""
+    """Let a method of (self, X, ...) also take rows on disk and Dask collections."""
 
     @wraps(method)
     def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
@@ -25,16 +25,16 @@ def anywhere(method: Callable[..., Any]) -> Callable[..., Any]:
         tables = (_inputs(self, table) for table in stored_batches(X) if n_rows(table))
         parts = [method(self, table, *args, **kwargs) for table in tables]
         if not parts:
-            raise ValueError("X must have at least one row, got none; look at the files.")
+            raise ValueError("X must have at least one row, got none; check the files.")
         if isinstance(parts[0], tuple):
-            return tuple(np.concatenate(answers) for answers in zip(*parts, strict=True))
+            return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return np.concatenate(parts)
 
     return call
 
 
 def _inputs(model: Any, table: Any) -> Any:
-    """Return the columns that the model was fitted to, where a file has them and others, too."""
+    """Return the columns of the fit, if a table has these and others."""
     names = getattr(model, "feature_names_in_", None)
     if names is None or not is_arrow(table) or not set(names) <= set(table.column_names):
         return table

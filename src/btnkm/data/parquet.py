@@ -1,6 +1,7 @@
-"""Parquet files as one table: what their folders' names tell is a column, what a file lacks a gap.
+"""Parquet files as one table.
 
-Every file is read by its own types, which later come together as those of any batches do.
+Names of folders such as year=2024 become columns. Columns that a file lacks are missing values.
+Every file is read with its own types; the types of batches are merged later.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from .column_stats import is_empty
 from .frames import split_columns
 from .text import DATE, DURATION, NUMBER, TEXT, plural
 
-_ROW_NAMES = re.compile(r"__index_level_\d+__")  # what pandas calls an index without a name
-# of Arrow's readers, which would hold a gigabyte of what is to come
+_ROW_NAMES = re.compile(r"__index_level_\d+__")  # pandas' name of an unnamed index
+# keeps Arrow from reading a gigabyte ahead
 AHEAD = {"batch_readahead": 1, "fragment_readahead": 1}
 
 
 def is_path(X: Any) -> bool:
-    """Tell a path, or a list of paths."""
+    """Whether X is a path, or a list of paths."""
     if isinstance(X, list | tuple):
-        return bool(X) and all(isinstance(one, str | os.PathLike) for one in X)
+        return bool(X) and all(isinstance(path, str | os.PathLike) for path in X)
     return isinstance(X, str | os.PathLike)
 
 
 def parquet_batches(X: Any, n_rows: int, columns: Collection[str] | None = None) -> Iterator[Any]:
-    """Yield a table for every so many rows of Parquet files: a path, a pattern, or a list.
+    """Yield tables of up to ``n_rows`` rows from Parquet files: a path, a pattern, or a list.
 
-    Only of some ``columns``, if these are named.
+    Only some ``columns`` are read if they are named.
     """
     import pyarrow as pa
 
@@ -50,83 +51,83 @@ def parquet_batches(X: Any, n_rows: int, columns: Collection[str] | None = None)
 
 
 def parquet_types(X: Any) -> tuple[dict[str, Any], int]:
-    """Return Arrow's type of every column of Parquet files, and how many rows there are.
+    """Return the Arrow type of every column of Parquet files, and the number of rows.
 
-    Where files differ, the type is that of the first in which it is not null.
+    If files differ, the type is that of the first file in which it is not null.
     """
     single = not isinstance(X, list | tuple)
     files = [file for path in ([X] if single else X) for file in _files(path, single)]
-    found: dict[str, Any] = {}
+    types: dict[str, Any] = {}
     for _, schema in files:
         for field in schema:
             if _ROW_NAMES.fullmatch(field.name):
                 continue
-            if field.name not in found or str(found[field.name]) == "null":
-                found[field.name] = field.type
-    return found, sum(file.count_rows() for file, _ in files)
+            if field.name not in types or str(types[field.name]) == "null":
+                types[field.name] = field.type
+    return types, sum(file.count_rows() for file, _ in files)
 
 
 def _files(given: Any, single: bool) -> list[tuple[Any, Any]]:
-    """Return all files of a path, each with its columns and those that its folders' names tell."""
+    """Return all files of a path, each with its schema and the columns from names of folders."""
     import pyarrow as pa
     import pyarrow.dataset as ds
 
     path: Any = os.path.expanduser(os.fspath(given))
     how: dict[str, Any] = {"format": "parquet"}
-    nothing = pa.schema([])  # so that no file is looked at yet
-    hive: Any = ds.HivePartitioning.discover(infer_dictionary=True)  # levels, as pandas has them
+    empty = pa.schema([])  # so that no file is opened yet
+    hive: Any = ds.HivePartitioning.discover(infer_dictionary=True)  # categories, as in pandas
     base = None
     try:
         if has_magic(path) and not os.path.exists(path):
             base = os.path.dirname(path[: min(path.find(c) for c in "*?[" if c in path)])
             matches = sorted(glob(path, recursive=True))
-            opened = [ds.dataset(one, schema=nothing, **how) for one in matches]
-            path = [file for one in opened for file in one.files]
-        plain = ds.dataset(path, schema=nothing, **how)
+            datasets = [ds.dataset(match, schema=empty, **how) for match in matches]
+            path = [file for dataset in datasets for file in dataset.files]
+        plain = ds.dataset(path, schema=empty, **how)
     except FileNotFoundError:
         plain = None
     if plain is None or not plain.files:
         raise FileNotFoundError(
-            f"X must name Parquet files, got {os.fspath(given)!r}, where there are none; look at "
-            "the path."
+            f"X must be the path of Parquet files, got {os.fspath(given)!r}, where there are none; "
+            "check the path."
         )
     for file in plain.get_fragments():
         try:
             file.physical_schema  # noqa: B018
         except (pa.ArrowInvalid, OSError):
             raise ValueError(
-                f"every file must be Parquet, got {file.path!r}, which cannot be read as such; "
-                "take it away, or name the others by a pattern such as 'folder/*.parquet'."
+                f"every file must be a Parquet file, got {file.path!r}, which cannot be read; "
+                "remove it, or select files with a pattern such as 'folder/*.parquet'."
             ) from None
     if single and plain.files == [path]:
-        hive = None  # one file, whose folders are none of the table's
-    elif not single and base is None:  # as those of all others in the list are
+        hive = None  # the folders of a single file are not part of the table
+    elif not single and base is None:  # as for all others in the list
         path, how["filesystem"] = plain.files, plain.filesystem
-    found = ds.dataset(path, partitioning=hive, partition_base_dir=base, **how)
-    told = [] if hive is None else list(found.partitioning.schema)
+    dataset = ds.dataset(path, partitioning=hive, partition_base_dir=base, **how)
+    partition = [] if hive is None else list(dataset.partitioning.schema)
     out = []
-    for file in found.get_fragments():
-        own = file.physical_schema
-        more = [field for field in told if field.name not in own.names]
-        out.append((file, pa.schema([*own, *more])))
+    for file in dataset.get_fragments():
+        schema = file.physical_schema
+        more = [field for field in partition if field.name not in schema.names]
+        out.append((file, pa.schema([*schema, *more])))
     return out
 
 
 def _check_kinds(files: list[tuple[Any, Any]], names: list[str]) -> None:
-    """Raise one clear sentence if a column is of one kind in a file, and of another elsewhere."""
+    """Raise an error if a column has different types in different files."""
     for name in names:
         first: dict[str, Any] = {}
         for file, schema in files:
             if name in schema.names:
                 first.setdefault(kind_of_type(schema.field(name).type), file)
         first.pop("", None)
-        if len(first) > 1:  # one that holds nothing takes the type of the others
+        if len(first) > 1:  # an empty column takes the type of the others
             first = {kind: file for kind, file in first.items() if not _is_empty(file, name)}
         if len(first) > 1:
             (kind, file), (other, second) = list(first.items())[:2]
             raise ValueError(
                 f"column {name!r} must have the same type in every file, got {plural(kind)} in "
-                f"{file.path!r} and {plural(other)} in {second.path!r}; convert it before."
+                f"{file.path!r} and {plural(other)} in {second.path!r}; convert the column."
             )
 
 

@@ -1,7 +1,7 @@
-"""Where training rows come from: a table in memory or on a device, or batches from anywhere.
+"""Sources of training rows: a table in memory or on a device, or batches.
 
-A source is looked at (``survey``), and then coded: every row's coordinates in the fitted columns.
-Coordinates of batches go to a file, which vanishes with the process, however it ends.
+Statistics of a source are computed first (``survey``). Then its rows are coded as coordinates of
+the fitted columns. Coordinates of batches go to a temporary file.
 """
 
 from __future__ import annotations
@@ -17,68 +17,68 @@ from .. import checks
 from ..core.arrays import here, host, like
 from ..execution.local import LocalRows
 from ..execution.spill import spilled_columns
-from .column_stats import MOST_ROWS, Batch, Survey, Totals
+from .column_stats import MOST_ROWS, Batch, RowSums, Survey
 from .frames import by_name, split_columns
 from .parquet import AHEAD, is_path, parquet_batches
 
 Array = np.ndarray
 BATCH_ROWS = 65_536
 CheckY = Callable[[Any], Array]
-LevelsOf = Callable[[list[Any]], Collection[int]]  # columns that hold levels, by the names of all
+LevelsOf = Callable[[list[Any]], Collection[int]]  # names -> positions of categorical columns
 
 
 class Source(Protocol):
-    """Rows that can be gone through as often as need be."""
+    """Rows that can be read any number of times."""
 
-    example: Any  # a table with the columns of all
+    example: Any  # a table with the same columns
 
     def survey(self, levels_of: LevelsOf) -> Survey:
-        """Return what is known of all rows."""
+        """Return statistics of all rows."""
 
     def code(self, columns: list[Any], target: Any, survey: Survey, sample: LocalRows) -> Any:
-        """Return the rows as the engine wants them; the ``sample`` may be all of them."""
+        """Return the coded rows; the ``sample`` may hold all of them."""
 
     def close(self) -> None:
-        """Let go of what is held elsewhere."""
+        """Release memory on other machines."""
 
 
 class Table:
-    """A table in memory, or on whatever device an array of another library is."""
+    """A table in memory, or an array on a device."""
 
     def __init__(self, example: Any, batch: Batch, names: list[Any]) -> None:
         self.example = example
         self.batch, self.names = batch, names
 
     def survey(self, levels_of: LevelsOf) -> Survey:
-        """Return what is known of all rows."""
+        """Return statistics of all rows."""
         if len(self.batch.y) <= MOST_ROWS:
             return Survey.whole(self.batch, self.names)
         return Survey.of(self.batch, self.names, 0, levels_of(self.names))
 
     def code(self, columns: list[Any], target: Any, survey: Survey, sample: LocalRows) -> LocalRows:
-        """Return coordinates where the table is."""
+        """Return coordinates on the device of the table."""
         here = is_numpy_array(self.batch.columns[0])
         return sample if here and sample.n == survey.n else coded(self.batch, columns, target)
 
     def close(self) -> None:
-        """Do nothing: the table is the caller's."""
+        """Do nothing: the table belongs to the caller."""
 
 
 class Batches:
-    """Anything that yields tables with targets, and perhaps weights, as often as it is asked."""
+    """An iterable of tables with targets and perhaps weights, which can be read again."""
 
     def __init__(self, batches: Callable[[], Iterable[Any]], check_y: CheckY) -> None:
         self.batches = batches
         self.check_y = check_y
 
     def read(self) -> Iterator[tuple[Batch, list[Any]]]:
-        """Yield the rows that count, batch by batch."""
+        """Yield the rows with a positive weight, batch by batch."""
         for given in self.batches():
             if not isinstance(given, tuple | list) or len(given) not in (2, 3):
                 what = f"{len(given)} items" if isinstance(given, tuple | list) else ""
                 raise TypeError(
                     "every batch must be a tuple (X, y) or (X, y, sample_weight), got "
-                    f"{what or type(given).__name__}; put these together, and nothing else."
+                    f"{what or type(given).__name__}; yield such tuples."
                 )
             X, y, *weight = given
             if not n_rows(X):
@@ -90,24 +90,24 @@ class Batches:
                 yield batch, names
 
     def survey(self, levels_of: LevelsOf) -> Survey:
-        """Return what is known of all rows."""
-        found: Survey | None = None
-        self.totals = Totals()
+        """Return statistics of all rows."""
+        total: Survey | None = None
+        self.totals = RowSums()
         for batch, names in self.read():
-            one = Survey.of(batch, names, found.n if found else 0, levels_of(names), found)
-            found = one if found is None else found.merge(one)
+            part = Survey.of(batch, names, total.n if total else 0, levels_of(names), total)
+            total = part if total is None else total.merge(part)
             self.totals.add(batch)
-        if found is None:
-            raise ValueError("the batches must hold at least 2 rows, got none; look at the source.")
-        return found
+        if total is None:
+            raise ValueError("the batches must have at least 2 rows, got none; check their source.")
+        return total
 
     def code(self, columns: list[Any], target: Any, survey: Survey, sample: LocalRows) -> LocalRows:
-        """Return coordinates in a file, unless the sample has every row."""
+        """Return coordinates in a file, unless the sample holds all rows."""
         if sample.n == survey.n:
             return sample
         codes = spilled_columns(len(columns), survey.n)
         y, weight = np.empty(survey.n), None
-        done, totals = 0, Totals()
+        done, totals = 0, RowSums()
         for batch, names in self.read():
             rows = slice(done, done + len(batch.y))
             done = rows.stop
@@ -123,35 +123,35 @@ class Batches:
                 weight[rows] = counts
         if done != survey.n or not totals.same(self.totals):
             raise ValueError(
-                f"the batches must hold the same rows every time, got {survey.n:,} at first and "
-                "others then; pass a list, or an object that begins anew in __iter__."
+                f"the batches must hold the same rows in every pass, got {survey.n:,} first and "
+                "others later; pass a list, or an object whose __iter__ starts from the beginning."
             )
         return LocalRows(codes, y, weight)
 
     def close(self) -> None:
-        """Do nothing: the file goes with the last who has its columns."""
+        """Do nothing: the file is deleted with the last array that uses it."""
 
 
 def n_rows(X: Any) -> int:
-    """Return the number of rows of a table, whatever it is."""
+    """Return the number of rows of a table of any type."""
     return int(X.shape[0] if hasattr(X, "shape") else len(X))
 
 
 def open_source(X: Any, y: Any, sample_weight: Any, check_y: CheckY) -> Source:
-    """Return where the rows of ``fit(X, y, sample_weight)`` come from."""
+    """Return the source of the rows of ``fit(X, y, sample_weight)``."""
     if is_stored(X):
         return Batches(lambda: stored_rows(X, y, sample_weight), check_y)
     if y is None and _is_iterable_of_batches(X):
-        if isinstance(X, Iterator):  # to ask it for one would be to begin
+        if isinstance(X, Iterator):  # which has only one pass
             raise TypeError(
-                "batches must be something that can be gone through again and again, got "
-                f"{type(X).__name__}, which can be read once; pass a list, or an object whose "
-                "__iter__ begins anew."
+                "batches must be an iterable that can be read several times, got "
+                f"{type(X).__name__}; pass a list, or an object whose __iter__ starts from the "
+                "beginning."
             )
         if sample_weight is not None:
             raise ValueError(
-                "sample_weight must be in the batches, (X, y, weight), got it beside them; put it "
-                "there."
+                "sample_weight must be part of the batches, got it as an argument; yield tuples "
+                "(X, y, sample_weight)."
             )
         return Batches(lambda: X, check_y)
     X, y, sample_weight = by_name(X, y, sample_weight)
@@ -159,13 +159,13 @@ def open_source(X: Any, y: Any, sample_weight: Any, check_y: CheckY) -> Source:
 
 
 def is_stored(X: Any) -> bool:
-    """Tell rows that are on disk: paths, an Arrow data set, or a mapped file."""
+    """Whether rows are on disk: paths, an Arrow dataset, or a memory map."""
     arrow = type(X).__module__.startswith("pyarrow") and hasattr(X, "get_fragments")
     return isinstance(X, np.memmap) or is_path(X) or arrow
 
 
 def stored_batches(X: Any) -> Iterator[Any]:
-    """Yield a table for every so many rows on disk."""
+    """Yield tables of up to ``BATCH_ROWS`` rows on disk."""
     if isinstance(X, np.memmap):
         for start in range(0, len(X), BATCH_ROWS):
             yield np.asarray(X[start : start + BATCH_ROWS])
@@ -174,7 +174,7 @@ def stored_batches(X: Any) -> Iterator[Any]:
         import pyarrow as pa
     except ImportError:
         raise ImportError(
-            "files must be read by pyarrow, which is not installed; pip install pyarrow."
+            "reading files needs pyarrow, which is not installed; run: pip install pyarrow"
         ) from None
     if is_path(X):
         yield from parquet_batches(X, BATCH_ROWS)
@@ -189,8 +189,8 @@ def stored_rows(X: Any, y: Any, sample_weight: Any) -> Iterator[tuple[Any, Any, 
     for table in stored_batches(X):
         rows = slice(done, done + len(table))
         done = rows.stop
-        beside = (v if v is None or isinstance(v, str) else v[rows] for v in (y, sample_weight))
-        yield by_name(table, *beside)
+        columns = (v if v is None or isinstance(v, str) else v[rows] for v in (y, sample_weight))
+        yield by_name(table, *columns)
     for what, given in (("y", y), ("sample_weight", sample_weight)):
         if given is not None and not isinstance(given, str) and len(given) != done:
             raise ValueError(
@@ -200,16 +200,16 @@ def stored_rows(X: Any, y: Any, sample_weight: Any) -> Iterator[tuple[Any, Any, 
 
 
 def with_targets(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-    """Return X, and the targets and weights of rows anywhere that may be in columns of it."""
+    """Return X, y and sample_weight; y and sample_weight may name columns of X, also on disk."""
     if not is_stored(X):
         return by_name(X, y, sample_weight)
     if not isinstance(y, str) and not isinstance(sample_weight, str):
         return X, y, sample_weight
     parts = [part for _, *part in stored_rows(X, y, sample_weight)]
-    beside = (
+    columns = (
         None if part[0] is None else np.concatenate(part) for part in zip(*parts, strict=True)
     )
-    return X, *(beside if parts else (y, sample_weight))
+    return X, *(columns if parts else (y, sample_weight))
 
 
 def _is_iterable_of_batches(X: Any) -> bool:
@@ -222,15 +222,16 @@ def _is_iterable_of_batches(X: Any) -> bool:
     first = X[0] if X else None
     if not isinstance(first, tuple | list) or not first:
         return False
-    return hasattr(first[0], "__len__") and not isinstance(first[0], str)  # else it is a row
+    # a row of a nested list begins with a number or text
+    return hasattr(first[0], "__len__") and not isinstance(first[0], str)
 
 
 def read(
     X: Any, y: Any, sample_weight: Any, check_y: CheckY, *, whole: bool = True
 ) -> tuple[Batch, list[Any]]:
-    """Return the rows of a table that count, and the names of its columns.
+    """Return the rows of a table with a positive weight, and the names of its columns.
 
-    All weights of a ``whole`` table must not be zero.
+    A ``whole`` table must have such rows.
     """
     columns, names = split_columns(X)
     y = check_y(here(y))
@@ -243,7 +244,7 @@ def read(
 
 
 def coded(batch: Batch, columns: list[Any], target: Any) -> LocalRows:
-    """Return the coordinates of rows, where their columns are."""
+    """Return the coordinates of rows, on the device of their columns."""
     codes = [c.encode(values) for c, values in zip(columns, batch.columns, strict=True)]
     y, weight = target.encode(batch.y, batch.weight)
     weight = ones_or_none(weight)
