@@ -166,7 +166,7 @@ def f_of(model, rows):
     means = view.mixed(model._means(rows))
     if view.outputs is not None:
         means = means - means.mean(axis=1, keepdims=True)
-    return view.level + view.scale * means
+    return view.offset + view.scale * means
 
 
 def features_of(start, seen, hidden):

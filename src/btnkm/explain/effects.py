@@ -252,7 +252,7 @@ def partial_dependence(
             mean, draws_of = _average_curves(restart, blocks, j, grid.codes, each, rng)
         means.append(mean)
         drawn.append(draws_of)
-    mean = view.level + view.scale * view.mixed(means)
+    mean = view.offset + view.scale * view.mixed(means)
     std = view.scale * view.spread(drawn)
     named = view.names[j], view.kind(j), view.unit
     return PartialDependence(*named, grid.values, mean, std, view.outputs)
@@ -366,8 +366,8 @@ def _z(state: State, weights: list[Array], d: int, phi: Any) -> Array:
 def _effect(view: FittedModel, j: int, points: int, wide: float, level: float) -> Effect:
     grid = view.grid(j, points)
     column = view.columns[j]
-    gap = np.full(int(grid.gaps), np.nan)
-    codes = np.concatenate([grid.codes, grid.spike_codes, gap])
+    missing_code = np.full(int(grid.missing), np.nan)
+    codes = np.concatenate([grid.codes, grid.spike_codes, missing_code])
     means, seconds = [], []
     for restart in view.restarts:
         first, square = restart.effect(j, codes)
@@ -383,7 +383,7 @@ def _effect(view: FittedModel, j: int, points: int, wide: float, level: float) -
         else np.empty(0)
     )
     spikes = {"values": grid.spikes, "mean": mean[n : n + k], "std": std[n : n + k]}
-    missing = {"mean": mean[-1], "std": std[-1]} if grid.gaps else None
+    missing = {"mean": mean[-1], "std": std[-1]} if grid.missing else None
     mean, std = mean[:n], std[:n]
     return Effect(
         view.names[j],

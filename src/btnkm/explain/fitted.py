@@ -253,8 +253,8 @@ class FittedModel:
         target = self.target_name or "y"
         if likelihoods[0].additive:
             return self.y_scale, self.y_shift * same, target
-        levels = np.array([getattr(one, "level", 0.0) for one in likelihoods])
-        return 1.0, levels, getattr(likelihoods[0], "unit", "f of {}").format(target)
+        offsets = np.array([getattr(one, "level", 0.0) for one in likelihoods])
+        return 1.0, offsets, getattr(likelihoods[0], "unit", "f of {}").format(target)
 
     @property
     def scale(self) -> float:
@@ -262,7 +262,7 @@ class FittedModel:
         return self._explained[0]
 
     @property
-    def levels(self) -> Array:
+    def offsets(self) -> Array:
         """What is then added to it, in every restart: (S,), or (S, K)."""
         return self._explained[1]
 
@@ -272,9 +272,9 @@ class FittedModel:
         return self._explained[2]
 
     @property
-    def level(self) -> Any:
+    def offset(self) -> Any:
         """What is added to f on average over the restarts: a number, or (K,)."""
-        return self.mixed(self.levels)
+        return self.mixed(self.offsets)
 
     def place(self, name: Any) -> int:
         """Return the position of an input, given its name or position."""
@@ -350,7 +350,7 @@ class Grid:
     codes: Array
     spikes: Array
     spike_codes: Array
-    gaps: bool = False
+    missing: bool = False
 
 
 def _categories_of(column: Column) -> Grid:

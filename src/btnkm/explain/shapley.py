@@ -93,8 +93,8 @@ def explain_local(model: Any, X: Any, *, return_std: bool = True) -> Local:
     n, count = columns[view.active[0]].shape[0], len(view.names)
     shape = (n, count) if view.outputs is None else (n, count, len(view.outputs))
     means, seconds, bases = [], [], []
-    own_levels = (view.levels - view.level) / view.scale
-    for restart, offset in zip(view.restarts, own_levels, strict=True):
+    offsets = (view.offsets - view.offset) / view.scale
+    for restart, offset in zip(view.restarts, offsets, strict=True):
         center, square = restart.base()
         bases.append((center + offset, square + offset * (2.0 * center + offset)))
         mean, second = np.zeros(shape), np.zeros(shape)
@@ -109,7 +109,7 @@ def explain_local(model: Any, X: Any, *, return_std: bool = True) -> Local:
     if not return_std:
         std = np.full(shape, np.nan)
     base, base_std = view.pooled(*zip(*bases, strict=True))
-    base = base + view.level
+    base = base + view.offset
     prediction = base + contributions.sum(axis=1)
     return Local(
         view.names, view.unit, base, base_std, contributions, std, prediction, view.outputs
