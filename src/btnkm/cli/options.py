@@ -8,7 +8,6 @@ import codecs
 import csv
 import math
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,16 +38,23 @@ class FolderPath(FilePath):
     complete = "directory"
 
 
-class Likelihoods:
-    """Names that ``--likelihood`` may have; the library is imported when they are looked at."""
+class LikelihoodName(argparse.Action):
+    """Store the name of a likelihood; only values and completion import the library for names."""
 
-    def __iter__(self) -> Iterator[str]:
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Names that are allowed."""
         from ..likelihoods import LIKELIHOODS
 
-        return iter(("auto", *LIKELIHOODS, *CLASS_LIKELIHOODS))
+        return ("auto", *LIKELIHOODS, *CLASS_LIKELIHOODS)
 
-    def __contains__(self, name: object) -> bool:
-        return name in tuple(self)
+    @choices.setter
+    def choices(self, value: Any) -> None:
+        """Ignore the value, which argparse sets to None."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        """Store the value."""
+        setattr(namespace, self.dest, values)
 
 
 class Help(argparse.HelpFormatter):
@@ -224,7 +230,7 @@ def add_model_options(parser: Any) -> None:
     group = parser.add_argument_group("model (the defaults suit most tables)")
     group.add_argument(
         "--likelihood",
-        choices=Likelihoods(),
+        action=LikelihoodName,
         metavar="NAME",
         help="of numbers: auto, gaussian, student_t (robust to outliers), poisson or "
         "negative_binomial (counts); of classes: logistic or least_squares",
