@@ -21,7 +21,7 @@ from sklearn.utils.estimator_checks import (
 from btnkm import BTNClassifier, BTNRegressor, Gamma, Priors
 from btnkm.bases import Chebyshev
 
-SMALL = {"n_init": 1, "max_iter": 10, "max_rank": 5, "n_basis": 8, "random_state": 0}
+SMALL = {"n_init": 1, "max_iter": 4, "max_rank": 3, "n_basis": 5, "random_state": 0}
 
 
 TRAIN = {
