@@ -34,7 +34,10 @@ The main effects are linear in functions g of all inputs together:
 
 A kernel machine compares a row with those of the training:
 
-8. Each of the ``inputs`` of a ``kernel`` makes three numbers of a coordinate x. ``known`` is 1, or
+8. Each of the ``inputs`` of a ``kernel`` has its ``column``, the parameters below, and ``rows``, a
+   dict with t, u and known of the training rows, each (n,) or None: t where ``line`` is 0, u where
+   ``curve`` and ``factor`` are, known where no value is missing. It makes three numbers of a
+   coordinate x. ``known`` is 1, or
    0 where the value is missing. t is ``begin`` + ``slope`` * (raw value - first knot), with the raw
    value held between the first knot and the last; it is 0 for categories and missing values. u is
    (x - center) / scale, or the code of a category. Those of the training are in ``rows``.
@@ -51,6 +54,13 @@ A kernel machine compares a row with those of the training:
 
 E[f] = E[T] + E[a], and Var[f] = Var[T] + Var[a], but at least ``least``; or they are those of h.
 Pairs r <= s are in the order of ``numpy.triu_indices``; one with r < s counts twice.
+
+The distribution of y is a mixture over restarts. With f ~ N(E[f], Var[f]) in each, the likelihood's
+kind is
+
+- "density": a formula gives the distribution of the target; see ``density_form``;
+- "bernoulli": the second class has probability sigma(offset + f);
+- "softmax": class k has a probability proportional to exp(offsets_k + f_k).
 """
 
 from __future__ import annotations
@@ -115,21 +125,6 @@ def portable(model: Any) -> dict[str, Any]:
             (K, P (P + 1) / 2), with K = 1 for one output; ``kernel``, None or, with "full", a dict
             with ``shape``, ``constant``, ``product``, ``inputs``, ``alpha`` and ``noise``, both
             (K, n) for n training rows; ``likelihood``, with its ``kind`` and more, as below.
-
-            An input of a ``kernel`` has its ``column``, ``begin``, ``slope``, ``center``,
-            ``scale``, ``line``, ``curve``, ``curve_length``, ``missing``, ``factor`` and
-            ``factor_length``; and ``rows``, a dict with ``t``, ``u`` and ``known``, each (n,) or
-            None: t where ``line`` is 0, u where ``curve`` and ``factor`` are, known where no value
-            is missing.
-
-    Notes
-    -----
-    The distribution of y is a mixture over restarts. With f ~ N(E[f], Var[f]) in each, the
-    likelihood's kind is
-
-    - "density": a formula gives the distribution of the target; see ``density_form``;
-    - "bernoulli": the second class has probability sigma(offset + f);
-    - "softmax": class k has a probability proportional to exp(offsets_k + f_k).
     """
     fitted = FittedModel.of(model)
     classes, threshold = fitted.classes, fitted.threshold
