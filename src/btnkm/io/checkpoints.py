@@ -15,7 +15,7 @@ import numpy as np
 from ..execution.restarts import Restart
 from .atomic_write import file_path, folder_error, whole_file
 
-_KIND = b"btnkm checkpoint 2\n"
+_KIND = b"btnkm checkpoint 3\n"
 _DIGEST = hashlib.sha256().digest_size
 # parameters that do not change the result, or cannot be compared between processes
 _FREE = {"callback", "verbose", "n_jobs", "memory_limit", "warm_start"}
