@@ -239,7 +239,7 @@ def test_batches_that_cannot_be_fitted():
     model = BTNRegressor(**SMALL)
     with pytest.raises(TypeError, match="can be read several times"):
         model.fit(iter(Batches(X, y)))
-    with pytest.raises(ValueError, match="in the batches"):
+    with pytest.raises(ValueError, match="part of the batches"):
         model.fit(Batches(X, y), sample_weight=y)
     with pytest.raises(ValueError, match="got none"):
         model.fit(Batches(X[:0], y[:0]))
@@ -376,7 +376,7 @@ def test_files_that_cannot_be_fitted(tmp_path):
         model.fit(tmp_path, "y")
     (tmp_path / "0.csv").write_text("a,y")
     for where in (tmp_path, tmp_path / "0.csv"):
-        with pytest.raises(ValueError, match=r"must be Parquet, got '.*0.csv'"):
+        with pytest.raises(ValueError, match=r"must be a Parquet file, got '.*0.csv'"):
             model.fit(where, "y")
     model.fit(tmp_path / "1.*", "y")
     readers = [pq.ParquetFile(tmp_path / "1.parquet"), pq.ParquetDataset(tmp_path / "1.parquet")]
