@@ -70,11 +70,7 @@ PUBLIC |= {"_flags", "_meta_nonempty", "_actions", "_SubParsersAction", "_fill_t
 #: What is still to be done; to be emptied.
 PENDING_IMPORTS: set[tuple[str, str]] = set()
 PENDING_PRIVATE: set[str] = set()
-PENDING_LONG = {
-    "core.schedule._ascend",
-    "execution.fitting.fit",
-    "execution.processes.run_with_helpers",
-}
+PENDING_LONG: set[str] = set()
 
 
 class Module(NamedTuple):
