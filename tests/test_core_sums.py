@@ -31,7 +31,7 @@ from btnkm.data.columns import fit_columns
 from btnkm.execution import fitting, local
 from btnkm.execution.local import LocalRows
 from btnkm.execution.modes import make_mode, output_mode
-from btnkm.structures.mode_map import Arrangement, main_effects
+from btnkm.structures.mode_map import ModeMap, main_effects
 from tests import oracle, problems
 
 PRIORS = Priors(Gamma(1.5, 0.7), Gamma(2.0, 1.3), Gamma(2.5, 1.7))
@@ -643,7 +643,7 @@ def fit_problem(kind, n=60, weighted=False, tensor=True, seed=0):
     columns, codes = fit_columns(summaries, list("abc"), basis, 4)
     effects = main_effects([0, 1, 2], columns, codes, [counts] * 3, dict.fromkeys(range(3), 4))
     bases, inputs = ([c.basis for c in columns], [0, 1, 2]) if tensor else ([], [])
-    one = Arrangement(False, inputs, bases, False, effects, (0, 1, 2))
+    one = ModeMap(False, inputs, bases, False, effects, (0, 1, 2))
     return one.problem(LocalRows(codes, y, weight), n_outputs), likelihood
 
 

@@ -288,7 +288,7 @@ def test_sobol_indices_are_those_of_draws(fitted):
 def test_sobol_indices_without_uncertainty_are_exact(name):
     model, X, _ = made(name)
     model.posterior_ = tuple(known(state) for state in model.posterior_[:1])
-    for attribute in ("_arrangements", "_averages", "_effect_averages"):
+    for attribute in ("_mode_maps", "_averages", "_effect_averages"):
         setattr(model, attribute, getattr(model, attribute)[:1])
     model.weights_ = np.ones(1)
     del model.fitted_  # made of what it was before
@@ -454,7 +454,7 @@ def test_functions_tell_what_was_kept():
     assert [(one.name, one.part) for one in found] == [
         (name, part) for name in ("x0", "x1") for part in ("tensor", "sums")
     ]
-    (one, *_) = both._arrangements
+    (one, *_) = both._mode_maps
     for own, effect in zip(found[1::2], one.effects, strict=True):
         assert len(own.numbers) + own.dropped == effect.n_functions_
         assert len(own.precision) == len(own.numbers)

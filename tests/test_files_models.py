@@ -244,8 +244,8 @@ def test_what_was_one_object_is_one_again(name, again):
     same = again(model)
 
     def places(model):
-        """Return which arrangement each restart has, and which basis of a column each mode."""
-        every = list(model._arrangements)
+        """Return which mode map each restart has, and which basis of a column each mode."""
+        every = list(model._mode_maps)
         own = {id(column.basis): j for j, column in enumerate(model.columns_)}
         modes = [basis for one in every for basis in one.bases[one.first_input :]]
         bases = [[basis, getattr(basis, "basis", None)] for basis in modes]

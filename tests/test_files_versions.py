@@ -106,7 +106,7 @@ def test_a_stream_goes_on(unpacked):
 def older(manifest, version):
     """Return a manifest of the corpus as versions 3 and 4 have written it."""
     for item in manifest["objects"]:
-        if item["kind"] == "Arrangement":
+        if item["kind"] == "ModeMap":
             del item["fields"]["heavy"]
             if version == 3:
                 del item["fields"]["kernel"]

@@ -31,7 +31,7 @@ N, NEW = 70, 20
 SIZE, PAY, COLOUR, DAY = range(4)  # columns
 HOW = {"structure": "full", "random_state": 0, "n_jobs": 1}
 LOW_RANK = {"n_init": 1, "max_iter": 3, "n_basis": 4, "max_rank": 2, "random_state": 0, "n_jobs": 1}
-COMBINED = ("posterior_", "_arrangements", "_averages", "_effect_averages")
+COMBINED = ("posterior_", "_mode_maps", "_averages", "_effect_averages")
 KINDS = ("numbers", "outliers", "counts", "least squares", "two classes", "three classes")
 
 
@@ -87,9 +87,9 @@ def even_weights(*names):
 
     def evenly(*given):
         found = judge(*given)
-        first = {one.arrangement.structure: one for one in reversed(found)}
+        first = {one.mode_map.structure: one for one in reversed(found)}
         for one in found:
-            own = one.arrangement.structure
+            own = one.mode_map.structure
             one.weight = (own in names and first[own] is one) / len(names)
         return found
 
@@ -108,7 +108,7 @@ def mixture(kind):
 def low_rank(name):
     """Return an attribute of the one member of a mixture that is no full tensor."""
     model = mixture("numbers")
-    own = [one.kernel for one in model._arrangements].index(False)
+    own = [one.kernel for one in model._mode_maps].index(False)
     return getattr(model, name)[own : own + 1]
 
 
@@ -123,7 +123,7 @@ def answers(model, X):
 
 def coordinates(model):
     """Return the attributes of every input of a full tensor."""
-    return [vars(basis) for one in model._arrangements if one.kernel for basis in one.bases]
+    return [vars(basis) for one in model._mode_maps if one.kernel for basis in one.bases]
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_a_model_comes_back_bit_for_bit(kind, path):
 @pytest.mark.parametrize("kind", ["numbers", "two classes", "three classes"])
 def test_so_does_one_of_several_structures(kind, path):
     model = mixture(kind)
-    assert {one.structure for one in model._arrangements} == {"full", "sums+tensor"}
+    assert {one.structure for one in model._mode_maps} == {"full", "sums+tensor"}
     assert model._pasts == []  # beside a full tensor none goes on
     check_same(model, again(model, path))
 
@@ -188,12 +188,12 @@ def test_any_table_comes_back(X, path):
 
 
 def test_wide_tables_with_straight_lines_come_back(path, monkeypatch):
-    arranged = layouts.full_arrangement
+    arranged = layouts.full_mode_map
 
     def changed(*given):
         return arranged(*given[:-1], [SIZE, DAY])
 
-    monkeypatch.setattr(layouts, "full_arrangement", changed)
+    monkeypatch.setattr(layouts, "full_mode_map", changed)
     model = fit("numbers", **HOW)
     assert any(basis["straight"] for basis in coordinates(model))
     check_same(model, again(model, path))
@@ -235,15 +235,15 @@ def _kernel(model, **changes):
 
 
 def _basis(model, d, **changes):
-    one = model._arrangements[0]
+    one = model._mode_maps[0]
     basis = Coordinates()
     vars(basis).update(vars(one.bases[d]) | changes)
     _arranged(model, bases=[*one.bases[:d], basis, *one.bases[d + 1 :]])
 
 
 def _arranged(model, **changes):
-    after = replace(model._arrangements[0], **changes)
-    model._arrangements = tuple(after for _ in model._arrangements)
+    after = replace(model._mode_maps[0], **changes)
+    model._mode_maps = tuple(after for _ in model._mode_maps)
 
 
 def _first(model, name, value):
@@ -319,7 +319,7 @@ FORGED = {
     "a constant below zero": lambda m: _kernel(m, constant=-1.0),
     "a product below zero": lambda m: _kernel(m, product=-1.0),
     "a product that is none": lambda m: _kernel(m, product=np.nan),
-    "coordinates of a column too few": lambda m: _arranged(m, bases=m._arrangements[0].bases[1:]),
+    "coordinates of a column too few": lambda m: _arranged(m, bases=m._mode_maps[0].bases[1:]),
     "columns in another order": lambda m: _arranged(m, inputs=[2, 1, 0, 3]),
     "a column twice": lambda m: _arranged(m, inputs=[0, 1, 2, 2]),
     "a column that is not there": lambda m: _arranged(m, inputs=[0, 1, 2, 9]),
@@ -332,7 +332,7 @@ FORGED = {
     "a sum before": lambda m: _arranged(m, sums_first=True),
     "effects": lambda m: _arranged(
         m,
-        effects=low_rank("_arrangements")[0].effects,
+        effects=low_rank("_mode_maps")[0].effects,
         effect_inputs=(0, 1, 2, 3),
     ),
     "other functions": lambda m: _arranged(m, bases=[column.basis for column in m.columns_]),
@@ -345,10 +345,8 @@ FORGED = {
     "other knots": lambda m: _basis(m, SIZE, knots=np.arange(3.0)),
     "other positions": lambda m: _basis(m, SIZE, positions=np.arange(3.0)),
     "a line too short": lambda m: _basis(m, SIZE, line_=np.zeros(2)),
-    "a line that is none": lambda m: _basis(
-        m, SIZE, line_=np.nan * m._arrangements[0].bases[0].line_
-    ),
-    "a line too steep": lambda m: _basis(m, SIZE, line_=1e200 * m._arrangements[0].bases[0].line_),
+    "a line that is none": lambda m: _basis(m, SIZE, line_=np.nan * m._mode_maps[0].bases[0].line_),
+    "a line too steep": lambda m: _basis(m, SIZE, line_=1e200 * m._mode_maps[0].bases[0].line_),
     "no scale": lambda m: _basis(m, SIZE, scale_=0.0),
     "a scale of next to nothing": lambda m: _basis(m, SIZE, scale_=1e-300),
     "no center": lambda m: _basis(m, SIZE, center_=np.inf),
@@ -448,7 +446,7 @@ def test_hostile_manifests_are_refused_or_harmless(path):
     whole = path.read_bytes()
     with zipfile.ZipFile(path) as file:
         manifest = json.loads(file.read("model.json"))
-    kinds = ("FullPosterior", "Kernel", "Coordinates", "Arrangement")
+    kinds = ("FullPosterior", "Kernel", "Coordinates", "ModeMap")
     objects = manifest["objects"]
     places = [(k, f) for k, o in enumerate(objects) if o["kind"] in kinds for f in o["fields"]]
     others = [None, True, -1, 10**12, 0.5, 1e300, "matern", [], {"tuple": []}, {"float": "nan"}]
@@ -526,7 +524,7 @@ def test_the_program_fits_tells_and_predicts(column, here, capsys):
     assert program.main([*FIT, column, "--structure", "full", "--full-rows", "60"]) == 0
     model = btnkm.load("m.btn")
     assert model.solver.full_rows == 60
-    assert {one.structure for one in model._arrangements} == {"full"}
+    assert {one.structure for one in model._mode_maps} == {"full"}
     capsys.readouterr()
     assert program.main(["info", "m.btn"]) == 0
     out, err = capsys.readouterr()

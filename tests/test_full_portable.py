@@ -45,7 +45,7 @@ def blended(estimator, X, y, **parameters):
     other, _ = split(estimator(**SMALL, **parameters), X, y)
     both = copy.copy(other)
     both.posterior_ = full.posterior_ + other.posterior_
-    both._arrangements = full._arrangements + other._arrangements
+    both._mode_maps = full._mode_maps + other._mode_maps
     both.weights_ = np.concatenate([0.4 * full.weights_, 0.6 * other.weights_])
     return both, X_new
 

@@ -60,13 +60,13 @@ def test_a_mixture_with_one_fits_its_rows_again(tmp_path):
     X, y = rows()
     with even_weights("full", "sums"):
         model = quietly(BTNRegressor(**HOW).fit, X, y)
-    assert {one.structure for one in model._arrangements} == {"full", "sums"}
+    assert {one.structure for one in model._mode_maps} == {"full", "sums"}
     model.save(tmp_path / "m.btn")
     for one in (model, btnkm.load(tmp_path / "m.btn")):
         refused(KEEPS, one.set_params(warm_start=True).fit, X, y)
         quietly(one.set_params(warm_start=False).partial_fit, X[:20], y[:20])
         assert one.n_samples_seen_ == len(y) + 20
-        assert {other.structure for other in one._arrangements} == {"tensor"}
+        assert {other.structure for other in one._mode_maps} == {"tensor"}
         assert one.score(X, y) > 0.5
 
 
@@ -84,7 +84,7 @@ def test_a_stream_of_any_structure_learns_on():
     for some in np.array_split(np.arange(90), 3):
         quietly(model.partial_fit, X[some], y[some])
     assert model.n_samples_seen_ == 90
-    assert {one.structure for one in model._arrangements} == {"tensor"}
+    assert {one.structure for one in model._mode_maps} == {"tensor"}
 
 
 def test_a_fit_that_is_to_go_on_is_not_compared_with_a_full_tensor():
@@ -102,7 +102,7 @@ def test_a_fit_that_is_to_go_on_is_not_compared_with_a_full_tensor():
 def test_a_full_tensor_that_was_asked_for_may_have_warm_start():
     X, y = rows()
     model = BTNRegressor(**HOW, structure="full", warm_start=True).fit(X, y)
-    assert {one.structure for one in model._arrangements} == {"full"}
+    assert {one.structure for one in model._mode_maps} == {"full"}
     refused(KEEPS, model.fit, X, y)
 
 
@@ -230,7 +230,7 @@ def test_a_fit_with_a_checkpoint_ends_and_goes_on(structure, every, tmp_path):
             quietly(BTNRegressor(**HOW, structure=structure).fit, X, y, **how)
             for how in ({}, *2 * [{"checkpoint": path, "checkpoint_every": every}])
         ]
-    assert {one.structure for one in models[0]._arrangements} == set(names)
+    assert {one.structure for one in models[0]._mode_maps} == set(names)
     for model in models[1:]:
         assert np.array_equal(model.predict(X), models[0].predict(X))
         assert np.array_equal(model.weights_, models[0].weights_)

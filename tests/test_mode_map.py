@@ -17,7 +17,7 @@ from btnkm.core.tt import TT
 from btnkm.execution import fitting
 from btnkm.structures import search, trial
 from btnkm.structures.allocation import share_out
-from btnkm.structures.mode_map import arrange
+from btnkm.structures.mode_map import make_mode_map
 from btnkm.structures.stacking import copies, folds, stack
 
 SMALL = {"network": "tt", "n_basis": 5, "max_rank": 3, "max_iter": 12, "random_state": 0}
@@ -149,7 +149,7 @@ def test_arranged_inputs_have_their_own_features():
     X = rng.uniform(-1.0, 1.0, (30, 4))
     bases = [Chebyshev(n_basis=3 + j).fit(x) for j, x in enumerate(X.T)]
     for full, anchored, extra in [(False, False, 0), (False, True, 1), (True, True, 0)]:
-        one = arrange(
+        one = make_mode_map(
             [3, 0, 2],
             bases,
             X.T,
@@ -205,7 +205,7 @@ def test_starts_of_two_kinds_make_one_prediction(capsys, evenly):
     for k in range(4):
         single = pickle.loads(pickle.dumps(model))
         single.posterior_ = single.posterior_[k : k + 1]
-        single._arrangements = single._arrangements[k : k + 1]
+        single._mode_maps = single._mode_maps[k : k + 1]
         single.weights_ = np.ones(1)
         parts.append(single.predict(X, return_std=True))
     means, stds = np.array(parts).transpose(1, 0, 2)

@@ -230,7 +230,7 @@ def test_what_is_predicted_is_what_draws_of_the_weights_say(fitted):
     one = copy.copy(model)
     one.posterior_ = (state,)
     rng = np.random.default_rng(0)
-    one._arrangements, one.weights_ = model._arrangements[:1], np.ones(1)
+    one._mode_maps, one.weights_ = model._mode_maps[:1], np.ones(1)
     (_, (features,)), *_ = one.fitted_.row_blocks(one.fitted_.encode(some))
     draws = posterior.draw_weights(state, n_draws, rng)
     x = np.array(state.likelihood.offsets) + np.array(

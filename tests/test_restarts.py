@@ -20,7 +20,7 @@ from btnkm.core.schedule import Progress
 from btnkm.execution.fitting import fit
 from btnkm.execution.restarts import Restart, n_threads, run_restarts
 from btnkm.plan import FitPlan
-from btnkm.structures.mode_map import Arrangement
+from btnkm.structures.mode_map import ModeMap
 from btnkm.structures.task import Target
 from tests.test_core_schedule import MILD, make_problem, make_settings
 
@@ -97,13 +97,13 @@ def test_more_starts_begin_with_the_same_ones():
     assert np.any(first[0, 0] != other[0, 0])
 
 
-def settings_of(estimator, likelihood, n, arrangement):
+def settings_of(estimator, likelihood, n, mode_map):
     target = Target(lambda y, weight: (y, weight), likelihood, 1.0, {})
-    return FitPlan.of(estimator, estimator._defaults, target, n, 1).settings(arrangement)
+    return FitPlan.of(estimator, estimator._defaults, target, n, 1).settings(mode_map)
 
 
 def arranged(anchored):
-    return Arrangement(full=False, inputs=[0], bases=[], anchored=anchored)
+    return ModeMap(full=False, inputs=[0], bases=[], anchored=anchored)
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_a_step_is_found_and_a_curve_has_none():
     x = rng.uniform(-1.0, 1.0, (400, 2))
     step = 2.0 * (x[:, 0] > 0.2) + np.sin(3.0 * x[:, 1]) + 0.2 * rng.standard_normal(400)
     model = BTNRegressor(structure="sums", random_state=0).fit(x, step)
-    cuts = [effect.steps for effect in model._arrangements[0].effects]
+    cuts = [effect.steps for effect in model._mode_maps[0].effects]
     assert len(cuts[0]) >= 1
     assert len(cuts[1]) == 0
     column = model.columns_[0]
@@ -122,7 +122,7 @@ def test_of_many_inputs_those_that_act_together_are_in_the_tensor():
     X = rng.uniform(-1.0, 1.0, (400, 30))
     y = X[:, 3] + 3.0 * X[:, 7] * X[:, 19] + 0.2 * rng.standard_normal(400)
     model = BTNRegressor(**QUICK, structure="sums+tensor").fit(X, y)
-    inputs = model._arrangements[0].inputs
+    inputs = model._mode_maps[0].inputs
     assert {7, 19} <= set(inputs)
     assert len(inputs) < 30
     assert model.score(X, y) > 0.8
@@ -152,7 +152,7 @@ def test_three_inputs_that_act_only_together_are_in_the_tensor():
     X = rng.uniform(-1.0, 1.0, (800, 30))
     y = 4.0 * X[:, 17] * X[:, 22] * X[:, 28] + X[:, 3] + 0.3 * rng.standard_normal(len(X))
     model = BTNRegressor(**QUICK, structure="sums+tensor").fit(X, y)
-    assert {17, 22, 28} <= set(model._arrangements[0].inputs)
+    assert {17, 22, 28} <= set(model._mode_maps[0].inputs)
 
 
 def test_interactions_of_sorted_classes_are_found():
@@ -162,7 +162,7 @@ def test_interactions_of_sorted_classes_are_found():
     label = np.argmax(f + rng.gumbel(size=f.shape), axis=1)
     order = np.argsort(label, kind="stable")
     model = BTNClassifier(**QUICK, structure="sums+tensor").fit(X[order], label[order])
-    inputs = model._arrangements[0].inputs
+    inputs = model._mode_maps[0].inputs
     assert set(range(6)) <= set(inputs[1:] if len(inputs) > 14 else inputs)
 
 
@@ -197,13 +197,13 @@ def test_collapsed_restarts_have_no_vote():
     original = allocation.held_out
     try:
         allocation.held_out = scores(-1.05)
-        even = allocation.restart_weights(Task, model._arrangements[0], [None] * 3)
+        even = allocation.restart_weights(Task, model._mode_maps[0], [None] * 3)
         allocation.held_out = scores(-3.0)
-        without = allocation.restart_weights(Task, model._arrangements[0], [None] * 3)
+        without = allocation.restart_weights(Task, model._mode_maps[0], [None] * 3)
         logs = np.array([-1.0, -5.0, -5.0])[:, None] * np.ones((3, len(y)))
         allocation.held_out = lambda *_: Known(logs)
         with pytest.warns(UserWarning, match="2 of 3 restarts fit far worse than the best one"):
-            one = allocation.restart_weights(Task, model._arrangements[0], [None] * 3)
+            one = allocation.restart_weights(Task, model._mode_maps[0], [None] * 3)
     finally:
         allocation.held_out = original
     assert even.min() > 0.2
@@ -410,8 +410,8 @@ def test_tensors_that_found_next_to_nothing_are_fitted_again():
     # sums, a tensor that has what there is, one that has collapsed, and one with other noise
     found = judged(0.0, 0.0, 1.0, 0.05, 0.5)
     sums, other, good, poor, heavy = found.every
-    sums.arrangement.inputs, sums.arrangement.kernel = [], False
-    heavy.arrangement.heavy = True
+    sums.mode_map.inputs, sums.mode_map.kernel = [], False
+    heavy.mode_map.heavy = True
     found.left.remove(other)
     assert found.collapsed() == [poor]
     found.scores[id(poor)][-1] = found.scores[id(poor)][-1] + 0.5
@@ -456,7 +456,7 @@ def test_of_low_rank_tensors_behind_the_full_one_the_best_is_left():
 
 def test_doubt_is_in_favour_of_full_tensors():
     found = judged(0.0, 0.0, 0.0)
-    shapes = [one.arrangement for one in found.every]
+    shapes = [one.mode_map for one in found.every]
     doubts = [found._doubt(one, shapes) for one in shapes]
     half = search.DOUBT_OF_EXACT / 2.0  # shared by Gaussian and Student-t noise
     assert doubts == [search.DOUBT_OF_ALL + half, search.DOUBT_OF_ALL + half, 1.0]
@@ -468,7 +468,7 @@ def test_a_tensor_without_a_sum_has_all_inputs(thorough_comparisons):
     X = rng.standard_normal((300, 16))
     y = X @ np.ones(16) + X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(300)
     model = BTNRegressor(**QUICK, solver=Solver(full_rows=10)).fit(X, y)
-    kept = {one.structure: len(one.inputs) for one in model._arrangements}
+    kept = {one.structure: len(one.inputs) for one in model._mode_maps}
     table = {one["name"] for one in model.structures_}
     assert {"tensor", "sums+tensor"} <= table
     assert kept.get("tensor", 16) == 16

@@ -123,7 +123,7 @@ def mixture(kind):
 def combined(parts):
     """Return a model of the restarts of others, with weights that differ."""
     model = copy.deepcopy(parts[0])
-    for name in ("posterior_", "_arrangements", "_averages", "_effect_averages"):
+    for name in ("posterior_", "_mode_maps", "_averages", "_effect_averages"):
         setattr(model, name, sum((getattr(part, name) for part in parts), ()))
     model._pasts, model.structure = [], "auto"
     model._begun_with = model._begun_with | {"structure": "'auto'"}
@@ -143,7 +143,7 @@ def model_of(structure, kind):
 def test_the_models_have_what_is_to_be_tested():
     model, _ = fitted("sums+tensor", "numbers")
     assert len(set(model.weights_)) == 2
-    one = model._arrangements[0]
+    one = model._mode_maps[0]
     effects = dict(zip(one.effect_inputs, one.effects, strict=True))
     assert effects[0].has_missing_
     assert len(effects[1].codes_) == 4
@@ -175,7 +175,7 @@ def again(model, path):
 
 
 def effects_of(model):
-    return [vars(effect) for one in model._arrangements for effect in one.effects]
+    return [vars(effect) for one in model._mode_maps for effect in one.effects]
 
 
 @pytest.mark.parametrize(("structure", "kind"), EVERY)
@@ -218,16 +218,16 @@ def _changed(array, place, value):
 
 
 def _effect(model, **changes):
-    one = model._arrangements[0]
+    one = model._mode_maps[0]
     effect = MainEffect()
     vars(effect).update(vars(one.effects[0]) | changes)
     after = replace(one, effects=(effect, *one.effects[1:]))
-    model._arrangements = tuple(after for _ in model._arrangements)
+    model._mode_maps = tuple(after for _ in model._mode_maps)
 
 
 def _arranged(model, **changes):
-    after = replace(model._arrangements[0], **changes)
-    model._arrangements = tuple(after for _ in model._arrangements)
+    after = replace(model._mode_maps[0], **changes)
+    model._mode_maps = tuple(after for _ in model._mode_maps)
 
 
 def _averages(model, **changes):
@@ -271,7 +271,7 @@ FORGED = {
     "effects of other columns": lambda m: _arranged(m, effect_inputs=(1, 0, 2, 3, 4, 5)),
     "effects of no column": lambda m: _arranged(m, effect_inputs=(0, 1, 2, 3, 4, 77)),
     "effects of a column twice": lambda m: _arranged(m, effect_inputs=(0, 1, 2, 3, 4, 4)),
-    "an effect too few": lambda m: _arranged(m, effects=m._arrangements[0].effects[1:]),
+    "an effect too few": lambda m: _arranged(m, effects=m._mode_maps[0].effects[1:]),
     "neither effects nor tensor": lambda m: _arranged(
         m, effects=(), effect_inputs=(), inputs=[], bases=[]
     ),
@@ -280,7 +280,7 @@ FORGED = {
     "other knots": lambda m: _effect(m, knots=np.arange(3.0)),
     "steps of other functions": lambda m: _effect(m, steps=np.arange(7.0)),
     "steps that are none": lambda m: _effect(m, steps=np.array([0.0, np.nan])),
-    "steps in disorder": lambda m: _effect(m, steps=m._arrangements[0].effects[0].steps[::-1]),
+    "steps in disorder": lambda m: _effect(m, steps=m._mode_maps[0].effects[0].steps[::-1]),
     "means too few": lambda m: _effect(m, center_=np.zeros(1)),
     "parts of other functions": lambda m: _effect(m, parts_=["line"]),
     "a number with categories": lambda m: _effect(m, n_categories=3),
@@ -311,7 +311,7 @@ def test_hostile_manifests_are_refused_or_harmless(path):
     whole = path.read_bytes()
     with zipfile.ZipFile(path) as file:
         objects = json.loads(file.read("model.json"))["objects"]
-    kinds = ("MainEffect", "Sums", "SumsSaid", "EffectAverages", "Arrangement")
+    kinds = ("MainEffect", "Sums", "SumsSaid", "EffectAverages", "ModeMap")
     fields = [(k, f) for k, o in enumerate(objects) if o["kind"] in kinds for f in o["fields"]]
     others = [None, True, -1, 10**12, 0.5, "x", [], [[]], [[0, "line"]], {"tuple": []}]
     others += [{"array": 0}, {"array": 10**9}, {"object": 0}, {"float": "nan"}]

@@ -14,19 +14,19 @@ from btnkm.core.likelihoods import Gaussian
 from btnkm.core.state import State
 from btnkm.execution.modes import make_mode, output_mode
 from btnkm.structures import tt_order
-from btnkm.structures.mode_map import arrange
+from btnkm.structures.mode_map import make_mode_map
 from btnkm.structures.tt_order import Tensor, chain_order, cost
 
 N_VALUES = 6  # of each input, and all combinations of them are rows
 
 
 def make(n_inputs, rank, rng, n_outputs=None, anchored=False):
-    """Return a random CP tensor with its arrangement and all points of a grid."""
+    """Return a random CP tensor with its mode map and all points of a grid."""
     grid = np.linspace(-1.0, 1.0, N_VALUES)
     columns = np.array(np.meshgrid(*[grid] * n_inputs, indexing="ij")).reshape(n_inputs, -1)
     bases = [Chebyshev(n_basis=3).fit(x) for x in columns]
     weight = np.ones(columns.shape[1])
-    one = arrange(
+    one = make_mode_map(
         list(range(n_inputs)),
         bases,
         columns,

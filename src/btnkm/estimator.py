@@ -34,7 +34,7 @@ from .plan import Defaults, FitPlan
 from .streaming import Streaming, Window
 from .structures.allocation import restart_weights
 from .structures.candidates import choose
-from .structures.mode_map import Arrangement, block_size
+from .structures.mode_map import ModeMap, block_size
 from .structures.multistart import bonds, fit_structures
 from .structures.search import Candidate
 from .structures.stacking import recalibrated
@@ -222,11 +222,11 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         results = fit_structures(plan, task, candidates, history, keeper)
         self._active = active
         self._begun_with = lasting_parameters(self, self._lasting)
-        judged = {id(one.arrangement): one for one in candidates}
-        max_iter = plan.settings(candidates[0].arrangement).schedule.max_iter
+        judged = {id(one.mode_map): one for one in candidates}
+        max_iter = plan.settings(candidates[0].mode_map).schedule.max_iter
         self._conclude(plan, task, results, history, max_iter, judged)
         self.n_samples_seen_ = survey.n
-        if any(one.kernel for one in self._arrangements) and self.structure != "full":
+        if any(one.kernel for one in self._mode_maps) and self.structure != "full":
             self._window = Window.of(survey.sample)  # partial_fit fits them again, with more
         self._tell_structures(plan, candidates)
         return self
@@ -265,29 +265,29 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         """Set ``structures_``: what was compared, and the outcome."""
         self.structures_ = []
         for one in candidates:
-            restarts = [k for k, other in enumerate(self._arrangements) if other is one.arrangement]
+            restarts = [k for k, other in enumerate(self._mode_maps) if other is one.mode_map]
             entry = {
-                "name": one.arrangement.structure,
+                "name": one.mode_map.structure,
                 "weight": float(np.sum(self.weights_[restarts])),
                 "log_density": one.log_density - float(np.log(self._y_scale)),
                 "restarts": restarts,
                 "seconds": one.seconds,
-                "sums_first": one.arrangement.sums_first,
-                "splines": one.arrangement.splines,
-                "heavy": one.arrangement.heavy,
+                "sums_first": one.mode_map.sums_first,
+                "splines": one.mode_map.splines,
+                "heavy": one.mode_map.heavy,
                 "noise_factor": one.noise[0],
                 "noise_dof": one.noise[1],
             }
             if plan.train is not None:
-                entry["cores"] = "full" if one.arrangement.full else "diagonal"
-                entry["mode_order"] = list(one.arrangement.inputs)
+                entry["cores"] = "full" if one.mode_map.full else "diagonal"
+                entry["mode_order"] = list(one.mode_map.inputs)
             self.structures_.append(entry)
 
     def _conclude(
         self,
         plan: FitPlan,
         task: Task,
-        results: list[tuple[Arrangement, fitting.Result]],
+        results: list[tuple[ModeMap, fitting.Result]],
         history: list[dict[str, Any]],
         max_iter: int,
         judged: dict[int, Candidate] | None = None,
@@ -296,7 +296,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
     ) -> None:
         """Set the fitted attributes, and warn of what a user should know of a ``new`` model.
 
-        With ``judged`` candidates, by the identity of their arrangement, restarts get new weights;
+        With ``judged`` candidates, by the identity of their mode map, restarts get new weights;
         otherwise they keep those they had.
         """
         self.columns_ = task.columns
@@ -348,41 +348,39 @@ class Estimator(Streaming, Sharing, BaseEstimator):
     def _weigh(
         self,
         task: Task,
-        results: list[tuple[Arrangement, fitting.Result]],
+        results: list[tuple[ModeMap, fitting.Result]],
         judged: dict[int, Candidate],
-    ) -> list[tuple[Arrangement, fitting.Result]]:
+    ) -> list[tuple[ModeMap, fitting.Result]]:
         """Set ``weights_``, and return the results of the restarts that have any weight.
 
         Their noise is recalibrated by the rows held out.
         """
         kept, weights = [], []
-        for arrangement in dict.fromkeys(one for one, _ in results):
-            parts = [result for one, result in results if one is arrangement]
+        for mode_map in dict.fromkeys(one for one, _ in results):
+            parts = [result for one, result in results if one is mode_map]
             states = [start.state for result in parts for start in result.starts]
-            candidate = judged[id(arrangement)]
-            of_restarts = candidate.weight * restart_weights(task, arrangement, states)
+            candidate = judged[id(mode_map)]
+            of_restarts = candidate.weight * restart_weights(task, mode_map, states)
             for result in parts:
                 of_result, of_restarts = np.split(of_restarts, [len(result.starts)])
                 places = np.flatnonzero(of_result > 0)
                 pasts = [result.pasts[int(k)] for k in places] if result.pasts else []
                 starts = [_recalibrated(result.starts[int(k)], candidate.noise) for k in places]
                 if starts:
-                    kept.append((arrangement, replace(result, starts=starts, pasts=pasts)))
+                    kept.append((mode_map, replace(result, starts=starts, pasts=pasts)))
                     weights.append(of_result[places])
         self.weights_ = np.concatenate(weights) / np.sum(np.concatenate(weights))
         return kept
 
-    def _set_results(
-        self, plan: FitPlan, results: list[tuple[Arrangement, fitting.Result]]
-    ) -> None:
+    def _set_results(self, plan: FitPlan, results: list[tuple[ModeMap, fitting.Result]]) -> None:
         """Set the fitted attributes that describe the posteriors."""
-        arrangement, result = results[0]  # the structure with the highest weight
+        mode_map, result = results[0]  # the structure with the highest weight
         best, train = result.best, plan.train is not None
         stage = best.last.stage  # where the rank has grown, the ELBO counts from there
         exact = [p for p in best.sweeps if p.phase == "exact" and p.stage == stage]
         every = [(one, part, start) for one, part in results for start in part.starts]
         self.posterior_ = tuple(start.state for _, _, start in every)
-        self._arrangements = tuple(one for one, _, _ in every)
+        self._mode_maps = tuple(one for one, _, _ in every)
         # of phi and phi phi^T over the rows, in every mode: what explanations average over
         self._averages = tuple(part.averages for _, part, _ in every)
         self._effect_averages = tuple(part.effects for _, part, _ in every)
@@ -391,14 +389,14 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         self.best_restart_ = result.starts.index(best)
         self.ranks_, self.rank_ = np.array(ranks), ranks[self.best_restart_]
         if train:
-            self.cores_ = ["full" if one.full else "diagonal" for one in self._arrangements]
+            self.cores_ = ["full" if one.full else "diagonal" for one in self._mode_maps]
             # columns that never vary are last
-            rest = np.setdiff1d(np.arange(len(self.columns_)), arrangement.inputs)
-            self.mode_order_ = np.append(arrangement.inputs, rest)
+            rest = np.setdiff1d(np.arange(len(self.columns_)), mode_map.inputs)
+            self.mode_order_ = np.append(mode_map.inputs, rest)
         self.n_basis_ = np.ones(len(self.columns_), dtype=int)
-        if arrangement.low_rank:
-            modes = best.state.modes[arrangement.first_input : len(arrangement.bases)]
-            self.n_basis_[arrangement.inputs] = [len(mode.present) for mode in modes]
+        if mode_map.low_rank:
+            modes = best.state.modes[mode_map.first_input : len(mode_map.bases)]
+            self.n_basis_[mode_map.inputs] = [len(mode.present) for mode in modes]
         self.lower_bounds_ = np.array([p.bound for p in exact])
         self.lower_bound_ = float(self.lower_bounds_[-1])
         self.n_iter_ = len(best.sweeps)
@@ -417,7 +415,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         rng = np.random.default_rng(_SEED)
         shares = np.zeros((len(self.posterior_), _DRAWS, len(self.columns_)))
         posteriors: Any = self.posterior_
-        for k, (state, one) in enumerate(zip(posteriors, self._arrangements, strict=True)):
+        for k, (state, one) in enumerate(zip(posteriors, self._mode_maps, strict=True)):
             if one.kernel:
                 drawn = total_effects(state, _DRAWS, rng)
             else:
@@ -461,7 +459,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
             columns=self.columns_,
             active=self._active,
             posteriors=self.posterior_,
-            mode_maps=self._arrangements,
+            mode_maps=self._mode_maps,
             averages=self._averages,
             effect_averages=self._effect_averages,
             weights=self.weights_,
@@ -469,7 +467,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
             y_shift=getattr(self, "_y_shift", 0.0),
             y_scale=self._y_scale,
             threshold=getattr(self, "_threshold", None),
-            block_rows=block_size(self._arrangements, self.posterior_),
+            block_rows=block_size(self._mode_maps, self.posterior_),
             check_y=partial(self._check_y, type(self).__name__),
             check_names=partial(check_names, table, reset=False),
         )

@@ -16,7 +16,7 @@ from .core.state import Priors
 from .core.tt import TT
 from .execution.fitting import Settings
 from .parameters import Solver, TensorTrain, priors_of, solver_of, train_of
-from .structures.mode_map import Arrangement
+from .structures.mode_map import ModeMap
 
 # "auto" of n_basis: functions of all inputs together, and least and most of each input
 _FUNCTIONS, _N_BASIS = 160, (8, 20)
@@ -179,7 +179,7 @@ class FitPlan:
         return isinstance(self.max_rank, list | tuple | np.ndarray)
 
     def settings(
-        self, arrangement: Arrangement, n: int | None = None, *, default_rank: bool = False
+        self, mode_map: ModeMap, n: int | None = None, *, default_rank: bool = False
     ) -> Settings:
         """Return what a fit of a structure to n rows needs.
 
@@ -188,12 +188,12 @@ class FitPlan:
         n = self.n if n is None else n
         many = n > _MANY_ROWS
         sweeps = self.defaults.sweeps_of_many if many else self.defaults.sweeps
-        rank, initial_rank = self._ranks(arrangement, n, default_rank)
-        n_init = self.defaults.n_init(n) if arrangement.low_rank else 1  # else nothing is random
-        train = arrangement.full
+        rank, initial_rank = self._ranks(mode_map, n, default_rank)
+        n_init = self.defaults.n_init(n) if mode_map.low_rank else 1  # else nothing is random
+        train = mode_map.full
         return Settings(
             priors=self.core_priors,
-            likelihood=HEAVY_TAILED if arrangement.heavy else self.likelihood,
+            likelihood=HEAVY_TAILED if mode_map.heavy else self.likelihood,
             schedule=Schedule(
                 warm_sweeps=int(self.solver.warm_sweeps),
                 max_iter=sweeps if self.max_iter is None else self.max_iter,
@@ -204,7 +204,7 @@ class FitPlan:
             smoothness=self.smoothness,
             max_rank=rank,
             initial_rank=initial_rank,
-            network=TT() if train else CP(own=arrangement.anchored),
+            network=TT() if train else CP(own=mode_map.anchored),
             warm_rank=0 if many or train else self.defaults.warm_rank,
             n_init=n_init if self.n_init is None else self.n_init,
             fewer_starts=self.n_init is None,
@@ -220,7 +220,7 @@ class FitPlan:
 
     def to_try(
         self,
-        arrangement: Arrangement,
+        mode_map: ModeMap,
         n: int,
         restarts: int,
         sweeps: int,
@@ -231,23 +231,23 @@ class FitPlan:
 
         It has no more restarts than the final fit.
         """
-        settings = self.settings(arrangement, n, default_rank=default_rank)
+        settings = self.settings(mode_map, n, default_rank=default_rank)
         schedule = replace(
             settings.schedule,
             max_iter=min(sweeps, settings.schedule.max_iter),
             warm_sweeps=min(_WARM_SWEEPS_TO_TRY, settings.schedule.warm_sweeps),
         )
-        most = self.settings(arrangement, default_rank=default_rank).n_init
+        most = self.settings(mode_map, default_rank=default_rank).n_init
         n_init, rank = min(restarts, most), settings.initial_rank
         return replace(settings, schedule=schedule, n_init=n_init, max_rank=rank)
 
-    def _ranks(self, arrangement: Arrangement, n: int, default_rank: bool) -> tuple[Any, Any]:
+    def _ranks(self, mode_map: ModeMap, n: int, default_rank: bool) -> tuple[Any, Any]:
         """Return the maximal and the initial rank of a structure."""
-        train = arrangement.full
+        train = mode_map.full
         rank: Any = self.defaults.rank
-        rank = _TRAIN_RANK if train else _ANCHORED_RANK if arrangement.anchored else rank
+        rank = _TRAIN_RANK if train else _ANCHORED_RANK if mode_map.anchored else rank
         if self.lists_ranks and not default_rank:
-            n_bonds = len(arrangement.bases) - (self.n_outputs is None) if train else 0
+            n_bonds = len(mode_map.bases) - (self.n_outputs is None) if train else 0
             rank = checks.check_ranks("max_rank", self.max_rank, n_bonds)
         elif self.max_rank is not None and not default_rank:
             rank = int(self.max_rank)

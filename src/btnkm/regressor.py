@@ -375,7 +375,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         chosen = rng.choice(len(self.posterior_), size=n_samples, p=self.weights_)
         for k, state in enumerate(self.posterior_):
             which = np.flatnonzero(chosen == k)
-            if self._arrangements[k].kernel:
+            if self._mode_maps[k].kernel:
                 f = self._full_draws(columns, k, len(which), rng, noise)
                 for i, place in enumerate(which):
                     out[:, place] = state.likelihood.draw(f[:, i], noise)
@@ -386,7 +386,7 @@ class BTNRegressor(RegressorMixin, Estimator):
             within = replace(predictor, least=0.0)
             level = rng.standard_normal(len(which))
             f = np.empty((n, len(which)))
-            one = self._arrangements[k]
+            one = self._mode_maps[k]
             for rows, (features,) in fitted.row_blocks(columns, restarts=slice(k, k + 1)):
                 _, variance = within.moments(features.__getitem__)
                 # the variance that the weights do not explain

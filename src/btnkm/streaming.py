@@ -30,7 +30,7 @@ from .execution import fitting
 from .execution.modes import of_a_new_level, with_functions_of
 from .parameters import lasting_parameters, priors_of
 from .plan import FitPlan
-from .structures.mode_map import Arrangement
+from .structures.mode_map import ModeMap
 from .structures.multistart import Run, observer
 from .structures.task import Task, Values
 
@@ -45,13 +45,13 @@ class Grown(NamedTuple):
     Attributes
     ----------
     columns : list of Column
-    arrangements : tuple of Arrangement
+    mode_maps : tuple of ModeMap
     states : list of State
     pasts : list of Past or None
     """
 
     columns: list[Column]
-    arrangements: tuple[Arrangement, ...]
+    mode_maps: tuple[ModeMap, ...]
     states: list[State]
     pasts: list[Past] | None
 
@@ -105,7 +105,7 @@ class Streaming:
             if survey.n <= WINDOW:
                 self._window = Window.of(survey.sample)
             return self
-        full = any(one.kernel for one in self._arrangements)
+        full = any(one.kernel for one in self._mode_maps)
         if (not self._pasts and not full) or (full and survey.n > MOST_ROWS):
             raise ValueError(
                 f"partial_fit must follow partial_fit, or a fit of at most {MOST_ROWS:,} rows, got "
@@ -155,7 +155,7 @@ class Streaming:
         Returns False, and leaves the model as it was, if the fit was stopped.
         """
         target = self._same_target()
-        columns, arrangements, states, pasts = self._grown(survey, pasts)
+        columns, mode_maps, states, pasts = self._grown(survey, pasts)
         sample = coded(survey.sample, columns, target)
         rows = source.code(columns, target, survey, sample)
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
@@ -165,8 +165,8 @@ class Streaming:
         history: list[dict[str, Any]] = []
         found = []
         keep: Any = [] if survey.n <= MOST_ROWS else None
-        for one in dict.fromkeys(arrangements):
-            own = [k for k, other in enumerate(arrangements) if other is one]
+        for one in dict.fromkeys(mode_maps):
+            own = [k for k, other in enumerate(mode_maps) if other is one]
             settings = plan.to_resume(plan.settings(one), len(own))
             run = Run("", task.seeds, history, own[0], None)
             result = fitting.fit(
@@ -198,7 +198,7 @@ class Streaming:
         With ``again``, rows that were kept may be fitted again, together with others.
         """
         fitted = hasattr(self, "posterior_")
-        full = fitted and any(one.kernel for one in self._arrangements)
+        full = fitted and any(one.kernel for one in self._mode_maps)
         if full and (self.structure == "full" or self._window is None or not again):
             raise ValueError(
                 "a model must keep sums over its rows to be updated, got one with a full tensor, "
@@ -244,10 +244,10 @@ class Streaming:
             if any(growth):
                 more[j] = growth
         if not more:
-            return Grown(columns, self._arrangements, states, pasts)
-        larger = {one: one.grown(more) for one in self._arrangements}
+            return Grown(columns, self._mode_maps, states, pasts)
+        larger = {one: one.grown(more) for one in self._mode_maps}
         smoothness = priors_of(self).smoothness
-        for k, before in enumerate(self._arrangements):
+        for k, before in enumerate(self._mode_maps):
             after = larger[before]
             for d, j in enumerate(before.inputs, before.first_input):
                 if j not in more:
@@ -259,4 +259,4 @@ class Streaming:
                 if pasts is not None:
                     count = new.n_functions_ - old.n_functions_
                     pasts[k] = pasts[k].with_functions(d, old.end, count)
-        return Grown(columns, tuple(larger[one] for one in self._arrangements), states, pasts)
+        return Grown(columns, tuple(larger[one] for one in self._mode_maps), states, pasts)

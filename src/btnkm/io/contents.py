@@ -36,7 +36,7 @@ from ..data.column_stats import Batch
 from ..data.columns import Column
 from ..data.window import Window
 from ..parameters import Priors, Solver, TensorTrain
-from ..structures.mode_map import Arrangement
+from ..structures.mode_map import ModeMap
 from . import model_rules, rules
 from .schema import Form
 
@@ -44,7 +44,7 @@ CLASSES: tuple[type, ...] = (
     *(bases.Basis, bases.Gapped, bases.Spiked, Anchored, Coordinates, Levels, MainEffect),
     *bases.BUILT_IN,
     *LIKELIHOODS,
-    *(Gamma, Data, Column, Arrangement, CP, TT, Mode, LevelMode, Factor, LevelFactor, State),
+    *(Gamma, Data, Column, ModeMap, CP, TT, Mode, LevelMode, Factor, LevelFactor, State),
     *(Group, Sums, Kernel, FullPosterior, Said, SumsSaid, Past, EffectAverages, Batch, Window),
     *(TensorTrain, Priors, Solver),
 )
@@ -104,7 +104,7 @@ MainEffect(P): main effects; each_function_has_a_part
 Coordinates(J): coordinates; coordinates_are_bounded
     categorical, straight, has_missing_, varies_: bool; knots, positions, line_: doubles(J);
     center_: number; scale_: number > 0
-Arrangement: modes; each_mode_has_an_input, a_full_tensor_is_alone
+ModeMap: modes; each_mode_has_an_input, a_full_tensor_is_alone
     full, anchored, sums_first, splines, kernel, heavy: bool; inputs: list(count);
     bases: list(Basis | Coordinates); effects: tuple(MainEffect, E);
     effect_inputs: tuple(count, E)
@@ -157,7 +157,7 @@ Window: kept rows
     rows: Batch(N); decay: numbers(N) >= 0; total: number; fitted, since: count
 Model: parts
     n_features_in_: size(D); columns_: list(Column, D); feature_names_in_?: texts(D);
-    active: list(count); arrangements: tuple(Arrangement, R);
+    active: list(count); mode_maps: tuple(ModeMap, R);
     posterior_: tuple(State | FullPosterior, R); weights_: list(number >= 0, R);
     likelihood_: Likelihood; y_scale: number > 0; y_shift?, threshold?: number;
     classes_?: array(_); log_weights?: numbers(_);

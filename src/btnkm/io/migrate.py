@@ -19,6 +19,7 @@ Manifest = dict[str, Any]
 
 #: Names since version 6 by those of version 5. Values of None are made from others when needed.
 ATTRIBUTES: dict[str, str | None] = {
+    "_arrangements": "mode_maps",
     "best_start_": "best_restart_",
     "feature_relevance_": None,
     "feature_relevance_std_": None,
@@ -27,7 +28,7 @@ ATTRIBUTES: dict[str, str | None] = {
 }
 HISTORY = {"start": "restart", "bound": "elbo"}
 PHASES = {"thaw": "annealing", "settle": "newton"}
-CLASSES: dict[str, str] = {}
+CLASSES = {"Arrangement": "ModeMap"}
 FIELDS: dict[str, dict[str, str]] = {}  # by class, as it is called now
 
 

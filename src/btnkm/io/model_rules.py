@@ -45,9 +45,9 @@ def inputs_are_columns(model: Any, sizes: Sizes) -> Facts:
         yield names.tolist() == [column.name for column in model.columns_]
     yield len(model.active) > 0 and are_places(model.active, sizes["D"])
     used = set(model.active)
-    for arrangement in model.arrangements:
-        yield set(arrangement.inputs) <= used
-        yield set(arrangement.effect_inputs) <= used
+    for mode_map in model.mode_maps:
+        yield set(mode_map.inputs) <= used
+        yield set(mode_map.effect_inputs) <= used
 
 
 def weights_add_up_to_1(model: Any, sizes: Sizes) -> Facts:
@@ -80,14 +80,14 @@ def likelihoods_are_alike(model: Any, sizes: Sizes) -> Facts:
 
 
 def modes_fit_their_columns(model: Any, sizes: Sizes) -> Facts:
-    for arrangement in model.arrangements:
-        first = arrangement.first_input
-        for basis in arrangement.bases[:first]:  # the amplitudes
+    for mode_map in model.mode_maps:
+        first = mode_map.first_input
+        for basis in mode_map.bases[:first]:  # the amplitudes
             yield isinstance(basis, Chebyshev) and basis.n_functions_ == 1
             yield functions_are_finite(basis)
-        for j, basis in zip(arrangement.inputs, arrangement.bases[first:], strict=True):
+        for j, basis in zip(mode_map.inputs, mode_map.bases[first:], strict=True):
             column = model.columns_[j]
-            if arrangement.kernel:
+            if mode_map.kernel:
                 yield hasattr(basis, "straight") and _same_warp(basis, column)
                 yield basis.categorical is (column.levels is not None)
                 continue
@@ -101,8 +101,8 @@ def modes_fit_their_columns(model: Any, sizes: Sizes) -> Facts:
 
 
 def effects_fit_their_columns(model: Any, sizes: Sizes) -> Facts:
-    for arrangement in model.arrangements:
-        for j, effect in zip(arrangement.effect_inputs, arrangement.effects, strict=True):
+    for mode_map in model.mode_maps:
+        for j, effect in zip(mode_map.effect_inputs, mode_map.effects, strict=True):
             column = model.columns_[j]
             yield _same_warp(effect, column)
             yield (effect.n_categories is None) is (column.levels is None)
@@ -116,24 +116,24 @@ def _same_warp(part: Any, column: Any) -> bool:
 
 def posteriors_fit_their_modes(model: Any, sizes: Sizes) -> Facts:
     n_outputs = n_outputs_of(model)
-    for arrangement, state in zip(model.arrangements, model.posterior_, strict=True):
-        yield type(state) is (FullPosterior if arrangement.kernel else State)
-        if arrangement.kernel:
-            yield from _full_posterior_fits(state, arrangement, model.columns_, n_outputs)
+    for mode_map, state in zip(model.mode_maps, model.posterior_, strict=True):
+        yield type(state) is (FullPosterior if mode_map.kernel else State)
+        if mode_map.kernel:
+            yield from _full_posterior_fits(state, mode_map, model.columns_, n_outputs)
         else:
-            yield from _state_fits(state, arrangement, n_outputs)
-            yield from _sums_fit(state.sums, arrangement, n_outputs)
+            yield from _state_fits(state, mode_map, n_outputs)
+            yield from _sums_fit(state.sums, mode_map, n_outputs)
 
 
-def _state_fits(state: Any, arrangement: Any, n_outputs: int | None) -> Facts:
-    many = n_outputs is not None and len(arrangement.bases) > 0
-    yield len(state.modes) == len(arrangement.bases) + many
+def _state_fits(state: Any, mode_map: Any, n_outputs: int | None) -> Facts:
+    many = n_outputs is not None and len(mode_map.bases) > 0
+    yield len(state.modes) == len(mode_map.bases) + many
     yield state.output == (len(state.modes) - 1 if many else None)
     if many:
         last = state.modes[-1]
         yield isinstance(last, LevelMode) and last.shares is None
         yield not last.anchored and len(last.keep) == n_outputs
-    for basis, mode in zip(arrangement.bases, state.modes, strict=False):
+    for basis, mode in zip(mode_map.bases, state.modes, strict=False):
         if isinstance(basis, Levels):
             yield isinstance(mode, LevelMode) and mode.anchored
             yield mode.shares is not None and len(mode.shares) == len(basis.shares_)
@@ -142,16 +142,16 @@ def _state_fits(state: Any, arrangement: Any, n_outputs: int | None) -> Facts:
         yield mode.anchored is isinstance(basis, Anchored)
         yield mode.keep[-1] < basis.n_functions_
         yield mode.full_table is basis.table_  # the same object: it is stored once
-    yield isinstance(state.network, CP) is not arrangement.full
+    yield isinstance(state.network, CP) is not mode_map.full
     yield np.ndim(state.information) == 0 or len(state.information) == n_outputs
 
 
-def _sums_fit(sums: Any, arrangement: Any, n_outputs: int | None) -> Facts:
-    yield (sums is None) is (not arrangement.effects)
+def _sums_fit(sums: Any, mode_map: Any, n_outputs: int | None) -> Facts:
+    yield (sums is None) is (not mode_map.effects)
     if sums is None:
         return
     # all functions of these effects, of no output: that takes no memory
-    full = Sums.begin(arrangement.effects, 0)
+    full = Sums.begin(mode_map.effects, 0)
     yield sums.groups == full.groups
     yield len(sums.group) > 0 and len(sums.mean) == (n_outputs or 1)
     kept = np.isin(full.group, np.append(-1, sums.group))
@@ -160,17 +160,17 @@ def _sums_fit(sums: Any, arrangement: Any, n_outputs: int | None) -> Facts:
 
 
 def _full_posterior_fits(
-    state: FullPosterior, arrangement: Any, columns: list[Any], n_outputs: int | None
+    state: FullPosterior, mode_map: Any, columns: list[Any], n_outputs: int | None
 ) -> Facts:
     # nothing of the size of rows times rows is made here
     yield state.n_outputs == n_outputs
     yield len(state.target) == (n_outputs or 1)
-    bases, kernel = arrangement.bases, state.kernel
+    bases, kernel = mode_map.bases, state.kernel
     yield len(state.rows) == len(bases)
     yield kernel.categorical.tolist() == [basis.categorical for basis in bases]
-    for rows, j, basis in zip(state.rows, arrangement.inputs, bases, strict=True):
+    for rows, j, basis in zip(state.rows, mode_map.inputs, bases, strict=True):
         yield from _rows_fit(rows, basis, columns[j])
-    layout = Theta(parts_of(arrangement), learns_noise=learns_noise(state.likelihood))
+    layout = Theta(parts_of(mode_map), learns_noise=learns_noise(state.likelihood))
     yield len(state.theta) == len(layout.begin())
     again = layout.kernel(state.theta)
     for name in _KERNEL:
@@ -209,34 +209,32 @@ def results_are_of_this_fit(model: Any, sizes: Sizes) -> Facts:
 
 def past_rows_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:
     # a full tensor keeps its rows instead
-    resumes = not any(arrangement.kernel for arrangement in model.arrangements)
+    resumes = not any(mode_map.kernel for mode_map in model.mode_maps)
     yield len(model.pasts) in (0, resumes * sizes["R"])
     n_outputs = n_outputs_of(model)
     # there are none for more rows than are kept
-    for past, state, arrangement in zip(
-        model.pasts, model.posterior_, model.arrangements, strict=False
-    ):
+    for past, state, mode_map in zip(model.pasts, model.posterior_, model.mode_maps, strict=False):
         yield len(past.modes) == len(state.modes)
-        yield len(past.features) == len(arrangement.bases)
+        yield len(past.features) == len(mode_map.bases)
         for stats, mode, factor in zip(past.modes, state.modes, state.factors, strict=True):
             layout = factor.layout
             yield stats.second.shape == (mode.n_psi, len(layout.multiplicity))
             yield stats.linear.shape == (mode.n_phi, layout.n_columns)
-        for (phi, psi), basis in zip(past.features, arrangement.bases, strict=True):
+        for (phi, psi), basis in zip(past.features, mode_map.bases, strict=True):
             yield phi.shape == (basis.n_functions_,)
             yield psi.shape == (basis.n_products_,)
         yield (past.sums is None) is (state.sums is None)
         if past.sums is not None:
-            yield from _sums_fit(past.sums.sums, arrangement, n_outputs)
+            yield from _sums_fit(past.sums.sums, mode_map, n_outputs)
             yield np.all(np.isin(state.sums.kept, past.sums.sums.kept))
 
 
 def averages_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:
-    for state, arrangement, averages, effects in zip(
-        *(model.posterior_, model.arrangements, model.averages, model.effect_averages),
+    for state, mode_map, averages, effects in zip(
+        *(model.posterior_, model.mode_maps, model.averages, model.effect_averages),
         strict=True,
     ):
-        if arrangement.kernel:  # explanations read the rows themselves
+        if mode_map.kernel:  # explanations read the rows themselves
             yield not averages and not effects
             continue
         yield isinstance(effects, list)
@@ -249,9 +247,9 @@ def averages_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:
             else:
                 yield isinstance(gram, np.ndarray) and gram.shape == (len(phi), len(phi))
                 yield len(phi) > int(mode.present[-1])
-        yield len(effects) == len(arrangement.effects)
+        yield len(effects) == len(mode_map.effects)
         for average, effect, d in zip(
-            effects, arrangement.effects, arrangement.effect_modes, strict=True
+            effects, mode_map.effects, mode_map.effect_modes, strict=True
         ):
             yield average.mode == d and len(average.mean) == effect.n_functions_
             yield average.cross.shape[1] == (0 if d is None else len(averages[d][0]))

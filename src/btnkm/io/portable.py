@@ -177,19 +177,19 @@ def _same(a: Any, b: Any) -> bool:
     return np.array_equal(a, b)
 
 
-def _restart(state: Any, arrangement: Any, columns: list[dict[str, Any]]) -> dict[str, Any]:
+def _restart(state: Any, mode_map: Any, columns: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a restart; bases and main effects that are new are added to those of the columns."""
     if isinstance(state, FullPosterior):
-        return _full_restart(state, arrangement)
+        return _full_restart(state, mode_map)
     predictor = Predictor.of(state)
     network = type(state.network)
     if network not in NETWORKS:
         raise TypeError(f"the network must be CP or TT, got {network.__name__}.")
     modes: list[dict[str, Any]] = []
-    for d, (basis, factor) in enumerate(zip(arrangement.bases, state.factors, strict=False)):
-        term, place = predictor.terms[d], d - arrangement.first_input
+    for d, (basis, factor) in enumerate(zip(mode_map.bases, state.factors, strict=False)):
+        term, place = predictor.terms[d], d - mode_map.first_input
         layout = factor.layout
-        j = None if place < 0 else arrangement.inputs[place]
+        j = None if place < 0 else mode_map.inputs[place]
         modes.append(
             {
                 "column": j,
@@ -210,16 +210,16 @@ def _restart(state: Any, arrangement: Any, columns: list[dict[str, Any]]) -> dic
         "multiplicity": pairs(rank)[2],
         "least": _least(predictor.least, state.n_outputs),
         "output": output,
-        "sums": None if state.sums is None else _sums(state.sums, arrangement, columns),
+        "sums": None if state.sums is None else _sums(state.sums, mode_map, columns),
         "kernel": None,
         "likelihood": _likelihood(state.likelihood),
     }
 
 
-def _full_restart(state: FullPosterior, arrangement: Any) -> dict[str, Any]:
+def _full_restart(state: FullPosterior, mode_map: Any) -> dict[str, Any]:
     """Return a kernel machine, which has neither a tensor nor main effects."""
     kernel, inputs = state.kernel, []
-    for d, (j, basis) in enumerate(zip(arrangement.inputs, arrangement.bases, strict=True)):
+    for d, (j, basis) in enumerate(zip(mode_map.inputs, mode_map.bases, strict=True)):
         parts = {
             name: float(getattr(kernel, name)[d]) for name in ("line", "curve", "missing", "factor")
         }
@@ -295,12 +295,12 @@ def _least(least: Any, n_outputs: int | None) -> Any:
     return float(least) if n_outputs is None else np.broadcast_to(least, n_outputs).copy()
 
 
-def _sums(sums: Sums, arrangement: Any, columns: list[dict[str, Any]]) -> dict[str, Any]:
+def _sums(sums: Sums, mode_map: Any, columns: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the posterior of main effects; functions that were dropped are left out."""
     inputs = []
     for i, functions in sums.modes.items():
-        j = arrangement.effect_inputs[i]
-        place = _place(arrangement.effects[i].portable(), columns[j]["effects"])
+        j = mode_map.effect_inputs[i]
+        place = _place(mode_map.effects[i].portable(), columns[j]["effects"])
         inputs.append({"column": j, "effect": place, "functions": functions.tolist()})
     first, second = np.triu_indices(sums.size)
     return {"inputs": inputs, "mean": sums.mean, "cov": sums.cov[:, first, second]}

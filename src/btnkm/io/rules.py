@@ -151,19 +151,19 @@ def coordinates_are_bounded(basis: Any, sizes: Sizes) -> Facts:
 # ---- modes and posteriors
 
 
-def each_mode_has_an_input(arrangement: Any, sizes: Sizes) -> Facts:
-    yield arrangement.first_input in (0, 1)
-    yield len(set(arrangement.inputs)) == len(arrangement.inputs)
-    yield len(set(arrangement.effect_inputs)) == sizes["E"]
-    lone = not arrangement.bases and not arrangement.full and not arrangement.kernel
-    yield arrangement.inputs or (arrangement.effects and lone)
+def each_mode_has_an_input(mode_map: Any, sizes: Sizes) -> Facts:
+    yield mode_map.first_input in (0, 1)
+    yield len(set(mode_map.inputs)) == len(mode_map.inputs)
+    yield len(set(mode_map.effect_inputs)) == sizes["E"]
+    lone = not mode_map.bases and not mode_map.full and not mode_map.kernel
+    yield mode_map.inputs or (mode_map.effects and lone)
 
 
-def a_full_tensor_is_alone(arrangement: Any, sizes: Sizes) -> Facts:
-    if arrangement.kernel:
-        yield not (arrangement.full or arrangement.anchored)
-        yield not (arrangement.sums_first or arrangement.splines)
-        yield not arrangement.effects and arrangement.first_input == 0
+def a_full_tensor_is_alone(mode_map: Any, sizes: Sizes) -> Facts:
+    if mode_map.kernel:
+        yield not (mode_map.full or mode_map.anchored)
+        yield not (mode_map.sums_first or mode_map.splines)
+        yield not mode_map.effects and mode_map.first_input == 0
 
 
 def functions_ascend(mode: Any, sizes: Sizes) -> Facts:

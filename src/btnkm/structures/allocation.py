@@ -11,7 +11,7 @@ import numpy as np
 from ..core.ascent import FULL
 from ..execution.fitting import Settings
 from ..plan import FitPlan
-from .mode_map import Arrangement
+from .mode_map import ModeMap
 from .search import Candidate
 from .stacking import MOST_ROWS, held_out
 from .task import Task
@@ -22,18 +22,18 @@ FEWEST_RESTARTS = 2  # of tensors of low rank with any weight, if there may be s
 ROWS_OF_A_WEIGHT = 10.0  # by which restarts of a structure are weighted: see restart_weights
 
 
-def restart_weights(task: Task, arrangement: Arrangement, states: Sequence[Any]) -> Array:
+def restart_weights(task: Task, mode_map: ModeMap, states: Sequence[Any]) -> Array:
     """Return the weights of the restarts of one structure, which add up to 1: (S,).
 
     They depend on the mean log density of the training rows, as if these were only
     ``ROWS_OF_A_WEIGHT``: restarts that differ by chance have about the same weight. One that has
     found nothing, or far less than the best, has none.
     """
-    if len(states) == 1 or arrangement.kernel:
+    if len(states) == 1 or mode_map.kernel:
         return np.full(len(states), 1.0 / len(states))
     n = task.sample.n
     some = np.sort(np.random.default_rng(task.seeds).permutation(n)[:MOST_ROWS])
-    logs = held_out(task, arrangement, states, some).log_densities()
+    logs = held_out(task, mode_map, states, some).log_densities()
     share = task.sample.weights[some] / task.sample.weights[some].sum()
     means = np.nan_to_num(logs @ share, nan=-np.inf, neginf=-np.inf)
     if not np.isfinite(means.max()):
@@ -58,7 +58,7 @@ def at_full_rank(state: Any, settings: Settings) -> bool:
 
 def allocate_restarts(plan: FitPlan, candidates: Sequence[Candidate]) -> None:
     """Give every candidate its restarts."""
-    n_init = max(plan.settings(one.arrangement).n_init for one in candidates)
+    n_init = max(plan.settings(one.mode_map).n_init for one in candidates)
     if plan.n_init is None:
         n_init = fewer_restarts(plan, candidates, n_init)
     share_restarts(candidates, n_init)
@@ -69,9 +69,9 @@ def fewer_restarts(plan: FitPlan, candidates: Sequence[Candidate], n_init: int) 
 
     Each then takes several times as long, and larger tensors differ less.
     """
-    tensors = [one for one in candidates if one.arrangement.low_rank and one.weight > 0]
+    tensors = [one for one in candidates if one.mode_map.low_rank and one.weight > 0]
     for one in tensors:
-        settings = plan.settings(one.arrangement)
+        settings = plan.settings(one.mode_map)
         may_grow = np.any(np.greater(settings.max_rank, settings.initial_rank))
         if may_grow and one.states and all(at_full_rank(s, settings) for s in one.states):
             return min(n_init, max(len(tensors), FEWEST_RESTARTS))
@@ -86,7 +86,7 @@ def share_restarts(candidates: Sequence[Candidate], n_init: int) -> None:
     """
     for one in candidates:
         one.count = int(one.weight > 0)
-    tensors = [one for one in candidates if one.arrangement.low_rank and one.weight > 0]
+    tensors = [one for one in candidates if one.mode_map.low_rank and one.weight > 0]
     if not tensors:
         return
     weights = np.array([one.weight for one in tensors])

@@ -8,7 +8,7 @@ from .. import checks
 from ..plan import FitPlan
 from .allocation import allocate_restarts
 from .layouts import Layouts
-from .mode_map import Arrangement
+from .mode_map import ModeMap
 from .screening import screen
 from .search import Candidate, judge
 from .stacking import MOST_ROWS
@@ -24,22 +24,22 @@ def choose(plan: FitPlan, task: Task, active: list[int], names: list[Any]) -> li
     if plan.train is None or plan.structure == "full":  # which has no network
         if plan.structure != "tensor":
             layouts = screen(layouts)
-        arrangements = _of_components(layouts)
+        mode_maps = _of_components(layouts)
     else:
-        arrangements = _of_trains(layouts, names)
-    candidates = judge(plan, task, arrangements, layouts.with_splines)
+        mode_maps = _of_trains(layouts, names)
+    candidates = judge(plan, task, mode_maps, layouts.with_splines)
     candidates = sorted(candidates, key=lambda one: -one.weight)
     allocate_restarts(plan, candidates)
     candidates = sorted(candidates, key=lambda one: -one.weight)
     for one in candidates if plan.verbose and len(candidates) > 1 else ():
         print(
-            f"{one.arrangement.structure}: weight {one.weight:.2f}, {one.count} restarts, "
+            f"{one.mode_map.structure}: weight {one.weight:.2f}, {one.count} restarts, "
             f"log density {one.log_density:.3f} of the rows held out"
         )
     return candidates
 
 
-def _of_components(layouts: Layouts) -> list[Arrangement]:
+def _of_components(layouts: Layouts) -> list[ModeMap]:
     """Return the candidates without a tensor train."""
     active, structure = layouts.active, layouts.plan.structure
     compared = structure == "auto" and len(active) > 1
@@ -48,21 +48,21 @@ def _of_components(layouts: Layouts) -> list[Arrangement]:
         names = ["sums", "tensor", "sums+tensor"] if compared else ["sums"]
         if layouts.may_be_full and compared:  # the full tensor can do what a tensor alone can
             names = ["sums", "sums+tensor"]
-    arrangements = [
+    mode_maps = [
         layouts.arranged(layouts.tensor_inputs.get(name, active), name)
         for name in names
         if name != "full"
     ]
     if structure in ("auto", "full") and layouts.may_be_full:
-        arrangements.append(layouts.full())
+        mode_maps.append(layouts.full())
     if len(names) > 1:
         # fitted first, the sum leaves the tensor too little in some tables, and helps in others
         order = layouts.tensor_inputs["sums+tensor"]
-        arrangements.append(layouts.arranged(order, "sums+tensor", sums_first=True))
-    return arrangements
+        mode_maps.append(layouts.arranged(order, "sums+tensor", sums_first=True))
+    return mode_maps
 
 
-def _of_trains(layouts: Layouts, names: list[Any]) -> list[Arrangement]:
+def _of_trains(layouts: Layouts, names: list[Any]) -> list[ModeMap]:
     """Return the candidates of a tensor train."""
     plan, active = layouts.plan, layouts.active
     train = plan.train
@@ -80,12 +80,12 @@ def _of_trains(layouts: Layouts, names: list[Any]) -> list[Arrangement]:
             print("looking for an order of the inputs")
         other = interaction_order(plan, layouts.task, components)
         orders += [other] if other not in (active, active[::-1]) else []
-    arrangements = [layouts.arranged(order, name, full=True) for order in orders]
+    mode_maps = [layouts.arranged(order, name, full=True) for order in orders]
     if train.cores == "auto" and not plan.lists_ranks and len(active) > 2:
-        arrangements.append(components)
+        mode_maps.append(components)
         if plan.structure == "auto":
-            arrangements += [layouts.arranged(active, s) for s in ("sums+tensor", "sums")]
-    return arrangements
+            mode_maps += [layouts.arranged(active, s) for s in ("sums+tensor", "sums")]
+    return mode_maps
 
 
 def _refuse_full(n: int, most: int) -> None:

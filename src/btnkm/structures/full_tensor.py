@@ -15,14 +15,14 @@ from ..core.full_sites import Observations
 from ..core.schedule import Progress
 from ..execution import fitting
 from ..execution.restarts import Restart, limit_blas
-from .mode_map import Arrangement
+from .mode_map import ModeMap
 
 Array = np.ndarray
 
 
-def parts_of(arrangement: Arrangement) -> Parts:
+def parts_of(mode_map: ModeMap) -> Parts:
     """Return which inputs have which part of the kernel."""
-    bases = arrangement.bases
+    bases = mode_map.bases
     curved = [d for d, b in enumerate(bases) if b.varies_ and not b.straight]
     return Parts(
         categorical=np.array([b.categorical for b in bases], dtype=bool),
@@ -33,9 +33,9 @@ def parts_of(arrangement: Arrangement) -> Parts:
     )
 
 
-def rows_of(task: Any, arrangement: Arrangement, rows: Array) -> Observations:
+def rows_of(task: Any, mode_map: ModeMap, rows: Array) -> Observations:
     """Return some rows of the sample as the kernel sees them."""
-    features = arrangement.features(task.sample.codes, rows)
+    features = mode_map.features(task.sample.codes, rows)
     return Observations(
         tuple(x for x, _ in features), task.sample.y[rows], task.sample.weights[rows]
     )
@@ -43,7 +43,7 @@ def rows_of(task: Any, arrangement: Arrangement, rows: Array) -> Observations:
 
 def fit_full(
     task: Any,
-    arrangement: Arrangement,
+    mode_map: ModeMap,
     rows: Array,
     settings: fitting.Settings,
     begin: FullPosterior | None = None,
@@ -56,15 +56,15 @@ def fit_full(
 
     With them is the curvature of the evidence, from which a later search can begin.
     """
-    search = _search(task, arrangement, settings, curvature=curvature)
+    search = _search(task, mode_map, settings, curvature=curvature)
     with limit_blas():
-        own, rng = rows_of(task, arrangement, rows), np.random.default_rng(task.seeds)
+        own, rng = rows_of(task, mode_map, rows), np.random.default_rng(task.seeds)
         return search.run(own, rng, begin, iterations, scale), search.curvature
 
 
-def _search(task: Any, arrangement: Arrangement, settings: fitting.Settings, **how: Any) -> FullFit:
+def _search(task: Any, mode_map: ModeMap, settings: fitting.Settings, **how: Any) -> FullFit:
     return FullFit(
-        parts_of(arrangement),
+        parts_of(mode_map),
         settings.likelihood,
         task.target.n_outputs,
         settings.priors.noise,
@@ -74,7 +74,7 @@ def _search(task: Any, arrangement: Arrangement, settings: fitting.Settings, **h
 
 def fit_all(
     task: Any,
-    arrangement: Arrangement,
+    mode_map: ModeMap,
     settings: fitting.Settings,
     observe: Callable[[int, Progress], bool | None],
     states: Sequence[FullPosterior] = (),
@@ -104,10 +104,10 @@ def fit_all(
         )
 
     how = {"observe": step, "may_be_interrupted": True, "curvature": curvature if states else None}
-    search = _search(task, arrangement, settings, **how)
+    search = _search(task, mode_map, settings, **how)
     with limit_blas():
         rng = np.random.default_rng(task.seeds)
-        rows, known = rows_of(task, arrangement, np.arange(n)), next(iter(states), None)
+        rows, known = rows_of(task, mode_map, np.arange(n)), next(iter(states), None)
         # rows held out have found the scale of f where noise is not additive
         scale = None if known is None or learns_noise(search.likelihood) else 0.0
         found = search.run(rows, rng, known, scale=scale)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..bases import BSpline, Gapped, Spiked
 from ..plan import FitPlan
-from .mode_map import Arrangement, arrange, full_arrangement, main_effects
+from .mode_map import ModeMap, full_mode_map, main_effects, make_mode_map
 from .task import Task
 
 FULL_WORK = 4e10  # rows cubed times classes, up to which the full tensor is a candidate of "auto"
@@ -81,13 +81,13 @@ class Layouts:
         few = few and (plan.n_outputs or 1) * task.rows.n**3 <= FULL_WORK
         return few and not plan.may_resume and np.ptp(task.sample.y) > 0
 
-    def full(self) -> Arrangement:
+    def full(self) -> ModeMap:
         """Return the full tensor."""
         task, curved = self.task, self.active
         if len(curved) > MANY_INPUTS:
             curved = sorted({*self.tensor_inputs["sums+tensor"], *self.curves})
         values = task.values
-        return full_arrangement(self.active, task.columns, values.codes, values.weights, curved)
+        return full_mode_map(self.active, task.columns, values.codes, values.weights, curved)
 
     def arranged(
         self,
@@ -97,11 +97,11 @@ class Layouts:
         full: bool = False,
         splines: bool = False,
         sums_first: bool = False,
-    ) -> Arrangement:
+    ) -> ModeMap:
         """Return a structure; ``order`` lists the columns of its tensor, if it has one."""
         task, plan = self.task, self.plan
         sums, inputs = "sums" in structure, list(order) if "tensor" in structure else []
-        arrangement = arrange(
+        mode_map = make_mode_map(
             inputs,
             {j: self._basis(j, splines) for j in inputs},
             task.values.codes,
@@ -113,17 +113,15 @@ class Layouts:
             effect_inputs=self.effect_inputs if sums else (),
             average_missing=plan.structure != "tensor",
         )
-        return replace(arrangement, splines=splines, sums_first=sums_first)
+        return replace(mode_map, splines=splines, sums_first=sums_first)
 
-    def with_splines(self, arrangement: Arrangement) -> Arrangement | None:
+    def with_splines(self, mode_map: ModeMap) -> ModeMap | None:
         """Return a structure with splines instead of polynomials in its tensor, if it has any."""
-        numeric = [j for j in arrangement.inputs if self.task.columns[j].levels is None]
-        if not self.plan.default_basis or arrangement.full or not numeric:
+        numeric = [j for j in mode_map.inputs if self.task.columns[j].levels is None]
+        if not self.plan.default_basis or mode_map.full or not numeric:
             return None
-        first = arrangement.sums_first
-        return self.arranged(
-            arrangement.inputs, arrangement.structure, splines=True, sums_first=first
-        )
+        first = mode_map.sums_first
+        return self.arranged(mode_map.inputs, mode_map.structure, splines=True, sums_first=first)
 
     @cached_property
     def _many(self) -> bool:

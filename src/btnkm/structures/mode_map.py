@@ -26,7 +26,7 @@ NUMBERS = 2**22  # features held at a time in prediction
 
 
 @dataclass(frozen=True, eq=False)
-class Arrangement:
+class ModeMap:
     """The inputs of a table as modes of a network.
 
     Attributes
@@ -102,7 +102,7 @@ class Arrangement:
                 made[id(basis)] = basis.features(x)
         return [made[id(basis)] for basis in every]
 
-    def grown(self, more: Mapping[int, Growth]) -> Arrangement:
+    def grown(self, more: Mapping[int, Growth]) -> ModeMap:
         """Return the mode map with new categories or missing values in some columns."""
         bases = list(self.bases)
         for d, j in enumerate(self.inputs, self.first_input):
@@ -138,16 +138,14 @@ class Arrangement:
         return [modes.get(j) for j in self.effect_inputs]
 
 
-def block_size(arrangements: Sequence[Arrangement], states: Sequence[Any]) -> int:
+def block_size(mode_maps: Sequence[ModeMap], states: Sequence[Any]) -> int:
     """Return how many rows these posteriors may predict at a time."""
-    bases = {id(basis): basis for arrangement in arrangements for basis in arrangement.bases}
+    bases = {id(basis): basis for mode_map in mode_maps for basis in mode_map.bases}
     width = sum(sum(size_of(basis)) for basis in bases.values())
-    width += 2 * max(
-        sum(e.n_functions_ for e in arrangement.effects) for arrangement in arrangements
-    )
+    width += 2 * max(sum(e.n_functions_ for e in mode_map.effects) for mode_map in mode_maps)
     width = max(width, 1)
     width += sum(6 * len(s.share) for s in states if isinstance(s, FullPosterior))
-    if any(arrangement.full for arrangement in arrangements):  # a core and its environments
+    if any(mode_map.full for mode_map in mode_maps):  # a core and its environments
         layouts = [factor.layout for state in states for factor in state.factors]
         width += 2 * max(len(layout.multiplicity) for layout in layouts)
     return max(NUMBERS // width, 64)
@@ -180,13 +178,13 @@ def main_effects(
     return tuple(effects)
 
 
-def full_arrangement(
+def full_mode_map(
     inputs: Sequence[int],
     columns: Sequence[Any],
     codes: Sequence[Array],
     weights: Sequence[Array],
     curved: Sequence[int],
-) -> Arrangement:
+) -> ModeMap:
     """Return the mode map of a full tensor, given coordinates of the values of each column.
 
     Columns that are not ``curved`` only have a straight line.
@@ -198,10 +196,10 @@ def full_arrangement(
             column.knots, column.positions, column.levels is not None, j not in curved
         )
         bases.append(basis.fit(codes[j], weights[j]))
-    return Arrangement(False, list(inputs), bases, False, kernel=True)
+    return ModeMap(False, list(inputs), bases, False, kernel=True)
 
 
-def arrange(
+def make_mode_map(
     inputs: list[int],
     bases: Mapping[int, Any],
     columns: Sequence[Array],
@@ -213,7 +211,7 @@ def arrange(
     effects: tuple[MainEffect, ...] = (),
     effect_inputs: Sequence[int] = (),
     average_missing: bool = False,
-) -> Arrangement:
+) -> ModeMap:
     """Return the mode map of some columns, given the bases of all.
 
     ``columns`` and ``weights`` are the coordinates of the values in each column and their weights.
@@ -222,7 +220,7 @@ def arrange(
     other inputs, which few rows determine badly where the missing input matters.
     """
     if not inputs:
-        return Arrangement(False, [], [], False, effects, tuple(effect_inputs))
+        return ModeMap(False, [], [], False, effects, tuple(effect_inputs))
     modes = [bases[j] for j in inputs]
     if average_missing:
         modes = [_averaging(bases[j], columns[j], weights[j]) for j in inputs]
@@ -237,7 +235,7 @@ def arrange(
     scaled = all(isinstance(basis, Levels) for basis in modes) if full else anchored
     if scaled and not many_outputs:
         modes = [Chebyshev(n_basis=1).fit(np.zeros(1)), *modes]
-    return Arrangement(full, inputs, modes, anchored, effects, tuple(effect_inputs))
+    return ModeMap(full, inputs, modes, anchored, effects, tuple(effect_inputs))
 
 
 def _averaging(basis: Any, codes: Array, weight: Array) -> Any:

@@ -17,7 +17,7 @@ from ..io.checkpoints import Checkpoint
 from ..plan import FitPlan
 from .allocation import at_full_rank
 from .full_tensor import fit_all
-from .mode_map import Arrangement
+from .mode_map import ModeMap
 from .search import Candidate
 from .stacking import MOST_ROWS
 from .task import Target, Task
@@ -41,27 +41,25 @@ def fit_structures(
     candidates: list[Candidate],
     history: list[dict[str, Any]],
     checkpoint: Checkpoint | None,
-) -> list[tuple[Arrangement, fitting.Result]]:
+) -> list[tuple[ModeMap, fitting.Result]]:
     """Fit every structure with its restarts, until all is done or stopped.
 
     What an earlier structure has found is kept whatever stops a later one.
     """
-    results: list[tuple[Arrangement, fitting.Result]] = []
+    results: list[tuple[ModeMap, fitting.Result]] = []
     before = 0
     for k, one, count, states in _runs(plan, task, candidates):
-        settings = plan.settings(one.arrangement)
+        settings = plan.settings(one.mode_map)
         kept = sum(s.state.n_bytes for _, result in results for s in result.starts)
         limit = settings.limit(task.rows)
         limit *= 1.0 - READERS if task.rows.spilled else 1.0
         settings = replace(settings, n_init=count, memory_limit=limit - kept / GIB)
         # components begin as they do without full cores beside them
-        seeds = [*task.seeds, k] if one.arrangement.full else task.seeds
+        seeds = [*task.seeds, k] if one.mode_map.full else task.seeds
         begin = time.perf_counter()
         try:
             run = Run(str(k), seeds, history, before, checkpoint)
-            result = _fit_structure(
-                plan, task, one.arrangement, settings, run, states, one.curvature
-            )
+            result = _fit_structure(plan, task, one.mode_map, settings, run, states, one.curvature)
         except KeyboardInterrupt:
             if not results:
                 raise
@@ -78,7 +76,7 @@ def fit_structures(
             )
             continue
         one.seconds += time.perf_counter() - begin
-        results.append((one.arrangement, result))
+        results.append((one.mode_map, result))
         before += result.count
         if result.interrupted or not result.ended:
             break
@@ -93,8 +91,8 @@ def _runs(
     for one in candidates:
         # posteriors of few of the rows know too little of all, and those of full rank may grow
         enough = task.rows.n <= 2 * MOST_ROWS and task.sample.n == task.rows.n
-        settings = plan.settings(one.arrangement)
-        if one.arrangement.kernel:
+        settings = plan.settings(one.mode_map)
+        if one.mode_map.kernel:
             # few rows are soon fitted anew, where rows held out have not found the scale of f
             anew = task.rows.n <= FIRST_ROWS and learns_noise(task.target.likelihood)
             small = [] if anew else one.states
@@ -110,7 +108,7 @@ def _runs(
 def _fit_structure(
     plan: FitPlan,
     task: Task,
-    arrangement: Arrangement,
+    mode_map: ModeMap,
     settings: fitting.Settings,
     run: Run,
     states: Sequence[Any] = (),
@@ -124,8 +122,8 @@ def _fit_structure(
 
     def fit(rows: Any, settings: fitting.Settings, **how: Any) -> fitting.Result:
         after = {e["restart"]: e["sweep"] for e in run.history if e["rows"] != rows.n}
-        observe = observer(plan, run, task.target, arrangement, after, rows.n)
-        problem = arrangement.problem(rows, task.target.n_outputs)
+        observe = observer(plan, run, task.target, mode_map, after, rows.n)
+        problem = mode_map.problem(rows, task.target.n_outputs)
         if run.checkpoint is None:
             return fitting.fit(problem, settings, run.seeds, observe, **how)
         saved = run.checkpoint.runs.setdefault(f"{run.name}, {rows.n} rows", [])
@@ -133,9 +131,9 @@ def _fit_structure(
         run.checkpoint.write()
         return result
 
-    if arrangement.kernel:
-        observe = observer(plan, run, task.target, arrangement, {}, task.rows.n)
-        return fit_all(task, arrangement, settings, observe, states, curvature)
+    if mode_map.kernel:
+        observe = observer(plan, run, task.target, mode_map, {}, task.rows.n)
+        return fit_all(task, mode_map, settings, observe, states, curvature)
     may_find_nothing = run.before > 0
     pasts: Any = [] if task.keeps_sums else None
     if states:
@@ -159,7 +157,7 @@ def observer(
     plan: FitPlan,
     run: Run,
     target: Target,
-    arrangement: Arrangement,
+    mode_map: ModeMap,
     after: dict[int, int],
     n_rows: int,
 ) -> Callable[[int, Any], bool | None]:
@@ -179,7 +177,7 @@ def observer(
             "phase": progress.phase,
             "elbo": progress.bound,
             "terms": progress.terms,
-            "rank": bonds(plan.train is not None, progress.rank, arrangement, target.n_outputs),
+            "rank": bonds(plan.train is not None, progress.rank, mode_map, target.n_outputs),
             "noise_std": progress.noise_std * target.scale,
             "seconds": progress.seconds,
             "jitter": progress.jitter,
@@ -213,15 +211,15 @@ def _line(entry: dict[str, Any]) -> str:
     )
 
 
-def bonds(train: bool, rank: Any, arrangement: Arrangement, n_outputs: int | None) -> Any:
+def bonds(train: bool, rank: Any, mode_map: ModeMap, n_outputs: int | None) -> Any:
     """Return what is told of a rank: of a train, one for each bond between inputs, or outputs.
 
     All bonds of diagonal cores have as many indices; one to amplitudes is not counted.
     """
-    if not train or arrangement.kernel:
+    if not train or mode_map.kernel:
         return rank
-    if not arrangement.inputs:  # no tensor, but as many bonds as beside it
-        return (0,) * (len(arrangement.effect_inputs) - (n_outputs is None))
-    if arrangement.full:
-        return tuple(rank[arrangement.first_input :])
-    return (rank,) * (len(arrangement.inputs) - (n_outputs is None))
+    if not mode_map.inputs:  # no tensor, but as many bonds as beside it
+        return (0,) * (len(mode_map.effect_inputs) - (n_outputs is None))
+    if mode_map.full:
+        return tuple(rank[mode_map.first_input :])
+    return (rank,) * (len(mode_map.inputs) - (n_outputs is None))

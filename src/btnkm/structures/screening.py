@@ -17,7 +17,7 @@ from ..core.posterior import Predictor
 from ..core.state import State
 from ..core.sums import LINE, Sums, SumsTerms, refine
 from .layouts import Layouts
-from .mode_map import Arrangement
+from .mode_map import ModeMap
 from .stacking import MOST_ROWS
 from .trial import NO_FIT, try_out
 
@@ -60,9 +60,9 @@ class Residuals:
     mean: Array
 
     @classmethod
-    def of(cls, task: Any, arrangement: Arrangement, state: State, rows: Array) -> Residuals:
+    def of(cls, task: Any, mode_map: ModeMap, state: State, rows: Array) -> Residuals:
         """Return the residuals of a posterior."""
-        features = arrangement.features(task.sample.codes, rows)
+        features = mode_map.features(task.sample.codes, rows)
         mean, variance = Predictor.of(state).moments(features.__getitem__)
         y, likelihood = task.sample.y[rows], state.likelihood
         asked = likelihood.rows(y, np.ones(len(rows)), mean, variance + mean**2)
@@ -78,10 +78,10 @@ def screen(layouts: Layouts) -> Layouts:
     rows = np.sort(np.random.default_rng(task.seeds).permutation(task.sample.n)[:MOST_ROWS])
 
     def fit_sums(layouts: Layouts) -> tuple[Sums, Residuals]:
-        arrangement = layouts.arranged([], "sums")
-        (state,) = try_out(layouts.plan, task, arrangement, rows, 1)
+        mode_map = layouts.arranged([], "sums")
+        (state,) = try_out(layouts.plan, task, mode_map, rows, 1)
         assert state.sums is not None
-        return state.sums, Residuals.of(task, arrangement, state, rows)
+        return state.sums, Residuals.of(task, mode_map, state, rows)
 
     try:
         sums, residuals = fit_sums(layouts)

@@ -22,7 +22,7 @@ import numpy as np
 from ..core.full_fit import Curvature, learns_noise
 from ..plan import FitPlan
 from .full_tensor import fit_full
-from .mode_map import Arrangement
+from .mode_map import ModeMap
 from .stacking import HeldOut, best_noise, copies, folds, held_out, mean_and_error, stack
 from .task import Task
 from .trial import FEWEST_ROWS, NO_FIT, try_out
@@ -54,7 +54,7 @@ class Candidate:
 
     Attributes
     ----------
-    arrangement : Arrangement
+    mode_map : ModeMap
     weight : float
         In the mixture of all candidates.
     log_density : float
@@ -74,7 +74,7 @@ class Candidate:
         Of the evidence of a full tensor.
     """
 
-    arrangement: Arrangement
+    mode_map: ModeMap
     weight: float = 1.0
     log_density: float = np.nan
     count: int = 1
@@ -88,8 +88,8 @@ class Candidate:
 def judge(
     plan: FitPlan,
     task: Task,
-    arrangements: Sequence[Arrangement],
-    vary: Callable[[Arrangement], Arrangement | None] = lambda _: None,
+    mode_maps: Sequence[ModeMap],
+    vary: Callable[[ModeMap], ModeMap | None] = lambda _: None,
 ) -> list[Candidate]:
     """Return candidates with their weights in the mixture that predicts rows held out best.
 
@@ -97,8 +97,8 @@ def judge(
     more candidate, given the best low-rank tensor after the first fold. As soon as rows held out
     have heavy tails, the best candidates are fitted with such noise, too.
     """
-    candidates = [Candidate(arrangement) for arrangement in arrangements]
-    simple = np.array([_is_simple(a, arrangements) for a in arrangements], dtype=float)
+    candidates = [Candidate(mode_map) for mode_map in mode_maps]
+    simple = np.array([_is_simple(a, mode_maps) for a in mode_maps], dtype=float)
     for candidate, weight in zip(candidates, simple / simple.sum(), strict=True):
         candidate.weight = float(weight)
     if len(candidates) == 1 or task.sample.n < FEWEST_ROWS:
@@ -112,7 +112,7 @@ def judge(
         comparison.add_fold(cut, f"rows held out {k + 1} of {len(cuts)}")
         for candidate in comparison.add(vary) if VARIANTS else []:
             comparison.tell(
-                f"rows held out 1 to {k + 1}: a variant of {candidate.arrangement.structure}"
+                f"rows held out 1 to {k + 1}: a variant of {candidate.mode_map.structure}"
             )
             for earlier in cuts[: k + 1]:
                 comparison.fit(candidate, earlier)
@@ -141,26 +141,26 @@ class Comparison:
     def add_fold(self, cut: tuple[Array, Array], title: str) -> None:
         """Fit the candidates that are left to a fold; fit again those that have collapsed."""
         for candidate in self.left:
-            self.tell(f"{title}: {candidate.arrangement.structure}")
+            self.tell(f"{title}: {candidate.mode_map.structure}")
             self.fit(candidate, cut)
         self.rows.append(cut[1])
         for attempt in range(1, ATTEMPTS + 1):
             for candidate in self.collapsed():
-                self.tell(f"{title}: {candidate.arrangement.structure} again")
+                self.tell(f"{title}: {candidate.mode_map.structure} again")
                 self.fit_again(candidate, cut, attempt)
 
     def fit(self, candidate: Candidate, cut: tuple[Array, Array], attempt: int = 0) -> None:
         """Fit a candidate to some rows, and keep how it predicts the others."""
-        arrangement, begin = candidate.arrangement, time.perf_counter()
+        mode_map, begin = candidate.mode_map, time.perf_counter()
         rows, out = cut
         held, error = None, np.full(len(out), np.inf)
         with suppress(*NO_FIT):
             states: Sequence[Any]
-            if arrangement.kernel:
+            if mode_map.kernel:
                 states = self._fit_full(candidate, cut)
             else:
-                states = try_out(self.plan, self.task, arrangement, rows, 1, attempt=attempt)
-            held = held_out(self.task, arrangement, states, out)
+                states = try_out(self.plan, self.task, mode_map, rows, 1, attempt=attempt)
+            held = held_out(self.task, mode_map, states, out)
             error = held.residuals.mean(axis=0)
             logs = held.log_densities() @ held.weights / len(out)
             candidate.states += list(zip(logs.tolist(), states, strict=True))
@@ -175,9 +175,7 @@ class Comparison:
         They are returned only if another candidate with the same kind of noise shows, for the same
         rows, that there is more to gain.
         """
-        sums = next(
-            (candidate for candidate in self.every if not candidate.arrangement.inputs), None
-        )
+        sums = next((candidate for candidate in self.every if not candidate.mode_map.inputs), None)
         if sums is None or len(self.scores[id(sums)]) < len(self.rows):
             return []
         weights = self.task.sample.weights[self.rows[-1]]
@@ -186,8 +184,8 @@ class Comparison:
         without = float(scores[id(sums)] @ share)
 
         def nothing(candidate: Candidate) -> bool:
-            heavy, own = candidate.arrangement.heavy, scores[id(candidate)]
-            alike = [other for other in self.left if other.arrangement.heavy == heavy]
+            heavy, own = candidate.mode_map.heavy, scores[id(candidate)]
+            alike = [other for other in self.left if other.mode_map.heavy == heavy]
             best = max((scores[id(other)] for other in alike), key=lambda rows: float(rows @ share))
             mean, error = mean_and_error(np.nan_to_num(best - own, posinf=1e3), share)
             gained, known = float(own @ share) - without, float(best @ share) - without
@@ -196,7 +194,7 @@ class Comparison:
         return [
             candidate
             for candidate in self.left
-            if candidate.arrangement.low_rank and nothing(candidate)
+            if candidate.mode_map.low_rank and nothing(candidate)
         ]
 
     def fit_again(self, candidate: Candidate, cut: tuple[Array, Array], attempt: int) -> None:
@@ -232,17 +230,17 @@ class Comparison:
         If the noise is not learned, the first rows held out determine the scale of f. With many
         rows the hyperparameters of the first fold are kept, as they hardly differ between folds.
         """
-        settings = self.plan.settings(candidate.arrangement, len(cut[0]))
+        settings = self.plan.settings(candidate.mode_map, len(cut[0]))
 
         def fit(*begin: Any, **how: Any) -> Sequence[Any]:
-            make = partial(fit_full, self.task, candidate.arrangement, cut[0], settings)
+            make = partial(fit_full, self.task, candidate.mode_map, cut[0], settings)
             states, curvature = make(*begin, curvature=candidate.curvature, **how)
             candidate.curvature = curvature or candidate.curvature
             return states
 
         learns = learns_noise(settings.likelihood)
-        if not candidate.states and candidate.arrangement.heavy:
-            gaussian = next(other for other in self.every if other.arrangement.kernel)
+        if not candidate.states and candidate.mode_map.heavy:
+            gaussian = next(other for other in self.every if other.mode_map.kernel)
             return fit(*(state for _, state in gaussian.states[:1]))
         if not candidate.states:
             states = fit() if learns else fit(scale=0.0)
@@ -262,7 +260,7 @@ class Comparison:
         """
 
         def score(posteriors: Sequence[Any]) -> float:
-            held = held_out(self.task, candidate.arrangement, posteriors, out)
+            held = held_out(self.task, candidate.mode_map, posteriors, out)
             return float(held.weights @ held.score())
 
         candidate.scale, best = 0.0, score(states)
@@ -275,22 +273,22 @@ class Comparison:
                 states, best, candidate.scale = tried, reached, scale
         return states
 
-    def add(self, vary: Callable[[Arrangement], Arrangement | None]) -> list[Candidate]:
+    def add(self, vary: Callable[[ModeMap], ModeMap | None]) -> list[Candidate]:
         """Add variants of the best candidates, and return them.
 
         After the first fold there is one of the best tensor. Variants with heavy tails are added
         once the rows held out show such tails.
         """
-        tensors = [candidate for candidate in self.left if candidate.arrangement.low_rank]
-        varied: list[Arrangement | None] = []
+        tensors = [candidate for candidate in self.left if candidate.mode_map.low_rank]
+        varied: list[ModeMap | None] = []
         if len(self.rows) == 1:
             self.drop()
-            varied += [vary(self._best(tensors).arrangement)] if tensors else []
-        if not any(candidate.arrangement.heavy for candidate in self.every):
+            varied += [vary(self._best(tensors).mode_map)] if tensors else []
+        if not any(candidate.mode_map.heavy for candidate in self.every):
             varied += [
-                replace(candidate.arrangement, heavy=True) for candidate in self._with_heavy_tails()
+                replace(candidate.mode_map, heavy=True) for candidate in self._with_heavy_tails()
             ]
-        more = [Candidate(arrangement, 0.0) for arrangement in varied if arrangement is not None]
+        more = [Candidate(mode_map, 0.0) for mode_map in varied if mode_map is not None]
         for candidate in more:
             self.held[id(candidate)], self.errors[id(candidate)] = [], []
         self.every += more
@@ -317,9 +315,7 @@ class Comparison:
             return []  # its density would grow without limit at that value
         best = self._best(self.left)
         chosen = [
-            candidate
-            for candidate in self.left
-            if candidate is best or candidate.arrangement.kernel
+            candidate for candidate in self.left if candidate is best or candidate.mode_map.kernel
         ]
         return [candidate for candidate in chosen if candidate.noise[1] <= HEAVY_TAILS]
 
@@ -327,7 +323,7 @@ class Comparison:
         """Return log densities and errors of the candidates left, and the weight of every row."""
         scores = np.array([np.concatenate(self.scores[id(candidate)]) for candidate in self.left])
         errors = np.array([np.concatenate(self.errors[id(candidate)]) for candidate in self.left])
-        if any(candidate.arrangement.heavy for candidate in self.every):
+        if any(candidate.mode_map.heavy for candidate in self.every):
             # one outlier would decide about the means against all other rows
             most = OUTLIER * float(np.min(np.median(np.abs(errors), axis=1)))
             errors = np.where(np.isfinite(errors), np.clip(errors, -most, most), errors)
@@ -339,15 +335,15 @@ class Comparison:
         some = np.any(np.isfinite(scores), axis=0)
         if not np.any(some):
             return None
-        arrangements = [candidate.arrangement for candidate in self.left]
-        prior = np.array([self._doubt(arrangement, arrangements) for arrangement in arrangements])
+        mode_maps = [candidate.mode_map for candidate in self.left]
+        prior = np.array([self._doubt(mode_map, mode_maps) for mode_map in mode_maps])
         residuals = None
         if self.task.target.likelihood.additive and np.all(np.isfinite(errors)):
             residuals = errors[:, some]
         share = weight / weight.sum()
         return stack(scores[:, some], len(weight) * share[some], prior, residuals)
 
-    def _doubt(self, candidate: Arrangement, others: Sequence[Arrangement]) -> float:
+    def _doubt(self, candidate: ModeMap, others: Sequence[ModeMap]) -> float:
         """Return the number of extra rows that a candidate counts as having predicted.
 
         They favour the full tensor, which is exact: it is a candidate where rows are few, and few
@@ -372,14 +368,14 @@ class Comparison:
         share = weight / weight.sum()
         means = scores @ share
         best = int(np.argmax(means))
-        shapes = [candidate.arrangement for candidate in self.left]
+        shapes = [candidate.mode_map for candidate in self.left]
         exact = max((m for a, m in zip(shapes, means, strict=True) if a.kernel), default=-np.inf)
         low = max((m for a, m in zip(shapes, means, strict=True) if a.low_rank), default=-np.inf)
         kept = []
         for candidate, row, own_mean, w in zip(self.left, scores, means, weights, strict=True):
             behind = np.nan_to_num(scores[best] - row, posinf=1e3)
             mean, error = mean_and_error(behind, share)
-            second = candidate.arrangement.low_rank and own_mean < min(exact, low)
+            second = candidate.mode_map.low_rank and own_mean < min(exact, low)
             if not second and (w >= USELESS or mean <= CLEARLY_BEHIND * error):
                 kept.append(candidate)
         self.left = kept
@@ -421,7 +417,7 @@ class Comparison:
             candidate.weight = float(w)
 
 
-def _is_simple(one: Arrangement, others: Sequence[Arrangement]) -> bool:
+def _is_simple(one: ModeMap, others: Sequence[ModeMap]) -> bool:
     """Tell whether it is used where rows are too few to compare structures.
 
     That is the full tensor, main effects alone, or else whatever has no full cores.
@@ -433,6 +429,6 @@ def _is_simple(one: Arrangement, others: Sequence[Arrangement]) -> bool:
     return not one.full or all(other.full for other in others)
 
 
-def _beside_full(one: Arrangement, others: Sequence[Arrangement]) -> bool:
+def _beside_full(one: ModeMap, others: Sequence[ModeMap]) -> bool:
     """Tell whether it is simpler than a candidate with full cores."""
     return bool(one.inputs) and not one.full and any(other.full for other in others)

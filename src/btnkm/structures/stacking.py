@@ -12,7 +12,7 @@ from scipy.special import gammaln, rel_entr
 
 from ..core.likelihoods import Gaussian, StudentT
 from ..core.posterior import Predictor
-from .mode_map import Arrangement, block_size
+from .mode_map import ModeMap, block_size
 
 Array = np.ndarray
 HELD_OUT = 5  # one in so many rows
@@ -126,14 +126,14 @@ class HeldOut:
         return np.asarray(np.logaddexp.reduce(logs, axis=0) - np.log(len(logs)))
 
 
-def held_out(task: Any, arrangement: Arrangement, states: Sequence[Any], rows: Array) -> HeldOut:
+def held_out(task: Any, mode_map: ModeMap, states: Sequence[Any], rows: Array) -> HeldOut:
     """Return the predictions of posteriors for some rows of the sample."""
     predictors = [Predictor.of(state) for state in states]
-    size = block_size([arrangement], states)
+    size = block_size([mode_map], states)
     moments = []
     for start in range(0, len(rows), size):
         block = rows[start : start + size]
-        features = arrangement.features(task.sample.codes, block)
+        features = mode_map.features(task.sample.codes, block)
         moments.append([one.moments(features.__getitem__) for one in predictors])
     means, variances = (
         np.stack([np.concatenate([block[k][i] for block in moments]) for k in range(len(states))])

@@ -8,7 +8,7 @@ from ..core.linalg import NotPositiveDefiniteError
 from ..core.state import State
 from ..execution import fitting
 from ..plan import FitPlan
-from .mode_map import Arrangement
+from .mode_map import ModeMap
 from .stacking import MOST_ROWS
 from .task import Task
 from .tt_order import Tensor, chain_order
@@ -25,7 +25,7 @@ NO_FIT = (NotPositiveDefiniteError, np.linalg.LinAlgError, MemoryError)
 def try_out(
     plan: FitPlan,
     task: Task,
-    arrangement: Arrangement,
+    mode_map: ModeMap,
     rows: Array,
     restarts: int,
     *,
@@ -36,8 +36,8 @@ def try_out(
     n = int(max(len(rows), task.sample.weights[rows].sum()))
     sweeps = min(SWEEPS, max(LEAST_SWEEPS, SWEEPS * MOST_ROWS // max(len(rows), 1)))
     result = fitting.fit(
-        arrangement.problem(task.sample.take(rows), task.target.n_outputs),
-        plan.to_try(arrangement, n, restarts, sweeps, default_rank=default_rank),
+        mode_map.problem(task.sample.take(rows), task.target.n_outputs),
+        plan.to_try(mode_map, n, restarts, sweeps, default_rank=default_rank),
         [*task.seeds, attempt] if attempt else task.seeds,
         lambda *_: None,
     )
@@ -46,7 +46,7 @@ def try_out(
     return [start.state for start in result.starts]
 
 
-def interaction_order(plan: FitPlan, task: Task, components: Arrangement) -> list[int]:
+def interaction_order(plan: FitPlan, task: Task, components: ModeMap) -> list[int]:
     """Return the inputs of a CP tensor in the order that suits a tensor train (see tt_order).
 
     All rows are used, including those held out to compare the orders later: what one order gains

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..core import rows
 from ..core.state import State
-from .mode_map import Arrangement, Columns
+from .mode_map import Columns, ModeMap
 
 Array = np.ndarray
 MOST_EXACT = 10  # inputs whose 2^D cuts are all looked at; more are put in order one by one
@@ -43,11 +43,11 @@ class Tensor:
     rest: Array
 
     @classmethod
-    def of(cls, state: State, arrangement: Arrangement, columns: Columns, weight: Array) -> Tensor:
-        """Return that of a fit; its grams are in the order of the arrangement's inputs."""
+    def of(cls, state: State, mode_map: ModeMap, columns: Columns, weight: Array) -> Tensor:
+        """Return that of a fit; its grams are in the order of the mode map's inputs."""
         some = slice(None, None, max(len(weight) // ENOUGH_ROWS, 1))
         share = weight[some] / weight[some].sum()
-        features = arrangement.features(columns, some)
+        features = mode_map.features(columns, some)
         grams = []
         for d, (mode, factor) in enumerate(zip(state.modes, state.factors, strict=True)):
             term = rows.terms(mode, factor, spread=0.0)
@@ -59,7 +59,7 @@ class Tensor:
         precision = float(np.mean(state.information)) / weight.sum()
         sizes = [max(float(np.max(np.abs(gram))), np.finfo(float).tiny) for gram in grams]
         parts = np.array([gram / size for gram, size in zip(grams, sizes, strict=True)])
-        first, end = arrangement.first_input, len(arrangement.bases)
+        first, end = mode_map.first_input, len(mode_map.bases)
         rest = np.prod(parts[[*range(first), *range(end, len(parts))]], axis=0)
         scale = np.exp(np.clip(np.sum(np.log(sizes)), -500.0, 500.0))
         return cls(parts[first:end], rest * precision * scale)
