@@ -321,8 +321,8 @@ feature_names_in_
             if not return_std:
                 return decision
             columns = self.fitted_.encode(X)
-            found = self.fitted_.predict(columns, lambda model, rows: model.contrasts(rows), 2)
-            means, variances = host(found)
+            moments = self.fitted_.predict(columns, lambda model, rows: model.contrasts(rows), 2)
+            means, variances = host(moments)
             offsets = np.array([[likelihood.offsets] for likelihood in self._likelihoods])
             means += offsets - offsets.mean(axis=2, keepdims=True)
         else:
@@ -357,14 +357,14 @@ feature_names_in_
     def predict(self, X: Any) -> Array:
         """Return the most probable class of each row: (n,)."""
         most = np.argmax(self._probabilities(X), axis=1)
-        found = self.classes_[most]
-        return answered(X, found) if found.dtype.kind in "biuf" else found
+        labels = self.classes_[most]
+        return answered(X, labels) if labels.dtype.kind in "biuf" else labels
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy for labels y (n,), which may be the name of a column of X."""
         X, y, sample_weight = with_targets(X, y, sample_weight)
-        found = here(self.predict(X))
-        return float(accuracy_score(here(y), found, sample_weight=here(sample_weight)))
+        predicted = here(self.predict(X))
+        return float(accuracy_score(here(y), predicted, sample_weight=here(sample_weight)))
 
     @anywhere
     def predict_proba_interval(self, X: Any, level: float = 0.95) -> Array:
@@ -402,9 +402,11 @@ feature_names_in_
         numbers = count * len(self.classes_) * len(predictors)  # of a row
         for _, features in fitted.row_blocks(columns, max(1, _POINT_NUMBERS // numbers)):
             parts = []
-            for predictor, state, own in zip(predictors, self.posterior_, features, strict=True):
+            for predictor, state, features_of in zip(
+                predictors, self.posterior_, features, strict=True
+            ):
                 likelihood: Any = state.likelihood
-                joint = predictor.joint(own.__getitem__)
+                joint = predictor.joint(features_of.__getitem__)
                 parts.append(likelihood.probabilities(*joint, count=count))
             yield np.concatenate(parts)
 

@@ -264,23 +264,23 @@ class Estimator(Streaming, Sharing, BaseEstimator):
     def _tell_structures(self, plan: FitPlan, candidates: list[Candidate]) -> None:
         """Set ``structures_``: what was compared, and the outcome."""
         self.structures_ = []
-        for one in candidates:
-            restarts = [k for k, other in enumerate(self._mode_maps) if other is one.mode_map]
+        for candidate in candidates:
+            restarts = [k for k, other in enumerate(self._mode_maps) if other is candidate.mode_map]
             entry = {
-                "name": one.mode_map.structure,
+                "name": candidate.mode_map.structure,
                 "weight": float(np.sum(self.weights_[restarts])),
-                "log_density": one.log_density - float(np.log(self._y_scale)),
+                "log_density": candidate.log_density - float(np.log(self._y_scale)),
                 "restarts": restarts,
-                "seconds": one.seconds,
-                "sums_first": one.mode_map.sums_first,
-                "splines": one.mode_map.splines,
-                "heavy": one.mode_map.heavy,
-                "noise_factor": one.noise[0],
-                "noise_dof": one.noise[1],
+                "seconds": candidate.seconds,
+                "sums_first": candidate.mode_map.sums_first,
+                "splines": candidate.mode_map.splines,
+                "heavy": candidate.mode_map.heavy,
+                "noise_factor": candidate.noise[0],
+                "noise_dof": candidate.noise[1],
             }
             if plan.train is not None:
-                entry["cores"] = "full" if one.mode_map.full else "diagonal"
-                entry["mode_order"] = list(one.mode_map.inputs)
+                entry["cores"] = "full" if candidate.mode_map.full else "diagonal"
+                entry["mode_order"] = list(candidate.mode_map.inputs)
             self.structures_.append(entry)
 
     def _conclude(
@@ -303,13 +303,13 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         self.history_ = sorted(history, key=lambda entry: (entry["restart"], entry["sweep"]))
         for name, value in task.target.attributes.items():
             setattr(self, name, value)
-        usable = [(one, result) for one, result in results if result.starts]
+        usable = [(mode_map, result) for mode_map, result in results if result.starts]
         if judged is not None:
             usable = self._weigh(task, usable, judged)
         self._set_results(plan, usable)
         kept = results if judged is None else usable
         # a full tensor keeps rows, not sums over rows: a model with one cannot continue
-        kept = [] if any(one.kernel for one, _ in kept) else kept
+        kept = [] if any(mode_map.kernel for mode_map, _ in kept) else kept
         self._pasts = [past for _, result in kept for past in result.pasts]
         every = [result for _, result in results]
         self.converged_, self.stop_reason_ = fitting.ending(every, max_iter, plan.tol)
@@ -415,16 +415,16 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         rng = np.random.default_rng(_SEED)
         shares = np.zeros((len(self.posterior_), _DRAWS, len(self.columns_)))
         posteriors: Any = self.posterior_
-        for k, (state, one) in enumerate(zip(posteriors, self._mode_maps, strict=True)):
-            if one.kernel:
+        for k, (state, mode_map) in enumerate(zip(posteriors, self._mode_maps, strict=True)):
+            if mode_map.kernel:
                 drawn = total_effects(state, _DRAWS, rng)
             else:
                 averages = self._averages[k], self._effect_averages[k]
                 drawn = fitting.total_effects(state, *averages, _DRAWS, rng)
-            own = shares[k]
-            count = len(one.bases)
-            own[:, one.inputs] = drawn[:, one.first_input : count]  # without amplitudes
-            own[:, list(one.effect_inputs)] += drawn[:, count:]
+            parts = shares[k]
+            count = len(mode_map.bases)
+            parts[:, mode_map.inputs] = drawn[:, mode_map.first_input : count]  # without amplitudes
+            parts[:, list(mode_map.effect_inputs)] += drawn[:, count:]
         shares = np.maximum(shares, 0.0)
         return shares / np.maximum(shares.sum(axis=2, keepdims=True), np.finfo(float).tiny)
 
@@ -509,8 +509,8 @@ def _recalibrated(start: Any, noise: tuple[float, float]) -> Any:
 
 def _level_places(basis: Any, labels: bool, names: list[Any]) -> set[int]:
     """Return the columns that hold levels, whatever their type; y is the last."""
-    found = level_columns(basis, names)
-    return found | {len(names)} if labels else found
+    places = level_columns(basis, names)
+    return places | {len(names)} if labels else places
 
 
 def _is_constant(basis: Any, codes: Array) -> bool:

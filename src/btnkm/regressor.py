@@ -386,7 +386,7 @@ class BTNRegressor(RegressorMixin, Estimator):
             within = replace(predictor, least=0.0)
             level = rng.standard_normal(len(which))
             f = np.empty((n, len(which)))
-            one = self._mode_maps[k]
+            mode_map = self._mode_maps[k]
             for rows, (features,) in fitted.row_blocks(columns, restarts=slice(k, k + 1)):
                 _, variance = within.moments(features.__getitem__)
                 # the variance that the weights do not explain
@@ -394,7 +394,7 @@ class BTNRegressor(RegressorMixin, Estimator):
                 for i in range(len(which)):
                     for j in missing:
                         filled = self.columns_[j].basis.fill(columns[j][rows], noise)
-                        for d, basis in one.modes_of(j):
+                        for d, basis in mode_map.modes_of(j):
                             features[d] = basis.features(filled)
                     drawn = [draw[i] for draw in draws]
                     effects = None if sums is None else sums[i]

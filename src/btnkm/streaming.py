@@ -105,7 +105,7 @@ class Streaming:
             if survey.n <= WINDOW:
                 self._window = Window.of(survey.sample)
             return self
-        full = any(one.kernel for one in self._mode_maps)
+        full = any(mode_map.kernel for mode_map in self._mode_maps)
         if (not self._pasts and not full) or (full and survey.n > MOST_ROWS):
             raise ValueError(
                 f"partial_fit must follow partial_fit, or a fit of at most {MOST_ROWS:,} rows, got "
@@ -163,32 +163,32 @@ class Streaming:
         plan = FitPlan.of(self, self._defaults, target, counted, len(columns))
         task = Task(target, columns, Values([], []), sample, rows, counted, seeds.tolist())
         history: list[dict[str, Any]] = []
-        found = []
+        results = []
         keep: Any = [] if survey.n <= MOST_ROWS else None
-        for one in dict.fromkeys(mode_maps):
-            own = [k for k, other in enumerate(mode_maps) if other is one]
-            settings = plan.to_resume(plan.settings(one), len(own))
-            run = Run("", task.seeds, history, own[0], None)
+        for mode_map in dict.fromkeys(mode_maps):
+            places = [k for k, other in enumerate(mode_maps) if other is mode_map]
+            settings = plan.to_resume(plan.settings(mode_map), len(places))
+            run = Run("", task.seeds, history, places[0], None)
             result = fitting.fit(
-                one.problem(rows, target.n_outputs),
+                mode_map.problem(rows, target.n_outputs),
                 settings,
                 task.seeds,
-                observer(plan, run, target, one, {}, rows.n),
-                go_on_from=[states[k] for k in own],
-                pasts=[pasts[k] for k in own] if pasts else keep,
+                observer(plan, run, target, mode_map, {}, rows.n),
+                go_on_from=[states[k] for k in places],
+                pasts=[pasts[k] for k in places] if pasts else keep,
                 may_find_nothing=True,
             )
-            if len(result.starts) < len(own) or (pasts and not result.ended):
+            if len(result.starts) < len(places) or (pasts and not result.ended):
                 warnings.warn(
                     "the fit was stopped before all restarts had finished; the model is unchanged.",
                     ConvergenceWarning,
                     stacklevel=4,
                 )
                 return False
-            found.append((one, result))
+            results.append((mode_map, result))
         with self._or_as_it_was():
             max_iter = settings.schedule.max_iter
-            self._conclude(plan, task, found, history, max_iter, new=not pasts)
+            self._conclude(plan, task, results, history, max_iter, new=not pasts)
             self.n_samples_seen_ = survey.n + (self.n_samples_seen_ if pasts else 0)
         return True
 
@@ -198,7 +198,7 @@ class Streaming:
         With ``again``, rows that were kept may be fitted again, together with others.
         """
         fitted = hasattr(self, "posterior_")
-        full = fitted and any(one.kernel for one in self._mode_maps)
+        full = fitted and any(mode_map.kernel for mode_map in self._mode_maps)
         if full and (self.structure == "full" or self._window is None or not again):
             raise ValueError(
                 "a model must keep sums over its rows to be updated, got one with a full tensor, "
@@ -245,7 +245,7 @@ class Streaming:
                 more[j] = growth
         if not more:
             return Grown(columns, self._mode_maps, states, pasts)
-        larger = {one: one.grown(more) for one in self._mode_maps}
+        larger = {mode_map: mode_map.grown(more) for mode_map in self._mode_maps}
         smoothness = priors_of(self).smoothness
         for k, before in enumerate(self._mode_maps):
             after = larger[before]
@@ -259,4 +259,6 @@ class Streaming:
                 if pasts is not None:
                     count = new.n_functions_ - old.n_functions_
                     pasts[k] = pasts[k].with_functions(d, old.end, count)
-        return Grown(columns, tuple(larger[one] for one in self._mode_maps), states, pasts)
+        return Grown(
+            columns, tuple(larger[mode_map] for mode_map in self._mode_maps), states, pasts
+        )

@@ -198,8 +198,8 @@ class CP(Network):
         ones = np.ones_like(parts[0][:1])
         left = accumulate(parts[:-1], np.multiply, initial=ones)
         right = list(accumulate(parts[:0:-1], np.multiply, initial=ones))[::-1]
-        found = [_summed(o * a * b) for o, a, b in zip(others, left, right, strict=True)]
-        return np.array(np.broadcast_arrays(*found))
+        summed = [_summed(o * a * b) for o, a, b in zip(others, left, right, strict=True)]
+        return np.array(np.broadcast_arrays(*summed))
 
 
 def _summed(product: Array) -> Array:

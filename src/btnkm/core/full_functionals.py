@@ -72,18 +72,18 @@ class FullAverages:
         """Return the product's variance times the average factors of all other inputs."""
         prior = float(self.state.kernel.product)
         g = np.full(len(self.state.share), prior)
-        for e, own in enumerate(self.inputs):
+        for e, part in enumerate(self.inputs):
             if e not in places:
-                g = g * own.factor
-                prior *= own.factor_twice
+                g = g * part.factor
+                prior *= part.factor_twice
         return g, prior
 
     def base(self) -> Functional:
         """Return the average of f over all inputs: of one row."""
         g, prior = self._others()
         constant = self.state.kernel.constant
-        g = g + constant + sum(own.sum for own in self.inputs)
-        prior += constant + sum(own.sum_twice for own in self.inputs)
+        g = g + constant + sum(part.sum for part in self.inputs)
+        prior += constant + sum(part.sum_twice for part in self.inputs)
         return Functional(g[None], np.array([prior]))
 
     def _factor(self, d: int, x: Array) -> tuple[Array, Array, Array]:
@@ -94,18 +94,18 @@ class FullAverages:
 
     def _sum(self, d: int, x: Array) -> Functional:
         """Return an input's part of the sum less its average."""
-        state, own = self.state, self.inputs[d]
+        state, of_input = self.state, self.inputs[d]
         part = state.kernel.sum_part(d, x, state.rows[d])
-        spread = state.kernel.own_sum(d, x) - 2.0 * (part @ state.share) + own.sum_twice
-        return Functional(part - own.sum, spread)
+        spread = state.kernel.own_sum(d, x) - 2.0 * (part @ state.share) + of_input.sum_twice
+        return Functional(part - of_input.sum, spread)
 
     def effect(self, d: int, x: Array) -> Functional:
         """Return an input's main effect at coordinates x (m, 3)."""
-        alone, own = self._sum(d, x), self.inputs[d]
+        alone, part = self._sum(d, x), self.inputs[d]
         g, prior = self._others(d)
         factor, average, itself = self._factor(d, x)
-        spread = itself - 2.0 * average + own.factor_twice
-        return Functional(alone.g + (factor - own.factor) * g, alone.prior + spread * prior)
+        spread = itself - 2.0 * average + part.factor_twice
+        return Functional(alone.g + (factor - part.factor) * g, alone.prior + spread * prior)
 
     def together(self, places: tuple[int, int], x: tuple[Array, Array]) -> Functional:
         """Return what two inputs do together beyond their main effects, at m points."""
@@ -127,8 +127,8 @@ class FullAverages:
         product = self.state.kernel.product
         used = [d for d in range(len(x)) if self.state.kernel.factor[d] > 0.0]
         for d in used:
-            g, own = parts[d].g.copy(), self.inputs[d]
-            added = factors[d][0] - own.factor
+            g, of_input = parts[d].g.copy(), self.inputs[d]
+            added = factors[d][0] - of_input.factor
             for t, w in zip(nodes, weights, strict=True):
                 part = (w * product) * added
                 for e in used:
@@ -136,7 +136,7 @@ class FullAverages:
                         part = part * (t * factors[e][0] + (1.0 - t) * self.inputs[e].factor)
                 g += part
             prior = parts[d].prior.copy()
-            spread = product * (factors[d][2] - 2.0 * factors[d][1] + own.factor_twice)
+            spread = product * (factors[d][2] - 2.0 * factors[d][1] + of_input.factor_twice)
             for s, v in zip(nodes, weights, strict=True):
                 for t, w in zip(nodes, weights, strict=True):
                     part = v * w * spread
@@ -229,8 +229,8 @@ class Variances:
         ]
 
     def _sum_prior(self, d: int) -> float:
-        own = self.state.kernel.own_sum(d, self.state.rows[d])
-        return float(self.state.share @ own) - self.averages.inputs[d].sum_twice
+        own_sum = self.state.kernel.own_sum(d, self.state.rows[d])
+        return float(self.state.share @ own_sum) - self.averages.inputs[d].sum_twice
 
     def decomposed(self) -> tuple[Quadratic, list[Quadratic], list[Quadratic]]:
         """Return the variance of f, what each input explains alone, and with all others."""
@@ -239,10 +239,10 @@ class Variances:
         every = [self.covariances(d) if d in self.used else None for d in range(count)]
         product = np.full((n, n), kernel.product**2)
         alone = np.full(n, kernel.product)
-        for own in every:
-            if own is not None:
-                product *= own[2] + np.outer(own[3], own[3])
-                alone *= own[3]
+        for part in every:
+            if part is not None:
+                product *= part[2] + np.outer(part[3], part[3])
+                alone *= part[3]
         # k(x, x) of the product, averaged over inputs
         own_factors = self._own_factors
         itself = kernel.product * float(np.prod(own_factors))
@@ -259,9 +259,9 @@ class Variances:
                 totals.append(Quadratic(matrix, prior))
                 total, total_prior = total + matrix, total_prior + prior
                 continue
-            own = every[d]
-            assert own is not None
-            among, both, spread, average = own
+            part = every[d]
+            assert part is not None
+            among, both, spread, average = part
             others = alone / average
             cross = both * others
             matrix = among + cross + cross.T
@@ -291,8 +291,8 @@ class Variances:
                 others = alone / (spreads[d][1] * spreads[e][1])
                 matrix = spreads[d][0] * spreads[e][0] * np.outer(others, others)
                 prior = twice
-                for one in (d, e):
-                    prior *= self._own_factors[one] / inputs[one].factor_twice - 1.0
+                for place in (d, e):
+                    prior *= self._own_factors[place] / inputs[place].factor_twice - 1.0
                 pairs[d, e] = Quadratic(matrix, prior)
         return pairs
 

@@ -164,8 +164,8 @@ class SumPart:
     def average(self) -> Array:
         """The average of each function over the rows, 1 for the intercept: (P,)."""
         average = np.ones(self.mean.shape[1])
-        for own, columns, averages in zip(self.own, self.columns, self.averages, strict=True):
-            average[own] = averages.mean[columns]
+        for places, columns, averages in zip(self.own, self.columns, self.averages, strict=True):
+            average[places] = averages.mean[columns]
         return average
 
     def base(self) -> tuple[Array, Array]:
@@ -177,15 +177,15 @@ class SumPart:
 
         ``functions`` are all those of its main effect at n values, (n, P_i).
         """
-        own = self.own[i]
-        return self._moments(own, functions[:, self.columns[i]] - self.average[own])
+        places = self.own[i]
+        return self._moments(places, functions[:, self.columns[i]] - self.average[places])
 
     def spread(self, i: int) -> Array:
         """Return E of the variance of a main effect over the rows: (K,)."""
-        own, columns = self.own[i], self.columns[i]
-        center = self.average[own]
+        places, columns = self.own[i], self.columns[i]
+        center = self.average[places]
         among = self.averages[i].gram[np.ix_(columns, columns)] - np.outer(center, center)
-        mean, cov = self.mean[:, own], self.cov[:, own[:, None], own]
+        mean, cov = self.mean[:, places], self.cov[:, places[:, None], places]
         return np.asarray(np.sum((mean @ among) * mean, axis=1) + np.sum(cov * among, axis=(1, 2)))
 
     def between(self, i: int, phi: Array, curve: Array) -> Array:
@@ -195,14 +195,16 @@ class SumPart:
         functions of the tensor's mode over the rows, (M,), and ``curve`` is E of their
         coefficients, (M,) or (M, K).
         """
-        own, columns, size = self.own[i], self.columns[i], len(curve)
-        cross = self.averages[i].cross[columns, :size] - np.outer(self.average[own], phi[:size])
-        return np.asarray(np.sum((self.mean[:, own] @ cross) * curve.reshape(size, -1).T, axis=1))
+        places, columns, size = self.own[i], self.columns[i], len(curve)
+        cross = self.averages[i].cross[columns, :size] - np.outer(self.average[places], phi[:size])
+        return np.asarray(
+            np.sum((self.mean[:, places] @ cross) * curve.reshape(size, -1).T, axis=1)
+        )
 
-    def _moments(self, own: Array, values: Array) -> tuple[Array, Array]:
+    def _moments(self, places: Array, values: Array) -> tuple[Array, Array]:
         """Return E and E of the square of some coefficients times values (n, p)."""
-        mean = values @ self.mean[:, own].T
-        cov = self.cov[:, own[:, None], own]
+        mean = values @ self.mean[:, places].T
+        cov = self.cov[:, places[:, None], places]
         variance = np.stack([np.sum((values @ c) * values, axis=1) for c in cov], axis=1)
         second = mean**2 + variance
         return (mean, second) if len(self.mean) > 1 else (mean[:, 0], second[:, 0])
@@ -220,9 +222,9 @@ def sum_part_of(state: State, averages: list[EffectAverages]) -> SumPart | None:
     return SumPart(mean, cov, own, [sums.column[places] for places in own], averages)
 
 
-def together(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
+def together(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
     """Return first and second moments of the sum of two independent terms, given those of both."""
-    (a, a2), (b, b2) = one, other
+    (a, a2), (b, b2) = first, second
     return a + b, a2 + 2.0 * a * b + b2
 
 

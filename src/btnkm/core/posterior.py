@@ -276,13 +276,13 @@ def sum_effects(
     centers = [(phi @ w)[None] for w, (phi, _) in zip(inputs, averages, strict=False)]
     totals = np.zeros(len(effects))
     for i, (mode, mean, gram, cross) in enumerate(effects):
-        own = state.sums.places(i)
-        columns = state.sums.column[own]
-        if not len(own):
+        places = state.sums.places(i)
+        columns = state.sums.column[places]
+        if not len(places):
             continue
         center, among = mean[columns], gram[np.ix_(columns, columns)]
         spread = among - np.outer(center, center)
-        for k, beta in enumerate(contrasts[:, own]):
+        for k, beta in enumerate(contrasts[:, places]):
             totals[i] += float(beta @ spread @ beta) / len(contrasts)
             if mode is None:
                 continue

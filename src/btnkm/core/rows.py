@@ -74,8 +74,8 @@ def terms(mode: Any, factor: Any, *, spread: float, squares: bool = False) -> Te
     With ``squares`` there are second moments even then, of the means alone.
     """
     if not isinstance(factor, Factor):  # of very many levels, which are no dense block
-        own: Terms = mode.terms(factor, spread, squares)
-        return own
+        product: Terms = mode.terms(factor, spread, squares)
+        return product
     whole = mode.whole(factor.mean, factor.layout.anchor)
     mean = mode.on_phi(whole)
     if not spread and not squares:

@@ -175,7 +175,7 @@ class TT(Network):
 
     def without(self, state: State, family: Family, kept: Array) -> dict[int, tuple[Array, Any]]:
         """Return the columns of the indices kept, in the two modes at the bond."""
-        found = {}
+        cores = {}
         for k, groups in family.columns.items():
             columns = np.sort(groups[kept].ravel())
             before = state.factors[k].layout
@@ -184,8 +184,8 @@ class TT(Network):
             after = layout.core(*shape)
             if state.modes[k].anchored:
                 after = replace(after, anchor=before.anchor[columns])
-            found[k] = columns, after
-        return found
+            cores[k] = columns, after
+        return cores
 
     def rebalance(self, state: State, priors: Any) -> tuple[State, list[Array] | None]:
         """Rotate every bond to where the ELBO is highest, its precisions included.
@@ -216,11 +216,11 @@ class TT(Network):
             lefts.append(lefts[-1] @ matrix)
         for matrix in matrices[:0:-1]:
             rights.append(matrix @ rights[-1])
-        found = [
+        cores = [
             (left @ other @ right)[:, 0, 0]
             for left, other, right in zip(lefts, _matrices(others), rights[::-1], strict=True)
         ]
-        return np.array(np.broadcast_arrays(*found))
+        return np.array(np.broadcast_arrays(*cores))
 
 
 def _around(ranks: Sequence[int], d: int) -> tuple[int, int]:

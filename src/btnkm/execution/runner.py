@@ -55,8 +55,8 @@ class RestartRunner:
         """Return the sweeps of restart k, from a pause on; ``threads`` share its blocks of rows."""
         rng = np.random.default_rng(self.seeds[k])
 
-        def grow(state: State, begun: Any) -> tuple[State, int] | None:
-            return self._larger(state, begun, rng)
+        def grow(state: State, initial_rank: Any) -> tuple[State, int] | None:
+            return self._larger(state, initial_rank, rng)
 
         with closing(self.blocks.executor(len(self.modes), self.network, threads)) as executor:
             state, schedule, past = self._first(k, rng, pause)
@@ -91,13 +91,15 @@ class RestartRunner:
         return state, schedule, past
 
     def _larger(
-        self, state: State, begun: Any, rng: np.random.Generator
+        self, state: State, initial_rank: Any, rng: np.random.Generator
     ) -> tuple[State, int] | None:
         """Return a state of up to twice the rank, and its number of extra components."""
         twice = np.multiply(2, self.network.rank(state))
         doubled = np.minimum(twice, self.max_rank)
         # of one input there is no bond to grow
-        grows = np.greater(doubled, begun) & (twice >= LEAST_GROWTH * np.asarray(begun))
+        grows = np.greater(doubled, initial_rank) & (
+            twice >= LEAST_GROWTH * np.asarray(initial_rank)
+        )
         if not np.any(grows) or not self.schedule.drop_components:
             return None
         rank = doubled.tolist()

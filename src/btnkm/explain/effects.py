@@ -295,15 +295,15 @@ def _average_functions(restart: RestartView, blocks: list[Any], j: int, codes: A
 
     An array of shape (n, P), of ones for the intercept; without columns if there are none.
     """
-    sums, one = restart.sums, restart.mode_map
+    sums, mode_map = restart.sums, restart.mode_map
     if sums is None:
         return np.zeros((len(codes), 0))
     averages = np.ones((len(codes), len(sums.average)))
-    for i, column in enumerate(one.effect_inputs):
+    for i, column in enumerate(mode_map.effect_inputs):
         if column == j:
-            values = np.asarray(one.effects[i].features(codes)[0])
+            values = np.asarray(mode_map.effects[i].features(codes)[0])
         else:
-            rows = [np.asarray(block[len(one.bases) + i][0]) for block in blocks]
+            rows = [np.asarray(block[len(mode_map.bases) + i][0]) for block in blocks]
             values = np.mean(np.concatenate(rows), axis=0, keepdims=True)
         averages[:, sums.own[i]] = values[:, sums.columns[i]]
     return averages

@@ -82,8 +82,8 @@ def plot_effects(
     shown = effects(model, inputs, level=level)
     made = axes is None
     axes = grid_of_axes(len(shown), axes)
-    for one, ax in zip(shown, axes, strict=True):
-        draw_effect(ax, one)
+    for effect, ax in zip(shown, axes, strict=True):
+        draw_effect(ax, effect)
     if sharey:
         same_scale(axes)
     if made:
@@ -246,11 +246,11 @@ def plot_components(model: Any, *, most: int = 6, widest: int = 5) -> Array:
 
     check_integer("most", most, 1)
     every = components(model)
-    varying = [one for one in every if one.factors][:most]
+    varying = [component for component in every if component.factors][:most]
     if not varying:
         text = "no component varies" if every else "no tensor of low rank"
         return np.array([[_note(text)]])
-    width = max(1, min(widest, max(len(one.factors) for one in varying)))
+    width = max(1, min(widest, max(len(component.factors) for component in varying)))
     figure, axes = plt.subplots(
         len(varying),
         width,
@@ -258,11 +258,11 @@ def plot_components(model: Any, *, most: int = 6, widest: int = 5) -> Array:
         layout="constrained",
         squeeze=False,
     )
-    for one, line in zip(varying, axes, strict=True):
+    for component, line in zip(varying, axes, strict=True):
         for ax in line:
             ax.set_visible(False)
         line[0].set_visible(True)
-        for factor, ax in zip(one.factors, line, strict=False):
+        for factor, ax in zip(component.factors, line, strict=False):
             ax.set_visible(True)
             curve(ax, factor.kind, factor.values, factor.mean, factor.std, COLORS[0], BAND)
             ax.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
@@ -270,8 +270,12 @@ def plot_components(model: Any, *, most: int = 6, widest: int = 5) -> Array:
             ax.set_xlabel(wrapped(f"{factor.name}{unit}"), fontsize="small")
             ax.tick_params(labelsize="x-small")
             tidy(ax)
-        size = one.amplitude if np.ndim(one.amplitude) == 0 else np.max(np.abs(one.amplitude))
-        line[0].set_ylabel(f"{size:+.3g} ×\n({one.importance:.0%})", fontsize="small")
+        size = (
+            component.amplitude
+            if np.ndim(component.amplitude) == 0
+            else np.max(np.abs(component.amplitude))
+        )
+        line[0].set_ylabel(f"{size:+.3g} ×\n({component.importance:.0%})", fontsize="small")
     return axes
 
 
@@ -305,14 +309,17 @@ def plot_functions(
         return np.array([_note("a full tensor has no basis functions")])
     made = axes is None
     axes = grid_of_axes(len(described), axes, height=1.9)
-    for one, ax in zip(described, axes, strict=True):
-        ax.bar(one.numbers, np.maximum(one.importance, 1e-12), color=COLORS[0])
+    for description, ax in zip(described, axes, strict=True):
+        ax.bar(description.numbers, np.maximum(description.importance, 1e-12), color=COLORS[0])
         ax.set_yscale("log")
         ax.set_ylim(1e-6, 1.5)
-        both = len({other.part for other in described if other.name == one.name}) > 1
-        ax.set_title(wrapped(f"{one.name} ({one.part})" if both else one.name), fontsize="medium")
-        dropped = f", {one.dropped} dropped" if one.dropped else ""
-        ax.set_xlabel(f"function ({len(one.numbers)} kept{dropped})", fontsize="small")
+        both = len({other.part for other in described if other.name == description.name}) > 1
+        ax.set_title(
+            wrapped(f"{description.name} ({description.part})" if both else description.name),
+            fontsize="medium",
+        )
+        dropped = f", {description.dropped} dropped" if description.dropped else ""
+        ax.set_xlabel(f"function ({len(description.numbers)} kept{dropped})", fontsize="small")
         ax.xaxis.get_major_locator().set_params(integer=True)
         tidy(ax)
     if made:

@@ -48,8 +48,8 @@ class RestartView:
 
     def mode(self, j: int) -> int | None:
         """Return the mode of a column of the table, None if it has none."""
-        one = self.mode_map
-        return one.inputs.index(j) + one.first_input if j in one.inputs else None
+        mode_map = self.mode_map
+        return mode_map.inputs.index(j) + mode_map.first_input if j in mode_map.inputs else None
 
     @cached_property
     def sums(self) -> SumPart | None:

@@ -231,11 +231,11 @@ def _of_effect(name: Any, restart: RestartView, i: int) -> Functions:
     sums, state = restart.sums, restart.state.sums
     assert sums is not None
     assert state is not None
-    own, columns = sums.own[i], sums.columns[i]
-    energy = state.second[own] * np.diagonal(restart.effects[i].gram)[columns]
-    dropped = restart.mode_map.effects[i].n_functions_ - len(own)
+    places, columns = sums.own[i], sums.columns[i]
+    energy = state.second[places] * np.diagonal(restart.effects[i].gram)[columns]
+    dropped = restart.mode_map.effects[i].n_functions_ - len(places)
     importance = energy / max(energy.sum(), _TINY)
-    return Functions(name, columns, dropped, state.expected[own], importance, "sums")
+    return Functions(name, columns, dropped, state.expected[places], importance, "sums")
 
 
 def _of_mode(name: Any, restart: RestartView, d: int) -> Functions:

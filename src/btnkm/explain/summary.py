@@ -52,23 +52,25 @@ class ModelSummary(PlainData):
         wide = max(map(len, self.facts))
         lines = [self.title, *(f"  {name:{wide}}  {fact}" for name, fact in self.facts.items())]
         shown = self.inputs[:_MOST_INPUTS]
-        longest = max(len(str(one["name"])) for one in shown)
+        longest = max(len(str(entry["name"])) for entry in shown)
         lines.append("  importance (total Sobol index)")
-        for one in shown:
-            importance = f"{one['total']:6.1%} ± {one['total_std']:5.1%}"
-            lines.append(f"    {one['name']!s:{longest}}  {importance}")
+        for entry in shown:
+            importance = f"{entry['total']:6.1%} ± {entry['total_std']:5.1%}"
+            lines.append(f"    {entry['name']!s:{longest}}  {importance}")
         if len(self.inputs) > len(shown):
             lines.append(f"    and {len(self.inputs) - len(shown)} less important inputs")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         rows = []
-        for one in self.inputs[:_MOST_INPUTS]:
-            bar = f'<span class="bar" style="width:{100.0 * min(one["total"], 1.0):.0f}px"></span>'
-            importance = f"{one['total']:.1%} ± {one['total_std']:.1%}"
+        for entry in self.inputs[:_MOST_INPUTS]:
+            bar = (
+                f'<span class="bar" style="width:{100.0 * min(entry["total"], 1.0):.0f}px"></span>'
+            )
+            importance = f"{entry['total']:.1%} ± {entry['total_std']:.1%}"
             rows.append(
-                f"<tr><th scope='row'>{escape(str(one['name']))}</th><td>{one['kind']}</td>"
-                f"<td>{one['functions']}</td><td>{importance}</td>"
+                f"<tr><th scope='row'>{escape(str(entry['name']))}</th><td>{entry['kind']}</td>"
+                f"<td>{entry['functions']}</td><td>{importance}</td>"
                 f"<td style='text-align:left'>{bar}</td></tr>"
             )
         left_out = len(self.inputs) - _MOST_INPUTS
@@ -142,8 +144,8 @@ def structure_weights(model: Any) -> dict[str, float]:
     """Return the weight of each structure in the mixture of restarts, the highest first."""
     view = FittedModel.of(model)
     weights: dict[str, float] = {}
-    for one, weight in zip(view.mode_maps, view.weights, strict=True):
-        weights[one.structure] = weights.get(one.structure, 0.0) + float(weight)
+    for mode_map, weight in zip(view.mode_maps, view.weights, strict=True):
+        weights[mode_map.structure] = weights.get(mode_map.structure, 0.0) + float(weight)
     return dict(sorted(weights.items(), key=lambda pair: -pair[1]))
 
 
@@ -175,24 +177,24 @@ def likelihoods(model: Any) -> list[dict[str, Any]]:
             continue
         learned = {name: getattr(likelihood, name) for name in getattr(likelihood, "learned", ())}
         kind = type(likelihood).__name__
-        one = kinds.setdefault(kind, {"name": kind, "weight": 0.0})
-        one["weight"] += float(weight)
+        entry = kinds.setdefault(kind, {"name": kind, "weight": 0.0})
+        entry["weight"] += float(weight)
         for name, value in learned.items():
-            one[name] = one.get(name, 0.0) + float(weight) * float(value)
-    for one in kinds.values():
-        for name in one.keys() - {"name", "weight"}:
-            one[name] /= one["weight"]
-    return sorted(kinds.values(), key=lambda one: -one["weight"])
+            entry[name] = entry.get(name, 0.0) + float(weight) * float(value)
+    for entry in kinds.values():
+        for name in entry.keys() - {"name", "weight"}:
+            entry[name] /= entry["weight"]
+    return sorted(kinds.values(), key=lambda entry: -entry["weight"])
 
 
 def likelihood_line(every: list[dict[str, Any]]) -> str:
     """Return ``likelihoods`` in a line: "Student-t (weight 0.71, dof 2.4), Gaussian (0.29)"."""
     lines, kinds = [], (*LIKELIHOODS.values(), *CLASS_LIKELIHOODS.values())
     titles = {kind.__name__: getattr(kind, "title", kind.__name__) for kind in kinds}
-    for one, weight in zip(every, _weight_texts(one["weight"] for one in every), strict=True):
+    for entry, weight in zip(every, _weight_texts(entry["weight"] for entry in every), strict=True):
         known = [weight] if len(every) > 1 else []
-        known += [f"{name} {one[name]:.3g}" for name in one if name not in ("name", "weight")]
-        name = titles.get(one["name"], one["name"])
+        known += [f"{name} {entry[name]:.3g}" for name in entry if name not in ("name", "weight")]
+        name = titles.get(entry["name"], entry["name"])
         lines.append(f"{name} ({', '.join(known)})" if known else name)
     return ", ".join(lines)
 
@@ -201,8 +203,8 @@ def kept_functions(restart: RestartView | FullRestartView, j: int) -> int:
     """Return how many functions of a column a restart kept; one if the column is constant."""
     if isinstance(restart, FullRestartView):
         return 0
-    one, d = restart.mode_map, restart.mode(j)
+    mode_map, d = restart.mode_map, restart.mode(j)
     count = 0 if d is None else len(restart.state.modes[d].present)
-    if restart.sums is not None and j in one.effect_inputs:
-        return count + len(restart.sums.own[one.effect_inputs.index(j)])
+    if restart.sums is not None and j in mode_map.effect_inputs:
+        return count + len(restart.sums.own[mode_map.effect_inputs.index(j)])
     return max(count, 1)

@@ -57,7 +57,9 @@ def effects_section(fitted: FittedModel, indices: SobolIndices, target: str) -> 
     least = LEAST_EXTENT * (fitted.y_scale if in_units_of_y(fitted) else 1.0)
     low, high = _extent(every[:count], series)
     ends = min(low, -least), max(high, least)
-    drawn = [_effect(one, k, ends, series) for k, one in enumerate(every) if len(one.values)]
+    drawn = [
+        _effect(effect, k, ends, series) for k, effect in enumerate(every) if len(effect.values)
+    ]
     return {
         "unit": unit_of(fitted, target),
         "doubles": what_doubles(fitted),
@@ -76,15 +78,15 @@ def _wide(values: Array) -> Array:
 def _shown_classes(every: Sequence[Effect], outputs: Any) -> list[int]:
     if outputs is None:
         return [0]
-    ranges = [np.ptp(_wide(one.mean), axis=0) ** 2 for one in every if len(one.mean)]
+    ranges = [np.ptp(_wide(effect.mean), axis=0) ** 2 for effect in every if len(effect.mean)]
     largest = np.argsort(-np.sum(ranges, axis=0), kind="stable")[: charts.SERIES]
     return sorted(largest.tolist())
 
 
 def _extent(every: Sequence[Effect], series: list[int]) -> Limits:
-    known = [one for one in every if len(one.low)]
-    low = min((float(np.min(_wide(one.low)[:, series])) for one in known), default=0.0)
-    high = max((float(np.max(_wide(one.high)[:, series])) for one in known), default=0.0)
+    known = [effect for effect in every if len(effect.low)]
+    low = min((float(np.min(_wide(effect.low)[:, series])) for effect in known), default=0.0)
+    high = max((float(np.max(_wide(effect.high)[:, series])) for effect in known), default=0.0)
     return min(low, 0.0), max(high, 0.0)
 
 

@@ -58,7 +58,7 @@ def at_full_rank(state: Any, settings: Settings) -> bool:
 
 def allocate_restarts(plan: FitPlan, candidates: Sequence[Candidate]) -> None:
     """Give every candidate its restarts."""
-    n_init = max(plan.settings(one.mode_map).n_init for one in candidates)
+    n_init = max(plan.settings(candidate.mode_map).n_init for candidate in candidates)
     if plan.n_init is None:
         n_init = fewer_restarts(plan, candidates, n_init)
     share_restarts(candidates, n_init)
@@ -69,11 +69,19 @@ def fewer_restarts(plan: FitPlan, candidates: Sequence[Candidate], n_init: int) 
 
     Each then takes several times as long, and larger tensors differ less.
     """
-    tensors = [one for one in candidates if one.mode_map.low_rank and one.weight > 0]
-    for one in tensors:
-        settings = plan.settings(one.mode_map)
+    tensors = [
+        candidate
+        for candidate in candidates
+        if candidate.mode_map.low_rank and candidate.weight > 0
+    ]
+    for candidate in tensors:
+        settings = plan.settings(candidate.mode_map)
         may_grow = np.any(np.greater(settings.max_rank, settings.initial_rank))
-        if may_grow and one.states and all(at_full_rank(s, settings) for s in one.states):
+        if (
+            may_grow
+            and candidate.states
+            and all(at_full_rank(s, settings) for s in candidate.states)
+        ):
             return min(n_init, max(len(tensors), FEWEST_RESTARTS))
     return n_init
 
@@ -84,18 +92,22 @@ def share_restarts(candidates: Sequence[Candidate], n_init: int) -> None:
     Other structures are not random and have one restart if they have any weight. A tensor whose
     weight is too small for a restart passes it on to the other tensors.
     """
-    for one in candidates:
-        one.count = int(one.weight > 0)
-    tensors = [one for one in candidates if one.mode_map.low_rank and one.weight > 0]
+    for candidate in candidates:
+        candidate.count = int(candidate.weight > 0)
+    tensors = [
+        candidate
+        for candidate in candidates
+        if candidate.mode_map.low_rank and candidate.weight > 0
+    ]
     if not tensors:
         return
-    weights = np.array([one.weight for one in tensors])
+    weights = np.array([candidate.weight for candidate in tensors])
     total = max(round(n_init * weights.sum()), min(n_init, FEWEST_RESTARTS))
     counts = share_out(total, weights)
     kept = weights[np.array(counts) > 0].sum()
-    for one, count in zip(tensors, counts, strict=True):
-        one.count = count
-        one.weight = one.weight * float(weights.sum() / kept) if count else 0.0
+    for candidate, count in zip(tensors, counts, strict=True):
+        candidate.count = count
+        candidate.weight = candidate.weight * float(weights.sum() / kept) if count else 0.0
 
 
 def share_out(total: int, weights: Array) -> list[int]:

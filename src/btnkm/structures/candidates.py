@@ -28,14 +28,16 @@ def choose(plan: FitPlan, task: Task, active: list[int], names: list[Any]) -> li
     else:
         mode_maps = _of_trains(layouts, names)
     candidates = judge(plan, task, mode_maps, layouts.with_splines)
-    candidates = sorted(candidates, key=lambda one: -one.weight)
+    candidates = sorted(candidates, key=lambda candidate: -candidate.weight)
     allocate_restarts(plan, candidates)
-    candidates = sorted(candidates, key=lambda one: -one.weight)
-    for one in candidates if plan.verbose and len(candidates) > 1 else ():
-        print(
-            f"{one.mode_map.structure}: weight {one.weight:.2f}, {one.count} restarts, "
-            f"log density {one.log_density:.3f} of the rows held out"
-        )
+    candidates = sorted(candidates, key=lambda candidate: -candidate.weight)
+    if plan.verbose and len(candidates) > 1:
+        for candidate in candidates:
+            print(
+                f"{candidate.mode_map.structure}: weight {candidate.weight:.2f}, "
+                f"{candidate.count} restarts, "
+                f"log density {candidate.log_density:.3f} of the rows held out"
+            )
     return candidates
 
 

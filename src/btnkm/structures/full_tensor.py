@@ -58,8 +58,8 @@ def fit_full(
     """
     search = _search(task, mode_map, settings, curvature=curvature)
     with limit_blas():
-        own, rng = rows_of(task, mode_map, rows), np.random.default_rng(task.seeds)
-        return search.run(own, rng, begin, iterations, scale), search.curvature
+        observations, rng = rows_of(task, mode_map, rows), np.random.default_rng(task.seeds)
+        return search.run(observations, rng, begin, iterations, scale), search.curvature
 
 
 def _search(task: Any, mode_map: ModeMap, settings: fitting.Settings, **how: Any) -> FullFit:
@@ -110,9 +110,9 @@ def fit_all(
         rows, known = rows_of(task, mode_map, np.arange(n)), next(iter(states), None)
         # rows held out have found the scale of f where noise is not additive
         scale = None if known is None or learns_noise(search.likelihood) else 0.0
-        found = search.run(rows, rng, known, scale=scale)
+        posteriors = search.run(rows, rng, known, scale=scale)
     starts = []
-    for k, state in enumerate(found):
+    for k, state in enumerate(posteriors):
         last = progress(state.evidence, search.searches + 1, state)
         observe(k, last)
         starts.append(Restart([*sweeps, last] if k == 0 else [last]))

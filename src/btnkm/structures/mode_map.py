@@ -85,10 +85,10 @@ class ModeMap:
 
     def codes(self, columns: Columns, rows: Any = slice(None)) -> list[Array]:
         """Return the coordinates of some rows in every mode, given those in every column."""
-        own = [columns[j][rows] for j in self.inputs]
+        codes = [columns[j][rows] for j in self.inputs]
         if not self.first_input:
-            return own
-        return [array_namespace(own[0]).zeros_like(own[0])] * self.first_input + own
+            return codes
+        return [array_namespace(codes[0]).zeros_like(codes[0])] * self.first_input + codes
 
     def features(
         self, columns: Columns, rows: Any = slice(None), made: dict[int, Any] | None = None
@@ -122,14 +122,14 @@ class ModeMap:
 
     def modes_of(self, j: int) -> list[tuple[int, Any]]:
         """Return the positions of a column among all features, with the bases."""
-        found: list[tuple[int, Any]] = []
+        modes: list[tuple[int, Any]] = []
         if j in self.inputs:
             d = self.inputs.index(j) + self.first_input
-            found.append((d, self.bases[d]))
+            modes.append((d, self.bases[d]))
         if j in self.effect_inputs:
             i = self.effect_inputs.index(j)
-            found.append((len(self.bases) + i, self.effects[i]))
-        return found
+            modes.append((len(self.bases) + i, self.effects[i]))
+        return modes
 
     @property
     def effect_modes(self) -> list[int | None]:

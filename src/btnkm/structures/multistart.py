@@ -48,18 +48,20 @@ def fit_structures(
     """
     results: list[tuple[ModeMap, fitting.Result]] = []
     before = 0
-    for k, one, count, states in _runs(plan, task, candidates):
-        settings = plan.settings(one.mode_map)
+    for k, candidate, count, states in _runs(plan, task, candidates):
+        settings = plan.settings(candidate.mode_map)
         kept = sum(s.state.n_bytes for _, result in results for s in result.starts)
         limit = settings.limit(task.rows)
         limit *= 1.0 - READERS if task.rows.spilled else 1.0
         settings = replace(settings, n_init=count, memory_limit=limit - kept / GIB)
         # components begin as they do without full cores beside them
-        seeds = [*task.seeds, k] if one.mode_map.full else task.seeds
+        seeds = [*task.seeds, k] if candidate.mode_map.full else task.seeds
         begin = time.perf_counter()
         try:
             run = Run(str(k), seeds, history, before, checkpoint)
-            result = _fit_structure(plan, task, one.mode_map, settings, run, states, one.curvature)
+            result = _fit_structure(
+                plan, task, candidate.mode_map, settings, run, states, candidate.curvature
+            )
         except KeyboardInterrupt:
             if not results:
                 raise
@@ -75,8 +77,8 @@ def fit_structures(
                 stacklevel=4,
             )
             continue
-        one.seconds += time.perf_counter() - begin
-        results.append((one.mode_map, result))
+        candidate.seconds += time.perf_counter() - begin
+        results.append((candidate.mode_map, result))
         before += result.count
         if result.interrupted or not result.ended:
             break
@@ -88,20 +90,20 @@ def _runs(
 ) -> Iterator[tuple[int, Candidate, int, list[Any]]]:
     """Yield the fits to run: number, candidate, restarts, and posteriors to continue from."""
     k = 0
-    for one in candidates:
+    for candidate in candidates:
         # posteriors of few of the rows know too little of all, and those of full rank may grow
         enough = task.rows.n <= 2 * MOST_ROWS and task.sample.n == task.rows.n
-        settings = plan.settings(one.mode_map)
-        if one.mode_map.kernel:
+        settings = plan.settings(candidate.mode_map)
+        if candidate.mode_map.kernel:
             # few rows are soon fitted anew, where rows held out have not found the scale of f
             anew = task.rows.n <= FIRST_ROWS and learns_noise(task.target.likelihood)
-            small = [] if anew else one.states
+            small = [] if anew else candidate.states
         else:
-            small = [state for state in one.states if not at_full_rank(state, settings)]
-        states = small[: one.count] if enough else []
-        for count, begin in ((len(states), states), (one.count - len(states), [])):
+            small = [state for state in candidate.states if not at_full_rank(state, settings)]
+        states = small[: candidate.count] if enough else []
+        for count, begin in ((len(states), states), (candidate.count - len(states), [])):
             if count:
-                yield k, one, count, begin
+                yield k, candidate, count, begin
             k += 1
 
 

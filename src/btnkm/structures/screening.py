@@ -65,8 +65,8 @@ class Residuals:
         features = mode_map.features(task.sample.codes, rows)
         mean, variance = Predictor.of(state).moments(features.__getitem__)
         y, likelihood = task.sample.y[rows], state.likelihood
-        asked = likelihood.rows(y, np.ones(len(rows)), mean, variance + mean**2)
-        weight, pull = likelihood.scale * asked.weight, likelihood.scale * asked.response
+        quadratic = likelihood.rows(y, np.ones(len(rows)), mean, variance + mean**2)
+        weight, pull = likelihood.scale * quadratic.weight, likelihood.scale * quadratic.response
         wide = [part if part.ndim == 2 else part[:, None] for part in (weight, pull, mean)]
         weight, pull, mean = wide
         return cls(rows, task.sample.weights[rows], weight, pull - weight * mean, mean)
@@ -125,10 +125,10 @@ def find_steps(
     then tried beside the curves of all degrees. It is kept if the ELBO gains more than the
     logarithm of the number of candidates.
     """
-    found: dict[int, Array] = {}
+    steps_by_column: dict[int, Array] = {}
     numeric = [i for i, effect in enumerate(effects) if LINE in effect.parts_]
     if residuals.count.sum() < FEWEST_ROWS or not numeric:
-        return found
+        return steps_by_column
     codes = {i: task.sample.codes[inputs[i]][residuals.rows] for i in range(len(inputs))}
     orders = {i: np.argsort(codes[i], kind="stable") for i in numeric}
     cuts = sum(max(len(np.unique(codes[i])) - 1, 1) for i in numeric)
@@ -145,12 +145,12 @@ def find_steps(
         new.has_missing_ = False
         return new
 
-    while sum(map(len, found.values())) < MOST_STEPS:
+    while sum(map(len, steps_by_column.values())) < MOST_STEPS:
         sums, phi, gram, linear = _normal(effects, codes, weight, response)
         left = _low_residuals(sums, phi, gram, linear, weight, response) / count
         scores = [(*_best_cut(codes[i], orders[i], left, residuals.count), i) for i in numeric]
         clear = sorted((s for s in scores if s[0] > CLEAR**2), reverse=True)[:TRIALS]
-        clear = [s for s in clear if s[1] not in found.get(inputs[s[2]], ())]
+        clear = [s for s in clear if s[1] not in steps_by_column.get(inputs[s[2]], ())]
         if not clear:
             break
         trial = list(effects)
@@ -159,15 +159,15 @@ def find_steps(
         sums, phi, gram, linear = _normal(trial, codes, weight, response)
         new = [_group_of_step(sums, trial, i, cut) for _, cut, i in clear]
         values = [_value(sums, gram, linear, new)]
-        values += [_value(sums, gram, linear, [g for g in new if g != own]) for own in new]
+        values += [_value(sums, gram, linear, [g for g in new if g != group]) for group in new]
         gains = np.array(values[1:]) - values[0]
         best = int(np.argmax(gains))
         if gains[best] <= np.log(cuts):
             break
         _, cut, i = clear[best]
         effects[i] = with_steps(i, np.append(effects[i].steps, cut))
-        found[inputs[i]] = effects[i].steps
-    return found
+        steps_by_column[inputs[i]] = effects[i].steps
+    return steps_by_column
 
 
 def _normal(
@@ -187,8 +187,8 @@ def _low_residuals(
     """Return the residuals of functions of low degree: (n, K)."""
     low = np.flatnonzero(sums.degree <= LOW_DEGREE)
     left = np.empty_like(response)
-    for k, (own, b) in enumerate(zip(gram, linear, strict=True)):
-        a = own[np.ix_(low, low)]
+    for k, (gram_of_output, b) in enumerate(zip(gram, linear, strict=True)):
+        a = gram_of_output[np.ix_(low, low)]
         a = a + np.diag(1e-3 * np.maximum(np.diag(a), 1e-12) + 1e-12)
         left[:, k] = response[:, k] - weight[:, k] * (phi[:, low] @ np.linalg.solve(a, b[low]))
     return left
@@ -216,8 +216,8 @@ def _group_of_step(sums: Sums, effects: Sequence[Any], i: int, cut: float) -> in
     """Return the group of a step of one input."""
     effect = effects[i]
     column = 1 + effect.degree_ + int(np.flatnonzero(effect.steps == cut)[0])
-    own = sums.places(i)
-    return int(sums.group[own[sums.column[own] == column][0]])
+    places = sums.places(i)
+    return int(sums.group[places[sums.column[places] == column][0]])
 
 
 def _value(sums: Sums, gram: Array, linear: Array, lost: list[int]) -> float:
@@ -329,9 +329,9 @@ def _triple_scores(made: Sequence[Array], residuals: Residuals) -> _Scores:
     for r in residuals.left.T:
         for a in range(len(owner)):
             later = np.flatnonzero(owner > owner[a])  # every product once
-            own = functions[:, a] * r
+            product = functions[:, a] * r
             score = _product_scores(
-                functions[:, later], residuals.count * own, residuals.count * own**2
+                functions[:, later], residuals.count * product, residuals.count * product**2
             )
             score[owner[later][:, None] == owner[later]] = 0.0
             if score.size:

@@ -417,18 +417,18 @@ class Comparison:
             candidate.weight = float(w)
 
 
-def _is_simple(one: ModeMap, others: Sequence[ModeMap]) -> bool:
+def _is_simple(mode_map: ModeMap, mode_maps: Sequence[ModeMap]) -> bool:
     """Tell whether it is used where rows are too few to compare structures.
 
     That is the full tensor, main effects alone, or else whatever has no full cores.
     """
-    if any(other.kernel for other in others):
-        return one.kernel
-    if any(not other.inputs for other in others):
-        return not one.inputs
-    return not one.full or all(other.full for other in others)
+    if any(other.kernel for other in mode_maps):
+        return mode_map.kernel
+    if any(not other.inputs for other in mode_maps):
+        return not mode_map.inputs
+    return not mode_map.full or all(other.full for other in mode_maps)
 
 
-def _beside_full(one: ModeMap, others: Sequence[ModeMap]) -> bool:
+def _beside_full(mode_map: ModeMap, mode_maps: Sequence[ModeMap]) -> bool:
     """Tell whether it is simpler than a candidate with full cores."""
-    return bool(one.inputs) and not one.full and any(other.full for other in others)
+    return bool(mode_map.inputs) and not mode_map.full and any(other.full for other in mode_maps)

@@ -104,8 +104,8 @@ class HeldOut:
     def _predictives(self, noise: tuple[float, float]) -> list[Any]:
         """Return the predictive distributions of the posteriors, with their noise changed."""
         return [
-            recalibrated(one, noise).predictive(mean, variance)
-            for one, mean, variance in zip(
+            recalibrated(likelihood, noise).predictive(mean, variance)
+            for likelihood, mean, variance in zip(
                 self.likelihoods, self.means, self.variances, strict=True
             )
         ]
@@ -113,12 +113,12 @@ class HeldOut:
     def log_densities(self, noise: tuple[float, float] = (1.0, np.inf)) -> Array:
         """Return log densities of the targets by posterior, with the noise changed: (S, n)."""
         # many classes are taken as independent, which is good enough for a comparison
-        return np.array([one.logpdf(self.y) for one in self._predictives(noise)])
+        return np.array([distribution.logpdf(self.y) for distribution in self._predictives(noise)])
 
     def inside(self, noise: tuple[float, float]) -> Array:
         """Return which targets lie in the central interval of the even mixture: (n,)."""
-        found = [one.cdf(self.y) for one in self._predictives(noise)]
-        return np.abs(np.mean(found, axis=0) - 0.5) < 0.5 * LEVEL
+        levels = [distribution.cdf(self.y) for distribution in self._predictives(noise)]
+        return np.abs(np.mean(levels, axis=0) - 0.5) < 0.5 * LEVEL
 
     def score(self, noise: tuple[float, float] = (1.0, np.inf)) -> Array:
         """Return log densities of the even mixture of the posteriors: (n,)."""
@@ -134,7 +134,7 @@ def held_out(task: Any, mode_map: ModeMap, states: Sequence[Any], rows: Array) -
     for start in range(0, len(rows), size):
         block = rows[start : start + size]
         features = mode_map.features(task.sample.codes, block)
-        moments.append([one.moments(features.__getitem__) for one in predictors])
+        moments.append([predictor.moments(features.__getitem__) for predictor in predictors])
     means, variances = (
         np.stack([np.concatenate([block[k][i] for block in moments]) for k in range(len(states))])
         for i in range(2)
@@ -184,19 +184,19 @@ def best_noise(folds: Sequence[HeldOut]) -> tuple[float, float]:
         return best
 
     at = int(np.flatnonzero(FACTORS == 1.0)[0])
-    found = []
-    for dof in _degrees([one for fold in folds for one in fold.likelihoods]):
+    candidates = []
+    for dof in _degrees([likelihood for fold in folds for likelihood in fold.likelihoods]):
         reached, at = climbed(at, dof)
-        found.append((reached, (float(FACTORS[at]), dof)))
-    return max(found, key=lambda one: one[0])[1]
+        candidates.append((reached, (float(FACTORS[at]), dof)))
+    return max(candidates, key=lambda pair: pair[0])[1]
 
 
 def _degrees(likelihoods: Sequence[Any]) -> list[float]:
     """Return degrees of freedom below those of every likelihood, in decreasing order."""
-    if all(isinstance(one, StudentT) for one in likelihoods):
-        least = max(float(one.dof) for one in likelihoods)
-    elif all(isinstance(one, Gaussian) for one in likelihoods):
-        least = min(2.0 * float(one.noise.shape) for one in likelihoods)
+    if all(isinstance(likelihood, StudentT) for likelihood in likelihoods):
+        least = max(float(likelihood.dof) for likelihood in likelihoods)
+    elif all(isinstance(likelihood, Gaussian) for likelihood in likelihoods):
+        least = min(2.0 * float(likelihood.noise.shape) for likelihood in likelihoods)
     else:
         return [np.inf]
     return [dof for dof in DEGREES if np.isinf(dof) or dof < least]
@@ -237,8 +237,8 @@ def stack(scores: Array, weight: Array, prior: Array, residuals: Array | None = 
             slope += WEIGHT_OF_ERROR / len(tails) * (residuals @ slopes)
         return value, w * (slope - w @ slope)
 
-    found = minimize(loss, np.zeros(len(scores)), jac=True, method="L-BFGS-B")
-    w = np.exp(found.x - found.x.max()) * np.any(np.isfinite(scores), axis=1)
+    optimum = minimize(loss, np.zeros(len(scores)), jac=True, method="L-BFGS-B")
+    w = np.exp(optimum.x - optimum.x.max()) * np.any(np.isfinite(scores), axis=1)
     return np.asarray(w / w.sum())
 
 
@@ -263,7 +263,7 @@ def _tails_of(residuals: Array, weight: Array) -> float:
     """Return the degrees of freedom with the highest likelihood of the errors of any candidate."""
 
     def nats(dof: float) -> float:
-        least = min(_misfit(own, weight, dof)[0] for own in residuals)
+        least = min(_misfit(errors, weight, dof)[0] for errors in residuals)
         if np.isinf(dof):
             return -least - float(weight.sum()) * 0.5 * (1.0 + np.log(2.0 * np.pi))
         constant = gammaln(0.5 * (dof + 1.0)) - gammaln(0.5 * dof) - 0.5 * np.log(np.pi * dof)

@@ -132,39 +132,39 @@ class Column:
 
     def effect(self, place: int) -> Value:
         """Return the functions of one of its main effects, less their means: (n, P)."""
-        graph, own = self.graph, self.plain["effects"][place]
+        graph, plain = self.graph, self.plain["effects"][place]
         missing = unknown = self.missing()
         if self.plain["levels"] is not None:
             unknown = graph.node("Less", self.x, np.array(0))
-        known, parts = len(own["center"]) - own["missing"], []
+        known, parts = len(plain["center"]) - plain["missing"], []
         if known:
-            values = self._known_effect(own, missing) - own["center"][None, :known]
+            values = self._known_effect(plain, missing) - plain["center"][None, :known]
             parts.append(graph.where(unknown, 0.0, values))
-        if own["missing"]:
-            parts.append(graph.number(missing) - float(own["center"][-1]))
+        if plain["missing"]:
+            parts.append(graph.number(missing) - float(plain["center"][-1]))
         return graph.concat(parts)
 
-    def _known_effect(self, own: dict[str, Any], missing: Value) -> Value:
+    def _known_effect(self, plain: dict[str, Any], missing: Value) -> Value:
         """Return the functions of values that are not missing."""
         graph = self.graph
         if self.plain["levels"] is not None:
-            codes = own["codes"].astype(np.int64)[None, :]
+            codes = plain["codes"].astype(np.int64)[None, :]
             return graph.number(graph.node("Equal", self.x, codes))
         x = graph.where(missing, 0.0, self.x)
-        return _smooth_effect(graph, own, self.plain["positions"], x)
+        return _smooth_effect(graph, plain, self.plain["positions"], x)
 
 
-def _smooth_effect(graph: Graph, own: dict[str, Any], positions: Array, x: Value) -> Value:
+def _smooth_effect(graph: Graph, plain: dict[str, Any], positions: Array, x: Value) -> Value:
     """Return the straight line, polynomials, steps and spikes of a number at coordinates (n, 1)."""
-    parts = [_interpolated(graph, x, positions, own["line"])]
-    if own["degree"]:
-        formula, count = Formula(), own["degree"] + 1
+    parts = [_interpolated(graph, x, positions, plain["line"])]
+    if plain["degree"]:
+        formula, count = Formula(), plain["degree"] + 1
         curve = formula.plain(T=polynomials(formula.input("x"), count).columns(range(1, count)))
         parts.append(evaluated(graph, curve, x=x)["T"])
-    if len(own["steps"]):
-        parts.append(graph.number(graph.node("Greater", x, own["steps"][None, :])))
-    if len(own["spikes"]):
-        parts.append(graph.number(graph.node("Equal", x, own["spikes"][None, :])))
+    if len(plain["steps"]):
+        parts.append(graph.number(graph.node("Greater", x, plain["steps"][None, :])))
+    if len(plain["spikes"]):
+        parts.append(graph.number(graph.node("Equal", x, plain["spikes"][None, :])))
     return graph.concat(parts)
 
 
@@ -276,14 +276,14 @@ def _level_rows(basis: dict[str, Any], count: int) -> tuple[Array, Array]:
     """Return phi and psi of each category, an unseen and a missing one: (count + 2, M)."""
     rows = []
     for average in (basis["average_phi"], basis["average_psi"]):
-        own = np.eye(count + 2, count)
-        own[count + 1, int(basis["typical"])] = 1.0
+        table = np.eye(count + 2, count)
+        table[count + 1, int(basis["typical"])] = 1.0
         if basis["indicator"] is not None:
             flag = np.zeros((count + 2, 1))
             flag[count + 1] = 1.0
-            own = np.hstack([flag, own] if basis["indicator"] == "first" else [own, flag])
-        own[count] = average
+            table = np.hstack([flag, table] if basis["indicator"] == "first" else [table, flag])
+        table[count] = average
         if not basis["saw_missing"]:
-            own[count + 1] = average
-        rows.append(own)
+            table[count + 1] = average
+        rows.append(table)
     return rows[0], rows[1]

@@ -51,9 +51,9 @@ def kernel_moments(graph: Graph, kernel: dict[str, Any], columns: dict[int, Colu
 def _reordered(kernel: dict[str, Any], order: Array) -> dict[str, Any]:
     """Return a kernel machine with its training rows in another order."""
     inputs = []
-    for own in kernel["inputs"]:
-        rows = {k: None if part is None else part[order] for k, part in own["rows"].items()}
-        inputs.append({**own, "rows": rows})
+    for of_input in kernel["inputs"]:
+        rows = {k: None if part is None else part[order] for k, part in of_input["rows"].items()}
+        inputs.append({**of_input, "rows": rows})
     numbers = {name: kernel[name][:, order] for name in ("alpha", "noise")}
     return {**kernel, **numbers, "inputs": inputs}
 
@@ -65,23 +65,23 @@ def _covariances(
     total: Any = kernel["constant"]
     product: Any = kernel["product"]
     prior, prior_product = total, product
-    for own in kernel["inputs"]:
-        column = columns[own["column"]]
+    for part in kernel["inputs"]:
+        column = columns[part["column"]]
         gap = graph.number(column.missing())
-        if own["line"]:
-            t = graph.where(column.missing(), 0.0, _line(own, column, column.held()))
-            total = total + (own["line"] * t) * _row_lines(graph, own, column)
-            prior = prior + own["line"] * (t * t)
-        if own["missing"]:
-            total = total + (own["missing"] * gap) * _row_gaps(graph, own)
-            prior = prior + own["missing"] * gap
-        if own["curve"]:
-            kappa = _correlation(graph, own, column, own["curve_length"])
-            total = total + own["curve"] * kappa
-            prior = prior + own["curve"] * (1.0 - gap)
-        if own["factor"]:
-            kappa = _correlation(graph, own, column, own["factor_length"])
-            share = own["factor"] / (1.0 + own["factor"])
+        if part["line"]:
+            t = graph.where(column.missing(), 0.0, _line(part, column, column.held()))
+            total = total + (part["line"] * t) * _row_lines(graph, part, column)
+            prior = prior + part["line"] * (t * t)
+        if part["missing"]:
+            total = total + (part["missing"] * gap) * _row_gaps(graph, part)
+            prior = prior + part["missing"] * gap
+        if part["curve"]:
+            kappa = _correlation(graph, part, column, part["curve_length"])
+            total = total + part["curve"] * kappa
+            prior = prior + part["curve"] * (1.0 - gap)
+        if part["factor"]:
+            kappa = _correlation(graph, part, column, part["factor_length"])
+            share = part["factor"] / (1.0 + part["factor"])
             product = product * (1.0 - share + share * kappa)
             prior_product = prior_product * (1.0 - share * gap)
     some = next(iter(columns.values())).x
@@ -89,22 +89,22 @@ def _covariances(
     return zeros + (rows + (total + product)), zeros + (prior + prior_product)
 
 
-def _row_gaps(graph: Graph, own: dict[str, Any]) -> Value | float:
+def _row_gaps(graph: Graph, part: dict[str, Any]) -> Value | float:
     """Return 1 for each training row where the value is missing, else 0: (1, m)."""
-    known = own["rows"]["known"]
+    known = part["rows"]["known"]
     return 0.0 if known is None else graph.narrow((known == 0.0).astype(np.int8)[None, :])
 
 
-def _places(own: dict[str, Any], column: Column) -> Array | None:
+def _places(part: dict[str, Any], column: Column) -> Array | None:
     """Return the knot of each training row, or None if some are at no knot: (1, m).
 
     Nearly always they are at knots, and take two bytes instead of two doubles. Those of which the
     value is missing are at the first.
     """
-    held, knots = own["rows"], column.plain["knots"]
+    held, knots = part["rows"], column.plain["knots"]
     if held["u"] is None or len(knots) > np.iinfo(np.uint16).max:
         return None
-    standard = (column.plain["positions"] - own["center"]) / own["scale"]
+    standard = (column.plain["positions"] - part["center"]) / part["scale"]
     known = True if held["known"] is None else held["known"] == 1.0
     places = np.clip(np.searchsorted(standard, held["u"]), 0, len(knots) - 1)
     if np.any((standard[places] != held["u"]) & known):
@@ -112,42 +112,42 @@ def _places(own: dict[str, Any], column: Column) -> Array | None:
     return np.where(known, places, 0).astype(np.uint16)[None, :]
 
 
-def _line(own: dict[str, Any], column: Column, held: Value) -> Value:
+def _line(part: dict[str, Any], column: Column, held: Value) -> Value:
     """Return t of raw values."""
-    return own["begin"] + own["slope"] * (held - float(column.plain["knots"][0]))
+    return part["begin"] + part["slope"] * (held - float(column.plain["knots"][0]))
 
 
-def _row_lines(graph: Graph, own: dict[str, Any], column: Column) -> Any:
+def _row_lines(graph: Graph, part: dict[str, Any], column: Column) -> Any:
     """Return t of the training rows: (1, m)."""
-    places = _places(own, column)
+    places = _places(part, column)
     if places is None:
-        return own["rows"]["t"][None, :]
-    t = _line(own, column, column.at_knots(graph.narrow(places, whole=True))[0])
-    return t if own["rows"]["known"] is None else t * (1.0 - _row_gaps(graph, own))
+        return part["rows"]["t"][None, :]
+    t = _line(part, column, column.at_knots(graph.narrow(places, whole=True))[0])
+    return t if part["rows"]["known"] is None else t * (1.0 - _row_gaps(graph, part))
 
 
-def _row_positions(graph: Graph, own: dict[str, Any], column: Column) -> Any:
+def _row_positions(graph: Graph, part: dict[str, Any], column: Column) -> Any:
     """Return u of the training rows: (1, m)."""
-    places = _places(own, column)
+    places = _places(part, column)
     if places is None:
-        return own["rows"]["u"][None, :]
-    return (column.at_knots(graph.narrow(places, whole=True))[1] - own["center"]) / own["scale"]
+        return part["rows"]["u"][None, :]
+    return (column.at_knots(graph.narrow(places, whole=True))[1] - part["center"]) / part["scale"]
 
 
-def _correlation(graph: Graph, own: dict[str, Any], column: Column, length: float) -> Value:
+def _correlation(graph: Graph, part: dict[str, Any], column: Column, length: float) -> Value:
     """Return kappa between new rows and training rows: (n, m)."""
-    u, known = own["rows"]["u"], own["rows"]["known"]
+    u, known = part["rows"]["u"], part["rows"]["known"]
     if column.plain["levels"] is not None:
         codes = np.where(u < 0.0, NO_CODE, u).astype(np.int64)
         codes = codes if known is None else np.where(known == 0.0, NO_CODE, codes)
         return graph.number(graph.node("Equal", column.x, codes[None, :]))
     x = graph.where(column.missing(), 0.0, column.x)
-    apart = ((x - own["center"]) / own["scale"] - _row_positions(graph, own, column)) / length
-    r, rough = SQRT3 * graph.node("Abs", apart), own["rough"]
+    apart = ((x - part["center"]) / part["scale"] - _row_positions(graph, part, column)) / length
+    r, rough = SQRT3 * graph.node("Abs", apart), part["rough"]
     same = (1.0 - rough) * graph.node("Exp", (-1.0 / 6.0) * (r * r))
     same = same + rough * (1.0 + r) * graph.node("Exp", -1.0 * r)
     if known is not None:
-        same = same * (1.0 - _row_gaps(graph, own))
+        same = same * (1.0 - _row_gaps(graph, part))
     return graph.where(column.missing(), 0.0, same)
 
 
@@ -155,13 +155,13 @@ def _matrix(kernel: dict[str, Any], columns: dict[int, Column]) -> Array:
     """Return k between all training rows: (m, m)."""
     inputs, m = kernel["inputs"], kernel["alpha"].shape[1]
     names = ("line", "curve", "curve_length", "missing", "factor", "factor_length", "rough")
-    parts: dict[str, Any] = {name: np.array([own[name] for own in inputs]) for name in names}
+    parts: dict[str, Any] = {name: np.array([part[name] for part in inputs]) for name in names}
     parts |= {name: kernel[name] for name in ("constant", "product")}
-    categorical = [columns[own["column"]].plain["levels"] is not None for own in inputs]
+    categorical = [columns[part["column"]].plain["levels"] is not None for part in inputs]
     made = Kernel(**parts, categorical=np.array(categorical, dtype=bool))
     rows = []
-    for own in inputs:
-        held = own["rows"]
+    for part in inputs:
+        held = part["rows"]
         zeros = {"t": np.zeros(m), "u": np.zeros(m), "known": np.ones(m)}
         rows.append(np.column_stack([zeros[k] if held[k] is None else held[k] for k in zeros]))
     return np.asarray(made.cross(rows, rows))

@@ -62,10 +62,10 @@ def square_root(graph: Graph, matrices: Value, size: int) -> Value:
 def _rounds(size: int) -> list[list[tuple[int, int]]]:
     """Return rounds of pairs in which every two meet once, as in a tournament."""
     players = list(range(size + size % 2))
-    found = []
+    rounds = []
     for _ in range(len(players) - 1):
         half = len(players) // 2
         pairs = zip(players[:half], players[: half - 1 : -1], strict=True)
-        found.append([(min(p), max(p)) for p in pairs if max(p) < size])
+        rounds.append([(min(p), max(p)) for p in pairs if max(p) < size])
         players = [players[0], players[-1], *players[1:-1]]
-    return found
+    return rounds
