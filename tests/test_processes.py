@@ -243,6 +243,23 @@ def test_helpers_wait_for_a_while_after_their_work(waiting_helper):
     assert not waiting_helper.waiting
 
 
+def test_a_helper_that_ends_while_the_observer_waits_costs_only_time(monkeypatch, tmp_path):
+    monkeypatch.setattr(processes, "_idle", [])
+    monkeypatch.setattr(processes, "IDLE_SECONDS", 1)
+    waited = []
+
+    def observe(k, step):
+        if k > 0 and not waited:
+            waited.append(k)
+            time.sleep(5.0)  # a debugger, say: the helper runs out of work, and ends
+
+    restarts, interrupted = run_with_helpers(Patient(tmp_path, 60, 0.01), 2, 1, observe)
+    assert waited == [1]
+    assert not interrupted
+    assert [len(restart.sweeps) for restart in restarts] == [60, 60]
+    assert [restart.stop_reason for restart in restarts] == ["finished", "finished"]
+
+
 def test_the_observer_stops_helpers_too():
     begin = time.perf_counter()
     restarts, interrupted = run_with_helpers(

@@ -71,6 +71,7 @@ class _Worker:
 
     def advance(self) -> Slice:
         """Run more sweeps of the restart, for a moment."""
+        self._check()
         sweeps, end = [], time.perf_counter() + SLICE_SECONDS
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")  # the filters of the parent decide
@@ -83,7 +84,13 @@ class _Worker:
 
     def halt(self) -> Slice:
         """Return the state that the restart has reached."""
+        self._check()
         return Slice([], [], self._state())
+
+    def _check(self) -> None:
+        """Raise a LookupError in a process that has replaced one that ended in mid-work."""
+        if self.work is None:
+            raise LookupError("this process has no work")
 
     def _state(self) -> State | None:
         return self.restart.state if self.restart.sweeps else None
@@ -152,20 +159,29 @@ class Helper:
         self.tasks.extend((self.submit("begin", k), self.submit("advance")))
 
     def results(self) -> Iterator[Slice]:
-        """Yield what has come back, and keep two tasks under way until the restart has ended."""
+        """Yield what has come back, and keep two tasks under way until the restart has ended.
+
+        A result that an interrupt keeps from being used stays the first one.
+        """
         while self.tasks and self.tasks[0].done():
-            result = _result(self.tasks.popleft())
-            if result.ended:
-                self.tasks.clear()
-            else:
-                self.tasks.append(self.submit("advance"))
+            result = _result(self.tasks[0])
             yield result
+            with _ctrl_c_held():
+                self.tasks.popleft()
+                if result.ended:
+                    self.tasks.clear()
+                else:
+                    self.tasks.append(self.submit("advance"))
 
     def halt(self) -> Iterator[Slice]:
         """Yield what is still under way, and at last the state of the restart."""
         tasks = [*self.tasks, self.submit("halt")]
         self.tasks.clear()
-        yield from map(_result, tasks)
+        for task in tasks:
+            result = _result(task)
+            yield result
+            if result.ended:
+                return
 
     def rest(self) -> None:
         """Let go of the work, and wait for that of another fit."""
@@ -256,7 +272,8 @@ class _SharedRun:
 
     def _run_here(self, k: int) -> None:
         for progress in self.work.run(k):
-            self._add(k, progress)
+            self.restarts[k].add(progress)
+            self.stopped |= bool(self.observe(k, progress))
             self._call_helpers()
             self._follow()
             if self.stopped:
@@ -293,17 +310,16 @@ class _SharedRun:
 
     def _take(self, helper: Helper, result: Slice) -> None:
         assert helper.k is not None
-        for progress in result.sweeps:
-            self._add(helper.k, progress)
+        while result.sweeps:
+            with _ctrl_c_held():
+                progress = result.sweeps.pop(0)
+                self.restarts[helper.k].add(progress)
+            self.stopped |= bool(self.observe(helper.k, progress))
         for warning in result.warnings:
             warnings.warn(warning, stacklevel=2)
-        if result.state is not None:
+        if result.state is not None and self.restarts[helper.k].sweeps:
             reason = "finished" if result.ended else "stopped"
             self.restarts[helper.k].finish(result.state, reason)
-
-    def _add(self, k: int, progress: Progress) -> None:
-        self.restarts[k].add(progress)
-        self.stopped |= bool(self.observe(k, progress))
 
     @contextlib.contextmanager
     def _replacing(self, helper: Helper) -> Iterator[None]:
