@@ -29,7 +29,13 @@ from .execution import fitting
 from .explain.fitted import FittedModel
 from .export import Sharing
 from .io.checkpoints import Checkpoint, check_path, signature
-from .parameters import Priors, Solver, check_parameters, lasting_parameters
+from .parameters import (
+    Priors,
+    Solver,
+    check_parameters,
+    group_to_change,
+    lasting_parameters,
+)
 from .plan import Defaults, FitPlan
 from .streaming import Streaming, Window
 from .structures.allocation import restart_weights
@@ -99,6 +105,12 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         self.verbose = verbose
         self.warm_start = warm_start
 
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; options of a group have names such as ``solver__warm_sweeps``."""
+        for group in {name.partition("__")[0] for name in params if "__" in name} - set(params):
+            setattr(self, group, group_to_change(group, getattr(self, group, None)))
+        return super().set_params(**params)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
@@ -163,6 +175,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
                 self._check_more(source, survey)
                 if self._go_on(source, survey, None):
                     self._window = None
+                    self._name_target(name_of(y))
             return self
         source, survey = self._open(X, y, sample_weight)
         with closing(source):
@@ -189,6 +202,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         """Delete the fitted attributes, so that a fit that fails leaves none of an older one."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
+        self.__dict__.pop("_total_effects", None)
         self._window = None
 
     def _fit_anew(
@@ -223,8 +237,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         self._active = active
         self._begun_with = lasting_parameters(self, self._lasting)
         judged = {id(one.mode_map): one for one in candidates}
-        max_iter = plan.settings(candidates[0].mode_map).schedule.max_iter
-        self._conclude(plan, task, results, history, max_iter, judged)
+        self._conclude(plan, task, results, history, judged)
         self.n_samples_seen_ = survey.n
         if any(one.kernel for one in self._mode_maps) and self.structure != "full":
             self._window = Window.of(survey.sample)  # partial_fit fits them again, with more
@@ -289,7 +302,6 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         task: Task,
         results: list[tuple[ModeMap, fitting.Result]],
         history: list[dict[str, Any]],
-        max_iter: int,
         judged: dict[int, Candidate] | None = None,
         *,
         new: bool = True,
@@ -312,7 +324,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         kept = [] if any(mode_map.kernel for mode_map, _ in kept) else kept
         self._pasts = [past for _, result in kept for past in result.pasts]
         every = [result for _, result in results]
-        self.converged_, self.stop_reason_ = fitting.ending(every, max_iter, plan.tol)
+        self.converged_, self.stop_reason_ = fitting.ending(every, plan.tol)
         self._finish()
         if any(result.interrupted for result in every):
             warnings.warn(self.stop_reason_, ConvergenceWarning, stacklevel=4)
@@ -430,12 +442,14 @@ class Estimator(Streaming, Sharing, BaseEstimator):
 
     @cached_property
     def feature_importances_(self) -> Array:
-        """Share of the variance of f that every input explains, with all interactions: (D,)."""
+        """Total Sobol index of every input, scaled to sum to 1: (D,)."""
+        check_is_fitted(self)
         return np.einsum("s,sjd->d", self.weights_ / _DRAWS, self._total_effects)
 
     @cached_property
     def feature_importances_std_(self) -> Array:
         """Standard deviation of ``feature_importances_`` over the posterior: (D,)."""
+        check_is_fitted(self)
         away = self._total_effects - self.feature_importances_
         return np.sqrt(np.einsum("s,sjd->d", self.weights_ / _DRAWS, away**2))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from .checks import check_gamma, check_integer, check_number, check_order
 from .core.gamma import Gamma
@@ -14,8 +15,8 @@ STRUCTURES = ("auto", "tensor", "sums", "sums+tensor", "full")
 MAX_SMOOTHNESS = 20.0  # (1 + m)^(-2 smoothness) is still far from underflow for m in the hundreds
 
 
-@dataclass(frozen=True)
-class TensorTrain:
+@dataclass
+class TensorTrain(BaseEstimator):
     """A tensor train (TT) with its options, for the parameter ``network``.
 
     Parameters
@@ -50,8 +51,8 @@ class TensorTrain:
             check_order("TensorTrain(order=...)", self.order, [])
 
 
-@dataclass(frozen=True)
-class Priors:
+@dataclass
+class Priors(BaseEstimator):
     """Prior distributions of the precisions, for the parameter ``priors``.
 
     Parameters
@@ -99,8 +100,8 @@ class Priors:
         return None if isinstance(self.basis, str) else self.basis
 
 
-@dataclass(frozen=True)
-class Solver:
+@dataclass
+class Solver(BaseEstimator):
     """Details of the fitting algorithm, for the parameter ``solver``.
 
     Parameters
@@ -241,6 +242,17 @@ def lasting_parameters(estimator: Any, names: tuple[str, ...]) -> dict[str, str]
         "solver.anchored": solver.anchored,
     }
     return {name: repr(value) for name, value in lasting.items()}
+
+
+def group_to_change(name: str, value: Any) -> Any:
+    """Return a copy of a group of options, so that no other estimator shares what is set in it."""
+    if name not in _GROUPS:
+        return value
+    if name == "network" and isinstance(value, str) and value != "tt":
+        raise ValueError(
+            f"options of network need a TensorTrain, got network={value!r}; set network='tt' first."
+        )
+    return replace(value) if isinstance(value, _GROUPS[name]) else _GROUPS[name]()
 
 
 def option_names() -> list[str]:

@@ -187,8 +187,7 @@ class Streaming:
                 return False
             results.append((mode_map, result))
         with self._or_as_it_was():
-            max_iter = settings.schedule.max_iter
-            self._conclude(plan, task, results, history, max_iter, new=not pasts)
+            self._conclude(plan, task, results, history, new=not pasts)
             self.n_samples_seen_ = survey.n + (self.n_samples_seen_ if pasts else 0)
         return True
 

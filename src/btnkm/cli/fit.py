@@ -121,9 +121,11 @@ def new_model(arguments: argparse.Namespace, classify: bool) -> Any:
     known = {*kind().get_params(deep=False), *option_names()} - hidden
     for name in parameters:
         if name not in known:
+            options = [option for option in known if option.endswith(f".{name}")]
+            hint = f"did you mean {options[0]!r}?" if options else ""
+            hint = hint or f"these are {', '.join(sorted(known))}."
             raise UsageError(
-                f"--set must name a parameter of {kind.__name__}, got {name!r}; these are "
-                f"{', '.join(sorted(known))}."
+                f"--set must name a parameter of {kind.__name__}, got {name!r}; {hint}"
             )
     return kind(**with_options(parameters), verbose=int(arguments.verbose))
 

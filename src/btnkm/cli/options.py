@@ -16,7 +16,7 @@ from .errors import UsageError
 if TYPE_CHECKING:
     from ..data.csv_file import Dialect
 
-CLASS_LIKELIHOODS = ("logistic", "least_squares")
+CLASSIFIER_LIKELIHOODS = ("logistic", "least_squares")
 # as ``parameters.STRUCTURES``, whose import is slow
 STRUCTURES = ("auto", "tensor", "sums", "sums+tensor", "full")
 _SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|", "\\t": "\t"}
@@ -46,7 +46,7 @@ class LikelihoodName(argparse.Action):
         """Names that are allowed."""
         from ..likelihoods import LIKELIHOODS
 
-        return ("auto", *LIKELIHOODS, *CLASS_LIKELIHOODS)
+        return ("auto", *LIKELIHOODS, *CLASSIFIER_LIKELIHOODS)
 
     @choices.setter
     def choices(self, value: Any) -> None:

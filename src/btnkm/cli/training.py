@@ -15,7 +15,7 @@ from ..data.table_files import check_columns, is_whole, open_table, scan, values
 from ..data.text import BOOLEAN, DATE, DURATION, FLAG, NUMBER, TEXT, TypeGuess, plural
 from .console import Bar, Console, counted
 from .errors import UsageError
-from .options import CLASS_LIKELIHOODS, dialect_of, seed_of
+from .options import CLASSIFIER_LIKELIHOODS, dialect_of, seed_of
 
 Array = np.ndarray
 Rows = tuple[Frame, Array, Array | None]
@@ -122,7 +122,7 @@ class Training:
     def _classify(self) -> tuple[bool, str]:
         """Return whether the target holds classes, and why."""
         given, likelihood = self.arguments, self.arguments.likelihood
-        of_classes = likelihood in CLASS_LIKELIHOODS
+        of_classes = likelihood in CLASSIFIER_LIKELIHOODS
         of_numbers = likelihood is not None and not of_classes
         regress = given.regress or of_numbers or self.target in (given.number or ())
         classify = given.classify or of_classes

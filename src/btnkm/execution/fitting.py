@@ -208,8 +208,8 @@ def _plan_room(problem: Problem, settings: Settings) -> Room:
     )
     if count < settings.n_init:
         warnings.warn(
-            f"memory_limit={limit:g} has room for {count} of {settings.n_init} restarts, and "
-            "fewer predict a little worse; raise it, or lower max_rank or n_basis.",
+            f"the memory limit of {limit:.3g} GiB has room for {count} of {settings.n_init} "
+            "restarts, and fewer predict a little worse; raise it, or lower max_rank or n_basis.",
             UserWarning,
             stacklevel=8,
         )
@@ -435,7 +435,7 @@ def _effect_averages(
     return [posterior.EffectAverages(*part) for part in parts]
 
 
-def ending(results: Sequence[Result], max_iter: int, tol: float) -> tuple[bool, str]:
+def ending(results: Sequence[Result], tol: float) -> tuple[bool, str]:
     """Return whether all restarts have converged, and why the fit ended."""
     count = sum(result.count for result in results)
     restarts = [restart for result in results for restart in result.starts]
@@ -447,9 +447,7 @@ def ending(results: Sequence[Result], max_iter: int, tol: float) -> tuple[bool, 
     elif not ended:
         reason = f"A callback stopped the fit: {kept}"
     elif moving:
-        reason = (
-            f"max_iter={max_iter} sweeps were used; {moving} of {count} restarts had not converged."
-        )
+        reason = f"{moving} of {count} restarts used all their sweeps and had not converged."
     else:
         reason = f"In every restart the ELBO gained less than tol={tol:g} per row and sweep."
     return ended and not moving, reason

@@ -70,7 +70,7 @@ def fit_structures(
             if not results:
                 raise
             warnings.warn(
-                f"memory_limit={limit:g} has no room for {count} of "
+                f"the memory limit of {limit:.3g} GiB has no room for {count} of "
                 f"{sum(c.count for c in candidates)} restarts, which are left out; raise it, or "
                 "lower max_rank.",
                 UserWarning,
