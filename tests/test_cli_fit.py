@@ -212,7 +212,7 @@ def test_rows_without_a_target_are_left_out_and_told(tmp_path, capsys):
     found = told(capsys)
     assert (found["rows"], found["rows_left_out"]) == (38, 2)
     assert [one["name"] for one in found["inputs"]] == ["x"]
-    assert any("2 rows without 'y' are left out, the first in line 5" in n for n in found["notes"])
+    assert any("left out 2 rows without 'y', the first in line 5" in n for n in found["notes"])
     frame = pd.read_csv(data).dropna()
     parameters = {
         "n_init": 1,

@@ -41,8 +41,8 @@ def add_parser(commands: Any) -> None:
         "Fit a model to a table and save it. The table is a CSV or TSV file (also with .gz), a "
         "Parquet file, or a folder or pattern of Parquet files; it may be larger than memory. The "
         "type of each column (number, boolean, date such as 2024-12-31, or text) is inferred from "
-        "all rows. Nothing has to be scaled, encoded or imputed. Ctrl-C stops the fit early and "
-        "saves the model as it is.",
+        "all rows. Nothing has to be scaled, encoded or imputed. Ctrl-C stops the fit early; once "
+        "structures have been compared, the model is saved as it is.",
         _EXAMPLES,
     )
     add_table(parser)
@@ -119,7 +119,9 @@ def new_model(arguments: argparse.Namespace, classify: bool) -> Any:
     parameters = model_parameters(arguments)
     hidden = {"callback", "warm_start", "verbose", "priors", "solver"}
     known = {*kind().get_params(deep=False), *option_names()} - hidden
-    for name in parameters:
+    for name, value in parameters.items():
+        if name.startswith("priors.") and isinstance(value, tuple) and len(value) == 2:
+            parameters[name] = btnkm.Gamma(*value)
         if name not in known:
             options = [option for option in known if option.endswith(f".{name}")]
             hint = f"did you mean {options[0]!r}?" if options else ""

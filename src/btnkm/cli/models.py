@@ -191,7 +191,7 @@ def rows_with_targets(model: Any, table: TableFile, target: str, note: Any, watc
     if not sum(map(len, targets)):
         raise DataError("must have rows with a target, got none.", table.name, column=target)
     if n_missing:
-        note(f"{counted(n_missing, 'row')} without {target!r} are left out.")
+        note(f"left out {counted(n_missing, 'row')} without {target!r}.")
     columns = {name: np.concatenate([frame[name] for frame in frames]) for name in inputs.names}
     return Frame(columns | {target: np.concatenate(targets).astype(convert)})
 

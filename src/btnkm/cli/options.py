@@ -156,7 +156,7 @@ def add_table_options(parser: Any) -> None:
         choices=(".", ","),
         default=".",
         metavar="MARK",
-        help="decimal mark of numbers, . or , (default: %(default)s)",
+        help="decimal separator of numbers, . or , (default: %(default)s)",
     )
     group.add_argument(
         "--missing",
@@ -232,8 +232,8 @@ def add_model_options(parser: Any) -> None:
         "--likelihood",
         action=LikelihoodName,
         metavar="NAME",
-        help="of numbers: auto, gaussian, student_t (robust to outliers), poisson or "
-        "negative_binomial (counts); of classes: logistic or least_squares",
+        help="for numbers: auto, gaussian, student_t (robust to outliers), poisson or "
+        "negative_binomial (counts); for classes: logistic or least_squares",
     )
     group.add_argument(
         "--structure",
@@ -264,7 +264,8 @@ def add_model_options(parser: Any) -> None:
         default=[],
         type=_assignment,
         metavar="NAME=VALUE",
-        help="set another parameter, for example n_basis=12 or solver.warm_sweeps=20",
+        help="set another parameter, for example n_basis=12, solver.warm_sweeps=20 or "
+        "'priors.noise=(1e-3,1e-3)'",
     )
 
 
@@ -366,7 +367,7 @@ def probability(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0.0 < value < 1.0:
-        raise argparse.ArgumentTypeError(f"must lie between 0 and 1, got {text!r}; try 0.9")
+        raise argparse.ArgumentTypeError(f"must lie between 0 and 1, got {text!r}; try 0.2")
     return value
 
 

@@ -207,7 +207,7 @@ class Training:
             note(f"column {commas[0]!r} seems to have decimal commas; --decimal , reads them.")
         if scan.n_missing:
             note(
-                f"{counted(scan.n_missing, 'row')} without {self.target!r} are left out, the "
+                f"left out {counted(scan.n_missing, 'row')} without {self.target!r}, the "
                 f"first in {table.unit} {scan.first_missing:,}."
             )
         if not self.classify and len(scan.distinct) == 1:
