@@ -68,6 +68,7 @@ def cases():
 
 @pytest.mark.parametrize(("model", "X", "y"), [pytest.param(*c[1:], id=c[0]) for c in cases()])
 def test_blocks_that_are_lost_cost_nothing_but_time(model, X, y, monkeypatch):
+    model.set_params(structure="sums+tensor" if model.network == "cp" else "tensor")
     model.set_params(n_basis=6, max_rank=3, n_init=1, max_iter=12, random_state=0, n_jobs=1)
     weight = 1.0 + np.arange(len(y)) % 2
     answers = []
