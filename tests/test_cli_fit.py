@@ -131,7 +131,8 @@ def test_a_terminal_is_told_of_every_sweep(folder, monkeypatch, capsys):
 
     monkeypatch.setattr(Console, "progress", progress)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    fits = ("houses.csv", "--target", "price", "--only", "area", "-o", "m.btn", "--set")
+    fits = ("houses.csv", "--target", "price", "--only", "area", "-o", "m.btn")
+    fits = (*fits, "--max-rank", "3", "--set")
     assert fit(*fits, "structure=tensor") == 0
     sweeps = [what for unit, *what in told if unit == "sweeps"]
     assert len(sweeps) == len(btnkm.load("m.btn").history_)
@@ -196,7 +197,7 @@ def test_what_a_target_holds_tells_what_is_fitted(target, classes, tmp_path, cap
 
 def test_a_likelihood_tells_what_is_fitted(folder, capsys):
     assert fit("houses.csv", "--target", "rooms", "--likelihood", "negative_binomial",
-               "--only", "area", "--json", "-o", "m.btn") == 0  # fmt: skip
+               "--only", "area", "--json", "-o", "m.btn", "--max-rank", "3") == 0  # fmt: skip
     assert told(capsys)["estimator"] == "BTNRegressor"
     assert fit("houses.csv", "--target", "price", "--classify", "--likelihood", "student_t",
                "-o", "m.btn") == 2  # fmt: skip
@@ -208,7 +209,8 @@ def test_rows_without_a_target_are_left_out_and_told(tmp_path, capsys):
         (f"{i}", "" if i in (3, 8) else f"{(i - 20) ** 2}.5", f"{1 + i % 2}") for i in range(40)
     ]
     data, out = write(tmp_path / "t.csv", rows, ("x", "y", "w")), tmp_path / "m.btn"
-    assert fit(data, "--target", "y", "--weight", "w", "--json", "-o", out) == 0
+    rank = ("--max-rank", "3")
+    assert fit(data, "--target", "y", "--weight", "w", "--json", "-o", out, *rank) == 0
     found = told(capsys)
     assert (found["rows"], found["rows_left_out"]) == (38, 2)
     assert [one["name"] for one in found["inputs"]] == ["x"]
@@ -220,7 +222,7 @@ def test_rows_without_a_target_are_left_out_and_told(tmp_path, capsys):
         "solver": btnkm.Solver(warm_sweeps=4),
         "random_state": 0,
     }
-    parameters["structure"] = "tensor"
+    parameters |= {"structure": "tensor", "max_rank": 3}
     model = btnkm.BTNRegressor(**parameters).fit(frame[["x"]], frame["y"], frame["w"])
     np.testing.assert_allclose(
         btnkm.load(out).predict(frame[["x"]]), model.predict(frame[["x"]]), rtol=1e-8
