@@ -23,6 +23,8 @@ QUICK = (
     "1",
     "--set",
     "structure=tensor",
+    "--max-rank",
+    "4",
 )
 
 
