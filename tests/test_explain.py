@@ -21,7 +21,7 @@ from btnkm.explain import shapley
 from btnkm.explain.fitted import MISSING, FittedModel
 from tests.test_sums_exports import combined, steps_everywhere
 
-SMALL = {"n_init": 2, "random_state": 0, "max_iter": 12}
+SMALL = {"n_init": 2, "random_state": 0, "max_iter": 12, "max_rank": 6}
 
 
 def table(n=240, seed=0, gaps=False, levels=3):

@@ -13,7 +13,7 @@ from btnkm import BTNClassifier, BTNRegressor, TensorTrain, explain
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
-SMALL = {"n_init": 2, "random_state": 0, "max_iter": 8}
+SMALL = {"n_init": 2, "random_state": 0, "max_iter": 8, "max_rank": 6}
 
 
 @pytest.fixture(autouse=True)
