@@ -171,6 +171,22 @@ def test_where_numbers_end_is_known_wherever_it_is(monkeypatch):
     assert scanned(text).first_texts == {}
 
 
+@pytest.mark.parametrize(
+    ("values", "odd"),
+    [
+        (["1"] * 3 + ["x"] + ["2"] * 40, "x"),
+        (["", "x"] + ["2.5"] * 30 + ["y"] + ["3"] * 30, "x"),
+        (["x"] + ["2"] * (MIN_BEFORE_TEXT - 1), None),  # too few numbers
+        (["1", "x", "y", "z"] + ["2"] * 40, None),  # too much text
+        ([f"n{i}" for i in range(40)], None),
+    ],
+)
+def test_text_among_numbers_is_known_wherever_it_is(values, odd):
+    first = scanned("x,y\n" + "".join(f"{v},0\n" for v in values)).first_texts
+    assert (first["x"].value if first else None) == odd
+    assert not first or first["x"].position == 2 + values.index(odd)
+
+
 def test_long_lines_are_refused_before_they_fill_memory(monkeypatch):
     monkeypatch.setattr(csv_file, "CHUNK", 100)
     monkeypatch.setattr(csv_file, "LONGEST_LINE", 1000)

@@ -187,7 +187,7 @@ class Training:
             if self.kinds.get(name) == TEXT and name not in (given.text or ()):
                 note(
                     f"column {name!r} is taken as text because of {text.value!r} in {table.unit} "
-                    f"{text.position:,} of {self.name}, after {plural(text.kind)}; --number "
+                    f"{text.position:,} of {self.name}, among {plural(text.kind)}; --number "
                     f"{name!r} makes that an error."
                 )
         for name, kind in self.kinds.items():

@@ -24,6 +24,8 @@ EXPECTED = {
     DURATION: "a duration, which text files cannot hold",
 }
 MIN_BEFORE_TEXT = 10  # values of another type, after which text is worth a note
+# so is text among numbers: at most one value in so many, and so many values of a block
+ODD_ONE_IN, MAX_ODD = 20, 5
 _TRUTH = {"true": 1.0, "false": 0.0}
 _DATE = re.compile(
     r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII
@@ -120,7 +122,7 @@ def _length_of(values: Sequence[str], kind: str, dialect: Dialect) -> int:
 
 
 class FirstText(NamedTuple):
-    """The value with which a column that held another type became text."""
+    """The value that makes text of a column whose other values have another type."""
 
     kind: str
     value: str
@@ -136,7 +138,8 @@ class TypeGuess:
     kind : str or None
         None while all values are missing.
     first_text : FirstText or None
-        Set if text came after at least ``MIN_BEFORE_TEXT`` values of another type.
+        Set if text came after at least ``MIN_BEFORE_TEXT`` values of another type, or among
+        numbers.
     decimal_commas : bool
         Whether the text would be numbers if commas were decimal points.
     looks_like : str or None
@@ -170,11 +173,27 @@ class TypeGuess:
             return
         if before >= MIN_BEFORE_TEXT and kind is not None:
             self.first_text = FirstText(kind, values[length], positions[length])
+        elif (odd := _odd_value(values, dialect)) is not None:
+            self.first_text = FirstText(NUMBER, values[odd], positions[odd])
         self.kind = TEXT
         self.looks_like = _looks_like(values, dialect)
         if dialect.decimal == "." and self.looks_like is None:
             commas = dialect._replace(decimal=",")
             self.decimal_commas = _length_of(values, NUMBER, commas) == len(values)
+
+
+def _odd_value(values: Sequence[str], dialect: Dialect) -> int | None:
+    """Return the place of the first value that is no number, if nearly all others are."""
+    odd: list[int] = []
+    most = min(len(values) // ODD_ONE_IN, MAX_ODD)
+    start = 0
+    while (end := start + _length_of(values[start:], NUMBER, dialect)) < len(values):
+        odd.append(end)
+        if len(odd) > most:
+            return None
+        start = end + 1
+    n_numbers = sum(not is_missing(v, dialect) for v in values) - len(odd)
+    return odd[0] if odd and n_numbers >= MIN_BEFORE_TEXT else None
 
 
 def _looks_like(values: Sequence[str], dialect: Dialect) -> str | None:
