@@ -22,11 +22,20 @@ from btnkm.data.text import (
     NUMBER,
     TEXT,
     InvalidValue,
+    TypeGuess,
     decode,
-    kind_of,
 )
 
 USUAL = Dialect()
+
+
+def kind_of(values, dialect):
+    """Return the type of a column that is read at once."""
+    guess = TypeGuess()
+    guess.update(values, range(len(values)), dialect)
+    return guess.kind
+
+
 FIELDS = st.text(st.characters(exclude_characters="\0\r", codec="utf-8"), max_size=6)
 
 

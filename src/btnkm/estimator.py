@@ -32,9 +32,10 @@ from .io.checkpoints import Checkpoint, check_path, signature
 from .parameters import (
     Priors,
     Solver,
+    changed_group,
     check_parameters,
-    group_to_change,
     lasting_parameters,
+    options_of,
 )
 from .plan import Defaults, FitPlan
 from .streaming import Streaming, Window
@@ -107,9 +108,12 @@ class Estimator(Streaming, Sharing, BaseEstimator):
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; options of a group have names such as ``solver__warm_sweeps``."""
-        for group in {name.partition("__")[0] for name in params if "__" in name} - set(params):
-            setattr(self, group, group_to_change(group, getattr(self, group, None)))
-        return super().set_params(**params)
+        options = options_of(params, "__")
+        in_groups = {f"{group}__{name}" for group in options for name in options[group]}
+        super().set_params(**{name: v for name, v in params.items() if name not in in_groups})
+        for group, changes in options.items():
+            setattr(self, group, changed_group(group, getattr(self, group), changes))
+        return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -236,7 +240,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         results = fit_structures(plan, task, candidates, history, keeper)
         self._active = active
         self._begun_with = lasting_parameters(self, self._lasting)
-        judged = {id(one.mode_map): one for one in candidates}
+        judged = {candidate.mode_map: candidate for candidate in candidates}
         self._conclude(plan, task, results, history, judged)
         self.n_samples_seen_ = survey.n
         if any(one.kernel for one in self._mode_maps) and self.structure != "full":
@@ -302,13 +306,13 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         task: Task,
         results: list[tuple[ModeMap, fitting.Result]],
         history: list[dict[str, Any]],
-        judged: dict[int, Candidate] | None = None,
+        judged: dict[ModeMap, Candidate] | None = None,
         *,
         new: bool = True,
     ) -> None:
         """Set the fitted attributes, and warn of what a user should know of a ``new`` model.
 
-        With ``judged`` candidates, by the identity of their mode map, restarts get new weights;
+        With ``judged`` candidates, by their mode map, restarts get new weights;
         otherwise they keep those they had.
         """
         self.columns_ = task.columns
@@ -361,7 +365,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         self,
         task: Task,
         results: list[tuple[ModeMap, fitting.Result]],
-        judged: dict[int, Candidate],
+        judged: dict[ModeMap, Candidate],
     ) -> list[tuple[ModeMap, fitting.Result]]:
         """Set ``weights_``, and return the results of the restarts that have any weight.
 
@@ -371,7 +375,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         for mode_map in dict.fromkeys(one for one, _ in results):
             parts = [result for one, result in results if one is mode_map]
             states = [start.state for result in parts for start in result.starts]
-            candidate = judged[id(mode_map)]
+            candidate = judged[mode_map]
             of_restarts = candidate.weight * restart_weights(task, mode_map, states)
             for result in parts:
                 of_result, of_restarts = np.split(of_restarts, [len(result.starts)])
@@ -460,7 +464,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
 
     @cached_property
     def fitted_(self) -> FittedModel:
-        """What the fit has found, for those who read it: made once for each fit."""
+        """View of the fitted model for explanations and reports; cached until the next fit."""
         check_is_fitted(self)
         table = type(self).__new__(type(self))  # no more than its columns: no reference to self
         for name in ("n_features_in_", "feature_names_in_"):
@@ -487,7 +491,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         )
 
     def _name_target(self, name: str | None) -> None:
-        """Keep what y is called; it is part of what was fitted."""
+        """Set the name of the target, which is part of the fitted view."""
         self.target_name_ = name
         self.__dict__.pop("fitted_", None)
         _ = self.fitted_  # predictions do not change the attributes
@@ -496,18 +500,18 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         return {name: value for name, value in super().__getstate__().items() if name != "fitted_"}
 
     def _means(self, X: Any) -> Array:
-        """Return E[f] of every start and row, where X is: (S, n)."""
+        """Return E[f] for every restart and row, on the device of X: (S, n)."""
         fitted = self.fitted_
         return fitted.predict(fitted.encode(X), lambda model, rows: (model.mean(rows),), 1)[0, ...]
 
     def _moments(self, X: Any) -> Array:
-        """Return E[f] and Var[f] of every restart and row: (2, S, n), on this side."""
+        """Return E[f] and Var[f] for every restart and row, in local memory: (2, S, n)."""
         fitted = self.fitted_
         return host(fitted.predict(fitted.encode(X), lambda model, rows: model.moments(rows), 2))
 
 
 def answered(X: Any, values: Array) -> Any:
-    """Return what a model says of rows X in the library, and on the device, that X came in."""
+    """Return predictions for rows X in the array library of X, and on its device."""
     if not is_elsewhere(X):
         return values
     xp = array_namespace(X)
@@ -516,17 +520,17 @@ def answered(X: Any, values: Array) -> Any:
 
 
 def _recalibrated(start: Any, noise: tuple[float, float]) -> Any:
-    """Return a restart with the noise that rows held out speak for."""
+    """Return a restart with the noise that suits the rows held out."""
     likelihood = recalibrated(start.state.likelihood, noise)
     return start if likelihood is start.state.likelihood else start.with_likelihood(likelihood)
 
 
 def _level_places(basis: Any, labels: bool, names: list[Any]) -> set[int]:
-    """Return the columns that hold levels, whatever their type; y is the last."""
+    """Return the columns that hold categories, whatever their type; y is the last."""
     places = level_columns(basis, names)
     return places | {len(names)} if labels else places
 
 
 def _is_constant(basis: Any, codes: Array) -> bool:
-    """Tell whether the only function of an input takes one value on the training rows."""
+    """Return whether the only function of an input is constant on the training rows."""
     return basis.n_functions_ == 1 and float(np.ptp(basis.phi(codes))) < 1e-12

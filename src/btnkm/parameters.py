@@ -244,15 +244,26 @@ def lasting_parameters(estimator: Any, names: tuple[str, ...]) -> dict[str, str]
     return {name: repr(value) for name, value in lasting.items()}
 
 
-def group_to_change(name: str, value: Any) -> Any:
-    """Return a copy of a group of options, so that no other estimator shares what is set in it."""
-    if name not in _GROUPS:
-        return value
+def options_of(parameters: dict[str, Any], separator: str) -> dict[str, dict[str, Any]]:
+    """Return the options of each group, given names such as "solver.warm_sweeps"."""
+    options: dict[str, dict[str, Any]] = {}
+    for name, value in parameters.items():
+        group, _, option = name.partition(separator)
+        if option and group in _GROUPS:
+            options.setdefault(group, {})[option] = value
+    return options
+
+
+def changed_group(name: str, value: Any, options: dict[str, Any]) -> Any:
+    """Return a group with some options changed; it is a copy, as estimators may share one."""
     if name == "network" and isinstance(value, str) and value != "tt":
         raise ValueError(
-            f"options of network need a TensorTrain, got network={value!r}; set network='tt' first."
+            f"network must be 'tt' where there are options of a tensor train, got {value!r} and "
+            f"{name}.{next(iter(options))}; leave one of them out."
         )
-    return replace(value) if isinstance(value, _GROUPS[name]) else _GROUPS[name]()
+    kind = _GROUPS[name]
+    group = replace(value) if isinstance(value, kind) else kind()
+    return group.set_params(**options)
 
 
 def option_names() -> list[str]:
@@ -263,20 +274,8 @@ def option_names() -> list[str]:
 def with_options(parameters: dict[str, Any]) -> dict[str, Any]:
     """Return constructor parameters, given some with dotted names ("solver.warm_sweeps")."""
     plain = {name: value for name, value in parameters.items() if "." not in name}
-    for group, kind in _GROUPS.items():
-        options = {
-            name.partition(".")[2]: value
-            for name, value in parameters.items()
-            if name.startswith(f"{group}.")
-        }
-        given = plain.get(group)
-        if options and given == "cp":
-            raise ValueError(
-                "network must be 'tt' where there are options of a tensor train, got 'cp' and "
-                f"{group}.{next(iter(options))}; leave one of them out."
-            )
-        if options:
-            plain[group] = replace(given, **options) if isinstance(given, kind) else kind(**options)
+    for group, options in options_of(parameters, ".").items():
+        plain[group] = changed_group(group, plain.get(group), options)
     return plain
 
 

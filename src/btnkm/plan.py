@@ -178,6 +178,12 @@ class FitPlan:
         """Whether every bond of a tensor train has a rank of its own."""
         return isinstance(self.max_rank, list | tuple | np.ndarray)
 
+    def restarts(self, mode_map: ModeMap, n: int | None = None) -> int:
+        """Return the number of restarts of a structure; without a tensor nothing is random."""
+        if self.n_init is not None:
+            return self.n_init
+        return self.defaults.n_init(self.n if n is None else n) if mode_map.low_rank else 1
+
     def settings(
         self, mode_map: ModeMap, n: int | None = None, *, default_rank: bool = False
     ) -> Settings:
@@ -189,7 +195,6 @@ class FitPlan:
         many = n > _MANY_ROWS
         sweeps = self.defaults.sweeps_of_many if many else self.defaults.sweeps
         rank, initial_rank = self._ranks(mode_map, n, default_rank)
-        n_init = self.defaults.n_init(n) if mode_map.low_rank else 1  # else nothing is random
         train = mode_map.full
         return Settings(
             priors=self.core_priors,
@@ -206,7 +211,7 @@ class FitPlan:
             initial_rank=initial_rank,
             network=TT() if train else CP(own=mode_map.anchored),
             warm_rank=0 if many or train else self.defaults.warm_rank,
-            n_init=n_init if self.n_init is None else self.n_init,
+            n_init=self.restarts(mode_map, n),
             fewer_starts=self.n_init is None,
             memory_limit=self.memory_limit,
             n_jobs=self.n_jobs,
@@ -237,8 +242,7 @@ class FitPlan:
             max_iter=min(sweeps, settings.schedule.max_iter),
             warm_sweeps=min(_WARM_SWEEPS_TO_TRY, settings.schedule.warm_sweeps),
         )
-        most = self.settings(mode_map, default_rank=default_rank).n_init
-        n_init, rank = min(restarts, most), settings.initial_rank
+        n_init, rank = min(restarts, self.restarts(mode_map)), settings.initial_rank
         return replace(settings, schedule=schedule, n_init=n_init, max_rank=rank)
 
     def _ranks(self, mode_map: ModeMap, n: int, default_rank: bool) -> tuple[Any, Any]:

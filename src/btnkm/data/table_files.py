@@ -150,7 +150,7 @@ def _from_arrow(name: str, column: Any, kind: str | None) -> Array:
 
 @dataclass
 class Scan:
-    """What a pass over all rows tells of a table.
+    """Statistics of a table from a pass over all its rows.
 
     Attributes
     ----------

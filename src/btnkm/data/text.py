@@ -88,12 +88,6 @@ def decode(values: Sequence[str], kind: str, dialect: Dialect, *, finite: bool =
     return numbers
 
 
-def kind_of(values: Sequence[str], dialect: Dialect) -> str | None:
-    """Return the first type that all values have, or None if all are missing."""
-    kind, length = _prefix(values, dialect)
-    return kind if length == len(values) else TEXT
-
-
 def is_missing(value: str, dialect: Dialect) -> bool:
     """Whether a text stands for a missing value, with or without blanks around it."""
     return value.strip() in dialect.missing

@@ -243,7 +243,7 @@ def _structure_tiles(model: Any, fitted: FittedModel) -> list[Tile]:
 
 
 def _facts(model: Any, fitted: FittedModel) -> list[tuple[str, str]]:
-    """Return how the model was called, and what came of it."""
+    """Return the parameters of the model, and the outcome of the fit."""
     last = {entry["restart"]: float(entry["seconds"]) for entry in model.history_}
     best = fitted.restarts[fitted.best_restart]
     functions = sum(kept_functions(best, j) for j in range(len(fitted.columns)))

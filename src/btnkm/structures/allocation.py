@@ -58,7 +58,7 @@ def at_full_rank(state: Any, settings: Settings) -> bool:
 
 def allocate_restarts(plan: FitPlan, candidates: Sequence[Candidate]) -> None:
     """Give every candidate its restarts."""
-    n_init = max(plan.settings(candidate.mode_map).n_init for candidate in candidates)
+    n_init = max(plan.restarts(candidate.mode_map) for candidate in candidates)
     if plan.n_init is None:
         n_init = fewer_restarts(plan, candidates, n_init)
     share_restarts(candidates, n_init)

@@ -48,12 +48,12 @@ def fit_structures(
     """
     results: list[tuple[ModeMap, fitting.Result]] = []
     before = 0
-    for k, candidate, count, states in _runs(plan, task, candidates):
-        settings = plan.settings(candidate.mode_map)
+    for k, candidate, settings, states in _runs(plan, task, candidates):
+        count = settings.n_init
         kept = sum(s.state.n_bytes for _, result in results for s in result.starts)
         limit = settings.limit(task.rows)
         limit *= 1.0 - READERS if task.rows.spilled else 1.0
-        settings = replace(settings, n_init=count, memory_limit=limit - kept / GIB)
+        settings = replace(settings, memory_limit=limit - kept / GIB)
         # components begin as they do without full cores beside them
         seeds = [*task.seeds, k] if candidate.mode_map.full else task.seeds
         begin = time.perf_counter()
@@ -87,8 +87,8 @@ def fit_structures(
 
 def _runs(
     plan: FitPlan, task: Task, candidates: list[Candidate]
-) -> Iterator[tuple[int, Candidate, int, list[Any]]]:
-    """Yield the fits to run: number, candidate, restarts, and posteriors to continue from."""
+) -> Iterator[tuple[int, Candidate, fitting.Settings, list[Any]]]:
+    """Yield the fits to run: number, candidate, settings, and posteriors to continue from."""
     k = 0
     for candidate in candidates:
         # posteriors of few of the rows know too little of all, and those of full rank may grow
@@ -103,7 +103,7 @@ def _runs(
         states = small[: candidate.count] if enough else []
         for count, begin in ((len(states), states), (candidate.count - len(states), [])):
             if count:
-                yield k, candidate, count, begin
+                yield k, candidate, replace(settings, n_init=count), begin
             k += 1
 
 
@@ -214,9 +214,9 @@ def _line(entry: dict[str, Any]) -> str:
 
 
 def bonds(train: bool, rank: Any, mode_map: ModeMap, n_outputs: int | None) -> Any:
-    """Return what is told of a rank: of a train, one for each bond between inputs, or outputs.
+    """Return a rank as users see it; a tensor train has one for each bond of inputs or outputs.
 
-    All bonds of diagonal cores have as many indices; one to amplitudes is not counted.
+    All bonds of diagonal cores have the same rank. The bond to the amplitudes is left out.
     """
     if not train or mode_map.kernel:
         return rank
