@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from . import checks
 from .core import posterior
 from .core.arrays import here, like
+from .core.likelihoods import of_rows
 from .core.likelihoods import LIKELIHOODS, Likelihood
 from .data.dask_input import is_dask, lazily
 from .data.dispatch import anywhere
@@ -323,9 +324,15 @@ class BTNRegressor(RegressorMixin, Estimator):
 
     def predict_dist(self, X: Any) -> PredictiveDistribution:
         """Return the predictive distribution of y at each row."""
+        fitted = self.fitted_
+        noise = [of_rows(s.likelihood, None) if not hasattr(s.likelihood, "at") else None for s in self.posterior_]
+        if None in noise:
+            columns = fitted.encode(X)
+            feats = [m.features(columns) for m in fitted.mode_maps]
+            noise = [of_rows(s.likelihood, f.__getitem__) for s, f in zip(self.posterior_, feats)]
         parts = [
-            state.likelihood.predictive(mean, variance)
-            for state, mean, variance in zip(self.posterior_, *self._moments(X), strict=True)
+            likelihood.predictive(mean, variance)
+            for likelihood, mean, variance in zip(noise, *self._moments(X), strict=True)
         ]
         return PredictiveDistribution(parts, self._y_shift, self._y_scale, self.weights_)
 

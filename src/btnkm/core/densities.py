@@ -138,6 +138,39 @@ class NormalMixture:
         return np.asarray(self.mean[:, None] + scale * rng.standard_normal(shape))
 
 
+class Scaled:
+    """y = scale x, where x has another density; the scale differs between points."""
+
+    discrete: ClassVar[bool] = False
+
+    def __init__(self, density: Density, scale: Array) -> None:
+        self.density, self.scale = density, scale
+        self.mean = scale * density.mean
+        self.model_variance = scale**2 * density.model_variance
+        self.noise_variance = scale**2 * density.noise_variance
+
+    def logpdf(self, y: Array) -> Array:
+        """Return the log density at y."""
+        return np.asarray(self.density.logpdf(y / self.scale) - np.log(self.scale))
+
+    def cdf(self, y: Array) -> Array:
+        """Return P(Y <= y)."""
+        return self.density.cdf(y / self.scale)
+
+    def bracket(self, level: float) -> tuple[Array, Array]:
+        """Return a lower and an upper bound of the quantile."""
+        low, high = self.density.bracket(level)
+        return self.scale * low, self.scale * high
+
+    def width(self) -> Array:
+        """Return the scale on which the density changes."""
+        return self.scale * self.density.width()
+
+    def draw(self, rng: np.random.Generator, size: int) -> Array:
+        """Return draws: (n, size)."""
+        return self.scale[:, None] * self.density.draw(rng, size)
+
+
 class CountDensity:
     """Counts 0, 1, 2, ... whose distribution depends on x ~ N(location, variance).
 

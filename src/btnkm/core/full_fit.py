@@ -20,7 +20,7 @@ from .full import FullPosterior
 from .full_sites import Observations, Sites
 from .gamma import Gamma
 from .hamiltonian import draw
-from .likelihoods import Gaussian, StudentT
+from .likelihoods import Gaussian, StudentT, Varying
 
 FIRST_ROWS = 300  # to which hyperparameters are fitted before all rows are used
 WORK = 4.0e11  # operations that hyperparameters of all rows may take
@@ -43,7 +43,7 @@ LEAST_VARIANCE = 1e-5  # relative to the prior's
 
 def learns_noise(likelihood: Any) -> bool:
     """Return whether the noise variance is one of the hyperparameters."""
-    return isinstance(likelihood, Gaussian | StudentT)
+    return isinstance(likelihood, Gaussian | StudentT | Varying)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from .evidence import whitened
 from .gamma import Gamma
-from .likelihoods import Curved, Softmax
+from .likelihoods import Curved, Softmax, of_rows, propose
 
 LEAST_WEIGHT = 1e-10
 
@@ -25,6 +25,7 @@ class Observations:
     x: tuple[np.ndarray, ...]
     y: np.ndarray
     weight: np.ndarray
+    noise: tuple[np.ndarray, ...] = ()  # functions of the inputs that the noise may vary with
 
     @property
     def n(self) -> int:
@@ -33,7 +34,13 @@ class Observations:
 
     def take(self, some: np.ndarray) -> Observations:
         """Return some of the rows."""
-        return Observations(tuple(part[some] for part in self.x), self.y[some], self.weight[some])
+        x, noise = (tuple(part[some] for part in parts) for parts in (self.x, self.noise))
+        return Observations(x, self.y[some], self.weight[some], noise)
+
+    def features(self, d: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the features that ``Likelihood.at`` asks for."""
+        phi = self.noise[d - len(self.x)]
+        return phi, phi[:, :0]
 
 
 @dataclass(frozen=True)
@@ -89,8 +96,8 @@ class Sites:
         if newton and isinstance(likelihood, Curved):
             weight, response = likelihood.expected(*moments)
         else:
-            likelihood = _learned(likelihood, moments, float(rows.weight.sum()), prior)
-            weight, response, _ = likelihood.rows(*moments)
+            likelihood = _learned(likelihood, rows, moments, prior)
+            weight, response, _ = of_rows(likelihood, rows.features).rows(*moments)
         weight = np.maximum(np.asarray(weight) * likelihood.scale, LEAST_WEIGHT)
         response = np.asarray(response) * likelihood.scale
         if single:
@@ -142,7 +149,8 @@ class Sites:
             logs = np.log(np.maximum(of_label, np.finfo(float).tiny)).mean(axis=0)
             return float(rows.weight @ logs) - self.kl
         square = mean**2 + self.variance
-        sums = likelihood.rows(rows.y, rows.weight, mean[:, 0], square[:, 0]).sums
+        bound = of_rows(likelihood, rows.features)
+        sums = bound.rows(rows.y, rows.weight, mean[:, 0], square[:, 0]).sums
         total = float(rows.weight.sum())
         terms = likelihood.learn(sums, total, prior).terms(total, prior)
         return float(sum(terms.values())) - self.kl
@@ -153,12 +161,21 @@ class Sites:
         return float(np.sqrt(np.max(moved)))
 
 
-def _learned(likelihood: Any, moments: tuple[Any, ...], total: float, prior: Gamma) -> Any:
+def _learned(likelihood: Any, rows: Observations, moments: tuple[Any, ...], prior: Gamma) -> Any:
     """Return the likelihood with its own parameters updated."""
-    learned = likelihood.learn(likelihood.rows(*moments).sums, total, prior)
-    other = learned.propose(learned.rows(*moments).sums)
-    if other is None:
-        return learned
-    tried = other.learn(other.rows(*moments).sums, total, prior)
-    before, after = (sum(each.terms(total, prior).values()) for each in (learned, tried))
-    return tried if after >= before else learned
+    total, attempt = float(rows.weight.sum()), 0
+
+    def sums(likelihood: Any) -> tuple[Any, ...]:
+        asked: tuple[Any, ...] = of_rows(likelihood, rows.features).rows(*moments).sums
+        return asked
+
+    def value(likelihood: Any) -> float:
+        return float(sum(likelihood.terms(total, prior).values()))
+
+    learned = likelihood.learn(sums(likelihood), total, prior)
+    while (other := propose(learned, sums(learned), attempt)) is not None:
+        tried = other.learn(sums(other), total, prior)
+        if value(tried) >= value(learned):
+            return tried
+        attempt += 1
+    return learned

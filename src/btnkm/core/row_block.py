@@ -20,7 +20,7 @@ from .arrays import has_triton, like
 from .cp import CP
 from .environments import Environments, MomentsOf
 from .layout import Layout
-from .likelihoods import Curved, Likelihood
+from .likelihoods import Curved, Likelihood, of_rows
 from .network import Network
 from .sums import SumsTerms
 
@@ -323,6 +323,7 @@ def ask(chunk: Chunk, likelihood: Likelihood) -> tuple[Array, ...]:
     """Compute the working responses for the last moments of f; return the sums."""
     assert chunk.f is not None
     mean, square = chunk.f
+    likelihood = of_rows(likelihood, chunk.features)
     asks = likelihood.rows(chunk.y, chunk.weight, mean, square)
     chunk.give((asks.weight, asks.response))
     if not chunk.view.exact:

@@ -349,8 +349,11 @@ class Sums:
             gains[g] = gain
         return gains
 
-    def expendable(self, gram: np.ndarray) -> list[int]:
-        """Return negligible groups whose loss, each alone, raises the ELBO; the best first."""
+    def expendable(self, gram: np.ndarray, *, negligible: bool = True) -> list[int]:
+        """Return groups whose loss, each alone, raises the ELBO; the best first.
+
+        With ``negligible`` only those with a negligible part of the mean square.
+        """
         sizes = np.zeros(len(self.groups))
         for g in self.kept:
             members = np.flatnonzero(self.group == g)
@@ -358,6 +361,7 @@ class Sums:
             sizes[g] = np.einsum("kp,kpq,kq->", part, gram_g, part)
         limits = [NEGLIGIBLE_LINE if group.part == "line" else NEGLIGIBLE for group in self.groups]
         small = sizes <= np.array(limits) * max(float(sizes.sum()), np.finfo(float).tiny)
+        small |= not negligible
         candidates = self.kept[small[self.kept]]
         if not len(candidates):
             return []
@@ -412,6 +416,22 @@ def refine(
         if value - before < ENOUGH:
             break
     return sums, most
+
+
+def smaller(
+    sums: Sums, gram: np.ndarray, linear: np.ndarray, *, negligible: bool = True
+) -> Sums:
+    """Return the sum without what the ELBO is higher without, solved again: see ``expendable``."""
+    lost = sums.expendable(gram, negligible=negligible)
+    while lost:
+        fewer = sums.without(np.array(lost))
+        left = sums.places_of(fewer)
+        rest = gram[:, left[:, None], left], linear[:, left]
+        solved, _ = fewer.solved(*rest)
+        if solved.value(*rest) >= sums.value(gram, linear):
+            return solved
+        lost = lost[: len(lost) // 2]
+    return sums
 
 
 @dataclass(frozen=True)

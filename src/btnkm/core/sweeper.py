@@ -13,10 +13,10 @@ from . import cavi, row_block, rows
 from .batch_stats import Past, Said, SumsSaid
 from .cavi import Block, Data
 from .levels import LevelMode
-from .likelihoods import Curved, Gaussian
+from .likelihoods import Curved, Gaussian, propose
 from .reduction import Smaller
 from .state import Priors, State
-from .sums import Sums, SumsTerms, refine
+from .sums import Sums, SumsTerms, refine, smaller
 
 Array = Any
 # drops what the ELBO is higher without in mode d, or returns None
@@ -264,7 +264,7 @@ class Sweeper:
         steps = SUM_STEPS if self.state.modes else SUM_STEPS_ALONE
         solved, jitter = refine(sums, scale * gram, scale * (linear - beside), steps, learn=learn)
         if drop:
-            solved = _smaller(solved, scale * gram, scale * (linear - beside))
+            solved = smaller(solved, scale * gram, scale * (linear - beside))
         self.jitter = max(self.jitter, jitter)
         self.state = replace(self.state, sums=solved)
         self.view.sums = terms = SumsTerms.of(solved, self.state.n_inputs)
@@ -314,23 +314,32 @@ class Sweeper:
         sums = self._with_past(self.executor.sum(self._commands[-1]))
         learned = cavi.update_likelihood(self.state, sums, self.data, self.priors)
         # the sums of earlier batches are for the old offset
-        free = self.spread and self.past is None
-        other = learned.likelihood.propose(sums) if free else None
-        if other is not None:
-            self._remember(partial(look, likelihood=other))
-            sums = self._with_past(self.executor.sum(partial(row_block.ask, likelihood=other)))
-            tried = replace(learned, likelihood=other)
-            tried = cavi.update_likelihood(tried, sums, self.data, self.priors)
-            before, after = (
-                sum(s.likelihood.terms(self.data.n, self.priors.noise).values())
-                for s in (learned, tried)
-            )
-            if after >= before:
-                learned = tried
-            else:
-                self._remember(partial(look, likelihood=learned.likelihood))
-                self.executor.sum(partial(row_block.ask, likelihood=learned.likelihood))
+        if self.spread and self.past is None:
+            learned = self._proposed(learned, sums)
         self.state = learned
+
+    def _proposed(self, state: State, sums: tuple[Any, ...]) -> State:
+        """Return a state with another likelihood that has a higher ELBO, or the same state."""
+
+        def value(state: State) -> float:
+            return sum(state.likelihood.terms(self.data.n, self.priors.noise).values())
+
+        def asked(likelihood: Any) -> tuple[Any, ...]:
+            self._remember(
+                partial(row_block.look, d=self.last or 0, likelihood=likelihood)
+            )
+            return self.executor.sum(partial(row_block.ask, likelihood=likelihood))
+
+        attempt = 0
+        while (other := propose(state.likelihood, sums, attempt)) is not None:
+            tried = replace(state, likelihood=other)
+            tried = cavi.update_likelihood(tried, asked(other), self.data, self.priors)
+            if value(tried) >= value(state):
+                return tried
+            attempt += 1
+        if attempt:
+            asked(state.likelihood)
+        return state
 
     def _with_past(self, sums: tuple[Any, ...]) -> tuple[Any, ...]:
         """Add the sums of earlier batches that a likelihood learns from."""
@@ -446,20 +455,6 @@ class Sweeper:
     def _solve(self, d: int, block: Block, *, mean_only: bool = False) -> None:
         self.state, jitter = cavi.update_factor(self.state, d, block, mean_only=mean_only)
         self.jitter = max(self.jitter, jitter)
-
-
-def _smaller(sums: Sums, gram: Array, linear: Array) -> Sums:
-    """Return the sum without what the ELBO is higher without, solved again."""
-    lost = sums.expendable(gram)
-    while lost:
-        smaller = sums.without(np.array(lost))
-        left = sums.places_of(smaller)
-        rest = gram[:, left[:, None], left], linear[:, left]
-        solved, _ = smaller.solved(*rest)
-        if solved.value(*rest) >= sums.value(gram, linear):
-            return solved
-        lost = lost[: len(lost) // 2]
-    return sums
 
 
 def widths_of(mode: Any) -> rows.Widths:

@@ -15,7 +15,7 @@ from ..core import posterior, row_block
 from ..core.batch_stats import Past, alike
 from ..core.cavi import Data
 from ..core.gamma import Gamma
-from ..core.likelihoods import Gaussian, Likelihood
+from ..core.likelihoods import Gaussian, Likelihood, Varying
 from ..core.network import Network
 from ..core.schedule import Schedule
 from ..core.state import Priors, State
@@ -80,6 +80,7 @@ class Problem:
     effects: Sequence[Any] = ()  # main effects beside the modes, fitted
     effect_modes: Sequence[int | None] = ()  # the mode of the same input, if it has one
     before: Problem | None = None  # of the main effects alone, where these are fitted first
+    noise_effects: Sequence[Any] = ()  # of the log precision of the noise, fitted
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
@@ -193,7 +194,7 @@ def _plan_room(problem: Problem, settings: Settings) -> Room:
     # weights, working responses and two moments of f, of every output
     per_row = 0 if settings.likelihood.fixed else 4 * (problem.n_outputs or 1)
     of_modes = sum(n_features(basis) for basis in problem.bases)
-    of_effects = sum(effect.n_functions_ for effect in problem.effects)
+    of_effects = sum(e.n_functions_ for e in (*problem.effects, *problem.noise_effects))
     count, max_rank, plan = plan_restarts(
         settings,
         rows.n_here,
@@ -282,7 +283,9 @@ def _prepare(problem: Problem, settings: Settings, room: Room, pasts: Sequence[P
     """Cut the rows into blocks, and average their features."""
     data = here = problem.rows.data()
     modes = tuple(make_mode(basis, settings.smoothness) for basis in problem.bases)
-    blocks = problem.rows.blocks(room.plan, [*problem.bases, *problem.effects])
+    blocks = problem.rows.blocks(
+        room.plan, [*problem.bases, *problem.effects, *problem.noise_effects]
+    )
     for past in pasts[:1]:  # all restarts have had the same rows
         data = Data(here.n + past.data.n, here.square + past.data.square)
     with closing(blocks.executor(len(modes))) as executor:
@@ -324,7 +327,7 @@ def _make_runner(
         ),
         data=prepared.data,
         priors=settings.priors,
-        likelihood=settings.likelihood,
+        likelihood=_likelihood(problem, settings),
         schedule=schedule,
         rank=settings.network.ranks(settings.first_rank, modes),
         max_rank=settings.network.ranks(room.max_rank, modes),
@@ -335,6 +338,14 @@ def _make_runner(
         alike=prepared.alike,
         sums=Sums.begin(problem.effects, problem.n_outputs or 1) if problem.effects else None,
     )
+
+
+def _likelihood(problem: Problem, settings: Settings) -> Likelihood:
+    """Return the likelihood that restarts begin with."""
+    if not problem.noise_effects:
+        return settings.likelihood
+    first = len(problem.bases) + len(problem.effects)
+    return Varying.over(settings.likelihood, problem.noise_effects, first)
 
 
 def _schedule(

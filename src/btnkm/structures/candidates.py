@@ -24,6 +24,7 @@ def choose(plan: FitPlan, task: Task, active: list[int], names: list[Any]) -> li
     if plan.train is None or plan.structure == "full":  # which has no network
         if plan.structure != "tensor":
             layouts = screen(layouts)
+        object.__setattr__(layouts, "screened", True)
         mode_maps = _of_components(layouts)
     else:
         mode_maps = _of_trains(layouts, names)

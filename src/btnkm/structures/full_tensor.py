@@ -36,8 +36,10 @@ def parts_of(mode_map: ModeMap) -> Parts:
 def rows_of(task: Any, mode_map: ModeMap, rows: Array) -> Observations:
     """Return some rows of the sample as the kernel sees them."""
     features = mode_map.features(task.sample.codes, rows)
+    phi, count = [x for x, _ in features], len(mode_map.bases)
+    sample = task.sample
     return Observations(
-        tuple(x for x, _ in features), task.sample.y[rows], task.sample.weights[rows]
+        tuple(phi[:count]), sample.y[rows], sample.weights[rows], tuple(phi[count:])
     )
 
 
@@ -65,7 +67,7 @@ def fit_full(
 def _search(task: Any, mode_map: ModeMap, settings: fitting.Settings, **how: Any) -> FullFit:
     return FullFit(
         parts_of(mode_map),
-        settings.likelihood,
+        fitting._likelihood(mode_map, settings),
         task.target.n_outputs,
         settings.priors.noise,
         **how,

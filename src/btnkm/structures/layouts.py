@@ -87,7 +87,7 @@ class Layouts:
         if len(curved) > MANY_INPUTS:
             curved = sorted({*self.tensor_inputs["sums+tensor"], *self.curves})
         values = task.values
-        return full_mode_map(self.active, task.columns, values.codes, values.weights, curved)
+        return self.with_noise(full_mode_map(self.active, task.columns, values.codes, values.weights, curved))
 
     def arranged(
         self,
@@ -113,7 +113,15 @@ class Layouts:
             effect_inputs=self.effect_inputs if sums else (),
             average_missing=plan.structure != "tensor",
         )
-        return replace(mode_map, splines=splines, sums_first=sums_first)
+        return self.with_noise(replace(mode_map, splines=splines, sums_first=sums_first))
+
+    def with_noise(self, mode_map):
+        import os
+        if not os.environ.get("VARY") or not hasattr(self, "screened"): return mode_map
+        task = self.task
+        n_noise = {j: 4 for j in self.active}
+        effects = main_effects(self.active, task.columns, task.values.codes, task.values.weights, n_noise)
+        return replace(mode_map, noise_effects=effects, noise_inputs=tuple(self.active))
 
     def with_splines(self, mode_map: ModeMap) -> ModeMap | None:
         """Return a structure with splines instead of polynomials in its tensor, if it has any."""

@@ -52,6 +52,10 @@ class ModeMap:
         Whether it is the full tensor, a kernel machine.
     heavy : bool
         Whether its noise has heavy tails (Student-t), whatever the likelihood of the others.
+    noise_effects : tuple of MainEffect
+        The functions that the log precision of the noise is a sum of, empty if it is constant.
+    noise_inputs : tuple of int
+        The columns of these.
     """
 
     full: bool
@@ -64,6 +68,8 @@ class ModeMap:
     splines: bool = False
     kernel: bool = False
     heavy: bool = False
+    noise_effects: tuple[MainEffect, ...] = ()
+    noise_inputs: tuple[int, ...] = ()
 
     @property
     def structure(self) -> str:
@@ -95,8 +101,9 @@ class ModeMap:
     ) -> list[Any]:
         """Return phi and psi of some rows in every mode; ``made`` is a cache by basis."""
         made = {} if made is None else made
-        codes = self.codes(columns, rows) + [columns[j][rows] for j in self.effect_inputs]
-        every = (*self.bases, *self.effects)
+        codes = self.codes(columns, rows)
+        codes += [columns[j][rows] for j in (*self.effect_inputs, *self.noise_inputs)]
+        every = (*self.bases, *self.effects, *self.noise_effects)
         for basis, x in zip(every, codes, strict=True):
             if id(basis) not in made:
                 made[id(basis)] = basis.features(x)
@@ -112,13 +119,21 @@ class ModeMap:
 
     def problem(self, rows: Any, n_outputs: int | None) -> Problem:
         """Return what is to be fitted, given rows with their coordinates in all columns."""
-        both = [*self.inputs, *self.effect_inputs]
-        arranged = rows.arranged(both, self.first_input)
+        every = [*self.inputs, *self.effect_inputs, *self.noise_inputs]
+        arranged = rows.arranged(every, self.first_input)
         before = None
         if self.sums_first:
             alone = rows.arranged(list(self.effect_inputs), 0)
             before = Problem([], alone, n_outputs, self.effects, [None] * len(self.effects))
-        return Problem(self.bases, arranged, n_outputs, self.effects, self.effect_modes, before)
+        return Problem(
+            self.bases,
+            arranged,
+            n_outputs,
+            self.effects,
+            self.effect_modes,
+            before,
+            self.noise_effects,
+        )
 
     def modes_of(self, j: int) -> list[tuple[int, Any]]:
         """Return the positions of a column among all features, with the bases."""
@@ -142,7 +157,10 @@ def block_size(mode_maps: Sequence[ModeMap], states: Sequence[Any]) -> int:
     """Return how many rows these posteriors may predict at a time."""
     bases = {id(basis): basis for mode_map in mode_maps for basis in mode_map.bases}
     width = sum(sum(size_of(basis)) for basis in bases.values())
-    width += 2 * max(sum(e.n_functions_ for e in mode_map.effects) for mode_map in mode_maps)
+    width += 2 * max(
+        sum(e.n_functions_ for e in (*mode_map.effects, *mode_map.noise_effects))
+        for mode_map in mode_maps
+    )
     width = max(width, 1)
     width += sum(6 * len(s.share) for s in states if isinstance(s, FullPosterior))
     if any(mode_map.full for mode_map in mode_maps):  # a core and its environments

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import gammaln, rel_entr
 
-from ..core.likelihoods import Gaussian, StudentT
+from ..core.likelihoods import Gaussian, StudentT, VaryingRows, of_rows, joined
 from ..core.posterior import Predictor
 from .mode_map import ModeMap, block_size
 
@@ -130,18 +130,19 @@ def held_out(task: Any, mode_map: ModeMap, states: Sequence[Any], rows: Array) -
     """Return the predictions of posteriors for some rows of the sample."""
     predictors = [Predictor.of(state) for state in states]
     size = block_size([mode_map], states)
-    moments = []
+    moments, noise = [], []
     for start in range(0, len(rows), size):
         block = rows[start : start + size]
         features = mode_map.features(task.sample.codes, block)
         moments.append([predictor.moments(features.__getitem__) for predictor in predictors])
+        noise.append([of_rows(state.likelihood, features.__getitem__) for state in states])
     means, variances = (
         np.stack([np.concatenate([block[k][i] for block in moments]) for k in range(len(states))])
         for i in range(2)
     )
     weights = task.sample.weights[rows]
     weights = weights * (len(rows) / weights.sum())
-    likelihoods = [state.likelihood for state in states]
+    likelihoods = [joined([block[k] for block in noise]) for k in range(len(states))]
     return HeldOut(likelihoods, means, variances, task.sample.y[rows], weights)
 
 
@@ -193,6 +194,7 @@ def best_noise(folds: Sequence[HeldOut]) -> tuple[float, float]:
 
 def _degrees(likelihoods: Sequence[Any]) -> list[float]:
     """Return degrees of freedom below those of every likelihood, in decreasing order."""
+    likelihoods = [getattr(likelihood, "noise", likelihood) if isinstance(likelihood, VaryingRows) else likelihood for likelihood in likelihoods]
     if all(isinstance(likelihood, StudentT) for likelihood in likelihoods):
         least = max(float(likelihood.dof) for likelihood in likelihoods)
     elif all(isinstance(likelihood, Gaussian) for likelihood in likelihoods):

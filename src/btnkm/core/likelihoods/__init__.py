@@ -6,13 +6,14 @@ file holds of it and its portable form are in the class.
 
 from typing import Any
 
-from .base import FILE_FIELDS, WARM_NOISE, Begin, Curved, Likelihood, Rows
+from .base import FILE_FIELDS, WARM_NOISE, Begin, Curved, Likelihood, Rows, of_rows, propose
 from .gaussian import Gaussian
 from .logistic import Bernoulli, Logistic
 from .negative_binomial import NegativeBinomial
 from .poisson import Poisson
 from .softmax import Softmax
 from .student_t import StudentT
+from .varying import Varying, VaryingRows, joined
 
 #: Likelihoods of numbers, by the name that users give.
 LIKELIHOODS: dict[str, Any] = {
@@ -43,4 +44,7 @@ __all__ = [
     "Rows",
     "Softmax",
     "StudentT",
+    "Varying",
+    "of_rows",
+    "propose",
 ]

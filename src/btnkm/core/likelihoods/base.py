@@ -14,6 +14,7 @@ weights s_n multiply every contribution of a row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -140,6 +141,18 @@ class Curved(Protocol):
 
     def moved(self, step: Any) -> Any:
         """Return the likelihood with the offset of every output moved by a step."""
+
+
+def of_rows(likelihood: Any, features_of: Callable[[int], tuple[Array, Array]]) -> Any:
+    """Return the likelihood of some rows: it is another one only where it depends on the inputs."""
+    return likelihood.at(features_of) if hasattr(likelihood, "at") else likelihood
+
+
+def propose(likelihood: Any, sums: tuple[Any, ...], attempt: int) -> Any:
+    """Return what a likelihood proposes; one that depends on the inputs has several attempts."""
+    if hasattr(likelihood, "at"):
+        return likelihood.propose(sums, attempt)
+    return likelihood.propose(sums) if attempt == 0 else None
 
 
 def check_counts(y: np.ndarray) -> None:

@@ -60,6 +60,10 @@ class Gaussian:
         noise = Gamma(prior.shape + 0.5 * n, prior.rate + 0.5 * error)
         return replace(self, noise=noise, error=error)
 
+    def with_noise(self, variance: float) -> Gaussian:
+        """Return a copy with 1 / E[tau] equal to ``variance``."""
+        return replace(self, noise=Gamma(self.noise.shape, self.noise.shape * variance))
+
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
         """Standardise y and hold the noise at a hundredth of its variance."""
         mean, scale = mean_and_scale(y, np.ones(len(y)) if weight is None else weight)

@@ -1,0 +1,208 @@
+"""Noise whose level depends on the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from ..arrays import host
+from ..densities import Scaled
+from ..gamma import Gamma
+from ..sums import Sums, SumsTerms, refine, smaller
+from .base import Array, Begin, Rows
+from .gaussian import Gaussian
+from .student_t import StudentT
+
+_STEPS = 3  # of coefficients and precisions in turn, in an update of g
+_SHORTER = (1.0, 0.3)  # fractions of a step by the Fisher information, where Newton's fails
+_ENOUGH = 1e-3  # nats that a step must promise
+_OWN_SUMS = 4  # sums over rows that are not those of the noise without g
+
+
+@dataclass(frozen=True)
+class Varying:
+    """Additive noise with precision tau exp(g(x)), where g is a sum of main effects of the inputs.
+
+    q(g) is Gaussian, as that of the main effects of f (see sums.py); the precisions of its groups
+    of functions are learned, so that g vanishes where the data do not speak. Given the moments of
+    f, a row has noise of weight exp(E[g] + Var[g] / 2), and log p(y | f, g) as a function of g is
+    that of a gamma regression with Fisher weight 1/2.
+
+    Attributes
+    ----------
+    noise_at_zero : Gaussian or StudentT
+        The noise where g = 0.
+    sums : Sums
+        q of the coefficients of g.
+    first : int
+        The position of its first input among the features of a row.
+    learned_from : tuple of ndarray
+        Sums over rows of s z z^T, w z z^T, s z and w z: z are the functions of g, s sample weights
+        and w squared errors times their weights.
+    """
+
+    title: ClassVar[str] = "noise that varies"
+    fixed: ClassVar[bool] = False
+    additive: ClassVar[bool] = True
+    of_labels: ClassVar[bool] = False
+    worth: ClassVar[float] = 1.0
+    gentle: ClassVar[float] = 3.0
+    noise_at_zero: Gaussian | StudentT
+    sums: Sums
+    first: int
+    learned_from: tuple[np.ndarray, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def over(cls, noise: Gaussian | StudentT, effects: Any, first: int) -> Varying:
+        """Return noise that does not vary yet, given the functions that it may vary with."""
+        return cls(noise, Sums.begin(effects, 1), first)
+
+    @property
+    def scale(self) -> float:
+        """E[tau]."""
+        return self.noise_at_zero.scale
+
+    @property
+    def noise(self) -> Gamma:
+        """q(tau)."""
+        return self.noise_at_zero.noise
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise where g = 0."""
+        return self.noise_at_zero.noise_std
+
+    def at(self, features_of: Callable[[int], tuple[Array, Array]]) -> VaryingRows:
+        """Return the noise of some rows, given their features."""
+        terms = SumsTerms.of(self.sums, self.first)
+        z = terms.features(features_of)
+        return VaryingRows(
+            self.noise_at_zero, z, terms.means(z)[:, 0], terms.variances(z)[:, 0]
+        )
+
+    def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
+        """Begin as without g."""
+        begin = self.noise_at_zero.begin(y, weight)
+        likelihood: Any = begin.likelihood
+        return begin._replace(likelihood=replace(self, noise_at_zero=likelihood))
+
+    def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> Varying:
+        """Update q(tau) and what else the noise without g has."""
+        noise: Any = self.noise_at_zero.learn(sums[:-_OWN_SUMS], n, prior)
+        own = tuple(np.asarray(part) for part in sums[-_OWN_SUMS:])
+        return replace(self, noise_at_zero=noise, learned_from=own)
+
+    def propose(self, sums: tuple[Any, ...], attempt: int = 0) -> Varying | None:
+        """Return a Newton step in g with its precisions; attempts are ever more careful.
+
+        The first has the curvature of the ELBO, which is zero for rows without errors; the others
+        have its expectation, the Fisher information, and are shorter.
+        """
+        if attempt > len(_SHORTER):
+            return None
+        products, curved, total, pulled = self.learned_from
+        gram = 0.5 * (products if attempt else self.scale * curved)[None]
+        slope = 0.5 * (total - self.scale * pulled)
+        linear = (gram[0] @ self.sums.mean[0] + slope)[None]
+        new, _ = refine(self.sums, gram, linear, _STEPS)
+        new = smaller(new, gram, linear, negligible=False)
+        if new.size == self.sums.size:
+            gain = new.value(gram, linear) - self.sums.value(gram, linear)
+            if gain < _ENOUGH:
+                return None
+        if attempt:
+            before = self.sums.mean[:, self.sums.places_of(new)]
+            new = replace(new, mean=before + _SHORTER[attempt - 1] * (new.mean - before))
+        noise: Any = self.noise_at_zero
+        if attempt == 0:
+            noise = noise.propose(sums[:-_OWN_SUMS]) or noise
+        return replace(self, noise_at_zero=noise, sums=new)
+
+    def terms(self, n: float, prior: Gamma) -> dict[str, float]:
+        """Return the terms of the ELBO: those without g, E[g] and KL divergences of g."""
+        terms = self.noise_at_zero.terms(n, prior)
+        terms["likelihood"] += 0.5 * float(self.learned_from[2] @ self.sums.mean[0])
+        weights, precisions = self.sums.terms().values()
+        return terms | {"noise curves": weights, "noise curves precisions": precisions}
+
+    def with_noise(self, variance: float) -> Varying:
+        """Return a copy with 1 / E[tau] equal to ``variance``."""
+        return replace(self, noise_at_zero=self.noise_at_zero.with_noise(variance))
+
+    def recalibrated(self, factor: float, dof: float) -> Varying:
+        """Return a copy with ``factor`` times the noise variance and at most ``dof``."""
+        return replace(self, noise_at_zero=self.noise_at_zero.recalibrated(factor, dof))
+
+
+@dataclass(frozen=True)
+class VaryingRows:
+    """The noise of some rows.
+
+    Attributes
+    ----------
+    noise : Gaussian or StudentT
+        Where g = 0.
+    z : array of shape (n, P)
+        The functions of g.
+    mean, variance : array of shape (n,)
+        E[g] and Var[g].
+    """
+
+    noise: Gaussian | StudentT
+    z: Array
+    mean: Array
+    variance: Array
+
+    def rows(self, y: Array, s: Array | None, mean: Array, square: Array) -> Rows:
+        """Return weights, responses and sums: those of y exp(g / 2), whose noise is constant."""
+        xp = array_namespace(mean)
+        s = xp.ones_like(mean) if s is None else s
+        factor = xp.exp(self.mean + 0.5 * self.variance)
+        root = xp.sqrt(factor)
+        rows = self.noise.rows(root * y, s, root * mean, factor * square)
+        error = rows.weight * factor * xp.clip(y * y - 2.0 * y * mean + square, 0.0)
+        products = (self.z.T @ (self.z * part[:, None]) for part in (s, error))
+        own = (*products, self.z.T @ s, self.z.T @ error)
+        return Rows(factor * rows.weight, root * rows.response, (*rows.sums, *own))
+
+    def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:
+        """Return weights and responses for the warm phase."""
+        xp = array_namespace(f)
+        factor = xp.exp(self.mean + 0.5 * self.variance)
+        root = xp.sqrt(factor)
+        weight, response = self.noise.newton(root * y, s, root * f)
+        return factor * weight, root * response
+
+    def recalibrated(self, factor: float, dof: float) -> VaryingRows:
+        """Return a copy with ``factor`` times the noise variance and at most ``dof``."""
+        return replace(self, noise=self.noise.recalibrated(factor, dof))
+
+    additive: ClassVar[bool] = True
+
+    def _spread(self) -> np.ndarray:
+        """Return what multiplies the standard deviation of the noise: sqrt(E[exp(-g)])."""
+        g, v = (np.asarray(host(part), dtype=float) for part in (self.mean, self.variance))
+        return np.asarray(np.exp(-0.5 * g + 0.25 * v))
+
+    def predictive(self, mean: np.ndarray, variance: np.ndarray) -> Scaled:
+        """Return the distribution of y for f ~ N(mean, variance)."""
+        spread = self._spread()
+        return Scaled(self.noise.predictive(mean / spread, variance / spread**2), spread)
+
+    def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return one draw of y for each f."""
+        spread = self._spread()
+        return np.asarray(spread * self.noise.draw(f / spread, rng))
+
+
+def joined(blocks: list[Any]) -> Any:
+    """Return the likelihood of several blocks of rows together."""
+    if not isinstance(blocks[0], VaryingRows):
+        return blocks[0]
+    xp = array_namespace(blocks[0].mean)
+    parts = [xp.concat([getattr(b, name) for b in blocks]) for name in ("z", "mean", "variance")]
+    return VaryingRows(blocks[0].noise, *parts)

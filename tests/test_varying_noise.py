@@ -1,0 +1,227 @@
+"""Noise that varies with the inputs, against formulas written from the model."""
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from btnkm.bases.effect import MainEffect
+from btnkm.core.gamma import Gamma
+from btnkm.core.likelihoods import Gaussian, StudentT, Varying, joined, propose
+
+PRIOR = Gamma(1e-6, 1e-6)
+NOISES = {"gaussian": Gaussian(Gamma(30.0, 20.0)), "student": StudentT(4.0)}
+noises = pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+
+
+class Rows:
+    """Rows with two inputs, moments of f, and the features of the noise after two others."""
+
+    def __init__(self, n=60, seed=0, weighted=False):
+        rng = np.random.default_rng(seed)
+        self.codes = [rng.uniform(-1, 1, n), np.append(np.nan, rng.uniform(-1, 1, n - 1))]
+        self.weight = rng.uniform(0.3, 2.0, n) if weighted else None
+        self.mean = rng.normal(size=n)
+        self.square = self.mean**2 + rng.uniform(0.01, 0.1, n)
+        self.y = self.mean + np.exp(self.codes[0]) * rng.normal(size=n)
+        line = np.array([-1.0, 1.0])
+        self.effects = [
+            MainEffect(3, line, line).fit(code, np.ones(n) if self.weight is None else self.s)
+            for code in self.codes
+        ]
+
+    @property
+    def s(self):
+        return np.ones(len(self.y)) if self.weight is None else self.weight
+
+    def features(self, d, part=slice(None)):
+        return self.effects[d - 2].features(self.codes[d - 2][part])
+
+    def moments(self):
+        return self.y, self.weight, self.mean, self.square
+
+    def sums(self, likelihood):
+        return likelihood.at(self.features).rows(*self.moments()).sums
+
+    def learned(self, likelihood):
+        return likelihood.learn(self.sums(likelihood), self.s.sum(), PRIOR)
+
+    def elbo(self, likelihood):
+        return sum(likelihood.terms(self.s.sum(), PRIOR).values())
+
+    def step(self, likelihood):
+        """Return what the engine makes of one proposal, and how many attempts it took."""
+        likelihood, attempt = self.learned(likelihood), 0
+        while (other := propose(likelihood, self.sums(likelihood), attempt)) is not None:
+            other = self.learned(other)
+            if self.elbo(other) >= self.elbo(likelihood):
+                return other, attempt
+            attempt += 1
+        return likelihood, attempt
+
+
+def fitted(rows, noise, steps=60):
+    likelihood = Varying.over(noise, rows.effects, 2)
+    for _ in range(steps):
+        likelihood, _ = rows.step(likelihood)
+    return likelihood
+
+
+def test_the_elbo_is_the_expectation_of_the_log_density_less_divergences():
+    rows = Rows(weighted=True)
+    likelihood = fitted(rows, NOISES["gaussian"], 3)
+    sums, tau = likelihood.sums, likelihood.noise
+    z = np.column_stack(
+        [np.ones(len(rows.y))]
+        + [
+            rows.features(2 + sums.groups[g].mode)[0][:, k]
+            for g, k in zip(sums.group[1:], sums.column[1:], strict=True)
+        ]
+    )
+    g = z @ sums.mean[0]
+    v = np.array([row @ sums.cov[0] @ row for row in z])
+    error = (rows.y - rows.mean) ** 2 + rows.square - rows.mean**2
+    log_density = 0.5 * (
+        tau.log_mean + g - np.log(2 * np.pi) - tau.mean * np.exp(g + v / 2) * error
+    )
+    terms = likelihood.terms(rows.s.sum(), PRIOR)
+    assert terms["likelihood"] == pytest.approx(rows.s @ log_density, rel=1e-10)
+    expected = np.diag(sums.expected)
+    # E log N(b; 0, 1 / lambda) + entropy, with E log lambda in place of log E lambda
+    log_prior = np.append(
+        np.log(sums.expected[0]),
+        sums.precision.log_mean[sums.group[1:]]
+        + 2 * sums.smoothness[sums.group[1:]] * np.log(sums.degree[1:]),
+    )
+    second = sums.cov[0] + np.outer(sums.mean[0], sums.mean[0])
+    weights = 0.5 * (log_prior.sum() - np.sum(expected * second))
+    weights += 0.5 * (np.linalg.slogdet(sums.cov[0])[1] + len(z[0]))
+    assert terms["noise curves"] == pytest.approx(weights, rel=1e-9)
+
+
+@noises
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_elbo_never_falls(noise, weighted):
+    rows = Rows(weighted=weighted, seed=1)
+    likelihood, values, attempts = Varying.over(noise, rows.effects, 2), [], 0
+    for _ in range(30):
+        likelihood, attempt = rows.step(likelihood)
+        values.append(rows.elbo(likelihood))
+        attempts += attempt
+    assert np.all(np.diff(values) >= -1e-9 * abs(values[-1]))
+    assert values[-1] > values[0]
+    assert attempts < 10  # nearly all first steps are taken
+
+
+@noises
+def test_the_coefficients_are_a_stationary_point(noise):
+    rows = Rows(n=300, seed=2)
+    likelihood = fitted(rows, noise)
+    kept = likelihood.sums
+    assert len(kept.kept) >= 1
+
+    def value(k, h):
+        from dataclasses import replace
+
+        mean = kept.mean.copy()
+        mean[0, k] += h
+        moved = replace(likelihood, sums=replace(kept, mean=mean))
+        # q of the noise without g stays: only sums over rows are computed anew
+        own = [np.asarray(part) for part in rows.sums(moved)]
+        base = likelihood.noise_at_zero.learn(tuple(rows.sums(moved)[:-4]), rows.s.sum(), PRIOR)
+        moved = replace(moved, noise_at_zero=base, learned_from=tuple(own[-4:]))
+        return rows.elbo(moved)
+
+    for k in range(kept.size):
+        slope = (value(k, 1e-4) - value(k, -1e-4)) / 2e-4
+        curvature = (value(k, 1e-3) + value(k, -1e-3) - 2 * value(k, 0.0)) / 1e-6
+        assert abs(slope) < 0.05 * np.sqrt(abs(curvature))
+
+
+def test_the_truth_is_found_and_inputs_without_effect_are_dropped():
+    rows = Rows(n=2000, seed=3)
+    likelihood = fitted(rows, NOISES["gaussian"])
+    x = np.linspace(-0.9, 0.9, 7)
+    rows.codes = [x, np.zeros(7)]
+    g = likelihood.at(rows.features).mean
+    assert np.polyfit(x, g, 1)[0] == pytest.approx(-2.0, abs=0.25)
+    assert {group.mode for group in (likelihood.sums.groups[k] for k in likelihood.sums.kept)} == {
+        0
+    }
+
+
+def test_constant_noise_loses_all_curves():
+    rng = np.random.default_rng(4)
+    rows = Rows(n=500, seed=4)
+    rows.y = rows.mean + 0.5 * rng.normal(size=500)
+    assert len(fitted(rows, NOISES["gaussian"]).sums.kept) == 0
+
+
+@noises
+def test_without_curves_the_noise_is_that_without_g(noise):
+    rows = Rows(weighted=True)
+    at = Varying.over(noise, rows.effects, 2).at(rows.features)
+    plain, varying = noise.rows(*rows.moments()), at.rows(*rows.moments())
+    assert np.array_equal(plain.weight, varying.weight)
+    assert np.array_equal(plain.response, varying.response)
+    assert plain.sums == varying.sums[:-4]
+    mean, variance = rows.mean, rows.square - rows.mean**2
+    assert np.array_equal(
+        noise.predictive(mean, variance).logpdf(rows.y),
+        at.predictive(mean, variance).logpdf(rows.y),
+    )
+
+
+@noises
+def test_sums_add_up_over_blocks_of_rows(noise):
+    rows = Rows(weighted=True)
+    likelihood = fitted(rows, noise, 3)
+    parts = []
+    for part in (slice(0, 17), slice(17, 60)):
+        at = likelihood.at(lambda d, part=part: rows.features(d, part))
+        parts.append(at.rows(*(moment[part] for moment in rows.moments())).sums)
+    for total, *of_blocks in zip(rows.sums(likelihood), *parts, strict=True):
+        np.testing.assert_allclose(sum(of_blocks), total, rtol=1e-12, atol=1e-12)
+
+
+@noises
+def test_the_predictive_density_is_one(noise):
+    rows = Rows()
+    likelihood = fitted(rows, noise, 5)
+    density = likelihood.at(rows.features).predictive(rows.mean, rows.square - rows.mean**2)
+
+    def pdf(y):
+        return np.exp(density.logpdf(np.full(60, y)))[5]
+
+    centre, width = density.mean[5], density.width()[5]
+    ends = centre - 300 * width, centre + 0.7 * width
+    total, _ = quad(pdf, *ends, points=[centre - width, centre], limit=200)
+    assert total == pytest.approx(density.cdf(np.full(60, ends[1]))[5], abs=2e-4)
+    low, high = density.bracket(0.9)
+    middle = 0.5 * (low + high)
+    assert np.all(density.cdf(low) <= 0.9 + 1e-9) and np.all(density.cdf(high) >= 0.9 - 1e-9)
+    assert np.all((low <= middle) & (middle <= high))
+
+
+def test_the_predictive_variance_contains_the_doubt_of_g():
+    rows = Rows()
+    at = fitted(rows, NOISES["gaussian"], 5).at(rows.features)
+    density = at.predictive(rows.mean, rows.square - rows.mean**2)
+    k, noise = 7, at.noise.noise_std**2
+    # E[exp(-g)] for g ~ N(mean, variance), by quadrature
+    g, std = at.mean[k], np.sqrt(at.variance[k])
+    expected, _ = quad(lambda x: norm.pdf(x, g, std) * np.exp(-x), g - 12 * std, g + 12 * std)
+    assert density.noise_variance[k] == pytest.approx(noise * expected, rel=1e-6)
+    assert density.model_variance[k] == pytest.approx(rows.square[k] - rows.mean[k] ** 2, rel=1e-9)
+
+
+def test_blocks_of_rows_are_joined():
+    rows = Rows()
+    likelihood = fitted(rows, NOISES["gaussian"], 3)
+    blocks = [
+        likelihood.at(lambda d, part=part: rows.features(d, part))
+        for part in (slice(0, 20), slice(20, 60))
+    ]
+    both, whole = joined(blocks), likelihood.at(rows.features)
+    np.testing.assert_allclose(both.mean, whole.mean, rtol=1e-12)
+    assert joined([Gaussian(), Gaussian()]) == Gaussian()
