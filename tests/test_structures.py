@@ -486,13 +486,10 @@ def test_fewer_restarts_where_the_rank_is_about_to_grow(ranks, max_rank, expecte
             self.network = self
             self.rank = lambda _: rank
 
-    class Settings:
-        initial_rank = 10
-
     class Plan:
-        settings = staticmethod(lambda _: Settings)
+        n = 1000
+        ranks = staticmethod(lambda mode_map, n: (10, max_rank))
 
-    Settings.max_rank = max_rank
     found = [search.Candidate(_Shape(low_rank=True), states=[State(rank) for rank in ranks])]
     assert allocation.fewer_restarts(Plan, found, 8) == expected
 

@@ -35,15 +35,16 @@ def try_out(
     """Return the posteriors of a short fit of some rows; every ``attempt`` has its own seeds."""
     n = int(max(len(rows), task.sample.weights[rows].sum()))
     sweeps = min(SWEEPS, max(LEAST_SWEEPS, SWEEPS * MOST_ROWS // max(len(rows), 1)))
+    sample = task.sample.take(rows)
     result = fitting.fit(
-        mode_map.problem(task.sample.take(rows), task.target.n_outputs),
-        plan.to_try(mode_map, n, restarts, sweeps, default_rank=default_rank),
+        mode_map.problem(sample, task.target.n_outputs),
+        plan.settings_to_try(mode_map, sample, n, restarts, sweeps, default_rank=default_rank),
         [*task.seeds, attempt] if attempt else task.seeds,
         lambda *_: None,
     )
     if result.interrupted:
         raise KeyboardInterrupt("interrupted while structures were compared: nothing to keep yet")
-    return [start.state for start in result.starts]
+    return [restart.state for restart in result.restarts]
 
 
 def interaction_order(plan: FitPlan, task: Task, components: ModeMap) -> list[int]:
