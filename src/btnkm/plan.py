@@ -44,6 +44,14 @@ _FEW_ROWS = 4.0  # per basis function, all inputs together, below which there is
 HEAVY_TAILED = StudentT(dof=4.0)  # initial noise with heavy tails; its dof are learned
 
 
+class Comparing(NamedTuple):
+    """How thoroughly structures are compared by rows held out."""
+
+    enough_rows: int = 200  # to hold out, if necessary in several folds
+    sweeps: int = 25  # at most, of the exact phase of a fit to the other rows
+    variants: bool = True  # whether the best candidates are tried with splines and heavy tails
+
+
 class Defaults(NamedTuple):
     """What "auto" means to an estimator (docs/experiments.md says why)."""
 
@@ -58,6 +66,8 @@ class Defaults(NamedTuple):
     # least, all inputs together: n_basis is lower if need be, and higher with twice as many
     rows_per_function: int = 0
     warm_rank: int = 0  # of the warm phase without anchors, up to 10,000 rows
+    new_components: int = 6  # at most, of a posterior that continues with another batch
+    comparing: Comparing = Comparing()
 
     def n_basis(self, n: int, n_inputs: int) -> int:
         """Return the number of functions of an input in the tensor."""
@@ -289,6 +299,7 @@ class FitPlan:
             tol=self.tol,
             drop_components=bool(self.solver.prune),
             drop_functions=bool(self.solver.prune),
+            new_components=self.defaults.new_components,
         )
         # nothing is random without a tensor, but noise that is not held low at first hides curves
         held = likelihood.additive and not likelihood.fixed
