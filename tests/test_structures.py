@@ -400,8 +400,8 @@ def judged(*means, n=50):
     found = search.Comparison(None, Task(), [search.Candidate(one) for one in shapes])
     noise = np.random.default_rng(0).standard_normal((len(means), n))
     for one, mean, own in zip(found.every, means, noise, strict=True):
-        found.scores[id(one)] = [mean + own - own.mean()]
-        found.errors[id(one)] = [np.ones(n)]
+        one.scores = [mean + own - own.mean()]
+        one.errors = [np.ones(n)]
     found.rows = [np.arange(n)]
     return found
 
@@ -414,7 +414,7 @@ def test_tensors_that_found_next_to_nothing_are_fitted_again():
     heavy.mode_map.heavy = True
     found.left.remove(other)
     assert found.collapsed() == [poor]
-    found.scores[id(poor)][-1] = found.scores[id(poor)][-1] + 0.5
+    poor.scores[-1] = poor.scores[-1] + 0.5
     assert found.collapsed() == []
     found.rows.append(found.rows[0])  # nothing is known of the sum in these
     assert found.collapsed() == []
@@ -426,23 +426,23 @@ def test_of_two_restarts_the_better_is_kept(fails, monkeypatch):
     one = found.every[2]
     earlier = object()
     one.states = [(-1.0, "an earlier fold")]
-    found.held[id(one)] = [earlier]
+    one.held = [earlier]
     monkeypatch.setattr(found, "_rescore", lambda _: None)
 
     def fit(fold, score):
         failed = fails == fold
-        found.held[id(one)].append(None if failed else fold)
-        found.scores[id(one)].append(np.full(50, -np.inf if failed else score))
-        found.errors[id(one)].append(np.ones(50))
+        one.held.append(None if failed else fold)
+        one.scores.append(np.full(50, -np.inf if failed else score))
+        one.errors.append(np.ones(50))
         one.states += [] if failed else [(score, fold)]
 
     fit("first", -2.0)
     monkeypatch.setattr(found, "fit", lambda *_: fit("second", -1.0))
     found.fit_again(one, (np.arange(50), np.arange(50)), 1)
     kept = "first" if fails == "second" else "second"
-    assert found.held[id(one)] == [earlier, kept]
+    assert one.held == [earlier, kept]
     assert [state for _, state in one.states] == ["an earlier fold", kept]
-    assert len(found.scores[id(one)]) == len(found.errors[id(one)]) == 2
+    assert len(one.scores) == len(one.errors) == 2
 
 
 def test_of_low_rank_tensors_behind_the_full_one_the_best_is_left():
@@ -486,13 +486,10 @@ def test_fewer_restarts_where_the_rank_is_about_to_grow(ranks, max_rank, expecte
             self.network = self
             self.rank = lambda _: rank
 
-    class Settings:
-        initial_rank = 10
-
     class Plan:
-        settings = staticmethod(lambda _: Settings)
+        n = 1000
+        ranks = staticmethod(lambda mode_map, n: (10, max_rank))
 
-    Settings.max_rank = max_rank
     found = [search.Candidate(_Shape(low_rank=True), states=[State(rank) for rank in ranks])]
     assert allocation.fewer_restarts(Plan, found, 8) == expected
 

@@ -132,7 +132,7 @@ def test_the_coefficients_are_a_stationary_point(noise):
         moved = replace(moved, noise_at_zero=base, learned_from=tuple(own[-4:]))
         return rows.elbo(moved)
 
-    for k in range(kept.size):
+    for k in range(1, kept.size):  # q(tau) follows the intercept
         slope = (value(k, 1e-4) - value(k, -1e-4)) / 2e-4
         curvature = (value(k, 1e-3) + value(k, -1e-3) - 2 * value(k, 0.0)) / 1e-6
         assert abs(slope) < 0.05 * np.sqrt(abs(curvature))

@@ -319,7 +319,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         self.history_ = sorted(history, key=lambda entry: (entry["restart"], entry["sweep"]))
         for name, value in task.target.attributes.items():
             setattr(self, name, value)
-        usable = [(mode_map, result) for mode_map, result in results if result.starts]
+        usable = [(mode_map, result) for mode_map, result in results if result.restarts]
         if judged is not None:
             usable = self._weigh(task, usable, judged)
         self._set_results(plan, usable)
@@ -374,16 +374,16 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         kept, weights = [], []
         for mode_map in dict.fromkeys(one for one, _ in results):
             parts = [result for one, result in results if one is mode_map]
-            states = [start.state for result in parts for start in result.starts]
+            states = [start.state for result in parts for start in result.restarts]
             candidate = judged[mode_map]
             of_restarts = candidate.weight * restart_weights(task, mode_map, states)
             for result in parts:
-                of_result, of_restarts = np.split(of_restarts, [len(result.starts)])
+                of_result, of_restarts = np.split(of_restarts, [len(result.restarts)])
                 places = np.flatnonzero(of_result > 0)
                 pasts = [result.pasts[int(k)] for k in places] if result.pasts else []
-                starts = [_recalibrated(result.starts[int(k)], candidate.noise) for k in places]
+                starts = [_recalibrated(result.restarts[int(k)], candidate.noise) for k in places]
                 if starts:
-                    kept.append((mode_map, replace(result, starts=starts, pasts=pasts)))
+                    kept.append((mode_map, replace(result, restarts=starts, pasts=pasts)))
                     weights.append(of_result[places])
         self.weights_ = np.concatenate(weights) / np.sum(np.concatenate(weights))
         return kept
@@ -394,7 +394,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         best, train = result.best, plan.train is not None
         stage = best.last.stage  # where the rank has grown, the ELBO counts from there
         exact = [p for p in best.sweeps if p.phase == "exact" and p.stage == stage]
-        every = [(one, part, start) for one, part in results for start in part.starts]
+        every = [(one, part, start) for one, part in results for start in part.restarts]
         self.posterior_ = tuple(start.state for _, _, start in every)
         self._mode_maps = tuple(one for one, _, _ in every)
         # of phi and phi phi^T over the rows, in every mode: what explanations average over
@@ -402,7 +402,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         self._effect_averages = tuple(part.effects for _, part, _ in every)
         n_outputs = self._n_outputs
         ranks = [bonds(train, start.last.rank, one, n_outputs) for one, _, start in every]
-        self.best_restart_ = result.starts.index(best)
+        self.best_restart_ = result.restarts.index(best)
         self.ranks_, self.rank_ = np.array(ranks), ranks[self.best_restart_]
         if train:
             self.cores_ = ["full" if one.full else "diagonal" for one in self._mode_maps]

@@ -167,18 +167,18 @@ class Streaming:
         keep: Any = [] if survey.n <= MOST_ROWS else None
         for mode_map in dict.fromkeys(mode_maps):
             places = [k for k, other in enumerate(mode_maps) if other is mode_map]
-            settings = plan.to_resume(plan.settings(mode_map), len(places))
+            settings = plan.settings_to_resume(plan.settings(mode_map, rows), len(places))
             run = Run("", task.seeds, history, places[0], None)
             result = fitting.fit(
                 mode_map.problem(rows, target.n_outputs),
                 settings,
                 task.seeds,
                 observer(plan, run, target, mode_map, {}, rows.n),
-                go_on_from=[states[k] for k in places],
+                states=[states[k] for k in places],
                 pasts=[pasts[k] for k in places] if pasts else keep,
-                may_find_nothing=True,
+                may_be_empty=True,
             )
-            if len(result.starts) < len(places) or (pasts and not result.ended):
+            if len(result.restarts) < len(places) or (pasts and not result.ended):
                 warnings.warn(
                     "the fit was stopped before all restarts had finished; the model is unchanged.",
                     ConvergenceWarning,

@@ -80,6 +80,14 @@ class Schedule:
         0 they never are.
     drop_components, drop_functions : bool
         Whether components and functions may be dropped.
+    least_growth : float
+        The rank grows if twice what is left is at least so many times the rank of the stage.
+    new_components, rows_per_component, new_annealing : int
+        Where a posterior continues with another batch of rows: how many components it may get at
+        most, how many rows of the batch each takes at least, and the annealing sweeps in which
+        they come in. All at once, their uncertainty would outweigh the data.
+    least_residual : float
+        Fraction of var(y) that main effects which are fitted first are taken to leave at least.
     """
 
     warm_sweeps: int = 10
@@ -102,6 +110,11 @@ class Schedule:
     most_weights: int = 200
     drop_components: bool = True
     drop_functions: bool = True
+    least_growth: float = 1.25
+    new_components: int = 6
+    rows_per_component: int = 20
+    new_annealing: int = 10
+    least_residual: float = 1e-6
 
 
 @dataclass(frozen=True)

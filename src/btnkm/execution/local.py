@@ -109,7 +109,7 @@ def add(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """What is kept in memory and what is recomputed, to stay below a limit.
 
     The blocks do not depend on the limit, so results are the same to the last bit, unless the limit
@@ -137,7 +137,7 @@ def make_plan(
     on_device: bool = False,
     number_bytes: int = 8,
     n_features: int | None = None,
-) -> Plan:
+) -> MemoryPlan:
     """Choose what to keep in memory, as much as fits below the limit.
 
     Parameters
@@ -174,7 +174,7 @@ def make_plan(
             for parallel in range(min(n_restarts, n_threads), 0, -1):
                 size = need.n_bytes(parallel, block_rows, stride, keep, latest)
                 if size <= limit_gib * GIB:
-                    return Plan(block_rows, keep, stride, parallel, size, latest)
+                    return MemoryPlan(block_rows, keep, stride, parallel, size, latest)
     least = need.n_bytes(1, 64, 0, False, False) / GIB
     raise MemoryError(
         f"memory_limit must be at least {least:.3g} GiB for {n:,} rows, {len(sizes)} inputs and "
@@ -336,7 +336,7 @@ class LocalRows:
         weight = None if rows.weight is None else like(rows.weight, self.y)
         return LocalRows([like(code, self.y) for code in rows.codes], like(rows.y, self.y), weight)
 
-    def blocks(self, plan: Plan, bases: Sequence[Any]) -> LocalBlocks:
+    def blocks(self, plan: MemoryPlan, bases: Sequence[Any]) -> LocalBlocks:
         """Cut the rows into blocks, evaluating the features now if the plan keeps them."""
         chunks = make_chunks(plan, bases, self.codes, self.y, self.weight)
         return LocalBlocks(chunks, plan.stride)
@@ -358,7 +358,7 @@ class LocalBlocks:
 
 
 def make_chunks(
-    plan: Plan,
+    plan: MemoryPlan,
     bases: Sequence[Any],
     codes: Sequence[np.ndarray],
     y: np.ndarray,

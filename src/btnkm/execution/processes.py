@@ -24,9 +24,8 @@ from typing import Any, NamedTuple, Protocol
 
 from ..core.schedule import Progress
 from ..core.state import State
-from .restarts import Observer, Restart, limit_blas
+from .restarts import WORTH_HELPERS, Observer, Restart, limit_blas
 
-WORTH_HELPERS = 1.0  # seconds of work left, below which no process is started
 IDLE_SECONDS = 60  # after which a helper without work ends
 SLICE_SECONDS = 0.05  # that a task takes, or a sweep if that is longer
 ORPHAN_SECONDS = 1.0  # between looks at whether a helper's parent is still there

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ..core.ascent import FULL
-from ..execution.fitting import Settings
 from ..plan import FitPlan
 from .mode_map import ModeMap
 from .search import Candidate
@@ -50,16 +49,16 @@ def restart_weights(task: Task, mode_map: ModeMap, states: Sequence[Any]) -> Arr
     return np.asarray(weights / weights.sum())
 
 
-def at_full_rank(state: Any, settings: Settings) -> bool:
-    """Tell whether nearly all components of a posterior are in use, so that more may help."""
-    full = FULL * float(np.sum(settings.initial_rank))
+def at_full_rank(state: Any, initial_rank: Any) -> bool:
+    """Return whether nearly all components of a posterior are in use, so that more may help."""
+    full = FULL * float(np.sum(initial_rank))
     return bool(state.modes) and float(np.sum(state.network.rank(state))) >= full
 
 
 def allocate_restarts(plan: FitPlan, candidates: Sequence[Candidate]) -> None:
     """Give every candidate its restarts."""
     n_init = max(plan.restarts(candidate.mode_map) for candidate in candidates)
-    if plan.n_init is None:
+    if not plan.n_init_given:
         n_init = fewer_restarts(plan, candidates, n_init)
     share_restarts(candidates, n_init)
 
@@ -75,13 +74,9 @@ def fewer_restarts(plan: FitPlan, candidates: Sequence[Candidate], n_init: int) 
         if candidate.mode_map.low_rank and candidate.weight > 0
     ]
     for candidate in tensors:
-        settings = plan.settings(candidate.mode_map)
-        may_grow = np.any(np.greater(settings.max_rank, settings.initial_rank))
-        if (
-            may_grow
-            and candidate.states
-            and all(at_full_rank(s, settings) for s in candidate.states)
-        ):
+        initial_rank, max_rank = plan.ranks(candidate.mode_map, plan.n)
+        full = [at_full_rank(state, initial_rank) for state in candidate.states]
+        if full and all(full) and np.any(np.greater(max_rank, initial_rank)):
             return min(n_init, max(len(tensors), FEWEST_RESTARTS))
     return n_init
 

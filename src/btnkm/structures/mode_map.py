@@ -85,6 +85,16 @@ class ModeMap:
         return bool(self.inputs) and not self.kernel
 
     @property
+    def has_anchors(self) -> bool:
+        """Whether any mode is anchored, as those of very many categories always are."""
+        return any(isinstance(basis, Anchored | Levels) for basis in self.bases)
+
+    @property
+    def n_functions(self) -> int:
+        """Number of functions of all modes together."""
+        return sum(size_of(basis)[0] for basis in self.bases)
+
+    @property
     def first_input(self) -> int:
         """The mode of the first input: 1 if there are amplitudes, else 0."""
         return len(self.bases) - len(self.inputs)

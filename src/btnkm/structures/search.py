@@ -41,7 +41,6 @@ SCALES, SCALED = tuple(np.log(4.0) * np.arange(1, 5)), 1.0
 # more attempts at a tensor that has collapsed: beyond main effects it has gained no more than this
 # part of what the best candidate has
 ATTEMPTS, NOTHING = 2, 0.1
-VARIANTS = True  # whether the best candidates are tried with splines and heavy tails, too
 MOST_TIED = 0.2  # of the rows with one value of y, up to which heavy tails are tried
 OUTLIER = 30.0  # median errors, at which errors are clipped where there are heavy tails
 HEAVY_TAILS = 6.0  # degrees of freedom up to which noise gets a likelihood with heavy tails
@@ -72,6 +71,11 @@ class Candidate:
         likelihood depend on f.
     curvature : Curvature or None
         Of the evidence of a full tensor.
+    held : list of HeldOut or None
+        For each fold that it was fitted to, its predictions of the rows held out; None where the
+        fit failed.
+    scores, errors : list of ndarray
+        For each of these folds, the log density and the error of the mean of every row held out.
     """
 
     mode_map: ModeMap
@@ -83,6 +87,9 @@ class Candidate:
     noise: tuple[float, float] = (1.0, np.inf)
     scale: float = 0.0
     curvature: Curvature | None = None
+    held: list[HeldOut | None] = field(default_factory=list)
+    scores: list[Array] = field(default_factory=list)
+    errors: list[Array] = field(default_factory=list)
 
 
 def judge(
@@ -104,13 +111,14 @@ def judge(
     if len(candidates) == 1 or task.sample.n < FEWEST_ROWS:
         return candidates
     labels = task.sample.y if task.target.likelihood.of_labels else None
-    rng = np.random.default_rng(task.seeds)
-    cuts = list(folds(task.sample.n, rng, labels, copies(task.sample)))
+    rng, comparing = np.random.default_rng(task.seeds), plan.defaults.comparing
+    group = copies(task.sample)
+    cuts = list(folds(task.sample.n, comparing.enough_rows, rng, labels, group))
     cuts = [(rows, out) for rows, out in cuts if np.ptp(task.sample.y[rows]) > 0 and len(out)]
     comparison = Comparison(plan, task, candidates)
     for k, cut in enumerate(cuts):
         comparison.add_fold(cut, f"rows held out {k + 1} of {len(cuts)}")
-        for candidate in comparison.add(vary) if VARIANTS else []:
+        for candidate in comparison.add(vary) if comparing.variants else []:
             comparison.tell(
                 f"rows held out 1 to {k + 1}: a variant of {candidate.mode_map.structure}"
             )
@@ -128,9 +136,6 @@ class Comparison:
     def __init__(self, plan: FitPlan, task: Task, candidates: list[Candidate]) -> None:
         self.plan, self.task = plan, task
         self.every, self.left = candidates, list(candidates)
-        self.held: dict[int, list[HeldOut | None]] = {id(candidate): [] for candidate in candidates}
-        self.scores: dict[int, list[Array]] = {id(candidate): [] for candidate in candidates}
-        self.errors: dict[int, list[Array]] = {id(candidate): [] for candidate in candidates}
         self.rows: list[Array] = []
 
     def tell(self, line: str) -> None:
@@ -164,8 +169,8 @@ class Comparison:
             error = held.residuals.mean(axis=0)
             logs = held.log_densities() @ held.weights / len(out)
             candidate.states += list(zip(logs.tolist(), states, strict=True))
-        self.held[id(candidate)].append(held)
-        self.errors[id(candidate)].append(error)
+        candidate.held.append(held)
+        candidate.errors.append(error)
         self._rescore(candidate)
         candidate.seconds += time.perf_counter() - begin
 
@@ -176,19 +181,18 @@ class Comparison:
         rows, that there is more to gain.
         """
         sums = next((candidate for candidate in self.every if not candidate.mode_map.inputs), None)
-        if sums is None or len(self.scores[id(sums)]) < len(self.rows):
+        if sums is None or len(sums.scores) < len(self.rows):
             return []
         weights = self.task.sample.weights[self.rows[-1]]
         share = weights / weights.sum()
-        scores = {id(candidate): self.scores[id(candidate)][-1] for candidate in (sums, *self.left)}
-        without = float(scores[id(sums)] @ share)
+        without = float(sums.scores[-1] @ share)
 
         def nothing(candidate: Candidate) -> bool:
-            heavy, own = candidate.mode_map.heavy, scores[id(candidate)]
-            alike = [other for other in self.left if other.mode_map.heavy == heavy]
-            best = max((scores[id(other)] for other in alike), key=lambda rows: float(rows @ share))
-            mean, error = mean_and_error(np.nan_to_num(best - own, posinf=1e3), share)
-            gained, known = float(own @ share) - without, float(best @ share) - without
+            heavy, score = candidate.mode_map.heavy, candidate.scores[-1]
+            rivals = [other.scores[-1] for other in self.left if other.mode_map.heavy == heavy]
+            best = max(rivals, key=lambda rival: float(rival @ share))
+            mean, error = mean_and_error(np.nan_to_num(best - score, posinf=1e3), share)
+            gained, known = float(score @ share) - without, float(best @ share) - without
             return gained < NOTHING * known and mean > CLEARLY_BEHIND * error
 
         return [
@@ -201,28 +205,27 @@ class Comparison:
         """Fit a candidate once more to the last fold, and keep the better attempt."""
         before = len(candidate.states)
         self.fit(candidate, cut, attempt)
-        held, weights = self.held[id(candidate)], self.task.sample.weights[cut[1]]
-        fitted = [fold is not None for fold in held[-2:]]
-        first, second = (scores @ weights for scores in self.scores[id(candidate)][-2:])
+        weights = self.task.sample.weights[cut[1]]
+        fitted = [fold is not None for fold in candidate.held[-2:]]
+        first, second = (scores @ weights for scores in candidate.scores[-2:])
         worse = -1 if first >= second else -2
         if len(candidate.states) > before and all(fitted):
             del candidate.states[worse]
-        for of in (self.held, self.scores, self.errors):
-            del of[id(candidate)][worse]
+        for by_fold in (candidate.held, candidate.scores, candidate.errors):
+            del by_fold[worse]
         self._rescore(candidate)
 
     def _rescore(self, candidate: Candidate) -> None:
         """Choose the noise that suits the rows held out, and compute the scores with it."""
-        folds = self.held[id(candidate)]
-        known = [fold for fold in folds if fold is not None]
+        known = [fold for fold in candidate.held if fold is not None]
         numbers = not self.task.target.signs
         if known and numbers and hasattr(known[0].likelihoods[0], "recalibrated"):
             candidate.noise = best_noise(known)
-        self.scores[id(candidate)] = []
-        for fold, error in zip(folds, self.errors[id(candidate)], strict=True):
+        candidate.scores = []
+        for fold, error in zip(candidate.held, candidate.errors, strict=True):
             score = np.full(len(error), -np.inf) if fold is None else fold.score(candidate.noise)
             score = np.nan_to_num(score, nan=-np.inf, neginf=-np.inf)
-            self.scores[id(candidate)].append(score)
+            candidate.scores.append(score)
 
     def _fit_full(self, candidate: Candidate, cut: tuple[Array, Array]) -> Sequence[Any]:
         """Return posteriors of a full tensor, starting from an earlier fold.
@@ -230,7 +233,7 @@ class Comparison:
         If the noise is not learned, the first rows held out determine the scale of f. With many
         rows the hyperparameters of the first fold are kept, as they hardly differ between folds.
         """
-        settings = self.plan.settings(candidate.mode_map, len(cut[0]))
+        settings = self.plan.settings(candidate.mode_map, self.task.sample)
 
         def fit(*begin: Any, **how: Any) -> Sequence[Any]:
             make = partial(fit_full, self.task, candidate.mode_map, cut[0], settings)
@@ -289,8 +292,6 @@ class Comparison:
                 replace(candidate.mode_map, heavy=True) for candidate in self._with_heavy_tails()
             ]
         more = [Candidate(mode_map, 0.0) for mode_map in varied if mode_map is not None]
-        for candidate in more:
-            self.held[id(candidate)], self.errors[id(candidate)] = [], []
         self.every += more
         self.left += more
         return more
@@ -299,9 +300,8 @@ class Comparison:
         """Return the candidate that predicts the rows held out best."""
 
         def score(candidate: Candidate) -> float:
-            known = np.concatenate(self.scores[id(candidate)])
             weights = self.task.sample.weights[np.concatenate(self.rows)]
-            return float(known @ weights)
+            return float(np.concatenate(candidate.scores) @ weights)
 
         return max(candidates, key=score)
 
@@ -321,8 +321,8 @@ class Comparison:
 
     def _table(self) -> tuple[Array, Array, Array]:
         """Return log densities and errors of the candidates left, and the weight of every row."""
-        scores = np.array([np.concatenate(self.scores[id(candidate)]) for candidate in self.left])
-        errors = np.array([np.concatenate(self.errors[id(candidate)]) for candidate in self.left])
+        scores = np.array([np.concatenate(candidate.scores) for candidate in self.left])
+        errors = np.array([np.concatenate(candidate.errors) for candidate in self.left])
         if any(candidate.mode_map.heavy for candidate in self.every):
             # one outlier would decide about the means against all other rows
             most = OUTLIER * float(np.min(np.median(np.abs(errors), axis=1)))
@@ -409,7 +409,7 @@ class Comparison:
             return
         for candidate in self.every:
             candidate.weight = 0.0
-            scores = np.concatenate(self.scores[id(candidate)])
+            scores = np.concatenate(candidate.scores)
             weight = self.task.sample.weights[np.concatenate(self.rows)][: len(scores)]
             candidate.log_density = float(scores @ weight / weight.sum())
         weights = np.where(weights < USELESS, 0.0, weights)

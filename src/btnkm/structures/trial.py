@@ -14,8 +14,7 @@ from .task import Task
 from .tt_order import Tensor, chain_order
 
 Array = np.ndarray
-# most sweeps of the exact phase; with more than MOST_ROWS rows fewer, but at least the second
-SWEEPS, LEAST_SWEEPS = 25, 12
+LEAST_SWEEPS = 12  # of the exact phase, which has fewer where there are more than MOST_ROWS rows
 FEWEST_ROWS = 15  # to choose by
 ORDER_RESTARTS = 4  # of the CP tensor from which an order of the inputs is derived
 # failures of a candidate that are no reason to give up
@@ -34,16 +33,18 @@ def try_out(
 ) -> list[State]:
     """Return the posteriors of a short fit of some rows; every ``attempt`` has its own seeds."""
     n = int(max(len(rows), task.sample.weights[rows].sum()))
-    sweeps = min(SWEEPS, max(LEAST_SWEEPS, SWEEPS * MOST_ROWS // max(len(rows), 1)))
+    most = plan.defaults.comparing.sweeps
+    sweeps = min(most, max(LEAST_SWEEPS, most * MOST_ROWS // max(len(rows), 1)))
+    sample = task.sample.take(rows)
     result = fitting.fit(
-        mode_map.problem(task.sample.take(rows), task.target.n_outputs),
-        plan.to_try(mode_map, n, restarts, sweeps, default_rank=default_rank),
+        mode_map.problem(sample, task.target.n_outputs),
+        plan.settings_to_try(mode_map, sample, n, restarts, sweeps, default_rank=default_rank),
         [*task.seeds, attempt] if attempt else task.seeds,
         lambda *_: None,
     )
     if result.interrupted:
         raise KeyboardInterrupt("interrupted while structures were compared: nothing to keep yet")
-    return [start.state for start in result.starts]
+    return [restart.state for restart in result.restarts]
 
 
 def interaction_order(plan: FitPlan, task: Task, components: ModeMap) -> list[int]:

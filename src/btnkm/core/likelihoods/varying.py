@@ -109,10 +109,10 @@ class Varying:
         slope = 0.5 * (total - self.scale * pulled)
         linear = (gram[0] @ self.sums.mean[0] + slope)[None]
         new, _ = refine(self.sums, gram, linear, _STEPS)
-        new = smaller(new, gram, linear, negligible=False)
-        if new.size == self.sums.size:
-            gain = new.value(gram, linear) - self.sums.value(gram, linear)
-            if gain < _ENOUGH:
+        if new.value(gram, linear) - self.sums.value(gram, linear) < _ENOUGH:
+            # only now: at first all curves are small
+            new = smaller(self.sums, gram, linear, negligible=False)
+            if new is self.sums:
                 return None
         if attempt:
             before = self.sums.mean[:, self.sums.places_of(new)]
