@@ -292,6 +292,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
                 "sums_first": candidate.mode_map.sums_first,
                 "splines": candidate.mode_map.splines,
                 "heavy": candidate.mode_map.heavy,
+                "varying": bool(candidate.mode_map.noise_effects),
                 "noise_factor": candidate.noise[0],
                 "noise_dof": candidate.noise[1],
             }
@@ -506,8 +507,11 @@ class Estimator(Streaming, Sharing, BaseEstimator):
 
     def _moments(self, X: Any) -> Array:
         """Return E[f] and Var[f] for every restart and row, in local memory: (2, S, n)."""
-        fitted = self.fitted_
-        return host(fitted.predict(fitted.encode(X), lambda model, rows: model.moments(rows), 2))
+        return self._moments_at(self.fitted_.encode(X))
+
+    def _moments_at(self, columns: list[Any]) -> Array:
+        """Return the same for rows with these coordinates."""
+        return host(self.fitted_.predict(columns, lambda model, rows: model.moments(rows), 2))
 
 
 def answered(X: Any, values: Array) -> Any:

@@ -29,6 +29,8 @@ _ROWS_A_COMPONENT, _LEAST_RANK = 25, 4  # "auto" of the initial rank
 # of main effects: polynomials of all inputs together, most of each and, up to so many inputs, least
 _CURVES, _MOST_CURVE = 200, 100
 _LEAST_CURVE = ((60, 6), (250, 3), (np.inf, 0))
+# of the log precision of the noise: polynomials of an input, up to so many inputs
+_NOISE_CURVE, _MOST_NOISE_CURVES = 4, 60
 # "auto" where components are anchored: few of them die, as an unused input costs nothing
 _ANCHORED_RANK = 10
 _TRAIN_RANK = 6  # "auto" of every bond
@@ -193,6 +195,10 @@ class FitPlan:
             may_resume=bool(estimator.warm_start),
             report=estimator.callback,
         )
+
+    def n_noise_curve(self, n_active: int) -> int:
+        """Return the number of polynomials of an input that the noise may vary with."""
+        return _NOISE_CURVE if n_active <= _MOST_NOISE_CURVES else 0
 
     def n_curve(self, n_active: int) -> int:
         """Return the number of polynomials of a main effect, given inputs that vary."""

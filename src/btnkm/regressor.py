@@ -16,8 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from . import checks
 from .core import posterior
 from .core.arrays import here, like
-from .core.likelihoods import of_rows
-from .core.likelihoods import LIKELIHOODS, Likelihood
+from .core.likelihoods import LIKELIHOODS, Gaussian, Likelihood, StudentT
 from .data.dask_input import is_dask, lazily
 from .data.dispatch import anywhere
 from .data.readers import with_targets
@@ -56,6 +55,12 @@ class BTNRegressor(RegressorMixin, Estimator):
         of the rate up to a constant). "auto" is "gaussian"; where structures are compared and the
         rows held out show heavy tails, the best candidates are also fitted with "student_t". An
         object such as ``likelihoods.StudentT(dof=5.0)`` keeps the parameters it is given.
+    noise : "auto", "constant" or "varying", default="auto"
+        Whether the noise level may vary with the inputs, for Gaussian and Student-t noise. If it
+        does, the logarithm of its precision is a sum of curves of the inputs, which are learned
+        together with f; inputs that do not matter for it drop out. "auto" is "constant", except
+        where structures are compared and the errors of rows held out vary with the inputs: then
+        the candidates are also fitted with noise that varies.
     structure : "auto", "tensor", "sums", "sums+tensor" or "full", default="auto"
         The parts of f. "sums" is a sum of main effects. The main effect of a number has a straight
         line, a curve, steps and an indicator for each value that stands out; that of a category
@@ -228,6 +233,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         basis: Any = "auto",
         *,
         likelihood: Any = "auto",
+        noise: str = "auto",
         structure: str = "auto",
         network: Any = "cp",
         n_basis: int | str = "auto",
@@ -263,6 +269,7 @@ class BTNRegressor(RegressorMixin, Estimator):
             warm_start=warm_start,
         )
         self.likelihood = likelihood
+        self.noise = noise
 
     _check_y = staticmethod(checks.check_target)
 
@@ -271,7 +278,24 @@ class BTNRegressor(RegressorMixin, Estimator):
         attributes = {"_y_shift": shift, "_y_scale": scale}
         encode = partial(_standardised, shift, scale)
         heavy = isinstance(self.likelihood, str) and self.likelihood == "auto"
-        return Target(encode, likelihood, scale, attributes, may_be_heavy=heavy)
+        return Target(
+            encode, likelihood, scale, attributes, may_be_heavy=heavy, noise=self._noise(likelihood)
+        )
+
+    def _noise(self, likelihood: Likelihood) -> str:
+        """Return the parameter ``noise``, which only additive noise may set to "varying"."""
+        if not isinstance(self.noise, str) or self.noise not in ("auto", "constant", "varying"):
+            raise ValueError(
+                f"noise must be 'auto', 'constant' or 'varying', got {self.noise!r}; use 'auto'."
+            )
+        if isinstance(likelihood, Gaussian | StudentT):
+            return self.noise
+        if self.noise == "varying":
+            raise ValueError(
+                "noise='varying' needs Gaussian or Student-t noise, got "
+                f"likelihood={self.likelihood!r}; leave noise at 'auto'."
+            )
+        return "constant"
 
     def _same_target(self) -> Target:
         encode = partial(_standardised, self._y_shift, self._y_scale)
@@ -324,15 +348,13 @@ class BTNRegressor(RegressorMixin, Estimator):
 
     def predict_dist(self, X: Any) -> PredictiveDistribution:
         """Return the predictive distribution of y at each row."""
-        fitted = self.fitted_
-        noise = [of_rows(s.likelihood, None) if not hasattr(s.likelihood, "at") else None for s in self.posterior_]
-        if None in noise:
-            columns = fitted.encode(X)
-            feats = [m.features(columns) for m in fitted.mode_maps]
-            noise = [of_rows(s.likelihood, f.__getitem__) for s, f in zip(self.posterior_, feats)]
+        columns = self.fitted_.encode(X)
+        moments = self._moments_at(columns)
         parts = [
             likelihood.predictive(mean, variance)
-            for likelihood, mean, variance in zip(noise, *self._moments(X), strict=True)
+            for likelihood, mean, variance in zip(
+                self.fitted_.likelihoods_at(columns), *moments, strict=True
+            )
         ]
         return PredictiveDistribution(parts, self._y_shift, self._y_scale, self.weights_)
 
@@ -380,12 +402,13 @@ class BTNRegressor(RegressorMixin, Estimator):
         n = len(columns[self._active[0]])
         out = np.empty((n, n_samples))
         chosen = rng.choice(len(self.posterior_), size=n_samples, p=self.weights_)
+        likelihoods = fitted.likelihoods_at(columns)
         for k, state in enumerate(self.posterior_):
             which = np.flatnonzero(chosen == k)
             if self._mode_maps[k].kernel:
                 f = self._full_draws(columns, k, len(which), rng, noise)
                 for i, place in enumerate(which):
-                    out[:, place] = state.likelihood.draw(f[:, i], noise)
+                    out[:, place] = likelihoods[k].draw(f[:, i], noise)
                 continue
             draws = posterior.draw_weights(state, len(which), rng)
             sums = None if state.sums is None else state.sums.draw(len(which), rng)
@@ -408,7 +431,7 @@ class BTNRegressor(RegressorMixin, Estimator):
                     f[rows, i] = posterior.evaluate(state, drawn, features.__getitem__, effects)
                     f[rows, i] += beyond * level[i]
             for i, place in enumerate(which):
-                out[:, place] = state.likelihood.draw(f[:, i], noise)
+                out[:, place] = likelihoods[k].draw(f[:, i], noise)
         return self._y_shift + self._y_scale * out
 
     def _full_draws(

@@ -13,7 +13,7 @@ import numpy as np
 
 from .evidence import whitened
 from .gamma import Gamma
-from .likelihoods import Curved, Softmax, of_rows, propose
+from .likelihoods import Curved, Softmax, learned, of_rows
 
 LEAST_WEIGHT = 1e-10
 
@@ -96,7 +96,12 @@ class Sites:
         if newton and isinstance(likelihood, Curved):
             weight, response = likelihood.expected(*moments)
         else:
-            likelihood = _learned(likelihood, rows, moments, prior)
+
+            def sums(likelihood: Any) -> tuple[Any, ...]:
+                asked: tuple[Any, ...] = of_rows(likelihood, rows.features).rows(*moments).sums
+                return asked
+
+            likelihood = learned(likelihood, sums, float(rows.weight.sum()), prior)
             weight, response, _ = of_rows(likelihood, rows.features).rows(*moments)
         weight = np.maximum(np.asarray(weight) * likelihood.scale, LEAST_WEIGHT)
         response = np.asarray(response) * likelihood.scale
@@ -159,23 +164,3 @@ class Sites:
         """Return how far the mean of f has moved, in its standard deviations."""
         moved = (self.mean - other.mean) ** 2 / np.maximum(self.variance, 1e-6)
         return float(np.sqrt(np.max(moved)))
-
-
-def _learned(likelihood: Any, rows: Observations, moments: tuple[Any, ...], prior: Gamma) -> Any:
-    """Return the likelihood with its own parameters updated."""
-    total, attempt = float(rows.weight.sum()), 0
-
-    def sums(likelihood: Any) -> tuple[Any, ...]:
-        asked: tuple[Any, ...] = of_rows(likelihood, rows.features).rows(*moments).sums
-        return asked
-
-    def value(likelihood: Any) -> float:
-        return float(sum(likelihood.terms(total, prior).values()))
-
-    learned = likelihood.learn(sums(likelihood), total, prior)
-    while (other := propose(learned, sums(learned), attempt)) is not None:
-        tried = other.learn(sums(other), total, prior)
-        if value(tried) >= value(learned):
-            return tried
-        attempt += 1
-    return learned

@@ -418,9 +418,7 @@ def refine(
     return sums, most
 
 
-def smaller(
-    sums: Sums, gram: np.ndarray, linear: np.ndarray, *, negligible: bool = True
-) -> Sums:
+def smaller(sums: Sums, gram: np.ndarray, linear: np.ndarray, *, negligible: bool = True) -> Sums:
     """Return the sum without what the ELBO is higher without, solved again: see ``expendable``."""
     lost = sums.expendable(gram, negligible=negligible)
     while lost:

@@ -16,7 +16,7 @@ from .levels import LevelMode
 from .likelihoods import Curved, Gaussian, propose
 from .reduction import Smaller
 from .state import Priors, State
-from .sums import Sums, SumsTerms, refine, smaller
+from .sums import SumsTerms, refine, smaller
 
 Array = Any
 # drops what the ELBO is higher without in mode d, or returns None
@@ -325,9 +325,7 @@ class Sweeper:
             return sum(state.likelihood.terms(self.data.n, self.priors.noise).values())
 
         def asked(likelihood: Any) -> tuple[Any, ...]:
-            self._remember(
-                partial(row_block.look, d=self.last or 0, likelihood=likelihood)
-            )
+            self._remember(partial(row_block.look, d=self.last or 0, likelihood=likelihood))
             return self.executor.sum(partial(row_block.ask, likelihood=likelihood))
 
         attempt = 0

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..bases import Gapped, Spiked
 from ..core.arrays import here, is_elsewhere, like
+from ..core.likelihoods import joined, of_rows
 from ..core.posterior import Predictor
 from ..data.columns import Column
 from ..data.dask_input import is_dask
@@ -156,6 +157,16 @@ class FittedModel:
         """Whether the best restart is a full tensor, whose rank has no limit."""
         full: bool = self.mode_maps[self.best_restart].kernel
         return full
+
+    def likelihoods_at(self, columns: Sequence[Any]) -> list[Any]:
+        """Return the likelihood of every restart, for rows with these coordinates."""
+        if not any(hasattr(likelihood, "at") for likelihood in self.likelihoods):
+            return self.likelihoods
+        blocks = [
+            [of_rows(a, b.__getitem__) for a, b in zip(self.likelihoods, features, strict=True)]
+            for _, features in self.row_blocks(columns)
+        ]
+        return [joined(list(of_restart)) for of_restart in zip(*blocks, strict=True)]
 
     @cached_property
     def predictors(self) -> list[Any]:

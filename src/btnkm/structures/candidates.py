@@ -24,11 +24,12 @@ def choose(plan: FitPlan, task: Task, active: list[int], names: list[Any]) -> li
     if plan.train is None or plan.structure == "full":  # which has no network
         if plan.structure != "tensor":
             layouts = screen(layouts)
-        object.__setattr__(layouts, "screened", True)
         mode_maps = _of_components(layouts)
     else:
         mode_maps = _of_trains(layouts, names)
-    candidates = judge(plan, task, mode_maps, layouts.with_splines)
+    if task.target.noise == "varying":
+        mode_maps = [layouts.with_varying_noise(mode_map) for mode_map in mode_maps]
+    candidates = judge(plan, task, mode_maps, layouts.with_splines, layouts.with_varying_noise)
     candidates = sorted(candidates, key=lambda candidate: -candidate.weight)
     allocate_restarts(plan, candidates)
     candidates = sorted(candidates, key=lambda candidate: -candidate.weight)

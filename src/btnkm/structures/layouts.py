@@ -87,7 +87,7 @@ class Layouts:
         if len(curved) > MANY_INPUTS:
             curved = sorted({*self.tensor_inputs["sums+tensor"], *self.curves})
         values = task.values
-        return self.with_noise(full_mode_map(self.active, task.columns, values.codes, values.weights, curved))
+        return full_mode_map(self.active, task.columns, values.codes, values.weights, curved)
 
     def arranged(
         self,
@@ -113,15 +113,19 @@ class Layouts:
             effect_inputs=self.effect_inputs if sums else (),
             average_missing=plan.structure != "tensor",
         )
-        return self.with_noise(replace(mode_map, splines=splines, sums_first=sums_first))
+        return replace(mode_map, splines=splines, sums_first=sums_first)
 
-    def with_noise(self, mode_map):
-        import os
-        if not os.environ.get("VARY") or not hasattr(self, "screened"): return mode_map
-        task = self.task
-        n_noise = {j: 4 for j in self.active}
-        effects = main_effects(self.active, task.columns, task.values.codes, task.values.weights, n_noise)
-        return replace(mode_map, noise_effects=effects, noise_inputs=tuple(self.active))
+    @cached_property
+    def _noise_effects(self) -> tuple[Any, ...]:
+        """The functions that the log precision of the noise may be a sum of."""
+        values, count = self.task.values, self.plan.n_noise_curve(len(self.active))
+        n_curve = dict.fromkeys(self.active, count)
+        return main_effects(self.active, self.task.columns, values.codes, values.weights, n_curve)
+
+    def with_varying_noise(self, mode_map: ModeMap) -> ModeMap:
+        """Return a structure whose noise may vary with the inputs."""
+        inputs = tuple(self.active)
+        return replace(mode_map, noise_effects=self._noise_effects, noise_inputs=inputs)
 
     def with_splines(self, mode_map: ModeMap) -> ModeMap | None:
         """Return a structure with splines instead of polynomials in its tensor, if it has any."""
@@ -129,7 +133,8 @@ class Layouts:
         if not self.plan.default_basis or mode_map.full or not numeric:
             return None
         first = mode_map.sums_first
-        return self.arranged(mode_map.inputs, mode_map.structure, splines=True, sums_first=first)
+        other = self.arranged(mode_map.inputs, mode_map.structure, splines=True, sums_first=first)
+        return self.with_varying_noise(other) if mode_map.noise_effects else other
 
     @cached_property
     def _many(self) -> bool:

@@ -80,6 +80,11 @@ class ModeMap:
         return "+".join(part for part in ("sums" if self.effects else "", tensor) if part)
 
     @property
+    def noise(self) -> tuple[bool, bool]:
+        """Whether the noise may vary, and whether it has heavy tails."""
+        return bool(self.noise_effects), self.heavy
+
+    @property
     def low_rank(self) -> bool:
         """Whether there is a tensor of low rank."""
         return bool(self.inputs) and not self.kernel

@@ -23,6 +23,7 @@ from ..core.full_fit import Curvature, learns_noise
 from ..plan import FitPlan
 from .full_tensor import fit_full
 from .mode_map import ModeMap
+from .noise import noise_varies
 from .stacking import HeldOut, best_noise, copies, folds, held_out, mean_and_error, stack
 from .task import Task
 from .trial import FEWEST_ROWS, NO_FIT, try_out
@@ -76,6 +77,8 @@ class Candidate:
         fit failed.
     scores, errors : list of ndarray
         For each of these folds, the log density and the error of the mean of every row held out.
+    simpler : Candidate or None
+        The same with constant noise, if this one was added because the noise varies.
     """
 
     mode_map: ModeMap
@@ -90,6 +93,7 @@ class Candidate:
     held: list[HeldOut | None] = field(default_factory=list)
     scores: list[Array] = field(default_factory=list)
     errors: list[Array] = field(default_factory=list)
+    simpler: Candidate | None = None
 
 
 def judge(
@@ -97,12 +101,13 @@ def judge(
     task: Task,
     mode_maps: Sequence[ModeMap],
     vary: Callable[[ModeMap], ModeMap | None] = lambda _: None,
+    with_varying_noise: Callable[[ModeMap], ModeMap] = lambda mode_map: mode_map,
 ) -> list[Candidate]:
     """Return candidates with their weights in the mixture that predicts rows held out best.
 
     With too few rows to compare, the simplest structure has all the weight. ``vary`` returns one
     more candidate, given the best low-rank tensor after the first fold. As soon as rows held out
-    have heavy tails, the best candidates are fitted with such noise, too.
+    show that the noise varies, or has heavy tails, candidates are fitted with such noise, too.
     """
     candidates = [Candidate(mode_map) for mode_map in mode_maps]
     simple = np.array([_is_simple(a, mode_maps) for a in mode_maps], dtype=float)
@@ -115,15 +120,17 @@ def judge(
     group = copies(task.sample)
     cuts = list(folds(task.sample.n, comparing.enough_rows, rng, labels, group))
     cuts = [(rows, out) for rows, out in cuts if np.ptp(task.sample.y[rows]) > 0 and len(out)]
-    comparison = Comparison(plan, task, candidates)
+    comparison = Comparison(plan, task, candidates, vary, with_varying_noise)
     for k, cut in enumerate(cuts):
         comparison.add_fold(cut, f"rows held out {k + 1} of {len(cuts)}")
-        for candidate in comparison.add(vary) if comparing.variants else []:
-            comparison.tell(
-                f"rows held out 1 to {k + 1}: a variant of {candidate.mode_map.structure}"
-            )
-            for earlier in cuts[: k + 1]:
-                comparison.fit(candidate, earlier)
+        while comparing.variants and (more := comparison.add()):
+            for candidate in more:
+                comparison.tell(
+                    f"rows held out 1 to {k + 1}: a variant of {candidate.mode_map.structure}"
+                )
+                for earlier in cuts[: k + 1]:
+                    comparison.fit(candidate, earlier)
+            comparison.replace_simpler(more)
         if k + 1 < len(cuts):
             comparison.drop()
     comparison.conclude()
@@ -133,8 +140,17 @@ def judge(
 class Comparison:
     """Candidates, and how they have predicted the rows held out so far."""
 
-    def __init__(self, plan: FitPlan, task: Task, candidates: list[Candidate]) -> None:
+    def __init__(
+        self,
+        plan: FitPlan,
+        task: Task,
+        candidates: list[Candidate],
+        vary: Callable[[ModeMap], ModeMap | None],
+        with_varying_noise: Callable[[ModeMap], ModeMap],
+    ) -> None:
         self.plan, self.task = plan, task
+        self.vary, self.with_varying_noise = vary, with_varying_noise
+        self.has_varied = False
         self.every, self.left = candidates, list(candidates)
         self.rows: list[Array] = []
 
@@ -188,8 +204,8 @@ class Comparison:
         without = float(sums.scores[-1] @ share)
 
         def nothing(candidate: Candidate) -> bool:
-            heavy, score = candidate.mode_map.heavy, candidate.scores[-1]
-            rivals = [other.scores[-1] for other in self.left if other.mode_map.heavy == heavy]
+            noise, score = candidate.mode_map.noise, candidate.scores[-1]
+            rivals = [other.scores[-1] for other in self.left if other.mode_map.noise == noise]
             best = max(rivals, key=lambda rival: float(rival @ share))
             mean, error = mean_and_error(np.nan_to_num(best - score, posinf=1e3), share)
             gained, known = float(score @ share) - without, float(best @ share) - without
@@ -242,9 +258,9 @@ class Comparison:
             return states
 
         learns = learns_noise(settings.likelihood)
-        if not candidate.states and candidate.mode_map.heavy:
-            gaussian = next(other for other in self.every if other.mode_map.kernel)
-            return fit(*(state for _, state in gaussian.states[:1]))
+        simpler = next(other for other in self.every if other.mode_map.kernel)
+        if not candidate.states and simpler is not candidate:
+            return fit(*(state for _, state in simpler.states[:1]))
         if not candidate.states:
             states = fit() if learns else fit(scale=0.0)
             return states if learns else self._scaled(candidate, fit, states, cut[1])
@@ -276,25 +292,53 @@ class Comparison:
                 states, best, candidate.scale = tried, reached, scale
         return states
 
-    def add(self, vary: Callable[[ModeMap], ModeMap | None]) -> list[Candidate]:
+    def add(self) -> list[Candidate]:
         """Add variants of the best candidates, and return them.
 
-        After the first fold there is one of the best tensor. Variants with heavy tails are added
-        once the rows held out show such tails.
+        After the first fold there is one of the best tensor. Variants with noise that varies, or
+        that has heavy tails, are added once the rows held out show such noise.
         """
+        mode_maps: list[ModeMap | None] = []
         tensors = [candidate for candidate in self.left if candidate.mode_map.low_rank]
-        varied: list[ModeMap | None] = []
-        if len(self.rows) == 1:
+        if not self.has_varied:
+            self.has_varied = True
             self.drop()
-            varied += [vary(self._best(tensors).mode_map)] if tensors else []
+            mode_maps += [self.vary(self._best(tensors).mode_map)] if tensors else []
+        if self._noise_varies():
+            more = [
+                Candidate(self.with_varying_noise(candidate.mode_map), 0.0, simpler=candidate)
+                for candidate in self.left
+            ]
+            self.every += more
+            self.left += more
+            return more
         if not any(candidate.mode_map.heavy for candidate in self.every):
-            varied += [
+            mode_maps += [
                 replace(candidate.mode_map, heavy=True) for candidate in self._with_heavy_tails()
             ]
-        more = [Candidate(mode_map, 0.0) for mode_map in varied if mode_map is not None]
+        more = [Candidate(mode_map, 0.0) for mode_map in mode_maps if mode_map is not None]
         self.every += more
         self.left += more
         return more
+
+    def replace_simpler(self, more: list[Candidate]) -> None:
+        """Leave out what has constant noise, and predicts worse than with noise that varies."""
+        for candidate in more:
+            simpler = candidate.simpler
+            if simpler is not None and self._best([simpler, candidate]) is candidate:
+                self.left = [other for other in self.left if other is not simpler]
+
+    def _noise_varies(self) -> bool:
+        """Return whether errors of the best candidate show that the noise varies."""
+        known = any(candidate.mode_map.noise_effects for candidate in self.every)
+        if known or self.task.target.noise != "auto":
+            return False
+        best = self._best(self.left)
+        if any(fold is None for fold in best.held):
+            return False
+        rows = np.concatenate(self.rows)
+        codes = [code[rows] for code in self.task.sample.codes]
+        return noise_varies(best.held, best.noise, self.with_varying_noise(best.mode_map), codes)
 
     def _best(self, candidates: Sequence[Candidate]) -> Candidate:
         """Return the candidate that predicts the rows held out best."""

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import gammaln, rel_entr
 
-from ..core.likelihoods import Gaussian, StudentT, VaryingRows, of_rows, joined
+from ..core.likelihoods import Gaussian, StudentT, VaryingRows, joined, of_rows
 from ..core.posterior import Predictor
 from .mode_map import ModeMap, block_size
 
@@ -118,6 +118,15 @@ class HeldOut:
         # many classes are taken as independent, which is good enough for a comparison
         return np.array([distribution.logpdf(self.y) for distribution in self._predictives(noise)])
 
+    def standardised(self, noise: tuple[float, float]) -> Array:
+        """Return errors of the mixture's mean over its standard deviation: (n,)."""
+        parts = self._predictives(noise)
+        mean = np.mean([part.mean for part in parts], axis=0)
+        square = np.mean(
+            [part.mean**2 + part.model_variance + part.noise_variance for part in parts], axis=0
+        )
+        return np.asarray((self.y - mean) / np.sqrt(square - mean**2))
+
     def inside(self, noise: tuple[float, float]) -> Array:
         """Return which targets lie in the central interval of the even mixture: (n,)."""
         levels = [distribution.cdf(self.y) for distribution in self._predictives(noise)]
@@ -197,7 +206,7 @@ def best_noise(folds: Sequence[HeldOut]) -> tuple[float, float]:
 
 def _degrees(likelihoods: Sequence[Any]) -> list[float]:
     """Return degrees of freedom below those of every likelihood, in decreasing order."""
-    likelihoods = [getattr(likelihood, "noise", likelihood) if isinstance(likelihood, VaryingRows) else likelihood for likelihood in likelihoods]
+    likelihoods = [one.noise if isinstance(one, VaryingRows) else one for one in likelihoods]
     if all(isinstance(likelihood, StudentT) for likelihood in likelihoods):
         least = max(float(likelihood.dof) for likelihood in likelihoods)
     elif all(isinstance(likelihood, Gaussian) for likelihood in likelihoods):

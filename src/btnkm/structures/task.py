@@ -24,6 +24,7 @@ class Target(NamedTuple):
     n_outputs: int | None = None  # values of f in each row, None for one
     signs: bool = False  # whether numbers stand for two classes, and their noise for nothing
     may_be_heavy: bool = False  # whether rows held out may choose noise with heavy tails
+    noise: str = "constant"  # "varying", or "auto": rows held out choose
 
 
 class Values(NamedTuple):

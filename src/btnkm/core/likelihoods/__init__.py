@@ -6,7 +6,17 @@ file holds of it and its portable form are in the class.
 
 from typing import Any
 
-from .base import FILE_FIELDS, WARM_NOISE, Begin, Curved, Likelihood, Rows, of_rows, propose
+from .base import (
+    FILE_FIELDS,
+    WARM_NOISE,
+    Begin,
+    Curved,
+    Likelihood,
+    Rows,
+    learned,
+    of_rows,
+    propose,
+)
 from .gaussian import Gaussian
 from .logistic import Bernoulli, Logistic
 from .negative_binomial import NegativeBinomial
@@ -45,6 +55,9 @@ __all__ = [
     "Softmax",
     "StudentT",
     "Varying",
+    "VaryingRows",
+    "joined",
+    "learned",
     "of_rows",
     "propose",
 ]

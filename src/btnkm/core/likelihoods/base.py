@@ -155,6 +155,28 @@ def propose(likelihood: Any, sums: tuple[Any, ...], attempt: int) -> Any:
     return likelihood.propose(sums) if attempt == 0 else None
 
 
+def learned(
+    likelihood: Any, sums_of: Callable[[Any], tuple[Any, ...]], n: float, prior: Gamma
+) -> Any:
+    """Return a likelihood after one update of its parameters, from sums over rows.
+
+    ``sums_of`` returns the sums for the current f, given a likelihood.
+    """
+
+    def elbo(likelihood: Any) -> float:
+        return float(sum(likelihood.terms(n, prior).values()))
+
+    sums, attempt = sums_of(likelihood), 0
+    likelihood = likelihood.learn(sums, n, prior)
+    sums = sums_of(likelihood)
+    while (other := propose(likelihood, sums, attempt)) is not None:
+        other = other.learn(sums_of(other), n, prior)
+        if elbo(other) >= elbo(likelihood):
+            return other
+        attempt += 1
+    return likelihood
+
+
 def check_counts(y: np.ndarray) -> None:
     """Raise a ValueError unless y holds counts, and one above 0."""
     if np.any(y < 0) or np.any(y != np.floor(y)):

@@ -20,7 +20,7 @@ from .student_t import StudentT
 _STEPS = 3  # of coefficients and precisions in turn, in an update of g
 _SHORTER = (1.0, 0.3)  # fractions of a step by the Fisher information, where Newton's fails
 _ENOUGH = 1e-3  # nats that a step must promise
-_OWN_SUMS = 4  # sums over rows that are not those of the noise without g
+_OWN_SUMS = 5  # sums over rows that are not those of the noise without g
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Varying:
         The position of its first input among the features of a row.
     learned_from : tuple of ndarray
         Sums over rows of s z z^T, w z z^T, s z and w z: z are the functions of g, s sample weights
-        and w squared errors times their weights.
+        and w squared errors times their weights. The last is the sum of s E[exp(-g)].
     """
 
     title: ClassVar[str] = "noise that varies"
@@ -73,16 +73,17 @@ class Varying:
 
     @property
     def noise_std(self) -> float:
-        """Standard deviation of the noise where g = 0."""
-        return self.noise_at_zero.noise_std
+        """Square root of the mean noise variance of the rows."""
+        if not self.learned_from:
+            return self.noise_at_zero.noise_std
+        mean = float(self.learned_from[-1]) / float(self.learned_from[2][0])
+        return self.noise_at_zero.noise_std * float(np.sqrt(mean))
 
     def at(self, features_of: Callable[[int], tuple[Array, Array]]) -> VaryingRows:
         """Return the noise of some rows, given their features."""
         terms = SumsTerms.of(self.sums, self.first)
         z = terms.features(features_of)
-        return VaryingRows(
-            self.noise_at_zero, z, terms.means(z)[:, 0], terms.variances(z)[:, 0]
-        )
+        return VaryingRows(self.noise_at_zero, z, terms.means(z)[:, 0], terms.variances(z)[:, 0])
 
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
         """Begin as without g."""
@@ -104,7 +105,7 @@ class Varying:
         """
         if attempt > len(_SHORTER):
             return None
-        products, curved, total, pulled = self.learned_from
+        products, curved, total, pulled, _ = self.learned_from
         gram = 0.5 * (products if attempt else self.scale * curved)[None]
         slope = 0.5 * (total - self.scale * pulled)
         linear = (gram[0] @ self.sums.mean[0] + slope)[None]
@@ -140,7 +141,7 @@ class Varying:
 
 @dataclass(frozen=True)
 class VaryingRows:
-    """The noise of some rows.
+    """The noise of some rows; for these it is a likelihood.
 
     Attributes
     ----------
@@ -152,6 +153,7 @@ class VaryingRows:
         E[g] and Var[g].
     """
 
+    additive: ClassVar[bool] = True
     noise: Gaussian | StudentT
     z: Array
     mean: Array
@@ -166,7 +168,7 @@ class VaryingRows:
         rows = self.noise.rows(root * y, s, root * mean, factor * square)
         error = rows.weight * factor * xp.clip(y * y - 2.0 * y * mean + square, 0.0)
         products = (self.z.T @ (self.z * part[:, None]) for part in (s, error))
-        own = (*products, self.z.T @ s, self.z.T @ error)
+        own = (*products, self.z.T @ s, self.z.T @ error, xp.sum(s * self.spread**2))
         return Rows(factor * rows.weight, root * rows.response, (*rows.sums, *own))
 
     def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:
@@ -181,21 +183,19 @@ class VaryingRows:
         """Return a copy with ``factor`` times the noise variance and at most ``dof``."""
         return replace(self, noise=self.noise.recalibrated(factor, dof))
 
-    additive: ClassVar[bool] = True
-
-    def _spread(self) -> np.ndarray:
-        """Return what multiplies the standard deviation of the noise: sqrt(E[exp(-g)])."""
-        g, v = (np.asarray(host(part), dtype=float) for part in (self.mean, self.variance))
-        return np.asarray(np.exp(-0.5 * g + 0.25 * v))
+    @property
+    def spread(self) -> Array:
+        """What multiplies the standard deviation of the noise: sqrt(E[exp(-g)])."""
+        return array_namespace(self.mean).exp(-0.5 * self.mean + 0.25 * self.variance)
 
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> Scaled:
         """Return the distribution of y for f ~ N(mean, variance)."""
-        spread = self._spread()
+        spread = np.asarray(host(self.spread), dtype=float)
         return Scaled(self.noise.predictive(mean / spread, variance / spread**2), spread)
 
     def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return one draw of y for each f."""
-        spread = self._spread()
+        spread = np.asarray(host(self.spread), dtype=float)
         return np.asarray(spread * self.noise.draw(f / spread, rng))
 
 
