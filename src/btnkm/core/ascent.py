@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from . import cavi, gauss_newton, reduction, row_block
-from .batch_stats import Past
+from .batch_stats import BatchStats
 from .cavi import Data
 from .likelihoods import Curved
 from .schedule import OverRelaxation, Pause, Progress, Schedule, Stage
@@ -46,7 +46,7 @@ def run(
     schedule: Schedule,
     grow: Grow | None = None,
     pause: Pause | None = None,
-    past: Past | None = None,
+    past: BatchStats | None = None,
 ) -> Iterator[Progress]:
     """Fit one restart, yielding after each sweep; the last state yielded is the result.
 
@@ -63,7 +63,7 @@ def run(
         Called where nearly all components are of use to the end. It may return a larger state, from
         which another stage begins.
     pause : Pause, optional
-    past : Past, optional
+    past : BatchStats, optional
         Sums over the rows of earlier batches.
     """
     begin = time.perf_counter()
@@ -103,7 +103,7 @@ class Ascent:
         stage: Stage,
         begin: float,
         pause: Pause | None,
-        past: Past | None,
+        past: BatchStats | None,
     ) -> None:
         self.executor, self.data, self.priors = executor, data, priors
         self.schedule, self.stage, self.begin, self.past = schedule, stage, begin, past

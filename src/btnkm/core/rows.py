@@ -73,7 +73,7 @@ def terms(mode: Any, factor: Any, *, spread: float, squares: bool = False) -> Te
 
     With ``squares`` there are second moments even then, of the means alone.
     """
-    if not isinstance(factor, Factor):  # of very many levels, which are no dense block
+    if not isinstance(factor, Factor):  # of very many categories, which are no dense block
         product: Terms = mode.terms(factor, spread, squares)
         return product
     whole = mode.whole(factor.mean, factor.layout.anchor)

@@ -11,9 +11,9 @@ T is a product over modes of functions of one column each:
 
    - "formula": phi and psi are outputs of a formula (see ``core/formula.py``) of the coordinate x;
    - "categorical": both are indicators of the codes 0, 1, ..;
-   - "gapped": both are those of another ``basis``, with replacements for values that are missing
-     or were never seen; see ``Gapped.portable``;
-   - "levels": both are indicators; see ``Levels.portable``;
+   - "with_missing": both are those of another ``basis``, with replacements for values that are
+     missing or were never seen; see ``WithMissing.portable``;
+   - "many_categories": both are indicators; see ``ManyCategories.portable``;
    - "constant": both are 1.
 3. z = phi[:len(mean)] @ mean are the means of the mode, Z = psi[:len(second)] @ second its second
    moments: of each component and each pair of them (CP), or of the entries of a matrix (TT).
