@@ -17,8 +17,8 @@ from btnkm.core import posterior, rows
 from btnkm.core.categories import CategoryFactor
 from btnkm.core.gamma import Gamma
 from btnkm.core.layout import components
+from btnkm.core.likelihoods.base import polya_gamma
 from btnkm.core.likelihoods.softmax import Softmax, log_sum_exp, pivot
-from btnkm.core.special import polya_gamma
 from btnkm.core.state import Factor
 from btnkm.execution.modes import make_mode, output_mode
 

@@ -17,9 +17,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from .cavi import Block
+from .gamma import LOG_2PI
 from .layout import Layout, components
 from .rows import Terms
-from .special import LOG_2PI
 
 Array = np.ndarray
 

@@ -268,6 +268,16 @@ def block_sums(
     return psi.T @ h, (g.T @ phi).T
 
 
+def derivatives(phi: Array, keep: np.ndarray, outside: Array) -> Array:
+    """Return those of E[f] by one mode's weights, in vec order: (n, R M).
+
+    ``outside`` holds the means of the other modes' product, (n, R).
+    """
+    xp = array_namespace(phi)
+    kept = xp.take(phi, indices(keep, phi), axis=1)
+    return xp.reshape(outside[:, :, None] * kept[:, None, :], (phi.shape[0], -1))
+
+
 def long_product(a: Array, b: Array) -> Array:
     """Return a^T b, summed over pieces of the rows and these in double precision.
 

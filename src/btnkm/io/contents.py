@@ -17,15 +17,13 @@ from typing import Any
 from .. import bases
 from ..bases.anchored import Anchored
 from ..bases.categorical import ManyCategories
-from ..bases.coordinates import Coordinates
-from ..bases.effect import MainEffect
+from ..bases.effect import Coordinates, MainEffect
 from ..core.batch_stats import BatchStats, EffectStats, ModeStats
 from ..core.categories import CategoryFactor, CategoryMode
 from ..core.cavi import Data
 from ..core.cp import CP
-from ..core.full import FullPosterior
+from ..core.full import FullPosterior, Kernel
 from ..core.gamma import Gamma
-from ..core.kernel import Kernel
 from ..core.layout import Layout
 from ..core.likelihoods import BUILT_IN as LIKELIHOODS
 from ..core.posterior import EffectAverages

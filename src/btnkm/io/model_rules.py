@@ -17,9 +17,8 @@ from ..bases.categorical import ManyCategories
 from ..core.categories import CategoryMode
 from ..core.cp import CP
 from ..core.evidence import Theta
-from ..core.full import FullPosterior
+from ..core.full import KNOWN, LINE, POSITION, FullPosterior
 from ..core.full_fit import learns_noise
-from ..core.kernel import KNOWN, LINE, POSITION
 from ..core.state import State
 from ..core.sums import Sums
 from ..structures.full_tensor import parts_of

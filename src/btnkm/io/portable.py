@@ -70,12 +70,11 @@ from typing import Any
 import numpy as np
 
 from ..bases.anchored import Anchored
-from ..bases.coordinates import Coordinates
+from ..bases.effect import Coordinates
 from ..core.cp import CP
-from ..core.evidence import factor_and_jitter
-from ..core.full import FullPosterior
-from ..core.kernel import KNOWN, LINE, POSITION
+from ..core.full import KNOWN, LINE, POSITION, FullPosterior
 from ..core.layout import pairs
+from ..core.linalg import factor_and_jitter
 from ..core.posterior import Predictor
 from ..core.sums import Sums
 from ..core.tt import TT

@@ -13,8 +13,7 @@ from sklearn.base import clone
 from ..bases import Categorical, Chebyshev, WithMissing
 from ..bases.anchored import Anchored
 from ..bases.categorical import ManyCategories
-from ..bases.coordinates import Coordinates
-from ..bases.effect import MainEffect
+from ..bases.effect import Coordinates, MainEffect
 from ..core.full import FullPosterior
 from ..data.columns import Growth
 from ..execution.fitting import Problem
