@@ -93,9 +93,9 @@ class EffectStats(NamedTuple):
         """Return the sums of the functions that main effects have kept."""
         if sums.same_functions(self.sums):
             return self
-        left = self.sums.places_of(sums)
-        gram = self.gram[:, left[:, None], left]
-        return EffectStats(sums, gram, self.linear[:, left], self.beside[:, left])
+        kept = self.sums.places_of(sums)
+        gram = self.gram[:, kept[:, None], kept]
+        return EffectStats(sums, gram, self.linear[:, kept], self.beside[:, kept])
 
     def plus(self, other: EffectStats) -> EffectStats:
         """Return the total of both, for the functions that the other has kept."""

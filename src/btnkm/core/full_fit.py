@@ -140,9 +140,9 @@ class FullFit:
         unlike = begin is not None and type(begin.likelihood) is not type(self.likelihood)
         theta, known = (None, 0) if begin is None else (begin.theta, len(begin.share))
         if theta is None or unlike:
-            some = rows if few else rows.take(np.sort(rng.permutation(rows.n)[:FIRST_ROWS]))
-            theta, sites = self._from_scratch(some, theta)
-            known = max(known, some.n)
+            first = rows if few else rows.take(np.sort(rng.permutation(rows.n)[:FIRST_ROWS]))
+            theta, sites = self._from_scratch(first, theta)
+            known = max(known, first.n)
             if few:
                 return self._known(rows, theta, sites, rng)
         if iterations is None:
@@ -241,8 +241,9 @@ class FullFit:
     def _affordable(self, n: int) -> int:
         """Return how many steps of a search with all rows are affordable."""
         cost = (self.n_outputs or 1) * 2.0 * n**3 + 40.0 * n**2 * len(self.layout.begin())
-        most = int(np.clip(WORK / cost, 3, MORE_ITERATIONS))
-        return most if learns_noise(self.likelihood) else 0
+        if not learns_noise(self.likelihood):
+            return 0
+        return int(np.clip(WORK / cost, 3, MORE_ITERATIONS))
 
     def _maximise(
         self, rows: Observations, theta: np.ndarray, iterations: int, *, weighs_first: bool = False

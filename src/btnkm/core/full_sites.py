@@ -31,9 +31,9 @@ class Observations:
         """The number of rows."""
         return len(self.y)
 
-    def take(self, some: np.ndarray) -> Observations:
+    def take(self, which: np.ndarray) -> Observations:
         """Return some of the rows."""
-        return Observations(tuple(part[some] for part in self.x), self.y[some], self.weight[some])
+        return Observations(tuple(x[which] for x in self.x), self.y[which], self.weight[which])
 
 
 @dataclass(frozen=True)

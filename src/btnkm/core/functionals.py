@@ -152,7 +152,7 @@ class SumPart:
     mean : ndarray of shape (K, P)
         E of the coefficients. The first is the intercept.
     cov : ndarray of shape (K, P, P)
-    own : list of ndarray
+    places : list of ndarray
         The coefficients of each main effect.
     columns : list of ndarray
         The functions of each main effect that these belong to.
@@ -162,7 +162,7 @@ class SumPart:
 
     mean: Array
     cov: Array
-    own: list[Array]
+    places: list[Array]
     columns: list[Array]
     averages: list[EffectAverages]
 
@@ -170,7 +170,7 @@ class SumPart:
     def average(self) -> Array:
         """The average of each function over the rows, 1 for the intercept: (P,)."""
         average = np.ones(self.mean.shape[1])
-        for places, columns, averages in zip(self.own, self.columns, self.averages, strict=True):
+        for places, columns, averages in zip(self.places, self.columns, self.averages, strict=True):
             average[places] = averages.mean[columns]
         return average
 
@@ -183,12 +183,12 @@ class SumPart:
 
         ``functions`` are all those of its main effect at n values, (n, P_i).
         """
-        places = self.own[i]
+        places = self.places[i]
         return self._moments(places, functions[:, self.columns[i]] - self.average[places])
 
     def spread(self, i: int) -> Array:
         """Return E of the variance of a main effect over the rows: (K,)."""
-        places, columns = self.own[i], self.columns[i]
+        places, columns = self.places[i], self.columns[i]
         center = self.average[places]
         among = self.averages[i].gram[np.ix_(columns, columns)] - np.outer(center, center)
         mean, cov = self.mean[:, places], self.cov[:, places[:, None], places]
@@ -201,7 +201,7 @@ class SumPart:
         functions of the tensor's mode over the rows, (M,), and ``curve`` is E of their
         coefficients, (M,) or (M, K).
         """
-        places, columns, size = self.own[i], self.columns[i], len(curve)
+        places, columns, size = self.places[i], self.columns[i], len(curve)
         cross = self.averages[i].cross[columns, :size] - np.outer(self.average[places], phi[:size])
         return np.asarray(
             np.sum((self.mean[:, places] @ cross) * curve.reshape(size, -1).T, axis=1)
@@ -224,8 +224,8 @@ def sum_part_of(state: State, averages: list[EffectAverages]) -> SumPart | None:
     mean, cov = sums.mean, sums.cov
     if len(mean) > 1:
         mean, cov = _contrasts(mean, cov)
-    own = [sums.places(i) for i in range(len(averages))]
-    return SumPart(mean, cov, own, [sums.column[places] for places in own], averages)
+    places = [sums.places(i) for i in range(len(averages))]
+    return SumPart(mean, cov, places, [sums.column[p] for p in places], averages)
 
 
 def together(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -88,9 +88,7 @@ class Chunk:
     def give(self, asks: tuple[Array, Array]) -> None:
         """Set the weights and working responses of the rows."""
         self.asks = asks
-        if self.view.carries_asks:
-            assert self.view.output is not None
-            self.environments.changed(self.view.output)
+        self._asks_changed()
 
     def sum_features(self) -> Array:
         """Return the functions of the sum: (n, P)."""
@@ -105,10 +103,14 @@ class Chunk:
             self._sum_means = means if self.view.many else means[:, 0]
         return self._sum_means
 
-    def forget_sums(self) -> None:
-        """Forget what depends on the coefficients of the sum."""
-        self._sum_means = None
-        if self.view.carries_asks:  # the responses less what the sum explains
+    def change_sums(self, terms: SumsTerms) -> None:
+        """Take another q of the main effects."""
+        self.view.sums, self._sum_means = terms, None
+        self._asks_changed()
+
+    def _asks_changed(self) -> None:
+        """Reset the environments that contain the responses less what the sum explains."""
+        if self.view.carries_asks:
             assert self.view.output is not None
             self.environments.changed(self.view.output)
 
@@ -154,10 +156,10 @@ class Chunk:
             assert view.output is not None
             product = self.environments.before(view.output, self._moments_of())
         else:
-            outside, here, scratch = self.outside(d), None, view.network.scratch
+            outside, step, scratch = self.outside(d), None, view.network.scratch
             if d != view.output:
-                here = rows.moments(self.features(d), view.terms[d], scratch)
-            product = rows.multiply(outside, here, None if scratch is None else here)
+                step = rows.moments(self.features(d), view.terms[d], scratch)
+            product = rows.multiply(outside, step, None if scratch is None else step)
         assert product is not None
         term = None if view.output is None else view.terms[view.output]
         mean, square = rows.contract(product, layout, term)
@@ -198,9 +200,9 @@ class Chunk:
         (phi, psi), (weight, response) = self.features(d), self.tensor_asks
         if not fits(phi, psi):
             return None
-        one, other = (m if m is not None else rows.Moments(None, None, None) for m in (left, right))
-        second = sums(psi[:, : widths.n_psi], one.second, other.second, weight)
-        return second, sums(phi[:, : widths.n_phi], one.mean, other.mean, response)
+        a, b = (m if m is not None else rows.Moments(None, None, None) for m in (left, right))
+        second = sums(psi[:, : widths.n_psi], a.second, b.second, weight)
+        return second, sums(phi[:, : widths.n_phi], a.mean, b.mean, response)
 
     def _moments_of(self) -> MomentsOf:
         """Return a function that computes the moments of each mode."""
@@ -232,8 +234,7 @@ def change(chunk: Chunk, d: int, term: rows.Terms) -> None:
 
 def change_sums(chunk: Chunk, terms: SumsTerms) -> None:
     """Take another q of the main effects."""
-    chunk.view.sums = terms
-    chunk.forget_sums()
+    chunk.change_sums(terms)
 
 
 def sum_grams(chunk: Chunk) -> tuple[Array, Array]:

@@ -245,10 +245,9 @@ def block_sums(
     sparse = issparse(phi)
     if outside is None:  # of a single mode
         assert response is not None
-        some = response[:, :1]
-        xp = array_namespace(some)
+        ones = array_namespace(response).ones_like(response[:, :1])
+        xp = array_namespace(ones)
         n, n_pairs = phi.shape[0], n_columns * (n_columns + 1) // 2
-        ones = xp.ones_like(some)
         mean, second = (xp.broadcast_to(ones, (n, count)) for count in (n_columns, n_pairs))
         outside = Moments(mean, second, None)
     g, h = outside.mean, outside.second

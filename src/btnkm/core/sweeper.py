@@ -235,8 +235,8 @@ class Sweeper:
             return gram, linear
         gram, linear = self.executor.sum(row_block.sum_grams)
         if self.past is not None:
-            gone = self.past.sums_of(sums)
-            gram, linear = gram + gone.gram, linear + gone.linear
+            earlier = self.past.sums_of(sums)
+            gram, linear = gram + earlier.gram, linear + earlier.linear
         if self.state.likelihood.fixed:
             self._grams = sums, gram, linear
         return gram, linear
@@ -258,9 +258,9 @@ class Sweeper:
                 beside = beside + self.past.sums_of(sums).beside
         scale, likelihood = self.state.likelihood.scale, self.state.likelihood
         # of the tensor alone: sum s_n E[T^2 - 2 y T]
-        rest = 0.0
+        of_tensor = 0.0
         if self.spread and isinstance(likelihood, Gaussian) and self.state.modes:
-            rest = likelihood.error - self._square - 2.0 * float(np.sum(sums.mean * beside))
+            of_tensor = likelihood.error - self._square - 2.0 * float(np.sum(sums.mean * beside))
         steps = SUM_STEPS if self.state.modes else SUM_STEPS_ALONE
         solved, jitter = refine(sums, scale * gram, scale * (linear - beside), steps, learn=learn)
         if drop:
@@ -271,11 +271,11 @@ class Sweeper:
         self.executor.each(partial(row_block.change_sums, terms=terms))
         if not likelihood.fixed:
             return
-        left = sums.places_of(solved)
-        self._grams = solved, gram[:, left[:, None], left], linear[:, left]
+        kept = sums.places_of(solved)
+        self._grams = solved, gram[:, kept[:, None], kept], linear[:, kept]
         self._update_residuals()
         if self.spread:
-            error = self._square + rest + 2.0 * float(np.sum(solved.mean * beside[:, left]))
+            error = self._square + of_tensor + 2.0 * float(np.sum(solved.mean * beside[:, kept]))
             self.state = cavi.update_likelihood(self.state, (error,), self.data, self.priors)
 
     def _update_residuals(self) -> None:
@@ -296,8 +296,8 @@ class Sweeper:
         for k, columns in smaller.kept.items():
             if self.past is not None:
                 before, after = (s.factors[k].layout for s in (self.state, smaller.state))
-                left = self.past.modes[k].take(columns, before, after)
-                self.past = self.past.with_mode(k, left)
+                stats = self.past.modes[k].take(columns, before, after)
+                self.past = self.past.with_mode(k, stats)
 
     def _changed(self, d: int, term: rows.Terms) -> None:
         if self.gauge is not None:
@@ -338,7 +338,7 @@ class Sweeper:
             return sums
         return tuple(a + b for a, b in zip(sums, self.past.asked, strict=True))
 
-    def absorbed(self, features: tuple[tuple[Array, Array], ...]) -> BatchStats:
+    def batch_stats(self, features: tuple[tuple[Array, Array], ...]) -> BatchStats:
         """Return the sums over the rows for the current q, given the sums of their features."""
         self.spread = 1.0
         self.refresh()
@@ -363,7 +363,7 @@ class Sweeper:
             (information,) = self.executor.sum(row_block.information)
         return BatchStats(self.data, tuple(modes), learned, information, features, sums)
 
-    def remembered(self) -> BatchStats:
+    def past_stats(self) -> BatchStats:
         """Return the sums of earlier batches for the current q."""
         self.refresh()  # without a gauge
         assert self.past is not None
@@ -428,8 +428,8 @@ class Sweeper:
         mode, layout = self.state.modes[d], self.state.factors[d].layout
         second, linear = self._row_sums(d)
         if self.past is not None:
-            gone = self._past_sums(d)
-            second, linear = second + gone.second, linear + gone.linear
+            earlier = self._past_sums(d)
+            second, linear = second + earlier.second, linear + earlier.linear
         if self.gauge is not None:  # the other modes have the inverse of its gauge
             c, e = layout.first
             gauge = self.gauge[d]
@@ -453,10 +453,10 @@ def _smaller(sums: Sums, gram: Array, linear: Array) -> Sums:
     lost = sums.expendable(gram)
     while lost:
         smaller = sums.without(np.array(lost))
-        left = sums.places_of(smaller)
-        rest = gram[:, left[:, None], left], linear[:, left]
-        solved, _ = smaller.solved(*rest)
-        if solved.value(*rest) >= sums.value(gram, linear):
+        kept = sums.places_of(smaller)
+        kept_sums = gram[:, kept[:, None], kept], linear[:, kept]
+        solved, _ = smaller.solved(*kept_sums)
+        if solved.value(*kept_sums) >= sums.value(gram, linear):
             return solved
         lost = lost[: len(lost) // 2]
     return sums

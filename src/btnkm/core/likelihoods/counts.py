@@ -85,14 +85,14 @@ class NegativeBinomial(Logistic):
             check_positive("size", self.size)
         mean = float(np.average(y, weights=weight))
         excess = float(np.average((y - mean) ** 2, weights=weight)) - mean
-        most = 10.0 * max(mean, 1.0)
-        overall = min(mean**2 / excess, most) if excess > 0 else most
+        largest = 10.0 * max(mean, 1.0)
+        overall = min(mean**2 / excess, largest) if excess > 0 else largest
         size = overall if self.size is None else float(self.size)
         warm = replace(
             self,
             size=size,
             _learns=self.size is None,
-            limits=(0.5 * overall, most),
+            limits=(0.5 * overall, largest),
             offset=float(np.log(mean) - np.log(size)),
         )
         return Begin(y, warm, 0.0, 1.0)
