@@ -128,9 +128,9 @@ def sums(
     """Return what an update of mode d needs of all rows: see ``rows.block_sums``."""
 
     def of(chunk: Any) -> tuple[Array, Array]:
-        weight, pull = chunk.asks
+        weight, response = chunk.responses
         return block_sums(
-            chunk.features(d), outside(chunk, d, terms), weight, pull[:, None], mode, rank
+            chunk.features(d), outside(chunk, d, terms), weight, response[:, None], mode, rank
         )
 
     second, linear = executor.sum(of)

@@ -117,7 +117,7 @@ class BatchStats:
     ----------
     data : Data
     modes : tuple of ModeStats
-    asked : tuple of array
+    likelihood_sums : tuple of array
         The sums that the likelihood learns from; empty if those of the modes are enough.
     information : array
         The sum of the rows' weights, of every output.
@@ -129,7 +129,7 @@ class BatchStats:
 
     data: Data
     modes: tuple[ModeStats, ...]
-    asked: tuple[Any, ...]
+    likelihood_sums: tuple[Any, ...]
     information: Any
     features: tuple[tuple[Array, Array], ...]
     sums: EffectStats | None = None
@@ -157,7 +157,7 @@ class BatchStats:
             self,
             data=Data(share * self.data.n, share * self.data.square),
             modes=tuple(sums.weighed(share) for sums in self.modes),
-            asked=tuple(share * np.asarray(part) for part in self.asked),
+            likelihood_sums=tuple(share * np.asarray(part) for part in self.likelihood_sums),
             information=share * np.asarray(self.information),
             features=tuple((share * phi, share * psi) for phi, psi in self.features),
             sums=None if self.sums is None else self.sums.weighed(share),
@@ -169,7 +169,7 @@ class BatchStats:
         return BatchStats(
             data,
             tuple(ModeStats(a.second + b.second, a.linear + b.linear) for a, b in modes),
-            tuple(a + b for a, b in zip(self.asked, other.asked, strict=True)),
+            tuple(a + b for a, b in zip(self.likelihood_sums, other.likelihood_sums, strict=True)),
             self.information + other.information,
             tuple(
                 (phi + more_phi, psi + more_psi)

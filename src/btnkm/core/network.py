@@ -81,7 +81,7 @@ class Network(ABC):
 
     scratch: ClassVar[Scratch | None] = None  # for moments that are not kept
     # whether environments contain the working responses of the outputs, or are multiplied by them
-    carries_asks: ClassVar[bool] = False
+    carries_responses: ClassVar[bool] = False
 
     joint_steps: ClassVar[bool] = False  # whether trimming.py knows its derivatives
     turns: ClassVar[bool] = False  # whether rebalancing changes more than scales
@@ -120,10 +120,10 @@ class Network(ABC):
         """Return the positions of the columns of a mode after the rank has grown."""
 
     @abstractmethod
-    def silent(self, smaller: Layout, larger: Layout, d: int, modes: Sequence[Any]) -> Array:
+    def zero_columns(self, smaller: Layout, larger: Layout, d: int, modes: Sequence[Any]) -> Array:
         """Return the columns of mode d that must be zero for the new ones to add nothing to f."""
 
-    def first_to_speak(self, state: State) -> int | None:
+    def first_mode(self, state: State) -> int | None:
         """Return the mode to take for the one solved last, so that new columns are solved first."""
         return None
 

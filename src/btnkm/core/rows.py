@@ -317,7 +317,7 @@ def contract(
     return mean, full.second @ like((output.second * layout.multiplicity).T, full.second)
 
 
-def output_asks(weight: Array, response: Array, output: Terms) -> tuple[Array, Array]:
+def output_responses(weight: Array, response: Array, output: Terms) -> tuple[Array, Array]:
     """Return the outputs' weights of each statistic (n, S), and responses of each column (n, C).
 
     ``weight`` and ``response`` are those of every output, (n, K).

@@ -98,7 +98,7 @@ class Sweeper:
         if memory is None:
             self.switch(spread=0.0)
             if past is not None and state.modes:  # new columns add nothing to f yet
-                self.last = state.network.first_to_speak(state)
+                self.last = state.network.first_mode(state)
             return
         self.state, self.last, self.jitter, self.spread = memory[:4]
         view, self.gauge, self._commands = memory[4:]
@@ -134,7 +134,7 @@ class Sweeper:
             scaled = tuple(sums.scaled(gauge, layout) for sums, gauge, layout in modes)
             self.past = replace(self.past, modes=scaled)
         self.gauge = None
-        self.executor.each(partial(row_block.see, view=self.view))
+        self.executor.each(partial(row_block.set_view, view=self.view))
         self._update_residuals()
 
     def rebalance(self) -> None:
@@ -158,7 +158,7 @@ class Sweeper:
     def _terms(self, d: int) -> rows.Terms:
         """Return what the rows need of mode d, with the current fraction of its covariance."""
         state = self.state
-        squares = state.output is not None and state.network.carries_asks
+        squares = state.output is not None and state.network.carries_responses
         return rows.terms(state.modes[d], state.factors[d], spread=self.spread, squares=squares)
 
     def over_relax(self, origin: State, factor: float) -> None:
@@ -268,7 +268,7 @@ class Sweeper:
         self.jitter = max(self.jitter, jitter)
         self.state = replace(self.state, sums=solved)
         self.view.sums = terms = SumsTerms.of(solved, self.state.n_inputs)
-        self.executor.each(partial(row_block.change_sums, terms=terms))
+        self.executor.each(partial(row_block.set_sums, terms=terms))
         if not likelihood.fixed:
             return
         kept = sums.places_of(solved)
@@ -303,22 +303,24 @@ class Sweeper:
         if self.gauge is not None:
             term = term.scale(1.0 / self.gauge[d])
         self.view.terms[d] = term
-        self.executor.each(partial(row_block.change, d=d, term=term))
+        self.executor.each(partial(row_block.set_terms, d=d, term=term))
 
     def update_responses(self) -> None:
         """Update the weights and working responses of the rows, where they depend on f."""
         if self.state.likelihood.fixed:
             return
-        look = partial(row_block.look, d=self.last or 0)
-        self._remember(partial(look, likelihood=self.state.likelihood))
+        update = partial(row_block.update_moments, d=self.last or 0)
+        self._remember(partial(update, likelihood=self.state.likelihood))
         sums = self._with_past(self.executor.sum(self._commands[-1]))
         learned = cavi.update_likelihood(self.state, sums, self.data, self.priors)
         # the sums of earlier batches are for the old offset
         free = self.spread and self.past is None
         other = learned.likelihood.propose(sums) if free else None
         if other is not None:
-            self._remember(partial(look, likelihood=other))
-            sums = self._with_past(self.executor.sum(partial(row_block.ask, likelihood=other)))
+            self._remember(partial(update, likelihood=other))
+            sums = self._with_past(
+                self.executor.sum(partial(row_block.update_responses, likelihood=other))
+            )
             tried = replace(learned, likelihood=other)
             tried = cavi.update_likelihood(tried, sums, self.data, self.priors)
             before, after = (
@@ -328,15 +330,17 @@ class Sweeper:
             if after >= before:
                 learned = tried
             else:
-                self._remember(partial(look, likelihood=learned.likelihood))
-                self.executor.sum(partial(row_block.ask, likelihood=learned.likelihood))
+                self._remember(partial(update, likelihood=learned.likelihood))
+                self.executor.sum(
+                    partial(row_block.update_responses, likelihood=learned.likelihood)
+                )
         self.state = learned
 
     def _with_past(self, sums: tuple[Any, ...]) -> tuple[Any, ...]:
         """Add the sums of earlier batches that a likelihood learns from."""
         if self.past is None:
             return sums
-        return tuple(a + b for a, b in zip(sums, self.past.asked, strict=True))
+        return tuple(a + b for a, b in zip(sums, self.past.likelihood_sums, strict=True))
 
     def batch_stats(self, features: tuple[tuple[Array, Array], ...]) -> BatchStats:
         """Return the sums over the rows for the current q, given the sums of their features."""
@@ -344,15 +348,15 @@ class Sweeper:
         self.refresh()
         likelihood, learned = self.state.likelihood, ()
         if not likelihood.fixed:
-            self._remember(look := partial(row_block.look, likelihood=likelihood, d=0))
-            learned = self.executor.sum(look)
+            self._remember(update := partial(row_block.update_moments, likelihood=likelihood, d=0))
+            learned = self.executor.sum(update)
         if isinstance(likelihood, Curved):
             self._expand(likelihood, 0)
         modes = []
         for d in range(len(self.state.modes)):
             modes.append(ModeStats(*self._row_sums(d)))
             # its environments are of no more use
-            self.executor.each(partial(row_block.change, d=d, term=self.view.terms[d]))
+            self.executor.each(partial(row_block.set_terms, d=d, term=self.view.terms[d]))
         sums = None
         if self.state.sums is not None:
             gram, linear = self.executor.sum(row_block.sum_grams)
@@ -398,7 +402,7 @@ class Sweeper:
 
     def _expand(self, likelihood: Curved, d: int) -> None:
         """Let the rows expand the likelihood itself around the current f."""
-        self._remember(expand := partial(row_block.ask_truth, likelihood=likelihood, d=d))
+        self._remember(expand := partial(row_block.expand_likelihood, likelihood=likelihood, d=d))
         self.executor.each(expand)
 
     def information(self) -> Array:
@@ -412,12 +416,12 @@ class Sweeper:
 
     def recall(self) -> list[Command]:
         """Return the commands that bring a new block of rows up to date."""
-        return [*self._commands, partial(row_block.see, view=self.view)]
+        return [*self._commands, partial(row_block.set_view, view=self.view)]
 
     def _remember(self, command: Command) -> None:
         """Keep the command that sets the weights of the rows, and the view of q it refers to."""
         view = replace(self.view, terms=list(self.view.terms))
-        self._commands = [partial(row_block.see, view=view), command]
+        self._commands = [partial(row_block.set_view, view=view), command]
 
     def _row_sums(self, d: int) -> tuple[Array, Array]:
         widths = widths_of(self.state.modes[d])

@@ -47,7 +47,7 @@ class TT(Network):
     """
 
     scratch: ClassVar[Scratch | None] = SCRATCH
-    carries_asks: ClassVar[bool] = True
+    carries_responses: ClassVar[bool] = True
     turns: ClassVar[bool] = True
     # its many weights would fit noise, and their covariances all at once outweigh the data
     # (docs/experiments.md)
@@ -109,7 +109,7 @@ class TT(Network):
         left, right = smaller.shape
         return larger.groups[0][:left, :right].ravel()
 
-    def silent(
+    def zero_columns(
         self, smaller: layout.Layout, larger: layout.Layout, d: int, modes: Sequence[Any]
     ) -> Array:
         """Return those from an old index to a new one: no path leaves the old ones."""
