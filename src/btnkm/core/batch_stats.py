@@ -27,14 +27,9 @@ SHIFT = 5.0  # standard errors between means, above which inputs are not similar
 
 
 class ModeStats(NamedTuple):
-    """Sums over earlier batches, for one mode.
+    """Sums over earlier batches, for one mode."""
 
-    Attributes
-    ----------
-    second, linear : ndarray of shape (K, S) and (n_phi, C)
-        See ``rows.block_sums``.
-    """
-
+    # (K, S) and (n_phi, C): see ``rows.block_sums``
     second: Array
     linear: Array
 
@@ -70,17 +65,10 @@ class ModeStats(NamedTuple):
 
 
 class EffectStats(NamedTuple):
-    """Sums over earlier batches, for the main effects.
+    """Sums over earlier batches, for the main effects."""
 
-    Attributes
-    ----------
-    sums : Sums
-        The main effects whose functions these are.
-    gram, linear, beside : ndarray of shape (K, P, P), (K, P) and (K, P)
-        See ``row_block.sum_grams`` and ``row_block.sum_beside``.
-    """
-
-    sums: Sums
+    sums: Sums  # the main effects whose functions these are
+    # (K, P, P), (K, P) and (K, P): see ``row_block.sum_grams`` and ``row_block.sum_beside``
     gram: Array
     linear: Array
     beside: Array
@@ -111,28 +99,16 @@ def _wider(part: Array, place: int, count: int) -> Array:
 
 @dataclass(frozen=True)
 class BatchStats:
-    """Sums over earlier batches.
-
-    Attributes
-    ----------
-    data : Data
-    modes : tuple of ModeStats
-    likelihood_sums : tuple of array
-        The sums that the likelihood learns from; empty if those of the modes are enough.
-    information : array
-        The sum of the rows' weights, of every output.
-    features : tuple of (phi, psi)
-        Weighted sums of the functions of every input's mode: (M,) and (K,).
-    sums : EffectStats or None
-        Of the main effects.
-    """
+    """Sums over earlier batches."""
 
     data: Data
     modes: tuple[ModeStats, ...]
+    # the sums that the likelihood learns from; empty if those of the modes are enough
     likelihood_sums: tuple[Any, ...]
-    information: Any
+    information: Any  # the sum of the rows' weights, of every output
+    # weighted sums of the functions of every input's mode: (M,) and (K,)
     features: tuple[tuple[Array, Array], ...]
-    sums: EffectStats | None = None
+    sums: EffectStats | None = None  # of the main effects
 
     def sums_of(self, sums: Sums) -> EffectStats:
         """Return the sums of the functions of main effects."""

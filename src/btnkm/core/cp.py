@@ -33,16 +33,11 @@ def _free(modes: Sequence[Any]) -> int:
 
 @dataclass(frozen=True)
 class CP(Network):
-    """Sum of products.
-
-    Attributes
-    ----------
-    own : bool
-        Whether every mode has its own rank precisions, as where components are anchored; otherwise
-        all share one vector (R,).
-    """
+    """Sum of products."""
 
     joint_steps: ClassVar[bool] = True
+    # whether every mode has its own rank precisions, as where components are anchored; otherwise
+    # all share one vector (R,)
     own: bool = False
 
     def begin(

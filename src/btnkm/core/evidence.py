@@ -148,26 +148,15 @@ class Theta:
 
 @dataclass
 class Pairs:
-    """The rows' coordinates, two by two: what does not depend on hyperparameters.
+    """The rows' coordinates, two by two: what does not depend on hyperparameters."""
 
-    Attributes
-    ----------
-    x : sequence of ndarray of shape (n, 3)
-        Of every input.
-    parts : Parts
-    index : ndarray of shape (P,)
-        Of the P pairs i < j in a flattened matrix.
-    distances : ndarray of shape (C, P)
-        Of the C inputs with a curve or a factor: distances of numbers times sqrt(3), or whether
-        categories are the same.
-    known : ndarray of shape (C, P) or None
-        1 where both values are known; None if all are.
-    """
-
-    x: Sequence[Array]
+    x: Sequence[Array]  # (n, 3): of every input
     parts: Parts
-    index: Array = field(init=False)
+    index: Array = field(init=False)  # (P,): of the P pairs i < j in a flattened matrix
+    # (C, P): of the C inputs with a curve or a factor: distances of numbers times sqrt(3), or
+    # whether categories are the same
     distances: Array = field(init=False)
+    # (C, P): 1 where both values are known; None if all are
     known: Array | None = field(init=False)
 
     def __post_init__(self) -> None:

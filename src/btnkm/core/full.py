@@ -78,30 +78,21 @@ def correlation_and_slopes(
 
 @dataclass(frozen=True)
 class Kernel:
-    """Hyperparameters of the kernel.
+    """Hyperparameters of the kernel."""
 
-    Attributes
-    ----------
-    categorical : ndarray of bool of shape (D,)
-    constant, product : float
-    line, curve, missing, factor : ndarray of shape (D,)
-        Variances in the sum, and factors in the product; 0 for a part that an input does not have.
-    curve_length, factor_length : ndarray of shape (D,)
-        Length scales of numbers.
-    rough : ndarray of shape (D,)
-        Share of the rough correlation of numbers, from 0 to 1.
-    """
-
-    categorical: np.ndarray
+    categorical: np.ndarray  # (D,)
     constant: float
     product: float
+    # (D,): variances in the sum, and factors in the product; 0 for a part that an input does not
+    # have
     line: np.ndarray
     curve: np.ndarray
+    # (D,): length scales of numbers
     curve_length: np.ndarray
     missing: np.ndarray
     factor: np.ndarray
     factor_length: np.ndarray
-    rough: np.ndarray
+    rough: np.ndarray  # (D,): share of the rough correlation of numbers, from 0 to 1
 
     @property
     def n_inputs(self) -> int:
@@ -172,34 +163,18 @@ class Kernel:
 
 @dataclass(frozen=True)
 class FullPosterior:
-    """The posterior of the full tensor.
-
-    Attributes
-    ----------
-    kernel : Kernel
-    rows : tuple of ndarray of shape (n, 3)
-        Coordinates of the training rows in every input.
-    share : ndarray of shape (n,)
-        The weight of every row; they add up to 1.
-    target, noise : ndarray of shape (K, n)
-        Targets for every output, and the variances of their noise.
-    likelihood : Likelihood
-    n_outputs : int or None
-    theta : ndarray
-        Logarithms of the hyperparameters.
-    evidence : float
-        Log density of the targets plus log prior of the hyperparameters, or the ELBO.
-    """
+    """The posterior of the full tensor."""
 
     kernel: Kernel
-    rows: tuple[np.ndarray, ...]
-    share: np.ndarray
+    rows: tuple[np.ndarray, ...]  # (n, 3): coordinates of the training rows in every input
+    share: np.ndarray  # (n,): the weight of every row; they add up to 1
+    # (K, n): targets for every output, and the variances of their noise
     target: np.ndarray
     noise: np.ndarray
     likelihood: Any
     n_outputs: int | None
-    theta: np.ndarray
-    evidence: float
+    theta: np.ndarray  # logarithms of the hyperparameters
+    evidence: float  # log density of the targets plus log prior of the hyperparameters, or the ELBO
 
     @property
     def n_bytes(self) -> int:

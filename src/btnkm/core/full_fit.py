@@ -47,18 +47,10 @@ def learns_noise(likelihood: Any) -> bool:
 
 @dataclass(frozen=True)
 class Curvature:
-    """The curvature of the log evidence near its maximum.
+    """The curvature of the log evidence near its maximum."""
 
-    Attributes
-    ----------
-    covariance : ndarray of shape (P, P)
-        Inverse of minus the second derivatives in the hyperparameters.
-    n : int
-        Observations.
-    """
-
-    covariance: np.ndarray
-    n: int
+    covariance: np.ndarray  # (P, P): inverse of minus the second derivatives in the hyperparameters
+    n: int  # observations
 
     @classmethod
     def of(cls, optimum: Any, root: np.ndarray, n: int) -> Curvature:
@@ -76,31 +68,17 @@ class Curvature:
 
 @dataclass
 class FullFit:
-    """A search for hyperparameters, and the posterior at its end.
+    """A search for hyperparameters, and the posterior at its end."""
 
-    Attributes
-    ----------
-    parts : Parts
-        Which input has which part of the kernel.
-    likelihood : Likelihood
-    n_outputs : int or None
-    noise_prior : Gamma
-    observe : callable
-        Called after each step with the log evidence and the number of the search; True stops the
-        fit.
-    may_be_interrupted : bool
-        Whether an interrupted search keeps what it has reached.
-    curvature : Curvature or None
-        Of an earlier search, then of the last one. With it the first step has the right length,
-        and half as many steps are enough.
-    """
-
-    parts: Parts
+    parts: Parts  # which input has which part of the kernel
     likelihood: Any
     n_outputs: int | None
     noise_prior: Gamma
+    # called after each step with the log evidence and the number of the search; True stops the fit
     observe: Callable[[float, int], bool | None] = lambda *_: None
-    may_be_interrupted: bool = False
+    may_be_interrupted: bool = False  # whether an interrupted search keeps what it has reached
+    # of an earlier search, then of the last one. With it the first step has the right length, and
+    # half as many steps are enough.
     curvature: Curvature | None = None
     stopped: bool = field(default=False, init=False)
     interrupted: bool = field(default=False, init=False)

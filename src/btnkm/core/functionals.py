@@ -25,30 +25,15 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Part:
-    """Moments of z = W^T v in one mode, for v = phi(x), for its mean over x, and for both together.
+    """Moments of z = W^T v in a mode, for v = phi(x), for its mean over x, and both together."""
 
-    Attributes
-    ----------
-    mean : ndarray of shape (n_phi, C)
-        E[z] of a row is phi times this.
-    square : ndarray of shape (K, C, C)
-        E[z z^T] of a row is psi times this.
-    cross : ndarray of shape (n_phi, C, C)
-        E[z zbar^T] of a row is phi times this; zbar is the average of z over the rows.
-    center : ndarray of shape (C,)
-        E[zbar].
-    center_square : ndarray of shape (C, C)
-        E[zbar zbar^T].
-    total : ndarray of shape (C, C)
-        The average of E[z z^T] over the rows.
-    """
-
-    mean: Array
-    square: Array
+    mean: Array  # (n_phi, C): E[z] of a row is phi times this
+    square: Array  # (K, C, C): E[z z^T] of a row is psi times this
+    # (n_phi, C, C): E[z zbar^T] of a row is phi times this; zbar is the average of z over the rows
     cross: Array
-    center: Array
-    center_square: Array
-    total: Array
+    center: Array  # (C,): E[zbar]
+    center_square: Array  # (C, C): E[zbar zbar^T]
+    total: Array  # (C, C): the average of E[z z^T] over the rows
 
     @cached_property
     def spread(self) -> Array:
@@ -145,26 +130,13 @@ def _contrasts(mean: Array, cov: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class SumPart:
-    """Moments of main effects; with K > 1 outputs, of what each output has beyond their mean.
+    """Moments of main effects; with K > 1 outputs, of what each output has beyond their mean."""
 
-    Attributes
-    ----------
-    mean : ndarray of shape (K, P)
-        E of the coefficients. The first is the intercept.
-    cov : ndarray of shape (K, P, P)
-    places : list of ndarray
-        The coefficients of each main effect.
-    columns : list of ndarray
-        The functions of each main effect that these belong to.
-    averages : list of EffectAverages
-        Of the functions of each main effect over the rows.
-    """
-
-    mean: Array
-    cov: Array
-    places: list[Array]
-    columns: list[Array]
-    averages: list[EffectAverages]
+    mean: Array  # (K, P): E of the coefficients. The first is the intercept.
+    cov: Array  # (K, P, P)
+    places: list[Array]  # the coefficients of each main effect
+    columns: list[Array]  # the functions of each main effect that these belong to
+    averages: list[EffectAverages]  # of the functions of each main effect over the rows
 
     @cached_property
     def average(self) -> Array:

@@ -24,31 +24,17 @@ FeaturesOf = Callable[[int], tuple[Array, Array]]  # mode -> (phi, psi) of the r
 
 @dataclass(frozen=True)
 class Predictor:
-    """What rows need of a posterior; made once and used for any number of row blocks.
-
-    Attributes
-    ----------
-    network : Network
-    terms : list of Terms
-        Of every mode.
-    layout : Layout
-        Of the product over all inputs, whose columns are still to be summed.
-    output : int or None
-        The mode of the outputs, which is the last.
-    least : float or ndarray of shape (K,)
-        The least variance of f, for each output: that of the average over all rows. The average is
-        removed from the targets, or is the offset of a likelihood, so q does not contain its
-        uncertainty. Where f is shrunk to zero, this is all that is left.
-    sums : SumsTerms or None
-        The main effects beside the network.
-    """
+    """What rows need of a posterior; made once and used for any number of row blocks."""
 
     network: Network
-    terms: list[Terms]
-    layout: Layout
-    output: int | None = None
+    terms: list[Terms]  # of every mode
+    layout: Layout  # of the product over all inputs, whose columns are still to be summed
+    output: int | None = None  # the mode of the outputs, which is the last
+    # (K,): the least variance of f, for each output: that of the average over all rows. The average
+    # is removed from the targets, or is the offset of a likelihood, so q does not contain its
+    # uncertainty. Where f is shrunk to zero, this is all that is left.
     least: Array = 0.0
-    sums: SumsTerms | None = None
+    sums: SumsTerms | None = None  # the main effects beside the network
 
     @classmethod
     def of(cls, state: Any) -> Any:
@@ -206,22 +192,12 @@ def _last_layout(state: State) -> Layout:
 
 
 class EffectAverages(NamedTuple):
-    """Averages over the training rows of the functions g of one main effect.
+    """Averages over the training rows of the functions g of one main effect."""
 
-    Attributes
-    ----------
-    mode : int or None
-        The tensor's mode of the same input, if it has one.
-    mean : ndarray of shape (P,)
-    gram : ndarray of shape (P, P)
-        Of g g^T.
-    cross : ndarray of shape (P, M)
-        Of g phi^T, with phi the functions of that mode; without columns if there is none.
-    """
-
-    mode: int | None
-    mean: np.ndarray
-    gram: np.ndarray
+    mode: int | None  # the tensor's mode of the same input, if it has one
+    mean: np.ndarray  # (P,)
+    gram: np.ndarray  # (P, P): of g g^T
+    # (P, M): of g phi^T, with phi the functions of that mode; without columns if there is none
     cross: np.ndarray
 
 

@@ -23,20 +23,11 @@ Array = np.ndarray
 
 
 class Smaller(NamedTuple):
-    """The state after something was dropped.
-
-    Attributes
-    ----------
-    state : State
-    block : Block
-        Of the mode in which it was decided, which is still to be solved again.
-    kept : dict from mode to ndarray
-        The columns that are left in modes that have lost some.
-    """
+    """The state after something was dropped."""
 
     state: State
-    block: Block
-    kept: dict[int, Array]
+    block: Block  # of the mode in which it was decided, which is still to be solved again
+    kept: dict[int, Array]  # the columns that are left in modes that have lost some
 
 
 def function_gain(state: State, d: int, which: Array, priors: Priors) -> float:

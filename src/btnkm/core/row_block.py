@@ -28,28 +28,14 @@ Array = Any
 
 @dataclass
 class View:
-    """What the rows need to know of q.
-
-    Attributes
-    ----------
-    network : Network
-    layouts : list of Layout
-    terms : list of Terms
-        Of every mode.
-    output : int or None
-        The mode of the outputs.
-    exact : bool
-        Whether covariances are in the terms.
-    sums : SumsTerms or None
-        The main effects beside the network.
-    """
+    """What the rows need to know of q."""
 
     network: Network
     layouts: list[Layout]
-    terms: list[rows.Terms]
-    output: int | None
-    exact: bool
-    sums: SumsTerms | None = None
+    terms: list[rows.Terms]  # of every mode
+    output: int | None  # the mode of the outputs
+    exact: bool  # whether covariances are in the terms
+    sums: SumsTerms | None = None  # the main effects beside the network
 
     @property
     def many(self) -> bool:

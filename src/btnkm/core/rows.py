@@ -48,17 +48,11 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """What the rows need of one mode's q(W).
+    """What the rows need of one mode's q(W)."""
 
-    Attributes
-    ----------
-    mean : ndarray of shape (n_phi, C)
-        E[W], an anchor included, zero in rows of functions that were dropped.
-    second : ndarray of shape (K, S) or None
-        Coefficients of Z in psi; None leaves the covariance out (warm phase).
-    """
-
+    # (n_phi, C): E[W], an anchor included, zero in rows of functions that were dropped
     mean: np.ndarray
+    # (K, S): coefficients of Z in psi; None leaves the covariance out (warm phase)
     second: np.ndarray | None
 
     def scale(self, factors: np.ndarray) -> Terms:

@@ -61,39 +61,20 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class Sums:
-    """q of the coefficients, and the model that they belong to.
+    """q of the coefficients, and the model that they belong to."""
 
-    Attributes
-    ----------
-    groups : tuple of Group
-        All G groups, those that were dropped included.
-    group : ndarray of shape (P,)
-        The group of each coefficient in the model; -1 for the intercept, which is the first.
-    column : ndarray of shape (P,)
-        Which function of its input a coefficient belongs to; -1 for the intercept.
-    degree : ndarray of shape (P,)
-    mean : ndarray of shape (K, P)
-    cov : ndarray of shape (K, P, P)
-    log_det : float
-        Of all covariances together.
-    precision : Gamma
-        q of lambda, parameters of shape (G,).
-    smoothness : ndarray of shape (G,)
-        nu.
-    prior : Gamma
-        Of lambda, parameters of shape (G,).
-    """
-
-    groups: tuple[Group, ...]
+    groups: tuple[Group, ...]  # all G groups, those that were dropped included
+    # (P,): the group of each coefficient in the model; -1 for the intercept, which is the first
     group: np.ndarray
+    # (P,): which function of its input a coefficient belongs to; -1 for the intercept
     column: np.ndarray
-    degree: np.ndarray
-    mean: np.ndarray
-    cov: np.ndarray
-    log_det: float
-    precision: Gamma
-    smoothness: np.ndarray
-    prior: Gamma
+    degree: np.ndarray  # (P,)
+    mean: np.ndarray  # (K, P)
+    cov: np.ndarray  # (K, P, P)
+    log_det: float  # of all covariances together
+    precision: Gamma  # q of lambda, parameters of shape (G,)
+    smoothness: np.ndarray  # (G,): nu
+    prior: Gamma  # of lambda, parameters of shape (G,)
 
     @classmethod
     def begin(cls, effects: Any, n_outputs: int) -> Sums:
@@ -412,19 +393,11 @@ def refine(
 
 @dataclass(frozen=True)
 class SumsTerms:
-    """What the rows need of q of the coefficients.
+    """What the rows need of q of the coefficients."""
 
-    Attributes
-    ----------
-    first : int
-        Index of the first input of the sum among the features of a row.
-    modes : dict from int to ndarray
-        Which functions of an input are in the model.
-    mean, cov : ndarray of shape (K, P) and (K, P, P)
-    """
-
-    first: int
-    modes: dict[int, np.ndarray]
+    first: int  # index of the first input of the sum among the features of a row
+    modes: dict[int, np.ndarray]  # which functions of an input are in the model
+    # (K, P) and (K, P, P)
     mean: np.ndarray
     cov: np.ndarray
 
