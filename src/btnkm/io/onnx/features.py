@@ -13,8 +13,7 @@ import numpy as np
 
 from ...bases.chebyshev import polynomials
 from ...core.formula import Formula
-from .formulas import evaluated
-from .graph import ML, Graph, Value
+from .graph import ML, Graph, Value, evaluated
 
 Array = np.ndarray
 Both = tuple[Value, Value]  # of phi and of psi
