@@ -179,8 +179,21 @@ def _same(a: Any, b: Any) -> bool:
 
 def _restart(state: Any, mode_map: Any, columns: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a restart; bases and main effects that are new are added to those of the columns."""
+    plain: dict[str, Any] = {
+        **{"network": "full", "modes": [], "multiplicity": np.empty(0), "least": 0.0},
+        **{"output": None, "sums": None, "kernel": None},
+        "likelihood": _likelihood(state.likelihood),
+    }
     if isinstance(state, FullPosterior):
-        return _full_restart(state, mode_map)
+        plain["kernel"] = _kernel(state, mode_map)
+    else:
+        plain |= _tensor_and_sums(state, mode_map, columns)
+    if state.n_outputs is None:
+        return plain | {"least": float(plain["least"])}
+    return plain | {"least": np.broadcast_to(plain["least"], state.n_outputs).copy()}
+
+
+def _tensor_and_sums(state: Any, mode_map: Any, columns: list[dict[str, Any]]) -> dict[str, Any]:
     predictor = Predictor.of(state)
     network = type(state.network)
     if network not in NETWORKS:
@@ -188,13 +201,12 @@ def _restart(state: Any, mode_map: Any, columns: list[dict[str, Any]]) -> dict[s
     modes: list[dict[str, Any]] = []
     for d, (basis, factor) in enumerate(zip(mode_map.bases, state.factors, strict=False)):
         term, place = predictor.terms[d], d - mode_map.first_input
-        layout = factor.layout
         j = None if place < 0 else mode_map.inputs[place]
         modes.append(
             {
                 "column": j,
                 "basis": None if j is None else _basis_place(basis, columns[j]),
-                "shape": list(layout.shape),
+                "shape": list(factor.layout.shape),
                 "mean": _unframed(basis, term.mean),
                 "second": np.ascontiguousarray(term.second),
             }
@@ -203,29 +215,23 @@ def _restart(state: Any, mode_map: Any, columns: list[dict[str, Any]]) -> dict[s
     if state.output is not None:
         term = predictor.terms[state.output]
         output = {"mean": term.mean, "second": np.ascontiguousarray(term.second)}
-    rank = modes[-1]["shape"][1] if modes else 0
     return {
         "network": NETWORKS[network],
         "modes": modes,
-        "multiplicity": pairs(rank)[2],
-        "least": _least(predictor.least, state.n_outputs),
+        "multiplicity": pairs(modes[-1]["shape"][1] if modes else 0)[2],
+        "least": predictor.least,
         "output": output,
         "sums": None if state.sums is None else _sums(state.sums, mode_map, columns),
-        "kernel": None,
-        "likelihood": _likelihood(state.likelihood),
     }
 
 
-def _full_restart(state: FullPosterior, mode_map: Any) -> dict[str, Any]:
+def _kernel(state: FullPosterior, mode_map: Any) -> dict[str, Any]:
     """Return a kernel machine, which has neither a tensor nor main effects."""
     kernel, inputs = state.kernel, []
+    names = ("line", "curve", "missing", "factor", "curve_length", "factor_length", "rough")
     for d, (j, basis) in enumerate(zip(mode_map.inputs, mode_map.bases, strict=True)):
-        parts = {
-            name: float(getattr(kernel, name)[d]) for name in ("line", "curve", "missing", "factor")
-        }
-        if any(parts.values()):
-            of_numbers = ("curve_length", "factor_length", "rough")
-            shape = {name: float(getattr(kernel, name)[d]) for name in of_numbers}
+        parts = {name: float(getattr(kernel, name)[d]) for name in names}
+        if any(parts[name] for name in names[:4]):
             begin, slope = _line(basis) if parts["line"] else (0.0, 0.0)
             inputs.append(
                 {
@@ -235,25 +241,18 @@ def _full_restart(state: FullPosterior, mode_map: Any) -> dict[str, Any]:
                     "center": float(basis.center_),
                     "scale": float(basis.scale_),
                     **parts,
-                    **shape,
                     "rows": _kernel_rows(state.rows[d], parts),
                 }
             )
+    matrix = state.matrix
+    # with what is added to the diagonal, so that readers need not
+    noise = [part + factor_and_jitter(matrix, part)[1] for part in state.noise]
     return {
-        "network": "full",
-        "modes": [],
-        "multiplicity": np.empty(0),
-        "least": _least(0.0, state.n_outputs),
-        "output": None,
-        "sums": None,
-        "kernel": {
-            "constant": float(kernel.constant),
-            "product": float(kernel.product),
-            "inputs": inputs,
-            "alpha": state.alpha,
-            "noise": _whole_noise(state),
-        },
-        "likelihood": _likelihood(state.likelihood),
+        "constant": float(kernel.constant),
+        "product": float(kernel.product),
+        "inputs": inputs,
+        "alpha": state.alpha,
+        "noise": np.array(noise),
     }
 
 
@@ -277,22 +276,12 @@ def _kernel_rows(rows: Array, parts: dict[str, float]) -> dict[str, Any]:
     }
 
 
-def _whole_noise(state: FullPosterior) -> Array:
-    """Return the noise with what is added to the diagonal, so that readers need not."""
-    matrix = state.matrix
-    return np.array([noise + factor_and_jitter(matrix, noise)[1] for noise in state.noise])
-
-
 def _basis_place(basis: Any, column: dict[str, Any]) -> int:
     inner = basis.basis if isinstance(basis, Anchored) else basis
     try:
         return _place(inner.portable(), column["bases"])
     except TypeError as reason:
         raise TypeError(f"column {column['name']!r}: {reason}") from reason
-
-
-def _least(least: Any, n_outputs: int | None) -> Any:
-    return float(least) if n_outputs is None else np.broadcast_to(least, n_outputs).copy()
 
 
 def _sums(sums: Sums, mode_map: Any, columns: list[dict[str, Any]]) -> dict[str, Any]:
@@ -323,5 +312,4 @@ def _likelihood(likelihood: Any) -> dict[str, Any]:
             f"the likelihood {kind.__name__} has no portable form; define portable() in its class, "
             "or use one from btnkm.likelihoods."
         )
-    plain: dict[str, Any] = likelihood.portable()
-    return plain
+    return dict(likelihood.portable())
