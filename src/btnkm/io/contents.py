@@ -29,9 +29,8 @@ from ..core.posterior import EffectAverages
 from ..core.state import Factor, Mode, State
 from ..core.sums import Group, Sums
 from ..core.tt import TT
-from ..data.column_stats import Batch
+from ..data.column_stats import Batch, Window
 from ..data.columns import Column
-from ..data.window import Window
 from ..parameters import Priors, Solver, TensorTrain
 from ..structures.mode_map import ModeMap
 from . import rules

@@ -51,22 +51,12 @@ _INFINITE = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf}
 
 @dataclass(frozen=True)
 class FittedState:
-    """What a file holds of a fitted model.
+    """What a file holds of a fitted model."""
 
-    Attributes
-    ----------
-    estimator : str
-        The name of its class.
-    parameters, attributes : dict
-        Attributes that a file has no place for are left out.
-    version : int
-        Of the format of the file that it was read from.
-    """
-
-    estimator: str
+    estimator: str  # the name of its class
     parameters: dict[str, Any]
-    attributes: dict[str, Any]
-    version: int = VERSION
+    attributes: dict[str, Any]  # those that the schema does not have are left out of a file
+    version: int = VERSION  # of the format of the file that it was read from
 
 
 class Model(SimpleNamespace):
@@ -199,9 +189,8 @@ class Encoder:
             )
         kind, content = parts
         if kind == "csr":  # helper processes send copies of product tables
-            key = tuple(
-                part if isinstance(part, tuple) else part.tobytes() for part in content.values()
-            )
+            arrays = (content[name].tobytes() for name in ("data", "indices", "indptr"))
+            key = (*arrays, content["shape"])
             if key not in self._known:
                 self._known[key] = self._object({"kind": kind}, content, what)
             return self._known[key]
@@ -263,20 +252,9 @@ def _constructed(kind: Any) -> tuple[str, ...] | None:
 
 
 class Decoder:
-    """Objects from plain data, with the arrays that it refers to; each is checked when it is made.
+    """Objects from plain data, as ``Encoder`` made it; each is checked when it is made.
 
-    Parameters
-    ----------
-    arrays : list of ndarray
-    objects : list
-        As ``Encoder`` made it.
-    bases : iterable of type
-        Bases that are not the library's, which the file may use.
-
-    Attributes
-    ----------
-    checker : Checker
-        Knows the sizes of all objects.
+    ``bases`` are those not of the library which the file may use.
     """
 
     def __init__(self, arrays: list[Array], objects: Any, bases: Iterable[type]) -> None:
@@ -288,7 +266,7 @@ class Decoder:
             raise Unreadable("one without a list of its objects")
         for item in objects:
             made = self._made(item)
-            self.checker.sizes(made)  # a sound object, before another one is made of it
+            self.checker.sizes(made)  # checks it, before another object is made of it
             self._objects.append(made)
 
     def value(self, node: Any) -> Any:
@@ -358,9 +336,9 @@ class Decoder:
 
 def _of_library(kind: Any, content: dict[str, Any]) -> Any:
     names = set(FORMS[kind].names)
-    # a basis that is yet to be fitted has parameters alone; the checker sees to the rest
-    whole = set(content) <= names if issubclass(kind, Basis) else set(content) == names
-    if not whole:
+    # a basis that is not fitted yet has parameters alone; the checker knows which these are
+    complete = set(content) <= names if issubclass(kind, Basis) else set(content) == names
+    if not complete:
         raise Unreadable(f"one with a {kind.__name__} of other fields")
     if kind in (Factor, LevelFactor):
         content["layout"] = _layout(content["mean"], content["cov"], content["layout"])
@@ -412,14 +390,14 @@ def _with_attributes(kind: Any, content: dict[str, Any]) -> Any:
 
 
 def _is_tight(items: list[str], width: int) -> bool:
-    """Tell whether an array of this width is not much larger in memory than in a file."""
+    """Whether an array of this width is not much larger in memory than in a file."""
     return len(items) * width <= _MOST_ROOM * (len(items) + sum(map(len, items)))
 
 
-def _at(listed: list[Any], place: int) -> Any:
-    if not 0 <= place < len(listed):
+def _at(items: list[Any], place: int) -> Any:
+    if not 0 <= place < len(items):
         raise Unreadable("one that refers to an array or object that it does not have")
-    return listed[place]
+    return items[place]
 
 
 def _shaped(flat: Array, shape: list[Any]) -> Array:

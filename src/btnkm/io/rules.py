@@ -7,6 +7,7 @@ conditions may rely on earlier ones, and later rules on earlier rules.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from itertools import pairwise
 from typing import Any
 
@@ -34,24 +35,20 @@ Facts = Iterator[Any]
 #: Rows of a full tensor that a file may hold: a small file must not ask for a matrix of any size.
 MOST_FULL_ROWS = 20_000
 #: Coordinates at which functions are evaluated: the ends, values between them, a missing value.
-SOME = np.array([-1.0, -0.6, 0.0, 0.3, 1.0, np.nan])
+POINTS = np.array([-1.0, -0.6, 0.0, 0.3, 1.0, np.nan])
 ROUNDING = 1e-9  # relative error of numbers that were computed from each other elsewhere
 _FARTHEST = 1e100  # coordinates whose squares are far from an overflow
 _SUM_ERROR = 1e-6  # by which the shares of categories may miss 1
-_KERNEL = (
-    *("constant", "product", "line", "curve", "missing", "factor"),
-    *("curve_length", "factor_length", "rough"),
-)
 
 
 def is_finite(array: Any, *shape: int) -> bool:
-    """Tell an array of finite floating-point numbers of this shape."""
+    """Whether a value is an array of finite floats of this shape."""
     floats = isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.shape == shape
     return floats and bool(np.all(np.isfinite(array)))
 
 
 def are_places(places: Any, n: int) -> bool:
-    """Tell different integers below n."""
+    """Whether these are different integers from 0 to n - 1."""
     return all(0 <= place < n for place in places) and len(set(places)) == len(places)
 
 
@@ -95,20 +92,18 @@ def shares_add_up_to_1(basis: Any, sizes: Sizes) -> Facts:
 
 
 def functions_are_finite(basis: Any) -> bool:
-    """Tell whether a fitted basis has the numbers of functions that it says, all finite."""
+    """Whether a fitted basis has as many functions as it says, with finite values."""
     if isinstance(basis, Levels):
         return True
     inner = basis.basis if isinstance(basis, Anchored) else basis
-    kind, some = inner, SOME[:-1]
-    if isinstance(inner, Gapped):
-        kind, some = inner.basis_, SOME
+    gapped = isinstance(inner, Gapped)
+    kind = inner.basis_ if gapped else inner
+    x = POINTS if gapped else POINTS[:-1]
     if isinstance(kind, Categorical):
-        codes = [-1.0, 0.0, kind.n_functions_ - 1.0]
-        some = np.array(codes + [np.nan] * isinstance(inner, Gapped))
+        x = np.array([-1.0, 0.0, kind.n_functions_ - 1.0] + [np.nan] * gapped)
     with np.errstate(all="ignore"):
-        phi, psi = basis.features(some)
-    sizes = basis.n_functions_, basis.n_products_
-    return all(is_finite(part, len(some), n) for part, n in zip((phi, psi), sizes, strict=True))
+        phi, psi = basis.features(x)
+    return is_finite(phi, len(x), basis.n_functions_) and is_finite(psi, len(x), basis.n_products_)
 
 
 def knots_ascend(column: Any, sizes: Sizes) -> Facts:
@@ -154,8 +149,8 @@ def coordinates_are_bounded(basis: Any, sizes: Sizes) -> Facts:
         return
     yield not basis.varies_ or sizes["J"] > 1  # there is something to interpolate
     with np.errstate(all="ignore"):
-        phi = basis.phi(SOME)
-    yield is_finite(phi, len(SOME), 3)
+        phi = basis.phi(POINTS)
+    yield is_finite(phi, len(POINTS), 3)
     yield np.all(np.abs(phi) < _FARTHEST)
 
 
@@ -338,10 +333,10 @@ def posteriors_fit_their_modes(model: Any, sizes: Sizes) -> Facts:
 
 
 def _state_fits(state: Any, mode_map: Any, n_outputs: int | None) -> Facts:
-    many = n_outputs is not None and len(mode_map.bases) > 0
-    yield len(state.modes) == len(mode_map.bases) + many
-    yield state.output == (len(state.modes) - 1 if many else None)
-    if many:
+    has_output = n_outputs is not None and len(mode_map.bases) > 0
+    yield len(state.modes) == len(mode_map.bases) + has_output
+    yield state.output == (len(state.modes) - 1 if has_output else None)
+    if has_output:
         last = state.modes[-1]
         yield isinstance(last, LevelMode) and last.shares is None
         yield not last.anchored and len(last.keep) == n_outputs
@@ -382,11 +377,13 @@ def _full_posterior_fits(
     yield kernel.categorical.tolist() == [basis.categorical for basis in bases]
     for rows, j, basis in zip(state.rows, mode_map.inputs, bases, strict=True):
         yield from _rows_fit(rows, basis, columns[j])
-    layout = Theta(parts_of(mode_map), learns_noise=learns_noise(state.likelihood))
-    yield len(state.theta) == len(layout.begin())
-    again = layout.kernel(state.theta)
-    for name in _KERNEL:
-        yield np.allclose(getattr(kernel, name), getattr(again, name), rtol=ROUNDING, atol=0.0)
+    theta = Theta(parts_of(mode_map), learns_noise=learns_noise(state.likelihood))
+    yield len(state.theta) == len(theta.begin())
+    made = theta.kernel(state.theta)
+    for field in fields(kernel):
+        if field.name != "categorical":
+            values = getattr(kernel, field.name), getattr(made, field.name)
+            yield np.allclose(*values, rtol=ROUNDING, atol=0.0)
 
 
 def _rows_fit(rows: Any, basis: Any, column: Any) -> Facts:
@@ -401,9 +398,9 @@ def _rows_fit(rows: Any, basis: Any, column: Any) -> Facts:
         yield np.all(np.isin(position[known == 1.0], codes))
         yield np.all(position[known == 0.0] == 0.0)
         return
-    steepest = float(np.max(np.abs(basis.line_), initial=0.0)) if basis.varies_ else 0.0
+    largest = float(np.max(np.abs(basis.line_), initial=0.0)) if basis.varies_ else 0.0
     farthest = (1.0 + abs(basis.center_)) / basis.scale_
-    yield np.all(np.abs(line) <= (1.0 + ROUNDING) * steepest)
+    yield np.all(np.abs(line) <= (1.0 + ROUNDING) * largest)
     yield np.all(np.abs(position) <= (1.0 + ROUNDING) * farthest)
 
 
