@@ -44,17 +44,17 @@ def parts_of(
     graph: Graph, restarts: list[dict[str, Any]], columns: dict[int, Column]
 ) -> list[Parts]:
     """Return the parts of f in each restart."""
-    tensors = _products(graph, restarts, columns)
+    products = _products(restarts, columns)
     all_sums = [restart["sums"] for restart in restarts if restart["sums"] is not None]
     used = {(i["column"], i["effect"]) for sums in all_sums for i in sums["inputs"]}
     functions = {(j, place): columns[j].effect(place) for j, place in sorted(used)}
     ones = graph.full(next(iter(columns.values())).x, 1.0)
     parts = []
-    for k, restart in enumerate(restarts):
+    for restart, product in zip(restarts, products, strict=True):
         sums, kernel = restart["sums"], restart["kernel"]
         effects = None if sums is None else _main_effects(graph, sums, functions, ones)
         machine = None if kernel is None else kernel_moments(graph, kernel, columns)
-        parts.append(Parts(tensors.get(k), effects, machine))
+        parts.append(Parts(product, effects, machine))
     return parts
 
 
@@ -74,68 +74,31 @@ def _main_effects(
     return g @ np.ascontiguousarray(sums["mean"].T), graph.concat(variances)
 
 
-def _products(
-    graph: Graph, restarts: list[dict[str, Any]], columns: dict[int, Column]
-) -> dict[int, Product]:
-    """Return the tensor's moments in each restart that has one."""
+def _products(restarts: list[dict[str, Any]], columns: dict[int, Column]) -> list[Product | None]:
+    """Return the tensor's moments in each restart, None where there is none."""
     used = {(m["column"], m["basis"]) for restart in restarts for m in restart["modes"]}
     named = sorted(pair for pair in used if pair[0] is not None)
     features: Made = {(j, place): columns[j].features(place) for j, place in named}
-    products: dict[int, Product] = {}
-    alike: dict[Any, list[int]] = {}  # those of the same functions can be computed together
-    for k, restart in enumerate(restarts):
-        if restart["modes"] and restart["network"] == "cp":
-            key = tuple((mode["column"], mode["basis"]) for mode in restart["modes"])
-            alike.setdefault(key, []).append(k)
-        elif restart["modes"]:
-            products[k] = _tensor_train(restart, features)
-    for places in alike.values():
-        products |= zip(places, _cp(graph, [restarts[k] for k in places], features), strict=True)
-    return products
+    return [_product(r, features) if r["modes"] else None for r in restarts]
 
 
-def _cp(graph: Graph, restarts: list[dict[str, Any]], features: Made) -> list[Product]:
-    """Return products over all columns: of restarts side by side, which are then taken apart."""
-    total: list[Any] = [1.0, 1.0]
-    for modes in zip(*(restart["modes"] for restart in restarts), strict=True):
-        mean, second = (_side_by_side([m[part] for m in modes]) for part in ("mean", "second"))
-        column, basis = modes[0]["column"], modes[0]["basis"]
-        step = (mean, second) if column is None else features[column, basis].times(mean, second)
-        total = [part * factor for part, factor in zip(total, step, strict=True)]
-    if len(restarts) == 1:
-        return [Product(*total)]
-    parts = []
-    for part, name in zip(total, ("mean", "second"), strict=True):
-        sizes = [restart["modes"][0][name].shape[1] for restart in restarts]
-        parts.append(graph.nodes("Split", part, np.array(sizes), count=len(sizes), axis=1))
-    return [Product(*pair) for pair in zip(*parts, strict=True)]
-
-
-def _side_by_side(weights: list[Array]) -> Array:
-    """Return weights of restarts in one matrix, with zeros where a restart has fewer functions."""
-    out = np.zeros((max(map(len, weights)), sum(w.shape[1] for w in weights)))
-    place = 0
-    for w in weights:
-        out[: len(w), place : place + w.shape[1]] = w
-        place += w.shape[1]
-    return out
-
-
-def _tensor_train(restart: dict[str, Any], features: Made) -> Product:
-    """Return the row vector that a product of matrices leaves, and that of its second moments."""
+def _product(restart: dict[str, Any], features: Made) -> Product:
+    """Return the product of all modes: entry by entry, or of a row vector and matrices."""
     mean: Any = None
     second: Any = None
     for mode in restart["modes"]:
-        left, right = mode["shape"]
         step: Any = mode["mean"], mode["second"]
         if mode["column"] is not None:
             step = features[mode["column"], mode["basis"]].times(*step)
         if mean is None:
             mean, second = step
-            continue
-        counts = pairs(left)[2]
-        mean = _times(mean, step[0], left, right)
-        second = _times(second * counts[None, :], step[1], len(counts), len(pairs(right)[2]))
+        elif restart["network"] == "cp":
+            mean, second = mean * step[0], second * step[1]
+        else:
+            left, right = mode["shape"]
+            counts = pairs(left)[2]
+            mean = _times(mean, step[0], left, right)
+            second = _times(second * counts[None, :], step[1], len(counts), len(pairs(right)[2]))
     return Product(mean, second)
 
 
