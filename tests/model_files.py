@@ -47,7 +47,7 @@ def table(n, seed):
 
 
 def corpus():
-    """Return models that cover the likelihoods, structures and networks of format 6, by name."""
+    """Return small models that were fitted in a moment, by name."""
     X, rng = table(60, 0), np.random.default_rng(1)
     f = np.sin(2.0 * X["size"].fillna(0.5)) + (X["colour"] == "red")
     counts = rng.poisson(np.exp(f)).astype(float)

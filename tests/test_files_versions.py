@@ -180,21 +180,19 @@ def test_sweeps_that_cannot_be_renamed_are_refused(change, unpacked):
         btnkm.load(path)
 
 
-def test_a_renamed_class_and_its_fields_are_read(unpacked, monkeypatch):
+def test_a_renamed_class_is_read(unpacked, monkeypatch):
     path = unpacked("regressor")
 
     def older(manifest):
         for item in manifest["objects"]:
             if item["kind"] == "Column":
                 item["kind"] = "Field"
-                item["fields"]["title"] = item["fields"].pop("name")
         return manifest
 
     forge(path, older)
     with pytest.raises(ValueError, match="an object of a kind that no file has"):
         btnkm.load(path)
     monkeypatch.setitem(migrate.CLASSES, "Field", "Column")
-    monkeypatch.setitem(migrate.FIELDS, "Column", {"title": "name"})
     assert btnkm.load(path).columns_[0].name == "size"
 
 

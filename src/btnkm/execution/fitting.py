@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import posterior, row_block
-from ..core.batch_stats import Past, alike
+from ..core.batch_stats import BatchStats, similar_inputs
 from ..core.cavi import Data
 from ..core.gamma import Gamma
 from ..core.likelihoods import Gaussian, Likelihood
@@ -102,7 +102,7 @@ class Result:
     count: int  # of all restarts
     interrupted: bool
     ended: bool  # whether every restart went to its end
-    pasts: Sequence[Past] = ()  # sums over these rows and earlier ones, for each restart
+    pasts: Sequence[BatchStats] = ()  # sums over these rows and earlier ones, for each restart
     effects: Sequence[posterior.EffectAverages] = ()  # of main effects
 
     @property
@@ -120,7 +120,7 @@ def fit(
     may_find_nothing: bool = False,
     go_on_from: Sequence[State] = (),
     saved: list[Restart] | None = None,
-    pasts: Sequence[Past] | None = None,
+    pasts: Sequence[BatchStats] | None = None,
 ) -> Result:
     """Run every restart and return those that reached the exact phase.
 
@@ -137,7 +137,7 @@ def fit(
         Posteriors to go on from, one for each restart.
     saved : list of Restart, optional
         Restarts of an interrupted fit, which are resumed. The list is filled if it is empty.
-    pasts : sequence of Past, optional
+    pasts : sequence of BatchStats, optional
         Sums over the rows of earlier batches, for each restart; empty for the first batch. Unless
         None, the result holds those of all rows so far.
     """
@@ -155,7 +155,7 @@ def fit(
     with limit_blas(), local.Threads(room.threads) if across_rows else nullcontext() as pool:
         restarts, interrupted = _run(runner, room, settings, observe, saved, pool)
         usable = [restart for restart in restarts if restart.usable]
-        kept: list[Past] = []
+        kept: list[BatchStats] = []
         if pasts is not None and (not pasts or not interrupted):
             # by the same threads, which reuse their memory
             here, features = problem.rows.data(), prepared.features
@@ -278,7 +278,9 @@ class _Prepared(NamedTuple):
     alike: bool  # whether inputs are spread as in earlier batches
 
 
-def _prepare(problem: Problem, settings: Settings, room: Room, pasts: Sequence[Past]) -> _Prepared:
+def _prepare(
+    problem: Problem, settings: Settings, room: Room, pasts: Sequence[BatchStats]
+) -> _Prepared:
     """Cut the rows into blocks, and average their features."""
     data = here = problem.rows.data()
     modes = tuple(make_mode(basis, settings.smoothness) for basis in problem.bases)
@@ -291,7 +293,7 @@ def _prepare(problem: Problem, settings: Settings, room: Room, pasts: Sequence[P
     seen, similar = features, True
     for past in pasts[:1]:
         seen = tuple((a + c, b + d) for (a, b), (c, d) in zip(features, past.features, strict=True))
-        similar = alike(features, here.n, past)
+        similar = similar_inputs(features, here.n, past)
     averages = [
         (phi / data.n, mode.average_gram(psi / data.n))
         for mode, (phi, psi) in zip(modes, seen, strict=True)

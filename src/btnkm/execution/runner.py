@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..core import ascent, growing
-from ..core.batch_stats import Past
+from ..core.batch_stats import BatchStats
 from ..core.cavi import Data
 from ..core.likelihoods import Likelihood
 from ..core.network import Network
@@ -45,7 +45,7 @@ class RestartRunner:
     seeds: list[np.random.SeedSequence]
     output: int | None  # the mode of the outputs
     states: Sequence[State] = ()  # posteriors to go on from, instead of random factors
-    pasts: Sequence[Past] = ()  # sums over the rows of earlier batches, for each restart
+    pasts: Sequence[BatchStats] = ()  # sums over the rows of earlier batches, for each restart
     alike: bool = True  # whether their inputs are spread as those of the rows at hand
     sums: Sums | None = None  # the main effects that restarts begin with
 
@@ -71,7 +71,7 @@ class RestartRunner:
 
     def _first(
         self, k: int, rng: np.random.Generator, pause: Pause | None
-    ) -> tuple[State, Schedule, Past | None]:
+    ) -> tuple[State, Schedule, BatchStats | None]:
         """Return the state that restart k begins with, its schedule and its past."""
         past = self.pasts[k] if self.pasts else None
         if not self.states:
@@ -112,7 +112,9 @@ class RestartRunner:
             return 0
         return int(max(min(2 * rank, self.warm_rank) - rank, 0))
 
-    def _widened(self, state: State, past: Past, rng: np.random.Generator) -> tuple[State, Past]:
+    def _widened(
+        self, state: State, past: BatchStats, rng: np.random.Generator
+    ) -> tuple[State, BatchStats]:
         """Return a posterior with extra columns, for what these rows show and none before did."""
         before = self.network.rank(state)
         extra = min(EXTRA_COLUMNS, int((self.data.n - past.data.n) / ROWS_PER_COMPONENT))
@@ -156,7 +158,7 @@ class RestartRunner:
         data: Data,
         features: tuple[tuple[Array, Array], ...],
         threads: local.Threads | None,
-    ) -> Past:
+    ) -> BatchStats:
         """Return the sums over these rows that a posterior needs once they are gone.
 
         ``data`` is that of these rows alone, and ``features`` the sums of their features.

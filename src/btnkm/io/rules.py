@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..bases import Categorical, Chebyshev, Gapped
+from ..bases import Categorical, Chebyshev, WithMissing
 from ..bases.anchored import Anchored
+from ..bases.categorical import ManyCategories
 from ..bases.effect import CATEGORIES, CURVE, LINE, MISSING, SPIKES, STEPS
-from ..bases.levels import Levels
-from ..core import kernel as kernels
+from ..core.categories import CategoryFactor, CategoryMode
 from ..core.cp import CP
 from ..core.evidence import Theta
-from ..core.full import FullPosterior
+from ..core.full import KNOWN, POSITION, FullPosterior
+from ..core.full import LINE as STRAIGHT
 from ..core.full_fit import learns_noise
-from ..core.levels import LevelFactor, LevelMode
 from ..core.state import State
 from ..core.sums import Sums
 from ..data.column_stats import KINDS
@@ -93,10 +93,10 @@ def shares_add_up_to_1(basis: Any, sizes: Sizes) -> Facts:
 
 def functions_are_finite(basis: Any) -> bool:
     """Whether a fitted basis has as many functions as it says, with finite values."""
-    if isinstance(basis, Levels):
+    if isinstance(basis, ManyCategories):
         return True
     inner = basis.basis if isinstance(basis, Anchored) else basis
-    gapped = isinstance(inner, Gapped)
+    gapped = isinstance(inner, WithMissing)
     kind = inner.basis_ if gapped else inner
     x = POINTS if gapped else POINTS[:-1]
     if isinstance(kind, Categorical):
@@ -112,14 +112,18 @@ def knots_ascend(column: Any, sizes: Sizes) -> Facts:
 
 def categories_have_functions(column: Any, sizes: Sizes) -> Facts:
     basis = column.basis
-    inner = None if isinstance(basis, Levels) else basis.basis_
+    inner = None if isinstance(basis, ManyCategories) else basis.basis_
     if column.levels is None:
-        yield not isinstance(basis, Levels) and not isinstance(inner, Categorical)
+        yield not isinstance(basis, ManyCategories) and not isinstance(inner, Categorical)
         yield (inner is None or len(column.knots) > 0) and column.rest is None
         return
     yield len(column.knots) == 0
     yield inner is None or isinstance(inner, Categorical)
-    count = len(basis.shares_) if isinstance(basis, Levels) else getattr(inner, "n_functions_", 0)
+    count = (
+        len(basis.shares_)
+        if isinstance(basis, ManyCategories)
+        else getattr(inner, "n_functions_", 0)
+    )
     yield all(code < count for code in column.levels.values())
     yield column.rest is None or column.rest < count
 
@@ -193,7 +197,7 @@ def blocks_are_of_groups(factor: Any, sizes: Sizes) -> Facts:
 
 def factors_fit_their_modes(state: Any, sizes: Sizes) -> Facts:
     for mode, factor in zip(state.modes, state.factors, strict=True):
-        yield isinstance(mode, LevelMode) is isinstance(factor, LevelFactor)
+        yield isinstance(mode, CategoryMode) is isinstance(factor, CategoryFactor)
 
 
 def bonds_meet(state: Any, sizes: Sizes) -> Facts:
@@ -338,14 +342,14 @@ def _state_fits(state: Any, mode_map: Any, n_outputs: int | None) -> Facts:
     yield state.output == (len(state.modes) - 1 if has_output else None)
     if has_output:
         last = state.modes[-1]
-        yield isinstance(last, LevelMode) and last.shares is None
+        yield isinstance(last, CategoryMode) and last.shares is None
         yield not last.anchored and len(last.keep) == n_outputs
     for basis, mode in zip(mode_map.bases, state.modes, strict=False):
-        if isinstance(basis, Levels):
-            yield isinstance(mode, LevelMode) and mode.anchored
+        if isinstance(basis, ManyCategories):
+            yield isinstance(mode, CategoryMode) and mode.anchored
             yield mode.shares is not None and len(mode.shares) == len(basis.shares_)
             continue
-        yield not isinstance(mode, LevelMode)
+        yield not isinstance(mode, CategoryMode)
         yield mode.anchored is isinstance(basis, Anchored)
         yield mode.keep[-1] < basis.n_functions_
         yield mode.full_table is basis.table_  # the same object: it is stored once
@@ -388,7 +392,7 @@ def _full_posterior_fits(
 
 def _rows_fit(rows: Any, basis: Any, column: Any) -> Facts:
     # the coordinates of the training rows are such as their input can have
-    line, position, known = (rows[:, k] for k in (kernels.LINE, kernels.POSITION, kernels.KNOWN))
+    line, position, known = rows[:, STRAIGHT], rows[:, POSITION], rows[:, KNOWN]
     yield np.all((known == 0.0) | (known == 1.0))
     yield basis.has_missing_ or np.all(known == 1.0)
     yield np.all(line[known == 0.0] == 0.0)
@@ -449,7 +453,7 @@ def averages_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:
         yield isinstance(effects, list)
         yield len(averages) == len(state.modes)
         for (phi, gram), mode in zip(averages, state.modes, strict=True):
-            if isinstance(mode, LevelMode) and mode.shares is not None:
+            if isinstance(mode, CategoryMode) and mode.shares is not None:
                 size = len(mode.keep)
                 yield isinstance(gram, sp.csr_array) and gram.shape == (size, size)
                 yield len(phi) == size + 1

@@ -11,8 +11,7 @@ from scipy.special import expit
 
 from ..densities import Labels, expected_sigmoid
 from ..gamma import Gamma
-from ..special import LOG_2, bent, flattened_sigmoid, polya_gamma
-from .base import Array, Begin, Rows
+from .base import LOG_2, Array, Begin, Rows, bent, flattened_sigmoid, polya_gamma
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,15 @@ class Logistic:
         """Return b of each row."""
         return array_namespace(y).ones_like(y)
 
+    def trials_at(self, y: Array, p: Array) -> Array:
+        """Return b of each row where the probability sigma(x) is p."""
+        return self.trials(y)
+
+    def _bound(self, y: Array, x: Array, log_cosh: Array) -> tuple[Array, Array]:
+        """Return b and the bound of each row, given E[x] and log cosh(c / 2)."""
+        b = self.trials(y)
+        return b, (y - 0.5 * b) * x - b * (LOG_2 + log_cosh)
+
     def rows(self, y: Array, s: Array | None, mean: Array, square: Array) -> Rows:
         """Return weight s b w, response s (y - b/2 - b w offset), and the sum of the bounds.
 
@@ -56,10 +64,10 @@ class Logistic:
         """
         xp = array_namespace(mean)
         s = xp.ones_like(mean) if s is None else s
-        b, x = self.trials(y), mean + self.offset
+        x = mean + self.offset
         c2 = xp.clip(square - mean * mean, 0.0) + x * x
         w, log_cosh = polya_gamma(xp.sqrt(c2))
-        value = (y - 0.5 * b) * x - b * (LOG_2 + log_cosh)
+        b, value = self._bound(y, x, log_cosh)
         slope = y - 0.5 * b - b * w * x
         curvature = b * bent(x, c2, w)
         sums = tuple(xp.sum(s * part) for part in (value, slope, curvature))
@@ -94,8 +102,9 @@ class Logistic:
         """
         xp = array_namespace(f)
         s = xp.ones_like(f) if s is None else s
-        b, x = self.trials(y), f + self.offset
+        x = f + self.offset
         p = 0.5 * (1.0 + xp.tanh(0.5 * x))
+        b = self.trials_at(y, p)
         at_zero = 1.0 - float(np.tanh(0.5 * self.offset)) ** 2  # 4 p (1 - p) at f = 0
         weight = xp.maximum(b * p * (1.0 - p), polya_gamma(xp.abs(x))[0] * xp.abs(y - b * p))
         weight = xp.maximum(weight, at_zero * b * polya_gamma(xp.abs(f))[0])
