@@ -20,7 +20,7 @@ from .core.arrays import here, host
 from .core.densities import Student
 from .core.likelihoods import Bernoulli, Gaussian, Softmax
 from .core.likelihoods.softmax import INTERVAL_POINTS, PROBABILITY_POINTS
-from .data.dispatch import anywhere
+from .data.dask_input import anywhere
 from .data.readers import with_targets
 from .estimator import Estimator, answered
 from .parameters import Priors, Solver

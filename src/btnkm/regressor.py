@@ -17,8 +17,7 @@ from . import checks
 from .core import posterior
 from .core.arrays import here, like
 from .core.likelihoods import LIKELIHOODS, Likelihood
-from .data.dask_input import is_dask, lazily
-from .data.dispatch import anywhere
+from .data.dask_input import anywhere, is_dask, lazily
 from .data.readers import with_targets
 from .estimator import Estimator, answered
 from .parameters import Priors, Solver
