@@ -1,7 +1,7 @@
-"""Seconds and memory of a sweep against rows, inputs, functions and rank, and the least possible.
+"""Seconds and memory of a sweep against rows, inputs, functions and rank, and their limit.
 
-Whatever is compared takes turns with the sweeps of one fit, in one process: the machine may be
-shared, and only what was measured side by side has a ratio that means something.
+Everything that is compared with a sweep alternates with the sweeps of one fit, in one process. The
+machine may be shared, so ratios of other times mean little.
 """
 
 import re
@@ -14,10 +14,10 @@ import numpy as np
 from benchmarks.methods import parameters_of
 from benchmarks.runs import machine
 
-COPIED = 2**24  # numbers, 128 MiB: several times what caches hold
-MOST_BLOCKS = 32  # whose products are timed; more take as long each
+COPIED = 2**24  # numbers, 128 MiB: several times the size of caches
+MOST_BLOCKS = 32  # of rows, whose products are timed; the others take as long
 DOUBLE = 8  # bytes
-YARD = 20  # products of 400 by 400 matrices that each thread does, whatever the shape
+YARD = 20  # products of 400 by 400 matrices in each thread, the same for every shape
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Shape:
 
     @classmethod
     def of(cls, name):
-        """Return the shape that `str` made a name of."""
+        """Return the shape with this name."""
         found = re.fullmatch(r"n(\d+)-D(\d+)-M(\d+)-R(\d+)", name)
         if found is None:
             raise ValueError(
@@ -50,7 +50,7 @@ class Shape:
 
     @property
     def products(self):
-        """Chebyshev functions that products of two functions are made of."""
+        """Chebyshev functions that span the products of two functions."""
         return 2 * self.M - 1
 
     @property
@@ -60,14 +60,14 @@ class Shape:
 
 
 BASE = Shape(40_000, 8, 20, 10)
-#: What varies while all else is as in `BASE`.
+#: The numbers that vary, one at a time; the others are those of `BASE`.
 VARIED = {
     "n": (10_000, 40_000, 100_000, 300_000, 1_000_000),
     "D": (4, 8, 16, 32),
     "M": (8, 12, 20, 32, 48, 64),
     "R": (4, 7, 10, 14, 20),
 }
-#: The shape that must come within twice the limit, and the one of a tnkm epoch.
+#: The shape with an aim of twice the limit, and that of an epoch of tnkm.
 LARGE = Shape(1_000_000, 20, 20, 10)
 EPOCH = Shape(40_700, 8, 40, 10)
 
@@ -79,7 +79,7 @@ def shapes():
 
 
 def rows_of(shape):
-    """Return inputs uniform on [-1, 1] and a target that the first three have an effect on."""
+    """Return inputs uniform on [-1, 1] and a target that depends on the first three."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(shape.n, shape.D))
     y = np.sin(3 * X[:, 0]) * X[:, 1] + X[:, 2] + 0.1 * rng.standard_normal(shape.n)
@@ -89,20 +89,19 @@ def rows_of(shape):
 def moved_bytes(shape, keep_features):
     """Return the bytes that a sweep must move between processor and memory.
 
-    A sweep updates D - 1 modes (the one solved last is left out), and goes through all rows for
-    each, as an update needs the sums over all of them. A row then has to be read and written as
-    often as this: the products of the modes to the left, before and after they are extended by the
-    mode just solved, and those to the right, P + R numbers each with P = R (R + 1) / 2; the
-    functions of the mode just solved and of the one to be solved, 2 M - 1 each, or their inputs
-    where features are made anew; and the target. What passes from one of these steps to the next
-    stays in the cache, since rows come in blocks.
+    A sweep updates D - 1 modes (it skips the one updated last), and passes over all rows for each.
+    For every row it reads or writes these numbers: the products of the modes to the left, before
+    and after the mode just updated is added, and those to the right, P + R numbers each with
+    P = R (R + 1) / 2; the functions of the mode just updated and of the next one, 2 M - 1 each, or
+    their inputs if features are recomputed; and the target. Rows come in blocks, so other arrays
+    stay in the cache.
     """
     features = 2 * (shape.products if keep_features else 1)
     return DOUBLE * shape.n * (shape.D - 1) * (3 * shape.moments + features + 1)
 
 
 def plan_of(shape, memory_limit, threads):
-    """Return what a fit of one start keeps in memory."""
+    """Return what a fit of one restart keeps in memory."""
     from btnkm.core.cp import CP
     from btnkm.execution import local
 
@@ -120,9 +119,9 @@ class Turns:
     Parameters
     ----------
     n : int
-        Rows: sweeps of a sample do not count.
+        Rows; sweeps of a sample do not count.
     work : dict of str to callable
-        Each returns what it took, in seconds or another unit of its own.
+        Each returns its time, in seconds or another unit.
     """
 
     def __init__(self, n, work):
@@ -132,29 +131,29 @@ class Turns:
         self.begin = None
 
     def __call__(self, entry):
-        """Note the sweep that has just ended and do the work."""
+        """Record the sweep that has just ended and do the work."""
         end = time.perf_counter()
         if entry["phase"] != "exact" or entry["rows"] != self.n:
             return
-        if self.begin is not None:  # the first exact sweep makes all environments anew
+        if self.begin is not None:  # the first exact sweep recomputes all environments
             self.taken["sweep"].append(end - self.begin)
             for name, work in self.work.items():
                 self.taken[name].append(work())
         self.begin = time.perf_counter()
 
     def median(self, name):
-        """Return the median of what a kind of work took."""
+        """Return the median time of a kind of work."""
         return statistics.median(self.taken[name])
 
 
 def fit_in_turns(shape, config, work):
-    """Fit one start whose sweeps take turns with other work.
+    """Fit one restart whose sweeps alternate with other work.
 
     Parameters
     ----------
     shape : Shape
     config : dict
-        Keywords of `BTNRegressor` besides those that the shape says.
+        Parameters of `BTNRegressor` besides those of the shape.
     work : dict of str to callable
 
     Returns
@@ -184,22 +183,22 @@ def _seconds(work):
 
 
 def limits(shape, plan, pool):
-    """Return what to time beside a sweep, by the same threads: products, solve and copy.
+    """Return the work to time beside a sweep, with the same threads: products, solve and copy.
 
     Parameters
     ----------
     shape : Shape
     plan : Plan
-        Tells the rows of a block.
+        Has the rows of a block.
     pool : Threads
-        BLAS has to be on one thread, as it is during a fit.
+        BLAS must use one thread, as during a fit.
 
     Returns
     -------
     work : dict of str to callable
-        Seconds of all products of a sweep and of all its Cholesky inverses, the latter on one
-        thread as in a sweep, the seconds in which one byte can be copied, and those of a yardstick:
-        products that are the same for all shapes, and tell how busy the machine is.
+        Seconds of all products of a sweep, of all its Cholesky inverses (on one thread, as in a
+        sweep), of copying a byte, and of a yardstick: products that are the same for all shapes,
+        and show how busy the machine is.
     """
     from benchmarks.speed import bare_products, bare_solve
     from btnkm.core.layout import components
@@ -235,7 +234,7 @@ def limits(shape, plan, pool):
 
 
 def measure_sweep(cell):
-    """Time the exact sweeps of one shape, and what no sweep can do without, in this process.
+    """Time the exact sweeps of one shape, and their limit, in this process.
 
     Parameters
     ----------
@@ -247,10 +246,10 @@ def measure_sweep(cell):
     metrics : dict
         Medians: sweep_seconds, products_seconds, solve_seconds, traffic_seconds (of the bytes
         that must move, at the speed of a copy), limit_seconds (the longer of products and traffic,
-        plus solve), over_limit, sweep over limit, and yardstick_seconds, by which shapes that were
-        measured at different times can be compared. Besides, what the plan keeps
-        (keep_features, stride) and peak_memory_mb of the fit over its input. Or only `skipped`,
-        a reason.
+        plus solve), over_limit (sweep over limit) and yardstick_seconds, which makes shapes
+        comparable that were measured at different times. Also what the plan keeps
+        (keep_features, stride) and peak_memory_mb of the fit over its input. Only `skipped`, a
+        reason, if the shape is not measured.
     """
     from btnkm.execution.local import Threads
     from btnkm.execution.restarts import limit_blas
@@ -291,7 +290,7 @@ def measure_epoch(cell):
     metrics : dict
         Medians: sweep_seconds, epoch_seconds and epoch_over_sweep.
     """
-    from benchmarks.scale_methods import als_epochs
+    from benchmarks.scale_compare import als_epochs
 
     shape, config = Shape.of(cell.dataset), dict(cell.config)
     epoch = _seconds(als_epochs(*rows_of(shape), shape.M, shape.R, dtype=config.pop("dtype")))

@@ -3,8 +3,8 @@
 import statistics
 from collections import defaultdict
 
+from benchmarks.accuracy import CLASSIFICATION, REGRESSION, task_of
 from benchmarks.runs.records import read_records, record_key
-from benchmarks.tasks import CLASSIFICATION, REGRESSION, task_of
 
 #: For each score the best entry of the set's row in the paper's Table 4.
 PAPER = {
