@@ -13,6 +13,14 @@ import numpy as np
 
 from benchmarks.methods import parameters_of
 from benchmarks.runs import machine
+from benchmarks.scale_compare import als_epochs
+from btnkm import BTNRegressor
+from btnkm.bases import Chebyshev
+from btnkm.core.cp import CP
+from btnkm.core.layout import components
+from btnkm.core.linalg import inverse_cholesky
+from btnkm.execution import local
+from btnkm.execution.restarts import limit_blas
 
 COPIED = 2**24  # numbers, 128 MiB: several times the size of caches
 MOST_BLOCKS = 32  # of rows, whose products are timed; the others take as long
@@ -38,12 +46,12 @@ class Shape:
     @classmethod
     def of(cls, name):
         """Return the shape with this name."""
-        found = re.fullmatch(r"n(\d+)-D(\d+)-M(\d+)-R(\d+)", name)
-        if found is None:
+        match = re.fullmatch(r"n(\d+)-D(\d+)-M(\d+)-R(\d+)", name)
+        if match is None:
             raise ValueError(
                 f"the name of a shape must read like n40000-D8-M20-R10, got {name!r}; correct it."
             )
-        return cls(*map(int, found.groups()))
+        return cls(*map(int, match.groups()))
 
     def __str__(self):
         return f"n{self.n}-D{self.D}-M{self.M}-R{self.R}"
@@ -102,9 +110,6 @@ def moved_bytes(shape, keep_features):
 
 def plan_of(shape, memory_limit, threads):
     """Return what a fit of one restart keeps in memory."""
-    from btnkm.core.cp import CP
-    from btnkm.execution import local
-
     sizes = [(shape.M, shape.products)] * shape.D
     footprint = CP().footprint(shape.R, shape.D)
     n_features = shape.D * shape.products  # phi is a part of psi
@@ -161,8 +166,6 @@ def fit_in_turns(shape, config, work):
     turns : Turns
     memory : PeakMemory
     """
-    from btnkm import BTNRegressor
-
     X, y = rows_of(shape)
     turns = Turns(shape.n, work)
     fixed = {"n_init": 1, "prune": False, "anchored": False, "tol": 0.0, "random_state": 0}
@@ -180,6 +183,39 @@ def _seconds(work):
         return time.perf_counter() - begin
 
     return timed
+
+
+def bare_products(x, m, columns):
+    """Return a function that does one mode's matrix products, in arrays that exist."""
+    n = len(x)
+    basis = Chebyshev(n_basis=m).fit(x[:, 0])
+    phi, psi = basis.features(x[:, 0])  # a contiguous row of memory per function
+    count, rank = len(columns.multiplicity), columns.n_columns
+    rng = np.random.default_rng(0)
+    second, mean = rng.standard_normal((count, n)).T, rng.standard_normal((rank, n)).T
+    coefficients = rng.standard_normal((count, psi.shape[1]))
+    factor = rng.standard_normal((rank, m))
+    moments, means = np.empty((count, n)), np.empty((rank, n))
+
+    def work():
+        psi.T @ second, mean.T @ phi
+        np.matmul(coefficients, psi.T, out=moments)
+        np.matmul(factor, phi.T, out=means)
+
+    return work
+
+
+def bare_solve(m, columns):
+    """Return a function that does one mode's Cholesky inverse."""
+    size = m * columns.n_columns
+    root = np.random.default_rng(0).standard_normal((size, size))
+    block = root @ root.T + size * np.eye(size)
+
+    def work():
+        inverse = inverse_cholesky(block)[0]  # faster than LAPACK's potrf and potri
+        inverse.T @ inverse
+
+    return work
 
 
 def limits(shape, plan, pool):
@@ -200,12 +236,9 @@ def limits(shape, plan, pool):
         sweep), of copying a byte, and of a yardstick: products that are the same for all shapes,
         and show how busy the machine is.
     """
-    from benchmarks.speed import bare_products, bare_solve
-    from btnkm.core.layout import components
-
     columns, threads = components(shape.R), pool.count
     x = np.random.default_rng(0).uniform(-1, 1, size=(plan.block_rows, 1))
-    own = [bare_products(x, shape.M, columns) for _ in range(threads)]  # arrays of each thread
+    bare = [bare_products(x, shape.M, columns) for _ in range(threads)]  # arrays of each thread
     blocks = -(-shape.n // plan.block_rows)
     count = min(-(-blocks // threads), MOST_BLOCKS // threads)  # of each thread
     solve = _seconds(bare_solve(shape.M, columns))
@@ -214,7 +247,7 @@ def limits(shape, plan, pool):
 
     def repeat(k):
         for _ in range(count):
-            own[k]()
+            bare[k]()
 
     def measure_yard(_):
         for _ in range(YARD):
@@ -251,14 +284,11 @@ def measure_sweep(cell):
         (keep_features, stride) and peak_memory_mb of the fit over its input. Only `skipped`, a
         reason, if the shape is not measured.
     """
-    from btnkm.execution.local import Threads
-    from btnkm.execution.restarts import limit_blas
-
     shape, threads = Shape.of(cell.dataset), cell.config["n_jobs"]
     plan = plan_of(shape, cell.config["memory_limit"], threads)
     if cell.method == "default" and plan.keep_features and plan.stride == 1:
         return {"skipped": "everything fits below the default limit: the same as `kept`"}
-    with Threads(threads) as pool, limit_blas():
+    with local.Threads(threads) as pool, limit_blas():
         turns, memory = fit_in_turns(shape, cell.config, limits(shape, plan, pool))
     seconds = {name: turns.median(name) for name in ("sweep", "products", "solve", "yardstick")}
     moved = moved_bytes(shape, plan.keep_features)
@@ -290,8 +320,6 @@ def measure_epoch(cell):
     metrics : dict
         Medians: sweep_seconds, epoch_seconds and epoch_over_sweep.
     """
-    from benchmarks.scale_compare import als_epochs
-
     shape, config = Shape.of(cell.dataset), dict(cell.config)
     epoch = _seconds(als_epochs(*rows_of(shape), shape.M, shape.R, dtype=config.pop("dtype")))
     epoch()  # compiles
