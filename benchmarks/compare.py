@@ -12,11 +12,11 @@ from benchmarks.pages import DOCS, RESULTS, latest, number, table, text_of
 from benchmarks.reproduce.methods import METHODS as REPRODUCED
 from benchmarks.reproduce.render.results import Results, Summary
 from benchmarks.scale_compare import SIZES, SYNTHETIC
+from benchmarks.suites import SUITES
 
 PAGE, PICTURES = DOCS / "compare.md", DOCS / "compare"
 SOURCES = {
     "reproduction": DOCS / "reproduction" / "results.jsonl",
-    "networks": RESULTS / "networks.jsonl",
     "boosting": RESULTS / "boosting.jsonl",
 }
 SETS = {
@@ -33,7 +33,7 @@ ROWS |= {"spambase": 4140, "adult": 40_699}
 INPUTS = {"yacht": 6, "energy-paper": 9, "concrete": 8, "airfoil": 5, "spambase": 57, "adult": 14}
 #: Methods in the order of the tables: name, source, and name there.
 METHODS = {
-    "btnkm": ("btnkm", "reproduction", "btn"),
+    "btnkm": ("btnkm", "boosting", "btn"),
     "gp": ("GP", "reproduction", "gp"),
     "gp-ard": ("GP, ARD", "reproduction", "gp-ard"),
     "hgb": ("boosting", "boosting", "hgb"),
@@ -71,13 +71,9 @@ class Findings:
         score = ("error" if dataset in CLASSES else "rmse") if score == "error" else score
         _, source, name = METHODS[method]
         if source == "boosting":
-            config = {"random_state": 0}
+            config = SUITES["boosting"].defaults[name]
         elif dataset == "adult":
-            # ours uses the 14 columns as they are, the others the paper's 96
-            if method == OURS:
-                source, name, config = "networks", "cp", {"random_state": 0}
-            else:
-                dataset = "adult-96"
+            dataset = "adult-96"  # these methods got the paper's 96 columns of numbers
         if source == "reproduction":
             config = REPRODUCED[name].config(dataset)
         return self.results[source].summary(dataset, name, config, score, among)
@@ -203,6 +199,11 @@ def _losses(findings):
     return "\n".join(lines) or "- On none of the six sets."
 
 
+def _ratio(ratio):
+    """Return a ratio with two significant digits."""
+    return f"{float(f'{ratio:.2g}'):g}"
+
+
 def _times(findings):
     """Return the ratios of the time of a fit to those of other methods, as a list."""
     sentences = []
@@ -213,9 +214,10 @@ def _times(findings):
             if theirs is not None:
                 ratios[title] = findings.seconds(dataset, OURS) / theirs
         least, most = min(ratios, key=ratios.get), max(ratios, key=ratios.get)
+        low, high = _ratio(ratios[least]), _ratio(ratios[most])
         sentences.append(
-            f"- {ratios[least]:.2g} times ({least}) to {ratios[most]:.2g} times ({most}) as long "
-            f"as a fit of {METHODS[method][0]};"
+            f"- {low} times ({least}) to {high} times ({most}) as long as a fit of "
+            f"{METHODS[method][0]};"
         )
     return "\n".join(sentences)[:-1] + "."
 
