@@ -20,8 +20,8 @@ def latest(suite):
     from benchmarks.suites import SUITES
 
     defaults = SUITES[suite].defaults
-    found = read_records(RESULTS / f"{suite}.jsonl")[0]
-    records = {record_key(record): record for record in found}.values()
+    lines = read_records(RESULTS / f"{suite}.jsonl")[0]
+    records = {record_key(record): record for record in lines}.values()
     return [r for r in records if r["config"] == defaults.get(r["method"])]
 
 

@@ -390,8 +390,8 @@ def main():
     from benchmarks.scale_plots import draw
 
     records = {suite: latest(suite) for suite in SUITES}
-    for suite, found in records.items():
-        if not found:
+    for suite, results in records.items():
+        if not results:
             remedy = f"python -m benchmarks run {suite}"
             print(f"error: there are no results of {suite}; {remedy}", file=sys.stderr)
             return 2
