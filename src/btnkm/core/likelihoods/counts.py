@@ -169,7 +169,7 @@ class Poisson(Logistic):
     Parameters
     ----------
     limit : float or None, default=None
-        What the rate never exceeds. None takes ten times the rate that is one standard deviation
+        Upper limit of the rate. None takes ten times the rate that is one standard deviation
         below the largest count, on the scale of square roots: 10 (sqrt(max y) - 1/2)^2.
 
     Notes
