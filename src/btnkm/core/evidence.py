@@ -353,14 +353,10 @@ def draw(
     n_draws: int = DRAWS,
     warm_up: int = WARM_UP,
 ) -> Array:
-    """Return draws from the density exp(-energy): (n_draws, P).
+    """Return draws from the density exp(-energy) by Hamiltonian Monte Carlo: (n_draws, P).
 
-    Parameters
-    ----------
-    energy : callable
-        Takes a point (P,), returns a value and its slopes (P,).
-    begin : ndarray of shape (P,)
-        Where the chain begins: a point of high density. Every coordinate should vary by about 1.
+    ``energy`` takes a point (P,) and returns a value and its slopes (P,). The chain begins at a
+    point of high density, ``begin``. Every coordinate should vary by about 1.
     """
     at, (value, slopes) = begin, energy(begin)
     length, draws = FIRST, []
