@@ -40,14 +40,15 @@ class DaskTable:
     """A Dask array or frame with its targets on the workers of a client."""
 
     def __init__(self, X: Any, y: Any, sample_weight: Any, check_y: CheckY, client: Any) -> None:
+        from dask import delayed
+
         self.client = client
         self.parts: list[Any] = []
         with self._released_on_error():
             self.example = example_of(X)
-            self.parts = [
-                client.submit(_read, *part, check_y, pure=False)
-                for part in _futures(client, X, y, sample_weight)
-            ]
+            read_part = delayed(_read, pure=False)
+            parts = [read_part(*part, check_y) for part in _delayed(X, y, sample_weight)]
+            self.parts = client.compute(parts)
             self.sizes = self._map(lambda part: len(part[0].y), self.parts)
             used = [i for i, size in enumerate(self.sizes) if size]
             if not used:
@@ -231,17 +232,6 @@ def _paired(X: Any, y: Any, weight: Any) -> tuple[Any, Any, Any]:
                 "of a column of X, or a Dask array, whose rows are matched by position."
             )
     return X, y, weight
-
-
-def _futures(client: Any, X: Any, y: Any, sample_weight: Any) -> list[tuple[Any, Any, Any]]:
-    """Return futures of every partition's rows, targets and weights."""
-    parts = _delayed(X, y, sample_weight)
-    flat = client.compute([piece for part in parts for piece in part if piece is not None])
-    futures = iter(flat)
-    return [
-        (next(futures), *(None if p is None else next(futures) for p in part[1:]))  # type: ignore[misc]
-        for part in parts
-    ]
 
 
 def _read(X: Any, y: Any, weight: Any, check_y: CheckY) -> tuple[Batch, list[Any]]:
