@@ -12,12 +12,18 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.linear_model import Ridge
 
 from btnkm.core.evidence import Evidence, Pairs, Parts, Theta
-from btnkm.core.full import FullPosterior, leave_out
+from btnkm.core.full import (
+    FullPosterior,
+    Kernel,
+    correlation,
+    correlation_and_slopes,
+    decays,
+    leave_out,
+)
 from btnkm.core.full_fit import FullFit
 from btnkm.core.full_functionals import FullAverages, Functional, Variances
 from btnkm.core.full_sites import Observations
 from btnkm.core.gamma import Gamma
-from btnkm.core.kernel import Kernel, correlation, correlation_and_slopes, decays
 from btnkm.core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
 from btnkm.core.likelihoods.softmax import Softmax
 

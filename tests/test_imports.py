@@ -61,7 +61,7 @@ OUTSIDE = {
     },
 }
 #: What a room may import of another; bases need only how arrays and formulas are handled.
-NARROW = {"bases": {"core.arrays", "core.formula"}}
+NARROW = {"bases": {"core.arrays", "core.formula", "core.triton_kernels"}}
 #: Underscored names that their owners document: named tuples, IPython, os.
 PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_repr_html_", "_repr_mimebundle_", "_exit"}
 #: Those of other packages, which have no public name for it.

@@ -13,7 +13,7 @@ from sklearn.linear_model import PoissonRegressor
 import btnkm
 from btnkm import BTNRegressor
 from btnkm.cli.program import main
-from btnkm.core.likelihoods.poisson import PoissonCounts
+from btnkm.core.likelihoods.counts import PoissonCounts
 from btnkm.explain import effects, summary
 from btnkm.io.portable import portable
 from btnkm.likelihoods import LIKELIHOODS, Poisson

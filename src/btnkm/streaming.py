@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from .core.batch_stats import Past
+from .core.batch_stats import BatchStats
 from .core.growing import with_functions
 from .core.state import State
 from .data.column_stats import MOST_ROWS, Survey, check_kinds
@@ -47,20 +47,20 @@ class Grown(NamedTuple):
     columns : list of Column
     mode_maps : tuple of ModeMap
     states : list of State
-    pasts : list of Past or None
+    pasts : list of BatchStats or None
     """
 
     columns: list[Column]
     mode_maps: tuple[ModeMap, ...]
     states: list[State]
-    pasts: list[Past] | None
+    pasts: list[BatchStats] | None
 
 
 class Streaming:
     """Mixin of the estimators for incremental fits."""
 
     _window: Window | None = None
-    _pasts: list[Past]
+    _pasts: list[BatchStats]
 
     def partial_fit(
         self: Any, X: Any, y: Any = None, sample_weight: Any = None, *, forget: float = 1.0
@@ -149,7 +149,7 @@ class Streaming:
             vars(self).update(before)
             raise
 
-    def _go_on(self: Any, source: Any, survey: Survey, pasts: list[Past] | None) -> bool:
+    def _go_on(self: Any, source: Any, survey: Survey, pasts: list[BatchStats] | None) -> bool:
         """Continue every restart from its posterior, with new rows (and sums over past ones).
 
         Returns False, and leaves the model as it was, if the fit was stopped.
@@ -232,7 +232,7 @@ class Streaming:
         if hasattr(self.likelihood_, "check"):
             self.likelihood_.check(survey.y.values)
 
-    def _grown(self: Any, survey: Survey, pasts: list[Past] | None) -> Grown:
+    def _grown(self: Any, survey: Survey, pasts: list[BatchStats] | None) -> Grown:
         """Return what to continue from, with the categories and missing values that are new."""
         columns, states = list(self.columns_), list(self._states())
         pasts = None if pasts is None else list(pasts)

@@ -13,10 +13,10 @@ from .. import checks
 from ..bases import Basis, Polynomial
 from ..core.cp import CP
 from ..core.layout import components
+from ..core.likelihoods.base import mean_and_scale
 from ..core.posterior import Predictor
 from ..core.row_block import Chunk
 from ..core.rows import Moments, Terms, block_sums, moments
-from ..core.special import mean_and_scale
 from ..data.columns import BASES
 from ..execution import local
 from ..execution.modes import make_mode, size_of

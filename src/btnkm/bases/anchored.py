@@ -54,9 +54,9 @@ class Anchored(Basis):
         self.others_ = np.abs(self._centred()).max(axis=0) > 1e-9
         return self._set_around()
 
-    def grown(self, levels: int, gap: bool) -> Anchored:
+    def grown(self, categories: int, missing: bool) -> Anchored:
         """Return the functions of the grown basis; new ones are 0 in every training row."""
-        grown = Anchored(self.basis.grown(levels, gap))
+        grown = Anchored(self.basis.grown(categories, missing))
         new = grown.basis.n_functions_ - self.basis.n_functions_
         grown.means_ = np.append(self.means_, np.zeros(new))
         grown.others_ = np.append(self.others_, np.ones(new, dtype=bool))

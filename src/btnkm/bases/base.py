@@ -227,7 +227,7 @@ def distinct(x: np.ndarray) -> np.ndarray:
     if values.size == 0:
         raise ValueError("x must hold at least one value, got an empty column; drop it.")
     if np.isnan(values[-1]):
-        raise ValueError("x must not hold NaN; wrap the basis in Gapped(basis).")
+        raise ValueError("x must not hold NaN; wrap the basis in WithMissing(basis).")
     return values
 
 

@@ -157,7 +157,7 @@ class Unseen:
                     self._first.setdefault(name, values[new][0])
             else:
                 missing = values != values  # NaN and NaT
-            if np.any(missing) and not column.basis.knows_gaps:
+            if np.any(missing) and not column.basis.knows_missing:
                 self.missing[name] = self.missing.get(name, 0) + int(np.sum(missing))
 
     def report(self, note: Any) -> dict[str, Any]:

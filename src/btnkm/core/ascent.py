@@ -21,14 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from . import cavi, gauss_newton, reduction, row_block
-from .batch_stats import Past
+from . import cavi, reduction, row_block, trimming
+from .batch_stats import BatchStats
 from .cavi import Data
 from .likelihoods import Curved
 from .schedule import OverRelaxation, Pause, Progress, Schedule, Stage
 from .state import Priors, State
 from .sweeper import Dropper, Executor, Sweeper
-from .trimming import trim
 
 CYCLE = 4  # sweeps
 GROWTH, SHRINKAGE = 1.3, 0.5  # of the next over-relaxation, after success and after failure
@@ -46,7 +45,7 @@ def run(
     schedule: Schedule,
     grow: Grow | None = None,
     pause: Pause | None = None,
-    past: Past | None = None,
+    past: BatchStats | None = None,
 ) -> Iterator[Progress]:
     """Fit one restart, yielding after each sweep; the last state yielded is the result.
 
@@ -63,7 +62,7 @@ def run(
         Called where nearly all components are of use to the end. It may return a larger state, from
         which another stage begins.
     pause : Pause, optional
-    past : Past, optional
+    past : BatchStats, optional
         Sums over the rows of earlier batches.
     """
     begin = time.perf_counter()
@@ -103,7 +102,7 @@ class Ascent:
         stage: Stage,
         begin: float,
         pause: Pause | None,
-        past: Past | None,
+        past: BatchStats | None,
     ) -> None:
         self.executor, self.data, self.priors = executor, data, priors
         self.schedule, self.stage, self.begin, self.past = schedule, stage, begin, past
@@ -227,10 +226,10 @@ class Ascent:
         if not self.schedule.drop_components or self.past is not None:
             return
         n_rows = int(self.executor.sum(row_block.count)[0])
-        if not gauss_newton.possible(self.sweeper.state, self.schedule.most_weights, n_rows):
+        if not trimming.possible(self.sweeper.state, self.schedule.most_weights, n_rows):
             return
         assert self.step is not None
-        for _ in trim(self.sweeper, self._droppers, lambda: sum(self._terms().values())):
+        for _ in trimming.trim(self.sweeper, self._droppers, lambda: sum(self._terms().values())):
             self.step = replace(self._progress("exact"), converged=self.step.converged)
             yield self.step
 

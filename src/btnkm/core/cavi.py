@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .gamma import Gamma
+from .gamma import LOG_2PI, Gamma
 from .layout import Layout
 from .rows import Terms
-from .special import LOG_2PI
 from .state import Factor, Mode, Precisions, Priors, State
 
 Array = np.ndarray

@@ -7,15 +7,14 @@ maximised. Kernels are symmetric: elementwise operations are done for pairs i < 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotri, dtrtri
 from scipy.special import expit
 
-from .kernel import (
+from .full import (
     KNOWN,
     LINE,
     POSITION,
@@ -25,14 +24,20 @@ from .kernel import (
     correlation_and_slopes,
     decays,
 )
+from .linalg import solve_noisy
 
 Array = np.ndarray
-JITTER = 1e-8  # of the diagonal, relative to its median
-MORE_JITTER = 100.0  # factor by which it grows where it is not enough
 BLOCK = 2**15  # numbers of all inputs together
 KEPT = 2**21  # numbers of all inputs and pairs up to which exponentials are kept for the slopes
 LIFT = 1.5  # how far below its first value a logarithm may be when a search gets more rows
 LIMIT = 30.0  # of the logarithm of any hyperparameter
+
+# draws of the hyperparameters
+DRAWS, WARM_UP = 8, 12  # steps that are kept, and those before that find their length
+LEAPFROG_STEPS = 10  # evaluations of the density in a step
+FIRST, SHORTEST, LONGEST = 0.25, 0.01, 1.5  # step sizes
+ACCEPTED, PACE = 0.75, 0.3  # fraction of steps to accept, and how fast step sizes adapt
+SPREAD = 0.3  # of the length from step to step, so that no orbit is closed
 
 # prior of the logarithms: mean and standard deviation; variances are in units of the target's
 CONSTANT, PRODUCT, NOISE = (-2.0, 2.0), (0.0, 3.0), (-2.0, 1.5)
@@ -230,7 +235,7 @@ class Evidence:
         matrix = made.matrix()
         total = np.zeros_like(matrix)
         for z, v in self._systems(factor):
-            solved = solve(matrix, v, z)
+            solved = solve_noisy(matrix, v, z)
             count = z.shape[1]
             value -= 0.5 * (float(np.sum(z * solved.alpha)) + count * solved.log_det)
             total += solved.alpha @ solved.alpha.T - count * solved.inverse
@@ -250,55 +255,6 @@ class Evidence:
         if np.all(noise == noise[:, :1]):
             return [(self.target, noise[:, 0])]
         return [(self.target[:, [k]], noise[:, k]) for k in range(noise.shape[1])]
-
-
-class Solved(NamedTuple):
-    """(K + V)^-1, its product with the targets, and the logarithm of the determinant."""
-
-    inverse: Array
-    alpha: Array
-    log_det: float
-
-
-def whitened(matrix: Array, noise: Array, target: Array) -> tuple[Array, Array]:
-    """Return alpha, and the lower triangle R with (K + V)^-1 = R^T R."""
-    root, _ = dtrtri(factor_of(matrix, noise), lower=1)
-    return root.T @ (root @ target), np.ascontiguousarray(root)
-
-
-def solve(matrix: Array, noise: Array, target: Array) -> Solved:
-    """Solve for targets with noise of these variances (n,), and f with this covariance (n, n)."""
-    n = len(matrix)
-    factor = factor_of(matrix, noise)
-    log_det = 2.0 * float(np.sum(np.log(np.diagonal(factor))))
-    inverse, _ = dpotri(factor, lower=1, overwrite_c=1)  # the other half is zero
-    diagonal = np.diagonal(inverse).copy()
-    inverse = inverse + inverse.T
-    inverse[np.diag_indices(n)] = diagonal
-    return Solved(inverse, inverse @ target, log_det)
-
-
-def factor_of(matrix: Array, noise: Array) -> Array:
-    """Return the lower Cholesky factor of a matrix and noise: see ``factor_and_jitter``."""
-    return factor_and_jitter(matrix, noise)[0]
-
-
-def factor_and_jitter(matrix: Array, noise: Array) -> tuple[Array, float]:
-    """Return the lower Cholesky factor of a matrix plus noise, and the jitter added.
-
-    The jitter is larger where the matrix is not positive definite in floating point.
-    """
-    n = len(matrix)
-    jitter = JITTER * float(np.median(np.diagonal(matrix)))
-    while True:
-        full = matrix.copy()
-        full[np.diag_indices(n)] += noise + jitter
-        factor, failed = dpotrf(full, lower=1, overwrite_a=0, clean=1)
-        if not failed:
-            return np.asarray(factor), jitter
-        jitter *= MORE_JITTER
-        if not np.isfinite(jitter) or jitter > 1e6 * np.max(full):
-            raise np.linalg.LinAlgError("the kernel matrix is not finite")
 
 
 class _Made:
@@ -407,3 +363,41 @@ class _Made:
             [0.5 * kernel.missing[d] * (g @ total @ g) for d, g in pairs.absent.items()]
         )
         return slopes
+
+
+def draw(
+    energy: Callable[[Array], tuple[float, Array]],
+    begin: Array,
+    rng: np.random.Generator,
+    n_draws: int = DRAWS,
+    warm_up: int = WARM_UP,
+) -> Array:
+    """Return draws from the density exp(-energy): (n_draws, P).
+
+    Parameters
+    ----------
+    energy : callable
+        Takes a point (P,), returns a value and its slopes (P,).
+    begin : ndarray of shape (P,)
+        Where the chain begins: a point of high density. Every coordinate should vary by about 1.
+    """
+    at, (value, slopes) = begin, energy(begin)
+    length, draws = FIRST, []
+    for step in range(warm_up + n_draws):
+        momentum = rng.standard_normal(len(at))
+        size = length * rng.uniform(1.0 - SPREAD, 1.0 + SPREAD)
+        there, speed = at, momentum - 0.5 * size * slopes
+        for _ in range(LEAPFROG_STEPS):
+            there = there + size * speed
+            new_value, new_slopes = energy(there)
+            speed = speed - size * new_slopes
+        speed = speed + 0.5 * size * new_slopes
+        lost = new_value - value + 0.5 * float(speed @ speed - momentum @ momentum)
+        chance = float(np.exp(-max(lost, 0.0))) if np.isfinite(lost) else 0.0
+        if rng.uniform() < chance:
+            at, value, slopes = there, new_value, new_slopes
+        if step < warm_up:
+            length = float(np.clip(length * np.exp(PACE * (chance - ACCEPTED)), SHORTEST, LONGEST))
+        else:
+            draws.append(at)
+    return np.array(draws)

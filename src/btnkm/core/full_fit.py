@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from .evidence import Evidence, Pairs, Parts, Theta
+from .evidence import Evidence, Pairs, Parts, Theta, draw
 from .full import FullPosterior
 from .full_sites import Observations, Sites
 from .gamma import Gamma
-from .hamiltonian import draw
 from .likelihoods import Gaussian, StudentT
 
 FIRST_ROWS = 300  # to which hyperparameters are fitted before all rows are used

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .evidence import whitened
 from .gamma import Gamma
 from .likelihoods import Curved, Softmax
+from .linalg import whitened
 
 LEAST_WEIGHT = 1e-10
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .levels import LevelFactor, LevelMode
+from .categories import CategoryFactor, CategoryMode
 from .posterior import EffectAverages
 from .state import Factor, Mode, State
 
@@ -37,7 +37,7 @@ class Part:
         E[z zbar^T] of a row is phi times this; zbar is the average of z over the rows.
     center : ndarray of shape (C,)
         E[zbar].
-    level : ndarray of shape (C, C)
+    center_square : ndarray of shape (C, C)
         E[zbar zbar^T].
     total : ndarray of shape (C, C)
         The average of E[z z^T] over the rows.
@@ -47,19 +47,20 @@ class Part:
     square: Array
     cross: Array
     center: Array
-    level: Array
+    center_square: Array
     total: Array
 
     @cached_property
     def spread(self) -> Array:
         """The average over the rows of E[(z - zbar)(z - zbar)^T]: (C, C)."""
-        return np.asarray(self.total - self.level)
+        return np.asarray(self.total - self.center_square)
 
     def scaled(self, by: float) -> Part:
         """Return the moments of z times a number."""
         first = {name: by * getattr(self, name) for name in ("mean", "center")}
         second = {
-            name: by * by * getattr(self, name) for name in ("square", "cross", "level", "total")
+            name: by * by * getattr(self, name)
+            for name in ("square", "cross", "center_square", "total")
         }
         return replace(self, **first, **second)
 
@@ -103,7 +104,12 @@ class At:
     def _products(self, a: float, b: float, c: float, d: float) -> Array:
         """E[(a z + b zbar)(c z + d zbar)^T]: (n, C, C)."""
         back = np.swapaxes(self.cross, 1, 2)
-        return a * c * self.square + a * d * self.cross + b * c * back + b * d * self.part.level
+        return (
+            a * c * self.square
+            + a * d * self.cross
+            + b * c * back
+            + b * d * self.part.center_square
+        )
 
 
 def parts_of(state: State, averages: list[tuple[Array, Any]]) -> list[Part]:
@@ -111,8 +117,8 @@ def parts_of(state: State, averages: list[tuple[Array, Any]]) -> list[Part]:
     inputs = slice(0, state.output)
     modes, factors = state.modes[inputs], state.factors[inputs]
     return [
-        _of_levels(mode, factor, *average)
-        if isinstance(factor, LevelFactor)
+        _of_categories(mode, factor, *average)
+        if isinstance(factor, CategoryFactor)
         else _of_functions(mode, factor, *average)
         for mode, factor, average in zip(modes, factors, averages, strict=False)
     ]
@@ -251,13 +257,13 @@ def _of_functions(mode: Mode, factor: Factor, phi: Array, gram: Array) -> Part:
     )
 
 
-def _of_levels(mode: LevelMode, factor: LevelFactor, phi: Array, gram: Any) -> Part:
+def _of_categories(mode: CategoryMode, factor: CategoryFactor, phi: Array, gram: Any) -> Part:
     values = mode.whole(factor.mean, factor.layout.anchor)
     average = np.asarray(phi)[: len(values)]
     center = average @ values
     square = values[:, :, None] * values[:, None, :] + factor.cov
     cross = values[:, :, None] * center + average[:, None, None] * factor.cov
-    level = np.multiply.outer(center, center) + np.tensordot(average**2, factor.cov, 1)
+    center_square = np.multiply.outer(center, center) + np.tensordot(average**2, factor.cov, 1)
     total = np.tensordot(gram.diagonal()[: len(values)], square, 1)
     mean, second, crossed = (mode.on_phi(table) for table in (values, square, cross))
-    return Part(mean, second, crossed, center, level, total)
+    return Part(mean, second, crossed, center, center_square, total)

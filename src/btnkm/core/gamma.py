@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.special import digamma, gammaln
 
+LOG_2PI = float(np.log(2.0 * np.pi))
+
 
 @dataclass(frozen=True)
 class Gamma:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .batch_stats import Past
+from .batch_stats import BatchStats
 from .gamma import Gamma
 from .likelihoods import Likelihood
 from .network import Network
@@ -67,7 +67,7 @@ def grown(state: State, fresh: State) -> State:
     return replace(fresh, factors=tuple(factors), sums=state.sums)
 
 
-def widened(state: State, fresh: State, past: Past) -> tuple[State, Past]:
+def widened(state: State, fresh: State, past: BatchStats) -> tuple[State, BatchStats]:
     """Return the state with the random columns of ``fresh`` beside its own, and the past."""
     factors, network = [], fresh.network
     for d, (factor, drawn) in enumerate(zip(state.factors, fresh.factors, strict=True)):

@@ -14,10 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .cavi import Block, expected_log_prior, prior_precision
-from .gamma import Gamma
+from .gamma import LOG_2PI, Gamma
 from .linalg import inverse_cholesky
 from .network import Family
-from .special import LOG_2PI
 from .state import Priors, State, log_density_at_zero
 
 Array = np.ndarray

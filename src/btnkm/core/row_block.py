@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from . import gauss_newton, rows
+from . import rows
 from .arrays import has_triton, like
 from .cp import CP
-from .environments import Environments, MomentsOf
 from .layout import Layout
 from .likelihoods import Curved, Likelihood
-from .network import Network
+from .network import Environments, MomentsOf, Network
 from .sums import SumsTerms
 
 Array = Any
@@ -374,7 +373,7 @@ def joint_sums(
         assert outside is not None
         size = chunk.view.layouts[d].n_columns
         blocks += rows.block_sums(features, outside, weight, response, width, size)
-        parts.append(gauss_newton.derivatives(features[0], kept, outside.mean))
+        parts.append(rows.derivatives(features[0], kept, outside.mean))
     xp = array_namespace(response)
     j = xp.concat(parts, axis=1)
     j = j if weight is None else j * xp.sqrt(weight)

@@ -73,7 +73,7 @@ def terms(mode: Any, factor: Any, *, spread: float, squares: bool = False) -> Te
 
     With ``squares`` there are second moments even then, of the means alone.
     """
-    if not isinstance(factor, Factor):  # of very many levels, which are no dense block
+    if not isinstance(factor, Factor):  # of very many categories, which are no dense block
         product: Terms = mode.terms(factor, spread, squares)
         return product
     whole = mode.whole(factor.mean, factor.layout.anchor)
@@ -266,6 +266,16 @@ def block_sums(
         return long_product(psi, h), long_product(phi, g)
     # the narrow factor first: BLAS is a third faster so
     return psi.T @ h, (g.T @ phi).T
+
+
+def derivatives(phi: Array, keep: np.ndarray, outside: Array) -> Array:
+    """Return those of E[f] by one mode's weights, in vec order: (n, R M).
+
+    ``outside`` holds the means of the other modes' product, (n, R).
+    """
+    xp = array_namespace(phi)
+    kept = xp.take(phi, indices(keep, phi), axis=1)
+    return xp.reshape(outside[:, :, None] * kept[:, None, :], (phi.shape[0], -1))
 
 
 def long_product(a: Array, b: Array) -> Array:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from .batch_stats import Past
+from .batch_stats import BatchStats
 from .state import State
 from .sweeper import Memory
 
@@ -138,7 +138,7 @@ class Progress:
     converged: bool = False
     stage: int = 0  # how often the rank has grown
     pause: Pause | None = None  # to resume from; None while trimming and refining
-    past: Past | None = None  # at the end: the sums of earlier batches, for this state
+    past: BatchStats | None = None  # at the end: the sums of earlier batches, for this state
 
     @property
     def is_posterior(self) -> bool:

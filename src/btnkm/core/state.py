@@ -14,11 +14,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from .gamma import Gamma
+from .gamma import LOG_2PI, Gamma
 from .layout import Layout, components
 from .likelihoods import Likelihood
 from .linalg import inverse_cholesky, solve, square_root
-from .special import LOG_2PI
 from .sums import Sums
 
 Array = np.ndarray

@@ -29,9 +29,8 @@ from array_api_compat import array_namespace, device
 from scipy.special import digamma, polygamma
 
 from .arrays import indices, like
-from .gamma import Gamma
+from .gamma import LOG_2PI, Gamma
 from .linalg import inverse_cholesky, square_root
-from .special import LOG_2PI
 
 Array = Any
 INTERCEPT = 1e-2  # prior precision of b_0: weak, in units of 1 / var(y)

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from . import cavi, row_block, rows
-from .batch_stats import Past, Said, SumsSaid
+from .batch_stats import BatchStats, EffectStats, ModeStats
+from .categories import CategoryMode
 from .cavi import Block, Data
-from .levels import LevelMode
 from .likelihoods import Curved, Gaussian
 from .reduction import Smaller
 from .state import Priors, State
@@ -59,7 +59,7 @@ class Sweeper:
     Attributes
     ----------
     state : State
-    past : Past or None
+    past : BatchStats or None
         Sums over the rows of earlier batches.
     spread : float
         Fraction of the covariances in the moments: 0 in the warm phase, 1 in the exact phase.
@@ -80,7 +80,7 @@ class Sweeper:
         data: Data,
         priors: Priors,
         memory: Memory | None = None,
-        past: Past | None = None,
+        past: BatchStats | None = None,
     ) -> None:
         self.executor = executor
         self.state = state
@@ -338,7 +338,7 @@ class Sweeper:
             return sums
         return tuple(a + b for a, b in zip(sums, self.past.asked, strict=True))
 
-    def absorbed(self, features: tuple[tuple[Array, Array], ...]) -> Past:
+    def absorbed(self, features: tuple[tuple[Array, Array], ...]) -> BatchStats:
         """Return the sums over the rows for the current q, given the sums of their features."""
         self.spread = 1.0
         self.refresh()
@@ -350,20 +350,20 @@ class Sweeper:
             self._expand(likelihood, 0)
         modes = []
         for d in range(len(self.state.modes)):
-            modes.append(Said(*self._row_sums(d)))
+            modes.append(ModeStats(*self._row_sums(d)))
             # its environments are of no more use
             self.executor.each(partial(row_block.change, d=d, term=self.view.terms[d]))
         sums = None
         if self.state.sums is not None:
             gram, linear = self.executor.sum(row_block.sum_grams)
             (beside,) = self.executor.sum(partial(row_block.sum_beside, d=0))
-            sums = SumsSaid(self.state.sums, gram, linear, beside)
+            sums = EffectStats(self.state.sums, gram, linear, beside)
         information = np.zeros(())
         if not likelihood.fixed:
             (information,) = self.executor.sum(row_block.information)
-        return Past(self.data, tuple(modes), learned, information, features, sums)
+        return BatchStats(self.data, tuple(modes), learned, information, features, sums)
 
-    def remembered(self) -> Past:
+    def remembered(self) -> BatchStats:
         """Return the sums of earlier batches for the current q."""
         self.refresh()  # without a gauge
         assert self.past is not None
@@ -434,11 +434,11 @@ class Sweeper:
             c, e = layout.first
             gauge = self.gauge[d]
             second, linear = second / (gauge[c] * gauge[e]), linear / gauge
-        if isinstance(mode, LevelMode):
+        if isinstance(mode, CategoryMode):
             return mode.block(second, linear, layout)
         return Block(mode, second, linear[mode.present], layout)
 
-    def _past_sums(self, d: int) -> Said:
+    def _past_sums(self, d: int) -> ModeStats:
         assert self.past is not None
         widths = widths_of(self.state.modes[d])
         return self.past.modes[d].first(widths.n_psi, widths.n_phi)

@@ -42,7 +42,8 @@ SCRATCH = Scratch()
 class TT(Network):
     """Product of matrices.
 
-    Modes of very many levels are anchored: z is the identity plus the contribution of a level.
+    Modes of very many categories are anchored: z is the identity plus the contribution of a
+    category.
     """
 
     scratch: ClassVar[Scratch | None] = SCRATCH

@@ -16,9 +16,9 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 from sklearn.base import clone
 
-from ..bases import BASES, Basis, Categorical, Chebyshev, Gapped, Spiked
+from ..bases import BASES, Basis, Categorical, Chebyshev, Spiked, WithMissing
 from ..bases.anchored import Anchored
-from ..bases.levels import Levels
+from ..bases.categorical import ManyCategories
 from ..bases.spiked import stand_out
 from ..core.arrays import interpolate, like
 from .column_stats import KINDS, MOST_LEVELS, ColumnValues, is_empty
@@ -34,7 +34,7 @@ MOST_RANK = 0.005
 FEW_VALUES = 20  # with at most so many different values, each counts in full
 MAX_KNOTS = 1000  # of the warp
 # With at least so many categories of two or more rows, the weights of categories are independent
-# (the basis Levels)
+# (the basis ManyCategories)
 MANY_LEVELS = 20
 # Otherwise the rarest categories are merged if there are more than MAX_LEVELS, or more than one per
 # ROWS_PER_LEVEL rows (but not below MIN_LEVELS).
@@ -54,7 +54,7 @@ class Column:
         Code of each category of a categorical column by its name; None for a numeric column.
     kind : str
         "M" for dates, "m" for durations, "f" for numbers, "O" for text.
-    basis : Gapped, or Levels from ``MANY_LEVELS`` categories on
+    basis : WithMissing, or ManyCategories from ``MANY_LEVELS`` categories on
         A basis of the coordinates that ``encode`` returns.
     rest : int or None
         The code of the rarest categories, if they are merged.
@@ -65,7 +65,7 @@ class Column:
     positions: Array
     levels: dict[str, int] | None
     kind: str
-    basis: Gapped | Levels
+    basis: WithMissing | ManyCategories
     rest: int | None = None
 
     @property
@@ -163,7 +163,7 @@ def fit_columns(
         levels, rest = _levels(values, weight, many_levels) if categorical else (None, None)
         knots, positions = (np.empty(0), np.empty(0)) if categorical else _warp(values, weight)
         many = many_levels and levels is not None and len(set(levels.values())) >= MANY_LEVELS
-        functions = Levels() if many else Gapped(clone(choice))
+        functions = ManyCategories() if many else WithMissing(clone(choice))
         column = Column(name, knots, positions, levels, given.dtype.kind, functions, rest)
         code = column.encode(given)
         column.basis.fit(code, weight)
@@ -181,10 +181,10 @@ class Growth(NamedTuple):
 
 def grown(column: Column, summary: ColumnValues) -> tuple[Column, Growth]:
     """Return a column extended by the categories and missing values of more rows."""
-    if isinstance(column.basis, Gapped) and column.basis.basis_ is None:
+    if isinstance(column.basis, WithMissing) and column.basis.basis_ is None:
         return column, Growth(0, gap=False)  # all values were missing: it is not an input
     codes = column.encode(summary.values)
-    gap = bool(np.any(np.isnan(codes))) and not column.basis.knows_gaps
+    gap = bool(np.any(np.isnan(codes))) and not column.basis.knows_missing
     unknown = (codes < 0) & (column.levels is not None)
     levels, rest = column.levels, column.rest
     if levels is not None and np.any(unknown):
@@ -206,7 +206,7 @@ def _more_levels(column: Column, values: Array, weight: Array) -> tuple[dict[str
     """
     total = _totals(values, weight)
     new, basis = sorted(total), column.basis
-    if isinstance(basis, Levels):
+    if isinstance(basis, ManyCategories):
         first = len(basis.shares_)
         shared = [level for level in new if total[level] >= 2]
         kept = new if 2 * len(shared) >= len(new) else shared
@@ -260,7 +260,9 @@ def _named(basis: Any, n_basis: int) -> Basis | None:
     if isinstance(basis, str) and basis in BASES:
         kind = BASES[basis]
         return kind() if kind is Categorical else kind(n_basis=n_basis)
-    if isinstance(basis, Basis) and not isinstance(basis, Anchored | Levels):  # internal bases
+    if isinstance(basis, Basis) and not isinstance(
+        basis, Anchored | ManyCategories
+    ):  # internal bases
         return basis
     raise ValueError(
         f"basis must be 'auto', one of {sorted(BASES)}, a Basis or a dict from column to one of "

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import posterior, row_block
-from ..core.batch_stats import Past, alike
+from ..core.batch_stats import BatchStats, similar_inputs
 from ..core.cavi import Data
 from ..core.gamma import Gamma
 from ..core.likelihoods import Gaussian
@@ -67,7 +67,7 @@ class Result:
     count: int  # of all restarts
     interrupted: bool
     ended: bool  # whether every restart went to its end
-    pasts: Sequence[Past] = ()  # sums over these rows and earlier ones, for each restart
+    pasts: Sequence[BatchStats] = ()  # sums over these rows and earlier ones, for each restart
     effects: Sequence[posterior.EffectAverages] = ()  # of main effects
 
     @property
@@ -85,7 +85,7 @@ def fit(
     may_be_empty: bool = False,
     states: Sequence[State] = (),
     saved: list[Restart] | None = None,
-    pasts: Sequence[Past] | None = None,
+    pasts: Sequence[BatchStats] | None = None,
 ) -> Result:
     """Run every restart and return those that reached the exact phase.
 
@@ -102,7 +102,7 @@ def fit(
         Posteriors to continue from, one for each restart.
     saved : list of Restart, optional
         Restarts of an interrupted fit, which are resumed. The list is filled if it is empty.
-    pasts : sequence of Past, optional
+    pasts : sequence of BatchStats, optional
         Sums over the rows of earlier batches, for each restart; empty for the first batch. Unless
         None, the result holds those of all rows so far.
     """
@@ -119,7 +119,7 @@ def fit(
     with limit_blas(), local.Threads(threads) if across_rows else nullcontext() as pool:
         restarts, interrupted = _run(runner, resources, observe, saved, pool)
         usable = [restart for restart in restarts if restart.usable]
-        kept: list[Past] = []
+        kept: list[BatchStats] = []
         if pasts is not None and (not pasts or not interrupted):
             # by the same threads, which reuse their memory
             data, features = problem.rows.data(), prepared.features
@@ -237,7 +237,7 @@ class _Prepared(NamedTuple):
 
 
 def _prepare(
-    problem: Problem, settings: RestartSettings, plan: local.MemoryPlan, pasts: Sequence[Past]
+    problem: Problem, settings: RestartSettings, plan: local.MemoryPlan, pasts: Sequence[BatchStats]
 ) -> _Prepared:
     """Cut the rows into blocks, and average their features."""
     data = batch = problem.rows.data()
@@ -251,7 +251,7 @@ def _prepare(
     seen, similar = features, True
     for past in pasts[:1]:
         seen = tuple((a + c, b + d) for (a, b), (c, d) in zip(features, past.features, strict=True))
-        similar = alike(features, batch.n, past)
+        similar = similar_inputs(features, batch.n, past)
     averages = [
         (phi / data.n, mode.average_gram(psi / data.n))
         for mode, (phi, psi) in zip(modes, seen, strict=True)

@@ -15,8 +15,8 @@ from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 
 from ..core.arrays import host, like, wide
 from ..core.cavi import Data
-from ..core.environments import Environments
-from ..core.network import Footprint, Network
+from ..core.cp import CP
+from ..core.network import Environments, Footprint, Network
 from ..core.row_block import Chunk, averages
 from ..core.sweeper import Command, Executor
 from .memory import give_back_memory
@@ -378,7 +378,7 @@ def make_chunks(
         elif plan.keep_latest:
             of = Latest(of)
         part = None if weight is None else weight[rows]
-        environments = Environments(len(bases), stride=plan.stride)
+        environments = Environments(len(bases), stride=plan.stride, network=CP())
         chunks.append(Chunk(of, y[rows], part, environments))
     return chunks
 
@@ -411,7 +411,7 @@ def share_chunks(
     """Return blocks with the same rows and features, and environments of their own."""
 
     def environments() -> Environments:
-        return Environments(n_modes, stride=stride, network=network)
+        return Environments(n_modes, stride=stride, network=network or CP())
 
     def features(of: Callable[[int], tuple[Array, Array]]) -> Callable[[int], tuple[Array, Array]]:
         return Latest(of.of) if isinstance(of, Latest) else of

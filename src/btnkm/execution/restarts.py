@@ -15,7 +15,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
 from ..core import ascent, growing
-from ..core.batch_stats import Past
+from ..core.batch_stats import BatchStats
 from ..core.cavi import Data
 from ..core.likelihoods import Likelihood
 from ..core.network import Network
@@ -198,7 +198,7 @@ class RestartRunner:
     seeds: list[np.random.SeedSequence]
     output: int | None  # the mode of the outputs
     states: Sequence[State] = ()  # posteriors to continue from, instead of random factors
-    pasts: Sequence[Past] = ()  # sums over the rows of earlier batches, for each restart
+    pasts: Sequence[BatchStats] = ()  # sums over the rows of earlier batches, for each restart
     similar: bool = True  # whether their inputs are spread as those of the rows at hand
     sums: Sums | None = None  # the main effects that restarts begin with
 
@@ -224,7 +224,7 @@ class RestartRunner:
 
     def _first(
         self, k: int, rng: np.random.Generator, pause: Pause | None
-    ) -> tuple[State, Schedule, Past | None]:
+    ) -> tuple[State, Schedule, BatchStats | None]:
         """Return the state that restart k begins with, its schedule and its past."""
         past, schedule = self.pasts[k] if self.pasts else None, self.settings.schedule
         if not self.states:
@@ -258,7 +258,9 @@ class RestartRunner:
         extra = self.settings.extra_components(rank)
         return growing.grown(state, self._random(np.add(rank, extra), rng)), extra
 
-    def _widened(self, state: State, past: Past, rng: np.random.Generator) -> tuple[State, Past]:
+    def _widened(
+        self, state: State, past: BatchStats, rng: np.random.Generator
+    ) -> tuple[State, BatchStats]:
         """Return a posterior with extra columns, for what these rows show and none before did."""
         network, schedule = self.settings.network, self.settings.schedule
         before, rows = network.rank(state), self.data.n - past.data.n
@@ -303,7 +305,7 @@ class RestartRunner:
         data: Data,
         features: tuple[tuple[Array, Array], ...],
         threads: local.Threads | None,
-    ) -> Past:
+    ) -> BatchStats:
         """Return the sums over these rows that a posterior needs once they are gone.
 
         ``data`` is that of these rows alone, and ``features`` the sums of their features.

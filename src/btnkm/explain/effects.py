@@ -404,7 +404,7 @@ def _effect(view: FittedModel, j: int, points: int, wide: float, level: float) -
 
 def _category_frequencies(view: FittedModel, j: int, codes: Array) -> Array:
     """Return the frequency of each category among the known values; NaN for a missing value."""
-    frequencies, known = view.columns[j].basis.level_shares, np.isfinite(codes)
+    frequencies, known = view.columns[j].basis.category_shares, np.isfinite(codes)
     if len(frequencies) == 0:
         return np.full(len(codes), np.nan)
     return np.where(known, frequencies[np.where(known, codes, 0.0).astype(int)], np.nan)

@@ -11,7 +11,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 from sklearn.utils.validation import check_is_fitted
 
-from ..bases import Gapped, Spiked
+from ..bases import Spiked, WithMissing
 from ..core.arrays import here, is_elsewhere, like
 from ..core.posterior import Predictor
 from ..data.columns import Column
@@ -322,11 +322,13 @@ class FittedModel:
             return Grid(np.empty(0), np.empty(0), np.empty(0), np.empty(0))
         spikes = np.empty(0)
         basis = column.basis
-        if isinstance(basis, Gapped) and isinstance(basis.basis_, Spiked):
+        if isinstance(basis, WithMissing) and isinstance(basis.basis_, Spiked):
             spikes = basis.basis_.spikes_
         # values with an effect of their own are separate
         codes = positions if len(knots) <= points else codes[~np.isin(codes, spikes)]
-        return Grid(self.raw(j, codes), codes, self.raw(j, spikes), spikes, column.basis.knows_gaps)
+        return Grid(
+            self.raw(j, codes), codes, self.raw(j, spikes), spikes, column.basis.knows_missing
+        )
 
     def raw(self, j: int, codes: Array) -> Array:
         """Return the values of a numeric column that have these coordinates."""
@@ -363,6 +365,6 @@ def _categories_of(column: Column) -> Grid:
     ]
     values: list[Any] = names
     at = [float(c) for c in codes]
-    if column.basis.knows_gaps:
+    if column.basis.knows_missing:
         values, at = [*values, MISSING], [*at, np.nan]
     return Grid(np.array(values, dtype=object), np.array(at), np.empty(0), np.empty(0))

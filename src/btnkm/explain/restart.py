@@ -67,7 +67,7 @@ class RestartView:
         moments = self._nothing(1)
         if self.parts:
             centers = [part.center[None] for part in self.parts]
-            levels = [part.level[None] for part in self.parts]
+            levels = [part.center_square[None] for part in self.parts]
             moments = self.first(centers), self.second(levels)
         if self.sums is not None:
             moments = functionals.together(moments, self.sums.base())
@@ -88,7 +88,7 @@ class RestartView:
         d, at = self.mode(j), self.at(j, codes)
         assert d is not None
         firsts = [part.center[None] for part in self.parts]
-        seconds = [part.level[None] for part in self.parts]
+        seconds = [part.center_square[None] for part in self.parts]
         firsts[d], seconds[d] = at.added, at.added_square
         return self.first(firsts), self.second(seconds)
 
@@ -107,7 +107,7 @@ class RestartView:
         ``index`` says which points of each grid these are. Only the tensor has interactions.
         """
         firsts = [part.center[None] for part in self.parts]
-        seconds = [part.level[None] for part in self.parts]
+        seconds = [part.center_square[None] for part in self.parts]
         for j, grid, points in zip(places, grids, index, strict=True):
             d = self.mode(j)
             if d is None:

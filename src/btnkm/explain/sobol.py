@@ -184,7 +184,7 @@ def _pairs(restart: Any, count: int) -> Array:
     if isinstance(restart, FullRestartView):
         return restart.pairs(count)
     variances = np.zeros((count, count))
-    levels = [part.level[None] for part in restart.parts]
+    levels = [part.center_square[None] for part in restart.parts]
     spreads = [part.spread[None] for part in restart.parts]
     for j in restart.mode_map.inputs:
         d = restart.mode(j)
@@ -260,7 +260,7 @@ def _expected(restart: Any, count: int) -> Array:
     if isinstance(restart, FullRestartView):
         return restart.expected(count)
     totals = [part.total for part in restart.parts]
-    levels = [part.level for part in restart.parts]
+    levels = [part.center_square for part in restart.parts]
     tensor = _decomposed(restart, totals, levels, count) * restart.size**2
     return _with_effects(tensor, restart, _of_effects(restart))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from .archive import Unreadable
 
-VERSION = 6
+VERSION = 7
 OLDEST = 3  # no earlier version was released
 Manifest = dict[str, Any]
 
@@ -30,6 +30,16 @@ HISTORY = {"start": "restart", "bound": "elbo"}
 PHASES = {"thaw": "annealing", "settle": "newton"}
 CLASSES = {"Arrangement": "ModeMap"}
 FIELDS: dict[str, dict[str, str]] = {}  # by class, as it is called now
+#: Classes since version 7 by their names in version 6.
+CLASSES_6 = {
+    "Gapped": "WithMissing",
+    "Levels": "ManyCategories",
+    "LevelMode": "CategoryMode",
+    "LevelFactor": "CategoryFactor",
+    "Past": "BatchStats",
+    "Said": "ModeStats",
+    "SumsSaid": "EffectStats",
+}
 
 
 def _with_full_tensors(manifest: Manifest) -> Manifest:
@@ -82,11 +92,20 @@ def _renamed_sweep(sweep: Any) -> Any:
     return {"dict": [part for pair in values.items() for part in pair]}
 
 
+def _with_plain_classes(manifest: Manifest) -> Manifest:
+    """Return a manifest of version 6 with the class names of version 7."""
+    objects = [
+        item | {"kind": CLASSES_6.get(item["kind"], item["kind"])} for item in manifest["objects"]
+    ]
+    return manifest | {"objects": objects}
+
+
 #: From a manifest of version k to one of version k + 1.
 MIGRATIONS: dict[int, Callable[[Manifest], Manifest]] = {
     3: _with_full_tensors,
     4: _with_heavy_tails,
     5: _renamed,
+    6: _with_plain_classes,
 }
 
 

@@ -13,13 +13,12 @@ import scipy.sparse as sp
 
 from ..bases import Categorical, Chebyshev
 from ..bases.anchored import Anchored
-from ..bases.levels import Levels
+from ..bases.categorical import ManyCategories
+from ..core.categories import CategoryMode
 from ..core.cp import CP
 from ..core.evidence import Theta
-from ..core.full import FullPosterior
+from ..core.full import KNOWN, LINE, POSITION, FullPosterior
 from ..core.full_fit import learns_noise
-from ..core.kernel import KNOWN, LINE, POSITION
-from ..core.levels import LevelMode
 from ..core.state import State
 from ..core.sums import Sums
 from ..structures.full_tensor import parts_of
@@ -131,14 +130,14 @@ def _state_fits(state: Any, mode_map: Any, n_outputs: int | None) -> Facts:
     yield state.output == (len(state.modes) - 1 if many else None)
     if many:
         last = state.modes[-1]
-        yield isinstance(last, LevelMode) and last.shares is None
+        yield isinstance(last, CategoryMode) and last.shares is None
         yield not last.anchored and len(last.keep) == n_outputs
     for basis, mode in zip(mode_map.bases, state.modes, strict=False):
-        if isinstance(basis, Levels):
-            yield isinstance(mode, LevelMode) and mode.anchored
+        if isinstance(basis, ManyCategories):
+            yield isinstance(mode, CategoryMode) and mode.anchored
             yield mode.shares is not None and len(mode.shares) == len(basis.shares_)
             continue
-        yield not isinstance(mode, LevelMode)
+        yield not isinstance(mode, CategoryMode)
         yield mode.anchored is isinstance(basis, Anchored)
         yield mode.keep[-1] < basis.n_functions_
         yield mode.full_table is basis.table_  # the same object: it is stored once
@@ -240,7 +239,7 @@ def averages_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:
         yield isinstance(effects, list)
         yield len(averages) == len(state.modes)
         for (phi, gram), mode in zip(averages, state.modes, strict=True):
-            if isinstance(mode, LevelMode) and mode.shares is not None:
+            if isinstance(mode, CategoryMode) and mode.shares is not None:
                 size = len(mode.keep)
                 yield isinstance(gram, sp.csr_array) and gram.shape == (size, size)
                 yield len(phi) == size + 1

@@ -11,9 +11,9 @@ T is a product over modes of functions of one column each:
 
    - "formula": phi and psi are outputs of a formula (see ``core/formula.py``) of the coordinate x;
    - "categorical": both are indicators of the codes 0, 1, ..;
-   - "gapped": both are those of another ``basis``, with replacements for values that are missing
-     or were never seen; see ``Gapped.portable``;
-   - "levels": both are indicators; see ``Levels.portable``;
+   - "with_missing": both are those of another ``basis``, with replacements for values that are
+     missing or were never seen; see ``WithMissing.portable``;
+   - "many_categories": both are indicators; see ``ManyCategories.portable``;
    - "constant": both are 1.
 3. z = phi[:len(mean)] @ mean are the means of the mode, Z = psi[:len(second)] @ second its second
    moments: of each component and each pair of them (CP), or of the entries of a matrix (TT).
@@ -70,12 +70,11 @@ from typing import Any
 import numpy as np
 
 from ..bases.anchored import Anchored
-from ..bases.coordinates import Coordinates
+from ..bases.effect import Coordinates
 from ..core.cp import CP
-from ..core.evidence import factor_and_jitter
-from ..core.full import FullPosterior
-from ..core.kernel import KNOWN, LINE, POSITION
+from ..core.full import KNOWN, LINE, POSITION, FullPosterior
 from ..core.layout import pairs
+from ..core.linalg import factor_and_jitter
 from ..core.posterior import Predictor
 from ..core.sums import Sums
 from ..core.tt import TT

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ..bases import Categorical, Gapped
+from ..bases import Categorical, WithMissing
 from ..bases.anchored import Anchored
+from ..bases.categorical import ManyCategories
 from ..bases.effect import CATEGORIES, CURVE, LINE, MISSING, SPIKES, STEPS
-from ..bases.levels import Levels
+from ..core.categories import CategoryFactor, CategoryMode
 from ..core.cp import CP
-from ..core.levels import LevelFactor, LevelMode
 from ..data.column_stats import KINDS
 from .archive import Unreadable
 from .schema import Sizes
@@ -85,15 +85,15 @@ def shares_add_up_to_1(basis: Any, sizes: Sizes) -> Facts:
 
 def functions_are_finite(basis: Any) -> bool:
     """Tell whether a fitted basis has the numbers of functions that it says, all finite."""
-    if isinstance(basis, Levels):
+    if isinstance(basis, ManyCategories):
         return True
     inner = basis.basis if isinstance(basis, Anchored) else basis
     kind, some = inner, SOME[:-1]
-    if isinstance(inner, Gapped):
+    if isinstance(inner, WithMissing):
         kind, some = inner.basis_, SOME
     if isinstance(kind, Categorical):
         codes = [-1.0, 0.0, kind.n_functions_ - 1.0]
-        some = np.array(codes + [np.nan] * isinstance(inner, Gapped))
+        some = np.array(codes + [np.nan] * isinstance(inner, WithMissing))
     with np.errstate(all="ignore"):
         phi, psi = basis.features(some)
     sizes = basis.n_functions_, basis.n_products_
@@ -106,14 +106,18 @@ def knots_ascend(column: Any, sizes: Sizes) -> Facts:
 
 def categories_have_functions(column: Any, sizes: Sizes) -> Facts:
     basis = column.basis
-    inner = None if isinstance(basis, Levels) else basis.basis_
+    inner = None if isinstance(basis, ManyCategories) else basis.basis_
     if column.levels is None:
-        yield not isinstance(basis, Levels) and not isinstance(inner, Categorical)
+        yield not isinstance(basis, ManyCategories) and not isinstance(inner, Categorical)
         yield (inner is None or len(column.knots) > 0) and column.rest is None
         return
     yield len(column.knots) == 0
     yield inner is None or isinstance(inner, Categorical)
-    count = len(basis.shares_) if isinstance(basis, Levels) else getattr(inner, "n_functions_", 0)
+    count = (
+        len(basis.shares_)
+        if isinstance(basis, ManyCategories)
+        else getattr(inner, "n_functions_", 0)
+    )
     yield all(code < count for code in column.levels.values())
     yield column.rest is None or column.rest < count
 
@@ -187,7 +191,7 @@ def blocks_are_of_groups(factor: Any, sizes: Sizes) -> Facts:
 
 def factors_fit_their_modes(state: Any, sizes: Sizes) -> Facts:
     for mode, factor in zip(state.modes, state.factors, strict=True):
-        yield isinstance(mode, LevelMode) is isinstance(factor, LevelFactor)
+        yield isinstance(mode, CategoryMode) is isinstance(factor, CategoryFactor)
 
 
 def bonds_meet(state: Any, sizes: Sizes) -> Facts:

@@ -22,8 +22,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..bases import Basis
+from ..core.categories import CategoryFactor
 from ..core.layout import Layout, components, core
-from ..core.levels import LevelFactor
 from ..core.state import Factor
 from ..core.sums import Group, Sums
 from .archive import TYPES, Unreadable
@@ -103,7 +103,7 @@ class Encoder:
         if names is None:
             return kind.__name__, dict(vars(value))
         content = {name: getattr(value, name) for name in names}
-        if isinstance(value, Factor | LevelFactor):  # what a layout is follows from its size
+        if isinstance(value, Factor | CategoryFactor):  # what a layout is follows from its size
             content["layout"] = None if value.layout.other is None else value.layout.shape
         if isinstance(value, Sums):
             content["groups"] = [list(group) for group in value.groups]
@@ -244,7 +244,7 @@ def _of_library(kind: Any, content: dict[str, Any]) -> Any:
     whole = set(content) <= names if issubclass(kind, Basis) else set(content) == names
     if not whole:
         raise Unreadable(f"one with a {kind.__name__} of other fields")
-    if kind in (Factor, LevelFactor):
+    if kind in (Factor, CategoryFactor):
         content["layout"] = _layout(content["mean"], content["cov"], content["layout"])
     if kind is Sums:
         content["groups"] = tuple(Group(*group) for group in content["groups"])

@@ -101,7 +101,7 @@ def with_levels(data: dict[str, Any], kept: dict[int, list[str]]) -> dict[str, A
     for j, names in kept.items():
         own = {name: columns[j]["levels"][name] for name in names}
         bases, effects = columns[j]["bases"], columns[j]["effects"]
-        if any(basis["kind"] == "levels" for basis in bases):
+        if any(basis["kind"] == "many_categories" for basis in bases):
             codes = sorted(set(own.values()))
             own = {name: codes.index(code) for name, code in own.items()}
             rows = [_rows_left(basis, codes) for basis in bases]

@@ -36,14 +36,14 @@ const Features = (() => {
   const FEATURES = {
     constant: () => [[1], [1]],
 
-    levels(basis, x) {
+    many_categories(basis, x) {
       const never = basis.n_functions - 1;
       const missing = basis.missing === null ? never : basis.missing;
       const row = indicator(never + 1, Number.isNaN(x) ? missing : x < 0 ? never : x);
       return [row, row];
     },
 
-    gapped(basis, x) {
+    with_missing(basis, x) {
       const missing = Number.isNaN(x);
       const never = basis.basis.kind === "categorical" && x < 0;
       if (never || (missing && !basis.saw_missing)) return [basis.average_phi, basis.average_psi];

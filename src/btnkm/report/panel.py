@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..bases.levels import Levels
+from ..bases.categorical import ManyCategories
 from ..io.portable import portable
 from ..predictive import PredictiveDistribution
 from . import format
@@ -83,7 +83,7 @@ def drawn_codes(model: Any, n: int = DRAWS) -> list[Array | None]:
     codes: list[Array | None] = [None] * len(model.columns_)
     for j in model.fitted_.active:
         basis = model.columns_[j].basis
-        if isinstance(basis, Levels):
+        if isinstance(basis, ManyCategories):
             codes[j] = rng.choice(len(basis.shares_), size=n, p=_normalised(basis.shares_)) * 1.0
         else:
             codes[j] = np.zeros(n) if basis.basis_ is None else rng.choice(basis.values_, size=n)
@@ -113,7 +113,7 @@ def _likely_range(model: Any) -> list[float]:
 def _menu(column: Any) -> list[tuple[str, str]]:
     """Return a name for each category in a menu, and its text; the rarest may share one."""
     by_code = column.levels_by_code
-    shares = column.basis.level_shares
+    shares = column.basis.category_shares
     frequent = sorted(by_code, key=lambda code: -shares[code] if code < len(shares) else 0.0)
     kept = set(frequent[:MOST_CATEGORIES])
     menu = []
@@ -166,7 +166,7 @@ def _options(options: list[tuple[str, str]], chosen: str) -> str:
 
 def _select(column: Any, j: int, menu: list[tuple[str, str]]) -> str:
     """Return a menu of categories; a value is a position among those in the page."""
-    shares = column.basis.level_shares
+    shares = column.basis.category_shares
     codes = [column.levels[text] for text, _ in menu]
     known = [float(shares[code]) if code < len(shares) else 0.0 for code in codes]
     chosen = str(int(np.argmax(known))) if known else "gap"

@@ -178,7 +178,7 @@ def _of_rows(fitted: FittedModel, importances: Array, X: Any) -> Iterator[Remark
     for j in fitted.active:
         column, values = fitted.columns[j], here(raw[j])
         name, codes = _quoted(column), here(column.encode(values))
-        if not column.basis.knows_gaps and np.any(np.isnan(codes)):
+        if not column.basis.knows_missing and np.any(np.isnan(codes)):
             missing[name] = int(np.sum(np.isnan(codes)))
         if column.levels is not None:
             if np.any(codes < 0):

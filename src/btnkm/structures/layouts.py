@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..bases import BSpline, Gapped, Spiked
+from ..bases import BSpline, Spiked, WithMissing
 from ..plan import FitPlan
 from .mode_map import ModeMap, full_mode_map, main_effects, make_mode_map
 from .task import Task
@@ -136,6 +136,6 @@ class Layouts:
         column, values = self.task.columns[j], self.task.values
         if not splines or column.levels is not None:
             return column.basis
-        n_basis = column.basis.basis.basis.n_basis  # inside of Gapped and Spiked
-        basis = Gapped(Spiked(BSpline(n_basis=n_basis, degree=_DEGREE)))
+        n_basis = column.basis.basis.basis.n_basis  # inside of WithMissing and Spiked
+        basis = WithMissing(Spiked(BSpline(n_basis=n_basis, degree=_DEGREE)))
         return basis.fit(values.codes[j], values.weights[j])

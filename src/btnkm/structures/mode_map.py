@@ -10,11 +10,10 @@ import numpy as np
 from array_api_compat import array_namespace
 from sklearn.base import clone
 
-from ..bases import Categorical, Chebyshev, Gapped
+from ..bases import Categorical, Chebyshev, WithMissing
 from ..bases.anchored import Anchored
-from ..bases.coordinates import Coordinates
-from ..bases.effect import MainEffect
-from ..bases.levels import Levels
+from ..bases.categorical import ManyCategories
+from ..bases.effect import Coordinates, MainEffect
 from ..core.full import FullPosterior
 from ..data.columns import Growth
 from ..execution.fitting import Problem
@@ -81,7 +80,7 @@ class ModeMap:
     @property
     def has_anchors(self) -> bool:
         """Whether any mode is anchored, as those of very many categories always are."""
-        return any(isinstance(basis, Anchored | Levels) for basis in self.bases)
+        return any(isinstance(basis, Anchored | ManyCategories) for basis in self.bases)
 
     @property
     def n_functions(self) -> int:
@@ -238,11 +237,13 @@ def make_mode_map(
     if anchored:
         free = (0, len(modes) - 1) if full else ()  # the ends of a tensor train carry its scale
         modes = [
-            b if isinstance(b, Levels) or k in free else Anchored(b).fit(columns[j], weights[j])
+            b
+            if isinstance(b, ManyCategories) or k in free
+            else Anchored(b).fit(columns[j], weights[j])
             for k, (j, b) in enumerate(zip(inputs, modes, strict=True))
         ]
     # amplitudes are the weights of one more, constant input; many outputs have their own
-    scaled = all(isinstance(basis, Levels) for basis in modes) if full else anchored
+    scaled = all(isinstance(basis, ManyCategories) for basis in modes) if full else anchored
     if scaled and not many_outputs:
         modes = [Chebyshev(n_basis=1).fit(np.zeros(1)), *modes]
     return ModeMap(full, inputs, modes, anchored, effects, tuple(effect_inputs))
@@ -252,6 +253,6 @@ def _averaging(basis: Any, codes: Array, weight: Array) -> Any:
     """Return a basis of numbers in which a missing value stands for their average."""
     missing = np.isnan(codes)
     inner = getattr(basis, "basis_", None)
-    if not isinstance(basis, Gapped) or inner is None or isinstance(inner, Categorical):
+    if not isinstance(basis, WithMissing) or inner is None or isinstance(inner, Categorical):
         return basis
     return clone(basis).fit(codes[~missing], weight[~missing]) if missing.any() else basis

@@ -11,8 +11,7 @@ from scipy.special import expit
 
 from ..densities import Labels, expected_sigmoid
 from ..gamma import Gamma
-from ..special import LOG_2, bent, flattened_sigmoid, polya_gamma
-from .base import Array, Begin, Rows
+from .base import LOG_2, Array, Begin, Rows, bent, flattened_sigmoid, polya_gamma
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from scipy.special import ndtri
 from ..arrays import like
 from ..densities import Labels
 from ..gamma import Gamma
-from ..special import LOG_2, bent, flattened_sigmoid, polya_gamma
-from .base import Array, Begin, Rows
+from .base import LOG_2, Array, Begin, Rows, bent, flattened_sigmoid, polya_gamma
 
 # points per restart for means and for quantiles of the probabilities of many classes
 PROBABILITY_POINTS, INTERVAL_POINTS = 128, 1024

@@ -11,16 +11,19 @@ from scipy.special import digamma, gammaincinv, gammaln
 
 from ..densities import NormalMixture, noise_variance
 from ..formula import Formula
-from ..gamma import Gamma
-from ..special import (
-    LOG_2PI,
+from ..gamma import LOG_2PI, Gamma
+from .base import (
     LOG_STEP,
+    WARM_NOISE,
+    Array,
+    Begin,
+    Rows,
     check_positive,
+    density_form,
     mean_and_scale,
     newton_step,
     weighted_quantile,
 )
-from .base import WARM_NOISE, Array, Begin, Rows, density_form
 
 _FIRST_DOF, _DOF_RANGE = 4.0, (2.1, 1000.0)  # of degrees of freedom that are learned
 _LEAST_DOF = 1.0

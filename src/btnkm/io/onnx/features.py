@@ -248,7 +248,7 @@ def _codes(graph: Graph, column: dict[str, Any], value: Value) -> Value:
 
 
 def _level_features(basis: dict[str, Any], place: Value) -> Lookup:
-    few = basis["kind"] == "gapped"
+    few = basis["kind"] == "with_missing"
     count = basis["basis"]["n_functions"] if few else basis["n_functions"] - 1
     if few:
         phi, psi = _level_rows(basis, count)

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
-from ...core.kernel import SQRT3, Kernel
+from ...core.full import SQRT3, Kernel
 from .features import Both, Column
 from .graph import Graph, Value
 

@@ -9,9 +9,9 @@ import pytest
 
 from btnkm import BTNClassifier, BTNRegressor, Solver
 from btnkm.bases import Basis
-from btnkm.bases.levels import Levels
+from btnkm.bases.categorical import ManyCategories
 from btnkm.core import cavi, layout, rows
-from btnkm.core.levels import LevelMode
+from btnkm.core.categories import CategoryMode
 from btnkm.core.state import Mode
 from btnkm.execution.modes import make_mode, size_of
 
@@ -30,7 +30,7 @@ def both_modes(rng, n=60):
     """Return codes, and the mode and features of five levels in either form."""
     codes = rng.integers(0, 5, n).astype(float)
     codes[:5] = np.arange(5)
-    sparse = Levels().fit(codes)
+    sparse = ManyCategories().fit(codes)
     dense = Indicators().fit(0.5 * codes - 1.0)
     dense_mode = Mode(np.arange(1, 6), dense.table_, np.ones(5), np.zeros(5), anchored=True)
     return (
@@ -45,7 +45,7 @@ def test_levels_have_the_posterior_of_a_dense_block(mean_only, weighted):
     rng = np.random.default_rng(0)
     rank, n = 3, 60
     (mode, features), (dense_mode, dense_features) = both_modes(rng, n)
-    assert isinstance(mode, LevelMode)
+    assert isinstance(mode, CategoryMode)
     g = rng.standard_normal((n, rank))
     r, s, _ = layout.pairs(rank)
     outside = rows.Moments(g, g[:, r] * g[:, s] + 0.2 * (r == s), None)
@@ -92,7 +92,7 @@ def test_a_level_never_seen_is_the_average_of_the_others():
     term = rows.terms(mode, mode.point(rng.standard_normal((5, 2))), spread=1.0)
     np.testing.assert_allclose(term.mean[5], mode.shares @ term.mean[:5])
     np.testing.assert_allclose(term.second[5], mode.shares @ term.second[:5])
-    basis = Levels().fit(np.array([0.0, 1.0, np.nan]))
+    basis = ManyCategories().fit(np.array([0.0, 1.0, np.nan]))
     phi, _ = basis.features(np.array([1.0, np.nan]))
     np.testing.assert_array_equal(phi.toarray(), [[0, 1, 0, 0], [0, 0, 1, 0]])
 
@@ -118,7 +118,7 @@ def fitted():
 
 def test_many_levels_are_learned_and_rare_ones_shrink(fitted):
     model, table, f, y, who = fitted
-    assert isinstance(model.columns_[1].basis, Levels)
+    assert isinstance(model.columns_[1].basis, ManyCategories)
     assert model.n_basis_[1] > 200
     mean, std = model.predict(table[5000:], return_std=True)
     counts = np.bincount(who[:5000], minlength=400)[who[5000:]]
@@ -167,7 +167,7 @@ def test_missing_levels_are_a_level_if_fit_saw_them():
 def test_without_anchors_the_rarest_levels_are_one():
     table, _, y, _ = people(3000)
     model = BTNRegressor(solver=Solver(anchored=False), **SMALL).fit(table, y)
-    assert not isinstance(model.columns_[1].basis, Levels)
+    assert not isinstance(model.columns_[1].basis, ManyCategories)
     assert model.n_basis_[1] <= 100
 
 
