@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -46,6 +45,7 @@ from .structures.multistart import bonds, fit_structures
 from .structures.search import Candidate
 from .structures.stacking import recalibrated
 from .structures.task import Target, Task, Values
+from .warn import warn
 
 Array = np.ndarray
 _LOOK_AT = 1000  # training rows, to see whether anything was found
@@ -177,14 +177,12 @@ class Estimator(Streaming, Sharing, BaseEstimator):
             source, survey = self._open(X, y, sample_weight)
             with closing(source):
                 self._check_more(source, survey)
-                if self._go_on(source, survey, None):
+                if self._resume(source, survey, name_of(y), None):
                     self._window = None
-                    self._name_target(name_of(y))
             return self
         source, survey = self._open(X, y, sample_weight)
         with closing(source):
-            self._fit_anew(source, survey, checkpoint, checkpoint_every)
-        self._name_target(name_of(y))
+            self._fit_anew(source, survey, name_of(y), checkpoint, checkpoint_every)
         return self
 
     def _open(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
@@ -213,6 +211,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         self,
         source: Any,
         survey: Survey,
+        target_name: str | None,
         checkpoint: Any = None,
         checkpoint_every: int = 1,
         *,
@@ -224,6 +223,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
                 "X must have at least 2 rows, got 1 sample, which has no spread; add rows."
             )
         target = self._target(survey.y.values, ones_or_none(survey.y.weight))
+        target = target._replace(name=target_name)
         self._clear()
         check_names(self, source.example, reset=True)
         n = int(max(survey.n, survey.total))  # a weight of k counts k times
@@ -322,6 +322,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         usable = [(mode_map, result) for mode_map, result in results if result.restarts]
         if judged is not None:
             usable = self._weigh(task, usable, judged)
+        self.target_name_ = task.target.name
         self._set_results(plan, usable)
         kept = results if judged is None else usable
         # a full tensor keeps rows, not sums over rows: a model with one cannot continue
@@ -330,8 +331,9 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         every = [result for _, result in results]
         self.converged_, self.stop_reason_ = fitting.ending(every, plan.tol)
         self._finish()
+        _ = self.fitted_  # predictions do not change the attributes
         if any(result.interrupted for result in every):
-            warnings.warn(self.stop_reason_, ConvergenceWarning, stacklevel=4)
+            warn(self.stop_reason_, ConvergenceWarning)
         if new:
             self._warn_of_nothing(task)
 
@@ -348,13 +350,11 @@ class Estimator(Streaming, Sharing, BaseEstimator):
             columns, lambda model, rows: replace(model, least=0.0).contrasts(rows), 2
         )
         if found_nothing(self.weights_, means, variances):
-            warnings.warn(
+            warn(
                 "no input was found to have an effect: the prediction is nearly the same in all "
                 f"rows. If there should be one, the rows may be too few for {len(self.columns_)} "
                 "input(s), or the basis unable to follow it: leave out inputs, give rows, change "
                 "the basis, or the network.",
-                UserWarning,
-                stacklevel=5,
             )
 
     def _check_parameters(self) -> None:
@@ -472,7 +472,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
                 setattr(table, name, getattr(self, name))
         return FittedModel(
             estimator=type(self).__name__,
-            target_name=getattr(self, "target_name_", None),
+            target_name=self.target_name_,
             classes=getattr(self, "classes_", None),
             columns=self.columns_,
             active=self._active,
@@ -489,12 +489,6 @@ class Estimator(Streaming, Sharing, BaseEstimator):
             check_y=partial(self._check_y, type(self).__name__),
             check_names=partial(check_names, table, reset=False),
         )
-
-    def _name_target(self, name: str | None) -> None:
-        """Set the name of the target, which is part of the fitted view."""
-        self.target_name_ = name
-        self.__dict__.pop("fitted_", None)
-        _ = self.fitted_  # predictions do not change the attributes
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "fitted_"}

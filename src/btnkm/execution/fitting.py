@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from ..core.gamma import Gamma
 from ..core.likelihoods import Gaussian
 from ..core.state import State
 from ..core.sums import Sums
+from ..warn import warn
 from . import local
 from .modes import levels_size, make_mode, n_features, output_mode, size_of
 from .processes import run_with_helpers
@@ -170,11 +170,9 @@ def _plan_resources(problem: Problem, settings: RestartSettings) -> Resources:
         n_features=of_modes + of_effects,
     )
     if count < settings.n_init:
-        warnings.warn(
+        warn(
             f"the memory limit of {limit:.3g} GiB has room for {count} of {settings.n_init} "
             "restarts, and fewer predict a little worse; raise it, or lower max_rank or n_basis.",
-            UserWarning,
-            stacklevel=8,
         )
     helpers = 0
     if small and plan.keep_features:

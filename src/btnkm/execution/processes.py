@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..core.schedule import Progress
 from ..core.state import State
+from ..warn import warn
 from .restarts import WORTH_HELPERS, Observer, Restart, limit_blas
 
 IDLE_SECONDS = 60  # after which a helper without work ends
@@ -315,7 +316,7 @@ class _SharedRun:
                 self.restarts[helper.k].add(progress)
             self.stopped |= bool(self.observe(helper.k, progress))
         for warning in result.warnings:
-            warnings.warn(warning, stacklevel=2)
+            warn(warning)
         if result.state is not None and self.restarts[helper.k].sweeps:
             reason = "finished" if result.ended else "stopped"
             self.restarts[helper.k].finish(result.state, reason)

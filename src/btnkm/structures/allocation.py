@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from ..core.ascent import FULL
 from ..plan import FitPlan
+from ..warn import warn
 from .mode_map import ModeMap
 from .search import Candidate
 from .stacking import MOST_ROWS, held_out
@@ -40,11 +40,9 @@ def restart_weights(task: Task, mode_map: ModeMap, states: Sequence[Any]) -> Arr
     weights = np.exp(ROWS_OF_A_WEIGHT * (means - means.max()))
     weights = np.where(weights < LEAST_WEIGHT, 0.0, weights)
     if 2 * np.sum(weights > 0) < len(weights):
-        warnings.warn(
+        warn(
             f"{np.sum(weights == 0)} of {len(weights)} restarts fit far worse than the best one "
             "and are left out; more rows, or fewer inputs, make fits more reliable.",
-            UserWarning,
-            stacklevel=5,
         )
     return np.asarray(weights / weights.sum())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from ..execution.local import GIB
 from ..execution.restarts import RestartSettings
 from ..io.checkpoints import Checkpoint
 from ..plan import FitPlan
+from ..warn import warn
 from .allocation import at_full_rank
 from .full_tensor import fit_all
 from .mode_map import ModeMap
@@ -69,12 +69,10 @@ def fit_structures(
         except MemoryError:
             if not results:
                 raise
-            warnings.warn(
+            warn(
                 f"the memory limit of {limit:.3g} GiB has no room for {count} of "
                 f"{sum(c.count for c in candidates)} restarts, which are left out; raise it, or "
                 "lower max_rank.",
-                UserWarning,
-                stacklevel=4,
             )
             continue
         candidate.seconds += time.perf_counter() - begin

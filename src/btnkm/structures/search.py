@@ -307,7 +307,7 @@ class Comparison:
 
     def _with_heavy_tails(self) -> list[Candidate]:
         """Return the best candidate and the full tensor, if their errors have heavy tails."""
-        if not self.task.target.may_be_heavy:
+        if not self.task.target.tries_heavy_tails:
             return []
         y, weights = self.task.sample.y, self.task.sample.weights
         tied = np.bincount(np.unique(y, return_inverse=True)[1], weights)

@@ -23,7 +23,8 @@ class Target(NamedTuple):
     attributes: dict[str, Any]  # to set on the estimator once the fit has succeeded
     n_outputs: int | None = None  # values of f in each row, None for one
     signs: bool = False  # whether numbers stand for two classes, and their noise for nothing
-    may_be_heavy: bool = False  # whether rows held out may choose noise with heavy tails
+    tries_heavy_tails: bool = False  # whether rows held out may choose noise with heavy tails
+    name: str | None = None
 
 
 class Values(NamedTuple):
