@@ -33,7 +33,6 @@ LAYERS = [
     ["report"],
     ["plan", "structures"],
     ["streaming", "saving"],
-    ["export"],
     ["estimator"],
     ["regressor", "classifier"],
     ["loading"],

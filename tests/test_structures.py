@@ -13,7 +13,7 @@ from scipy import optimize, stats
 from btnkm import BTNClassifier, BTNRegressor, Gamma, Solver, explain, load
 from btnkm.core.likelihoods import Gaussian, StudentT
 from btnkm.explain.summary import likelihoods
-from btnkm.structures import allocation, screening, search, stacking
+from btnkm.structures import candidates, screening, search, stacking
 
 QUICK = {"n_init": 2, "max_iter": 8, "n_basis": 6, "max_rank": 3, "random_state": 0, "n_jobs": 1}
 every = pytest.mark.parametrize("structure", ["sums", "tensor", "sums+tensor", "auto"])
@@ -194,18 +194,18 @@ def test_collapsed_restarts_have_no_vote():
         def log_densities(self):
             return self.logs
 
-    original = allocation.held_out
+    original = candidates.held_out
     try:
-        allocation.held_out = scores(-1.05)
-        even = allocation.restart_weights(Task, model._mode_maps[0], [None] * 3)
-        allocation.held_out = scores(-3.0)
-        without = allocation.restart_weights(Task, model._mode_maps[0], [None] * 3)
+        candidates.held_out = scores(-1.05)
+        even = candidates.restart_weights(Task, model._mode_maps[0], [None] * 3)
+        candidates.held_out = scores(-3.0)
+        without = candidates.restart_weights(Task, model._mode_maps[0], [None] * 3)
         logs = np.array([-1.0, -5.0, -5.0])[:, None] * np.ones((3, len(y)))
-        allocation.held_out = lambda *_: Known(logs)
+        candidates.held_out = lambda *_: Known(logs)
         with pytest.warns(UserWarning, match="2 of 3 restarts fit far worse than the best one"):
-            one = allocation.restart_weights(Task, model._mode_maps[0], [None] * 3)
+            one = candidates.restart_weights(Task, model._mode_maps[0], [None] * 3)
     finally:
-        allocation.held_out = original
+        candidates.held_out = original
     assert even.min() > 0.2
     np.testing.assert_allclose(without, [0.0, 0.5, 0.5])
     np.testing.assert_array_equal(one, [1.0, 0.0, 0.0])
@@ -491,7 +491,7 @@ def test_fewer_restarts_where_the_rank_is_about_to_grow(ranks, max_rank, expecte
         ranks = staticmethod(lambda mode_map, n: (10, max_rank))
 
     found = [search.Candidate(_Shape(low_rank=True), states=[State(rank) for rank in ranks])]
-    assert allocation.fewer_restarts(Plan, found, 8) == expected
+    assert candidates.fewer_restarts(Plan, found, 8) == expected
 
 
 def test_tensors_share_restarts_and_pass_on_weights_too_small_for_one():
@@ -508,12 +508,12 @@ def test_tensors_share_restarts_and_pass_on_weights_too_small_for_one():
         search.Candidate(Low(), 0.05),
         search.Candidate(Exact(), 0.0),
     ]
-    allocation.share_restarts(found, 4)
+    candidates.share_restarts(found, 4)
     assert [one.count for one in found] == [1, 1, 1, 0, 0]
     assert sum(one.weight for one in found) == pytest.approx(1.0)
     assert found[1].weight / found[2].weight == pytest.approx(0.4 / 0.15)
     assert found[3].weight == 0.0
-    allocation.share_restarts(found[:1], 4)
+    candidates.share_restarts(found[:1], 4)
     assert found[0].count == 1
 
 

@@ -26,7 +26,6 @@ from .data.frames import check_names, name_of
 from .data.readers import coded, ones_or_none, open_source
 from .execution import fitting
 from .explain.fitted import FittedModel
-from .export import Sharing
 from .io.checkpoints import Checkpoint, check_path, signature
 from .parameters import (
     Priors,
@@ -37,9 +36,9 @@ from .parameters import (
     options_of,
 )
 from .plan import Defaults, FitPlan
+from .saving import Saving
 from .streaming import Streaming, Window
-from .structures.allocation import restart_weights
-from .structures.candidates import choose
+from .structures.candidates import choose, restart_weights
 from .structures.mode_map import ModeMap, block_size
 from .structures.multistart import bonds, fit_structures
 from .structures.search import Candidate
@@ -52,7 +51,7 @@ _LOOK_AT = 1000  # training rows, to see whether anything was found
 _DRAWS, _SEED = 16, 0  # of posterior draws of each restart behind feature_importances_
 
 
-class Estimator(Streaming, Sharing, BaseEstimator):
+class Estimator(Streaming, Saving, BaseEstimator):
     """Base of the estimators; see BTNRegressor for the parameters.
 
     A subclass checks y (``_check_y``), encodes it for the engine (``_target``) and may add to the

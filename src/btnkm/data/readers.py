@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_consistent_length
 from .. import checks
 from ..core.arrays import here, host, like
 from ..execution.local import LocalRows
-from ..execution.spill import spilled_columns
+from ..execution.memory import spilled_columns
 from .column_stats import MOST_ROWS, Batch, RowSums, Survey
 from .frames import by_name, split_columns
 from .parquet import AHEAD, is_path, parquet_batches

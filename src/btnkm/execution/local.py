@@ -19,8 +19,7 @@ from ..core.cp import CP
 from ..core.network import Environments, Footprint, Network
 from ..core.row_block import Chunk, averages
 from ..core.sweeper import Command, Executor
-from .memory import give_back_memory
-from .spill import Spilled
+from .memory import Spilled, give_back_memory
 
 Array = Any
 GIB = 2**30

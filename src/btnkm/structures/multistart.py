@@ -16,7 +16,7 @@ from ..execution.restarts import RestartSettings
 from ..io.checkpoints import Checkpoint
 from ..plan import FitPlan
 from ..warn import warn
-from .allocation import at_full_rank
+from .candidates import at_full_rank
 from .full_tensor import fit_all
 from .mode_map import ModeMap
 from .search import Candidate

@@ -19,7 +19,7 @@ from ..core.sums import LINE, Sums, SumsTerms, refine
 from .layouts import Layouts
 from .mode_map import ModeMap
 from .stacking import MOST_ROWS
-from .trial import NO_FIT, try_out
+from .task import NO_FIT, try_out
 
 Array = np.ndarray
 FEWEST_ROWS = 50  # for which steps are considered

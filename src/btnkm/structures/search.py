@@ -24,8 +24,7 @@ from ..plan import FitPlan
 from .full_tensor import fit_full
 from .mode_map import ModeMap
 from .stacking import HeldOut, best_noise, copies, folds, held_out, mean_and_error, stack
-from .task import Task
-from .trial import FEWEST_ROWS, NO_FIT, try_out
+from .task import FEWEST_ROWS, NO_FIT, Task, try_out
 
 Array = np.ndarray
 CLEARLY_BEHIND = 2.0  # standard errors of the mean difference in log density

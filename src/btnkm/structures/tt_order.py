@@ -20,11 +20,15 @@ import numpy as np
 
 from ..core import rows
 from ..core.state import State
+from ..plan import FitPlan
 from .mode_map import Columns, ModeMap
+from .stacking import MOST_ROWS
+from .task import FEWEST_ROWS, NO_FIT, Task, try_out
 
 Array = np.ndarray
 MOST_EXACT = 10  # inputs whose 2^D cuts are all looked at; more are put in order one by one
 ENOUGH_ROWS = 2000  # for Gram matrices
+ORDER_RESTARTS = 4  # of the CP tensor from which an order of the inputs is derived
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,26 @@ def cost(left: Array, right: Array) -> Array:
     root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
     squares = np.linalg.eigvalsh(np.swapaxes(root, 1, 2) @ right @ root)
     return np.asarray(np.sum(np.log1p(np.maximum(squares, 0.0)), axis=1))
+
+
+def interaction_order(plan: FitPlan, task: Task, components: ModeMap) -> list[int]:
+    """Return the inputs of a CP tensor in the order that suits a tensor train.
+
+    All rows are used, including those held out to compare the orders later: what one order gains
+    by that is far below the difference between restarts. Ranks that were given are those of
+    bonds, so the CP tensor has the default rank.
+    """
+    n = task.sample.n
+    if n < FEWEST_ROWS or len(components.inputs) < 3:
+        return components.inputs
+    places = np.sort(np.random.default_rng(task.seeds).permutation(n)[:MOST_ROWS])
+    try:
+        states = try_out(plan, task, components, places, ORDER_RESTARTS, default_rank=True)
+    except NO_FIT:
+        return components.inputs
+    codes = {j: task.sample.codes[j][places] for j in components.inputs}
+    tensors = [Tensor.of(state, components, codes, task.sample.weights[places]) for state in states]
+    return [components.inputs[d] for d in chain_order(tensors)]
 
 
 def chain_order(tensors: Sequence[Tensor]) -> list[int]:
