@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property, partial
@@ -28,8 +27,6 @@ from .execution import fitting
 from .explain.fitted import FittedModel
 from .io.checkpoints import Checkpoint, check_path, signature
 from .parameters import (
-    Priors,
-    Solver,
     changed_group,
     check_parameters,
     lasting_parameters,
@@ -38,11 +35,10 @@ from .parameters import (
 from .plan import Defaults, FitPlan
 from .saving import Saving
 from .streaming import Streaming, Window
-from .structures.candidates import choose, restart_weights
+from .structures.candidates import choose, weighted
 from .structures.mode_map import ModeMap, block_size
 from .structures.multistart import bonds, fit_structures
 from .structures.search import Candidate
-from .structures.stacking import recalibrated
 from .structures.task import Target, Task, Values
 from .warn import warn
 
@@ -68,42 +64,9 @@ class Estimator(Streaming, Saving, BaseEstimator):
         "likelihood",
     )
 
-    def __init__(
-        self,
-        basis: Any = "auto",
-        *,
-        structure: str = "auto",
-        network: Any = "cp",
-        n_basis: int | str = "auto",
-        max_rank: Any = "auto",
-        priors: Priors | None = None,
-        n_init: int | str = "auto",
-        max_iter: int | str = "auto",
-        tol: float = 1e-4,
-        solver: Solver | None = None,
-        memory_limit: float | str = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        callback: Callable[[dict[str, Any]], bool | None] | None = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-    ) -> None:
-        self.basis = basis
-        self.structure = structure
-        self.network = network
-        self.n_basis = n_basis
-        self.max_rank = max_rank
-        self.priors = priors
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.solver = solver
-        self.memory_limit = memory_limit
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.callback = callback
-        self.verbose = verbose
-        self.warm_start = warm_start
+    def __init__(self, **parameters: Any) -> None:
+        for name, value in parameters.items():
+            setattr(self, name, value)
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; options of a group have names such as ``solver__warm_sweeps``."""
@@ -244,7 +207,8 @@ class Estimator(Streaming, Saving, BaseEstimator):
         self.n_samples_seen_ = survey.n
         if any(one.kernel for one in self._mode_maps) and self.structure != "full":
             self._window = Window.of(survey.sample)  # partial_fit fits them again, with more
-        self._tell_structures(plan, candidates)
+        self._list_structures(plan, candidates)
+        self._complete(task, new=True)
         return self
 
     def _code(
@@ -277,8 +241,8 @@ class Estimator(Streaming, Saving, BaseEstimator):
         )
         return task, active
 
-    def _tell_structures(self, plan: FitPlan, candidates: list[Candidate]) -> None:
-        """Set ``structures_``: what was compared, and the outcome."""
+    def _list_structures(self, plan: FitPlan, candidates: list[Candidate]) -> None:
+        """Set ``structures_``: the structures that were compared, and what came of it."""
         self.structures_ = []
         for candidate in candidates:
             restarts = [k for k, other in enumerate(self._mode_maps) if other is candidate.mode_map]
@@ -306,10 +270,8 @@ class Estimator(Streaming, Saving, BaseEstimator):
         results: list[tuple[ModeMap, fitting.Result]],
         history: list[dict[str, Any]],
         judged: dict[ModeMap, Candidate] | None = None,
-        *,
-        new: bool = True,
     ) -> None:
-        """Set the fitted attributes, and warn of what a user should know of a ``new`` model.
+        """Set the fitted attributes, and warn if the fit was interrupted.
 
         With ``judged`` candidates, by their mode map, restarts get new weights;
         otherwise they keep those they had.
@@ -320,8 +282,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
             setattr(self, name, value)
         usable = [(mode_map, result) for mode_map, result in results if result.restarts]
         if judged is not None:
-            usable = self._weigh(task, usable, judged)
-        self.target_name_ = task.target.name
+            usable, self.weights_ = weighted(task, usable, judged)
         self._set_results(plan, usable)
         kept = results if judged is None else usable
         # a full tensor keeps rows, not sums over rows: a model with one cannot continue
@@ -330,17 +291,19 @@ class Estimator(Streaming, Saving, BaseEstimator):
         every = [result for _, result in results]
         self.converged_, self.stop_reason_ = fitting.ending(every, plan.tol)
         self._finish()
-        _ = self.fitted_  # predictions do not change the attributes
         if any(result.interrupted for result in every):
             warn(self.stop_reason_, ConvergenceWarning)
-        if new:
+
+    def _complete(self, task: Task, *, new: bool) -> None:
+        """Name the target and make the fitted view; warn if a ``new`` model has found no effect."""
+        self.target_name_ = task.target.name
+        _ = self.fitted_  # predictions do not change the attributes
+        if new and np.ptp(task.sample.y) > 0:
             self._warn_of_nothing(task)
 
     def _warn_of_nothing(self, task: Task) -> None:
         """Warn if f, its level aside, varies less between the rows than it is uncertain."""
         sample = task.sample
-        if not np.ptp(sample.y) > 0:
-            return
         share = sample.weights / sample.weights.sum()
         count = min(_LOOK_AT, sample.n)
         rows = np.random.default_rng(task.seeds).choice(sample.n, count, replace=False, p=share)
@@ -359,33 +322,6 @@ class Estimator(Streaming, Saving, BaseEstimator):
     def _check_parameters(self) -> None:
         """Raise a ValueError for a parameter that is not allowed."""
         check_parameters(self)
-
-    def _weigh(
-        self,
-        task: Task,
-        results: list[tuple[ModeMap, fitting.Result]],
-        judged: dict[ModeMap, Candidate],
-    ) -> list[tuple[ModeMap, fitting.Result]]:
-        """Set ``weights_``, and return the results of the restarts that have any weight.
-
-        Their noise is recalibrated by the rows held out.
-        """
-        kept, weights = [], []
-        for mode_map in dict.fromkeys(one for one, _ in results):
-            parts = [result for one, result in results if one is mode_map]
-            states = [start.state for result in parts for start in result.restarts]
-            candidate = judged[mode_map]
-            of_restarts = candidate.weight * restart_weights(task, mode_map, states)
-            for result in parts:
-                of_result, of_restarts = np.split(of_restarts, [len(result.restarts)])
-                places = np.flatnonzero(of_result > 0)
-                pasts = [result.pasts[int(k)] for k in places] if result.pasts else []
-                starts = [_recalibrated(result.restarts[int(k)], candidate.noise) for k in places]
-                if starts:
-                    kept.append((mode_map, replace(result, restarts=starts, pasts=pasts)))
-                    weights.append(of_result[places])
-        self.weights_ = np.concatenate(weights) / np.sum(np.concatenate(weights))
-        return kept
 
     def _set_results(self, plan: FitPlan, results: list[tuple[ModeMap, fitting.Result]]) -> None:
         """Set the fitted attributes that describe the posteriors."""
@@ -510,12 +446,6 @@ def answered(X: Any, values: Array) -> Any:
     xp = array_namespace(X)
     floating = xp.isdtype(X.dtype, "real floating") and values.dtype.kind == "f"
     return xp.asarray(values, dtype=X.dtype if floating else None, device=device(X))
-
-
-def _recalibrated(start: Any, noise: tuple[float, float]) -> Any:
-    """Return a restart with the noise that suits the rows held out."""
-    likelihood = recalibrated(start.state.likelihood, noise)
-    return start if likelihood is start.state.likelihood else start.with_likelihood(likelihood)
 
 
 def _level_places(basis: Any, labels: bool, names: list[Any]) -> set[int]:

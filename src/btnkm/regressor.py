@@ -244,7 +244,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         warm_start: bool = False,
     ) -> None:
         super().__init__(
-            basis,
+            basis=basis,
             structure=structure,
             network=network,
             n_basis=n_basis,

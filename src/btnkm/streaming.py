@@ -192,8 +192,9 @@ class Streaming:
                 return False
             results.append((mode_map, result))
         with self._or_as_it_was():
-            self._conclude(plan, task, results, history, new=not pasts)
+            self._conclude(plan, task, results, history)
             self.n_samples_seen_ = survey.n + (self.n_samples_seen_ if pasts else 0)
+            self._complete(task, new=not pasts)
         return True
 
     def _check_resumes(self: Any, *, again: bool = False) -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from .. import checks
 from ..core.ascent import FULL
+from ..execution.fitting import Result
+from ..execution.restarts import Restart
 from ..plan import FitPlan
 from ..warn import warn
 from .layouts import Layouts
 from .mode_map import ModeMap
 from .screening import screen
 from .search import Candidate, judge
-from .stacking import MOST_ROWS, held_out
+from .stacking import MOST_ROWS, held_out, recalibrated
 from .task import Task
 from .tt_order import interaction_order
 
@@ -134,6 +137,38 @@ def restart_weights(task: Task, mode_map: ModeMap, states: Sequence[Any]) -> Arr
             "and are left out; more rows, or fewer inputs, make fits more reliable.",
         )
     return np.asarray(weights / weights.sum())
+
+
+def weighted(
+    task: Task, results: Sequence[tuple[ModeMap, Result]], judged: Mapping[ModeMap, Candidate]
+) -> tuple[list[tuple[ModeMap, Result]], Array]:
+    """Return the results of restarts with any weight, and their weights: (S,).
+
+    The noise of the restarts is recalibrated by the rows held out. ``judged`` has the candidate of
+    each mode map.
+    """
+    kept, weights = [], []
+    for mode_map in dict.fromkeys(mode_map for mode_map, _ in results):
+        parts = [result for other, result in results if other is mode_map]
+        states = [restart.state for result in parts for restart in result.restarts]
+        candidate = judged[mode_map]
+        of_restarts = candidate.weight * restart_weights(task, mode_map, states)
+        for result in parts:
+            of_result, of_restarts = np.split(of_restarts, [len(result.restarts)])
+            places = [int(k) for k in np.flatnonzero(of_result > 0)]
+            pasts = [result.pasts[k] for k in places] if result.pasts else []
+            restarts = [_recalibrated(result.restarts[k], candidate.noise) for k in places]
+            if restarts:
+                kept.append((mode_map, replace(result, restarts=restarts, pasts=pasts)))
+                weights.append(of_result[places])
+    return kept, np.concatenate(weights) / np.sum(np.concatenate(weights))
+
+
+def _recalibrated(restart: Restart, noise: tuple[float, float]) -> Restart:
+    """Return a restart with the noise that suits the rows held out."""
+    likelihood = recalibrated(restart.state.likelihood, noise)
+    same = likelihood is restart.state.likelihood
+    return restart if same else restart.with_likelihood(likelihood)
 
 
 def at_full_rank(state: Any, initial_rank: Any) -> bool:
