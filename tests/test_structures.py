@@ -399,7 +399,7 @@ def judged(*means, n=50):
     shapes += [_Shape(low_rank=True) for _ in means[2:]]
     found = search.Comparison(None, Task(), [search.Candidate(one) for one in shapes])
     noise = np.random.default_rng(0).standard_normal((len(means), n))
-    for one, mean, own in zip(found.every, means, noise, strict=True):
+    for one, mean, own in zip(found.candidates, means, noise, strict=True):
         one.scores = [mean + own - own.mean()]
         one.errors = [np.ones(n)]
     found.rows = [np.arange(n)]
@@ -409,10 +409,10 @@ def judged(*means, n=50):
 def test_tensors_that_found_next_to_nothing_are_fitted_again():
     # sums, a tensor that has what there is, one that has collapsed, and one with other noise
     found = judged(0.0, 0.0, 1.0, 0.05, 0.5)
-    sums, other, good, poor, heavy = found.every
+    sums, other, good, poor, heavy = found.candidates
     sums.mode_map.inputs, sums.mode_map.kernel = [], False
     heavy.mode_map.heavy = True
-    found.left.remove(other)
+    found.remaining.remove(other)
     assert found.collapsed() == [poor]
     poor.scores[-1] = poor.scores[-1] + 0.5
     assert found.collapsed() == []
@@ -423,7 +423,7 @@ def test_tensors_that_found_next_to_nothing_are_fitted_again():
 @pytest.mark.parametrize("fails", [None, "first", "second"])
 def test_of_two_restarts_the_better_is_kept(fails, monkeypatch):
     found = judged(0.0, 0.0, 0.0)
-    one = found.every[2]
+    one = found.candidates[2]
     earlier = object()
     one.states = [(-1.0, "an earlier fold")]
     one.held = [earlier]
@@ -448,15 +448,15 @@ def test_of_two_restarts_the_better_is_kept(fails, monkeypatch):
 def test_of_low_rank_tensors_behind_the_full_one_the_best_is_left():
     found = judged(0.0, -0.1, -0.2, -0.3, -0.25)
     found.drop()
-    assert found.left == found.every[:3]
+    assert found.remaining == found.candidates[:3]
     ahead = judged(0.0, -0.1, 0.2, -0.3, 0.1)  # the worst is behind both
     ahead.drop()
-    assert ahead.left == [ahead.every[k] for k in (0, 1, 2, 4)]
+    assert ahead.remaining == [ahead.candidates[k] for k in (0, 1, 2, 4)]
 
 
 def test_doubt_is_in_favour_of_full_tensors():
     found = judged(0.0, 0.0, 0.0)
-    shapes = [one.mode_map for one in found.every]
+    shapes = [one.mode_map for one in found.candidates]
     doubts = [found._doubt(one, shapes) for one in shapes]
     half = search.DOUBT_OF_EXACT / 2.0  # shared by Gaussian and Student-t noise
     assert doubts == [search.DOUBT_OF_ALL + half, search.DOUBT_OF_ALL + half, 1.0]

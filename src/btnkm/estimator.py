@@ -205,7 +205,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
         judged = {candidate.mode_map: candidate for candidate in candidates}
         self._conclude(plan, task, results, history, judged)
         self.n_samples_seen_ = survey.n
-        if any(one.kernel for one in self._mode_maps) and self.structure != "full":
+        if any(mode_map.kernel for mode_map in self._mode_maps) and self.structure != "full":
             self._window = Window.of(survey.sample)  # partial_fit fits them again, with more
         self._list_structures(plan, candidates)
         self._complete(task, new=True)
@@ -288,10 +288,10 @@ class Estimator(Streaming, Saving, BaseEstimator):
         # a full tensor keeps rows, not sums over rows: a model with one cannot continue
         kept = [] if any(mode_map.kernel for mode_map, _ in kept) else kept
         self._pasts = [past for _, result in kept for past in result.pasts]
-        every = [result for _, result in results]
-        self.converged_, self.stop_reason_ = fitting.ending(every, plan.tol)
+        parts = [result for _, result in results]
+        self.converged_, self.stop_reason_ = fitting.ending(parts, plan.tol)
         self._finish()
-        if any(result.interrupted for result in every):
+        if any(result.interrupted for result in parts):
             warn(self.stop_reason_, ConvergenceWarning)
 
     def _complete(self, task: Task, *, new: bool) -> None:
@@ -329,18 +329,22 @@ class Estimator(Streaming, Saving, BaseEstimator):
         best, train = result.best, plan.train is not None
         stage = best.last.stage  # where the rank has grown, the ELBO counts from there
         exact = [p for p in best.sweeps if p.phase == "exact" and p.stage == stage]
-        every = [(one, part, start) for one, part in results for start in part.restarts]
-        self.posterior_ = tuple(start.state for _, _, start in every)
-        self._mode_maps = tuple(one for one, _, _ in every)
+        restarts = [
+            (structure, part, restart) for structure, part in results for restart in part.restarts
+        ]
+        self.posterior_ = tuple(restart.state for _, _, restart in restarts)
+        self._mode_maps = tuple(structure for structure, _, _ in restarts)
         # of phi and phi phi^T over the rows, in every mode: what explanations average over
-        self._averages = tuple(part.averages for _, part, _ in every)
-        self._effect_averages = tuple(part.effects for _, part, _ in every)
-        n_outputs = self._n_outputs
-        ranks = [bonds(train, start.last.rank, one, n_outputs) for one, _, start in every]
+        self._averages = tuple(part.averages for _, part, _ in restarts)
+        self._effect_averages = tuple(part.effects for _, part, _ in restarts)
+        ranks = [
+            bonds(train, restart.last.rank, structure, self._n_outputs)
+            for structure, _, restart in restarts
+        ]
         self.best_restart_ = result.restarts.index(best)
         self.ranks_, self.rank_ = np.array(ranks), ranks[self.best_restart_]
         if train:
-            self.cores_ = ["full" if one.full else "diagonal" for one in self._mode_maps]
+            self.cores_ = ["full" if mode_map.full else "diagonal" for mode_map in self._mode_maps]
             # columns that never vary are last
             rest = np.setdiff1d(np.arange(len(self.columns_)), mode_map.inputs)
             self.mode_order_ = np.append(mode_map.inputs, rest)

@@ -120,7 +120,7 @@ class Streaming:
             window = self._window.then(survey.sample, forget)
             if window.is_news or full:
                 seen = self.n_samples_seen_ + survey.n
-                self._begin_again(source.example, window, forget, survey.names)
+                self._refit(source.example, window, forget, survey.names)
                 self.n_samples_seen_ = seen
                 return
             window = window.kept(forget, WINDOW)
@@ -128,18 +128,16 @@ class Streaming:
         if self._resume(source, survey, target_name, pasts):
             self._window = window
 
-    def _begin_again(
-        self: Any, example: Any, window: Window, forget: float, names: list[Any]
-    ) -> None:
+    def _refit(self: Any, example: Any, window: Window, forget: float, names: list[Any]) -> None:
         """Fit all rows of a stream together, in local memory."""
         rows = window.rows
-        with self._or_as_it_was():
+        with self._restored_on_failure():
             table = Table(example, rows, names)
             self._fit_anew(table, Survey.whole(rows, names), self.target_name_, keep=True)
         self._window = window._replace(fitted=len(rows.y), since=0).kept(forget, WINDOW)
 
     @contextmanager
-    def _or_as_it_was(self) -> Iterator[None]:
+    def _restored_on_failure(self) -> Iterator[None]:
         """Restore the model if anything fails."""
         before = dict(vars(self))
         try:
@@ -191,7 +189,7 @@ class Streaming:
                 )
                 return False
             results.append((mode_map, result))
-        with self._or_as_it_was():
+        with self._restored_on_failure():
             self._conclude(plan, task, results, history)
             self.n_samples_seen_ = survey.n + (self.n_samples_seen_ if pasts else 0)
             self._complete(task, new=not pasts)

@@ -246,7 +246,7 @@ class _SharedRun:
         self.n_helpers = min(n_helpers, n_restarts - 1)
         self.restarts = [Restart() for _ in range(n_restarts)]
         self.helpers: list[Helper] = []
-        self.left = deque(range(n_restarts))
+        self.waiting = deque(range(n_restarts))
         self.failed: deque[int] = deque()  # restarts that helpers have not finished
         self.stopped = False
         self.may_call = n_restarts > 1
@@ -256,8 +256,8 @@ class _SharedRun:
         """Run all restarts, and return whether the user interrupted."""
         try:
             while not self.stopped:
-                if self.left or self.failed:
-                    self._run_here((self.left or self.failed).popleft())
+                if self.waiting or self.failed:
+                    self._run_here((self.waiting or self.failed).popleft())
                     self.may_call = False
                 elif any(helper.tasks for helper in self.helpers):
                     wait([helper.tasks[0] for helper in self.helpers if helper.tasks], 0.1)
@@ -296,8 +296,8 @@ class _SharedRun:
             with self._replacing(helper):
                 for result in helper.results():
                     self._take(helper, result)
-                if self.left and not helper.tasks and not self.stopped:
-                    helper.begin(self.left.popleft())
+                if self.waiting and not helper.tasks and not self.stopped:
+                    helper.begin(self.waiting.popleft())
 
     def _halt(self) -> None:
         """Stop the helpers, and take in what they have reached."""

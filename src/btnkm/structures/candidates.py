@@ -123,9 +123,9 @@ def restart_weights(task: Task, mode_map: ModeMap, states: Sequence[Any]) -> Arr
     if len(states) == 1 or mode_map.kernel:
         return np.full(len(states), 1.0 / len(states))
     n = task.sample.n
-    some = np.sort(np.random.default_rng(task.seeds).permutation(n)[:MOST_ROWS])
-    logs = held_out(task, mode_map, states, some).log_densities()
-    share = task.sample.weights[some] / task.sample.weights[some].sum()
+    rows = np.sort(np.random.default_rng(task.seeds).permutation(n)[:MOST_ROWS])
+    logs = held_out(task, mode_map, states, rows).log_densities()
+    share = task.sample.weights[rows] / task.sample.weights[rows].sum()
     means = np.nan_to_num(logs @ share, nan=-np.inf, neginf=-np.inf)
     if not np.isfinite(means.max()):
         return np.full(len(states), 1.0 / len(states))

@@ -118,7 +118,7 @@ def judge(
     for k, cut in enumerate(cuts):
         comparison.add_fold(cut, f"rows held out {k + 1} of {len(cuts)}")
         for candidate in comparison.add(vary) if comparing.variants else []:
-            comparison.tell(
+            comparison.log(
                 f"rows held out 1 to {k + 1}: a variant of {candidate.mode_map.structure}"
             )
             for earlier in cuts[: k + 1]:
@@ -134,23 +134,23 @@ class Comparison:
 
     def __init__(self, plan: FitPlan, task: Task, candidates: list[Candidate]) -> None:
         self.plan, self.task = plan, task
-        self.every, self.left = candidates, list(candidates)
+        self.candidates, self.remaining = candidates, list(candidates)
         self.rows: list[Array] = []
 
-    def tell(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """Print a line if the fit is verbose."""
         if self.plan.verbose:
             print(line)
 
     def add_fold(self, cut: tuple[Array, Array], title: str) -> None:
-        """Fit the candidates that are left to a fold; fit again those that have collapsed."""
-        for candidate in self.left:
-            self.tell(f"{title}: {candidate.mode_map.structure}")
+        """Fit the candidates that remain to a fold; fit again those that have collapsed."""
+        for candidate in self.remaining:
+            self.log(f"{title}: {candidate.mode_map.structure}")
             self.fit(candidate, cut)
         self.rows.append(cut[1])
         for attempt in range(1, ATTEMPTS + 1):
             for candidate in self.collapsed():
-                self.tell(f"{title}: {candidate.mode_map.structure} again")
+                self.log(f"{title}: {candidate.mode_map.structure} again")
                 self.fit_again(candidate, cut, attempt)
 
     def fit(self, candidate: Candidate, cut: tuple[Array, Array], attempt: int = 0) -> None:
@@ -179,7 +179,9 @@ class Comparison:
         They are returned only if another candidate with the same kind of noise shows, for the same
         rows, that there is more to gain.
         """
-        sums = next((candidate for candidate in self.every if not candidate.mode_map.inputs), None)
+        sums = next(
+            (candidate for candidate in self.candidates if not candidate.mode_map.inputs), None
+        )
         if sums is None or len(sums.scores) < len(self.rows):
             return []
         weights = self.task.sample.weights[self.rows[-1]]
@@ -188,7 +190,7 @@ class Comparison:
 
         def nothing(candidate: Candidate) -> bool:
             heavy, score = candidate.mode_map.heavy, candidate.scores[-1]
-            rivals = [other.scores[-1] for other in self.left if other.mode_map.heavy == heavy]
+            rivals = [other.scores[-1] for other in self.remaining if other.mode_map.heavy == heavy]
             best = max(rivals, key=lambda rival: float(rival @ share))
             mean, error = mean_and_error(np.nan_to_num(best - score, posinf=1e3), share)
             gained, known = float(score @ share) - without, float(best @ share) - without
@@ -196,7 +198,7 @@ class Comparison:
 
         return [
             candidate
-            for candidate in self.left
+            for candidate in self.remaining
             if candidate.mode_map.low_rank and nothing(candidate)
         ]
 
@@ -242,7 +244,7 @@ class Comparison:
 
         learns = learns_noise(settings.likelihood)
         if not candidate.states and candidate.mode_map.heavy:
-            gaussian = next(other for other in self.every if other.mode_map.kernel)
+            gaussian = next(other for other in self.candidates if other.mode_map.kernel)
             return fit(*(state for _, state in gaussian.states[:1]))
         if not candidate.states:
             states = fit() if learns else fit(scale=0.0)
@@ -281,18 +283,18 @@ class Comparison:
         After the first fold there is one of the best tensor. Variants with heavy tails are added
         once the rows held out show such tails.
         """
-        tensors = [candidate for candidate in self.left if candidate.mode_map.low_rank]
+        tensors = [candidate for candidate in self.remaining if candidate.mode_map.low_rank]
         varied: list[ModeMap | None] = []
         if len(self.rows) == 1:
             self.drop()
             varied += [vary(self._best(tensors).mode_map)] if tensors else []
-        if not any(candidate.mode_map.heavy for candidate in self.every):
+        if not any(candidate.mode_map.heavy for candidate in self.candidates):
             varied += [
                 replace(candidate.mode_map, heavy=True) for candidate in self._with_heavy_tails()
             ]
         more = [Candidate(mode_map, 0.0) for mode_map in varied if mode_map is not None]
-        self.every += more
-        self.left += more
+        self.candidates += more
+        self.remaining += more
         return more
 
     def _best(self, candidates: Sequence[Candidate]) -> Candidate:
@@ -312,35 +314,37 @@ class Comparison:
         tied = np.bincount(np.unique(y, return_inverse=True)[1], weights)
         if np.max(tied) > MOST_TIED * weights.sum():
             return []  # its density would grow without limit at that value
-        best = self._best(self.left)
+        best = self._best(self.remaining)
         chosen = [
-            candidate for candidate in self.left if candidate is best or candidate.mode_map.kernel
+            candidate
+            for candidate in self.remaining
+            if candidate is best or candidate.mode_map.kernel
         ]
         return [candidate for candidate in chosen if candidate.noise[1] <= HEAVY_TAILS]
 
     def _table(self) -> tuple[Array, Array, Array]:
-        """Return log densities and errors of the candidates left, and the weight of every row."""
-        scores = np.array([np.concatenate(candidate.scores) for candidate in self.left])
-        errors = np.array([np.concatenate(candidate.errors) for candidate in self.left])
-        if any(candidate.mode_map.heavy for candidate in self.every):
+        """Return log densities and errors by remaining candidate, and the weight of every row."""
+        scores = np.array([np.concatenate(candidate.scores) for candidate in self.remaining])
+        errors = np.array([np.concatenate(candidate.errors) for candidate in self.remaining])
+        if any(candidate.mode_map.heavy for candidate in self.candidates):
             # one outlier would decide about the means against all other rows
             most = OUTLIER * float(np.min(np.median(np.abs(errors), axis=1)))
             errors = np.where(np.isfinite(errors), np.clip(errors, -most, most), errors)
         return scores, errors, self.task.sample.weights[np.concatenate(self.rows)]
 
     def weights(self) -> Array | None:
-        """Return weights of the candidates left, or None if none could be fitted."""
+        """Return weights of the candidates that remain, or None if none could be fitted."""
         scores, errors, weight = self._table()
-        some = np.any(np.isfinite(scores), axis=0)
-        if not np.any(some):
+        known = np.any(np.isfinite(scores), axis=0)
+        if not np.any(known):
             return None
-        mode_maps = [candidate.mode_map for candidate in self.left]
+        mode_maps = [candidate.mode_map for candidate in self.remaining]
         prior = np.array([self._doubt(mode_map, mode_maps) for mode_map in mode_maps])
         residuals = None
         if self.task.target.likelihood.additive and np.all(np.isfinite(errors)):
-            residuals = errors[:, some]
+            residuals = errors[:, known]
         share = weight / weight.sum()
-        return stack(scores[:, some], len(weight) * share[some], prior, residuals)
+        return stack(scores[:, known], len(weight) * share[known], prior, residuals)
 
     def _doubt(self, candidate: ModeMap, others: Sequence[ModeMap]) -> float:
         """Return the number of extra rows that a candidate counts as having predicted.
@@ -367,17 +371,17 @@ class Comparison:
         share = weight / weight.sum()
         means = scores @ share
         best = int(np.argmax(means))
-        shapes = [candidate.mode_map for candidate in self.left]
+        shapes = [candidate.mode_map for candidate in self.remaining]
         exact = max((m for a, m in zip(shapes, means, strict=True) if a.kernel), default=-np.inf)
         low = max((m for a, m in zip(shapes, means, strict=True) if a.low_rank), default=-np.inf)
         kept = []
-        for candidate, row, own_mean, w in zip(self.left, scores, means, weights, strict=True):
+        for candidate, row, score, w in zip(self.remaining, scores, means, weights, strict=True):
             behind = np.nan_to_num(scores[best] - row, posinf=1e3)
             mean, error = mean_and_error(behind, share)
-            second = candidate.mode_map.low_rank and own_mean < min(exact, low)
+            second = candidate.mode_map.low_rank and score < min(exact, low)
             if not second and (w >= USELESS or mean <= CLEARLY_BEHIND * error):
                 kept.append(candidate)
-        self.left = kept
+        self.remaining = kept
 
     def drop_worse_means(self) -> None:
         """Leave out candidates whose mean prediction is clearly worse than the best one.
@@ -390,29 +394,29 @@ class Comparison:
         share, squares = weight / weight.sum(), np.nan_to_num(errors**2, posinf=1e100)
         best = squares[int(np.argmin(squares @ share))]
         kept = []
-        for candidate, row in zip(self.left, squares, strict=True):
+        for candidate, row in zip(self.remaining, squares, strict=True):
             mean, error = mean_and_error(row - best, share)
             if mean <= max(CLEARLY_BEHIND * error, WORSE * float(best @ share)):
                 kept.append(candidate)
-        self.left = kept
+        self.remaining = kept
 
     def conclude(self) -> None:
         """Set the weight of every candidate, and sort its posteriors, the best first."""
         if self.rows:
             self.drop_worse_means()
         weights = self.weights() if self.rows else None
-        for candidate in self.every:
+        for candidate in self.candidates:
             ranked = sorted(candidate.states, key=lambda pair: -pair[0])
             candidate.states = [state for _, state in ranked]
         if weights is None:
             return
-        for candidate in self.every:
+        for candidate in self.candidates:
             candidate.weight = 0.0
             scores = np.concatenate(candidate.scores)
             weight = self.task.sample.weights[np.concatenate(self.rows)][: len(scores)]
             candidate.log_density = float(scores @ weight / weight.sum())
         weights = np.where(weights < USELESS, 0.0, weights)
-        for candidate, w in zip(self.left, weights / weights.sum(), strict=True):
+        for candidate, w in zip(self.remaining, weights / weights.sum(), strict=True):
             candidate.weight = float(w)
 
 

@@ -49,9 +49,9 @@ class Tensor:
     @classmethod
     def of(cls, state: State, mode_map: ModeMap, columns: Columns, weight: Array) -> Tensor:
         """Return that of a fit; its grams are in the order of the mode map's inputs."""
-        some = slice(None, None, max(len(weight) // ENOUGH_ROWS, 1))
-        share = weight[some] / weight[some].sum()
-        features = mode_map.features(columns, some)
+        thinned = slice(None, None, max(len(weight) // ENOUGH_ROWS, 1))
+        share = weight[thinned] / weight[thinned].sum()
+        features = mode_map.features(columns, thinned)
         grams = []
         for d, (mode, factor) in enumerate(zip(state.modes, state.factors, strict=True)):
             term = rows.terms(mode, factor, spread=0.0)
@@ -131,17 +131,17 @@ def _exact(tensors: Sequence[Tensor]) -> list[int]:
 def _one_by_one(tensors: Sequence[Tensor]) -> list[int]:
     """Put that input next which makes the next cut cheapest."""
     order: list[int] = []
-    left = list(range(len(tensors[0].grams)))
+    remaining = list(range(len(tensors[0].grams)))
     done = [np.ones_like(tensor.rest) for tensor in tensors]
-    while len(left) > 1:
-        costs = np.zeros(len(left))
+    while len(remaining) > 1:
+        costs = np.zeros(len(remaining))
         for tensor, product in zip(tensors, done, strict=True):
-            grams = tensor.grams[left]
+            grams = tensor.grams[remaining]
             ones = np.ones((1, *tensor.rest.shape))
             before = np.cumprod(np.concatenate([ones, grams[:-1]]), axis=0)
             after = np.cumprod(np.concatenate([ones, grams[:0:-1]]), axis=0)[::-1]
             costs += cost(product * grams, before * after * tensor.rest)
-        chosen = left.pop(int(np.argmin(costs)))
+        chosen = remaining.pop(int(np.argmin(costs)))
         order.append(chosen)
         done = [p * tensor.grams[chosen] for p, tensor in zip(done, tensors, strict=True)]
-    return order + left
+    return order + remaining
