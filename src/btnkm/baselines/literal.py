@@ -35,7 +35,8 @@ class LiteralBTN(Baseline):
     equations 29 have and 31, 33 and 35 drop. Where functions are as large as the constant
     (Chebyshev polynomials, say), a product over D inputs has second moments that outweigh the data,
     and f collapses to a constant while the bound rises all the way; the paper's own features are
-    small enough to escape it. ``BTNRegressor`` is what to use.
+    small enough to escape it. ``BTNRegressor`` is what to use. Predictions add noise and model
+    variance, which the paper's last formula multiplies.
 
     Parameters
     ----------
@@ -123,13 +124,6 @@ class LiteralBTN(Baseline):
         self.lower_bounds_, self.n_iter_ = np.array(bounds), len(bounds)
         self.rank_, self.ranks_ = state.n_components, ranks
         return self
-
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Return the mean of y at each row and, if asked, its standard deviation: each (n,).
-
-        Noise and model variance are added; the paper's last formula multiplies them.
-        """
-        return self._predict(X, getattr(self, "_terms", []), return_std)
 
 
 def _initial(modes: list[Any], rank: int, rng: Any) -> State:

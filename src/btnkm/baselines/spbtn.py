@@ -176,10 +176,6 @@ class SPBTN(Baseline):
         size = -(-len(rows) // -(-len(rows) // int(self.batch_size)))
         return self._blocks([column[rows] for column in codes], target[rows], size)
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Return the mean of y at each row and, if asked, its standard deviation: each (n,)."""
-        return self._predict(X, getattr(self, "_terms", []), return_std)
-
 
 def slopes_of_bound(
     parameters: Parameters,

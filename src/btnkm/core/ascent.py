@@ -142,8 +142,8 @@ class Ascent:
             drop: list[Dropper] = []
             if mean_only and schedule.extra and sweep >= last // 2:
                 share = 0.5 if sweep < last - 3 else 1.0
-                most = int(self.stage.rank)
-                drop.append(partial(reduction.drop_extra, most=most, share=share))
+                rank = int(self.stage.rank)
+                drop.append(partial(reduction.drop_extra, rank=rank, share=share))
             self.sweeper.sweep(mean_only=mean_only, drop=drop)
             yield self._paused(self._progress("warm"))
 
@@ -236,7 +236,7 @@ class Ascent:
     def _refine(self) -> Iterator[Progress]:
         """Newton refinement: sweeps by the likelihood itself instead of its bound."""
         assert self.step is not None
-        for left in reversed(range(self.schedule.newton_sweeps)):
+        for remaining in reversed(range(self.schedule.newton_sweeps)):
             self.sweeper.newton_sweep()
             self.done += 1
             step = replace(
@@ -247,7 +247,7 @@ class Ascent:
                 seconds=time.perf_counter() - self.begin,
                 trial=False,
             )
-            yield step if left else self._with_past(step)
+            yield step if remaining else self._with_past(step)
 
     def _progress(self, phase: str, *, swept: bool = True) -> Progress:
         """Return what there is to report, after another sweep unless told otherwise."""
@@ -279,7 +279,7 @@ class Ascent:
         return replace(step, pause=Pause(self.schedule, self.stage, step, memory, cycle))
 
     def _with_past(self, step: Progress) -> Progress:
-        return step if self.past is None else replace(step, past=self.sweeper.remembered())
+        return step if self.past is None else replace(step, past=self.sweeper.past_stats())
 
     def _check_fall(self, before: Progress, after: Progress) -> None:
         """Warn if the ELBO fell by more than rounding explains, and name the term."""

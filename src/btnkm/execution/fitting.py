@@ -123,7 +123,7 @@ def fit(
         if pasts is not None and (not pasts or not interrupted):
             # by the same threads, which reuse their memory
             data, features = problem.rows.data(), prepared.features
-            kept = [runner.absorbed(restart.state, data, features, pool) for restart in usable]
+            kept = [runner.batch_stats(restart.state, data, features, pool) for restart in usable]
     if not usable and not may_be_empty:
         _raise_nothing_found(interrupted)
     if pasts and kept:

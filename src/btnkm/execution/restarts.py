@@ -299,7 +299,7 @@ class RestartRunner:
             self.sums,
         )
 
-    def absorbed(
+    def batch_stats(
         self,
         state: State,
         data: Data,
@@ -314,7 +314,7 @@ class RestartRunner:
         with closing(self.blocks.executor(len(self.modes), settings.network, threads)) as executor:
             sweeper = Sweeper(executor, state, data, settings.priors)
             sweeper.state = state  # whatever it has learned from these rows alone
-            return sweeper.absorbed(features)
+            return sweeper.batch_stats(features)
 
 
 def run_restarts(

@@ -231,7 +231,7 @@ def _of_effect(name: Any, restart: RestartView, i: int) -> Functions:
     sums, state = restart.sums, restart.state.sums
     assert sums is not None
     assert state is not None
-    places, columns = sums.own[i], sums.columns[i]
+    places, columns = sums.places[i], sums.columns[i]
     energy = state.second[places] * np.diagonal(restart.effects[i].gram)[columns]
     dropped = restart.mode_map.effects[i].n_functions_ - len(places)
     importance = energy / max(energy.sum(), _TINY)
@@ -295,7 +295,7 @@ def _of_effects(restart: RestartView) -> Array:
     sums = restart.sums
     if sums is None:
         return np.zeros(0)
-    variances = np.zeros(len(sums.own))
+    variances = np.zeros(len(sums.places))
     for i, j in enumerate(restart.mode_map.effect_inputs):
         d = restart.mode(j)
         variances[i] = _summed(sums.spread(i))

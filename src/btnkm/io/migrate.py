@@ -93,10 +93,14 @@ def _renamed_sweep(sweep: Any) -> Any:
 
 
 def _with_plain_classes(manifest: Manifest) -> Manifest:
-    """Return a manifest of version 6 with the class names of version 7."""
-    objects = [
-        item | {"kind": CLASSES_6.get(item["kind"], item["kind"])} for item in manifest["objects"]
-    ]
+    """Return a manifest of version 6 with the names of version 7."""
+    objects = []
+    for item in manifest["objects"]:
+        fields = dict(item["fields"])
+        if item["kind"] == "Past":
+            fields["likelihood_sums"] = fields.pop("asked")
+        kind = CLASSES_6.get(item["kind"], item["kind"])
+        objects.append(item | {"kind": kind, "fields": fields})
     return manifest | {"objects": objects}
 
 

@@ -18,11 +18,9 @@ from .base import (
     Array,
     Begin,
     Rows,
-    bent,
     check_positive,
     density_form,
     newton_step,
-    polya_gamma,
 )
 from .logistic import Logistic
 
@@ -73,8 +71,12 @@ class NegativeBinomial(Logistic):
     @property
     def level(self) -> float:
         """What f is added to on the scale of ``unit``."""
+        return float(self.offset + np.log(self._size))
+
+    @property
+    def _size(self) -> float:
         assert self.size is not None
-        return float(self.offset + np.log(self.size))
+        return self.size
 
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
         """Keep y; the offset gives the mean count at f = 0."""
@@ -83,47 +85,43 @@ class NegativeBinomial(Logistic):
             check_positive("size", self.size)
         mean = float(np.average(y, weights=weight))
         excess = float(np.average((y - mean) ** 2, weights=weight)) - mean
-        most = 10.0 * max(mean, 1.0)
-        overall = min(mean**2 / excess, most) if excess > 0 else most
+        largest = 10.0 * max(mean, 1.0)
+        overall = min(mean**2 / excess, largest) if excess > 0 else largest
         size = overall if self.size is None else float(self.size)
         warm = replace(
             self,
             size=size,
             _learns=self.size is None,
-            limits=(0.5 * overall, most),
+            limits=(0.5 * overall, largest),
             offset=float(np.log(mean) - np.log(size)),
         )
         return Begin(y, warm, 0.0, 1.0)
 
     def trials(self, y: Array) -> Array:
         """Return y + size."""
-        assert self.size is not None
-        return y + self.size
+        return y + self._size
 
     def rows(self, y: Array, s: Array | None, mean: Array, square: Array) -> Rows:
         """Return what Logistic does, with the constants and the ELBO at two nearby sizes."""
-        here = super().rows(y, s, mean, square)
+        at_size = super().rows(y, s, mean, square)
         xp = array_namespace(mean)
         s = xp.ones_like(mean) if s is None else s
 
         def constants(size: float) -> Array:
             return xp.sum(s * (log_gamma(y + size) - log_gamma(y + 1.0) - float(gammaln(size))))
 
-        assert self.size is not None
-        value = here.sums[0] + constants(self.size)
+        value = at_size.sums[0] + constants(self._size)
         nearby = []
         if self._learns:
             for other in (self.resized(-LOG_STEP), self.resized(LOG_STEP)):
-                assert other.size is not None
                 bound = super(NegativeBinomial, other).rows(y, s, mean, square).sums[0]
-                nearby.append(bound + constants(other.size))
-        return Rows(here.weight, here.response, (value, *here.sums[1:], *nearby))
+                nearby.append(bound + constants(other._size))
+        return Rows(at_size.weight, at_size.response, (value, *at_size.sums[1:], *nearby))
 
     def resized(self, step: float) -> NegativeBinomial:
         """Return the likelihood with exp(step) times the size, and the same mean at every f."""
-        assert self.size is not None
-        size = float(np.clip(self.size * np.exp(step), *self.limits))
-        return replace(self, size=size, offset=self.offset + float(np.log(self.size / size)))
+        size = float(np.clip(self._size * np.exp(step), *self.limits))
+        return replace(self, size=size, offset=self.offset + float(np.log(self._size / size)))
 
     def propose(self, sums: tuple[Any, ...]) -> NegativeBinomial:
         """Return offset and size after one Newton step."""
@@ -134,13 +132,11 @@ class NegativeBinomial(Logistic):
 
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> Counts:
         """Return the distribution of y for f ~ N(mean, variance)."""
-        assert self.size is not None
-        return Counts(mean + self.offset, variance, self.size)
+        return Counts(mean + self.offset, variance, self._size)
 
     def portable(self) -> dict[str, Any]:
         """Return the distribution of y as plain data."""
-        assert self.size is not None
-        size, formula = self.size, Formula()
+        size, formula = self._size, Formula()
         mean, variance, y = map(formula.input, ("mean", "variance", "y"))
         location = mean + float(self.offset)
         x, weights = count_grid(location, variance, size)
@@ -161,8 +157,7 @@ class NegativeBinomial(Logistic):
 
     def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return one draw of y for each f."""
-        assert self.size is not None
-        return draw_counts(f + self.offset, self.size, rng)
+        return draw_counts(f + self.offset, self._size, rng)
 
 
 @dataclass(frozen=True)
@@ -232,20 +227,17 @@ class Poisson(Logistic):
         offset = float(np.log(mean) - np.log(limit - mean))
         return Begin(y, replace(self, limit=float(limit), offset=offset), 0.0, 1.0)
 
-    def rows(self, y: Array, s: Array | None, mean: Array, square: Array) -> Rows:
-        """Return weights, responses and sums as ``Logistic`` does, with b = y + kappa."""
-        xp = array_namespace(mean)
-        s = xp.ones_like(mean) if s is None else s
-        x, limit = mean + self.offset, self._limit
-        c2 = xp.clip(square - mean * mean, 0.0) + x * x
-        w, log_cosh = polya_gamma(xp.sqrt(c2))
+    def _bound(self, y: Array, x: Array, log_cosh: Array) -> tuple[Array, Array]:
+        """Return b = y + kappa and the bound of each row."""
+        xp, limit = array_namespace(x), self._limit
         softplus = 0.5 * x + LOG_2 + log_cosh  # at least E log(1 + exp(x))
         b = y + limit * xp.exp(-softplus)
         constant = y * float(np.log(limit)) - log_gamma(y + 1.0)
-        value = y * (x - softplus) + limit * xp.expm1(-softplus) + constant
-        slope = y - 0.5 * b - b * w * x
-        sums = tuple(xp.sum(s * part) for part in (value, slope, b * bent(x, c2, w)))
-        return Rows(s * b * w, s * (y - 0.5 * b - b * w * self.offset), sums)
+        return b, y * (x - softplus) + limit * xp.expm1(-softplus) + constant
+
+    def trials_at(self, y: Array, p: Array) -> Array:
+        """Return y + limit * (1 - p)."""
+        return y + self._limit * (1.0 - p)
 
     def expected(
         self, y: Array, s: Array | None, mean: Array, square: Array
@@ -262,18 +254,6 @@ class Poisson(Logistic):
             weight = weight + share * (1.0 - p) ** 2 * rate
         return s * weight, s * (slope + weight * mean)
 
-    def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:
-        """Return what ``Logistic`` does, with b = y + limit * (1 - p)."""
-        xp = array_namespace(f)
-        s = xp.ones_like(f) if s is None else s
-        x = f + self.offset
-        p = 0.5 * (1.0 + xp.tanh(0.5 * x))
-        b = y + self._limit * (1.0 - p)
-        at_zero = 1.0 - float(np.tanh(0.5 * self.offset)) ** 2
-        weight = xp.maximum(b * p * (1.0 - p), polya_gamma(xp.abs(x))[0] * xp.abs(y - b * p))
-        weight = xp.maximum(weight, at_zero * b * polya_gamma(xp.abs(f))[0])
-        return s * weight, s * (y - b * p + weight * f)
-
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> PoissonCounts:
         """Return the distribution of y for f ~ N(mean, variance)."""
         return PoissonCounts(mean + self.offset, variance, self._limit)
@@ -285,16 +265,18 @@ class Poisson(Logistic):
         location = mean + float(self.offset)
         nodes, shares = (np.array(part) for part in FINE_GRID)
         p = (location + variance.sqrt() * nodes).sigmoid()
-        average = p @ shares[:, None]
+        away = p - p @ shares[:, None]
+        # limits are in the weights: ONNX Runtime rounds a factor of a matrix product to float32
+        average = p @ (limit * shares)[:, None]
         x, weights = count_grid(location, variance, limit)
         rate = limit * x.sigmoid()
         constant = y * float(np.log(limit)) - (y + 1.0).log_gamma()
         return density_form(
             formula,
             discrete=True,
-            mean=limit * average,
-            model_variance=limit**2 * ((p - average) * (p - average) @ shares[:, None]),
-            noise_variance=limit * average,
+            mean=average,
+            model_variance=(away * away) @ (limit**2 * shares)[:, None],
+            noise_variance=average,
             width=1.0,
             cdf=(weights * rate.gamma_sf(y.floor() + 1.0)).sum(),
             pdf=(weights * (constant + y * x.log_sigmoid() - rate).exp()).sum(),

@@ -43,7 +43,11 @@ def mean_and_std(graph: Graph, data: dict[str, Any], found: list[Parts]) -> tupl
 
 def _mixed(weights: Array, values: list[Any]) -> Any:
     """Return the weighted mean over restarts."""
-    weighed = [float(w) * value for w, value in zip(weights, values, strict=True)]
+    weighed = []
+    for weight, value in zip(weights.tolist(), values, strict=True):
+        # ONNX Runtime would round a constant factor of a matrix product to float32
+        by = value.graph.full(value, weight) if isinstance(value, Value) else weight
+        weighed.append(by * value)
     return sum(weighed[1:], weighed[0])
 
 
