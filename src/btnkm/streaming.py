@@ -40,15 +40,7 @@ FAR = 20.0  # standard deviations between the targets of a batch and those of th
 
 
 class Grown(NamedTuple):
-    """What a model continues from: as it was, or with more categories.
-
-    Attributes
-    ----------
-    columns : list of Column
-    mode_maps : tuple of ModeMap
-    states : list of State
-    pasts : list of BatchStats or None
-    """
+    """What a model continues from: as it was, or with more categories."""
 
     columns: list[Column]
     mode_maps: tuple[ModeMap, ...]

@@ -157,47 +157,21 @@ class Stage:
 
 @dataclass(frozen=True)
 class OverRelaxation:
-    """Where the cycle of over-relaxation stands.
+    """Where the cycle of over-relaxation stands."""
 
-    Attributes
-    ----------
-    factor : float
-        Of the next step, as a multiple of the change of the two sweeps before it.
-    origin : State or None
-        Where the change that the next step extrapolates began.
-    fallback : Progress or None
-        Where a step began that has not raised the ELBO yet.
-    cycle_bound : float
-        The ELBO at the end of the last cycle.
-    """
-
-    factor: float
-    origin: State | None = None
-    fallback: Progress | None = None
-    cycle_bound: float = -inf
+    factor: float  # of the next step, as a multiple of the change of the two sweeps before it
+    origin: State | None = None  # where the change that the next step extrapolates began
+    fallback: Progress | None = None  # where a step began that has not raised the ELBO yet
+    cycle_bound: float = -inf  # the ELBO at the end of the last cycle
 
 
 @dataclass(frozen=True)
 class Pause:
-    """All that a restart needs to resume between two sweeps, in any process.
+    """All that a restart needs to resume between two sweeps, in any process."""
 
-    Attributes
-    ----------
-    schedule : Schedule
-        Of this stage.
-    stage : Stage
-    step : Progress
-        The last sweep.
-    memory : Memory
-        Of the sweeper.
-    over_relaxation : OverRelaxation
-    random : dict
-        State of the generator that growth draws from.
-    """
-
-    schedule: Schedule
+    schedule: Schedule  # of this stage
     stage: Stage
-    step: Progress
-    memory: Memory
+    step: Progress  # the last sweep
+    memory: Memory  # of the sweeper
     over_relaxation: OverRelaxation
-    random: Any = None
+    random: Any = None  # state of the generator that growth draws from

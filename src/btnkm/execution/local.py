@@ -139,27 +139,7 @@ def make_plan(
 ) -> MemoryPlan:
     """Choose what to keep in memory, as much as fits below the limit.
 
-    Parameters
-    ----------
-    n : int
-        Rows.
-    sizes : sequence of (M, K)
-        Functions and product functions of each mode.
-    footprint : Footprint
-        What the network needs at its highest rank.
-    n_restarts, n_threads : int
-        Restarts, and threads that may run them, or blocks of rows, in parallel.
-    limit_gib : float
-    per_row : int
-        Numbers that the likelihood keeps for every row.
-    spilled : bool
-        Whether coordinates are in files.
-    on_device : bool
-        Whether rows are on a device, where blocks should be large.
-    number_bytes : int
-        Bytes of a number.
-    n_features : int, optional
-        Numbers of a row in the features of all modes; by default M + K of each.
+    ``limit_gib`` is the limit in GiB; the other parameters are the fields of ``_Need``.
     """
     need = _Need(
         *(n, sizes, footprint, n_restarts, n_threads, per_row),
@@ -184,18 +164,20 @@ def make_plan(
 
 @dataclass(frozen=True)
 class _Need:
-    """The memory of a fit, in numbers; the fields are the parameters of ``make_plan``."""
+    """What the memory of a fit depends on."""
 
-    n: int
-    sizes: Sequence[tuple[int, int]]
-    footprint: Footprint
+    n: int  # rows
+    sizes: Sequence[tuple[int, int]]  # functions and product functions of each mode
+    footprint: Footprint  # what the network needs at its highest rank
     n_restarts: int
-    n_threads: int
-    per_row: int
-    spilled: bool
-    on_device: bool
+    n_threads: int  # that may run restarts, or blocks of rows, in parallel
+    per_row: int  # numbers that the likelihood keeps for every row
+    spilled: bool  # whether coordinates are in files
+    on_device: bool  # whether rows are on a device, where blocks should be large
     number_bytes: int
-    n_features: int | None
+    n_features: (
+        int | None
+    )  # numbers of a row in the features of all modes, by default M + K of each
 
     @property
     def widest(self) -> int:

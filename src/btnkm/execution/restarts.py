@@ -34,38 +34,21 @@ WORTH_HELPERS = 1.0  # seconds of work left, below which no process is started
 
 @dataclass(frozen=True)
 class RestartSettings:
-    """Everything that shapes the restarts of one structure; ``plan.FitPlan`` resolves it.
-
-    Attributes
-    ----------
-    likelihood : Likelihood
-        As the warm phase has it.
-    schedule_of_sums : Schedule or None
-        Of main effects that are fitted first.
-    initial_rank, max_rank : int, or list of int
-        The rank that restarts begin with, and up to which it may grow; of a tensor train one for
-        each bond.
-    warm_rank : int
-        Most components of the warm phase, extra ones included; 0 for no extra components.
-    may_reduce_restarts : bool
-        Whether there may be fewer restarts where memory is short.
-    memory_limit : float
-        In GiB.
-    """
+    """Everything that shapes the restarts of one structure; ``plan.FitPlan`` resolves it."""
 
     priors: Priors
-    likelihood: Likelihood
+    likelihood: Likelihood  # as the warm phase has it
     schedule: Schedule
     smoothness: float
     network: Network
-    initial_rank: Any
-    max_rank: Any
+    initial_rank: Any  # a number, or one for each bond of a tensor train
+    max_rank: Any  # up to which the rank may grow
     n_init: int
-    memory_limit: float
+    memory_limit: float  # GiB
     n_jobs: int | None
-    warm_rank: int = 0
-    may_reduce_restarts: bool = False
-    schedule_of_sums: Schedule | None = None
+    schedule_of_sums: Schedule | None = None  # of main effects that are fitted first
+    warm_rank: int = 0  # most components of the warm phase with extra ones; 0 for no extra ones
+    may_reduce_restarts: bool = False  # where memory is short
     worth_a_thread: int = WORTH_A_THREAD
     worth_helpers: float = WORTH_HELPERS
 

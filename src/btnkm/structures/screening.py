@@ -39,25 +39,13 @@ CURVED = 3.5  # standard errors from which on a column of a wide table has a cur
 
 @dataclass(frozen=True)
 class Residuals:
-    """Residuals of a sum of main effects for some rows of the sample.
+    """Residuals of a sum of main effects for some rows of the sample."""
 
-    Attributes
-    ----------
-    rows : ndarray of shape (n,)
-        Positions in the sample.
-    count : ndarray of shape (n,)
-        Sample weights.
-    weight, slope : ndarray of shape (n, K)
-        Curvature and slope of the log likelihood in f, for a row of weight 1.
-    mean : ndarray of shape (n, K)
-        E[f].
-    """
-
-    rows: Array
-    count: Array
-    weight: Array
-    slope: Array
-    mean: Array
+    rows: Array  # positions in the sample: (n,)
+    count: Array  # sample weights: (n,)
+    weight: Array  # curvature of the log likelihood in f, for a row of weight 1: (n, K)
+    slope: Array  # of the same: (n, K)
+    mean: Array  # E[f]: (n, K)
 
     @classmethod
     def of(cls, task: Any, mode_map: ModeMap, state: State, rows: Array) -> Residuals:

@@ -48,44 +48,23 @@ KNOWN_ROWS = 200  # from which on a full tensor continues from the hyperparamete
 
 @dataclass
 class Candidate:
-    """A structure, and what its short fits have shown.
-
-    Attributes
-    ----------
-    mode_map : ModeMap
-    weight : float
-        In the mixture of all candidates.
-    log_density : float
-        Mean log density of the rows held out; NaN if there were none.
-    count : int
-        Restarts.
-    states : list
-        Posteriors that a fit of all rows may continue from, the best first.
-    seconds : float
-        Time that its fits took.
-    noise : tuple of (float, float)
-        Factor of the noise variance, and most degrees of freedom, that suit the rows held out.
-    scale : float
-        Logarithm of the factor of the variances of f that suits them, where the weights of the
-        likelihood depend on f.
-    curvature : Curvature or None
-        Of the evidence of a full tensor.
-    held : list of HeldOut or None
-        For each fold that it was fitted to, its predictions of the rows held out; None where the
-        fit failed.
-    scores, errors : list of ndarray
-        For each of these folds, the log density and the error of the mean of every row held out.
-    """
+    """A structure, and what its short fits have shown."""
 
     mode_map: ModeMap
-    weight: float = 1.0
-    log_density: float = np.nan
-    count: int = 1
+    weight: float = 1.0  # in the mixture of all candidates
+    log_density: float = np.nan  # mean over the rows held out; NaN if there were none
+    count: int = 1  # of restarts
+    # posteriors that a fit of all rows may continue from, the best first; while candidates are
+    # compared, with the log density of the rows held out
     states: list[Any] = field(default_factory=list)
-    seconds: float = 0.0
+    seconds: float = 0.0  # that its fits took
+    # factor of the noise variance, and most degrees of freedom, that suit the rows held out
     noise: tuple[float, float] = (1.0, np.inf)
+    # logarithm of the factor of the variances of f that suits them, where weights depend on f
     scale: float = 0.0
-    curvature: Curvature | None = None
+    curvature: Curvature | None = None  # of the evidence of a full tensor
+    # for each fold that it was fitted to: its predictions of the rows held out (None where the fit
+    # failed), and the log density and the error of the mean of each of these rows
     held: list[HeldOut | None] = field(default_factory=list)
     scores: list[Array] = field(default_factory=list)
     errors: list[Array] = field(default_factory=list)

@@ -33,18 +33,10 @@ ORDER_RESTARTS = 4  # of the CP tensor from which an order of the inputs is deri
 
 @dataclass(frozen=True)
 class Tensor:
-    """What the cuts of one fitted CP tensor depend on.
+    """What the cuts of one fitted CP tensor depend on."""
 
-    Attributes
-    ----------
-    grams : ndarray of shape (D, R, R)
-        Of every input, the mean of z z^T over the rows, divided by its largest entry.
-    rest : ndarray of shape (R, R)
-        What belongs to no input: amplitudes and outputs, and the precision of a row.
-    """
-
-    grams: Array
-    rest: Array
+    grams: Array  # of every input, the mean of z z^T over its largest entry: (D, R, R)
+    rest: Array  # amplitudes, outputs and the precision of a row, which belong to no input: (R, R)
 
     @classmethod
     def of(cls, state: State, mode_map: ModeMap, columns: Columns, weight: Array) -> Tensor:
