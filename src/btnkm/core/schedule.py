@@ -44,9 +44,8 @@ class Schedule:
     # the warm phase holds the basis precisions at those of the prior to this power: above 1,
     # functions are smoother
     warm_smoothing: float = 1.0
-    annealing_sweeps: int = (
-        0  # in which the fraction of the covariances grows from 0.01 to nearly 1
-    )
+    # in which the fraction of the covariances grows from 0.01 to nearly 1
+    annealing_sweeps: int = 0
     # mean square of a random component over that of its constant part; it is divided among the
     # modes, so that a product of 5 modes begins with as much variance as one of 500
     initial_power: float = 300.0
