@@ -2,38 +2,38 @@
 
 import pytest
 
-from btnkm.structures import search, stacking, trial
+from btnkm import BTNClassifier, BTNRegressor
+from btnkm.plan import Comparing
 
 # Structures are compared on one fold, with few sweeps and without splines: what follows does not
 # depend on which of them wins. Tests of the comparison itself ask for ``thorough_comparisons``;
 # examples in docstrings are not below this folder, and run as they do for users.
+THOROUGH = {kind: kind._defaults for kind in (BTNRegressor, BTNClassifier)}
 QUICK = {
-    (stacking, "ENOUGH_ROWS"): 1,
-    (trial, "SWEEPS"): 3,
-    (search, "VARIANTS"): False,
+    kind: defaults._replace(comparing=Comparing(enough_rows=1, sweeps=3, variants=False))
+    for kind, defaults in THOROUGH.items()
 }
-THOROUGH = {(module, name): getattr(module, name) for module, name in QUICK}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup():
     """Compare structures quickly, in fixtures of any scope too."""
-    for (module, name), value in QUICK.items():
-        setattr(module, name, value)
+    for kind, defaults in QUICK.items():
+        kind._defaults = defaults
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown():
     """Leave nothing behind for what is outside of this folder."""
-    for (module, name), value in THOROUGH.items():
-        setattr(module, name, value)
+    for kind, defaults in THOROUGH.items():
+        kind._defaults = defaults
 
 
 @pytest.fixture
 def thorough_comparisons(monkeypatch):
     """Compare structures as thoroughly as outside of tests."""
-    for (module, name), value in THOROUGH.items():
-        monkeypatch.setattr(module, name, value)
+    for kind, defaults in THOROUGH.items():
+        monkeypatch.setattr(kind, "_defaults", defaults)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from btnkm.core.sweeper import Sweeper
 from btnkm.execution import fitting
 from btnkm.execution.local import LocalRows
 from btnkm.execution.modes import size_of
+from btnkm.execution.restarts import RestartSettings
 
 PRIORS = Priors(Gamma(1e-6, 1e-14), Gamma(1e-5, 1e-6), Gamma(1.0, 1.0))
 
@@ -36,12 +37,13 @@ def make_problem(noise, seed=0, n=300, weighted=False):
 
 
 def make_settings(rank=4, **schedule):
-    return fitting.Settings(
+    return RestartSettings(
         priors=PRIORS,
         likelihood=Gaussian(),
         schedule=Schedule(**schedule),
         smoothness=1.0,
         network=CP(),
+        initial_rank=rank,
         max_rank=rank,
         n_init=1,
         memory_limit=1.0,
@@ -50,7 +52,7 @@ def make_settings(rank=4, **schedule):
 
 
 def run(problem, settings):
-    return fitting.fit(problem, settings, [0], lambda k, progress: None).starts[0]
+    return fitting.fit(problem, settings, [0], lambda k, progress: None).restarts[0]
 
 
 def sweeper_at(problem, settings, state):

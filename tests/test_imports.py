@@ -21,7 +21,7 @@ LONGEST = 60  # lines of a function without its docstring
 #: From the bottom up: a module may import from its own layer and from those above it in this list.
 #: A module belongs to the longest name that its own begins with.
 LAYERS = [
-    ["version", "checks"],
+    ["version", "checks", "warn"],
     ["core"],
     ["bases", "likelihoods", "predictive", "parameters"],
     ["execution"],
@@ -33,7 +33,6 @@ LAYERS = [
     ["report"],
     ["plan", "structures"],
     ["streaming", "saving"],
-    ["export"],
     ["estimator"],
     ["regressor", "classifier"],
     ["loading"],

@@ -22,6 +22,7 @@ from btnkm.core.schedule import Schedule
 from btnkm.core.state import Priors, State
 from btnkm.execution import fitting
 from btnkm.execution.local import LocalRows
+from btnkm.execution.restarts import RestartSettings
 
 Array = np.ndarray
 N_ROWS, N_INPUTS, N_FUNCTIONS, N_COMPONENTS = 500, 3, 5, 3
@@ -86,12 +87,13 @@ def recover(truth: Truth, seed: int, n_init: int = 4, noise_rate: float = 1e-14)
     Everything is the engine's default but the number of restarts and the prior of the noise. With
     the prior of the estimators the noise cannot fall below about 1e-6 of the spread of y.
     """
-    settings = fitting.Settings(
+    settings = RestartSettings(
         priors=Priors(Gamma(1e-6, noise_rate), Gamma(1e-5, 1e-6), Gamma(1.0, 1.0)),
         likelihood=Gaussian(),
         schedule=Schedule(),
         smoothness=1.25,
         network=CP(),
+        initial_rank=MAX_RANK,
         max_rank=MAX_RANK,
         n_init=n_init,
         memory_limit=1.4,

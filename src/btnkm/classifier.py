@@ -120,7 +120,7 @@ feature_names_in_
         warm_start: bool = False,
     ) -> None:
         super().__init__(
-            basis,
+            basis=basis,
             structure=structure,
             network=network,
             n_basis=n_basis,

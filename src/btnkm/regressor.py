@@ -241,7 +241,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         warm_start: bool = False,
     ) -> None:
         super().__init__(
-            basis,
+            basis=basis,
             structure=structure,
             network=network,
             n_basis=n_basis,
@@ -267,7 +267,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         attributes = {"_y_shift": shift, "_y_scale": scale}
         encode = partial(_standardised, shift, scale)
         heavy = isinstance(self.likelihood, str) and self.likelihood == "auto"
-        return Target(encode, likelihood, scale, attributes, may_be_heavy=heavy)
+        return Target(encode, likelihood, scale, attributes, tries_heavy_tails=heavy)
 
     def _same_target(self) -> Target:
         encode = partial(_standardised, self._y_shift, self._y_scale)

@@ -13,7 +13,6 @@ those from before the step.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ..warn import warn
 from . import cavi, reduction, row_block, trimming
 from .batch_stats import BatchStats
 from .cavi import Data
@@ -282,11 +282,10 @@ class Ascent:
                 "the noise is at the limit of rounding: use a noise prior with a larger rate to "
                 "keep it away from there"
             )
-        warnings.warn(
+        warn(
             f"the ELBO must never fall, but sweep {after.sweep} took it from {before.bound:.6f} to "
             f"{after.bound:.6f}, most of it in the term {worst!r}; {remedy}",
             RuntimeWarning,
-            stacklevel=4,
         )
 
 

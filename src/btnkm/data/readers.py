@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_consistent_length
 from .. import checks
 from ..core.arrays import here, host, like
 from ..execution.local import LocalRows
-from ..execution.spill import spilled_columns
+from ..execution.memory import spilled_columns
 from .column_stats import MOST_ROWS, Batch, RowSums, Survey, is_empty
 from .frames import by_name, split_columns
 from .text import DATE, DURATION, NUMBER, TEXT, plural
