@@ -19,12 +19,11 @@ from sklearn.utils import check_random_state
 from .core.batch_stats import BatchStats
 from .core.growing import with_functions
 from .core.state import State
-from .data.column_stats import MOST_ROWS, Survey, check_kinds
+from .data.column_stats import MOST_ROWS, Survey, Window, check_kinds
 from .data.columns import Column, Growth, grown
 from .data.dask_input import is_dask
 from .data.frames import check_names, name_of
 from .data.readers import Table, coded
-from .data.window import Window
 from .execution import fitting
 from .execution.modes import of_a_new_level, with_functions_of
 from .parameters import lasting_parameters, priors_of

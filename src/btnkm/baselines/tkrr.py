@@ -23,7 +23,7 @@ class TKRR(Baseline):
 
     f(x) = sum_r prod_d w_r^(d) . phi^(d)(x_d) minimises sum_n (y_n - f(x_n))^2 + alpha ||W||^2,
     where ||W||^2 = sum_rs prod_d (w_r^(d) . w_s^(d)) is the exact norm of the whole tensor. Each
-    step solves for the weights of one input, the others given; sweeps go to and fro.
+    step solves for the weights of one input, given the others; sweeps alternate in direction.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class TKRR(Baseline):
     max_iter : int, default=50
         Sweeps at most.
     tol : float, default=1e-6
-        Stop where a sweep lowers the loss by less than this share of it.
+        Stop when the relative decrease of the loss in a sweep is below this.
     memory_limit : float, default=1.4
         GiB beyond the input.
     random_state : int, RandomState or None, default=None

@@ -49,21 +49,9 @@ def run(
 ) -> Iterator[Progress]:
     """Fit one restart, yielding after each sweep; the last state yielded is the result.
 
-    Parameters
-    ----------
-    executor : Executor
-    state : State
-        Where the restart begins, unless there is a ``pause`` to resume from.
-    data : Data
-        Of all rows, including those of the ``past``.
-    priors : Priors
-    schedule : Schedule
-    grow : callable, optional
-        Called where nearly all components are of use to the end. It may return a larger state, from
-        which another stage begins.
-    pause : Pause, optional
-    past : BatchStats, optional
-        Sums over the rows of earlier batches.
+    It begins at ``state``, or resumes from a ``pause``. ``data`` includes the rows of the ``past``,
+    the sums over earlier batches. Where nearly all components are of use to the end, ``grow`` may
+    return a larger state, from which another stage begins.
     """
     begin = time.perf_counter()
     if pause is None:

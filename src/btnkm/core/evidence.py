@@ -68,7 +68,7 @@ class Theta:
         parts, none = self.parts, np.zeros(1, dtype=int)
         numeric = ~parts.categorical
         numbers = [places[numeric[places]] for places in (parts.curve, parts.factor)]
-        groups = [
+        return [
             ("constant", none, CONSTANT, -2.0),
             ("product", none[: min(len(parts.factor), 1)], PRODUCT, 0.0),
             ("noise", none[: int(self.learns_noise)], NOISE, -3.0),
@@ -80,7 +80,6 @@ class Theta:
             ("factor_length", numbers[1], LENGTH, 0.7),
             ("rough", np.union1d(*numbers).astype(int), ROUGH, 0.0),
         ]
-        return groups
 
     @property
     def places(self) -> dict[str, slice]:
@@ -199,15 +198,8 @@ class Pairs:
 class Evidence:
     """The logarithm of the evidence, plus that of the prior, as a function of hyperparameters.
 
-    Attributes
-    ----------
-    pairs : Pairs
-    theta : Theta
-    target : ndarray of shape (n, K)
-    noise : ndarray of shape (n, K)
-        Variances of the noise, up to the factor that is learned.
-    repeats : float
-        Sum over rows of the weight of each beyond 1.
+    The targets are (n, K), and so is ``noise``, their variances up to the factor that is learned.
+    ``repeats`` is the sum over rows of the weight of each beyond 1.
     """
 
     def __init__(
@@ -361,14 +353,10 @@ def draw(
     n_draws: int = DRAWS,
     warm_up: int = WARM_UP,
 ) -> Array:
-    """Return draws from the density exp(-energy): (n_draws, P).
+    """Return draws from the density exp(-energy) by Hamiltonian Monte Carlo: (n_draws, P).
 
-    Parameters
-    ----------
-    energy : callable
-        Takes a point (P,), returns a value and its slopes (P,).
-    begin : ndarray of shape (P,)
-        Where the chain begins: a point of high density. Every coordinate should vary by about 1.
+    ``energy`` takes a point (P,) and returns a value and its slopes (P,). The chain begins at a
+    point of high density, ``begin``. Every coordinate should vary by about 1.
     """
     at, (value, slopes) = begin, energy(begin)
     length, draws = FIRST, []

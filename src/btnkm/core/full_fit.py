@@ -102,17 +102,10 @@ class FullFit:
     ) -> list[FullPosterior]:
         """Return the posterior at the best hyperparameters, or one for each draw of them.
 
-        Parameters
-        ----------
-        rows : Observations
-        rng : Generator
-        begin : FullPosterior, optional
-            A posterior of other rows to begin at. Otherwise a search over some of the rows comes
-            first where they are many.
-        iterations : int, optional
-            Of the search with all rows; with 0 the hyperparameters of ``begin`` are kept.
-        scale : float, optional
-            Logarithm of a factor of the variances of f.
+        The search begins at ``begin``, a posterior of other rows; otherwise a search over some of
+        the rows comes first where they are many. ``iterations`` are those of the search with all
+        rows; with 0 the hyperparameters of ``begin`` are kept. ``scale`` is the logarithm of a
+        factor of the variances of f.
         """
         few = rows.n <= FIRST_ROWS
         unlike = begin is not None and type(begin.likelihood) is not type(self.likelihood)

@@ -209,15 +209,9 @@ def total_effects(
     """Return each mode's total effect on T: (D,).
 
     A mode's total effect (Sobol) is the variance of T left when every other input is known. The
-    inputs are taken as independent, each with its training distribution.
-
-    Parameters
-    ----------
-    state : State
-    weights : list of ndarray of shape (M, C)
-        Of the functions present in every mode.
-    averages : list of (phi_mean, gram)
-        Averages over the training rows of phi (M,) and phi phi^T (M, M).
+    inputs are taken as independent, each with its training distribution. ``weights`` are (M, C), of
+    the functions present in every mode, and ``averages`` those of phi (M,) and phi phi^T (M, M)
+    over the training rows.
     """
     seconds, spreads, log_size = [], [], 0.0
     for w, (phi, gram) in zip(weights, averages, strict=True):

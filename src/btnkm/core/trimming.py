@@ -119,16 +119,11 @@ def _pays(
 
 
 def ascend(sweeper: Sweeper, steps: int, goal: float = np.inf) -> float:
-    """Move the means of all modes together, up to so many steps, and update the noise.
+    """Move the means of all modes together and update the noise; return E||y - f||^2.
 
-    Only where ``possible``; the ELBO never falls. Steps end early once they gain next
-    to nothing. With a finite ``goal`` the noise is held, and steps also end once the pace of the
-    last one would not bring the error down to the goal in those left.
-
-    Returns
-    -------
-    error : float
-        E||y - f||^2.
+    Only where joint steps are ``possible``; the ELBO never falls. After at most so many ``steps``,
+    or once they gain next to nothing, it ends. With a finite ``goal`` the noise is held, and steps
+    also end once the pace of the last one would not bring the error down to the goal in those left.
     """
     if sweeper.gauge is not None:  # derivatives are for the weights that the rows have
         sweeper.refresh()

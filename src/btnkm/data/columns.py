@@ -45,28 +45,18 @@ MAX_LEVELS, MIN_LEVELS, ROWS_PER_LEVEL = 100, 10, 8
 class Column:
     """One input: the map from its values to coordinates, and its fitted basis.
 
-    Attributes
-    ----------
-    name : str, or another type of name that the table has
-    knots, positions : ndarray
-        The warp of a numeric column, linear between knots; empty if all values were missing.
-    levels : dict or None
-        Code of each category of a categorical column by its name; None for a numeric column.
-    kind : str
-        "M" for dates, "m" for durations, "f" for numbers, "O" for text.
-    basis : WithMissing, or ManyCategories from ``MANY_LEVELS`` categories on
-        A basis of the coordinates that ``encode`` returns.
-    rest : int or None
-        The code of the rarest categories, if they are merged.
+    The warp of a numeric column is linear between knots; there are none if all values were missing.
     """
 
     name: Any
     knots: Array
-    positions: Array
-    levels: dict[str, int] | None
-    kind: str
-    basis: WithMissing | ManyCategories
-    rest: int | None = None
+    positions: Array  # of the knots
+    levels: dict[str, int] | None  # code of each category by its name; None for a numeric column
+    kind: str  # "M" for dates, "m" for durations, "f" for numbers, "O" for text
+    basis: (
+        WithMissing | ManyCategories
+    )  # of coordinates; ManyCategories from MANY_LEVELS categories on
+    rest: int | None = None  # code of the rarest categories, if they are merged
 
     @property
     def levels_by_code(self) -> dict[int, list[str]]:
@@ -138,17 +128,8 @@ def fit_columns(
 ) -> tuple[list[Column], list[Array]]:
     """Choose and fit one basis per column; also return the coordinates of the values.
 
-    Parameters
-    ----------
-    summaries : list of ColumnValues
-        Values of each column as in ``frames.split_columns``, and their positive weights.
-    names : list of str (or other names that the table has)
-    basis : "auto", a name, a Basis, or a mapping from column (name or position) to name or Basis
-    n_basis : int
-        Number of functions of bases that are given by name.
-    many_levels : bool
-        Whether a column may have any number of categories with two or more rows; otherwise the
-        rarest are merged.
+    ``basis`` and ``n_basis`` are as in the constructor of a model. With ``many_levels`` a column
+    may have any number of categories with two or more rows; otherwise the rarest are merged.
     """
     chosen = _choose(basis, names, n_basis)
     columns, codes = [], []
@@ -173,10 +154,10 @@ def fit_columns(
 
 
 class Growth(NamedTuple):
-    """What is new in a column: the number of new categories, and missing values."""
+    """What is new in a column."""
 
-    levels: int
-    gap: bool
+    levels: int  # number of new categories
+    gap: bool  # whether there are missing values for the first time
 
 
 def grown(column: Column, summary: ColumnValues) -> tuple[Column, Growth]:
@@ -184,7 +165,7 @@ def grown(column: Column, summary: ColumnValues) -> tuple[Column, Growth]:
     if isinstance(column.basis, WithMissing) and column.basis.basis_ is None:
         return column, Growth(0, gap=False)  # all values were missing: it is not an input
     codes = column.encode(summary.values)
-    gap = bool(np.any(np.isnan(codes))) and not column.basis.knows_missing
+    missing = bool(np.any(np.isnan(codes))) and not column.basis.knows_missing
     unknown = (codes < 0) & (column.levels is not None)
     levels, rest = column.levels, column.rest
     if levels is not None and np.any(unknown):
@@ -192,7 +173,7 @@ def grown(column: Column, summary: ColumnValues) -> tuple[Column, Growth]:
         new, rest = _more_levels(column, values, weight)
         levels = levels | new
     known = set((column.levels or {}).values())
-    growth = Growth(len(set((levels or {}).values()) - known), gap)
+    growth = Growth(len(set((levels or {}).values()) - known), missing)
     basis = column.basis.grown(*growth) if any(growth) else column.basis
     return replace(column, levels=levels, basis=basis, rest=rest), growth
 

@@ -146,7 +146,7 @@ def effects(
 
 
 def interaction(model: Any, first: Any, second: Any, *, points: int = 30) -> Surface:
-    """Return the interaction of two inputs: what they add together beyond what each adds alone.
+    """Return the interaction of two inputs: their joint effect minus both main effects.
 
     Parameters
     ----------

@@ -1,17 +1,14 @@
 """What a file may contain: one schema of all classes whose objects may be in it, and of a model.
 
-A block of it has the name of a class, its dimensions that other objects refer to, the part of the
-model that error messages name, and rules of ``rules.py``; then its fields with their kinds
-(``schema.py`` has the language). "is a Basis" adds the fields and rules of a basis.
-
-A class with an attribute ``file_fields``, a dict of kinds or ``WORDS`` by field, describes itself
-and needs no block: so do likelihoods.
+A block has the name of a class, its dimensions that other objects refer to, the part of the model
+that error messages name, and rules of ``rules.py``; then its fields with their kinds, in the
+language of ``schema.py``. Lines go on with eight spaces. "is a Basis" adds the fields and rules of
+a basis. A class with ``file_fields``, a dict of kinds or ``WORDS`` by field, needs no block.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 from .. import bases
@@ -30,40 +27,19 @@ from ..core.posterior import EffectAverages
 from ..core.state import Factor, Mode, State
 from ..core.sums import Group, Sums
 from ..core.tt import TT
-from ..data.column_stats import Batch
+from ..data.column_stats import Batch, Window
 from ..data.columns import Column
-from ..data.window import Window
 from ..parameters import Priors, Solver, TensorTrain
 from ..structures.mode_map import ModeMap
-from . import model_rules, rules
+from . import rules
 from .schema import Form
 
 CLASSES: tuple[type, ...] = (
-    *(
-        bases.Basis,
-        bases.WithMissing,
-        bases.Spiked,
-        Anchored,
-        Coordinates,
-        ManyCategories,
-        MainEffect,
-    ),
-    *bases.BUILT_IN,
-    *LIKELIHOODS,
+    *(bases.Basis, bases.WithMissing, bases.Spiked, Anchored, Coordinates),
+    *(ManyCategories, MainEffect, *bases.BUILT_IN, *LIKELIHOODS),
     *(Gamma, Data, Column, ModeMap, CP, TT, Mode, CategoryMode, Factor, CategoryFactor, State),
-    *(
-        Group,
-        Sums,
-        Kernel,
-        FullPosterior,
-        ModeStats,
-        EffectStats,
-        BatchStats,
-        EffectAverages,
-        Batch,
-        Window,
-    ),
-    *(TensorTrain, Priors, Solver),
+    *(Group, Sums, Kernel, FullPosterior, ModeStats, EffectStats, BatchStats, EffectAverages),
+    *(Batch, Window, TensorTrain, Priors, Solver),
 )
 #: Words for the fields of likelihoods; parameters that are learned may be None before a fit.
 WORDS = {
@@ -174,7 +150,10 @@ Batch(N): kept rows; columns_are_of_a_known_type
     columns: list(array(N)); y: array(N); weight: numbers(N) > 0
 Window: kept rows
     rows: Batch(N); decay: numbers(N) >= 0; total: number; fitted, since: count
-Model: parts
+Model: parts; inputs_are_columns, weights_add_up_to_1, targets_fit_the_likelihood,
+        likelihoods_are_alike, modes_fit_their_columns, effects_fit_their_columns,
+        posteriors_fit_their_modes, results_are_of_this_fit, past_rows_fit_their_posteriors,
+        averages_fit_their_posteriors, kept_rows_are_of_this_table
     n_features_in_: size(D); columns_: list(Column, D); feature_names_in_?: texts(D);
     active: list(count); mode_maps: tuple(ModeMap, R);
     posterior_: tuple(State | FullPosterior, R); weights_: list(number >= 0, R);
@@ -199,13 +178,14 @@ _HEAD = re.compile(r"(\w+)(?:\((.*)\))?(?: is a (\w+))?: ([\w ]+)(?:; (.*))?")
 def _read(schema: str) -> dict[str, Form]:
     """Return the form of each class of a schema by its name."""
     forms: dict[str, Form] = {}
-    for block in re.split(r"\n(?! )", schema.strip()):
+    lines = re.sub(r"\n {8,}", " ", schema.strip())
+    for block in re.split(r"\n(?! )", lines):
         head, _, body = block.partition("\n")
         match = _HEAD.fullmatch(head)
         assert match is not None, head
         name, dims, parent, part, named = match.groups(default="")
         fields = {
-            field: " ".join(kind.split())
+            field: kind.strip()
             for names, _, kind in (line.partition(":") for line in body.split(";") if body)
             for field in names.strip().split(", ")
         }
@@ -236,5 +216,5 @@ def _form_of(kind: Any) -> Form:
 
 
 _FORMS = _read(SCHEMA)
-MODEL = replace(_FORMS.pop("Model"), rules=model_rules.RULES)
+MODEL = _FORMS.pop("Model")
 FORMS: dict[type, Form] = {kind: _form_of(kind) for kind in CLASSES}

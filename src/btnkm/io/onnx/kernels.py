@@ -9,7 +9,8 @@ noise is small. But k(x) is smooth, so the rounding errors in a row can be chose
 included, below 1e-7. Where the variance of the noise is less than 1e-5 of that of f, 128 are too
 few, and the change is up to 1e-4. Means have double precision.
 
-For m training rows and one output this takes 2 m^2 bytes, and 128 to 512 for each row.
+For m training rows and one output this takes 2 m^2 bytes, and for each row 128 to 512, and 8 or 16
+for each input.
 """
 
 from __future__ import annotations
@@ -67,71 +68,33 @@ def _covariances(
     prior, prior_product = total, product
     for part in kernel["inputs"]:
         column = columns[part["column"]]
-        gap = graph.number(column.missing())
+        missing = graph.number(column.missing())
         if part["line"]:
-            t = graph.where(column.missing(), 0.0, _line(part, column, column.held()))
-            total = total + (part["line"] * t) * _row_lines(graph, part, column)
+            raw = column.clipped() - float(column.plain["knots"][0])
+            t = graph.where(column.missing(), 0.0, part["begin"] + part["slope"] * raw)
+            total = total + (part["line"] * t) * part["rows"]["t"][None, :]
             prior = prior + part["line"] * (t * t)
         if part["missing"]:
-            total = total + (part["missing"] * gap) * _row_gaps(graph, part)
-            prior = prior + part["missing"] * gap
+            total = total + (part["missing"] * missing) * _rows_missing(part)
+            prior = prior + part["missing"] * missing
         if part["curve"]:
             kappa = _correlation(graph, part, column, part["curve_length"])
             total = total + part["curve"] * kappa
-            prior = prior + part["curve"] * (1.0 - gap)
+            prior = prior + part["curve"] * (1.0 - missing)
         if part["factor"]:
             kappa = _correlation(graph, part, column, part["factor_length"])
             share = part["factor"] / (1.0 + part["factor"])
             product = product * (1.0 - share + share * kappa)
-            prior_product = prior_product * (1.0 - share * gap)
-    some = next(iter(columns.values())).x
-    zeros, rows = graph.full(some, 0.0), np.zeros((1, kernel["alpha"].shape[1]))
+            prior_product = prior_product * (1.0 - share * missing)
+    zeros = graph.full(next(iter(columns.values())).x, 0.0)
+    rows = np.zeros((1, kernel["alpha"].shape[1]))
     return zeros + (rows + (total + product)), zeros + (prior + prior_product)
 
 
-def _row_gaps(graph: Graph, part: dict[str, Any]) -> Value | float:
+def _rows_missing(part: dict[str, Any]) -> Any:
     """Return 1 for each training row where the value is missing, else 0: (1, m)."""
     known = part["rows"]["known"]
-    return 0.0 if known is None else graph.narrow((known == 0.0).astype(np.int8)[None, :])
-
-
-def _places(part: dict[str, Any], column: Column) -> Array | None:
-    """Return the knot of each training row, or None if some are at no knot: (1, m).
-
-    Nearly always they are at knots, and take two bytes instead of two doubles. Those of which the
-    value is missing are at the first.
-    """
-    held, knots = part["rows"], column.plain["knots"]
-    if held["u"] is None or len(knots) > np.iinfo(np.uint16).max:
-        return None
-    standard = (column.plain["positions"] - part["center"]) / part["scale"]
-    known = True if held["known"] is None else held["known"] == 1.0
-    places = np.clip(np.searchsorted(standard, held["u"]), 0, len(knots) - 1)
-    if np.any((standard[places] != held["u"]) & known):
-        return None
-    return np.where(known, places, 0).astype(np.uint16)[None, :]
-
-
-def _line(part: dict[str, Any], column: Column, held: Value) -> Value:
-    """Return t of raw values."""
-    return part["begin"] + part["slope"] * (held - float(column.plain["knots"][0]))
-
-
-def _row_lines(graph: Graph, part: dict[str, Any], column: Column) -> Any:
-    """Return t of the training rows: (1, m)."""
-    places = _places(part, column)
-    if places is None:
-        return part["rows"]["t"][None, :]
-    t = _line(part, column, column.at_knots(graph.narrow(places, whole=True))[0])
-    return t if part["rows"]["known"] is None else t * (1.0 - _row_gaps(graph, part))
-
-
-def _row_positions(graph: Graph, part: dict[str, Any], column: Column) -> Any:
-    """Return u of the training rows: (1, m)."""
-    places = _places(part, column)
-    if places is None:
-        return part["rows"]["u"][None, :]
-    return (column.at_knots(graph.narrow(places, whole=True))[1] - part["center"]) / part["scale"]
+    return 0.0 if known is None else 1.0 - known[None, :]
 
 
 def _correlation(graph: Graph, part: dict[str, Any], column: Column, length: float) -> Value:
@@ -142,12 +105,12 @@ def _correlation(graph: Graph, part: dict[str, Any], column: Column, length: flo
         codes = codes if known is None else np.where(known == 0.0, NO_CODE, codes)
         return graph.number(graph.node("Equal", column.x, codes[None, :]))
     x = graph.where(column.missing(), 0.0, column.x)
-    apart = ((x - part["center"]) / part["scale"] - _row_positions(graph, part, column)) / length
+    apart = ((x - part["center"]) / part["scale"] - u[None, :]) / length
     r, rough = SQRT3 * graph.node("Abs", apart), part["rough"]
     same = (1.0 - rough) * graph.node("Exp", (-1.0 / 6.0) * (r * r))
     same = same + rough * (1.0 + r) * graph.node("Exp", -1.0 * r)
     if known is not None:
-        same = same * (1.0 - _row_gaps(graph, part))
+        same = same * known[None, :]
     return graph.where(column.missing(), 0.0, same)
 
 
@@ -201,20 +164,20 @@ def _rounded(root: Array, smooth: Array, count: int) -> Array:
     column, from the last on, a number is what makes up best for the errors of those before.
     """
     m = len(root)
-    found, errors = np.zeros_like(root), np.zeros_like(root)
+    rounded, errors = np.zeros_like(root), np.zeros_like(root)
     for c in range(m - 1, -1, -1):
-        found[c:, c] = root[c:, c] - errors[c:, c + 1 :] @ smooth[c + 1 :, c] / smooth[c, c]
-        rest = found[c:, c] - found[c:, c].astype(np.float32)
-        found[c:, c] -= rest
+        rounded[c:, c] = root[c:, c] - errors[c:, c + 1 :] @ smooth[c + 1 :, c] / smooth[c, c]
+        rest = rounded[c:, c] - rounded[c:, c].astype(np.float32)
+        rounded[c:, c] -= rest
         if c < count:
-            found[c:, c] += rest.astype(np.float32)
-        errors[c:, c] = found[c:, c] - root[c:, c]
-    return found
+            rounded[c:, c] += rest.astype(np.float32)
+        errors[c:, c] = rounded[c:, c] - root[c:, c]
+    return rounded
 
 
 def _change(matrix: Array, noise: Array, root: Array, rounded: Array) -> float:
     """Return the largest relative change of a row's variance by a rounded root."""
-    known, other = (np.sum((one @ matrix) ** 2, axis=0) for one in (root, rounded))
+    known, other = (np.sum((r @ matrix) ** 2, axis=0) for r in (root, rounded))
     variance = np.maximum(np.diagonal(matrix) - known, 0.0) + noise
     return float(np.max(np.abs(other - known) / variance))
 
@@ -222,9 +185,7 @@ def _change(matrix: Array, noise: Array, root: Array, rounded: Array) -> float:
 def _unpacked(graph: Graph, root: Array) -> Value:
     """Return R^T, (m, m), of which the graph stores the triangle."""
     m = len(root)
-    packed = np.append(
-        root[np.tril_indices(m)], np.float32(0.0)
-    )  # the last one stands for all zeros
+    packed = np.append(root[np.tril_indices(m)], np.float32(0.0))  # the last is all the zeros
     i = np.arange(m)  # a row of R has i (i + 1) / 2 numbers before it
     j = graph.constant(i[:, None])
     rest = graph.node("Less", i[None, :], j)
