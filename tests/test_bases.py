@@ -24,6 +24,7 @@ from btnkm.bases import (
     WithMissing,
 )
 from btnkm.bases import missing as missing_module
+from btnkm.execution.modes import make_mode
 
 
 class Hinges(Basis):
@@ -115,16 +116,17 @@ def test_psi_spans_the_products(basis):
 @every
 def test_gram_and_adjoint_are_the_dense_sums(basis, rng):
     basis, x = fitted(basis)
-    phi, psi, m = basis.phi(x), basis.psi(x), basis.n_functions_
+    mode = make_mode(basis, 0.0)
+    phi, psi, m = basis.phi(x), basis.psi(x)[:, : mode.n_psi], basis.n_functions_
     weights = rng.normal(size=(len(x), 4))
-    dense = np.einsum("ni,nj,np->ijp", phi, phi, weights)
-    np.testing.assert_allclose(basis.gram(psi.T @ weights), dense, atol=1e-11)
+    dense = np.einsum("ni,nj,np->pij", phi, phi, weights)
+    np.testing.assert_allclose(mode.gram(psi.T @ weights), dense, atol=1e-11)
     # Not symmetric in i and j, so that a table filled on one side only is found out.
-    coefficients = rng.normal(size=(m, m, 4))
-    dense = np.einsum("ni,ijp,nj->np", phi, coefficients, phi)
-    np.testing.assert_allclose(psi @ basis.adjoint(coefficients), dense, atol=1e-11)
-    sums = rng.normal(size=(basis.n_products_, 4))
-    left, right = basis.gram(sums) * coefficients, sums * basis.adjoint(coefficients)
+    coefficients = rng.normal(size=(4, m, m))
+    dense = np.einsum("ni,pij,nj->np", phi, coefficients, phi)
+    np.testing.assert_allclose(psi @ mode.adjoint(coefficients), dense, atol=1e-11)
+    sums = rng.normal(size=(mode.n_psi, 4))
+    left, right = mode.gram(sums) * coefficients, sums * mode.adjoint(coefficients)
     assert left.sum() == pytest.approx(right.sum(), abs=1e-10)
 
 
@@ -448,7 +450,7 @@ def test_gapped_without_missing_values_seen_averages(inner, monkeypatch):
     np.testing.assert_array_equal(psi[0], alone.psi(x)[1])
     np.testing.assert_allclose(phi[1], alone.phi(x).mean(axis=0), atol=1e-15)
     second = np.einsum("ni,nj->ij", alone.phi(x), alone.phi(x)) / len(x)
-    np.testing.assert_allclose(basis.gram(psi[1][:, None])[..., 0], second, atol=1e-14)
+    np.testing.assert_allclose(make_mode(basis, 0.0).average_gram(psi[1]), second, atol=1e-14)
     np.testing.assert_array_equal(basis.phi(x), alone.phi(x))
 
 
@@ -471,7 +473,8 @@ def test_gapped_with_nothing_else_is_constant():
     assert (basis.n_functions_, basis.n_products_) == (1, 1)
     for array in (basis.phi(x), basis.psi(x), *basis.features(x)):
         np.testing.assert_array_equal(array, np.ones((3, 1)))
-    np.testing.assert_array_equal(basis.gram(np.full((1, 2), 3.0)), np.full((1, 1, 2), 3.0))
+    gram = make_mode(basis, 0.0).gram(np.full((1, 2), 3.0))
+    np.testing.assert_array_equal(gram, np.full((2, 1, 1), 3.0))
 
 
 @given(

@@ -56,7 +56,7 @@ def test_outputs_are_one_more_input_of_stacked_rows(spread):
         return moments[0] if len(moments) == 1 else rows.multiply(*moments)
 
     for d, other in ((0, 1), (1, 0)):
-        asks = rows.output_asks(weight, pull, terms[2])
+        asks = rows.output_responses(weight, pull, terms[2])
         found = rows.block_sums(features[d], product(features, [other]), *asks, modes[d], rank)
         outside = product(stacked, [other, 2])
         asks = weight.reshape(-1, 1), pull.reshape(-1, 1)

@@ -41,7 +41,7 @@ class Sharing(Saving):
     ) -> Any:
         """Write one offline HTML page about the model.
 
-        The page shows how good the predictions are, which inputs matter, their effects, and
+        The page shows the accuracy of the model, the importance and effect of each input, and
         warnings. A panel with a control for each input predicts in the browser.
 
         Parameters

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from ..core.arrays import interpolate
+from ..core.arrays import interpolate, like
 from .base import Array
 
 MOST_CATEGORIES = 200  # with an indicator of their own, the most frequent ones
@@ -88,13 +88,7 @@ class MainEffect:
                 self.codes_ = np.empty(0)
             parts = [CATEGORIES] * len(self.codes_)
         elif len(self.positions) > 1:
-            # scaled first, since squares of large raw values might overflow
-            size = max(float(np.max(np.abs(self.knots))), np.finfo(float).tiny)
-            line = self.knots / size
-            raw = np.interp(seen, self.positions, line)
-            mean = float(np.average(raw, weights=count))
-            spread = float(np.sqrt(np.average((raw - mean) ** 2, weights=count)))
-            self.line_ = (line - mean) / max(spread, np.finfo(float).tiny)
+            self.line_ = _standardised_line(self.knots, self.positions, seen, count)
             distinct = len(np.unique(seen))
             self.degree_ = int(min(self.n_curve, max(distinct - 2, 0)))
             parts = [LINE] + [CURVE] * self.degree_
@@ -121,7 +115,7 @@ class MainEffect:
         xp = array_namespace(x)
         columns = []
         if self.n_categories is not None:
-            codes = xp.asarray(self.codes_, dtype=x.dtype, device=device(x))
+            codes = like(self.codes_, x)
             return xp.astype(x[:, None] == codes[None, :], x.dtype)
         if len(self.positions) > 1:
             held = xp.clip(x, -1.0, 1.0)
@@ -155,7 +149,7 @@ class MainEffect:
         missing = xp.isnan(x)
         values = self._functions(xp.where(missing, xp.zeros_like(x), x))
         known = values.shape[1]
-        center = xp.asarray(self.center_, dtype=x.dtype, device=device(x))
+        center = like(self.center_, x)
         values = values - center[None, :known]
         average = missing
         if self.n_categories is not None:
@@ -211,11 +205,9 @@ class Coordinates:
         seen, count = x[~missing], weight[~missing]
         self.varies_ = len(np.unique(seen)) > 1
         if not self.categorical and self.varies_:
-            # scaled first, since squares of large raw values might overflow
-            size = max(float(np.max(np.abs(self.knots))), np.finfo(float).tiny)
-            line = self.knots / size
-            mean, spread = _mean_and_spread(np.interp(seen, self.positions, line), count)
-            self.line_ = (line - mean) / spread
+            # otherwise a value of a row with a tiny weight would be extremely far away
+            count = np.maximum(count, _LEAST_SHARE * float(np.mean(count)))
+            self.line_ = _standardised_line(self.knots, self.positions, seen, count)
             self.center_, self.scale_ = _mean_and_spread(seen, count)
         return self
 
@@ -236,17 +228,20 @@ class Coordinates:
     def features(self, x: Array) -> tuple[Array, Array]:
         """Return the coordinates, and no products: (n, 3) and (n, 0)."""
         phi = self.phi(x)
-        return phi, xp_empty(phi)
+        return phi, phi[:, :0]
 
 
-def xp_empty(phi: Array) -> Array:
-    """Return products of no functions: (n, 0)."""
-    return array_namespace(phi).zeros((phi.shape[0], 0), dtype=phi.dtype, device=device(phi))
+def _standardised_line(
+    knots: np.ndarray, positions: np.ndarray, x: np.ndarray, weight: np.ndarray
+) -> np.ndarray:
+    """Return raw values at the knots, of mean 0 and variance 1 over the coordinates x."""
+    # scaled first, since squares of large raw values might overflow
+    line = knots / max(float(np.max(np.abs(knots))), np.finfo(float).tiny)
+    mean, spread = _mean_and_spread(np.interp(x, positions, line), weight)
+    return (line - mean) / spread
 
 
 def _mean_and_spread(values: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
-    # without a minimum weight, a value of a row with a tiny weight would be extremely far away
-    weight = np.maximum(weight, _LEAST_SHARE * float(np.mean(weight)))
     mean = float(np.average(values, weights=weight))
     spread = float(np.sqrt(np.average((values - mean) ** 2, weights=weight)))
     return mean, max(spread, np.finfo(float).tiny)

@@ -8,9 +8,10 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
-from array_api_compat import array_namespace, device, is_numpy_array
+from array_api_compat import array_namespace, is_numpy_array
 from sklearn.base import clone
 
+from ..core.arrays import like
 from .base import Array, Basis
 from .categorical import Categorical
 from .chebyshev import Chebyshev
@@ -240,7 +241,7 @@ class WithMissing(Basis):
         if not bool(xp.any(unknown)):
             return inner
         return tuple(
-            xp.where(unknown[:, None], xp.asarray(row, dtype=a.dtype, device=device(a)), a)
+            xp.where(unknown[:, None], like(row, a), a)
             for a, row in zip(inner, averages, strict=True)
         )
 

@@ -49,21 +49,9 @@ def run(
 ) -> Iterator[Progress]:
     """Fit one restart, yielding after each sweep; the last state yielded is the result.
 
-    Parameters
-    ----------
-    executor : Executor
-    state : State
-        Where the restart begins, unless there is a ``pause`` to resume from.
-    data : Data
-        Of all rows, including those of the ``past``.
-    priors : Priors
-    schedule : Schedule
-    grow : callable, optional
-        Called where nearly all components are of use to the end. It may return a larger state, from
-        which another stage begins.
-    pause : Pause, optional
-    past : BatchStats, optional
-        Sums over the rows of earlier batches.
+    It begins at ``state``, or resumes from a ``pause``. ``data`` includes the rows of the ``past``,
+    the sums over earlier batches. Where nearly all components are of use to the end, ``grow`` may
+    return a larger state, from which another stage begins.
     """
     begin = time.perf_counter()
     if pause is None:
@@ -142,8 +130,8 @@ class Ascent:
             drop: list[Dropper] = []
             if mean_only and schedule.extra and sweep >= last // 2:
                 share = 0.5 if sweep < last - 3 else 1.0
-                most = int(self.stage.rank)
-                drop.append(partial(reduction.drop_extra, most=most, share=share))
+                rank = int(self.stage.rank)
+                drop.append(partial(reduction.drop_extra, rank=rank, share=share))
             self.sweeper.sweep(mean_only=mean_only, drop=drop)
             yield self._paused(self._progress("warm"))
 
@@ -236,7 +224,7 @@ class Ascent:
     def _refine(self) -> Iterator[Progress]:
         """Newton refinement: sweeps by the likelihood itself instead of its bound."""
         assert self.step is not None
-        for left in reversed(range(self.schedule.newton_sweeps)):
+        for remaining in reversed(range(self.schedule.newton_sweeps)):
             self.sweeper.newton_sweep()
             self.done += 1
             step = replace(
@@ -247,7 +235,7 @@ class Ascent:
                 seconds=time.perf_counter() - self.begin,
                 trial=False,
             )
-            yield step if left else self._with_past(step)
+            yield step if remaining else self._with_past(step)
 
     def _progress(self, phase: str, *, swept: bool = True) -> Progress:
         """Return what there is to report, after another sweep unless told otherwise."""
@@ -279,7 +267,7 @@ class Ascent:
         return replace(step, pause=Pause(self.schedule, self.stage, step, memory, cycle))
 
     def _with_past(self, step: Progress) -> Progress:
-        return step if self.past is None else replace(step, past=self.sweeper.remembered())
+        return step if self.past is None else replace(step, past=self.sweeper.past_stats())
 
     def _check_fall(self, before: Progress, after: Progress) -> None:
         """Warn if the ELBO fell by more than rounding explains, and name the term."""

@@ -27,14 +27,9 @@ SHIFT = 5.0  # standard errors between means, above which inputs are not similar
 
 
 class ModeStats(NamedTuple):
-    """Sums over earlier batches, for one mode.
+    """Sums over earlier batches, for one mode."""
 
-    Attributes
-    ----------
-    second, linear : ndarray of shape (K, S) and (n_phi, C)
-        See ``rows.block_sums``.
-    """
-
+    # (K, S) and (n_phi, C): see ``rows.block_sums``
     second: Array
     linear: Array
 
@@ -70,17 +65,10 @@ class ModeStats(NamedTuple):
 
 
 class EffectStats(NamedTuple):
-    """Sums over earlier batches, for the main effects.
+    """Sums over earlier batches, for the main effects."""
 
-    Attributes
-    ----------
-    sums : Sums
-        The main effects whose functions these are.
-    gram, linear, beside : ndarray of shape (K, P, P), (K, P) and (K, P)
-        See ``row_block.sum_grams`` and ``row_block.sum_beside``.
-    """
-
-    sums: Sums
+    sums: Sums  # the main effects whose functions these are
+    # (K, P, P), (K, P) and (K, P): see ``row_block.sum_grams`` and ``row_block.sum_beside``
     gram: Array
     linear: Array
     beside: Array
@@ -93,9 +81,9 @@ class EffectStats(NamedTuple):
         """Return the sums of the functions that main effects have kept."""
         if sums.same_functions(self.sums):
             return self
-        left = self.sums.places_of(sums)
-        gram = self.gram[:, left[:, None], left]
-        return EffectStats(sums, gram, self.linear[:, left], self.beside[:, left])
+        kept = self.sums.places_of(sums)
+        gram = self.gram[:, kept[:, None], kept]
+        return EffectStats(sums, gram, self.linear[:, kept], self.beside[:, kept])
 
     def plus(self, other: EffectStats) -> EffectStats:
         """Return the total of both, for the functions that the other has kept."""
@@ -111,28 +99,16 @@ def _wider(part: Array, place: int, count: int) -> Array:
 
 @dataclass(frozen=True)
 class BatchStats:
-    """Sums over earlier batches.
-
-    Attributes
-    ----------
-    data : Data
-    modes : tuple of ModeStats
-    asked : tuple of array
-        The sums that the likelihood learns from; empty if those of the modes are enough.
-    information : array
-        The sum of the rows' weights, of every output.
-    features : tuple of (phi, psi)
-        Weighted sums of the functions of every input's mode: (M,) and (K,).
-    sums : EffectStats or None
-        Of the main effects.
-    """
+    """Sums over earlier batches."""
 
     data: Data
     modes: tuple[ModeStats, ...]
-    asked: tuple[Any, ...]
-    information: Any
+    # the sums that the likelihood learns from; empty if those of the modes are enough
+    likelihood_sums: tuple[Any, ...]
+    information: Any  # the sum of the rows' weights, of every output
+    # weighted sums of the functions of every input's mode: (M,) and (K,)
     features: tuple[tuple[Array, Array], ...]
-    sums: EffectStats | None = None
+    sums: EffectStats | None = None  # of the main effects
 
     def sums_of(self, sums: Sums) -> EffectStats:
         """Return the sums of the functions of main effects."""
@@ -157,7 +133,7 @@ class BatchStats:
             self,
             data=Data(share * self.data.n, share * self.data.square),
             modes=tuple(sums.weighed(share) for sums in self.modes),
-            asked=tuple(share * np.asarray(part) for part in self.asked),
+            likelihood_sums=tuple(share * np.asarray(part) for part in self.likelihood_sums),
             information=share * np.asarray(self.information),
             features=tuple((share * phi, share * psi) for phi, psi in self.features),
             sums=None if self.sums is None else self.sums.weighed(share),
@@ -169,7 +145,7 @@ class BatchStats:
         return BatchStats(
             data,
             tuple(ModeStats(a.second + b.second, a.linear + b.linear) for a, b in modes),
-            tuple(a + b for a, b in zip(self.asked, other.asked, strict=True)),
+            tuple(a + b for a, b in zip(self.likelihood_sums, other.likelihood_sums, strict=True)),
             self.information + other.information,
             tuple(
                 (phi + more_phi, psi + more_psi)

@@ -26,21 +26,12 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class CategoryMode:
-    """A mode of very many categories, with the interface of ``state.Mode``.
+    """A mode of very many categories, with the interface of ``state.Mode``."""
 
-    Attributes
-    ----------
-    keep : ndarray of shape (L,)
-        The categories, which all stay.
-    rate_scale : ndarray of shape (L,)
-    shares : ndarray of shape (L,) or None
-        Weights of the average that stands for a category never seen. None if there is no such
-        category.
-    anchored : bool
-    """
-
-    keep: Array
-    rate_scale: Array
+    keep: Array  # (L,): the categories, which all stay
+    rate_scale: Array  # (L,)
+    # (L,): weights of the average that stands for a category never seen. None if there is
+    # no such category.
     shares: Array | None
     anchored: bool = True
     may_lose_functions: ClassVar[bool] = False
@@ -106,20 +97,11 @@ class CategoryMode:
 
 @dataclass(frozen=True)
 class CategoryFactor:
-    """q(W), independent between categories, with the interface of ``state.Factor``.
+    """q(W), independent between categories, with the interface of ``state.Factor``."""
 
-    Attributes
-    ----------
-    mean : ndarray of shape (L, C)
-    cov : ndarray of shape (L, C, C)
-    log_det : float
-        log det of the covariance of all weights.
-    layout : Layout
-    """
-
-    mean: Array
-    cov: Array
-    log_det: float
+    mean: Array  # (L, C)
+    cov: Array  # (L, C, C)
+    log_det: float  # log det of the covariance of all weights
     layout: Layout
 
     @cached_property

@@ -68,7 +68,7 @@ class Theta:
         parts, none = self.parts, np.zeros(1, dtype=int)
         numeric = ~parts.categorical
         numbers = [places[numeric[places]] for places in (parts.curve, parts.factor)]
-        groups = [
+        return [
             ("constant", none, CONSTANT, -2.0),
             ("product", none[: min(len(parts.factor), 1)], PRODUCT, 0.0),
             ("noise", none[: int(self.learns_noise)], NOISE, -3.0),
@@ -80,7 +80,6 @@ class Theta:
             ("factor_length", numbers[1], LENGTH, 0.7),
             ("rough", np.union1d(*numbers).astype(int), ROUGH, 0.0),
         ]
-        return groups
 
     @property
     def places(self) -> dict[str, slice]:
@@ -142,32 +141,21 @@ class Theta:
 
     def noise(self, theta: Array) -> float:
         """Return the factor of the noise, 1 where it is not learned."""
-        own = theta[self.places["noise"]]
-        return float(np.exp(np.clip(own[0], -LIMIT, LIMIT))) if len(own) else 1.0
+        log_noise = theta[self.places["noise"]]
+        return float(np.exp(np.clip(log_noise[0], -LIMIT, LIMIT))) if len(log_noise) else 1.0
 
 
 @dataclass
 class Pairs:
-    """The rows' coordinates, two by two: what does not depend on hyperparameters.
+    """The rows' coordinates, two by two: what does not depend on hyperparameters."""
 
-    Attributes
-    ----------
-    x : sequence of ndarray of shape (n, 3)
-        Of every input.
-    parts : Parts
-    index : ndarray of shape (P,)
-        Of the P pairs i < j in a flattened matrix.
-    gaps : ndarray of shape (C, P)
-        Of the C inputs with a curve or a factor: distances of numbers times sqrt(3), or whether
-        categories are the same.
-    known : ndarray of shape (C, P) or None
-        1 where both values are known; None if all are.
-    """
-
-    x: Sequence[Array]
+    x: Sequence[Array]  # (n, 3): of every input
     parts: Parts
-    index: Array = field(init=False)
-    gaps: Array = field(init=False)
+    index: Array = field(init=False)  # (P,): of the P pairs i < j in a flattened matrix
+    # (C, P): of the C inputs with a curve or a factor: distances of numbers times sqrt(3), or
+    # whether categories are the same
+    distances: Array = field(init=False)
+    # (C, P): 1 where both values are known; None if all are
     known: Array | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -175,15 +163,15 @@ class Pairs:
         i, j = np.triu_indices(n, 1)
         self.index = i * n + j
         self.inputs = np.union1d(self.parts.curve, self.parts.factor).astype(int)
-        self.gaps = np.empty((len(self.inputs), len(i)))
+        self.distances = np.empty((len(self.inputs), len(i)))
         missing = any(np.any(self.x[d][:, KNOWN] < 1.0) for d in self.inputs)
-        self.known = np.ones_like(self.gaps) if missing else None
+        self.known = np.ones_like(self.distances) if missing else None
         for row, d in enumerate(self.inputs):
-            u, there = self.x[d][:, POSITION], self.x[d][:, KNOWN]
+            u, known = self.x[d][:, POSITION], self.x[d][:, KNOWN]
             same = self.parts.categorical[d]
-            self.gaps[row] = u[i] == u[j] if same else SQRT3 * np.abs(u[i] - u[j])
+            self.distances[row] = u[i] == u[j] if same else SQRT3 * np.abs(u[i] - u[j])
             if self.known is not None:
-                self.known[row] = there[i] * there[j]
+                self.known[row] = known[i] * known[j]
         self.lines = np.column_stack(
             [self.x[d][:, LINE] for d in self.parts.line] or [np.zeros((n, 0))]
         )
@@ -210,15 +198,8 @@ class Pairs:
 class Evidence:
     """The logarithm of the evidence, plus that of the prior, as a function of hyperparameters.
 
-    Attributes
-    ----------
-    pairs : Pairs
-    theta : Theta
-    target : ndarray of shape (n, K)
-    noise : ndarray of shape (n, K)
-        Variances of the noise, up to the factor that is learned.
-    repeats : float
-        Sum over rows of the weight of each beyond 1.
+    The targets are (n, K), and so is ``noise``, their variances up to the factor that is learned.
+    ``repeats`` is the sum over rows of the weight of each beyond 1.
     """
 
     def __init__(
@@ -240,8 +221,8 @@ class Evidence:
             value -= 0.5 * (float(np.sum(z * solved.alpha)) + count * solved.log_det)
             total += solved.alpha @ solved.alpha.T - count * solved.inverse
             if self.theta.learns_noise:
-                left = np.sum(solved.alpha**2, axis=1) - count * np.diagonal(solved.inverse)
-                slopes[self.theta.places["noise"]] += 0.5 * float(left @ v)
+                slope = np.sum(solved.alpha**2, axis=1) - count * np.diagonal(solved.inverse)
+                slopes[self.theta.places["noise"]] += 0.5 * float(slope @ v)
         if self.theta.learns_noise:
             value -= 0.5 * self.repeats * np.log(factor)
             slopes[self.theta.places["noise"]] -= 0.5 * self.repeats
@@ -274,22 +255,22 @@ class _Made:
         pairs, kernel = self.pairs, self.kernel
         inputs = getattr(pairs.parts, name)
         rows, rough = pairs.places(inputs), kernel.rough[inputs][:, None]
-        gaps = pairs.gaps[rows, block]
-        r = gaps / getattr(kernel, f"{name}_length")[inputs][:, None]
+        distances = pairs.distances[rows, block]
+        r = distances / getattr(kernel, f"{name}_length")[inputs][:, None]
         made = self.kept.get((name, block.start)) or decays(r)
-        if pairs.gaps.size <= KEPT:
+        if pairs.distances.size <= KEPT:
             self.kept[name, block.start] = made
-        found: tuple[Array, ...] = (
+        values: tuple[Array, ...] = (
             correlation_and_slopes(r, rough, made) if slopes else (correlation(r, rough, made),)
         )
         same = pairs.parts.categorical[inputs]
         if np.any(same):
-            for part, value in zip(found, (gaps[same], 0.0, 0.0), strict=False):
+            for part, value in zip(values, (distances[same], 0.0, 0.0), strict=False):
                 part[same] = value
         if pairs.known is not None:
-            for part in found:
+            for part in values:
                 part *= pairs.known[rows, block]
-        return found
+        return values
 
     def matrix(self) -> Array:
         """Return k of all rows: (n, n)."""
@@ -335,12 +316,12 @@ class _Made:
         by_factor, by_curve = np.zeros((3, len(factor))), np.zeros((3, len(curve)))
         for block in pairs.blocks:
             if len(factor):
-                found = self._correlations("factor", block, slopes=True)
-                left = own[block] / (1.0 + b[:, None] * found[0])
-                by_factor += [np.einsum("ij,ij->i", left, part) for part in found]
+                values = self._correlations("factor", block, slopes=True)
+                of_others = own[block] / (1.0 + b[:, None] * values[0])
+                by_factor += [np.einsum("ij,ij->i", of_others, part) for part in values]
             if len(curve):
-                found = self._correlations("curve", block, slopes=True)
-                by_curve += [part @ packed[block] for part in found]
+                values = self._correlations("curve", block, slopes=True)
+                by_curve += [part @ packed[block] for part in values]
         rough = np.zeros(len(known))
         rough[factor] += b * by_factor[2]
         rough[curve] += a * by_curve[2]
@@ -372,30 +353,26 @@ def draw(
     n_draws: int = DRAWS,
     warm_up: int = WARM_UP,
 ) -> Array:
-    """Return draws from the density exp(-energy): (n_draws, P).
+    """Return draws from the density exp(-energy) by Hamiltonian Monte Carlo: (n_draws, P).
 
-    Parameters
-    ----------
-    energy : callable
-        Takes a point (P,), returns a value and its slopes (P,).
-    begin : ndarray of shape (P,)
-        Where the chain begins: a point of high density. Every coordinate should vary by about 1.
+    ``energy`` takes a point (P,) and returns a value and its slopes (P,). The chain begins at a
+    point of high density, ``begin``. Every coordinate should vary by about 1.
     """
     at, (value, slopes) = begin, energy(begin)
     length, draws = FIRST, []
     for step in range(warm_up + n_draws):
         momentum = rng.standard_normal(len(at))
         size = length * rng.uniform(1.0 - SPREAD, 1.0 + SPREAD)
-        there, speed = at, momentum - 0.5 * size * slopes
+        proposal, speed = at, momentum - 0.5 * size * slopes
         for _ in range(LEAPFROG_STEPS):
-            there = there + size * speed
-            new_value, new_slopes = energy(there)
+            proposal = proposal + size * speed
+            new_value, new_slopes = energy(proposal)
             speed = speed - size * new_slopes
         speed = speed + 0.5 * size * new_slopes
         lost = new_value - value + 0.5 * float(speed @ speed - momentum @ momentum)
         chance = float(np.exp(-max(lost, 0.0))) if np.isfinite(lost) else 0.0
         if rng.uniform() < chance:
-            at, value, slopes = there, new_value, new_slopes
+            at, value, slopes = proposal, new_value, new_slopes
         if step < warm_up:
             length = float(np.clip(length * np.exp(PACE * (chance - ACCEPTED)), SHORTEST, LONGEST))
         else:

@@ -26,7 +26,7 @@ Cost and memory grow with the cube and the square of the rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -78,30 +78,21 @@ def correlation_and_slopes(
 
 @dataclass(frozen=True)
 class Kernel:
-    """Hyperparameters of the kernel.
+    """Hyperparameters of the kernel."""
 
-    Attributes
-    ----------
-    categorical : ndarray of bool of shape (D,)
-    constant, product : float
-    line, curve, missing, factor : ndarray of shape (D,)
-        Variances in the sum, and factors in the product; 0 for a part that an input does not have.
-    curve_length, factor_length : ndarray of shape (D,)
-        Length scales of numbers.
-    rough : ndarray of shape (D,)
-        Share of the rough correlation of numbers, from 0 to 1.
-    """
-
-    categorical: np.ndarray
+    categorical: np.ndarray  # (D,)
     constant: float
     product: float
+    # (D,): variances in the sum, and factors in the product; 0 for a part that an input does not
+    # have
     line: np.ndarray
     curve: np.ndarray
+    # (D,): length scales of numbers
     curve_length: np.ndarray
     missing: np.ndarray
     factor: np.ndarray
     factor_length: np.ndarray
-    rough: np.ndarray
+    rough: np.ndarray  # (D,): share of the rough correlation of numbers, from 0 to 1
 
     @property
     def n_inputs(self) -> int:
@@ -169,48 +160,21 @@ class Kernel:
         b = float(self.factor[d])
         return (1.0 + b * x[:, KNOWN]) / (1.0 + b)
 
-    def scaled(self, size: float) -> Kernel:
-        """Return the kernel times a number."""
-        return replace(
-            self,
-            constant=self.constant * size,
-            product=self.product * size,
-            line=self.line * size,
-            curve=self.curve * size,
-            missing=self.missing * size,
-        )
-
 
 @dataclass(frozen=True)
 class FullPosterior:
-    """The posterior of the full tensor.
-
-    Attributes
-    ----------
-    kernel : Kernel
-    rows : tuple of ndarray of shape (n, 3)
-        Coordinates of the training rows in every input.
-    share : ndarray of shape (n,)
-        The weight of every row; they add up to 1.
-    target, noise : ndarray of shape (K, n)
-        Targets for every output, and the variances of their noise.
-    likelihood : Likelihood
-    n_outputs : int or None
-    theta : ndarray
-        Logarithms of the hyperparameters.
-    evidence : float
-        Log density of the targets plus log prior of the hyperparameters, or the ELBO.
-    """
+    """The posterior of the full tensor."""
 
     kernel: Kernel
-    rows: tuple[np.ndarray, ...]
-    share: np.ndarray
+    rows: tuple[np.ndarray, ...]  # (n, 3): coordinates of the training rows in every input
+    share: np.ndarray  # (n,): the weight of every row; they add up to 1
+    # (K, n): targets for every output, and the variances of their noise
     target: np.ndarray
     noise: np.ndarray
     likelihood: Any
     n_outputs: int | None
-    theta: np.ndarray
-    evidence: float
+    theta: np.ndarray  # logarithms of the hyperparameters
+    evidence: float  # log density of the targets plus log prior of the hyperparameters, or the ELBO
 
     @property
     def n_bytes(self) -> int:
@@ -295,7 +259,7 @@ class FullPredictor:
         where = name, str(x.dtype), str(x.device)
         if where not in self._moved:
             part = getattr(self.state, name)
-            moved = [like(one, x) for one in part] if name == "rows" else like(part, x)
+            moved = [like(of_input, x) for of_input in part] if name == "rows" else like(part, x)
             self._moved[where] = moved
         return self._moved[where]
 
@@ -304,14 +268,14 @@ class FullPredictor:
         x = [features_of(d)[0] for d in range(len(self.state.rows))]
         return self.state.kernel.cross(x, self._of("rows", x[0])), x
 
-    def _whole(self, parts: Array) -> Array:
+    def _by_output(self, parts: Array) -> Array:
         """Return values (n, K), or (n,) of one output."""
         return parts[:, 0] if self.state.n_outputs is None else parts
 
     def mean(self, features_of: FeaturesOf) -> Array:
         """Return E[f] of every row (m,), and output (m, K)."""
         cross, x = self.cross(features_of)
-        return self._whole(cross @ self._of("alpha", x[0]).T)
+        return self._by_output(cross @ self._of("alpha", x[0]).T)
 
     def moments(self, features_of: FeaturesOf) -> tuple[Array, Array]:
         """Return E[f] and Var[f] of every row (m,), and output (m, K)."""
@@ -326,7 +290,7 @@ class FullPredictor:
         variance = prior[:, None] - xp.stack(known, axis=1)
         # rounding can take a small variance below zero
         variance = xp.maximum(variance, 1e-12 * prior[:, None])
-        return self._whole(cross @ self._of("alpha", x[0]).T), self._whole(variance)
+        return self._by_output(cross @ self._of("alpha", x[0]).T), self._by_output(variance)
 
     def joint(self, features_of: FeaturesOf) -> Joint:
         """Return E[f] and Var[f] of every row and output, which are independent."""
@@ -337,8 +301,8 @@ class FullPredictor:
         """Return mean and variance of f, less its mean over the outputs if it has many."""
         if self.state.n_outputs is None:
             return self.moments(features_of)
-        mean, own, _ = self.joint(features_of)
-        return mean - mean.mean(axis=1, keepdims=True), contrast_variances(own)
+        mean, variance, _ = self.joint(features_of)
+        return mean - mean.mean(axis=1, keepdims=True), contrast_variances(variance)
 
     def evaluate(self, weights: np.ndarray, features_of: FeaturesOf, xi: np.ndarray) -> np.ndarray:
         """Return draws of f of one output at m rows: (m, draws).
@@ -348,22 +312,8 @@ class FullPredictor:
         """
         cross, x = self.cross(features_of)
         known = solve_triangular(self.state.root, cross.T, lower=True)
-        left = self.state.kernel.cross(x, x) - known.T @ known
+        covariance = self.state.kernel.cross(x, x) - known.T @ known
         size = JITTER * float(np.mean(self.state.kernel.variance(x)))
-        return np.asarray(cross @ weights.T + factor_of(left, np.full(len(left), size)) @ xi)
-
-
-def leave_out(state: FullPosterior, rows: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and variance of f at some rows if what they say were not known: (K, m).
-
-    Hyperparameters, and what the other rows say, stay as they are: exact for Gaussian noise.
-    """
-    rows = np.asarray(rows)
-    means, variances = [], []
-    for z, v, alpha, inverse in zip(
-        state.target, state.noise, state.alpha, state.inverse, strict=True
-    ):
-        block = np.linalg.inv(inverse[np.ix_(rows, rows)])
-        means.append(z[rows] - block @ alpha[rows])
-        variances.append(np.diagonal(block) - v[rows])
-    return np.array(means), np.array(variances)
+        return np.asarray(
+            cross @ weights.T + factor_of(covariance, np.full(len(covariance), size)) @ xi
+        )

@@ -25,30 +25,15 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Part:
-    """Moments of z = W^T v in one mode, for v = phi(x), for its mean over x, and for both together.
+    """Moments of z = W^T v in a mode, for v = phi(x), for its mean over x, and both together."""
 
-    Attributes
-    ----------
-    mean : ndarray of shape (n_phi, C)
-        E[z] of a row is phi times this.
-    square : ndarray of shape (K, C, C)
-        E[z z^T] of a row is psi times this.
-    cross : ndarray of shape (n_phi, C, C)
-        E[z zbar^T] of a row is phi times this; zbar is the average of z over the rows.
-    center : ndarray of shape (C,)
-        E[zbar].
-    center_square : ndarray of shape (C, C)
-        E[zbar zbar^T].
-    total : ndarray of shape (C, C)
-        The average of E[z z^T] over the rows.
-    """
-
-    mean: Array
-    square: Array
+    mean: Array  # (n_phi, C): E[z] of a row is phi times this
+    square: Array  # (K, C, C): E[z z^T] of a row is psi times this
+    # (n_phi, C, C): E[z zbar^T] of a row is phi times this; zbar is the average of z over the rows
     cross: Array
-    center: Array
-    center_square: Array
-    total: Array
+    center: Array  # (C,): E[zbar]
+    center_square: Array  # (C, C): E[zbar zbar^T]
+    total: Array  # (C, C): the average of E[z z^T] over the rows
 
     @cached_property
     def spread(self) -> Array:
@@ -145,32 +130,19 @@ def _contrasts(mean: Array, cov: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class SumPart:
-    """Moments of main effects; with K > 1 outputs, of what each output has beyond their mean.
+    """Moments of main effects; with K > 1 outputs, of what each output has beyond their mean."""
 
-    Attributes
-    ----------
-    mean : ndarray of shape (K, P)
-        E of the coefficients. The first is the intercept.
-    cov : ndarray of shape (K, P, P)
-    own : list of ndarray
-        The coefficients of each main effect.
-    columns : list of ndarray
-        The functions of each main effect that these belong to.
-    averages : list of EffectAverages
-        Of the functions of each main effect over the rows.
-    """
-
-    mean: Array
-    cov: Array
-    own: list[Array]
-    columns: list[Array]
-    averages: list[EffectAverages]
+    mean: Array  # (K, P): E of the coefficients. The first is the intercept.
+    cov: Array  # (K, P, P)
+    places: list[Array]  # the coefficients of each main effect
+    columns: list[Array]  # the functions of each main effect that these belong to
+    averages: list[EffectAverages]  # of the functions of each main effect over the rows
 
     @cached_property
     def average(self) -> Array:
         """The average of each function over the rows, 1 for the intercept: (P,)."""
         average = np.ones(self.mean.shape[1])
-        for places, columns, averages in zip(self.own, self.columns, self.averages, strict=True):
+        for places, columns, averages in zip(self.places, self.columns, self.averages, strict=True):
             average[places] = averages.mean[columns]
         return average
 
@@ -183,12 +155,12 @@ class SumPart:
 
         ``functions`` are all those of its main effect at n values, (n, P_i).
         """
-        places = self.own[i]
+        places = self.places[i]
         return self._moments(places, functions[:, self.columns[i]] - self.average[places])
 
     def spread(self, i: int) -> Array:
         """Return E of the variance of a main effect over the rows: (K,)."""
-        places, columns = self.own[i], self.columns[i]
+        places, columns = self.places[i], self.columns[i]
         center = self.average[places]
         among = self.averages[i].gram[np.ix_(columns, columns)] - np.outer(center, center)
         mean, cov = self.mean[:, places], self.cov[:, places[:, None], places]
@@ -201,7 +173,7 @@ class SumPart:
         functions of the tensor's mode over the rows, (M,), and ``curve`` is E of their
         coefficients, (M,) or (M, K).
         """
-        places, columns, size = self.own[i], self.columns[i], len(curve)
+        places, columns, size = self.places[i], self.columns[i], len(curve)
         cross = self.averages[i].cross[columns, :size] - np.outer(self.average[places], phi[:size])
         return np.asarray(
             np.sum((self.mean[:, places] @ cross) * curve.reshape(size, -1).T, axis=1)
@@ -224,8 +196,8 @@ def sum_part_of(state: State, averages: list[EffectAverages]) -> SumPart | None:
     mean, cov = sums.mean, sums.cov
     if len(mean) > 1:
         mean, cov = _contrasts(mean, cov)
-    own = [sums.places(i) for i in range(len(averages))]
-    return SumPart(mean, cov, own, [sums.column[places] for places in own], averages)
+    places = [sums.places(i) for i in range(len(averages))]
+    return SumPart(mean, cov, places, [sums.column[p] for p in places], averages)
 
 
 def together(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:

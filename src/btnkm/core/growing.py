@@ -73,7 +73,7 @@ def widened(state: State, fresh: State, past: BatchStats) -> tuple[State, BatchS
     for d, (factor, drawn) in enumerate(zip(state.factors, fresh.factors, strict=True)):
         before, after = factor.layout, drawn.layout
         places = network.places(before, after)
-        silent = network.silent(before, after, d, state.modes)
+        silent = network.zero_columns(before, after, d, state.modes)
         if network.turns and state.modes[d].anchored:  # a core keeps its anchors where they were
             anchor = after.anchor.copy()
             anchor[silent] = 0.0

@@ -79,24 +79,12 @@ def _solve(a: Array, b: Array) -> Array:
 
 
 def inverse_cholesky(a: Array) -> tuple[Array, float, float]:
-    """Invert the Cholesky factor of a symmetric positive definite matrix.
+    """Return L^-1 of a positive definite A = L L^T, log det A, and the jitter that was needed.
 
-    Cholesky's rounding errors do not change when rows and columns are scaled, so the matrix is
-    brought to unit diagonal only where a jitter must be measured against it.
-
-    Parameters
-    ----------
-    a : ndarray of shape (N, N)
-        Only the lower triangle is read.
-
-    Returns
-    -------
-    inverse : ndarray of shape (N, N)
-        L^-1, lower triangular, with A = L L^T; A^-1 is its transpose times itself.
-    log_det : float
-        log det A.
-    jitter : float
-        What was added to the unit diagonal, 0 where nothing was needed.
+    A^-1 is the transpose of L^-1 times itself. Only the lower triangle of A is read. The jitter is
+    what was added to the diagonal of A at unit diagonal, 0 where nothing was needed. Cholesky's
+    rounding errors do not change when rows and columns are scaled, so the matrix is brought to unit
+    diagonal only where a jitter must be measured against it.
     """
     try:
         inverse, diagonal = _inverse_factor(a)

@@ -30,21 +30,12 @@ MomentsOf = Callable[[int, Moments | Scratch | None], Moments | None]
 
 
 class Family(NamedTuple):
-    """Groups of weights that may be dropped: those of a component, or of an index of a bond.
+    """Groups of weights that may be dropped: those of a component, or of an index of a bond."""
 
-    Attributes
-    ----------
-    columns : dict from mode to ndarray of shape (G, c)
-        The columns of each group, in each of the modes that have some.
-    group_set : dict from mode to int
-        Which of the groups of the mode's layout these are.
-    entries : dict from precision vector to ndarray of shape (G, e)
-        The rank precisions that are dropped with each group.
-    """
-
+    # (G, c): the columns of each group, in each of the modes that have some
     columns: dict[int, Array]
-    group_set: dict[int, int]
-    entries: dict[int, Array]
+    group_set: dict[int, int]  # which of the groups of the mode's layout these are
+    entries: dict[int, Array]  # (G, e): the rank precisions that are dropped with each group
 
     @property
     def size(self) -> int:
@@ -53,27 +44,13 @@ class Family(NamedTuple):
 
 
 class Footprint(NamedTuple):
-    """The memory that a network needs, in numbers.
+    """The memory that a network needs, in numbers."""
 
-    Attributes
-    ----------
-    kept : int
-        For each row and each environment that is kept.
-    passing : int
-        For each row of the block at work.
-    block : int
-        For each row, by which the size of a block is chosen.
-    columns : list of int
-        Of the weights of each mode, which have a covariance.
-    widest : int
-        Columns of a mode that are solved for at once, at most.
-    """
-
-    kept: int
-    passing: int
-    block: int
-    columns: list[int]
-    widest: int
+    kept: int  # for each row and each environment that is kept
+    passing: int  # for each row of the block at work
+    block: int  # for each row, by which the size of a block is chosen
+    columns: list[int]  # of the weights of each mode, which have a covariance
+    widest: int  # columns of a mode that are solved for at once, at most
 
 
 class Network(ABC):
@@ -81,7 +58,7 @@ class Network(ABC):
 
     scratch: ClassVar[Scratch | None] = None  # for moments that are not kept
     # whether environments contain the working responses of the outputs, or are multiplied by them
-    carries_asks: ClassVar[bool] = False
+    carries_responses: ClassVar[bool] = False
 
     joint_steps: ClassVar[bool] = False  # whether trimming.py knows its derivatives
     turns: ClassVar[bool] = False  # whether rebalancing changes more than scales
@@ -120,10 +97,10 @@ class Network(ABC):
         """Return the positions of the columns of a mode after the rank has grown."""
 
     @abstractmethod
-    def silent(self, smaller: Layout, larger: Layout, d: int, modes: Sequence[Any]) -> Array:
+    def zero_columns(self, smaller: Layout, larger: Layout, d: int, modes: Sequence[Any]) -> Array:
         """Return the columns of mode d that must be zero for the new ones to add nothing to f."""
 
-    def first_to_speak(self, state: State) -> int | None:
+    def first_mode(self, state: State) -> int | None:
         """Return the mode to take for the one solved last, so that new columns are solved first."""
         return None
 

@@ -48,17 +48,11 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """What the rows need of one mode's q(W).
+    """What the rows need of one mode's q(W)."""
 
-    Attributes
-    ----------
-    mean : ndarray of shape (n_phi, C)
-        E[W], an anchor included, zero in rows of functions that were dropped.
-    second : ndarray of shape (K, S) or None
-        Coefficients of Z in psi; None leaves the covariance out (warm phase).
-    """
-
+    # (n_phi, C): E[W], an anchor included, zero in rows of functions that were dropped
     mean: np.ndarray
+    # (K, S): coefficients of Z in psi; None leaves the covariance out (warm phase)
     second: np.ndarray | None
 
     def scale(self, factors: np.ndarray) -> Terms:
@@ -245,10 +239,9 @@ def block_sums(
     sparse = issparse(phi)
     if outside is None:  # of a single mode
         assert response is not None
-        some = response[:, :1]
-        xp = array_namespace(some)
+        ones = array_namespace(response).ones_like(response[:, :1])
+        xp = array_namespace(ones)
         n, n_pairs = phi.shape[0], n_columns * (n_columns + 1) // 2
-        ones = xp.ones_like(some)
         mean, second = (xp.broadcast_to(ones, (n, count)) for count in (n_columns, n_pairs))
         outside = Moments(mean, second, None)
     g, h = outside.mean, outside.second
@@ -318,7 +311,7 @@ def contract(
     return mean, full.second @ like((output.second * layout.multiplicity).T, full.second)
 
 
-def output_asks(weight: Array, response: Array, output: Terms) -> tuple[Array, Array]:
+def output_responses(weight: Array, response: Array, output: Terms) -> tuple[Array, Array]:
     """Return the outputs' weights of each statistic (n, S), and responses of each column (n, C).
 
     ``weight`` and ``response`` are those of every output, (n, K).

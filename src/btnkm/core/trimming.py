@@ -57,8 +57,7 @@ def trim(
     The ELBO never falls from one yield to the next. If no component is redundant, nothing is
     yielded and the state is what it was. ``bound`` returns the ELBO.
     """
-    trimmed = False
-    again = True
+    trimmed, again = False, True
     while again and sweeper.state.n_components > 1:
         again = False
         ground, reached = sweeper.state, bound()
@@ -93,10 +92,10 @@ def _replaced(sweeper: Sweeper, r: int) -> bool:
     all that the redundancy leaves undetermined, and products of these outweigh the data.
     """
     state = sweeper.state
-    most = ERROR * _error(state)
+    limit = ERROR * _error(state)
     (family,) = state.network.families(state, 0)
     sweeper.restore(without_groups(state, family, np.array([r])))
-    if ascend(sweeper, STEPS, goal=most) > most:
+    if ascend(sweeper, STEPS, goal=limit) > limit:
         return False
     sweeper.last = None  # no mode is left out of the next sweep
     sweeper.sweep()
@@ -120,22 +119,17 @@ def _pays(
 
 
 def ascend(sweeper: Sweeper, steps: int, goal: float = np.inf) -> float:
-    """Move the means of all modes together, up to so many steps, and update the noise.
+    """Move the means of all modes together and update the noise; return E||y - f||^2.
 
-    Only where ``possible``; the ELBO never falls. Steps end early once they gain next
-    to nothing. With a finite ``goal`` the noise is held, and steps also end once the pace of the
-    last one would not bring the error down to the goal in those left.
-
-    Returns
-    -------
-    error : float
-        E||y - f||^2.
+    Only where joint steps are ``possible``; the ELBO never falls. After at most so many ``steps``,
+    or once they gain next to nothing, it ends. With a finite ``goal`` the noise is held, and steps
+    also end once the pace of the last one would not bring the error down to the goal in those left.
     """
     if sweeper.gauge is not None:  # derivatives are for the weights that the rows have
         sweeper.refresh()
     error, value = error_and_value(sweeper)
     damping = DAMPING
-    for left in range(steps - 1, -1, -1):
+    for remaining in range(steps - 1, -1, -1):
         state, last_error, last_value = sweeper.state, error, value
         curvature, gradient = joint_system(sweeper)
         while damping <= MOST:
@@ -154,7 +148,7 @@ def ascend(sweeper: Sweeper, steps: int, goal: float = np.inf) -> float:
         damping = max(LESS * damping, LEAST)
         if value - last_value < ENOUGH * max(1.0, -value):
             break
-        if error - left * (last_error - error) > goal:
+        if error - remaining * (last_error - error) > goal:
             break
     if goal == np.inf:
         data, priors = sweeper.data, sweeper.priors
@@ -182,7 +176,7 @@ def joint_system(sweeper: Sweeper) -> tuple[Array, Array]:
     return system(sweeper.state, blocks, gram)
 
 
-def possible(state: State, most: int, n_rows: int) -> bool:
+def possible(state: State, most_weights: int, n_rows: int) -> bool:
     """Return whether joint steps apply: few weights, few rows, and a model they are made for."""
     weights = sum(factor.mean.size for factor in state.factors)
     return (
@@ -193,7 +187,7 @@ def possible(state: State, most: int, n_rows: int) -> bool:
         and len(state.modes) > 1
         and state.sums is None
         and all(mode.may_lose_functions for mode in state.modes)
-        and weights <= most
+        and weights <= most_weights
         and n_rows * weights <= MOST_NUMBERS
     )
 

@@ -118,7 +118,7 @@ class Plan:
 
     block_rows: int
     keep_features: bool
-    stride: int  # of the environments (see core/environments.py)
+    stride: int  # of the environments (see core/network.py)
     n_parallel: int  # restarts that run in parallel
     n_bytes: int  # estimate of the peak, beyond the input
     keep_latest: bool = False  # whether the features of one mode are kept: see Latest

@@ -166,4 +166,4 @@ class RestartRunner:
         with closing(self.blocks.executor(len(self.modes), self.network, threads)) as executor:
             sweeper = Sweeper(executor, state, data, self.priors)
             sweeper.state = state  # whatever it has learned from these rows alone
-            return sweeper.absorbed(features)
+            return sweeper.batch_stats(features)

@@ -62,7 +62,7 @@ class Component(PlainData):
     Attributes
     ----------
     amplitude : float, or ndarray of shape (K,) with K classes
-        What the product of all factors is multiplied by, in units of y (of the scale on which
+        The coefficient of the product of all factors, in units of y (of the scale on which
         effects add up).
     importance : float
         The variance of the component, divided by the sum over all components.

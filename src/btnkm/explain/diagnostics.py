@@ -21,7 +21,7 @@ _BINS = 10
 
 @dataclass(frozen=True)
 class Calibration(PlainData):
-    """Whether predictive distributions are right, on rows with known y.
+    """Calibration of predictive distributions, on rows with known y.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class Search(PlainData):
 
 @dataclass(frozen=True)
 class History(PlainData):
-    """How the fit went. Lists have one entry per restart.
+    """The course of a fit. Lists have one entry per restart.
 
     Attributes
     ----------

@@ -146,7 +146,7 @@ def effects(
 
 
 def interaction(model: Any, first: Any, second: Any, *, points: int = 30) -> Surface:
-    """Return the interaction of two inputs: what they add together beyond what each adds alone.
+    """Return the interaction of two inputs: their joint effect minus both main effects.
 
     Parameters
     ----------
@@ -305,7 +305,7 @@ def _average_functions(restart: RestartView, blocks: list[Any], j: int, codes: A
         else:
             rows = [np.asarray(block[len(mode_map.bases) + i][0]) for block in blocks]
             values = np.mean(np.concatenate(rows), axis=0, keepdims=True)
-        averages[:, sums.own[i]] = values[:, sums.columns[i]]
+        averages[:, sums.places[i]] = values[:, sums.columns[i]]
     return averages
 
 

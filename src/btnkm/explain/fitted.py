@@ -64,7 +64,7 @@ class FittedModel:
     estimator : str
         The name of its class.
     target_name : str or None
-        What y is called.
+        The name of y.
     classes : ndarray or None
         The labels of a classifier.
     columns : list of Column

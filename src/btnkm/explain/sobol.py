@@ -30,7 +30,7 @@ _NOTHING = 1e-12  # variance of f on the standardised scale, below which it is r
 
 @dataclass(frozen=True)
 class SobolIndices(PlainData):
-    """The part of the variance of f that each input explains.
+    """The fraction of the variance of f that each input explains.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class SobolIndices(PlainData):
     variance : float
         The variance of f, in squared units of y (of the scale on which effects add up).
     interactions : float
-        The part that no input explains alone.
+        The fraction that no input explains alone.
     """
 
     names: list[Any]
@@ -78,7 +78,7 @@ class Pair(PlainData):
     ----------
     names : tuple of two
     importance : float
-        The part of the variance of f that the interaction explains.
+        The fraction of the variance of f that the interaction explains.
     """
 
     names: tuple[Any, Any]
@@ -199,7 +199,7 @@ def _pairs(restart: Any, count: int) -> Array:
 
 
 def functions(model: Any, inputs: Sequence[Any] | None = None) -> list[Functions]:
-    """Return the importance of every basis function of every input, in the best rerestart.
+    """Return the importance of every basis function of every input, in the best restart.
 
     An input with a main effect beside the tensor has two results: the tensor's, then the main
     effect's. A full tensor has no basis functions: if the best restart is one, the restart with
@@ -231,7 +231,7 @@ def _of_effect(name: Any, restart: RestartView, i: int) -> Functions:
     sums, state = restart.sums, restart.state.sums
     assert sums is not None
     assert state is not None
-    places, columns = sums.own[i], sums.columns[i]
+    places, columns = sums.places[i], sums.columns[i]
     energy = state.second[places] * np.diagonal(restart.effects[i].gram)[columns]
     dropped = restart.mode_map.effects[i].n_functions_ - len(places)
     importance = energy / max(energy.sum(), _TINY)
@@ -295,7 +295,7 @@ def _of_effects(restart: RestartView) -> Array:
     sums = restart.sums
     if sums is None:
         return np.zeros(0)
-    variances = np.zeros(len(sums.own))
+    variances = np.zeros(len(sums.places))
     for i, j in enumerate(restart.mode_map.effect_inputs):
         d = restart.mode(j)
         variances[i] = _summed(sums.spread(i))

@@ -140,7 +140,8 @@ ModeStats: past rows
 EffectStats: past rows
     sums: Sums(Q, P); gram: numbers(Q, P, P); linear, beside: numbers(Q, P)
 BatchStats: past rows
-    data: Data; modes: tuple(ModeStats); asked: tuple(number | numbers() | numbers(_));
+    data: Data; modes: tuple(ModeStats);
+    likelihood_sums: tuple(number | numbers() | numbers(_));
     information: number | numbers() | numbers(_); features: tuple((numbers(_), numbers(_)));
     sums: None | EffectStats
 EffectAverages: averages

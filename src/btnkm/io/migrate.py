@@ -93,12 +93,23 @@ def _renamed_sweep(sweep: Any) -> Any:
     return {"dict": [part for pair in values.items() for part in pair]}
 
 
+def _with_plain_names(manifest: Manifest) -> Manifest:
+    """Return a manifest of version 6 with the names of version 7."""
+    objects = []
+    for item in manifest["objects"]:
+        fields = dict(item["fields"])
+        if item["kind"] == "Past":
+            fields["likelihood_sums"] = fields.pop("asked")
+        objects.append(item | {"fields": fields})
+    return _with_classes(manifest | {"objects": objects}, CLASSES_6)
+
+
 #: From a manifest of version k to one of version k + 1.
 MIGRATIONS: dict[int, Callable[[Manifest], Manifest]] = {
     3: _with_full_tensors,
     4: _with_heavy_tails,
     5: _renamed,
-    6: lambda manifest: _with_classes(manifest, CLASSES_6),
+    6: _with_plain_names,
 }
 
 

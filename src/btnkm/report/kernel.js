@@ -1,6 +1,6 @@
 "use strict";
 
-// Kernel machines: what core/kernel.py and core/full.py do in Python. A row is compared with the
+// Kernel machines: what core/full.py does in Python. A row is compared with the
 // training rows; variances need a Cholesky factor, which is computed when it is first used.
 const Kernels = (() => {
   // A separate loop, which browsers optimise: there may be millions of pairs of rows.

@@ -15,6 +15,7 @@ weights s_n multiply every contribution of a row.
 from __future__ import annotations
 
 import numbers
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -129,6 +130,34 @@ class Likelihood(Protocol):
         """Return one draw of y for each f: (n,)."""
 
 
+@dataclass(frozen=True)
+class Bounded:
+    """What likelihoods whose weights depend on f have in common: the sum of the rows' bounds.
+
+    Attributes
+    ----------
+    value : float
+        The sum of the rows' bounds, at their best.
+    """
+
+    fixed: ClassVar[bool] = False
+    additive: ClassVar[bool] = False
+    worth: ClassVar[float] = 0.25
+    gentle: ClassVar[float] = 1.5  # a stronger prior would outweigh such rows
+    learned: ClassVar[tuple[str, ...]] = ()
+    scale: ClassVar[float] = 1.0
+    noise_std: ClassVar[float] = np.nan
+    value: float = field(default=np.nan, kw_only=True, repr=False)
+
+    def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> Self:
+        """Store the sum of the rows' bounds."""
+        return replace(self, value=float(sums[0]))
+
+    def terms(self, n: float, prior: Gamma) -> dict[str, float]:
+        """Return the sum of the rows' bounds."""
+        return {"likelihood": self.value}
+
+
 @runtime_checkable
 class Curved(Protocol):
     """A likelihood whose bound is more curved than its logarithm, so that q is refined at the end.
@@ -182,11 +211,11 @@ def bent(x: Array, c2: Array, w: Array) -> Array:
     return w * (1.0 - known) + known * (0.25 - w * w * c2)
 
 
-def newton_step(below: Any, here: Any, above: Any) -> float:
+def newton_step(below: Any, at: Any, above: Any) -> float:
     """Return Newton's step to the maximum of a function known at -LOG_STEP, 0 and LOG_STEP."""
-    below, here, above = float(below), float(here), float(above)
+    below, at, above = float(below), float(at), float(above)
     slope = 0.5 * (above - below) / LOG_STEP
-    curvature = (2.0 * here - above - below) / LOG_STEP**2
+    curvature = (2.0 * at - above - below) / LOG_STEP**2
     step = slope / curvature if curvature > 0 else np.sign(slope)
     return float(np.clip(step, -1.0, 1.0))
 

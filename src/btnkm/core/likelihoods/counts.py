@@ -9,7 +9,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from scipy.special import expit, gammaincc, gammaln, log_expit
 
-from ..densities import FINE_GRID, CountDensity, Counts, draw_counts
+from ..densities import FINE_GRID, CountDensity, Counts, draw_counts, expected_sigmoid
 from ..formula import Formula, Term
 from ..gamma import LOG_2PI
 from .base import (
@@ -85,14 +85,14 @@ class NegativeBinomial(Logistic):
             check_positive("size", self.size)
         mean = float(np.average(y, weights=weight))
         excess = float(np.average((y - mean) ** 2, weights=weight)) - mean
-        most = 10.0 * max(mean, 1.0)
-        overall = min(mean**2 / excess, most) if excess > 0 else most
+        largest = 10.0 * max(mean, 1.0)
+        overall = min(mean**2 / excess, largest) if excess > 0 else largest
         size = overall if self.size is None else float(self.size)
         warm = replace(
             self,
             size=size,
             _learns=self.size is None,
-            limits=(0.5 * overall, most),
+            limits=(0.5 * overall, largest),
             offset=float(np.log(mean) - np.log(size)),
         )
         return Begin(y, warm, 0.0, 1.0)
@@ -169,7 +169,7 @@ class Poisson(Logistic):
     Parameters
     ----------
     limit : float or None, default=None
-        What the rate never exceeds. None takes ten times the rate that is one standard deviation
+        Upper limit of the rate. None takes ten times the rate that is one standard deviation
         below the largest count, on the scale of square roots: 10 (sqrt(max y) - 1/2)^2.
 
     Notes
@@ -292,9 +292,7 @@ class PoissonCounts(CountDensity):
 
     def __init__(self, location: np.ndarray, variance: np.ndarray, limit: float) -> None:
         super().__init__(location, variance, limit)
-        mean, second = np.zeros_like(location), np.zeros_like(location)
-        for z, weight in zip(*FINE_GRID, strict=True):
-            mean += weight * expit(location + self.std * z)
+        mean, second = expected_sigmoid(location, variance), np.zeros_like(location)
         for z, weight in zip(*FINE_GRID, strict=True):
             second += weight * (expit(location + self.std * z) - mean) ** 2
         self.mean = self.noise_variance = limit * mean

@@ -10,12 +10,11 @@ from array_api_compat import array_namespace
 from scipy.special import expit
 
 from ..densities import Labels, expected_sigmoid
-from ..gamma import Gamma
-from .base import LOG_2, Array, Begin, Rows, bent, flattened_sigmoid, polya_gamma
+from .base import LOG_2, Array, Begin, Bounded, Rows, bent, flattened_sigmoid, polya_gamma
 
 
 @dataclass(frozen=True)
-class Logistic:
+class Logistic(Bounded):
     """The factor exp(y x) / (1 + exp(x))^b, x = offset + f, of several likelihoods.
 
     Its logarithm is (y - b/2) x - b log 2 - b log cosh(x / 2), and log cosh(x / 2) is at most
@@ -28,21 +27,11 @@ class Logistic:
         A constant added to f, updated together with f. The bound is far more curved than the
         likelihood where x is far from zero, as for a rare class, and f alone would need hundreds
         of sweeps to find its level.
-    value : float
-        The sum of the rows' bounds, at the best c.
     """
 
-    learned: ClassVar[tuple[str, ...]] = ()
     file_fields: ClassVar[dict[str, str]] = {"offset": "number", "value": "float"}
-    fixed: ClassVar[bool] = False
-    additive: ClassVar[bool] = False
     of_labels: ClassVar[bool] = False
-    worth: ClassVar[float] = 0.25
-    gentle: ClassVar[float] = 1.5  # a stronger prior would outweigh such rows
-    scale: ClassVar[float] = 1.0
-    noise_std: ClassVar[float] = np.nan
     offset: float = field(default=0.0, kw_only=True, repr=False)
-    value: float = field(default=np.nan, kw_only=True, repr=False)
 
     def trials(self, y: Array) -> Array:
         """Return b of each row."""
@@ -87,10 +76,6 @@ class Logistic:
         """Return the likelihood with its offset moved by a step."""
         return replace(self, offset=self.offset + float(step))
 
-    def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> Self:
-        """Store the sum of the rows' bounds."""
-        return replace(self, value=float(sums[0]))
-
     def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:
         """Return weights between the curvature b p (1 - p) and the bound's b w, and responses.
 
@@ -115,10 +100,6 @@ class Logistic:
         slope, curvature = float(sums[1]), float(sums[2])
         step = slope / max(curvature, np.finfo(float).tiny)
         return self.moved(np.clip(step, -2.0, 2.0))
-
-    def terms(self, n: float, prior: Gamma) -> dict[str, float]:
-        """Return the sum of the rows' bounds."""
-        return {"likelihood": self.value}
 
 
 @dataclass(frozen=True)
