@@ -103,10 +103,16 @@ class Column:
             return self.graph.node("Equal", self.x, np.array(MISSING))
         return self.graph.node("IsNaN", self.value)
 
-    def clipped(self) -> Value:
-        """Return raw numbers, clipped to the range of the knots: (n, 1)."""
+    def held(self) -> Value:
+        """Return raw numbers, those beyond the knots at their ends: (n, 1)."""
         first, last = (float(self.plain["knots"][k]) for k in (0, -1))
         return self.graph.node("Clip", self.value, first, last)
+
+    def at_knots(self, places: Value) -> Both:
+        """Return raw numbers and coordinates of some knots, from the tables in the graph."""
+        tables = _tables(self.plain["knots"], self.plain["positions"])
+        raw, x = (self.graph.node("Gather", table, places) for table in tables)
+        return raw, x
 
     def effect(self, place: int) -> Value:
         """Return the functions of one of its main effects, less their means: (n, P)."""
@@ -183,12 +189,16 @@ def _interpolated(graph: Graph, value: Value, knots: Array, heights: Array) -> V
     stays NaN.
     """
     held = graph.node("Clip", value, float(knots[0]), float(knots[-1]))
-    # from the last knot on the slope is 0
-    knots, heights = _padded_to_search(knots), np.append(heights, heights[-1])
+    knots, heights = _tables(knots, heights)
     place = _place(graph, knots, held)
     knot, height = (graph.node("Gather", a, place) for a in (knots, heights))
     next_knot, next_height = (graph.node("Gather", a, place + 1) for a in (knots, heights))
     return (next_height - height) / (next_knot - knot) * (held - knot) + height
+
+
+def _tables(knots: Array, heights: Array) -> tuple[Array, Array]:
+    """Return knots and heights as a graph has them: from the last knot on the slope is 0."""
+    return _padded_to_search(knots), np.append(heights, heights[-1])
 
 
 def _codes(graph: Graph, column: dict[str, Any], value: Value) -> Value:

@@ -94,6 +94,7 @@ class Graph:
         self._prefix = prefix
         self._count = 0
         self._constants: dict[Any, Value] = {}
+        self._narrow: dict[Any, Value] = {}
         self._nodes: list[Any] = []
         self._initializers: list[Any] = []
         self._inputs: list[Any] = []
@@ -122,9 +123,13 @@ class Graph:
         array = np.asarray(value)
         return self._stored(array.astype(np.int64) if array.dtype.kind == "i" else array)
 
-    def narrow(self, array: Array) -> Value:
-        """Return an array as doubles that is stored in its own narrow type."""
-        return self.number(self._stored(array))
+    def narrow(self, array: Array, *, whole: bool = False) -> Value:
+        """Return an array as doubles, or as integers, that is stored in its own narrow type."""
+        kind = TensorProto.INT64 if whole else TensorProto.DOUBLE
+        key = array.dtype.str, array.shape, array.tobytes()
+        if key not in self._narrow:
+            self._narrow[key] = self.node("Cast", self._stored(array), to=kind)
+        return self._narrow[key]
 
     def _stored(self, array: Array) -> Value:
         text = array.dtype.kind in "OU"
@@ -159,9 +164,9 @@ class Graph:
         """Return one number in the shape of a value."""
         return self.node("Expand", number, self.node("Shape", like))
 
-    def number(self, value: Value) -> Value:
-        """Return a value as doubles: 1.0 where it is true, 0.0 where it is false."""
-        return self.node("Cast", value, to=TensorProto.DOUBLE)
+    def number(self, flag: Value) -> Value:
+        """Return 1.0 where a value is true, else 0.0."""
+        return self.node("Cast", flag, to=TensorProto.DOUBLE)
 
     def where(self, condition: Value, yes: Any, no: Any) -> Value:
         """Return one value or the other."""

@@ -9,8 +9,7 @@ noise is small. But k(x) is smooth, so the rounding errors in a row can be chose
 included, below 1e-7. Where the variance of the noise is less than 1e-5 of that of f, 128 are too
 few, and the change is up to 1e-4. Means have double precision.
 
-For m training rows and one output this takes 2 m^2 bytes, and for each row 128 to 512, and 8 or 16
-for each input.
+For m training rows and one output this takes 2 m^2 bytes, and 128 to 512 for each row.
 """
 
 from __future__ import annotations
@@ -70,12 +69,11 @@ def _covariances(
         column = columns[part["column"]]
         missing = graph.number(column.missing())
         if part["line"]:
-            raw = column.clipped() - float(column.plain["knots"][0])
-            t = graph.where(column.missing(), 0.0, part["begin"] + part["slope"] * raw)
-            total = total + (part["line"] * t) * part["rows"]["t"][None, :]
+            t = graph.where(column.missing(), 0.0, _line(part, column, column.held()))
+            total = total + (part["line"] * t) * _row_lines(graph, part, column)
             prior = prior + part["line"] * (t * t)
         if part["missing"]:
-            total = total + (part["missing"] * missing) * _rows_missing(part)
+            total = total + (part["missing"] * missing) * _rows_missing(graph, part)
             prior = prior + part["missing"] * missing
         if part["curve"]:
             kappa = _correlation(graph, part, column, part["curve_length"])
@@ -91,10 +89,49 @@ def _covariances(
     return zeros + (rows + (total + product)), zeros + (prior + prior_product)
 
 
-def _rows_missing(part: dict[str, Any]) -> Any:
+def _rows_missing(graph: Graph, part: dict[str, Any]) -> Value | float:
     """Return 1 for each training row where the value is missing, else 0: (1, m)."""
     known = part["rows"]["known"]
-    return 0.0 if known is None else 1.0 - known[None, :]
+    return 0.0 if known is None else graph.narrow((known == 0.0).astype(np.int8)[None, :])
+
+
+def _places(part: dict[str, Any], column: Column) -> Array | None:
+    """Return the knot of each training row, or None if some are at no knot: (1, m).
+
+    Nearly always they are at knots, and take two bytes instead of two doubles. Those of which the
+    value is missing are at the first.
+    """
+    held, knots = part["rows"], column.plain["knots"]
+    if held["u"] is None or len(knots) > np.iinfo(np.uint16).max:
+        return None
+    standard = (column.plain["positions"] - part["center"]) / part["scale"]
+    known = True if held["known"] is None else held["known"] == 1.0
+    places = np.clip(np.searchsorted(standard, held["u"]), 0, len(knots) - 1)
+    if np.any((standard[places] != held["u"]) & known):
+        return None
+    return np.where(known, places, 0).astype(np.uint16)[None, :]
+
+
+def _line(part: dict[str, Any], column: Column, held: Value) -> Value:
+    """Return t of raw values."""
+    return part["begin"] + part["slope"] * (held - float(column.plain["knots"][0]))
+
+
+def _row_lines(graph: Graph, part: dict[str, Any], column: Column) -> Any:
+    """Return t of the training rows: (1, m)."""
+    places = _places(part, column)
+    if places is None:
+        return part["rows"]["t"][None, :]
+    t = _line(part, column, column.at_knots(graph.narrow(places, whole=True))[0])
+    return t if part["rows"]["known"] is None else t * (1.0 - _rows_missing(graph, part))
+
+
+def _row_positions(graph: Graph, part: dict[str, Any], column: Column) -> Any:
+    """Return u of the training rows: (1, m)."""
+    places = _places(part, column)
+    if places is None:
+        return part["rows"]["u"][None, :]
+    return (column.at_knots(graph.narrow(places, whole=True))[1] - part["center"]) / part["scale"]
 
 
 def _correlation(graph: Graph, part: dict[str, Any], column: Column, length: float) -> Value:
@@ -105,12 +142,12 @@ def _correlation(graph: Graph, part: dict[str, Any], column: Column, length: flo
         codes = codes if known is None else np.where(known == 0.0, NO_CODE, codes)
         return graph.number(graph.node("Equal", column.x, codes[None, :]))
     x = graph.where(column.missing(), 0.0, column.x)
-    apart = ((x - part["center"]) / part["scale"] - u[None, :]) / length
+    apart = ((x - part["center"]) / part["scale"] - _row_positions(graph, part, column)) / length
     r, rough = SQRT3 * graph.node("Abs", apart), part["rough"]
     same = (1.0 - rough) * graph.node("Exp", (-1.0 / 6.0) * (r * r))
     same = same + rough * (1.0 + r) * graph.node("Exp", -1.0 * r)
     if known is not None:
-        same = same * known[None, :]
+        same = same * (1.0 - _rows_missing(graph, part))
     return graph.where(column.missing(), 0.0, same)
 
 
