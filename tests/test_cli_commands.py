@@ -199,9 +199,9 @@ def test_classes_are_evaluated_too(here, capsys):
 
 
 def test_more_rows_than_a_gaussian_process_can_take(here, monkeypatch, capsys):
-    from btnkm.cli import baselines
+    from btnkm.cli import methods
 
-    monkeypatch.setattr(baselines, "GP_ROWS", 30)
+    monkeypatch.setattr(methods, "GP_ROWS", 30)
     options = ["--target", "price", "--only", "area", "--folds", "2", "--json", *QUICK]
     assert program.main(["evaluate", "houses.csv", "--against", "gp", *options]) == 0
     found = told(capsys)

@@ -90,15 +90,15 @@ def test_a_small_table_is_fitted_as_the_frame_of_the_library(target, folder):
 
 
 def test_a_table_beyond_memory_is_fitted_in_batches_to_the_same_model(folder, monkeypatch):
-    from btnkm.cli import training
+    from btnkm.cli import tables
     from btnkm.data import csv_file
 
     rows = [(*row, "1.5" if row[2] == "" else row[2]) for row in houses(60)]
     write("houses.csv", rows, (*HEADER, "w"))
     options = ("--target", "price", "--weight", "w", "--drop", "id,sold", "--test", "0.2")
     assert fit("houses.csv", *options, "--quiet", "-o", "memory.btn") == 0
-    monkeypatch.setattr(training, "MAX_IN_MEMORY", 0)
-    monkeypatch.setattr(training, "BATCH_ROWS", 16)
+    monkeypatch.setattr(tables, "MAX_IN_MEMORY", 0)
+    monkeypatch.setattr(tables, "BATCH_ROWS", 16)
     monkeypatch.setattr(csv_file, "BLOCK_ROWS", 8)
     assert fit("houses.csv", *options, "--quiet", "-o", "batches.btn") == 0
     memory, batches = btnkm.load("memory.btn"), btnkm.load("batches.btn")
@@ -369,11 +369,11 @@ def test_folders_of_parquet_files_larger_than_a_block(tmp_path, monkeypatch, cap
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from btnkm.cli import training
+    from btnkm.cli import tables
     from btnkm.data import table_files
 
     monkeypatch.setattr(table_files, "PARQUET_ROWS", 16)
-    monkeypatch.setattr(training, "MAX_IN_MEMORY", 0)  # every pass reads the files anew
+    monkeypatch.setattr(tables, "MAX_IN_MEMORY", 0)  # every pass reads the files anew
     rng = np.random.default_rng(0)
     (tmp_path / "rows").mkdir()
     for k in range(3):

@@ -1,4 +1,4 @@
-"""The program ``btnkm``: one module per command, with ``add_parser`` and ``run``.
+"""The program ``btnkm``: a module per command with ``add_parser`` and ``run``, and ``program``.
 
 Modules import the library only when a command runs, so that ``--help`` is quick.
 """

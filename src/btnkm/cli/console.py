@@ -1,23 +1,27 @@
-"""Output of the commands: results on stdout, notes and progress on stderr, or JSON."""
+"""Output of the commands: results on stdout, notes and progress on stderr, or JSON; errors."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import shutil
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from importlib.util import find_spec
 from typing import Any
 
 from ..io.atomic_write import naming
-from .errors import STDOUT
 
+STDOUT = "standard output"
+CLOSED = f"{STDOUT} must be open, got it closed; send it to a file, or add -o FILE and --quiet."
 NARROW, WIDE = 48, 100  # limits of the width
+
+
+class UsageError(ValueError):
+    """A command line that is not valid."""
 
 
 class Console:
@@ -60,9 +64,11 @@ class Console:
                 line = textwrap.fill(line, self.width, subsequent_indent="      ")
             print(line, file=sys.stderr)
 
-    def result(self, values: Mapping[str, Any]) -> None:
+    def result(self, values: dict[str, Any]) -> None:
         """Print the result and the notes as JSON, if asked for."""
         if self.json:
+            from ..explain.fitted import plain
+
             _print(json.dumps(plain({**values, "notes": self.notes}), ensure_ascii=False))
 
     @contextmanager
@@ -122,19 +128,6 @@ class Bar:
         if self._progress is not None:
             more = {} if what is None else {"description": what}
             self._progress.update(self._task, completed=done, total=total or None, **more)
-
-
-def plain(value: Any) -> Any:
-    """Return a value for JSON: without NumPy types, and with None for NaN and infinity."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, str | int | bool | None) else str(value)
 
 
 def clipped(text: str, width: int) -> str:

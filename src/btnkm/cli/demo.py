@@ -118,61 +118,27 @@ def load(name: str) -> tuple[Frame, Any, str, str]:
 
 
 def figures(model: Any, predicted: Any, X: Frame, y: Any, train: Any, test: Any) -> dict[str, Any]:
-    """Return error, coverage and structure of a fitted model, and the errors of two rivals."""
+    """Return error, coverage and structure of a fitted model, and the errors of other methods."""
     import numpy as np
 
-    from .scores import Scores
+    from ..explain.summary import structure_weights
+    from .methods import Boosting, Ridge, Scores
 
     scores = Scores()
     scores.add(predicted, y[test])
-    weights: dict[str, float] = {}
-    for entry in model.structures_:
-        weights[entry["name"]] = weights.get(entry["name"], 0.0) + float(entry["weight"])
-    table, categories = _numeric(X)
-    errors = {
-        f"rmse_{name}": rival.fit(table[train], y[train]).predict(table[test]) - y[test]
-        for name, rival in _rivals(categories).items()
-    }
+    errors = {}
+    for name, method in (("linear", Ridge), ("boosting", Boosting)):
+        fitted = method(classify=False, random_state=0).fit(X.take(train), y[train], None)
+        error = fitted.predictive(X.take(test)).mean - y[test]
+        errors[f"rmse_{name}"] = float(np.sqrt(np.mean(error**2)))
     return {
         **scores.means(),
-        **{name: float(np.sqrt(np.mean(error**2))) for name, error in errors.items()},
+        **errors,
         "target_std": float(np.std(y[test])),
         "noise_std": model.noise_std_,
-        "structures": weights,
+        "structures": structure_weights(model),
         "sweeps": model.n_iter_,
         "stop_reason": model.stop_reason_,
-    }
-
-
-def _numeric(X: Frame) -> tuple[Any, list[int]]:
-    """Return a table of floats with codes in place of text, and the positions of the codes."""
-    import numpy as np
-
-    columns = list(X.columns.values())
-    text = [d for d, column in enumerate(columns) if column.dtype == object]
-    coded = [
-        np.unique(c, return_inverse=True)[1] if d in text else c for d, c in enumerate(columns)
-    ]
-    return np.column_stack(coded).astype(float), text
-
-
-def _rivals(categories: list[int]) -> dict[str, Any]:
-    """Return ridge regression and gradient boosting, with the preprocessing that they need."""
-    import numpy as np
-    from sklearn.compose import make_column_transformer
-    from sklearn.ensemble import HistGradientBoostingRegressor
-    from sklearn.impute import SimpleImputer
-    from sklearn.linear_model import RidgeCV
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
-
-    prepare = make_column_transformer(
-        (OneHotEncoder(), categories),
-        remainder=make_pipeline(SimpleImputer(add_indicator=True), StandardScaler()),
-    )
-    return {
-        "linear": make_pipeline(prepare, RidgeCV(np.logspace(-3, 3, 13))),
-        "boosting": HistGradientBoostingRegressor(categorical_features=categories, random_state=0),
     }
 
 

@@ -9,18 +9,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..data.csv_file import DataError
-from .console import Console, counted, table
-from .errors import UsageError
+from .console import Console, UsageError, counted, table
 from .fit import new_model
 from .options import (
     add_model_options,
+    add_names,
     add_output_options,
     add_table,
     add_table_options,
     add_training_options,
     command_parser,
     count,
-    names,
     seed_of,
 )
 
@@ -57,12 +56,10 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--folds", type=count, default=5, metavar="K", help="number of folds (default: %(default)s)"
     )
-    parser.add_argument(
+    add_names(
+        parser,
         "--against",
-        type=names,
-        action="extend",
-        metavar="A,B",
-        help="also evaluate gp (Gaussian process) or boosting (gradient boosting of scikit-learn)",
+        "also evaluate gp (Gaussian process) or boosting (gradient boosting of scikit-learn)",
     )
     add_training_options(parser)
     add_model_options(parser)
@@ -73,7 +70,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Cross-validate, and print the scores."""
-    from .training import Training
+    from .tables import Training
 
     console = Console(arguments)
     against = list(dict.fromkeys(arguments.against or ()))
@@ -118,7 +115,7 @@ def evaluate(
     methods: list[str], training: Any, arguments: argparse.Namespace, console: Console
 ) -> dict[str, list[dict[str, float]]]:
     """Return the scores of every method in every fold."""
-    from .scores import Scores
+    from .methods import Scores
 
     X, y, weight = training.all_rows
     results: dict[str, list[dict[str, float]]] = {name: [] for name in methods}
@@ -153,10 +150,10 @@ def _fit(
 ) -> Any:
     """Fit a method, and return the function that predicts the distribution of rows."""
     if name != "btnkm":
-        from .baselines import RIVALS
+        from .methods import RIVALS
 
         return RIVALS[name](classify, seed_of(arguments)).fit(X, y, weight).predictive
-    from .scores import predictive
+    from .methods import predictive
 
     model = new_model(arguments, classify).fit(X, y, weight)
     return lambda rows: predictive(model, rows)
@@ -197,7 +194,7 @@ def _cell(score: str, value: dict[str, float], spread: bool) -> str:
 
 def _notes(against: list[str], training: Any, folds: int) -> Iterator[str]:
     """Yield notes on other methods."""
-    from .baselines import GP_CLASS_ROWS, GP_ROWS
+    from .methods import GP_CLASS_ROWS, GP_ROWS
 
     most = GP_CLASS_ROWS if training.classify else GP_ROWS
     if "gp" in against and training.n_rows * (folds - 1) // folds > most:

@@ -9,20 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from ..data.csv_file import DataError
-from .console import Console, clipped, counted, importances, plain
-from .errors import UsageError
+from .console import Console, UsageError, clipped, counted, importances
+from .info import load_model
 from .options import (
     FilePath,
     FolderPath,
     add_model,
+    add_names,
     add_output_options,
     add_rows_output,
     add_table_options,
     command_parser,
     dialect_of,
-    names,
     output_file,
 )
+from .output import check_output, check_rows_output, on_screen, rows_to, write_text
 
 MAX_INPUTS, MAX_PAIRS, MIN_IMPORTANCE = 20, 5, 0.005  # that are printed
 PLOTS = ("importances", "effects", "interactions", "components", "functions", "history")
@@ -55,13 +56,7 @@ def add_parser(commands: Any) -> None:
         metavar="FILE",
         help="write effects to a .csv or .json file",
     )
-    parser.add_argument(
-        "--inputs",
-        type=names,
-        action="extend",
-        metavar="A,B",
-        help="write the effects of these inputs only",
-    )
+    add_names(parser, "--inputs", "write the effects of these inputs only")
     parser.add_argument(
         "--plots",
         action=FolderPath,
@@ -80,13 +75,7 @@ def add_parser(commands: Any) -> None:
     local.add_argument(
         "--std", action="store_true", help="add the standard deviation of each contribution"
     )
-    local.add_argument(
-        "--keep",
-        type=names,
-        action="extend",
-        metavar="A,B",
-        help="copy these columns of the table to the output",
-    )
+    add_names(local, "--keep", "copy these columns of the table to the output")
     add_table_options(parser)
     add_output_options(parser)
     parser.set_defaults(run=run)
@@ -95,7 +84,6 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Explain a model, or single rows."""
     from ..explain import interactions, sobol_indices
-    from .models import load_model
 
     console = Console(arguments)
     _check(arguments, console)
@@ -120,8 +108,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace, console: Console) -> None:
-    from .output import check_output, check_rows_output
-
     rows = arguments.local is not None
     if rows and (arguments.effects or arguments.plots or arguments.inputs):
         raise UsageError(
@@ -177,7 +163,6 @@ def _print(sobol: Any, pairs: list[Any], console: Console) -> None:
 def _write_effects(model: Any, arguments: argparse.Namespace) -> list[str]:
     """Write the effects of all inputs, or of those named."""
     from ..explain import effects
-    from .output import rows_to, write_text
 
     path: Path | None = arguments.effects
     if path is None:
@@ -186,9 +171,7 @@ def _write_effects(model: Any, arguments: argparse.Namespace) -> list[str]:
     places = None if not arguments.inputs else [known.index(name) for name in arguments.inputs]
     curves = effects(model, places)
     if path.suffix.lower() == ".json":
-        text = json.dumps(
-            plain([effect.to_dict() for effect in curves]), ensure_ascii=False, indent=1
-        )
+        text = json.dumps([effect.to_dict() for effect in curves], ensure_ascii=False, indent=1)
         write_text(path, text + "\n")
     else:
         with rows_to(path) as rows:
@@ -249,8 +232,7 @@ def _explain_rows(model: Any, arguments: argparse.Namespace, console: Console) -
     """Write what each input adds to the prediction of each row."""
     from ..data.table_files import check_columns, open_table
     from ..explain import explain_local
-    from .models import Inputs, Unseen
-    from .output import on_screen, rows_to
+    from .tables import Inputs, Unseen
 
     table = open_table(arguments.local, dialect_of(arguments), again=False)
     inputs = Inputs(model, table)

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from math import isfinite
 from typing import Any
 
-from .console import Bar, Console, counted, facts, importances
-from .errors import UsageError
+from .console import Bar, Console, UsageError, counted, facts, importances
+from .info import check_model_path, described, lines_of
 from .options import (
     FilePath,
     add_model_options,
@@ -23,6 +23,7 @@ from .options import (
     output_file,
     probability,
 )
+from .output import check_output
 
 _EXAMPLES = """\
   btnkm fit houses.csv --target price -o houses.btn
@@ -78,9 +79,7 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Fit a model, save it, and print a summary."""
     from ..explain import sobol_indices
-    from .models import check_model_path
-    from .output import check_output
-    from .training import Training
+    from .tables import Training
 
     console = Console(arguments)
     check_model_path(arguments.output, arguments.data)
@@ -169,8 +168,6 @@ class _Sweeps:
 
 def summary(model: Any, training: Any, sobol: Any) -> dict[str, Any]:
     """Return a description of a fitted model, for JSON."""
-    from .models import described
-
     every = zip(training.kinds.items(), sobol.total, sobol.total_std, strict=True)
     return {
         **described(model),
@@ -188,7 +185,7 @@ def summary(model: Any, training: Any, sobol: Any) -> dict[str, Any]:
 
 def tested(model: Any, training: Any, console: Console) -> dict[str, float]:
     """Return scores of the held-out rows."""
-    from .scores import Scores, predictive
+    from .methods import Scores, predictive
 
     scores = Scores()
     with console.library():
@@ -199,8 +196,7 @@ def tested(model: Any, training: Any, console: Console) -> dict[str, float]:
 
 def _print(result: dict[str, Any], training: Any, console: Console) -> None:
     """Print a summary."""
-    from .models import lines_of
-    from .scores import sentence
+    from .methods import sentence
 
     how = "fitted until it was interrupted" if result["interrupted"] else "fitted"
     what = f"{result['estimator']} of {training.target!r}, {how} in {result['seconds']:.1f} s"

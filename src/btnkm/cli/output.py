@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..io.atomic_write import naming, whole_file
-from .errors import CLOSED, STDOUT, UsageError
+from .console import CLOSED, STDOUT, UsageError
 
 FORMATS = (".csv", ".tsv", ".parquet", ".pq")
 

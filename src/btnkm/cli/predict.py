@@ -8,20 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from ..data.csv_file import DataError
-from .console import Console, counted
-from .errors import UsageError
+from .console import Console, UsageError, counted
+from .info import is_classifier, load_model
 from .options import (
     add_model,
+    add_names,
     add_output_options,
     add_rows_output,
     add_table,
     add_table_options,
     command_parser,
     dialect_of,
-    names,
     probabilities,
     probability,
 )
+from .output import check_rows_output, on_screen, rows_to
 
 _EXAMPLES = """\
   btnkm predict houses.btn new.csv -o predicted.csv
@@ -58,15 +59,8 @@ def add_parser(commands: Any) -> None:
         metavar="Q,…",
         help="add quantiles of the target, in columns such as q0.5",
     )
-    parser.add_argument(
-        "--keep",
-        type=names,
-        action="extend",
-        nargs="?",
-        const=[],
-        metavar="A,B",
-        help="copy these columns of the table to the output, or all if none is named",
-    )
+    keep_help = "copy these columns of the table to the output; without names, all of them"
+    add_names(parser, "--keep", keep_help, nargs="?", const=[])
     parser.add_argument(
         "--prefix", default="", metavar="TEXT", help="prefix of the names of new columns"
     )
@@ -78,8 +72,7 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read, predict and write block by block."""
     from ..data.table_files import check_columns, open_table
-    from .models import Inputs, Unseen, is_classifier, load_model
-    from .output import check_rows_output, on_screen, rows_to
+    from .tables import Inputs, Unseen
 
     console = Console(arguments)
     path: Path | None = arguments.output
@@ -149,8 +142,6 @@ class Output:
     """
 
     def __init__(self, model: Any, arguments: argparse.Namespace) -> None:
-        from .models import is_classifier
-
         self.model = model
         self.level, self.quantiles = arguments.interval, arguments.quantiles or []
         self.classes = [str(c) for c in model.classes_.tolist()] if is_classifier(model) else None

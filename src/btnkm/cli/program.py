@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 from ..io.atomic_write import naming
 from ..version import __version__
 from . import COMMANDS
-from .errors import CLOSED, STDOUT, UsageError
-from .options import Help
+from .console import CLOSED, STDOUT, UsageError
+from .options import Help, command_parser
 
 _EPILOG = """\
 examples:
@@ -36,6 +36,12 @@ exit codes:
 
 With --json a command prints one JSON object on standard output and nothing else. An error is a
 JSON object on standard error, {"error": "...", "file": ..., "line": ..., "column": ...}.
+"""
+SHELLS = ("bash", "zsh", "fish")
+_COMPLETION_EXAMPLES = """\
+  eval "$(btnkm completion bash)"                              # in ~/.bashrc
+  btnkm completion zsh > "${fpath[1]}/_btnkm"                  # in a folder of zsh's fpath
+  btnkm completion fish > ~/.config/fish/completions/btnkm.fish
 """
 
 
@@ -63,11 +69,33 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"btnkm {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in COMMANDS.items():
-        if only in (None, name):
+        if only in (None, name) and name == "completion":
+            _add_completion(commands)
+        elif only in (None, name):
             import_module(f".{name}", __package__).add_parser(commands)
         else:
             commands.add_parser(name, help=text, add_help=False)
     return parser
+
+
+def _add_completion(commands: Any) -> None:
+    """Add the command that prints a completion script, written by shtab."""
+    parser = command_parser(
+        commands,
+        "completion",
+        "Print a script with which your shell completes commands, options, their values and file "
+        "names.",
+        _COMPLETION_EXAMPLES,
+    )
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
+    parser.set_defaults(run=_print_completion)
+
+
+def _print_completion(arguments: argparse.Namespace) -> int:
+    import shtab
+
+    print(shtab.complete(build_parser(), shell=arguments.shell))
+    return 0
 
 
 def main(argv: list[str] | None = None) -> int:

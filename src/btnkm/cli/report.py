@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .console import Console
-from .errors import UsageError
+from .console import Console, UsageError
+from .info import load_model
 from .options import (
     FilePath,
     add_model,
@@ -16,6 +16,7 @@ from .options import (
     dialect_of,
     output_file,
 )
+from .output import check_output
 
 _EXAMPLES = """\
   btnkm report houses.btn -o houses.html
@@ -59,8 +60,7 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the report."""
     from ..data.table_files import open_table
-    from .models import load_model, rows_with_targets
-    from .output import check_output
+    from .tables import rows_with_targets
 
     console = Console(arguments)
     if arguments.output.suffix.lower() not in (".html", ".htm"):

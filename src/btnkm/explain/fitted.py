@@ -34,24 +34,25 @@ class PlainData:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name, arrays as lists, dates as text."""
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
+        return {field.name: plain(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a value for JSON: without NumPy types, and with None for NaN and infinity."""
     if isinstance(value, PlainData):
         return value.to_dict()
     if isinstance(value, np.ndarray) and value.dtype.kind in "mM":
         return [None if np.isnat(v) else str(v) for v in value]
     if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return plain(value.item())
     if isinstance(value, float) and not np.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 

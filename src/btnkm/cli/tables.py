@@ -1,20 +1,21 @@
-"""The rows of a table that a model is fitted to."""
+"""Rows of tables: those that a model is fitted to, and those that a fitted model reads."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from ..data.csv_file import SEPARATORS, Block, CsvFile, DataError
 from ..data.frames import Frame
 from ..data.readers import BATCH_ROWS
-from ..data.table_files import check_columns, is_whole, open_table, scan, values_of
+from ..data.table_files import TableFile, check_columns, is_whole, open_table, scan, values_of
 from ..data.text import BOOLEAN, DATE, DURATION, FLAG, NUMBER, TEXT, TypeGuess, plural
-from .console import Bar, Console, counted
-from .errors import UsageError
+from .console import Bar, Console, UsageError, counted
+from .info import input_kind, is_classifier
 from .options import CLASSIFIER_LIKELIHOODS, dialect_of, seed_of
 
 Array = np.ndarray
@@ -317,3 +318,113 @@ def _concatenate(parts: list[Rows]) -> Rows:
     X = Frame({name: np.concatenate([part[name] for part, *_ in parts]) for name in names})
     weights = [weight for *_, weight in parts if weight is not None]
     return X, np.concatenate([y for _, y, _ in parts]), np.concatenate(weights) if weights else None
+
+
+class Inputs:
+    """The columns of a table that a model needs; others are ignored.
+
+    Parameters
+    ----------
+    model : estimator
+        Columns go by name, or by position if the model was fitted without names.
+    table : TableFile
+    ignored : set of str
+        Columns that are not inputs of a model without names.
+    """
+
+    def __init__(self, model: Any, table: TableFile, ignored: set[str] | None = None) -> None:
+        self.table = table
+        if hasattr(model, "feature_names_in_"):
+            self.names = [str(name) for name in model.feature_names_in_]
+            check_columns(table, self.names, "an input of the model")
+        else:
+            self.names = [name for name in table.names if name not in (ignored or ())]
+            if len(self.names) != model.n_features_in_:
+                raise DataError(
+                    f"must have {model.n_features_in_} columns, as the model was fitted without "
+                    f"names, got {len(self.names)}; leave out the others.",
+                    table.name,
+                )
+        # numbers in Parquet may be categories: the model converts them itself
+        kinds = [input_kind(column) for column in model.columns_]
+        self.kinds = [None if kind == TEXT else kind for kind in kinds]
+
+    def of(self, block: Block) -> Frame:
+        """Return the inputs in the rows of a block."""
+        pairs = zip(self.names, self.kinds, strict=True)
+        return Frame({name: values_of(self.table, block, name, kind) for name, kind in pairs})
+
+
+class Unseen:
+    """Counts rows with categories, or with missing values, that did not occur in the fit.
+
+    Attributes
+    ----------
+    categories, missing : dict of str to int
+        Number of such rows of every input that has any.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.columns = model.columns_
+        self.categories: dict[str, int] = {}
+        self.missing: dict[str, int] = {}
+        self._first: dict[str, Any] = {}
+
+    def count(self, X: Frame) -> None:
+        """Count the rows of a table with the model's inputs in order."""
+        for column, (name, values) in zip(self.columns, X.columns.items(), strict=True):
+            if column.levels is not None:
+                codes = column.encode(values)
+                missing, new = np.isnan(codes), codes < 0
+                if np.any(new):
+                    self.categories[name] = self.categories.get(name, 0) + int(np.sum(new))
+                    self._first.setdefault(name, values[new][0])
+            else:
+                missing = values != values  # NaN and NaT
+            if np.any(missing) and not column.basis.knows_gaps:
+                self.missing[name] = self.missing.get(name, 0) + int(np.sum(missing))
+
+    def report(self, note: Any) -> dict[str, Any]:
+        """Print a note for every such column; return the counts for JSON."""
+        for name, n in self.categories.items():
+            note(
+                f"column {name!r} has categories that did not occur in the fit in "
+                f"{counted(n, 'row')}, the first of them {self._first[name]!r}."
+            )
+        for name, n in self.missing.items():
+            note(
+                f"column {name!r} has missing values in {counted(n, 'row')}, but had none in the "
+                "fit."
+            )
+        return {"unseen_categories": self.categories, "unseen_missing": self.missing}
+
+
+def rows_with_targets(model: Any, table: TableFile, target: str, note: Any, watch: Any) -> Frame:
+    """Return the inputs of a model and the target, in all rows that have a target."""
+    check_columns(table, [target], "--target")
+    inputs = Inputs(model, table, {target})
+    kind, convert = _type_of_targets(model)
+    frames, targets, n_missing = [], [], 0
+    for block in table.blocks(dict.fromkeys([*inputs.names, target])):
+        watch(table.done, table.total)
+        y = values_of(table, block, target, kind)
+        present = np.array([v is not None and v == v for v in y.tolist()])
+        n_missing += int(np.sum(~present))
+        frames.append(inputs.of(block).take(present))
+        targets.append(y[present])
+    if not sum(map(len, targets)):
+        raise DataError("must have rows with a target, got none.", table.name, column=target)
+    if n_missing:
+        note(f"left out {counted(n_missing, 'row')} without {target!r}.")
+    columns = {name: np.concatenate([frame[name] for frame in frames]) for name in inputs.names}
+    return Frame(columns | {target: np.concatenate(targets).astype(convert)})
+
+
+def _type_of_targets(model: Any) -> tuple[str, Any]:
+    """Return the type in which targets are read, and the one to which they are converted."""
+    if not is_classifier(model):
+        return FLAG, float
+    kind = model.classes_.dtype.kind
+    if kind == "b":
+        return FLAG, bool
+    return (NUMBER, model.classes_.dtype) if kind in "iuf" else (TEXT, object)

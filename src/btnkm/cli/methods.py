@@ -1,4 +1,4 @@
-"""Other methods in ``btnkm evaluate``, with the preprocessing that each of them needs."""
+"""Methods that ``btnkm evaluate`` compares: their predictive distributions and scores."""
 
 from __future__ import annotations
 
@@ -8,12 +8,72 @@ from typing import Any, Self
 import numpy as np
 
 from ..data.frames import Frame, as_numbers
-from ..metrics import ClassPredictive, GaussianPredictive
+from ..metrics import (
+    COVERAGE_LEVELS,
+    SMALLEST_PROBABILITY,
+    ClassPredictive,
+    GaussianPredictive,
+    row_scores,
+)
 
 Array = np.ndarray
 GP_ROWS, GP_CLASS_ROWS = 3000, 1000  # the cost of a Gaussian process is cubic in the rows
 MAX_INDICATORS, MAX_CODES = 20, 250  # of the most frequent categories of a column
 _HELD_OUT = 5  # every fifth row measures the errors of boosting
+
+
+def predictive(model: Any, X: Any) -> Any:
+    """Return the predictive distribution of rows, of numbers or of classes."""
+    if hasattr(model, "classes_"):
+        return ClassPredictive(model.classes_, model.predict_proba(X))
+    return model.predict_dist(X)
+
+
+class Scores:
+    """Error, negative log-likelihood and coverage over any number of blocks."""
+
+    def __init__(self) -> None:
+        self.n, self.total = 0, 0.0
+        self.sums: dict[str, float] = {}
+
+    def add(self, predicted: Any, y: Array, weight: Array | None = None) -> None:
+        """Add the predictive distribution and the target of some rows."""
+        weight = np.ones(len(y)) if weight is None else weight
+        classes = isinstance(predicted, ClassPredictive)
+        parts = _of_labels(predicted, y) if classes else row_scores(predicted, y)
+        self.n += len(y)
+        self.total += float(weight.sum())
+        for name, values in parts.items():
+            self.sums[name] = self.sums.get(name, 0.0) + float(np.sum(weight * values))
+
+    def means(self) -> dict[str, float]:
+        """Return the scores of all rows."""
+        if not self.total:
+            raise ValueError("there must be rows to test on, got none; add rows, or raise --test.")
+        means = {name: value / self.total for name, value in self.sums.items()}
+        if "rmse" in means:
+            means["rmse"] = float(np.sqrt(means["rmse"]))
+        return means
+
+
+def _of_labels(predicted: ClassPredictive, y: Array) -> dict[str, Array]:
+    observed = y[:, None] == predicted.classes
+    right = observed[np.arange(len(y)), np.argmax(predicted.probabilities, axis=1)]
+    # classes that did not occur in the fit have no probability
+    probability = np.sum(np.where(observed, predicted.probabilities, 0.0), axis=1)
+    return {"error": ~right, "nll": -np.log(np.maximum(probability, SMALLEST_PROBABILITY))}
+
+
+def sentence(scores: dict[str, float]) -> str:
+    """Return scores in words."""
+    if "rmse" not in scores:
+        return f"{scores['error']:.1%} of the classes wrong, NLL {scores['nll']:.4g}"
+    coverage = [
+        f"{level:.0%} intervals hold {scores[f'coverage_{level * 100:.0f}']:.1%}"
+        for level in COVERAGE_LEVELS
+    ]
+    text = f"RMSE {scores['rmse']:.4g}, NLL {scores['nll']:.4g}"
+    return f"{text}; {', '.join(coverage)} of the rows"
 
 
 class Encoding:
@@ -150,6 +210,28 @@ class Boosting:
         if self.classify:
             return ClassPredictive(self.model.classes_, self.model.predict_proba(numbers))
         return GaussianPredictive(self.model.predict(numbers), self.std)
+
+
+class Ridge:
+    """Ridge regression, whose penalty maximises the evidence."""
+
+    def __init__(self, classify: bool, random_state: int) -> None:
+        pass  # it has no random part, and classes are not supported
+
+    def fit(self, X: Frame, y: Array, weight: Array | None) -> Self:
+        """Fit to the rows."""
+        from sklearn.linear_model import BayesianRidge
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        self.encoding = Encoding(codes=False).fit(X)
+        self.model = make_pipeline(StandardScaler(), BayesianRidge())
+        self.model.fit(self.encoding.numbers(X), y)
+        return self
+
+    def predictive(self, X: Frame) -> GaussianPredictive:
+        """Return the predictive distribution of rows."""
+        return GaussianPredictive(*self.model.predict(self.encoding.numbers(X), return_std=True))
 
 
 RIVALS: dict[str, Any] = {"gp": GP, "boosting": Boosting}
