@@ -236,7 +236,7 @@ def test_rows_without_a_target_are_left_out_and_told(tmp_path, capsys):
 def test_targets_that_are_all_the_same_are_told(tmp_path, capsys):
     rows = [(f"{i}", f"{i % 3}", "7.0" if i % 2 else "7") for i in range(40)]
     data, out = write(tmp_path / "t.csv", rows, ("x", "z", "y")), tmp_path / "m.btn"
-    said = "every row has the same target (7): there is nothing to learn."
+    said = "every row has the same target (7): there is nothing to predict."
     assert fit(data, "--target", "y", "--json", "-o", out) == 0
     found = told(capsys)
     assert found["notes"] == [said]
@@ -259,7 +259,7 @@ def test_a_number_column_with_a_text_becomes_text_with_a_note_or_an_error(folder
     assert found["inputs"][0]["kind"] == "text"
     note, *others = found["notes"]  # a category for each row has no effect that could be found
     assert all("no input was found to have an effect" in other for other in others)
-    assert "column 'area' is taken as text because of 'big' in line 47 of late.csv" in note
+    assert "column 'area' is read as text because of 'big' in line 47 of late.csv" in note
     Path("m.btn").unlink()
     assert fit("late.csv", *options, "--number", "area", "--json") == 1
     error = json.loads(capsys.readouterr().err)
@@ -286,14 +286,14 @@ def test_codes_are_text_if_that_is_said(folder, capsys):
 @pytest.mark.parametrize(
     ("values", "kind", "said"),
     [
-        (["31.12.2020", "1.2.2021"], "text", "is taken as text; write dates as 2020-12-31"),
-        (["12/31/2020", "", "1/2/21"], "text", "is taken as text; write dates as 2020-12-31"),
-        (["1,000.5", "999", "12,345,678"], "text", "is taken as text; write numbers as 1000.5"),
-        (["1.000,5", "999,5"], "text", "is taken as text; write numbers as 1000.5"),
+        (["31.12.2020", "1.2.2021"], "text", "is read as text; write dates as 2020-12-31"),
+        (["12/31/2020", "", "1/2/21"], "text", "is read as text; write dates as 2020-12-31"),
+        (["1,000.5", "999", "12,345,678"], "text", "is read as text; write numbers as 1000.5"),
+        (["1.000,5", "999,5"], "text", "is read as text; write numbers as 1000.5"),
         (
             ["01234", "99999"],
             "number",
-            "is taken as numbers; --text 'x' keeps leading zeros, as in '01234'",
+            "is read as numbers; --text 'x' keeps leading zeros, as in '01234'",
         ),
         (["2020-12-31", "2021-01-01"], "date", None),
         (["0.5", "0", "10", "-0.1"], "number", None),

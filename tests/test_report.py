@@ -156,8 +156,12 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     assert model.report(str(path)) == path
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert list(tmp_path.iterdir()) == [path]
+    monkeypatch.setattr("btnkm.report.page.page", _refuse)  # the folder is checked before any work
     with pytest.raises(FileNotFoundError, match="path must be in a folder that can be written to"):
         model.report(tmp_path / "none" / "model.html")
+    monkeypatch.setattr("btnkm.io.atomic_write.os.access", lambda *_: False)
+    with pytest.raises(PermissionError, match="path must be in a folder that can be written to"):
+        model.report(tmp_path / "model.html")
 
 
 def _refuse(*_):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 import sys
 import textwrap
@@ -137,10 +138,10 @@ def clipped(text: str, width: int) -> str:
 
 def facts(rows: Sequence[tuple[str, str]], width: int) -> str:
     """Return lines with a name and a value, which is wrapped."""
-    most = max(len(name) for name, _ in rows)
+    longest = max(len(name) for name, _ in rows)
     lines = []
     for name, value in rows:
-        begin = f"  {name:{most}}  "
+        begin = f"  {name:{longest}}  "
         lines += textwrap.wrap(
             value, width, initial_indent=begin, subsequent_indent=" " * len(begin)
         ) or [begin.rstrip()]
@@ -153,7 +154,7 @@ def importances(sobol: Any, width: int, most: int) -> str:
     ``sobol`` is of ``explain.sobol_indices``; bars are left out if there is no room.
     """
     if not sobol.variance:
-        return "The model predicts the same for all rows: no input is important."
+        return "The model makes the same prediction for all rows: no input matters."
     order = sobol.order.tolist()
     names = {j: str(sobol.names[j]) for j in order[:most]}
     room = width - len("    100.0%  100.0% ± 10.0%  ")
@@ -162,7 +163,7 @@ def importances(sobol: Any, width: int, most: int) -> str:
     bars = min(room - broad, 30)
     top = max(float(sobol.total.max()), 1e-300)
     lines = [
-        "Importance of each input (fraction of variance)",
+        "Importance of each input (fraction of the variance of the predictions)",
         f"  {'input':{broad}}   alone  with others",
     ]
     for j, name in names.items():
@@ -170,8 +171,16 @@ def importances(sobol: Any, width: int, most: int) -> str:
         line = f"{sobol.first[j]:6.1%}  {sobol.total[j]:6.1%} ± {sobol.total_std[j]:5.1%}"
         lines.append(f"  {clipped(name, broad):{broad}}  {line}  {bar}".rstrip())
     if len(order) > most:
-        lines.append(f"  and {len(order) - most} more with a lower importance")
+        lines.append(f"  and {len(order) - most} less important inputs")
     return "\n".join(lines)
+
+
+def number(value: float, like: float | None = None) -> str:
+    """Return a number with four digits, or with as many decimals as ``like`` then has."""
+    size = abs(value if like is None else like)
+    if not (size == 0.0 or 1e-3 <= size < 1e9):
+        return f"{value:.4g}"
+    return f"{value:.{max(3 - math.floor(math.log10(size or 1.0)), 0)}f}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], gap: int = 2) -> str:

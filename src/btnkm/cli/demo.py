@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..data.frames import Frame
 
 SETS = ("heating", "diabetes")
-#: Of simulated rows there are enough to measure coverage well; of real ones there are few.
+#: Simulated rows are enough to measure coverage well; real ones are few.
 TEST_SIZE = {"heating": 0.4, "diabetes": 0.2}
 LEVELS = (0.50, 0.90, 0.95)
 _EXAMPLES = """\
@@ -41,12 +41,14 @@ def add_parser(commands: Any) -> None:
     parser = command_parser(
         commands,
         "demo",
-        "Fit a regressor with default settings to a small data set. Print its error and the "
-        "coverage of its intervals on held-out rows, beside ridge regression and gradient "
-        "boosting, and the importance of each input. Draw a picture if matplotlib is installed.",
+        "Fit a regressor with default settings to a small data set. Print its error on held-out "
+        "rows next to those of ridge regression and gradient boosting, the coverage of its "
+        "intervals, and the importance of each input. Draw a picture if matplotlib is installed.",
         _EXAMPLES,
     )
-    parser.add_argument("--data", choices=SETS, default=SETS[0], help="(default: %(default)s)")
+    parser.add_argument(
+        "--data", choices=SETS, default=SETS[0], help="data set (default: %(default)s)"
+    )
     parser.add_argument(
         "-o",
         "--output",
@@ -54,7 +56,7 @@ def add_parser(commands: Any) -> None:
         type=output_file,
         default=Path("demo.png"),
         metavar="FILE",
-        help="where the picture goes (default: %(default)s)",
+        help="file for the picture (default: %(default)s)",
     )
     add_output_options(parser)
     parser.set_defaults(run=run)
@@ -89,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     console.say("\n" + importances(sobol, console.width, len(sobol.names)))
     picture = None
     if find_spec("matplotlib") is None:
-        console.note("no picture is drawn without matplotlib; run: pip install 'btnkm[plot]'")
+        console.note("drawing a picture needs matplotlib; run: pip install 'btnkm[plot]'")
     else:
         picture = str(arguments.output)
         _draw(model, predicted, y[test], target, int(sobol.order[0]), arguments.output)
@@ -145,7 +147,7 @@ def figures(model: Any, predicted: Any, X: Frame, y: Any, train: Any, test: Any)
 def _print(result: dict[str, Any], console: Console) -> None:
     """Print error, coverage and structure."""
     say = console.say
-    say("Root mean square error on the test rows")
+    say("Root mean squared error (RMSE) on the test rows")
     say(f"  btnkm                       {result['rmse']:8.3f}")
     say(f"  gradient boosting           {result['rmse_boosting']:8.3f}")
     say(f"  ridge regression            {result['rmse_linear']:8.3f}")
@@ -153,9 +155,9 @@ def _print(result: dict[str, Any], console: Console) -> None:
     say("\nPredictive distribution on the test rows")
     say(f"  mean negative log density   {result['nll']:8.3f}")
     for level in LEVELS:
-        share = result[f"coverage_{level * 100:.0f}"]
-        say(f"  coverage of {level:.0%} intervals   {share:8.1%}")
-    say("\nWhat the fit found")
+        coverage = result[f"coverage_{level * 100:.0f}"]
+        say(f"  coverage of {level:.0%} intervals   {coverage:8.1%}")
+    say("\nThe fit")
     for name, weight in result["structures"].items():
         if weight:
             say(f"  {f'weight of {name}':27s} {weight:8.1%}")
@@ -165,7 +167,7 @@ def _print(result: dict[str, Any], console: Console) -> None:
 
 
 def _draw(model: Any, predicted: Any, y: Any, target: str, first: int, path: Path) -> None:
-    """Draw predictions against truth, what matters, and the effect of what matters first."""
+    """Draw predictions, the importances, and the effect of the most important input."""
     from matplotlib.figure import Figure
 
     from ..explain import plot_effects, plot_importances

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -40,12 +41,13 @@ def add_parser(commands: Any) -> None:
     parser = command_parser(
         commands,
         "explain",
-        "Print the importance of each input, alone and together with others, and of pairs of "
-        "inputs: the fraction of the variance of the model function f that they explain, ± one "
-        "standard deviation. With --effects, also write a curve per input: what each of its values "
-        "adds to the average prediction. With --local, explain single rows instead: what each "
-        "input adds to the prediction of the row. The base value and these contributions add up to "
-        "the prediction.",
+        "Print how important each input is, alone and together with others, and which pairs of "
+        "inputs interact most. The importance is the fraction of the variance of the predictions "
+        "that an input explains (its Sobol index), ± one standard deviation. The importances with "
+        "others can add up to more than 100%; feature_importances_ in Python are the same "
+        "importances scaled to sum to 1. With --effects, also write what each value of an input "
+        "adds to the average prediction. With --local, explain single rows instead: a prediction "
+        "is the base value plus the contribution of each input.",
         _EXAMPLES,
     )
     add_model(parser)
@@ -54,9 +56,9 @@ def add_parser(commands: Any) -> None:
         action=FilePath,
         type=output_file,
         metavar="FILE",
-        help="write effects to a .csv or .json file",
+        help="write the effects of the inputs to this .csv or .json file",
     )
-    add_names(parser, "--inputs", "write the effects of these inputs only")
+    add_names(parser, "--inputs", "with --effects, write only these inputs")
     parser.add_argument(
         "--plots",
         action=FolderPath,
@@ -69,7 +71,7 @@ def add_parser(commands: Any) -> None:
         "--local",
         action=FilePath,
         metavar="TABLE",
-        help="explain the rows of this table; - for standard input",
+        help="table with the rows to explain; - for standard input",
     )
     add_rows_output(local)
     local.add_argument(
@@ -146,9 +148,11 @@ def _print(sobol: Any, pairs: list[Any], console: Console) -> None:
     console.say(importances(sobol, console.width, MAX_INPUTS))
     if not sobol.variance:
         return
+    text = 'feature_importances_ in Python is the column "with others" scaled to sum to 1.'
+    console.say(textwrap.fill(text, console.width, initial_indent="  ", subsequent_indent="  "))
     large = [pair for pair in pairs if pair.importance >= MIN_IMPORTANCE]
     if large:
-        console.say("\nMost important pairs, beyond what each input explains alone")
+        console.say("\nMost important interactions (fraction of the variance)")
         broad = console.width - 12
         rows = [
             (clipped(" × ".join(map(str, p.names)), broad), f"{p.importance:.1%}") for p in large
@@ -157,7 +161,7 @@ def _print(sobol: Any, pairs: list[Any], console: Console) -> None:
         for name, share in rows:
             console.say(f"  {name:{width}}  {share:>6}")
     else:
-        console.say(f"\nNo pair of inputs explains {MIN_IMPORTANCE:.1%}: effects nearly add up.")
+        console.say(f"\nNo interaction explains {MIN_IMPORTANCE:.1%} of the variance.")
 
 
 def _write_effects(model: Any, arguments: argparse.Namespace) -> list[str]:

@@ -40,10 +40,10 @@ def add_parser(commands: Any) -> None:
         commands,
         "fit",
         "Fit a model to a table and save it. The table is a CSV or TSV file (also with .gz), a "
-        "Parquet file, or a folder or pattern of Parquet files; it may be larger than memory. The "
-        "type of each column (number, boolean, date such as 2024-12-31, or text) is inferred from "
-        "all rows. Nothing has to be scaled, encoded or imputed. Ctrl-C stops the fit early; once "
-        "structures have been compared, the model is saved as it is.",
+        "Parquet file, or a folder or glob pattern of Parquet files; it may be larger than memory. "
+        "The type of each column (number, boolean, date such as 2024-12-31, or text) is inferred "
+        "from all rows. You do not need to scale, encode or impute anything. Ctrl-C stops the fit "
+        "early and saves the best model so far, if there is one.",
         _EXAMPLES,
     )
     add_table(parser)
@@ -54,7 +54,7 @@ def add_parser(commands: Any) -> None:
         type=output_file,
         required=True,
         metavar="MODEL",
-        help="file to save the model to",
+        help="file to save the model to, such as model.btn",
     )
     add_training_options(parser)
     parser.add_argument(
@@ -68,7 +68,8 @@ def add_parser(commands: Any) -> None:
         action=FilePath,
         type=output_file,
         metavar="FILE",
-        help="checkpoint file; the fit resumes if it exists (uses pickle: load only trusted files)",
+        help="file for the state of the fit; if it exists, the fit resumes (uses pickle: load only "
+        "trusted files)",
     )
     add_model_options(parser)
     add_table_options(parser)

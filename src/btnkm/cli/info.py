@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.csv_file import DataError
-from .console import Console, UsageError, clipped, facts, table
+from .console import Console, UsageError, clipped, facts, number, table
 from .options import add_model, add_output_options, command_parser
 from .output import check_output
 
@@ -114,7 +114,7 @@ def lines_of(model: dict[str, Any], reason: str = "") -> list[tuple[str, str]]:
         listed = ", ".join(map(str, classes[:8])) + (", …" if len(classes) > 8 else "")
         rows.insert(0, ("classes", f"{len(classes)}: {listed}{f' ({reason})' if reason else ''}"))
     elif noise == noise:
-        rows.append(("noise", f"{noise:.4g} (standard deviation)"))
+        rows.append(("noise", f"{number(noise)} (standard deviation)"))
     return [*rows, ("stopped", model["stop_reason"])]
 
 

@@ -15,6 +15,7 @@ from ..metrics import (
     GaussianPredictive,
     row_scores,
 )
+from .console import number
 
 Array = np.ndarray
 GP_ROWS, GP_CLASS_ROWS = 3000, 1000  # the cost of a Gaussian process is cubic in the rows
@@ -67,13 +68,11 @@ def _of_labels(predicted: ClassPredictive, y: Array) -> dict[str, Array]:
 def sentence(scores: dict[str, float]) -> str:
     """Return scores in words."""
     if "rmse" not in scores:
-        return f"{scores['error']:.1%} of the classes wrong, NLL {scores['nll']:.4g}"
-    coverage = [
-        f"{level:.0%} intervals hold {scores[f'coverage_{level * 100:.0f}']:.1%}"
-        for level in COVERAGE_LEVELS
-    ]
-    text = f"RMSE {scores['rmse']:.4g}, NLL {scores['nll']:.4g}"
-    return f"{text}; {', '.join(coverage)} of the rows"
+        return f"{scores['error']:.1%} of the classes are wrong, NLL {number(scores['nll'])}"
+    levels = " / ".join(f"{level:.0%}" for level in COVERAGE_LEVELS)
+    inside = " / ".join(f"{scores[f'coverage_{v * 100:.0f}']:.1%}" for v in COVERAGE_LEVELS)
+    text = f"RMSE {number(scores['rmse'])}, NLL {number(scores['nll'])}"
+    return f"{text}; {levels} intervals contain {inside} of the rows"
 
 
 class Encoding:
@@ -97,8 +96,8 @@ class Encoding:
             if values.dtype == object:
                 seen = [v for v in values.tolist() if v is not None]
                 names, count = np.unique(np.array(seen, dtype=object), return_counts=True)
-                most = MAX_CODES if self.codes else MAX_INDICATORS
-                self.categories[name] = names[np.argsort(-count, kind="stable")[:most]].tolist()
+                limit = MAX_CODES if self.codes else MAX_INDICATORS
+                self.categories[name] = names[np.argsort(-count, kind="stable")[:limit]].tolist()
             elif not self.codes:
                 known = as_numbers(values)
                 known = known[~np.isnan(known)]
@@ -141,10 +140,10 @@ class GP:
     def fit(self, X: Frame, y: Array, weight: Array | None) -> Self:
         """Fit to the rows, or to a random part of them."""
         rng = np.random.default_rng(self.random_state)
-        most = GP_CLASS_ROWS if self.classify else GP_ROWS
-        if len(y) > most:
-            some = rng.permutation(len(y))[:most]
-            X, y = X.take(some), y[some]
+        limit = GP_CLASS_ROWS if self.classify else GP_ROWS
+        if len(y) > limit:
+            drawn = rng.permutation(len(y))[:limit]
+            X, y = X.take(drawn), y[drawn]
         self.encoding = Encoding(codes=False).fit(X)
         numbers = self.encoding.numbers(X)
         self.varies = np.ptp(numbers, axis=0) > 0
@@ -191,9 +190,9 @@ class Boosting:
         if not self.classify:
             order = np.random.default_rng(self.random_state).permutation(len(y))
             held, rest = order[: len(y) // _HELD_OUT], order[len(y) // _HELD_OUT :]
-            first = self._new().fit(numbers[rest], y[rest], _some(weight, rest))
+            first = self._new().fit(numbers[rest], y[rest], _rows_of(weight, rest))
             errors = (y[held] - first.predict(numbers[held])) ** 2
-            self.std = float(np.sqrt(np.average(errors, weights=_some(weight, held))))
+            self.std = float(np.sqrt(np.average(errors, weights=_rows_of(weight, held))))
         self.model = self._new().fit(numbers, y, weight)
         return self
 
@@ -237,5 +236,5 @@ class Ridge:
 RIVALS: dict[str, Any] = {"gp": GP, "boosting": Boosting}
 
 
-def _some(weight: Array | None, rows: Array) -> Array | None:
+def _rows_of(weight: Array | None, rows: Array) -> Array | None:
     return None if weight is None else weight[rows]

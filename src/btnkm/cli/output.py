@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..io.atomic_write import naming, whole_file
+from ..io.atomic_write import check_folder, naming, whole_file
 from .console import CLOSED, STDOUT, UsageError
 
 FORMATS = (".csv", ".tsv", ".parquet", ".pq")
@@ -75,8 +75,14 @@ class ParquetRows:
 
 
 def check_output(path: Path | None, option: str = "--output", **read: str | Path | None) -> None:
-    """Raise an error if a file that is read would be overwritten, given as in ``table="t.csv"``."""
-    if path is None or not path.is_file():
+    """Raise an error before any work if a file cannot be written, or if it is one that is read.
+
+    Files that are read are given as in ``table="t.csv"``.
+    """
+    if path is None:
+        return
+    check_folder(path, option)
+    if not path.is_file():
         return
     for what, given in read.items():
         if given is not None and _is_among(path, os.fspath(given)):

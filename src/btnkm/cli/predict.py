@@ -37,10 +37,11 @@ def add_parser(commands: Any) -> None:
     parser = command_parser(
         commands,
         "predict",
-        "Predict every row of a table. A regressor writes the mean and standard deviation of the "
-        "target (noise included), a classifier the most probable class and the probability of each "
-        "class. Columns are found by name; those that the model does not use are ignored. The "
-        "table may be larger than memory. The output file is either complete or absent.",
+        "Predict the target for every row of a table. The output of a regressor is the mean and "
+        "the standard deviation of the target (including noise); that of a classifier is the most "
+        "probable class and the probability of each class. Columns are matched by name; columns "
+        "that the model does not use are ignored. The table may be larger than memory. If the "
+        "command fails, no output file is written.",
         _EXAMPLES,
     )
     add_model(parser)
@@ -50,19 +51,19 @@ def add_parser(commands: Any) -> None:
         "--interval",
         type=probability,
         metavar="LEVEL",
-        help="add the columns low and high, an interval that contains the target (of classifiers: "
-        "the probability of the class) with this probability",
+        help="add columns low and high: an interval that contains the target (of a classifier: the "
+        "probability of the class) with this probability, such as 0.9",
     )
     parser.add_argument(
         "--quantiles",
         type=probabilities,
         metavar="Q,…",
-        help="add quantiles of the target, in columns such as q0.5",
+        help="add these quantiles of the target, in columns such as q0.5 (regressors only)",
     )
     keep_help = "copy these columns of the table to the output; without names, all of them"
     add_names(parser, "--keep", keep_help, nargs="?", const=[])
     parser.add_argument(
-        "--prefix", default="", metavar="TEXT", help="prefix of the names of new columns"
+        "--prefix", default="", metavar="TEXT", help="prefix for the names of the predicted columns"
     )
     add_table_options(parser)
     add_output_options(parser)

@@ -25,14 +25,14 @@ examples:
   btnkm demo                                            fit a small data set
   btnkm fit houses.csv --target price -o houses.btn     fit and save a model
   btnkm predict houses.btn new.csv -o predicted.csv     predict new rows
-  btnkm explain houses.btn                              print importances
+  btnkm explain houses.btn                              print how important inputs are
   btnkm fit --help                                      options and examples of a command
 
 exit codes:
   0    success
   1    failure: a file cannot be read or written, or a value is not valid
   2    usage error: the command line is not valid
-  130  interrupted by Ctrl-C or SIGTERM, and nothing was saved
+  130  interrupted by Ctrl-C or SIGTERM before a result was saved
 
 With --json a command prints one JSON object on standard output and nothing else. An error is a
 JSON object on standard error, {"error": "...", "file": ..., "line": ..., "column": ...}.
@@ -60,8 +60,8 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of all commands, or one that knows the options of a single command."""
     parser = Parser(
         prog="btnkm",
-        description="Bayesian tensor-network kernel machines: regression and classification of "
-        "tables, with uncertainty.",
+        description="Regression and classification of tables with Bayesian tensor-network kernel "
+        "machines. Predictions come with their uncertainty.",
         epilog=_EPILOG,
         formatter_class=Help,
         allow_abbrev=False,

@@ -29,9 +29,10 @@ def add_parser(commands: Any) -> None:
     parser = command_parser(
         commands,
         "report",
-        "Write an HTML report about a model: importances, effects, and a panel that predicts while "
-        "you change the inputs. It is one file and works offline. With --data and --target the "
-        "report also shows how well held-out rows are predicted, and the coverage of intervals.",
+        "Write an HTML report about a model: how important the inputs are, their effects, and a "
+        "panel in which you change the inputs and see the prediction. The report is one file and "
+        "works offline. With --data and --target, it also shows how accurate the predictions of "
+        "held-out rows are.",
         _EXAMPLES,
     )
     add_model(parser)
@@ -42,16 +43,16 @@ def add_parser(commands: Any) -> None:
         type=output_file,
         required=True,
         metavar="FILE",
-        help="file to write, .html",
+        help="file to write the report to, .html",
     )
     parser.add_argument("--title", metavar="TEXT", help="title of the report")
     parser.add_argument(
         "--data",
         action=FilePath,
         metavar="TABLE",
-        help="table with rows that were not used in the fit",
+        help="table with rows that the model was not fitted to",
     )
-    parser.add_argument("--target", metavar="COLUMN", help="column of that table with the target")
+    parser.add_argument("--target", metavar="COLUMN", help="column with the target in that table")
     add_table_options(parser)
     add_output_options(parser)
     parser.set_defaults(run=run)

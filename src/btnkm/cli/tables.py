@@ -23,7 +23,7 @@ Rows = tuple[Frame, Array, Array | None]
 MAX_IN_MEMORY = 2**22  # values of a table in memory, about 64 MB of text; larger ones are streamed
 FORMS = {
     DATE: "write dates as 2020-12-31",
-    NUMBER: "write numbers as 1000.5, without marks between thousands, or add --decimal , for "
+    NUMBER: "write numbers as 1000.5, without separators of thousands, or add --decimal , for "
     "decimal commas",
 }
 
@@ -111,7 +111,7 @@ class Training:
         inputs = list(dict.fromkeys(name for name in candidates if name not in others))
         if not inputs:
             raise UsageError(
-                "a column must be left as an input, got none; check --only and --drop."
+                "at least one column must be an input, got none; check --only and --drop."
             )
         return inputs
 
@@ -138,11 +138,11 @@ class Training:
             return classify, ""
         kind = self._kind(self.target)
         if kind in (TEXT, BOOLEAN):
-            return True, {TEXT: "it holds text", BOOLEAN: "it holds true and false"}[kind]
+            return True, {TEXT: "the target is text", BOOLEAN: "the target is boolean"}[kind]
         if self.scan.two_whole_numbers:
             low, high = sorted(self.scan.distinct)
-            return True, f"it holds only {low:g} and {high:g}; --regress takes it as numbers"
-        few = "it holds a few whole numbers; --classify takes them as classes"
+            return True, f"the target is always {low:g} or {high:g}; --regress treats it as numbers"
+        few = "it has few different values; --classify treats them as classes"
         return False, few if self.scan.few_whole_numbers else ""
 
     def _check_target(self, regress: bool) -> None:
@@ -187,19 +187,19 @@ class Training:
         for name, text in scan.first_texts.items():
             if self.kinds.get(name) == TEXT and name not in (given.text or ()):
                 note(
-                    f"column {name!r} is taken as text because of {text.value!r} in {table.unit} "
+                    f"column {name!r} is read as text because of {text.value!r} in {table.unit} "
                     f"{text.position:,} of {self.name}, among {plural(text.kind)}; --number "
-                    f"{name!r} makes that an error."
+                    f"{name!r} makes this an error."
                 )
         for name, kind in self.kinds.items():
             guess = scan.guesses.get(name, TypeGuess())
             if name in (given.text or ()) or name in (given.number or ()):
                 continue
             if guess.looks_like is not None and guess.first_text is None:
-                note(f"column {name!r} is taken as text; {FORMS[guess.looks_like]}.")
+                note(f"column {name!r} is read as text; {FORMS[guess.looks_like]}.")
             if guess.leading_zero is not None and kind == NUMBER:
                 note(
-                    f"column {name!r} is taken as numbers; --text {name!r} keeps leading zeros, as "
+                    f"column {name!r} is read as numbers; --text {name!r} keeps leading zeros, as "
                     f"in {guess.leading_zero!r}."
                 )
         commas = [name for name, g in scan.guesses.items() if g.decimal_commas]
@@ -213,9 +213,9 @@ class Training:
             )
         if not self.classify and len(scan.distinct) == 1:
             (value,) = scan.distinct
-            note(f"every row has the same target ({value:g}): there is nothing to learn.")
+            note(f"every row has the same target ({value:g}): there is nothing to predict.")
         if self.reason and not self.classify:
-            note(f"{self.target!r} is taken as numbers: {self.reason}.")
+            note(f"{self.target!r} is treated as numbers, although {self.reason}.")
 
     def __iter__(self) -> Iterator[Rows]:
         """Yield the rows to fit to, in batches."""
@@ -356,7 +356,7 @@ class Inputs:
 
 
 class Unseen:
-    """Counts rows with categories, or with missing values, that did not occur in the fit.
+    """Counts rows with categories or missing values that no training row had.
 
     Attributes
     ----------
@@ -388,13 +388,13 @@ class Unseen:
         """Print a note for every such column; return the counts for JSON."""
         for name, n in self.categories.items():
             note(
-                f"column {name!r} has categories that did not occur in the fit in "
-                f"{counted(n, 'row')}, the first of them {self._first[name]!r}."
+                f"column {name!r} has categories that no training row had in {counted(n, 'row')}, "
+                f"first {self._first[name]!r}."
             )
         for name, n in self.missing.items():
             note(
                 f"column {name!r} has missing values in {counted(n, 'row')}, but had none in the "
-                "fit."
+                "training rows."
             )
         return {"unseen_categories": self.categories, "unseen_missing": self.missing}
 

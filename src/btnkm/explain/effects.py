@@ -22,8 +22,7 @@ from ..core import posterior
 from ..core.state import State
 from ..predictive import check_level
 from .fitted import FittedModel, PlainData
-from .full_tensor import FullRestartView
-from .restart import RestartView
+from .restart import FullRestartView, RestartView
 
 Array = np.ndarray
 POINTS = 100

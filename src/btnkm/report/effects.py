@@ -280,17 +280,19 @@ def _heat_map(fitted: FittedModel, pair: Pair, key: str) -> Chart:
         f"{_text(sides[0], i)} and {short[1]} is {_text(sides[1], j)}."
     )
     title = f"{short[1]} and {short[0]}{label}"
-    some = [np.unique(np.linspace(0, len(v) - 1, 6).astype(int)).tolist() for _, v in sides]
+    listed = [np.unique(np.linspace(0, len(v) - 1, 6).astype(int)).tolist() for _, v in sides]
     head = [f"{shortened(names[0], 20)} ↓, {shortened(names[1], 20)} →"]
     largest = float(np.max(np.abs(mean), initial=0.0))
     decimals = format.decimals_for(largest)
-    rows = [[_text(sides[0], i), *(number(mean[i, j], decimals) for j in some[1])] for i in some[0]]
+    rows = [
+        [_text(sides[0], i), *(number(mean[i, j], decimals) for j in listed[1])] for i in listed[0]
+    ]
     return Chart(
         key,
         title,
         description,
         _map(names, sides, mean),
-        Table(title, head + [_text(sides[1], j) for j in some[1]], rows),
+        Table(title, head + [_text(sides[1], j) for j in listed[1]], rows),
         caption=Markup("{} and {}").format(name(names[1], 26), name(names[0], 26)),
         detail=f"{percent(pair.importance, 1)} of the variance{label}",
         height=HEIGHT + 2 * LABEL,

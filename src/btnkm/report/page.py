@@ -23,7 +23,7 @@ from ..explain.diagnostics import Calibration, History, Reliability, history
 from ..explain.fitted import FittedModel
 from ..explain.sobol import sobol_indices
 from ..explain.summary import kept_functions, likelihood_line, likelihoods, structure_line
-from ..io.atomic_write import file_path, whole_file
+from ..io.atomic_write import check_folder, file_path, whole_file
 from ..version import __version__
 from . import charts, effects, format
 from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Table
@@ -69,7 +69,8 @@ def report(
     pathlib.Path
     """
     fitted = FittedModel.of(model)
-    place = file_path(path, "model.html")  # before anything takes time
+    place = file_path(path, "model.html")
+    check_folder(place)  # before anything takes time
     if (X is None) != (y is None):
         raise ValueError(
             "X and y must be given together, got one of them; pass rows with targets, or neither."
