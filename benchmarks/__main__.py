@@ -58,6 +58,12 @@ def _parser():
         "--output", type=Path, metavar="FILE", help="default: benchmarks/results/SUITE.jsonl"
     )
     go.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="measure N cells side by side, with one thread each",
+    )
+    go.add_argument(
         "--any-version", action="store_true", help="skip cells measured with other code too"
     )
     show = commands.add_parser("summarise", help="print the tables of one or more result files")
@@ -92,6 +98,7 @@ def _run(arguments):
         output,
         folders=(HERE,),
         any_version=arguments.any_version,
+        n_jobs=arguments.jobs,
     )
 
 

@@ -12,6 +12,7 @@ from benchmarks import scale
 from benchmarks.reproduce.methods import METHODS as REPRODUCED
 from benchmarks.reproduce.render.results import Results, Summary
 from benchmarks.scale_compare import SIZES, SYNTHETIC
+from benchmarks.suites import SUITES
 
 HERE = Path(__file__).resolve().parent
 DOCS = HERE.parent / "docs"
@@ -19,7 +20,6 @@ PAGE = DOCS / "compare.md"
 PICTURES = DOCS / "compare"
 SOURCES = {
     "reproduction": DOCS / "reproduction" / "results.jsonl",
-    "networks": HERE / "results" / "networks.jsonl",
     "boosting": HERE / "results" / "boosting.jsonl",
 }
 SETS = {
@@ -36,7 +36,7 @@ ROWS |= {"spambase": 4140, "adult": 40_699}
 INPUTS = {"yacht": 6, "energy-paper": 9, "concrete": 8, "airfoil": 5, "spambase": 57, "adult": 14}
 #: Methods in the order of the tables: name, source, and name there.
 METHODS = {
-    "btnkm": ("btnkm", "reproduction", "btn"),
+    "btnkm": ("btnkm", "boosting", "btn"),
     "gp": ("GP", "reproduction", "gp"),
     "gp-ard": ("GP, ARD", "reproduction", "gp-ard"),
     "hgb": ("boosting", "boosting", "hgb"),
@@ -74,13 +74,10 @@ class Findings:
         score = ("error" if dataset in CLASSES else "rmse") if score == "error" else score
         _, source, name = METHODS[method]
         if source == "boosting":
-            config = {"random_state": 0}
+            config = SUITES["boosting"].defaults[name]
         elif dataset == "adult":
-            # ours takes the 14 columns as they are; the others were given the paper's 96
-            if method == OURS:
-                source, name, config = "networks", "cp", {"random_state": 0}
-            else:
-                dataset = "adult-96"
+            # given the paper's 96 columns, where others take the 14 as they are
+            dataset = "adult-96"
         if source == "reproduction":
             config = REPRODUCED[name].config(dataset)
         return self.results[source].summary(dataset, name, config, score, among)
@@ -221,6 +218,11 @@ def _losses(findings):
     return "\n".join(lines) or "- On none of the six sets."
 
 
+def _two(ratio):
+    """Return a ratio with two digits that count."""
+    return f"{float(f'{ratio:.2g}'):g}"
+
+
 def _times(findings):
     """Return the ratios of the time of a fit to those of other methods, as a list."""
     sentences = []
@@ -231,9 +233,10 @@ def _times(findings):
             if theirs is not None:
                 ratios[title] = findings.seconds(dataset, OURS) / theirs
         least, most = min(ratios, key=ratios.get), max(ratios, key=ratios.get)
+        low, high = _two(ratios[least]), _two(ratios[most])
         sentences.append(
-            f"- {ratios[least]:.2g} times ({least}) to {ratios[most]:.2g} times ({most}) as long "
-            f"as a fit of {METHODS[method][0]};"
+            f"- {low} times ({least}) to {high} times ({most}) as long as a fit of "
+            f"{METHODS[method][0]};"
         )
     return "\n".join(sentences)[:-1] + "."
 
@@ -315,7 +318,7 @@ def render(findings, compared):
 TEMPLATE = """# How it compares
 
 <!-- Written by `python -m benchmarks.compare` from the result files of the reproduction and of the
-suites `networks`, `boosting` and `scale-compare`; do not edit. -->
+suites `boosting` and `scale-compare`; do not edit. -->
 
 {verdict}
 
@@ -345,8 +348,9 @@ classes (Spambase, Adult). NLL is the mean negative log likelihood of a test row
 
 {calibration}
 
-**Seconds of a fit**, medians over the splits, one thread each. Other programs ran at the same
-time, so compare roughly.
+**Seconds of a fit**, medians over the splits, one thread each. btnkm, boosting and NGBoost were
+timed on one machine, the others on another one, and other fits ran at the same time: compare
+roughly.
 
 {seconds}
 

@@ -81,11 +81,15 @@ SUITES = {
         ("btn", "hgb", "logistic"),
     ),
     "boosting": Suite(
-        "boosting and NGBoost on the paper's six sets (needs BTNKM_DATA and ngboost)",
+        "btnkm, boosting and NGBoost on the paper's six sets (needs BTNKM_DATA and ngboost)",
         ("yacht", "energy-paper", "concrete", "airfoil", "spambase", "adult"),
-        ("hgb", "ngboost"),
+        ("btn", "hgb", "ngboost"),
         measure=measure_compare,
-        defaults={name: {"random_state": 0} for name in ("hgb", "ngboost")},
+        defaults={
+            "btn": {"random_state": 0, "n_jobs": 1},
+            "hgb": {"random_state": 0},
+            "ngboost": {"random_state": 0},
+        },
     ),
     "multiclass": Suite(
         "sets of three to ten classes: digits, wine and one with known probabilities",
