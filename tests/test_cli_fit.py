@@ -244,7 +244,7 @@ def test_targets_that_are_all_the_same_are_told(tmp_path, capsys):
     assert fit(data, "--target", "y", "-o", out) == 0
     printed, err = capsys.readouterr()
     assert err == f"note: {said}\n"
-    assert printed.endswith("The model predicts the same for all rows: no input is important.\n")
+    assert printed.endswith("The model makes the same prediction for all rows: no input matters.\n")
     assert program.main(["explain", str(out)]) == 0
     assert capsys.readouterr().out.splitlines()[2:] == [printed.splitlines()[-1]]
 
@@ -451,7 +451,7 @@ MISUSED = {
     "unknown option": (("houses.csv", "--target", "price", "--deep"), "--deep"),
     "no target": (("houses.csv",), "--target"),
     "a share": (("houses.csv", "--target", "price", "--test", "1.5"), "must lie between 0 and 1"),
-    "nothing left": (("houses.csv", "--target", "price", "--only", "price"), "left as an input"),
+    "nothing left": (("houses.csv", "--target", "price", "--only", "price"), "must be an input"),
     "both": (("houses.csv", "--target", "price", "--text", "zip", "--number", "zip"), "'zip'"),
     "parameter": (("houses.csv", "--target", "price", "--set", "depth=3"), "got 'depth'"),
     "separator": (("houses.csv", "--target", "price", "--separator", "ab"), "--separator"),

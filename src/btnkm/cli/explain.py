@@ -149,7 +149,7 @@ def _print(sobol: Any, pairs: list[Any], console: Console) -> None:
     if not sobol.variance:
         return
     text = 'feature_importances_ in Python is the column "with others" scaled to sum to 1.'
-    console.say(textwrap.fill(text, console.width, initial_indent="  ", subsequent_indent="  "))
+    console.say("\n" + textwrap.fill(text, console.width))
     large = [pair for pair in pairs if pair.importance >= MIN_IMPORTANCE]
     if large:
         console.say("\nMost important interactions (fraction of the variance)")
