@@ -26,13 +26,7 @@ class UsageError(ValueError):
 
 
 class Console:
-    """The output of a command.
-
-    Parameters
-    ----------
-    arguments : Namespace
-        With ``json``, ``quiet`` and ``verbose``.
-    """
+    """The output of a command, as its options ``json``, ``quiet`` and ``verbose`` ask for."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.json = bool(arguments.json)

@@ -9,8 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..data.csv_file import DataError
-from .console import Console, UsageError, clipped, counted, importances
+from .console import Console, UsageError, clipped, counted, importances, table
 from .info import load_model
 from .options import (
     FilePath,
@@ -24,7 +23,7 @@ from .options import (
     dialect_of,
     output_file,
 )
-from .output import check_output, check_rows_output, on_screen, rows_to, write_text
+from .output import check_output, check_rows_output, rows_to, write_text
 
 MAX_INPUTS, MAX_PAIRS, MIN_IMPORTANCE = 20, 5, 0.005  # that are printed
 PLOTS = ("importances", "effects", "interactions", "components", "functions", "history")
@@ -151,17 +150,13 @@ def _print(sobol: Any, pairs: list[Any], console: Console) -> None:
     text = 'feature_importances_ in Python is the column "with others" scaled to sum to 1.'
     console.say("\n" + textwrap.fill(text, console.width))
     large = [pair for pair in pairs if pair.importance >= MIN_IMPORTANCE]
-    if large:
-        console.say("\nMost important interactions (fraction of the variance)")
-        broad = console.width - 12
-        rows = [
-            (clipped(" × ".join(map(str, p.names)), broad), f"{p.importance:.1%}") for p in large
-        ]
-        width = max(len(name) for name, _ in rows)
-        for name, share in rows:
-            console.say(f"  {name:{width}}  {share:>6}")
-    else:
+    if not large:
         console.say(f"\nNo interaction explains {MIN_IMPORTANCE:.1%} of the variance.")
+        return
+    console.say("\nMost important interactions (fraction of the variance)")
+    names = [clipped(" × ".join(map(str, pair.names)), console.width - 20) for pair in large]
+    fractions = [f"{pair.importance:.1%}" for pair in large]
+    console.say(table(("inputs", "importance"), list(zip(names, fractions, strict=True))))
 
 
 def _write_effects(model: Any, arguments: argparse.Namespace) -> list[str]:
@@ -196,9 +191,7 @@ def _curve(effect: Any, label: str, k: int | None) -> dict[str, Any]:
     return {
         "input": [str(effect.name)] * n,
         "class": [label] * n,
-        "value": [str(v) for v in effect.values.tolist()]
-        if effect.values.dtype.kind not in "mM"
-        else [str(v) for v in effect.values],
+        "value": [str(value) for value in effect.values],
         **{name: values if k is None else values[:, k] for name, values in parts.items()},
         "unit": [effect.unit] * n,
     }
@@ -236,35 +229,21 @@ def _explain_rows(model: Any, arguments: argparse.Namespace, console: Console) -
     """Write what each input adds to the prediction of each row."""
     from ..data.table_files import check_columns, open_table
     from ..explain import explain_local
-    from .tables import Inputs, Unseen
+    from .tables import write_rows
 
-    table = open_table(arguments.local, dialect_of(arguments), again=False)
-    inputs = Inputs(model, table)
+    source = open_table(arguments.local, dialect_of(arguments), again=False)
     kept = arguments.keep or []
-    check_columns(table, kept, "--keep")
-    mute = on_screen(arguments.output)
-    n, unseen = 0, Unseen(model)
-    with (
-        rows_to(arguments.output) as rows,
-        console.library(),
-        console.progress(f"explaining {table.name}", table.measure, mute=mute) as bar,
-    ):
-        for block in table.blocks(dict.fromkeys([*inputs.names, *kept])):
-            X = inputs.of(block)
-            try:
-                local = explain_local(model, X, return_std=arguments.std)
-            except ValueError as error:
-                raise DataError(str(error), table.name) from None
-            for label, k in _classes(local.outputs):
-                copied = {name: block.columns[name] for name in kept}
-                rows.write({**copied, **_parts(local, label, k, arguments.std)})
-            unseen.count(X)
-            n += len(block)
-            bar.update(table.done, table.total)
-    counts = unseen.report(console.note)
+    check_columns(source, kept, "--keep")
+
+    def explained(X: Any) -> list[dict[str, Any]]:
+        local = explain_local(model, X, return_std=arguments.std)
+        return [_parts(local, label, k, arguments.std) for label, k in _classes(local.outputs)]
+
+    path = arguments.output
+    n, counts = write_rows(model, source, kept, path, explained, console, "explaining")
     if arguments.output is not None:
         console.say(f"Wrote explanations of {counted(n, 'row')} to {arguments.output}")
-    result = {"model": arguments.model, "data": table.name, "rows": n}
+    result = {"model": arguments.model, "data": source.name, "rows": n}
     console.result({**result, "output": str(arguments.output), **counts})
     return 0
 

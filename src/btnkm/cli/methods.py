@@ -76,13 +76,10 @@ def sentence(scores: dict[str, float]) -> str:
 
 
 class Encoding:
-    """Columns as numbers: text as indicators, or as codes for methods that support categories.
+    """Columns as numbers.
 
-    Parameters
-    ----------
-    codes : bool
-        True for codes, and NaN for missing values; False for indicators, and missing values
-        replaced by the median.
+    With ``codes``, text becomes codes and missing values are NaN. Otherwise text becomes
+    indicators and missing values are replaced by the median.
     """
 
     def __init__(self, codes: bool) -> None:
@@ -126,13 +123,7 @@ class Encoding:
 
 
 class GP:
-    """A Gaussian process with a length scale per input, fitted by the marginal likelihood.
-
-    Parameters
-    ----------
-    classify : bool
-    random_state : int
-    """
+    """A Gaussian process with a length scale per input, fitted by the marginal likelihood."""
 
     def __init__(self, classify: bool, random_state: int) -> None:
         self.classify, self.random_state = classify, random_state

@@ -21,16 +21,9 @@ FORMATS = (".csv", ".tsv", ".parquet", ".pq")
 
 
 class TextRows:
-    """Rows written as text.
-
-    Parameters
-    ----------
-    file : text file
-    separator : str
-    """
+    """Rows written to a text file."""
 
     def __init__(self, file: Any, separator: str) -> None:
-        self._file = file
         self._csv = csv.writer(file, delimiter=separator, lineterminator="\n")
         self._has_header = False
 
@@ -40,10 +33,6 @@ class TextRows:
             self._csv.writerow(list(columns))
             self._has_header = True
         self._csv.writerows(zip(*map(_items, columns.values()), strict=True))
-
-    def flush(self) -> None:
-        """Write what is buffered."""
-        self._file.flush()
 
 
 class ParquetRows:

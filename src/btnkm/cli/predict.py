@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..data.csv_file import DataError
 from .console import Console, UsageError, counted
 from .info import is_classifier, load_model
 from .options import (
@@ -22,7 +21,7 @@ from .options import (
     probabilities,
     probability,
 )
-from .output import check_rows_output, on_screen, rows_to
+from .output import check_rows_output
 
 _EXAMPLES = """\
   btnkm predict houses.btn new.csv -o predicted.csv
@@ -73,7 +72,7 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read, predict and write block by block."""
     from ..data.table_files import check_columns, open_table
-    from .tables import Inputs, Unseen
+    from .tables import write_rows
 
     console = Console(arguments)
     path: Path | None = arguments.output
@@ -82,7 +81,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.quantiles and is_classifier(model):
         raise UsageError("--quantiles needs a regressor, got a classifier; leave it out.")
     table = open_table(arguments.data, dialect_of(arguments), again=False)
-    inputs = Inputs(model, table)
     keep = arguments.keep
     kept = table.names if keep == [] else keep or []
     check_columns(table, kept, "--keep")
@@ -93,25 +91,11 @@ def run(arguments: argparse.Namespace) -> int:
             f"column names must be unique, got {repeated.pop()!r} from the table and from the "
             "model; name columns with --keep, or add --prefix."
         )
-    wanted = list(dict.fromkeys([*inputs.names, *kept]))
-    mute = on_screen(path)
-    begin, n, unseen = time.perf_counter(), 0, Unseen(model)
-    with (
-        rows_to(path) as rows,
-        console.library(),
-        console.progress(f"predicting {table.name}", table.measure, mute=mute) as bar,
-    ):
-        for block in table.blocks(wanted):
-            X = inputs.of(block)
-            rows.write({**{name: block.columns[name] for name in kept}, **output.of(X, table.name)})
-            unseen.count(X)
-            n += len(block)
-            bar.update(table.done, table.total)
-        if not n:  # only a header
-            empty: list[Any] = []
-            rows.write({name: empty for name in (*kept, *output.columns)})
+    begin = time.perf_counter()
+    n, counts = write_rows(
+        model, table, kept, path, lambda X: [output.of(X)], console, "predicting", output.columns
+    )
     seconds = time.perf_counter() - begin
-    counts = unseen.report(console.note)
     if path is not None:
         console.say(f"Wrote {counted(n, 'prediction')} to {path} in {seconds:.1f} s")
     console.result(
@@ -129,18 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Output:
-    """The columns that are predicted.
-
-    Parameters
-    ----------
-    model : estimator
-    arguments : Namespace
-        With ``interval``, ``quantiles`` and ``prefix``.
-
-    Attributes
-    ----------
-    columns : list of str
-    """
+    """The columns that are predicted: their names in ``columns``, and their values for rows."""
 
     def __init__(self, model: Any, arguments: argparse.Namespace) -> None:
         self.model = model
@@ -164,12 +137,9 @@ class Output:
         assert self.classes is not None
         return self.classes[1:] if len(self.classes) == 2 else self.classes
 
-    def of(self, X: Any, file: str) -> dict[str, Any]:
-        """Return the columns for some rows of a file."""
-        try:
-            values = self._numbers(X) if self.classes is None else self._labels(X)
-        except ValueError as error:
-            raise DataError(str(error), file) from None
+    def of(self, X: Any) -> dict[str, Any]:
+        """Return the columns for some rows."""
+        values = self._numbers(X) if self.classes is None else self._labels(X)
         return dict(zip(self.columns, values, strict=True))
 
     def _numbers(self, X: Any) -> list[Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..data.text import BOOLEAN, DATE, DURATION, FLAG, NUMBER, TEXT, TypeGuess, 
 from .console import Bar, Console, UsageError, counted
 from .info import input_kind, is_classifier
 from .options import CLASSIFIER_LIKELIHOODS, dialect_of, seed_of
+from .output import on_screen, rows_to
 
 Array = np.ndarray
 Rows = tuple[Frame, Array, Array | None]
@@ -29,26 +31,11 @@ FORMS = {
 
 
 class Training:
-    """A table with a target and perhaps weights, to be fitted.
+    """A table with a target and perhaps weights, to which a model is fitted.
 
-    A small table is read once and held in memory. Of a larger one every pass reads the file.
-
-    Parameters
-    ----------
-    arguments : Namespace
-        As of ``options.add_training_options`` and ``add_table_options``, and ``data``.
-    console : Console
-    test_fraction : float, default=0.0
-        Fraction of the rows that are kept for a test, drawn by ``random_state``.
-
-    Attributes
-    ----------
-    kinds : dict of str to str
-        Type of every input.
-    classify : bool
-    in_memory : bool
-    n_rows : int
-        Rows with a target.
+    A small table is read once and kept in memory; a larger one is read again in every pass.
+    ``kinds`` holds the type of every input, ``n_rows`` counts the rows with a target, and
+    ``test_fraction`` of the rows, drawn by the random seed, are held out for a test.
     """
 
     def __init__(
@@ -323,13 +310,8 @@ def _concatenate(parts: list[Rows]) -> Rows:
 class Inputs:
     """The columns of a table that a model needs; others are ignored.
 
-    Parameters
-    ----------
-    model : estimator
-        Columns go by name, or by position if the model was fitted without names.
-    table : TableFile
-    ignored : set of str
-        Columns that are not inputs of a model without names.
+    Columns are matched by name, or by position if the model was fitted without names; then
+    ``ignored`` columns do not count.
     """
 
     def __init__(self, model: Any, table: TableFile, ignored: set[str] | None = None) -> None:
@@ -356,13 +338,7 @@ class Inputs:
 
 
 class Unseen:
-    """Counts rows with categories or missing values that no training row had.
-
-    Attributes
-    ----------
-    categories, missing : dict of str to int
-        Number of such rows of every input that has any.
-    """
+    """Counts rows with categories or missing values that no training row had, by input."""
 
     def __init__(self, model: Any) -> None:
         self.columns = model.columns_
@@ -397,6 +373,42 @@ class Unseen:
                 "training rows."
             )
         return {"unseen_categories": self.categories, "unseen_missing": self.missing}
+
+
+def write_rows(
+    model: Any,
+    table: TableFile,
+    kept: list[str],
+    path: Path | None,
+    new_columns: Callable[[Frame], list[dict[str, Any]]],
+    console: Console,
+    what: str,
+    header: Sequence[str] = (),
+) -> tuple[int, dict[str, Any]]:
+    """Write the kept and the new columns of a table, block by block.
+
+    Return the number of rows, and the counts of ``Unseen``. A table without rows has the header.
+    """
+    inputs, unseen, n = Inputs(model, table), Unseen(model), 0
+    with (
+        rows_to(path) as rows,
+        console.library(),
+        console.progress(f"{what} {table.name}", table.measure, mute=on_screen(path)) as bar,
+    ):
+        for block in table.blocks(dict.fromkeys([*inputs.names, *kept])):
+            X = inputs.of(block)
+            try:
+                parts = new_columns(X)
+            except ValueError as error:
+                raise DataError(str(error), table.name) from None
+            for columns in parts:
+                rows.write({**{name: block.columns[name] for name in kept}, **columns})
+            unseen.count(X)
+            n += len(block)
+            bar.update(table.done, table.total)
+        if not n and header:
+            rows.write({name: [] for name in (*kept, *header)})
+    return n, unseen.report(console.note)
 
 
 def rows_with_targets(model: Any, table: TableFile, target: str, note: Any, watch: Any) -> Frame:

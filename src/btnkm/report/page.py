@@ -251,6 +251,7 @@ def _structure_tiles(model: Any, fitted: FittedModel) -> list[Tile]:
     count = len(fitted.posteriors)
     note = "" if count == 1 else f"in the best of {count} restarts"
     if len(ranks) == 1:
+        note = "components of the tensor" + (f", {note}" if note else "")
         return [*tiles, ("Rank", f"{int(ranks[0])}", note)]
     return [*tiles, ("Ranks of the tensor train", f"{ranks.min()}–{ranks.max()}", note)]
 

@@ -45,15 +45,7 @@ class Panel:
 def panel(model: Any, importances: Array, order: Array, target: str) -> Panel | str:
     """Return the panel, or a sentence that says why there is none.
 
-    Parameters
-    ----------
-    model : BTNRegressor or BTNClassifier, fitted
-    importances : ndarray of shape (D,)
-        Of each input, shown at its control.
-    order : ndarray of shape (D,)
-        Positions of the inputs, the most important first.
-    target : str
-        Name of the target.
+    ``importances`` (D,) are shown beside the inputs, which are in this ``order`` (D,).
     """
     try:
         data = portable(model)

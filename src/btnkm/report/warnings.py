@@ -44,15 +44,9 @@ def notices(
 ) -> list[Notice]:
     """Return what users should know of a fitted model, warnings first.
 
-    Parameters
-    ----------
-    model : BTNRegressor or BTNClassifier, fitted
-    importances : ndarray of shape (D,)
-        Of the inputs.
-    X : table of rows that the fit has not seen, or None
-    evaluation : Evaluation on such rows, or None
-    moments : tuple of ndarray of shape (S, n) or (S, n, K), or None
-        Means and variances of f at some rows that resemble the training rows.
+    ``importances`` (D,) are those of the inputs, X and ``evaluation`` are of rows that the fit has
+    not seen, and ``moments`` are means and variances of f, each (S, n) or (S, n, K), at rows like
+    the training rows.
     """
     fitted = FittedModel.of(model)
     every = [*_of_fit(model, fitted), *_of_restarts(fitted, moments), *_of_columns(fitted)]
