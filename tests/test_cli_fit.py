@@ -117,7 +117,8 @@ def test_a_summary_says_what_was_done(folder, capsys):
     assert max(map(len, out.splitlines())) <= 80
     assert program.main(["explain", "m.btn"]) == 0
     told = capsys.readouterr().out
-    assert out.endswith(told.split("\n\n")[1] + "\n")  # the same shares
+    assert out.endswith(told.split("\n\n")[1] + "\n")  # the same importances
+    assert 'feature_importances_ in Python is the column "with others" scaled to sum to 1' in told
     assert program.main([*fits, "--quiet", "-o", "m.btn"]) == 0
     assert capsys.readouterr() == ("", "")
 

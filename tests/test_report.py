@@ -212,6 +212,7 @@ def test_held_out_figures_are_those_of_scikit_learn(tmp_path):
     assert f"Measured on the {len(X)} rows given with this report" in page.text
     assert format.number(found["R²"]) in page.text
     assert "What predicts price?" in page.text
+    assert "feature_importances_ holds the same importances scaled to sum to 1" in page.text
     model, frame = fitted("mixed")
     named = Page(written(model, tmp_path, frame.assign(cost=model.predict(frame)), "cost"))
     assert "What predicts cost?" in named.text
@@ -471,6 +472,9 @@ def test_a_model_from_a_file_has_the_same_report(tmp_path):
 def test_numbers_are_short_and_plain():
     expected = {
         1234567.0: "1,234,567",
+        12345.0: "12,345",
+        -1900.0: "−1900",  # it may be a year
+        9999.7: "10,000",
         1.5e9: "1.5e+09",
         0.00012345: "0.0001234",
         1.5e-7: "1.5e−07",
@@ -542,6 +546,14 @@ def test_pairs_that_hold_less_than_is_said_of_all_are_told(tmp_path, monkeypatch
         text = Page(written(model, tmp_path)).text
         assert ("Up to " in text.split("What if?")[1]) == unknown
         assert (f"together up to {format.percent(all_of_it)}" in text) == unknown
+
+
+def test_years_have_no_separator():
+    assert [text for _, text in axis("number", 1890.0, 2020.0, 0.0, 1.0).marks] == [
+        "1900",
+        "1950",
+        "2000",
+    ]
 
 
 def test_few_numbers_are_told_apart():

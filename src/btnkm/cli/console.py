@@ -157,7 +157,7 @@ def importances(sobol: Any, width: int, most: int) -> str:
     bars = min(room - broad, 30)
     top = max(float(sobol.total.max()), 1e-300)
     lines = [
-        "Importance of each input (fraction of the variance of the predictions)",
+        "Importance of each input (fraction of variance)",
         f"  {'input':{broad}}   alone  with others",
     ]
     for j, name in names.items():

@@ -153,7 +153,7 @@ def _print(sobol: Any, pairs: list[Any], console: Console) -> None:
     if not large:
         console.say(f"\nNo interaction explains {MIN_IMPORTANCE:.1%} of the variance.")
         return
-    console.say("\nMost important interactions (fraction of the variance)")
+    console.say("\nMost important interactions (fraction of variance)")
     names = [clipped(" × ".join(map(str, pair.names)), console.width - 20) for pair in large]
     fractions = [f"{pair.importance:.1%}" for pair in large]
     console.say(table(("inputs", "importance"), list(zip(names, fractions, strict=True))))

@@ -75,7 +75,8 @@ def number(value: Any, decimals: int | None = None) -> str:
 def _grouped(value: float, decimals: int) -> str:
     """Return a number with separators of thousands from 10,000 on: 1900 may be a year."""
     text = f"{value:,.{decimals}f}"
-    return text.replace(",", "") if abs(value) < 9999.5 else text
+    short = len(text.lstrip("-").partition(".")[0]) <= len("1,900")
+    return text.replace(",", "") if short else text
 
 
 def compact(value: float, decimals: int = 0) -> str:
