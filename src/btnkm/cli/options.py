@@ -220,8 +220,9 @@ def add_model_options(parser: Any) -> None:
         "--structure",
         choices=STRUCTURES,
         metavar="NAME",
-        help="sums (main effects only), tensor (a low-rank tensor), sums+tensor, full (a full "
-        "tensor, for small tables), or auto, which compares these (default: auto)",
+        help="form of the model: sums (main effects only), tensor (interactions of all inputs, by "
+        "a low-rank tensor), sums+tensor (both), full (a tensor of unlimited rank, for small "
+        "tables), or auto, which compares these (default: auto)",
     )
     group.add_argument(
         "--full-rows",
