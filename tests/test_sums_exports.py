@@ -26,7 +26,7 @@ from btnkm.core.posterior import Predictor
 from btnkm.core.sums import Group
 from btnkm.explain.summary import structure_line
 from btnkm.io.portable import portable
-from btnkm.report.embedding import ENGINE_FILES, embedded, with_levels
+from btnkm.report.panel import ENGINE_FILES, embedded, with_levels
 from btnkm.structures import layouts
 from btnkm.structures.mode_map import main_effects
 from tests.model_files import forge

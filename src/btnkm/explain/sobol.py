@@ -20,8 +20,7 @@ from sklearn.utils import check_random_state
 from ..checks import check_integer
 from ..core import posterior
 from .fitted import FittedModel, PlainData
-from .full_tensor import FullRestartView
-from .restart import RestartView
+from .restart import FullRestartView, RestartView
 
 Array = np.ndarray
 _TINY = np.finfo(float).tiny
@@ -213,9 +212,10 @@ def functions(model: Any, inputs: Sequence[Any] | None = None) -> list[Functions
     """
     view = FittedModel.of(model)
     order = [model.best_restart_, *np.argsort(-view.weights, kind="stable")]
-    some = [view.restarts[k] for k in order if not isinstance(view.restarts[k], FullRestartView)]
+    ordered = [view.restarts[k] for k in order]
+    low_rank = [restart for restart in ordered if isinstance(restart, RestartView)]
     places = range(len(view.names)) if inputs is None else [view.place(name) for name in inputs]
-    return [one for j in places for restart in some[:1] for one in _functions(view, restart, j)]
+    return [part for j in places for best in low_rank[:1] for part in _functions(view, best, j)]
 
 
 def _functions(view: FittedModel, restart: RestartView, j: int) -> list[Functions]:

@@ -11,8 +11,7 @@ import numpy as np
 
 from ..core.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS
 from .fitted import FittedModel, PlainData
-from .full_tensor import FullRestartView
-from .restart import RestartView
+from .restart import FullRestartView, RestartView
 from .sobol import sobol_indices
 
 _MOST_INPUTS = 12  # that are shown
