@@ -419,7 +419,7 @@ def asked(data, rows):
     """
     given = json.dumps({"text": text, "numbers": numbers, "rows": [list(row) for row in rows]})
     told = subprocess.run(
-        [NODE, "-e", script], input=given, capture_output=True, text=True, check=True, timeout=60
+        [NODE, "-e", script], input=given, capture_output=True, text=True, check=True, timeout=600
     )
     return json.loads(told.stdout)
 

@@ -32,7 +32,7 @@ def load(path: Any, bases: Iterable[type[Basis]] = ()) -> Any:
     --------
     >>> import numpy as np, tempfile, os, btnkm
     >>> X = np.linspace(0, 1, 50)[:, None]
-    >>> model = btnkm.BTNRegressor(n_init=1, random_state=0).fit(X, np.sin(5 * X[:, 0]))
+    >>> model = btnkm.BTNRegressor(structure="sums").fit(X, np.sin(5 * X[:, 0]))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "model.btn")
     ...     model.save(path)

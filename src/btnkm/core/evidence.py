@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +63,7 @@ class Theta:
     parts: Parts
     learns_noise: bool
 
-    @property
+    @cached_property
     def groups(self) -> list[tuple[str, Array, tuple[float, float], float]]:
         """Name, inputs (empty for one number), prior and first value of each group."""
         parts, none = self.parts, np.zeros(1, dtype=int)
@@ -81,7 +82,7 @@ class Theta:
             ("rough", np.union1d(*numbers).astype(int), ROUGH, 0.0),
         ]
 
-    @property
+    @cached_property
     def places(self) -> dict[str, slice]:
         """The positions of each group in the vector."""
         places, at = {}, 0
@@ -115,7 +116,7 @@ class Theta:
         away = (theta - mean) / self.prior_std
         return -0.5 * float(away @ away), -away / self.prior_std
 
-    @property
+    @cached_property
     def prior_std(self) -> Array:
         """The standard deviations of the prior."""
         return np.concatenate([np.full(len(i), p[1]) for _, i, p, _ in self.groups])

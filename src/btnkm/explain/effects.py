@@ -133,7 +133,7 @@ def effects(
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(200, 2))
     >>> y = X[:, 0] ** 2 + 0.1 * rng.standard_normal(200)
-    >>> effect = effects(BTNRegressor(n_init=1, random_state=0).fit(X, y))[0]
+    >>> effect = effects(BTNRegressor(structure="sums").fit(X, y))[0]
     >>> bool(effect.mean[0] > 0.5 and effect.mean[50] < -0.2)
     True
     """

@@ -96,7 +96,7 @@ def summary(model: Any) -> ModelSummary:
     >>> from btnkm import BTNRegressor
     >>> from btnkm.explain import summary
     >>> X = np.random.default_rng(0).uniform(size=(100, 2))
-    >>> model = BTNRegressor(n_init=1, random_state=0).fit(X, np.sin(5 * X[:, 0]))
+    >>> model = BTNRegressor(structure="sums").fit(X, np.sin(5 * X[:, 0]))
     >>> print(summary(model).title)
     BTNRegressor: y from 2 inputs, 100 rows
     """
