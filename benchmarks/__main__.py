@@ -38,7 +38,7 @@ def _parser():
     listing = "\n".join(f"  {name:13} {suite.description}" for name, suite in SUITES.items())
     go = commands.add_parser(
         "run",
-        help="measure a suite; goes on where an earlier run stopped",
+        help="measure a suite, or continue an interrupted run",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"suites:\n{listing}",
     )

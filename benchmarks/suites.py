@@ -8,13 +8,12 @@ returns a dict that JSON can hold.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.accuracy import measure_accuracy
+from benchmarks.accuracy import measure_accuracy, task_of
 from benchmarks.networks import measure_network
 from benchmarks.runs.experiment import Cell
 from benchmarks.scale_compare import SYNTHETIC, measure_compare
 from benchmarks.scale_stream import STREAMS, measure_stream
 from benchmarks.scale_sweep import EPOCH, measure_epoch, measure_sweep, shapes
-from benchmarks.tasks import task_of
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def start(*arguments, **how):
 def run(*arguments, given=None, **how):
     """Run the program; return its exit code, stdout and stderr."""
     process = start(*arguments, stdin=subprocess.PIPE, **how)
-    out, err = process.communicate(given, timeout=120)
+    out, err = process.communicate(given, timeout=600)
     return process.returncode, out, err
 
 

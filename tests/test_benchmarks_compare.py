@@ -2,7 +2,6 @@
 
 import pytest
 
-from benchmarks import scale
 from benchmarks.compare import (
     METHODS,
     OURS,
@@ -15,6 +14,7 @@ from benchmarks.compare import (
     render,
     verdict,
 )
+from benchmarks.pages import latest
 from benchmarks.reproduce.methods import METHODS as REPRODUCED
 from benchmarks.reproduce.render.results import Results
 from benchmarks.runs import runner
@@ -78,7 +78,7 @@ def test_methods_are_compared_on_the_splits_that_both_have():
 def test_the_committed_page_is_what_the_committed_results_say():
     if not PAGE.exists():
         pytest.skip("an sdist leaves out docs/ and results")
-    text = render(Findings.read(), scale.latest("scale-compare"))
+    text = render(Findings.read(), latest("scale-compare"))
     assert text == PAGE.read_text(encoding="utf-8")
 
 

@@ -14,10 +14,10 @@ from btnkm.core import cavi
 from btnkm.core.cp import CP
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Bernoulli, Gaussian, NegativeBinomial
+from btnkm.core.likelihoods.base import polya_gamma
 from btnkm.core.posterior import Predictor
 from btnkm.core.rows import block_sums, moments, multiply
 from btnkm.core.schedule import Schedule
-from btnkm.core.special import polya_gamma
 from btnkm.core.state import Priors
 from btnkm.execution import fitting, local
 from btnkm.execution.local import LocalRows

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from btnkm import BTNClassifier, BTNRegressor, TensorTrain
-from btnkm.core.environments import Environments
+from btnkm.core.network import Environments
 from btnkm.core.row_block import Chunk
 from btnkm.execution import local
 

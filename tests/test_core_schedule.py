@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from btnkm.bases import Categorical, Chebyshev, Gapped
+from btnkm.bases import Categorical, Chebyshev, WithMissing
 from btnkm.core import cavi, rows
 from btnkm.core.cp import CP
 from btnkm.core.gamma import Gamma
@@ -44,7 +44,7 @@ def make_problem(kinds, n, seed, *, weighted=False, gaps=0.0, noise=0.3):
     for kind, code in zip(kinds, codes, strict=True):
         basis = clone(problems.KINDS[kind])
         if np.any(np.isnan(code)) and kind != "gapped":
-            basis = Gapped(basis)
+            basis = WithMissing(basis)
         bases.append(basis.fit(code))
     y = signal + noise * rng.standard_normal(n)
     weight = rng.uniform(0.3, 3.0, n) if weighted else None

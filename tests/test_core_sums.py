@@ -15,10 +15,10 @@ from btnkm.bases import Chebyshev
 from btnkm.bases.effect import MainEffect
 from btnkm.core import cavi, growing, posterior, row_block
 from btnkm.core.cp import CP
-from btnkm.core.environments import Environments
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
 from btnkm.core.likelihoods.softmax import Softmax
+from btnkm.core.network import Environments
 from btnkm.core.posterior import EffectAverages, Predictor
 from btnkm.core.row_block import Chunk
 from btnkm.core.schedule import Schedule
@@ -399,7 +399,7 @@ def fitted_lines(X, y, groups=None, steps=300):
     """Return the state of the block alone after many sweeps."""
     phi = [X] if groups == "one" else [column[:, None] for column in X.T]
     features = [(g, g[:, :0]) for g in phi]
-    chunk = Chunk(features.__getitem__, y, None, Environments(0, stride=1))
+    chunk = Chunk(features.__getitem__, y, None, Environments(0, stride=1, network=CP()))
     sums = Sums.begin(straight(X, groups), 1)
     state = State((), (), (), (), Gaussian(Gamma(1.0, 0.01)), CP(), sums=sums)
     data = cavi.Data(float(len(y)), float(y @ y))

@@ -364,7 +364,7 @@ def test_contributions_of_many_inputs(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (300, 30))
     y = X[:, 0] * X[:, 1] + X[:, 2] + 0.1 * rng.standard_normal(300)
-    model = BTNRegressor(n_init=1, max_iter=8, random_state=0).fit(X, y)
+    model = BTNRegressor(**SMALL, structure="sums+tensor").fit(X, y)
     local = explain.explain_local(model, X[:5])
     np.testing.assert_allclose(local.prediction, model.predict(X[:5]), rtol=1e-10)
     monkeypatch.setattr(shapley, "MOST_NODES", 15)  # exact for so many inputs
@@ -439,7 +439,7 @@ def test_functions_tell_what_was_kept():
     X = np.random.default_rng(0).uniform(-1, 1, (300, 2))
     y = np.cos(4 * X[:, 0])
     y = y + 0.1 * X[:, 1]
-    model = BTNRegressor(n_init=1, random_state=0, structure="tensor").fit(X, y)
+    model = BTNRegressor(n_init=1, max_rank=4, random_state=0, structure="tensor").fit(X, y)
     first, second = explain.functions(model)
     assert len(first.numbers) + first.dropped == model.columns_[0].basis.n_functions_
     assert first.importance.sum() == pytest.approx(1.0)
@@ -449,7 +449,7 @@ def test_functions_tell_what_was_kept():
     assert first.importance[even].sum() > 0.95
     assert len(explain.functions(model, ["x1"])) == 1
     assert second.name == "x1"
-    both = BTNRegressor(n_init=1, max_iter=6, random_state=0, structure="sums+tensor").fit(X, y)
+    both = BTNRegressor(**SMALL, structure="sums+tensor").fit(X, y)
     found = explain.functions(both)
     assert [(one.name, one.part) for one in found] == [
         (name, part) for name in ("x0", "x1") for part in ("tensor", "sums")
@@ -464,7 +464,7 @@ def test_calibration_of_what_is_right_and_wrong():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (1500, 1))
     y = X[:, 0] + 0.3 * rng.standard_normal(1500)
-    model = BTNRegressor(n_init=1, random_state=0).fit(X[:500], y[:500])
+    model = BTNRegressor(structure="sums", random_state=0).fit(X[:500], y[:500])
     right = explain.calibration(model, X[500:], y[500:])
     assert right.n == 1000
     assert np.mean((right.coverage >= right.low) & (right.coverage <= right.high)) > 0.6
@@ -480,7 +480,7 @@ def test_calibration_of_what_is_right_and_wrong():
 
 def test_calibration_of_counts_is_even_where_right():
     X, y = counts()
-    model = BTNRegressor(**SMALL, likelihood="negative_binomial").fit(X, y)
+    model = BTNRegressor(**SMALL, structure="tensor", likelihood="negative_binomial").fit(X, y)
     found = explain.calibration(model, X, y)
     assert found.histogram.min() > 0.02
     assert found.histogram.max() < 0.2
@@ -490,7 +490,7 @@ def test_calibration_of_counts_is_even_where_right():
 @pytest.mark.parametrize("count", [2, 3])
 def test_reliability_of_classes(count):
     X, y = classes(count)
-    model = BTNClassifier(**SMALL).fit(X, y)
+    model = BTNClassifier(**SMALL, structure="tensor").fit(X, y)
     found = explain.calibration(model, X, y)
     assert len(found.classes) == (1 if count == 2 else 3)
     for predicted, observed, counted in zip(
@@ -511,11 +511,11 @@ def test_residuals_tell_where_the_noise_is_larger():
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"a": rng.uniform(0, 1, 600), "b": rng.uniform(0, 1, 600)})
     y = X["a"] + 0.5 * X["b"] * rng.standard_normal(600)
-    model = BTNRegressor(n_init=1, random_state=0).fit(X, y)
+    model = BTNRegressor(structure="sums", random_state=0).fit(X, y)
     found = explain.residuals(model, X.assign(y=y), "y")
     assert found.by_input["b"] > 0.3
     coarse = X.assign(b=np.round(X["b"]))  # ties
-    model_2 = BTNRegressor(n_init=1, random_state=0).fit(coarse, y)
+    model_2 = BTNRegressor(structure="sums", random_state=0).fit(coarse, y)
     ties = explain.residuals(model_2, coarse, y)
     expected = spearmanr(coarse["b"], np.abs(ties.score)).statistic
     assert ties.by_input["b"] == pytest.approx(expected)
@@ -566,7 +566,8 @@ def test_kinds_of_columns_and_odd_names():
     X["g"] = np.where(rng.random(n) < 0.2, None, np.array(["u", "v"])[rng.integers(0, 2, n)])
     X["zero"] = np.where(rng.random(n) < 0.4, 0.0, rng.uniform(1, 9, n))
     y = (X["g"] == "u") + (day - day.min()).astype(float) / 300 + (X["zero"] == 0)
-    model = BTNRegressor(n_init=1, random_state=0).fit(X, y + 0.05 * rng.standard_normal(n))
+    y = y + 0.05 * rng.standard_normal(n)
+    model = BTNRegressor(**SMALL, structure="sums+tensor").fit(X, y)
     found = {effect.name: effect for effect in explain.effects(model)}
     assert [e.kind for e in found.values()] == ["date", "duration", "number", "category", "number"]
     assert found["day"].values.dtype.kind == "M"
@@ -588,7 +589,7 @@ def test_what_cannot_be_explained():
     X, y = regression()
     with pytest.raises(Exception, match="not fitted"):
         explain.effects(BTNRegressor())
-    model = BTNRegressor(n_init=1, max_iter=3, random_state=0).fit(X, y)
+    model = BTNRegressor(structure="sums", max_iter=3).fit(X, y)
     for wrong in ("zz", 3, -4, True, None):
         with pytest.raises(ValueError, match="name or position"):
             explain.effects(model, [wrong])

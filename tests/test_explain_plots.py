@@ -13,7 +13,7 @@ from btnkm import BTNClassifier, BTNRegressor, TensorTrain, explain
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
-SMALL = {"n_init": 2, "random_state": 0, "max_iter": 8, "max_rank": 6}
+SMALL = {"n_init": 2, "random_state": 0, "max_iter": 8, "max_rank": 3, "structure": "sums+tensor"}
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def fits():
     labels = np.array(["p", "q", "r"])[np.digitize(y, [0.0, 0.5])]
     return {
         "mixed": (BTNRegressor(**SMALL), X, y),
-        "one": (BTNRegressor(**SMALL), *one()),
+        "one": (BTNRegressor(structure="full", random_state=0), *one()),
         "hundred": (BTNRegressor(**{**SMALL, "n_init": 1, "max_iter": 3}), *hundred()),
         "two": (BTNClassifier(**SMALL), X, y > 0.2),
         "three": (BTNClassifier(**SMALL), X, labels),
@@ -177,7 +177,7 @@ def test_durations_have_a_unit_and_levels_names_of_their_own():
 
 def test_a_constant_model_has_nothing_to_show():
     X, _ = mixed()
-    model = BTNRegressor(**SMALL).fit(X, np.ones(len(X)))
+    model = BTNRegressor(**SMALL | {"structure": "auto"}).fit(X, np.ones(len(X)))
     indices = explain.sobol_indices(model)
     assert np.all(indices.total == 0.0)
     assert indices.interactions == 0.0

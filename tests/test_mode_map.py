@@ -17,7 +17,7 @@ from btnkm.core.tt import TT
 from btnkm.execution import fitting
 from btnkm.plan import Comparing
 from btnkm.structures import search
-from btnkm.structures.allocation import share_out
+from btnkm.structures.candidates import share_out
 from btnkm.structures.mode_map import make_mode_map
 from btnkm.structures.stacking import copies, folds, stack
 

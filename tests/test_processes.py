@@ -66,7 +66,7 @@ class Patient(Slow):
             yield step
             if os.getpid() != self.home:
                 self.sign.touch()
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 600
             while not self.sign.exists() and time.monotonic() < deadline:
                 time.sleep(0.02)
 
@@ -162,7 +162,7 @@ def test_a_fit_whose_helper_was_killed_reports_every_sweep_once(waiting_helper):
 def test_a_helper_killed_while_it_waits_is_replaced(waiting_helper, tmp_path):
     for pid in list(waiting_helper.executor._processes):
         os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 600
     while waiting_helper.usable and time.monotonic() < deadline:
         time.sleep(0.02)
     restarts, _ = run_with_helpers(Patient(tmp_path), 4, 1, silent)
@@ -261,11 +261,10 @@ def test_a_helper_that_ends_while_the_observer_waits_costs_only_time(monkeypatch
 
 
 def test_the_observer_stops_helpers_too():
-    begin = time.perf_counter()
     restarts, interrupted = run_with_helpers(
         Slow(10**6, 0.01), 2, 1, lambda k, p: k == 1 and p.sweep == 5
     )
-    assert time.perf_counter() - begin < 60
+    assert all(len(restart.sweeps) < 10**6 for restart in restarts)
     assert not interrupted
     assert {restart.stop_reason for restart in restarts} == {"stopped"}
     assert all(restart.usable for restart in restarts)
@@ -371,7 +370,7 @@ def test_ctrl_c_at_a_terminal_keeps_what_helpers_have(tmp_path):
     """A terminal sends SIGINT to the whole group, helpers included; no guard is in the script."""
     with endless_fit(tmp_path) as (process, _):
         os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     assert "kept 2 Interrupted: the posteriors of 2 of 2 restarts" in out
     assert "finite True" in out
@@ -394,7 +393,7 @@ def test_a_helper_does_not_outlive_its_fit(tmp_path):
         assert works(helper)
         process.kill()
         process.wait()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 600
         while works(helper) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert not works(helper)

@@ -387,7 +387,7 @@ def test_rows_that_cannot_be_fitted_leave_the_model_as_it_was(data):
     with pytest.raises(ValueError, match="n_basis must be"):
         reused.set_params(n_basis=-1).fit(X[:, :2], y)
     np.testing.assert_array_equal(reused.predict(X), expected)
-    reused = BTNClassifier(n_init=1, max_iter=2, random_state=0).fit(X, y > 0)
+    reused = BTNClassifier(structure="sums", max_iter=2).fit(X, y > 0)
     expected = reused.predict_proba(X)
     with pytest.raises(ValueError, match="at least two classes"):
         reused.fit(X[:, :2], np.ones(len(y)))
@@ -608,7 +608,8 @@ def test_memory_of_leaps_and_many_blocks_stays_below_the_limit(monkeypatch):
         max_rank=8,
         max_iter=22,
         memory_limit=0.015,
-        solver=Solver(prune=False),
+        solver=Solver(warm_sweeps=2, prune=False),
+        callback=lambda _: bool(leaps),
     )
     tracemalloc.start()
     try:
@@ -626,7 +627,7 @@ def test_memory_limit_changes_no_bit(inputs):
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (900, inputs))
     y = X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(900)
-    limits, footprint = {}, CP().footprint(6, inputs, 12)
+    limits, footprint = {}, CP().footprint(5, inputs, 10)
     for limit in np.geomspace(1.0, 0.001, 400):
         with contextlib.suppress(MemoryError):
             plan = make_plan(900, [(6, 11)] * inputs, footprint, 1, 1, limit)
@@ -634,7 +635,13 @@ def test_memory_limit_changes_no_bit(inputs):
     rows = max(rows for _, rows in limits)
     assert inputs < 9 or len({stride for stride, _ in limits}) == 3
     kept, anew = (
-        model(n_jobs=1, n_basis=6, max_rank=6, memory_limit=limits[keep, rows]).fit(X, y)
+        model(
+            n_jobs=1,
+            n_basis=6,
+            max_iter=4,
+            memory_limit=limits[keep, rows],
+            solver=Solver(warm_sweeps=0),
+        ).fit(X, y)
         for keep in (1, 0)
     )
     np.testing.assert_array_equal(kept.predict(X), anew.predict(X))

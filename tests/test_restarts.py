@@ -372,7 +372,7 @@ def interrupt(phase, jobs):
         try:
             assert process.stdout.readline() == "now\n"
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=600)
         finally:
             timer.cancel()
             process.kill()

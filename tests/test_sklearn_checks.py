@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 
 import numpy as np
@@ -15,40 +16,68 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import (
     check_sample_weight_equivalence_on_dense_data,
+    estimator_checks_generator,
     parametrize_with_checks,
 )
 
-from btnkm import BTNClassifier, BTNRegressor, Gamma, Priors
+from btnkm import BTNClassifier, BTNRegressor, Gamma, Priors, TensorTrain
 from btnkm.bases import Chebyshev
 
 SMALL = {"n_init": 1, "max_iter": 4, "max_rank": 3, "n_basis": 5, "random_state": 0}
-
-
-TRAIN = {
-    "network": "tt",
-    "n_init": 1,
-    "max_iter": 4,
-    "max_rank": 2,
-    "n_basis": 4,
-    "random_state": 0,
+GIVEN = {**SMALL, "structure": "sums+tensor"}
+TRAIN = {**SMALL, "max_rank": 2, "n_basis": 4, "network": "tt"}
+GIVEN_TRAIN = {**TRAIN, "network": TensorTrain(cores="full", order="given"), "structure": "tensor"}
+WEIGHTS = check_sample_weight_equivalence_on_dense_data.__name__
+#: Checks that are repeated where structures are compared: what a fit does to its input, its
+#: parameters and weights, what it returns when repeated, and rows in other orders and forms.
+OF_COMPARISONS = {
+    "check_classifiers_train",
+    "check_dict_unchanged",
+    "check_dont_overwrite_parameters",
+    "check_estimators_pickle",
+    "check_fit2d_1feature",
+    "check_fit2d_1sample",
+    "check_fit_idempotent",
+    "check_methods_sample_order_invariance",
+    "check_readonly_memmap_input",
+    "check_regressors_train",
+    WEIGHTS,
+    "check_sample_weights_not_overwritten",
 }
 
 
-def not_for_auto(estimator):
-    """Return the checks that cannot hold where rows are held out to choose a structure."""
-    labels_of_trains = estimator.network == "tt" and isinstance(estimator, BTNClassifier)
-    if estimator.structure != "auto" or labels_of_trains:  # there the best has all the weight
-        return {}
-    reason = "rows held out count as rows, whatever their weights add up to"
-    return {"check_sample_weight_equivalence_on_dense_data": reason}
+def checks_of_comparisons():
+    """Yield estimators that compare structures, each with the checks that this could break."""
+    for kind, parameters in itertools.product((BTNRegressor, BTNClassifier), (SMALL, TRAIN)):
+        for estimator, check in estimator_checks_generator(kind(**parameters), mark=None):
+            name = check.func.__name__
+            if name not in OF_COMPARISONS or check.keywords:
+                continue
+            marks = ()
+            if name == WEIGHTS and (kind, parameters) != (BTNClassifier, TRAIN):
+                # of trains for labels the best has all the weight
+                reason = "rows held out count as rows, whatever their weights add up to"
+                marks = pytest.mark.xfail(reason=reason)
+            case = f"{kind.__name__}-{parameters.get('network', 'cp')}-{name}"
+            yield pytest.param(estimator, check, id=case, marks=marks)
 
 
 @pytest.mark.filterwarnings("ignore:no input was found")  # pure noise, or few rows
 @parametrize_with_checks(
-    [BTNRegressor(**SMALL), BTNClassifier(**SMALL), BTNRegressor(**TRAIN), BTNClassifier(**TRAIN)],
-    expected_failed_checks=not_for_auto,
+    [
+        BTNRegressor(**GIVEN),
+        BTNClassifier(**GIVEN),
+        BTNRegressor(**GIVEN_TRAIN),
+        BTNClassifier(**GIVEN_TRAIN),
+    ]
 )
 def test_sklearn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.filterwarnings("ignore:no input was found")
+@pytest.mark.parametrize(("estimator", "check"), [*checks_of_comparisons()])
+def test_sklearn_checks_where_structures_are_compared(estimator, check):
     check(estimator)
 
 

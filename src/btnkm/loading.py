@@ -14,15 +14,15 @@ from .regressor import BTNRegressor
 def load(path: Any, bases: Iterable[type[Basis]] = ()) -> Any:
     """Return the model that ``model.save(path)`` has written.
 
-    It predicts exactly what the saved one does, and continues to learn in the same way. No code
-    that the file names is run, so it may come from anywhere. A file that is no model, or that was
-    changed, raises a ValueError.
+    It predicts exactly what the saved model does, and continues to learn in the same way. Loading
+    runs no code from the file, so files from untrusted sources are safe. A file that is not a
+    model, or that was changed, raises a ValueError.
 
     Parameters
     ----------
     path : str or path
     bases : iterable of classes
-        Those bases of the model that are your own.
+        The classes of custom bases in the model.
 
     Returns
     -------
@@ -32,7 +32,7 @@ def load(path: Any, bases: Iterable[type[Basis]] = ()) -> Any:
     --------
     >>> import numpy as np, tempfile, os, btnkm
     >>> X = np.linspace(0, 1, 50)[:, None]
-    >>> model = btnkm.BTNRegressor(n_init=1, random_state=0).fit(X, np.sin(5 * X[:, 0]))
+    >>> model = btnkm.BTNRegressor(structure="sums").fit(X, np.sin(5 * X[:, 0]))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "model.btn")
     ...     model.save(path)
@@ -40,5 +40,5 @@ def load(path: Any, bases: Iterable[type[Basis]] = ()) -> Any:
     >>> bool(np.all(same.predict(X) == model.predict(X)))
     True
     """
-    estimators = {"BTNClassifier": BTNClassifier, "BTNRegressor": BTNRegressor}
+    estimators: dict[str, Any] = {"BTNClassifier": BTNClassifier, "BTNRegressor": BTNRegressor}
     return read_model(path, estimators, bases)

@@ -98,60 +98,31 @@ class FitPlan:
     Nothing else reads the parameters. What depends on a structure, or on the rows of a single fit
     (a fold has fewer than the table), is resolved by ``settings``.
 
-    Attributes
-    ----------
-    defaults : Defaults
-    likelihood : Likelihood
-        As the warm phase has it.
-    n_outputs : int or None
-        Values of f in each row, None for one.
-    n : int
-        Rows of the table, a row of weight k counted k times.
-    structure : str
-        "auto" where structures are compared.
-    train : TensorTrain or None
-        None for a CP tensor.
-    default_basis : bool
-        Whether the bases of all columns are those of "auto".
-    n_basis : int
-        Most smooth functions of an input in the tensor.
-    max_rank : int, list of int or None
-        None where it depends on the structure.
-    n_init : int
-        Restarts of a structure with a tensor of low rank.
-    n_init_given : bool
-        Whether that number was given; otherwise there may be fewer.
-    max_iter, max_iter_to_resume : int
-        Sweeps of the exact phase, and of one that continues from posteriors.
-    memory_limit : float or None
-        In GiB; None for the usual limit where the rows are.
-    may_resume : bool
-        Whether a later fit continues from this one; it then needs sums over rows.
-    report : callable or None
-        Receives the entry of each sweep in ``history_``, and may stop the fit.
+    None stands for what only a single fit can resolve.
     """
 
     defaults: Defaults
-    likelihood: Likelihood
-    n_outputs: int | None
-    n: int
-    structure: str
-    train: TensorTrain | None
-    default_basis: bool
-    n_basis: int
-    max_rank: Any
-    n_init: int
-    n_init_given: bool
+    likelihood: Likelihood  # as the warm phase has it
+    n_outputs: int | None  # values of f in each row, None for one
+    n: int  # rows of the table, a row of weight k counted k times
+    structure: str  # "auto" where structures are compared
+    train: TensorTrain | None  # None for a CP tensor
+    default_basis: bool  # whether the bases of all columns are those of "auto"
+    n_basis: int  # most smooth functions of an input in the tensor
+    max_rank: Any  # a number, or one for each bond; None where it depends on the structure
+    n_init: int  # restarts of a structure with a tensor of low rank
+    n_init_given: bool  # otherwise there may be fewer restarts
     max_iter: int
-    max_iter_to_resume: int
+    max_iter_to_resume: int  # of a fit that continues from posteriors
     tol: float
     core_priors: Priors
     smoothness: float
     solver: Solver
-    memory_limit: float | None
+    memory_limit: float | None  # in GiB; None for the usual limit where the rows are
     n_jobs: int | None
     verbose: int
-    may_resume: bool
+    may_resume: bool  # whether a later fit continues from this one, and needs sums over rows
+    # receives the entry of each sweep in ``history_``, and may stop the fit
     report: Callable[[dict[str, Any]], bool | None] | None
 
     @classmethod
@@ -220,10 +191,14 @@ class FitPlan:
 
     def settings(self, mode_map: ModeMap, rows: Any) -> RestartSettings:
         """Return what a fit of a structure to all rows needs."""
-        initial_rank, max_rank = self.ranks(mode_map, self.n)
         return self._settings(
-            *(mode_map, rows, self.n, initial_rank, max_rank),
-            *(self.restarts(mode_map), int(self.solver.warm_sweeps), self.max_iter),
+            mode_map,
+            rows,
+            self.n,
+            ranks=self.ranks(mode_map, self.n),
+            n_init=self.restarts(mode_map),
+            warm_sweeps=int(self.solver.warm_sweeps),
+            max_iter=self.max_iter,
         )
 
     def settings_to_resume(self, settings: RestartSettings, count: int) -> RestartSettings:
@@ -252,10 +227,14 @@ class FitPlan:
         ignores the ranks that were given.
         """
         rank, _ = self.ranks(mode_map, n, default_rank=default_rank)
-        warm_sweeps = min(_WARM_SWEEPS_TO_TRY, int(self.solver.warm_sweeps))
         return self._settings(
-            *(mode_map, rows, n, rank, rank),
-            *(min(restarts, self.restarts(mode_map)), warm_sweeps, min(sweeps, self.max_iter)),
+            mode_map,
+            rows,
+            n,
+            ranks=(rank, rank),
+            n_init=min(restarts, self.restarts(mode_map)),
+            warm_sweeps=min(_WARM_SWEEPS_TO_TRY, int(self.solver.warm_sweeps)),
+            max_iter=min(sweeps, self.max_iter),
         )
 
     def ranks(self, mode_map: ModeMap, n: int, *, default_rank: bool = False) -> tuple[Any, Any]:
@@ -288,14 +267,14 @@ class FitPlan:
         mode_map: ModeMap,
         rows: Any,
         n: int,
-        initial_rank: Any,
-        max_rank: Any,
+        *,
+        ranks: tuple[Any, Any],
         n_init: int,
         warm_sweeps: int,
         max_iter: int,
     ) -> RestartSettings:
         """Return the settings of a fit, given what differs between a short and the final one."""
-        likelihood = HEAVY_TAILED if mode_map.heavy else self.likelihood
+        likelihood: Any = HEAVY_TAILED if mode_map.heavy else self.likelihood
         if mode_map.noise_effects:
             first = len(mode_map.bases) + len(mode_map.effects)
             likelihood = Varying.over(likelihood, mode_map.noise_effects, first)
@@ -327,8 +306,8 @@ class FitPlan:
             schedule_of_sums=of_sums,
             smoothness=self.smoothness,
             network=network,
-            initial_rank=initial_rank,
-            max_rank=max_rank,
+            initial_rank=ranks[0],
+            max_rank=ranks[1],
             warm_rank=warm_rank,
             n_init=n_init,
             may_reduce_restarts=not self.n_init_given,

@@ -200,7 +200,13 @@ def _check_fit(likelihood: Likelihood, y: Any, rng: np.random.Generator) -> None
 
     x = rng.uniform(-1, 1, (len(y), 2))
     model = BTNRegressor(
-        likelihood=likelihood, n_basis=5, max_rank=3, n_init=1, max_iter=15, random_state=0
+        likelihood=likelihood,
+        structure="sums+tensor",
+        n_basis=5,
+        max_rank=3,
+        n_init=1,
+        max_iter=15,
+        random_state=0,
     )
     with warnings.catch_warnings():  # y does not depend on x
         warnings.simplefilter("ignore")

@@ -155,7 +155,7 @@ class Scaled:
 
     def cdf(self, y: Array) -> Array:
         """Return P(Y <= y)."""
-        return self.density.cdf(y / self.scale)
+        return np.asarray(self.density.cdf(y / self.scale))
 
     def bracket(self, level: float) -> tuple[Array, Array]:
         """Return a lower and an upper bound of the quantile."""
@@ -164,11 +164,11 @@ class Scaled:
 
     def width(self) -> Array:
         """Return the scale on which the density changes."""
-        return self.scale * self.density.width()
+        return np.asarray(self.scale * self.density.width())
 
     def draw(self, rng: np.random.Generator, size: int) -> Array:
         """Return draws: (n, size)."""
-        return self.scale[:, None] * self.density.draw(rng, size)
+        return np.asarray(self.scale[:, None] * self.density.draw(rng, size))
 
 
 class CountDensity:

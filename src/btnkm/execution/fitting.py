@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -12,12 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import posterior, row_block
-from ..core.batch_stats import Past, alike
+from ..core.batch_stats import BatchStats, similar_inputs
 from ..core.cavi import Data
 from ..core.gamma import Gamma
-from ..core.likelihoods import Gaussian
+from ..core.likelihoods import Gaussian, Varying
 from ..core.state import State
 from ..core.sums import Sums
+from ..warn import warn
 from . import local
 from .modes import levels_size, make_mode, n_features, output_mode, size_of
 from .processes import run_with_helpers
@@ -68,7 +68,7 @@ class Result:
     count: int  # of all restarts
     interrupted: bool
     ended: bool  # whether every restart went to its end
-    pasts: Sequence[Past] = ()  # sums over these rows and earlier ones, for each restart
+    pasts: Sequence[BatchStats] = ()  # sums over these rows and earlier ones, for each restart
     effects: Sequence[posterior.EffectAverages] = ()  # of main effects
 
     @property
@@ -86,7 +86,7 @@ def fit(
     may_be_empty: bool = False,
     states: Sequence[State] = (),
     saved: list[Restart] | None = None,
-    pasts: Sequence[Past] | None = None,
+    pasts: Sequence[BatchStats] | None = None,
 ) -> Result:
     """Run every restart and return those that reached the exact phase.
 
@@ -103,7 +103,7 @@ def fit(
         Posteriors to continue from, one for each restart.
     saved : list of Restart, optional
         Restarts of an interrupted fit, which are resumed. The list is filled if it is empty.
-    pasts : sequence of Past, optional
+    pasts : sequence of BatchStats, optional
         Sums over the rows of earlier batches, for each restart; empty for the first batch. Unless
         None, the result holds those of all rows so far.
     """
@@ -120,11 +120,11 @@ def fit(
     with limit_blas(), local.Threads(threads) if across_rows else nullcontext() as pool:
         restarts, interrupted = _run(runner, resources, observe, saved, pool)
         usable = [restart for restart in restarts if restart.usable]
-        kept: list[Past] = []
+        kept: list[BatchStats] = []
         if pasts is not None and (not pasts or not interrupted):
             # by the same threads, which reuse their memory
             data, features = problem.rows.data(), prepared.features
-            kept = [runner.absorbed(restart.state, data, features, pool) for restart in usable]
+            kept = [runner.batch_stats(restart.state, data, features, pool) for restart in usable]
     if not usable and not may_be_empty:
         _raise_nothing_found(interrupted)
     if pasts and kept:
@@ -171,11 +171,9 @@ def _plan_resources(problem: Problem, settings: RestartSettings) -> Resources:
         n_features=of_modes + of_effects,
     )
     if count < settings.n_init:
-        warnings.warn(
+        warn(
             f"the memory limit of {limit:.3g} GiB has room for {count} of {settings.n_init} "
             "restarts, and fewer predict a little worse; raise it, or lower max_rank or n_basis.",
-            UserWarning,
-            stacklevel=8,
         )
     helpers = 0
     if small and plan.keep_features:
@@ -238,7 +236,7 @@ class _Prepared(NamedTuple):
 
 
 def _prepare(
-    problem: Problem, settings: RestartSettings, plan: local.MemoryPlan, pasts: Sequence[Past]
+    problem: Problem, settings: RestartSettings, plan: local.MemoryPlan, pasts: Sequence[BatchStats]
 ) -> _Prepared:
     """Cut the rows into blocks, and average their features."""
     data = batch = problem.rows.data()
@@ -253,7 +251,7 @@ def _prepare(
     seen, similar = features, True
     for past in pasts[:1]:
         seen = tuple((a + c, b + d) for (a, b), (c, d) in zip(features, past.features, strict=True))
-        similar = alike(features, batch.n, past)
+        similar = similar_inputs(features, batch.n, past)
     averages = [
         (phi / data.n, mode.average_gram(psi / data.n))
         for mode, (phi, psi) in zip(modes, seen, strict=True)
@@ -303,22 +301,23 @@ def _after_sums(runner: RestartRunner, before: Problem, seed: list[int]) -> Rest
     """
     settings = runner.settings
     assert settings.schedule_of_sums is not None
-    constant = getattr(settings.likelihood, "noise_at_zero", settings.likelihood)
+    constant: Any = getattr(settings.likelihood, "noise_at_zero", settings.likelihood)
     alone = replace(
         settings, n_init=1, warm_rank=0, schedule=settings.schedule_of_sums, likelihood=constant
     )
     result = fit(before, alone, seed, lambda *_: None, may_be_empty=True)
     if not result.restarts:
         return runner
-    state, likelihood = result.restarts[0].state, runner.likelihood
+    state: Any = result.restarts[0].state
+    likelihood = runner.likelihood
     if isinstance(constant, Gaussian):
         residual = min(state.likelihood.error / runner.data.n, 1.0)
         rate = constant.noise.rate * max(residual, settings.schedule.least_residual)
-        noise = Gamma(constant.noise.shape, rate)
-        if likelihood is constant:
-            likelihood = replace(likelihood, noise=noise)
+        constant = replace(constant, noise=Gamma(constant.noise.shape, rate))
+        if isinstance(likelihood, Varying):
+            likelihood = replace(likelihood, noise_at_zero=constant)
         else:
-            likelihood = replace(likelihood, noise_at_zero=replace(constant, noise=noise))
+            likelihood = constant
     return replace(runner, sums=state.sums, likelihood=likelihood)
 
 

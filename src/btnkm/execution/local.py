@@ -15,12 +15,11 @@ from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 
 from ..core.arrays import host, like, wide
 from ..core.cavi import Data
-from ..core.environments import Environments
-from ..core.network import Footprint, Network
+from ..core.cp import CP
+from ..core.network import Environments, Footprint, Network
 from ..core.row_block import Chunk, averages
 from ..core.sweeper import Command, Executor
-from .memory import give_back_memory
-from .spill import Spilled
+from .memory import Spilled, give_back_memory
 
 Array = Any
 GIB = 2**30
@@ -118,7 +117,7 @@ class MemoryPlan:
 
     block_rows: int
     keep_features: bool
-    stride: int  # of the environments (see core/environments.py)
+    stride: int  # of the environments (see core/network.py)
     n_parallel: int  # restarts that run in parallel
     n_bytes: int  # estimate of the peak, beyond the input
     keep_latest: bool = False  # whether the features of one mode are kept: see Latest
@@ -140,27 +139,7 @@ def make_plan(
 ) -> MemoryPlan:
     """Choose what to keep in memory, as much as fits below the limit.
 
-    Parameters
-    ----------
-    n : int
-        Rows.
-    sizes : sequence of (M, K)
-        Functions and product functions of each mode.
-    footprint : Footprint
-        What the network needs at its highest rank.
-    n_restarts, n_threads : int
-        Restarts, and threads that may run them, or blocks of rows, in parallel.
-    limit_gib : float
-    per_row : int
-        Numbers that the likelihood keeps for every row.
-    spilled : bool
-        Whether coordinates are in files.
-    on_device : bool
-        Whether rows are on a device, where blocks should be large.
-    number_bytes : int
-        Bytes of a number.
-    n_features : int, optional
-        Numbers of a row in the features of all modes; by default M + K of each.
+    ``limit_gib`` is the limit in GiB; the other parameters are the fields of ``_Need``.
     """
     need = _Need(
         *(n, sizes, footprint, n_restarts, n_threads, per_row),
@@ -185,18 +164,20 @@ def make_plan(
 
 @dataclass(frozen=True)
 class _Need:
-    """The memory of a fit, in numbers; the fields are the parameters of ``make_plan``."""
+    """What the memory of a fit depends on."""
 
-    n: int
-    sizes: Sequence[tuple[int, int]]
-    footprint: Footprint
+    n: int  # rows
+    sizes: Sequence[tuple[int, int]]  # functions and product functions of each mode
+    footprint: Footprint  # what the network needs at its highest rank
     n_restarts: int
-    n_threads: int
-    per_row: int
-    spilled: bool
-    on_device: bool
+    n_threads: int  # that may run restarts, or blocks of rows, in parallel
+    per_row: int  # numbers that the likelihood keeps for every row
+    spilled: bool  # whether coordinates are in files
+    on_device: bool  # whether rows are on a device, where blocks should be large
     number_bytes: int
-    n_features: int | None
+    n_features: (
+        int | None
+    )  # numbers of a row in the features of all modes, by default M + K of each
 
     @property
     def widest(self) -> int:
@@ -378,7 +359,7 @@ def make_chunks(
         elif plan.keep_latest:
             of = Latest(of)
         part = None if weight is None else weight[rows]
-        environments = Environments(len(bases), stride=plan.stride)
+        environments = Environments(len(bases), stride=plan.stride, network=CP())
         chunks.append(Chunk(of, y[rows], part, environments))
     return chunks
 
@@ -411,7 +392,7 @@ def share_chunks(
     """Return blocks with the same rows and features, and environments of their own."""
 
     def environments() -> Environments:
-        return Environments(n_modes, stride=stride, network=network)
+        return Environments(n_modes, stride=stride, network=network or CP())
 
     def features(of: Callable[[int], tuple[Array, Array]]) -> Callable[[int], tuple[Array, Array]]:
         return Latest(of.of) if isinstance(of, Latest) else of

@@ -15,7 +15,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
 from ..core import ascent, growing
-from ..core.batch_stats import Past
+from ..core.batch_stats import BatchStats
 from ..core.cavi import Data
 from ..core.likelihoods import Likelihood
 from ..core.network import Network
@@ -34,38 +34,21 @@ WORTH_HELPERS = 1.0  # seconds of work left, below which no process is started
 
 @dataclass(frozen=True)
 class RestartSettings:
-    """Everything that shapes the restarts of one structure; ``plan.FitPlan`` resolves it.
-
-    Attributes
-    ----------
-    likelihood : Likelihood
-        As the warm phase has it.
-    schedule_of_sums : Schedule or None
-        Of main effects that are fitted first.
-    initial_rank, max_rank : int, or list of int
-        The rank that restarts begin with, and up to which it may grow; of a tensor train one for
-        each bond.
-    warm_rank : int
-        Most components of the warm phase, extra ones included; 0 for no extra components.
-    may_reduce_restarts : bool
-        Whether there may be fewer restarts where memory is short.
-    memory_limit : float
-        In GiB.
-    """
+    """Everything that shapes the restarts of one structure; ``plan.FitPlan`` resolves it."""
 
     priors: Priors
-    likelihood: Likelihood
+    likelihood: Likelihood  # as the warm phase has it
     schedule: Schedule
     smoothness: float
     network: Network
-    initial_rank: Any
-    max_rank: Any
+    initial_rank: Any  # a number, or one for each bond of a tensor train
+    max_rank: Any  # up to which the rank may grow
     n_init: int
-    memory_limit: float
+    memory_limit: float  # GiB
     n_jobs: int | None
-    warm_rank: int = 0
-    may_reduce_restarts: bool = False
-    schedule_of_sums: Schedule | None = None
+    schedule_of_sums: Schedule | None = None  # of main effects that are fitted first
+    warm_rank: int = 0  # most components of the warm phase with extra ones; 0 for no extra ones
+    may_reduce_restarts: bool = False  # where memory is short
     worth_a_thread: int = WORTH_A_THREAD
     worth_helpers: float = WORTH_HELPERS
 
@@ -198,7 +181,7 @@ class RestartRunner:
     seeds: list[np.random.SeedSequence]
     output: int | None  # the mode of the outputs
     states: Sequence[State] = ()  # posteriors to continue from, instead of random factors
-    pasts: Sequence[Past] = ()  # sums over the rows of earlier batches, for each restart
+    pasts: Sequence[BatchStats] = ()  # sums over the rows of earlier batches, for each restart
     similar: bool = True  # whether their inputs are spread as those of the rows at hand
     sums: Sums | None = None  # the main effects that restarts begin with
 
@@ -224,7 +207,7 @@ class RestartRunner:
 
     def _first(
         self, k: int, rng: np.random.Generator, pause: Pause | None
-    ) -> tuple[State, Schedule, Past | None]:
+    ) -> tuple[State, Schedule, BatchStats | None]:
         """Return the state that restart k begins with, its schedule and its past."""
         past, schedule = self.pasts[k] if self.pasts else None, self.settings.schedule
         if not self.states:
@@ -258,7 +241,9 @@ class RestartRunner:
         extra = self.settings.extra_components(rank)
         return growing.grown(state, self._random(np.add(rank, extra), rng)), extra
 
-    def _widened(self, state: State, past: Past, rng: np.random.Generator) -> tuple[State, Past]:
+    def _widened(
+        self, state: State, past: BatchStats, rng: np.random.Generator
+    ) -> tuple[State, BatchStats]:
         """Return a posterior with extra columns, for what these rows show and none before did."""
         network, schedule = self.settings.network, self.settings.schedule
         before, rows = network.rank(state), self.data.n - past.data.n
@@ -297,13 +282,13 @@ class RestartRunner:
             self.sums,
         )
 
-    def absorbed(
+    def batch_stats(
         self,
         state: State,
         data: Data,
         features: tuple[tuple[Array, Array], ...],
         threads: local.Threads | None,
-    ) -> Past:
+    ) -> BatchStats:
         """Return the sums over these rows that a posterior needs once they are gone.
 
         ``data`` is that of these rows alone, and ``features`` the sums of their features.
@@ -312,7 +297,7 @@ class RestartRunner:
         with closing(self.blocks.executor(len(self.modes), settings.network, threads)) as executor:
             sweeper = Sweeper(executor, state, data, settings.priors)
             sweeper.state = state  # whatever it has learned from these rows alone
-            return sweeper.absorbed(features)
+            return sweeper.batch_stats(features)
 
 
 def run_restarts(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -16,7 +15,8 @@ from ..execution.local import GIB
 from ..execution.restarts import RestartSettings
 from ..io.checkpoints import Checkpoint
 from ..plan import FitPlan
-from .allocation import at_full_rank
+from ..warn import warn
+from .candidates import at_full_rank
 from .full_tensor import fit_all
 from .mode_map import ModeMap
 from .search import Candidate
@@ -45,13 +45,13 @@ def fit_structures(
 ) -> list[tuple[ModeMap, fitting.Result]]:
     """Fit every structure with its restarts, until all is done or stopped.
 
-    What an earlier structure has found is kept whatever stops a later one.
+    The results of earlier structures are kept whatever stops a later one.
     """
     results: list[tuple[ModeMap, fitting.Result]] = []
     before = 0
     for k, candidate, settings, states in _runs(plan, task, candidates):
         count = settings.n_init
-        kept = sum(s.state.n_bytes for _, result in results for s in result.restarts)
+        kept = sum(restart.state.n_bytes for _, result in results for restart in result.restarts)
         limit = settings.memory_limit * (1.0 - READERS if task.rows.spilled else 1.0)
         settings = replace(settings, memory_limit=limit - kept / GIB)
         # components begin as they do without full cores beside them
@@ -69,12 +69,10 @@ def fit_structures(
         except MemoryError:
             if not results:
                 raise
-            warnings.warn(
+            warn(
                 f"the memory limit of {limit:.3g} GiB has no room for {count} of "
                 f"{sum(c.count for c in candidates)} restarts, which are left out; raise it, or "
                 "lower max_rank.",
-                UserWarning,
-                stacklevel=4,
             )
             continue
         candidate.seconds += time.perf_counter() - begin
@@ -147,16 +145,16 @@ def _fit_structure(
         return fit(task.rows, settings, states=states, pasts=pasts)
     if task.sample.n == task.rows.n:
         return fit(task.rows, settings, may_be_empty=may_be_empty, pasts=pasts)
-    some = fit(task.rows.beside(task.sample), settings, may_be_empty=may_be_empty)
-    if some.interrupted or not some.ended:
-        return some
-    states = [start.state for start in some.restarts]
+    of_sample = fit(task.rows.beside(task.sample), settings, may_be_empty=may_be_empty)
+    if of_sample.interrupted or not of_sample.ended:
+        return of_sample
+    states = [restart.state for restart in of_sample.restarts]
     settings = plan.settings_to_resume(settings, len(states))
-    every = fit(task.rows, settings, states=states, may_be_empty=True, pasts=pasts)
-    if len(every.restarts) == len(states):
-        return every
+    of_all = fit(task.rows, settings, states=states, may_be_empty=True, pasts=pasts)
+    if len(of_all.restarts) == len(states):
+        return of_all
     # stopped before all restarts had seen all rows: those of the sample are a more even mixture
-    return replace(some, interrupted=every.interrupted, ended=False)
+    return replace(of_sample, interrupted=of_all.interrupted, ended=False)
 
 
 def observer(

@@ -25,8 +25,7 @@ from .full_tensor import fit_full
 from .mode_map import ModeMap
 from .noise import noise_varies
 from .stacking import HeldOut, best_noise, copies, folds, held_out, mean_and_error, stack
-from .task import Task
-from .trial import FEWEST_ROWS, NO_FIT, try_out
+from .task import FEWEST_ROWS, NO_FIT, Task, try_out
 
 Array = np.ndarray
 CLEARLY_BEHIND = 2.0  # standard errors of the mean difference in log density
@@ -50,50 +49,27 @@ KNOWN_ROWS = 200  # from which on a full tensor continues from the hyperparamete
 
 @dataclass
 class Candidate:
-    """A structure, and what its short fits have shown.
-
-    Attributes
-    ----------
-    mode_map : ModeMap
-    weight : float
-        In the mixture of all candidates.
-    log_density : float
-        Mean log density of the rows held out; NaN if there were none.
-    count : int
-        Restarts.
-    states : list
-        Posteriors that a fit of all rows may continue from, the best first.
-    seconds : float
-        Time that its fits took.
-    noise : tuple of (float, float)
-        Factor of the noise variance, and most degrees of freedom, that suit the rows held out.
-    scale : float
-        Logarithm of the factor of the variances of f that suits them, where the weights of the
-        likelihood depend on f.
-    curvature : Curvature or None
-        Of the evidence of a full tensor.
-    held : list of HeldOut or None
-        For each fold that it was fitted to, its predictions of the rows held out; None where the
-        fit failed.
-    scores, errors : list of ndarray
-        For each of these folds, the log density and the error of the mean of every row held out.
-    simpler : Candidate or None
-        The same with constant noise, if this one was added because the noise varies.
-    """
+    """A structure, and what its short fits have shown."""
 
     mode_map: ModeMap
-    weight: float = 1.0
-    log_density: float = np.nan
-    count: int = 1
+    weight: float = 1.0  # in the mixture of all candidates
+    log_density: float = np.nan  # mean over the rows held out; NaN if there were none
+    count: int = 1  # of restarts
+    # posteriors that a fit of all rows may continue from, the best first; while candidates are
+    # compared, with the log density of the rows held out
     states: list[Any] = field(default_factory=list)
-    seconds: float = 0.0
+    seconds: float = 0.0  # that its fits took
+    # factor of the noise variance, and most degrees of freedom, that suit the rows held out
     noise: tuple[float, float] = (1.0, np.inf)
+    # logarithm of the factor of the variances of f that suits them, where weights depend on f
     scale: float = 0.0
-    curvature: Curvature | None = None
+    curvature: Curvature | None = None  # of the evidence of a full tensor
+    # for each fold that it was fitted to: its predictions of the rows held out (None where the fit
+    # failed), and the log density and the error of the mean of each of these rows
     held: list[HeldOut | None] = field(default_factory=list)
     scores: list[Array] = field(default_factory=list)
     errors: list[Array] = field(default_factory=list)
-    simpler: Candidate | None = None
+    simpler: Candidate | None = None  # the same with constant noise, where both are compared
 
 
 def judge(
@@ -107,7 +83,7 @@ def judge(
 
     With too few rows to compare, the simplest structure has all the weight. ``vary`` returns one
     more candidate, given the best low-rank tensor after the first fold. As soon as rows held out
-    show that the noise varies, or has heavy tails, candidates are fitted with such noise, too.
+    have heavy tails, the best candidates are fitted with such noise, too.
     """
     candidates = [Candidate(mode_map) for mode_map in mode_maps]
     simple = np.array([_is_simple(a, mode_maps) for a in mode_maps], dtype=float)
@@ -125,7 +101,7 @@ def judge(
         comparison.add_fold(cut, f"rows held out {k + 1} of {len(cuts)}")
         while comparing.variants and (more := comparison.add()):
             for candidate in more:
-                comparison.tell(
+                comparison.log(
                     f"rows held out 1 to {k + 1}: a variant of {candidate.mode_map.structure}"
                 )
                 for earlier in cuts[: k + 1]:
@@ -151,23 +127,23 @@ class Comparison:
         self.plan, self.task = plan, task
         self.vary, self.with_varying_noise = vary, with_varying_noise
         self.has_varied = False
-        self.every, self.left = candidates, list(candidates)
+        self.candidates, self.remaining = candidates, list(candidates)
         self.rows: list[Array] = []
 
-    def tell(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """Print a line if the fit is verbose."""
         if self.plan.verbose:
             print(line)
 
     def add_fold(self, cut: tuple[Array, Array], title: str) -> None:
-        """Fit the candidates that are left to a fold; fit again those that have collapsed."""
-        for candidate in self.left:
-            self.tell(f"{title}: {candidate.mode_map.structure}")
+        """Fit the candidates that remain to a fold; fit again those that have collapsed."""
+        for candidate in self.remaining:
+            self.log(f"{title}: {candidate.mode_map.structure}")
             self.fit(candidate, cut)
         self.rows.append(cut[1])
         for attempt in range(1, ATTEMPTS + 1):
             for candidate in self.collapsed():
-                self.tell(f"{title}: {candidate.mode_map.structure} again")
+                self.log(f"{title}: {candidate.mode_map.structure} again")
                 self.fit_again(candidate, cut, attempt)
 
     def fit(self, candidate: Candidate, cut: tuple[Array, Array], attempt: int = 0) -> None:
@@ -196,7 +172,9 @@ class Comparison:
         They are returned only if another candidate with the same kind of noise shows, for the same
         rows, that there is more to gain.
         """
-        sums = next((candidate for candidate in self.every if not candidate.mode_map.inputs), None)
+        sums = next(
+            (candidate for candidate in self.candidates if not candidate.mode_map.inputs), None
+        )
         if sums is None or len(sums.scores) < len(self.rows):
             return []
         weights = self.task.sample.weights[self.rows[-1]]
@@ -205,7 +183,7 @@ class Comparison:
 
         def nothing(candidate: Candidate) -> bool:
             noise, score = candidate.mode_map.noise, candidate.scores[-1]
-            rivals = [other.scores[-1] for other in self.left if other.mode_map.noise == noise]
+            rivals = [other.scores[-1] for other in self.remaining if other.mode_map.noise == noise]
             best = max(rivals, key=lambda rival: float(rival @ share))
             mean, error = mean_and_error(np.nan_to_num(best - score, posinf=1e3), share)
             gained, known = float(score @ share) - without, float(best @ share) - without
@@ -213,7 +191,7 @@ class Comparison:
 
         return [
             candidate
-            for candidate in self.left
+            for candidate in self.remaining
             if candidate.mode_map.low_rank and nothing(candidate)
         ]
 
@@ -258,7 +236,7 @@ class Comparison:
             return states
 
         learns = learns_noise(settings.likelihood)
-        simpler = next(other for other in self.every if other.mode_map.kernel)
+        simpler = next(other for other in self.candidates if other.mode_map.kernel)
         if not candidate.states and simpler is not candidate:
             return fit(*(state for _, state in simpler.states[:1]))
         if not candidate.states:
@@ -296,29 +274,27 @@ class Comparison:
         """Add variants of the best candidates, and return them.
 
         After the first fold there is one of the best tensor. Variants with noise that varies, or
-        that has heavy tails, are added once the rows held out show such noise.
+        that has heavy tails, are added once the held-out rows show such noise.
         """
-        mode_maps: list[ModeMap | None] = []
-        tensors = [candidate for candidate in self.left if candidate.mode_map.low_rank]
+        more: list[Candidate] = []
+        tensors = [candidate for candidate in self.remaining if candidate.mode_map.low_rank]
         if not self.has_varied:
             self.has_varied = True
             self.drop()
-            mode_maps += [self.vary(self._best(tensors).mode_map)] if tensors else []
+            splines = self.vary(self._best(tensors).mode_map) if tensors else None
+            more += [Candidate(splines, 0.0)] if splines is not None else []
         if self._noise_varies():
-            more = [
-                Candidate(self.with_varying_noise(candidate.mode_map), 0.0, simpler=candidate)
-                for candidate in self.left
+            more += [
+                Candidate(self.with_varying_noise(other.mode_map), 0.0, simpler=other)
+                for other in self.remaining
             ]
-            self.every += more
-            self.left += more
-            return more
-        if not any(candidate.mode_map.heavy for candidate in self.every):
-            mode_maps += [
-                replace(candidate.mode_map, heavy=True) for candidate in self._with_heavy_tails()
+        elif not any(candidate.mode_map.heavy for candidate in self.candidates):
+            more += [
+                Candidate(replace(other.mode_map, heavy=True), 0.0)
+                for other in self._with_heavy_tails()
             ]
-        more = [Candidate(mode_map, 0.0) for mode_map in mode_maps if mode_map is not None]
-        self.every += more
-        self.left += more
+        self.candidates += more
+        self.remaining += more
         return more
 
     def replace_simpler(self, more: list[Candidate]) -> None:
@@ -326,19 +302,20 @@ class Comparison:
         for candidate in more:
             simpler = candidate.simpler
             if simpler is not None and self._best([simpler, candidate]) is candidate:
-                self.left = [other for other in self.left if other is not simpler]
+                self.remaining = [other for other in self.remaining if other is not simpler]
 
     def _noise_varies(self) -> bool:
         """Return whether errors of the best candidate show that the noise varies."""
-        known = any(candidate.mode_map.noise_effects for candidate in self.every)
+        known = any(candidate.mode_map.noise_effects for candidate in self.candidates)
         if known or self.task.target.noise != "auto":
             return False
-        best = self._best(self.left)
-        if any(fold is None for fold in best.held):
+        best = self._best(self.remaining)
+        held = [fold for fold in best.held if fold is not None]
+        if len(held) < len(best.held):
             return False
         rows = np.concatenate(self.rows)
         codes = [code[rows] for code in self.task.sample.codes]
-        return noise_varies(best.held, best.noise, self.with_varying_noise(best.mode_map), codes)
+        return noise_varies(held, best.noise, self.with_varying_noise(best.mode_map), codes)
 
     def _best(self, candidates: Sequence[Candidate]) -> Candidate:
         """Return the candidate that predicts the rows held out best."""
@@ -351,41 +328,43 @@ class Comparison:
 
     def _with_heavy_tails(self) -> list[Candidate]:
         """Return the best candidate and the full tensor, if their errors have heavy tails."""
-        if not self.task.target.may_be_heavy:
+        if not self.task.target.tries_heavy_tails:
             return []
         y, weights = self.task.sample.y, self.task.sample.weights
         tied = np.bincount(np.unique(y, return_inverse=True)[1], weights)
         if np.max(tied) > MOST_TIED * weights.sum():
             return []  # its density would grow without limit at that value
-        best = self._best(self.left)
+        best = self._best(self.remaining)
         chosen = [
-            candidate for candidate in self.left if candidate is best or candidate.mode_map.kernel
+            candidate
+            for candidate in self.remaining
+            if candidate is best or candidate.mode_map.kernel
         ]
         return [candidate for candidate in chosen if candidate.noise[1] <= HEAVY_TAILS]
 
     def _table(self) -> tuple[Array, Array, Array]:
-        """Return log densities and errors of the candidates left, and the weight of every row."""
-        scores = np.array([np.concatenate(candidate.scores) for candidate in self.left])
-        errors = np.array([np.concatenate(candidate.errors) for candidate in self.left])
-        if any(candidate.mode_map.heavy for candidate in self.every):
+        """Return log densities and errors by remaining candidate, and the weight of every row."""
+        scores = np.array([np.concatenate(candidate.scores) for candidate in self.remaining])
+        errors = np.array([np.concatenate(candidate.errors) for candidate in self.remaining])
+        if any(candidate.mode_map.heavy for candidate in self.candidates):
             # one outlier would decide about the means against all other rows
             most = OUTLIER * float(np.min(np.median(np.abs(errors), axis=1)))
             errors = np.where(np.isfinite(errors), np.clip(errors, -most, most), errors)
         return scores, errors, self.task.sample.weights[np.concatenate(self.rows)]
 
     def weights(self) -> Array | None:
-        """Return weights of the candidates left, or None if none could be fitted."""
+        """Return weights of the candidates that remain, or None if none could be fitted."""
         scores, errors, weight = self._table()
-        some = np.any(np.isfinite(scores), axis=0)
-        if not np.any(some):
+        known = np.any(np.isfinite(scores), axis=0)
+        if not np.any(known):
             return None
-        mode_maps = [candidate.mode_map for candidate in self.left]
+        mode_maps = [candidate.mode_map for candidate in self.remaining]
         prior = np.array([self._doubt(mode_map, mode_maps) for mode_map in mode_maps])
         residuals = None
         if self.task.target.likelihood.additive and np.all(np.isfinite(errors)):
-            residuals = errors[:, some]
+            residuals = errors[:, known]
         share = weight / weight.sum()
-        return stack(scores[:, some], len(weight) * share[some], prior, residuals)
+        return stack(scores[:, known], len(weight) * share[known], prior, residuals)
 
     def _doubt(self, candidate: ModeMap, others: Sequence[ModeMap]) -> float:
         """Return the number of extra rows that a candidate counts as having predicted.
@@ -412,17 +391,17 @@ class Comparison:
         share = weight / weight.sum()
         means = scores @ share
         best = int(np.argmax(means))
-        shapes = [candidate.mode_map for candidate in self.left]
+        shapes = [candidate.mode_map for candidate in self.remaining]
         exact = max((m for a, m in zip(shapes, means, strict=True) if a.kernel), default=-np.inf)
         low = max((m for a, m in zip(shapes, means, strict=True) if a.low_rank), default=-np.inf)
         kept = []
-        for candidate, row, own_mean, w in zip(self.left, scores, means, weights, strict=True):
+        for candidate, row, score, w in zip(self.remaining, scores, means, weights, strict=True):
             behind = np.nan_to_num(scores[best] - row, posinf=1e3)
             mean, error = mean_and_error(behind, share)
-            second = candidate.mode_map.low_rank and own_mean < min(exact, low)
+            second = candidate.mode_map.low_rank and score < min(exact, low)
             if not second and (w >= USELESS or mean <= CLEARLY_BEHIND * error):
                 kept.append(candidate)
-        self.left = kept
+        self.remaining = kept
 
     def drop_worse_means(self) -> None:
         """Leave out candidates whose mean prediction is clearly worse than the best one.
@@ -435,29 +414,29 @@ class Comparison:
         share, squares = weight / weight.sum(), np.nan_to_num(errors**2, posinf=1e100)
         best = squares[int(np.argmin(squares @ share))]
         kept = []
-        for candidate, row in zip(self.left, squares, strict=True):
+        for candidate, row in zip(self.remaining, squares, strict=True):
             mean, error = mean_and_error(row - best, share)
             if mean <= max(CLEARLY_BEHIND * error, WORSE * float(best @ share)):
                 kept.append(candidate)
-        self.left = kept
+        self.remaining = kept
 
     def conclude(self) -> None:
         """Set the weight of every candidate, and sort its posteriors, the best first."""
         if self.rows:
             self.drop_worse_means()
         weights = self.weights() if self.rows else None
-        for candidate in self.every:
+        for candidate in self.candidates:
             ranked = sorted(candidate.states, key=lambda pair: -pair[0])
             candidate.states = [state for _, state in ranked]
         if weights is None:
             return
-        for candidate in self.every:
+        for candidate in self.candidates:
             candidate.weight = 0.0
             scores = np.concatenate(candidate.scores)
             weight = self.task.sample.weights[np.concatenate(self.rows)][: len(scores)]
             candidate.log_density = float(scores @ weight / weight.sum())
         weights = np.where(weights < USELESS, 0.0, weights)
-        for candidate, w in zip(self.left, weights / weights.sum(), strict=True):
+        for candidate, w in zip(self.remaining, weights / weights.sum(), strict=True):
             candidate.weight = float(w)
 
 

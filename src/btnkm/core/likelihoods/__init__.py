@@ -17,10 +17,9 @@ from .base import (
     of_rows,
     propose,
 )
+from .counts import NegativeBinomial, Poisson
 from .gaussian import Gaussian
 from .logistic import Bernoulli, Logistic
-from .negative_binomial import NegativeBinomial
-from .poisson import Poisson
 from .softmax import Softmax
 from .student_t import StudentT
 from .varying import Varying, VaryingRows, joined

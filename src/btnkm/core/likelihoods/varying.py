@@ -88,8 +88,9 @@ class Varying:
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
         """Begin as without g."""
         begin = self.noise_at_zero.begin(y, weight)
-        likelihood: Any = begin.likelihood
-        return begin._replace(likelihood=replace(self, noise_at_zero=likelihood))
+        noise: Any = begin.likelihood
+        varying: Any = replace(self, noise_at_zero=noise)
+        return begin._replace(likelihood=varying)
 
     def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> Varying:
         """Update q(tau) and what else the noise without g has."""
