@@ -21,6 +21,7 @@ _STEPS = 3  # of coefficients and precisions in turn, in an update of g
 _SHORTER = (1.0, 0.3)  # fractions of a step by the Fisher information, where Newton's fails
 _ENOUGH = 1e-3  # nats that a step must promise
 _NEARLY = 0.03  # nats that a step promises at most once groups may be dropped
+_MOST = 100.0  # logarithm of a factor of the noise; a step that goes beyond is never taken
 _OWN_SUMS = 5  # sums over rows that are not those of the noise without g
 
 
@@ -166,7 +167,7 @@ class VaryingRows:
         """Return weights, responses and sums: those of y exp(g / 2), whose noise is constant."""
         xp = array_namespace(mean)
         s = xp.ones_like(mean) if s is None else s
-        factor = xp.exp(self.mean + 0.5 * self.variance)
+        factor = self.factor
         root = xp.sqrt(factor)
         rows = self.noise.rows(root * y, s, root * mean, factor * square)
         error = rows.weight * factor * xp.clip(y * y - 2.0 * y * mean + square, 0.0)
@@ -177,7 +178,7 @@ class VaryingRows:
     def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:
         """Return weights and responses for the warm phase."""
         xp = array_namespace(f)
-        factor = xp.exp(self.mean + 0.5 * self.variance)
+        factor = self.factor
         root = xp.sqrt(factor)
         weight, response = self.noise.newton(root * y, s, root * f)
         return factor * weight, root * response
@@ -187,9 +188,14 @@ class VaryingRows:
         return replace(self, noise=self.noise.recalibrated(factor, dof))
 
     @property
+    def factor(self) -> Array:
+        """What multiplies the precision of the noise: E[exp(g)]."""
+        return _exp(self.mean + 0.5 * self.variance)
+
+    @property
     def spread(self) -> Array:
         """What multiplies the standard deviation of the noise: sqrt(E[exp(-g)])."""
-        return array_namespace(self.mean).exp(-0.5 * self.mean + 0.25 * self.variance)
+        return _exp(0.25 * self.variance - 0.5 * self.mean)
 
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> Scaled:
         """Return the distribution of y for f ~ N(mean, variance)."""
@@ -200,6 +206,13 @@ class VaryingRows:
         """Return one draw of y for each f."""
         spread = np.asarray(host(self.spread), dtype=float)
         return np.asarray(spread * self.noise.draw(f / spread, rng))
+
+
+def _exp(x: Array) -> Array:
+    """Return exp(x), or NaN where it is beyond all reason: the ELBO of such a step is NaN, too."""
+    xp = array_namespace(x)
+    far = xp.abs(x) > _MOST
+    return xp.where(far, xp.nan * xp.ones_like(x), xp.exp(xp.where(far, xp.zeros_like(x), x)))
 
 
 def joined(blocks: list[Any]) -> Any:
