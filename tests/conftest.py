@@ -2,39 +2,6 @@
 
 import pytest
 
-from btnkm.structures import search, stacking, trial
-
-# Structures are compared on one fold, with few sweeps and without splines: what follows does not
-# depend on which of them wins. Tests of the comparison itself ask for ``thorough_comparisons``;
-# examples in docstrings are not below this folder, and run as they do for users.
-QUICK = {
-    (stacking, "ENOUGH_ROWS"): 1,
-    (trial, "SWEEPS"): 3,
-    (search, "VARIANTS"): False,
-}
-THOROUGH = {(module, name): getattr(module, name) for module, name in QUICK}
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup():
-    """Compare structures quickly, in fixtures of any scope too."""
-    for (module, name), value in QUICK.items():
-        setattr(module, name, value)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown():
-    """Leave nothing behind for what is outside of this folder."""
-    for (module, name), value in THOROUGH.items():
-        setattr(module, name, value)
-
-
-@pytest.fixture
-def thorough_comparisons(monkeypatch):
-    """Compare structures as thoroughly as outside of tests."""
-    for (module, name), value in THOROUGH.items():
-        monkeypatch.setattr(module, name, value)
-
 
 @pytest.fixture
 def waiting_helper(tmp_path):
