@@ -38,7 +38,7 @@ def _parser():
     listing = "\n".join(f"  {name:13} {suite.description}" for name, suite in SUITES.items())
     go = commands.add_parser(
         "run",
-        help="measure a suite; goes on where an earlier run stopped",
+        help="measure a suite, or continue an interrupted run",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"suites:\n{listing}",
     )
@@ -56,6 +56,12 @@ def _parser():
     )
     go.add_argument(
         "--output", type=Path, metavar="FILE", help="default: benchmarks/results/SUITE.jsonl"
+    )
+    go.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="measure N cells side by side, with one thread each",
     )
     go.add_argument(
         "--any-version", action="store_true", help="skip cells measured with other code too"
@@ -92,6 +98,7 @@ def _run(arguments):
         output,
         folders=(HERE,),
         any_version=arguments.any_version,
+        n_jobs=arguments.jobs,
     )
 
 

@@ -1,25 +1,43 @@
-"""What most suites measure: how well a method predicts, and what it takes."""
+"""What most suites measure: how well a method predicts, its time and its memory."""
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
+from benchmarks.classifiers import CLASSIFIERS
+from benchmarks.data import CLASS_DATASETS, load_split
+from benchmarks.methods import METHODS
 from benchmarks.runs import machine
+from btnkm.metrics import score, score_classes
 
 
-def measure_accuracy(cell):
-    """Fit and score one cell in this process.
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Regression or classification.
 
     Parameters
     ----------
-    cell : Cell
-
-    Returns
-    -------
-    metrics : dict
-        See `fit_and_score`.
+    methods : dict
+        Name to class and default configuration.
+    score : callable
+        Takes what a method's `predictive` returns and y, returns a dict of floats.
     """
-    from benchmarks.data import load_split
-    from benchmarks.tasks import task_of
 
+    methods: dict
+    score: Callable
+
+
+REGRESSION = Task(METHODS, score)
+CLASSIFICATION = Task(CLASSIFIERS, score_classes)
+
+
+def task_of(dataset):
+    """Return the task of a data set."""
+    return CLASSIFICATION if dataset in CLASS_DATASETS else REGRESSION
+
+
+def measure_accuracy(cell):
+    """Fit and score one cell in this process; see `fit_and_score`."""
     task = task_of(cell.dataset)
     method = task.methods[cell.method][0](**cell.config)
     return fit_and_score(task, method, *load_split(cell.dataset, cell.split))
@@ -39,8 +57,8 @@ def fit_and_score(task, method, X_train, y_train, X_test, y_test):
     Returns
     -------
     metrics : dict
-        The scores of the data set's task, see `btnkm.metrics`; rank, fit_seconds,
-        predict_seconds and peak_memory_mb of the fit.
+        The scores of the task, see `btnkm.metrics`; rank, fit_seconds, predict_seconds and
+        peak_memory_mb of the fit.
     """
     with machine.PeakMemory() as memory:
         start = time.perf_counter()

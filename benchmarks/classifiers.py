@@ -10,23 +10,23 @@ from btnkm.metrics import ClassPredictive
 
 
 class Constant:
-    """Predict the shares of the classes among the training rows: the floor."""
+    """Predict the frequencies of the classes in the training rows: the least to expect."""
 
     rank = None
 
     def fit(self, X, y):
         """Count the classes of `y`."""
         self.classes, counts = np.unique(y, return_counts=True)
-        self.shares = counts / len(y)
+        self.frequencies = counts / len(y)
         return self
 
     def predictive(self, X):
         """Return the same probabilities for each row."""
-        return ClassPredictive(self.classes, np.tile(self.shares, (len(X), 1)))
+        return ClassPredictive(self.classes, np.tile(self.frequencies, (len(X), 1)))
 
 
 class Estimator:
-    """What methods around a scikit-learn estimator share; they set `model`."""
+    """A method with a scikit-learn estimator, `model`, which subclasses set."""
 
     rank = None
 
@@ -50,7 +50,7 @@ class BTN(Estimator):
 
     @property
     def rank(self):
-        """Mean rank over the starts."""
+        """Mean rank over the restarts."""
         return float(np.mean(self.model.rank_))
 
 
@@ -69,7 +69,7 @@ class BTNOneVsRest(Estimator):
 
     @property
     def rank(self):
-        """Mean rank over the classes and the starts."""
+        """Mean rank over the classes and the restarts."""
         return float(np.mean([np.mean(model.rank_) for model in self.model.estimators_]))
 
 
@@ -82,22 +82,28 @@ class HGB(Estimator):
         self.model = HistGradientBoostingClassifier(**config)
 
 
+def encoder(**options):
+    """Return a transformer of DataFrames: standardised numbers, and indicators of categories."""
+    from sklearn.compose import make_column_selector, make_column_transformer
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    indicators = OneHotEncoder(handle_unknown="ignore", **options)
+    return make_column_transformer(
+        (StandardScaler(), make_column_selector(dtype_include="number")),
+        (indicators, make_column_selector(dtype_include="category")),
+    )
+
+
 class Logistic(Estimator):
-    """Logistic regression on standardised numbers and one indicator per level of a category."""
+    """Logistic regression on standardised numbers and one indicator for each category."""
 
     def __init__(self, **config):
-        from sklearn.compose import make_column_selector, make_column_transformer
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import OneHotEncoder, StandardScaler
+        from sklearn.preprocessing import StandardScaler
 
-        numbers = make_column_selector(dtype_include="number")
-        categories = make_column_selector(dtype_include="category")
-        columns = make_column_transformer(
-            (StandardScaler(), numbers), (OneHotEncoder(handle_unknown="ignore"), categories)
-        )
         regression = LogisticRegression(**config)
-        self.of_table = make_pipeline(columns, regression)
+        self.of_table = make_pipeline(encoder(), regression)
         self.of_array = make_pipeline(StandardScaler(), regression)
 
     def fit(self, X, y):

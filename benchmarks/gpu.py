@@ -1,7 +1,7 @@
-"""A fit on a CUDA device: the same as on the CPU, and how fast: ``python -m benchmarks.gpu``.
+"""Fits on a CUDA device: speed, and differences from the CPU: ``python -m benchmarks.gpu``.
 
-Rows are made on the device and stay there. Every line of the output is a JSON record; nothing is
-compared with seconds of another machine. Needs torch with CUDA (CuPy is checked if it is there).
+Rows are created on the device and stay there. Every line of the output is a JSON record. Needs
+torch with CUDA; CuPy is checked if it is installed.
 """
 
 import argparse
@@ -34,38 +34,41 @@ def bandwidth(torch):
 
 
 def differences(convert):
-    """Return how far fits of arrays elsewhere are from those of NumPy's, kind by kind."""
+    """Return the largest differences from predictions with NumPy, by kind of model."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (3000, 4))
     f = np.sin(3.0 * X[:, 0]) * X[:, 1] + X[:, 2]
     y = f + 0.1 * rng.standard_normal(len(f))
-    gaps = X.copy()
-    gaps[rng.random(X.shape) < 0.05] = np.nan
-    gaps[:, 3] = np.round(3.0 * gaps[:, 3])
-    levels = {"basis": {3: "categorical"}}
+    mixed = X.copy()
+    mixed[rng.random(X.shape) < 0.05] = np.nan
+    mixed[:, 3] = np.round(3.0 * mixed[:, 3])
+    categorical = {"basis": {3: "categorical"}}
     cases = {
         "gaussian": (BTNRegressor(**SMALL), y),
-        "gaps and levels": (BTNRegressor(**levels, **SMALL), y),
+        "missing values and categories": (BTNRegressor(**categorical, **SMALL), y),
         "anchored": (BTNRegressor(solver=Solver(anchored=True), **SMALL), y),
-        "train": (BTNRegressor(network=TensorTrain(cores="full", order="given"), **SMALL), y),
+        "tensor train": (
+            BTNRegressor(network=TensorTrain(cores="full", order="given"), **SMALL),
+            y,
+        ),
         "student_t": (BTNRegressor(likelihood="student_t", **SMALL), y),
         "two classes": (BTNClassifier(**SMALL), (y > 0).astype(int)),
         "three classes": (BTNClassifier(**SMALL), np.digitize(y, [-0.5, 0.5])),
     }
-    found = {}
+    largest = {}
     for name, (model, target) in cases.items():
-        answers = []
-        table = gaps if name == "gaps and levels" else X
+        predictions = []
+        table = mixed if name == "missing values and categories" else X
         for to in (np.asarray, convert):
             model.fit(to(table), to(target))
-            say = model.predict_proba if hasattr(model, "classes_") else model.predict
-            answers.append(host(say(to(table))))
-        found[name] = float(np.max(np.abs(answers[1] - answers[0])))
-    return found
+            predict = model.predict_proba if hasattr(model, "classes_") else model.predict
+            predictions.append(host(predict(to(table))))
+        largest[name] = float(np.max(np.abs(predictions[1] - predictions[0])))
+    return largest
 
 
 def sweeps(torch, n, inputs, m, rank, dtype, count):
-    """Fit so many exact sweeps; return seconds and memory."""
+    """Fit ``count`` exact sweeps; return seconds and memory."""
     random = torch.Generator(device="cuda").manual_seed(0)
     X = 2.0 * torch.rand(n, inputs, dtype=dtype, device="cuda", generator=random) - 1.0
     noise = torch.randn(n, dtype=dtype, device="cuda", generator=random)
@@ -85,7 +88,7 @@ def sweeps(torch, n, inputs, m, rank, dtype, count):
     begin = time.perf_counter()
     model.fit(X, y)
     total = time.perf_counter() - begin
-    # those of all rows, which a fit of a sample goes before
+    # without the sweeps of a sample of the rows, which are fitted first
     exact = [e for e in model.history_ if e["phase"] == "exact" and e["rows"] == n]
     ends = [entry["seconds"] for entry in exact]
     each = [after - before for before, after in pairwise(ends)]
@@ -109,7 +112,7 @@ def sweeps(torch, n, inputs, m, rank, dtype, count):
 
 
 def main():
-    """Run what was asked for and print a record for each."""
+    """Run all measurements and print a record for each."""
     import torch
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
@@ -121,7 +124,7 @@ def main():
         raise SystemExit("benchmarks.gpu must run where torch sees a CUDA device, got none.")
     records = []
 
-    def tell(record):
+    def write(record):
         records.append(record)
         print(json.dumps(record), flush=True)
         if options.output:
@@ -130,8 +133,8 @@ def main():
     speed = bandwidth(torch)
     versions = {"torch": torch.__version__, "numpy": np.__version__}
     device = torch.cuda.get_device_name()
-    tell({"kind": "machine", "device": device, "bytes_per_second": speed, **versions})
-    tell(
+    write({"kind": "machine", "device": device, "bytes_per_second": speed, **versions})
+    write(
         {"kind": "difference", "library": "torch"}
         | differences(lambda a: torch.asarray(a, device="cuda"))
     )
@@ -140,16 +143,16 @@ def main():
     except ImportError:
         pass
     else:
-        tell({"kind": "difference", "library": "cupy"} | differences(cupy.asarray))
+        write({"kind": "difference", "library": "cupy"} | differences(cupy.asarray))
     for dtype in (torch.float64, torch.float32):
         torch.cuda.empty_cache()
         record = sweeps(torch, options.rows, 20, 20, 10, dtype, options.sweeps)
-        # what a sweep cannot do without: both sides of a mode are read and one is written, and
-        # its functions are made, read twice, and never kept
+        # the least that a sweep moves: products on both sides of a mode are read and one is
+        # written; its functions are computed, read twice, and not kept
         numbers = 20 * (3 * 65 + 3 * 39)
         size = 8 if dtype == torch.float64 else 4
         record["bandwidth_seconds"] = options.rows * numbers * size / speed
-        tell({"kind": "sweeps"} | record)
+        write({"kind": "sweeps"} | record)
 
 
 if __name__ == "__main__":

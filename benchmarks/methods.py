@@ -10,7 +10,7 @@ import numpy as np
 
 from btnkm.metrics import GaussianPredictive
 
-#: How records name the options of `solver`, `priors` and `network`: each by a word of its own.
+#: Names in records of the options of `solver`, `priors` and `network`.
 OPTIONS = {
     "initial_rank": "solver.initial_rank",
     "warm_sweeps": "solver.warm_sweeps",
@@ -34,7 +34,7 @@ def parameters_of(config):
 
 
 class Constant:
-    """Predict mean and standard deviation of the training targets: the floor."""
+    """Predict mean and standard deviation of the training targets: the least to expect."""
 
     rank = None
 
@@ -65,7 +65,7 @@ class BTN:
     def predictive(self, X):
         """Return the predictive distribution of the estimator."""
         predictive = self.model.predict_dist(X)
-        # It may be lazy; the mean is what every caller asks for, and its time counts.
+        # It may be lazy. Every caller needs the mean, so its time counts.
         _ = predictive.mean
         return predictive
 
@@ -109,35 +109,39 @@ class GP:
         return GaussianPredictive(mean, std)
 
 
-class HGB:
-    """Histogram gradient boosting with one noise level for all rows.
+class HeldOutNoise:
+    """A method without a distribution, with one noise level for all rows.
 
-    Boosting gives no distribution. Its density and intervals come from a normal whose
-    standard deviation is the root mean square error on a fifth of the training rows, held
-    out from a first fit; the second fit, on all training rows, gives the mean. The time
-    of a fit counts both.
+    Its density and intervals come from a normal around the prediction. The standard deviation is
+    the root mean square error on a fifth of the training rows, held out from a first fit. The
+    second fit, to all training rows, gives the mean. The time of a fit counts both. Subclasses
+    have ``fit_mean(X, y)`` and ``predict_mean(X)``.
     """
 
     rank = None
 
-    def __init__(self, **config):
-        from sklearn.ensemble import HistGradientBoostingRegressor
-
-        self.model = HistGradientBoostingRegressor(**config)
-
     def fit(self, X, y):
-        """Fit on four fifths for the noise level, then on all rows."""
+        """Fit to four fifths for the noise level, then to all rows."""
         order = np.random.RandomState(0).permutation(len(y))
-        n_held = len(y) // 5
-        held, rest = order[:n_held], order[n_held:]
-        self.model.fit(X[rest], y[rest])
-        self.std = float(np.sqrt(np.mean((y[held] - self.model.predict(X[held])) ** 2)))
-        self.model.fit(X, y)
+        held, rest = order[: len(y) // 5], order[len(y) // 5 :]
+        self.fit_mean(X[rest], y[rest])
+        self.std = float(np.sqrt(np.mean((y[held] - self.predict_mean(X[held])) ** 2)))
+        self.fit_mean(X, y)
         return self
 
     def predictive(self, X):
         """Return a normal around the prediction with the held-out standard deviation."""
-        return GaussianPredictive(self.model.predict(X), self.std)
+        return GaussianPredictive(self.predict_mean(X), self.std)
+
+
+class HGB(HeldOutNoise):
+    """Histogram gradient boosting."""
+
+    def __init__(self, **config):
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
+        model = HistGradientBoostingRegressor(**config)
+        self.fit_mean, self.predict_mean = model.fit, model.predict
 
 
 #: Name to class and default configuration.

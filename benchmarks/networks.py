@@ -7,16 +7,14 @@ python -m benchmarks.networks          # writes docs/cp-vs-tt.md
 import statistics
 import sys
 import time
-from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.data import CLASS_DATASETS
+from benchmarks.accuracy import task_of
+from benchmarks.data import CLASS_DATASETS, load_split
+from benchmarks.pages import DOCS, counted, latest, number, table, text_of
 
-HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results" / "networks.jsonl"
-STUDY = HERE.parent / "docs" / "cp-vs-tt.md"
+STUDY = DOCS / "cp-vs-tt.md"
 GIVEN = "tt-full-given"
 METHODS = {"cp": "CP", "tt": "TT", "tt-full": "TT, full cores"}
 TRUTHS = {
@@ -37,16 +35,14 @@ def measure_network(cell):
     -------
     metrics : dict
         The scores of the data set's task, see `btnkm.metrics`. Of the fit: rank (the mean of
-        the bonds'), parameters (weights that are left, mean over starts), full (the share of starts
-        with full cores), order_kept (whether `mode_order_` is the order given), sweep_seconds of
-        CP's kind and full_sweep_seconds, and fit_seconds.
+        the bonds'), parameters (remaining weights, mean over restarts), full (the fraction of
+        restarts with full cores), order_kept (whether `mode_order_` is the given order),
+        fit_seconds, sweep_seconds of restarts with components or diagonal cores, and
+        full_sweep_seconds.
     """
-    from benchmarks.data import load_split
-    from benchmarks.tasks import task_of
-
     task = task_of(cell.dataset)
     X_train, y_train, X_test, y_test = load_split(cell.dataset, cell.split)
-    # networks are compared, with nothing beside them
+    # the networks alone, without a sum of main effects
     method = task.methods["btn"][0](**{"structure": "tensor", **cell.config})
     start = time.perf_counter()
     method.fit(X_train, y_train)
@@ -55,8 +51,8 @@ def measure_network(cell):
     cores = getattr(model, "cores_", ["components"] * len(model.posterior_))
     # a full tensor has a kernel instead of factors
     factors = [getattr(state, "factors", ()) for state in model.posterior_]
-    sizes = [sum(factor.mean.size for factor in own) for own in factors]
-    found = {
+    sizes = [sum(factor.mean.size for factor in each) for each in factors]
+    metrics = {
         "rank": float(np.mean(model.rank_)),
         "parameters": float(np.mean(sizes)),
         "full": cores.count("full") / len(cores),
@@ -65,15 +61,15 @@ def measure_network(cell):
         "full_sweep_seconds": sweep_seconds(model, [kind == "full" for kind in cores]),
     }
     if hasattr(model, "mode_order_"):
-        found["order_kept"] = bool(np.all(np.diff(model.mode_order_) > 0))
-    return task.score(predictive, y_test) | found
+        metrics["order_kept"] = bool(np.all(np.diff(model.mode_order_) > 0))
+    return task.score(predictive, y_test) | metrics
 
 
 def sweep_seconds(model, which):
-    """Return the median time of the first exact sweeps, at full rank, of some starts; or None."""
+    """Return the median time of the first exact sweeps of the restarts in a mask, or None."""
     seconds = []
-    for start, wanted in enumerate(which):
-        sweeps = [entry for entry in model.history_ if entry["restart"] == start]
+    for restart, wanted in enumerate(which):
+        sweeps = [entry for entry in model.history_ if entry["restart"] == restart]
         if wanted and len(sweeps) == len({entry["sweep"] for entry in sweeps}):
             times = [entry["seconds"] for entry in sweeps]
             first = next(k for k, entry in enumerate(sweeps) if entry["phase"] == "exact")
@@ -104,17 +100,8 @@ def _median(records, dataset, method, name):
     return statistics.median(values) if values else None
 
 
-def _number(value, digits):
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
 def _milliseconds(value):
-    return "-" if value is None else f"{1000 * value:.3g}"
-
-
-def _table(header, lines):
-    rule = ["---"] + ["---:"] * (len(header) - 1)
-    return "\n".join("| " + " | ".join(line) + " |" for line in [header, rule, *lines])
+    return number(None if value is None else 1000 * value)
 
 
 def _error_name(dataset):
@@ -132,10 +119,10 @@ def _accuracy(records, datasets):
         counts = counts[:1] if len(set(counts)) == 1 else counts
         line = [f"{dataset} ({', '.join(map(str, counts))})"]
         for score in (error, "nll"):
-            digits = 4 if score == "error" else 3
-            line += [_number(_mean(records, dataset, m, score), digits) for m in METHODS]
+            form = ".4f" if score == "error" else ".3f"
+            line += [number(_mean(records, dataset, m, score), form) for m in METHODS]
         lines.append(line)
-    return _table(header, lines)
+    return table(header, lines)
 
 
 def _against_cp(records, datasets):
@@ -157,10 +144,9 @@ def _against_cp(records, datasets):
                 relative = score == error
                 both.append(f"{100 * (tt / cp - 1):+.1f}%" if relative else f"{tt - cp:+.3f}")
             line.append(", ".join(both))
-        share = _mean(records, dataset, "tt", "full")
-        line.append("-" if share is None else f"{100 * share:.0f}%")
+        line.append(number(_mean(records, dataset, "tt", "full"), ".0%"))
         lines.append(line)
-    return _table(header, lines)
+    return table(header, lines)
 
 
 def _cost(records, datasets):
@@ -169,13 +155,13 @@ def _cost(records, datasets):
     lines = []
     for dataset in datasets:
         line = [dataset]
-        for name, digits in (("rank", 1), ("parameters", 0)):
-            line += [_number(_mean(records, dataset, m, name), digits) for m in ("cp", "tt-full")]
+        for name, form in (("rank", ".1f"), ("parameters", ".0f")):
+            line += [number(_mean(records, dataset, m, name), form) for m in ("cp", "tt-full")]
         line.append(_milliseconds(_median(records, dataset, "cp", "sweep_seconds")))
         line.append(_milliseconds(_median(records, dataset, "tt-full", "full_sweep_seconds")))
-        line += [_number(_median(records, dataset, m, "fit_seconds"), 1) for m in METHODS]
+        line += [number(_median(records, dataset, m, "fit_seconds"), ".1f") for m in METHODS]
         lines.append(line)
-    return _table(header, lines)
+    return table(header, lines)
 
 
 def _orders(records, datasets):
@@ -189,11 +175,11 @@ def _orders(records, datasets):
         line = [f"{dataset} ({len({r['split'] for r in same})})"]
         for method in (GIVEN, "tt-full"):
             means = [_mean(same, dataset, method, score) for score in (error, "nll")]
-            line.append(", ".join(_number(mean, 3) for mean in means))
+            line.append(", ".join(number(mean, ".3f") for mean in means))
         kept = _mean(same, dataset, "tt-full", "order_kept")
         line.append(f"{100 * (1 - kept):.0f}%")
         lines.append(line)
-    return _table(header, lines)
+    return table(header, lines)
 
 
 def _seen(records):
@@ -211,23 +197,6 @@ def _seen(records):
     return "\n".join(lines)
 
 
-def _machines(records):
-    machines = defaultdict(int)
-    for record in records:
-        machines[f"{record['cpu']}, BLAS on {record['threads']['blas']} threads"] += 1
-    return "; ".join(f"{count} runs on {name}" for name, count in machines.items())
-
-
-def latest():
-    """Return the last record of every cell, of the methods as they are by default."""
-    from benchmarks.runs.records import read_records, record_key
-    from benchmarks.suites import SUITES
-
-    defaults = SUITES["networks"].defaults
-    records = {record_key(record): record for record in read_records(RESULTS)[0]}.values()
-    return [r for r in records if r["config"] == defaults.get(r["method"])]
-
-
 def render(records):
     """Return the text of the study.
 
@@ -242,90 +211,27 @@ def render(records):
     from benchmarks.suites import SUITES
 
     datasets = SUITES["networks"].datasets
-    return TEMPLATE.format(
+    return text_of("cp-vs-tt").format(
         truths="\n".join(f"- `{name}`: {what};" for name, what in TRUTHS.items()),
         accuracy=_accuracy(records, datasets),
         against=_against_cp(records, datasets),
         cost=_cost(records, datasets),
         orders=_orders(records, datasets),
         seen=_seen(records),
-        machines=_machines(records),
+        machines=counted(
+            (f"{r['cpu']}, BLAS on {r['threads']['blas']} threads" for r in records), "runs"
+        ),
     )
-
-
-TEMPLATE = """# CP or tensor train?
-
-<!-- Written by `python -m benchmarks.networks` from `benchmarks/results/networks.jsonl`, which
-`python -m benchmarks run networks` fills; do not edit. -->
-
-**In short:** use `network="cp"` unless the inputs form a chain, in which each step acts on the
-result of the steps before. There a tensor train needs far fewer rows. On other data it takes
-longer and is at best slightly better.
-
-CP is a sum of products of functions of one input each. A tensor train is a product of matrices,
-one for each input. `TT` is `network="tt"` with default settings: candidates with full and with
-diagonal cores are fitted to four fifths of the rows, and get restarts in proportion to their
-weight in the mixture that predicts the rest best. (A tensor train with diagonal cores is a CP
-tensor.) `TT, full cores` is `TensorTrain(cores="full")`. The six sets are those of the paper, on
-its splits. Three more are simulated,
-
-{truths}
-
-with 1,080 training rows, inputs uniform on [-1, 1] and noise of a tenth of the standard deviation
-of f.
-
-## Accuracy
-
-Means over the splits of the RMSE (the fraction of wrong classes for spambase and adult) and of
-the negative log likelihood of a test row. In brackets the number of splits, for each method if
-they differ.
-
-{accuracy}
-
-Differences from CP on the splits that both have, and the fraction of restarts of `TT` with full
-cores:
-
-{against}
-
-## Cost
-
-The rank of full cores is the mean over the bonds. Weights are those left at the end, mean over
-the restarts. A sweep is an exact one at the initial rank. Medians over the splits. Other programs
-ran at the same time, so compare times within a row, and roughly.
-
-{cost}
-
-{machines}.
-
-## The order of the inputs
-
-Full cores with the inputs in the order of the columns, and with `order="auto"`. The latter
-compares, on held-out rows, that order with the one in which the bonds of a CP tensor have the
-lowest cost. The last column is the fraction of splits in which the other order had the higher
-weight.
-
-{orders}
-
-## Observations
-
-{seen}
-- A tensor train can represent a sum of R products, but it has R x R functions of each input where
-  CP has R, and each has a cost in the ELBO. CP tensors fitted to four of the paper's sets were
-  written as tensor trains with diagonal cores. No entry off the diagonal of any inner core could be
-  added such that the ELBO rose (`docs/experiments.md`, section 13).
-- Inserting an invertible matrix and its inverse at a bond does not change f. The posterior of
-  independent cores counts this freedom as uncertainty, so full cores alone underfit with few rows.
-"""
 
 
 def main():
     """Write the study and return the exit status."""
-    records = latest() if RESULTS.exists() else []
+    records = latest("networks")
     if not records:
         print("error: there are no results; python -m benchmarks run networks", file=sys.stderr)
         return 2
     STUDY.write_text(render(records), encoding="utf-8")
-    print(f"wrote {STUDY.relative_to(HERE.parent)}")
+    print(f"wrote {STUDY}")
     return 0
 
 

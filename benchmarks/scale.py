@@ -1,35 +1,33 @@
-"""What scale costs: the page that is written from the results of the scale suites.
+"""Writes the page on time and memory, docs/scale.md, from the results of the scale suites.
 
 python -m benchmarks run scale-sweep       # and scale-tnkm, scale-compare, scale-stream
+python -m benchmarks.gpu                   # and scale_rows disk, spill, dask
 python -m benchmarks.scale                 # writes docs/scale.md and docs/scale/*.png
 """
 
+import json
 import math
 import statistics
 import sys
 from collections import defaultdict
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
+from benchmarks.pages import DOCS, RESULTS, counted, latest, number, table, text_of
 from benchmarks.scale_compare import SIZES, SYNTHETIC
-from benchmarks.scale_elsewhere import elsewhere
 from benchmarks.scale_stream import BATCH, BATCHES, NOISE, STREAMS, TURN
 from benchmarks.scale_sweep import BASE, EPOCH, LARGE, Shape
 
-HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results"
-PAGE = HERE.parent / "docs" / "scale.md"
-PICTURES = HERE.parent / "docs" / "scale"
+PAGE, PICTURES = DOCS / "scale.md", DOCS / "scale"
 SUITES = ("scale-sweep", "scale-tnkm", "scale-compare", "scale-stream")
-#: What the exponents should be at most, and the ratios.
+#: The aims: the most of the exponents and of the time over the limit, the least of an epoch.
 EXPONENT_TARGETS = {"n": 1.0, "D": 1.0, "M": 1.1}
 LIMIT_TARGET, EPOCH_TARGET = 2.0, 10.0
-SMALL_SOLVE = 0.1  # of a sweep, up to which the exponent of M counts
-BUSY = 2.0  # times the quickest yardstick, from which a repetition counts only for want of another
+SMALL_SOLVE = 0.1  # most of a sweep in Cholesky inverses, for the exponent of M
+BUSY = 2.0  # times the fastest yardstick; slower repetitions count only if there is no other
 NAMES = {"n": "rows n", "D": "inputs D", "M": "functions M", "R": "rank R"}
-UPDATED = ("D", "modes updated, D - 1", 1)  # by a sweep, which leaves out the one solved last
+UPDATED = ("D", "inputs updated, D - 1", 1)  # a sweep skips the one updated last
 METHODS = {
     "btn": "btnkm",
     "btn-short": "btnkm, short",
@@ -46,55 +44,47 @@ STREAM_METHODS = {
     "forget": "batches, forgetting",
     "sums": "batches, sums alone",
 }
-
-
-def latest(suite):
-    """Return the last record of every cell of a suite, of its methods as they are by default."""
-    from benchmarks.runs.records import read_records, record_key
-    from benchmarks.suites import SUITES as known
-
-    found = read_records(RESULTS / f"{suite}.jsonl")[0]
-    records = {record_key(record): record for record in found}.values()
-    return [r for r in records if r["config"] == known[suite].defaults.get(r["method"])]
+_GPU_COSTS = ("exact_seconds", "fit_seconds", "peak_gib")
+_ROWS = ("disk", "spill", "dask")  # kinds of records of `benchmarks.scale_rows`
 
 
 def measured(records):
-    """Return the records that are no reasons for having none."""
+    """Return the records of what was not skipped."""
     return [r for r in records if "skipped" not in r["metrics"]]
 
 
 def quiet(records):
-    """Return the measured sweeps, of a shape and method those that had the machine to themselves.
+    """Return the sweeps of each shape and method that ran while the machine was quiet.
 
-    Those are the ones whose yardstick took at most `BUSY` times the quickest; where a shape and
-    method have none, all of theirs.
+    The yardstick took at most `BUSY` times the fastest. A shape and method without such a sweep
+    keeps all.
     """
-    found = defaultdict(list)
+    repetitions = defaultdict(list)
     for record in measured(records):
-        found[record["dataset"], record["method"]].append(record)
+        repetitions[record["dataset"], record["method"]].append(record)
     most = BUSY * min(r["metrics"]["yardstick_seconds"] for r in measured(records))
     kept = []
-    for several in found.values():
+    for several in repetitions.values():
         calm = [r for r in several if r["metrics"]["yardstick_seconds"] <= most]
         kept += calm or several
     return kept
 
 
 def pooled(records):
-    """Return the medians over the quiet repetitions of every shape and method, by these two.
+    """Return the medians over the quiet repetitions, by shape and method.
 
-    Seconds are scaled to the quickest yardstick: what is left of other work is taken out.
+    Seconds are scaled to the fastest yardstick, to correct for other work on the machine.
     """
-    found = defaultdict(list)
+    repetitions = defaultdict(list)
     least = min(r["metrics"]["yardstick_seconds"] for r in measured(records))
     for record in quiet(records):
         metrics = dict(record["metrics"])
         busy = metrics["yardstick_seconds"] / least
         metrics |= {k: v / busy for k, v in metrics.items() if k.endswith("_seconds")}
-        found[Shape.of(record["dataset"]), record["method"]].append(metrics)
+        repetitions[Shape.of(record["dataset"]), record["method"]].append(metrics)
     return {
         key: {name: statistics.median(m[name] for m in several) for name in several[0]}
-        for key, several in found.items()
+        for key, several in repetitions.items()
     }
 
 
@@ -108,8 +98,8 @@ def along(records, name, method="kept"):
     return dict(sorted(chosen.items()))
 
 
-def counted(metrics, name):
-    """Return the metrics that an exponent is fitted to: for M those whose solve is small."""
+def fitted(metrics, name):
+    """Return the metrics to which an exponent is fitted: for M those with a small solve."""
     if name != "M":
         return metrics
     return {
@@ -118,40 +108,28 @@ def counted(metrics, name):
 
 
 def exponent(metrics, score="sweep_seconds", less=0):
-    """Return the least-squares slope of log seconds against the log of what varies, or None.
-
-    What varies is first made ``less`` by so much.
-    """
+    """Return the least-squares slope of log seconds against log (x - less), None for one point."""
     if len(metrics) < 2:
         return None
     seconds = [m[score] for m in metrics.values()]
     return float(np.polyfit(np.log(np.array(list(metrics)) - less), np.log(seconds), 1)[0])
 
 
-def _table(header, lines):
-    rule = ["---"] + ["---:"] * (len(header) - 1)
-    return "\n".join("| " + " | ".join(line) + " |" for line in [header, rule, *lines])
-
-
-def _number(value, form=".3g"):
-    return "-" if value is None else format(value, form)
-
-
 def _exponents(records):
     lines = []
     for name, title, less in (*((k, title, 0) for k, title in NAMES.items()), UPDATED):
-        fitted = counted(along(records, name), name)
+        points = fitted(along(records, name), name)
         target = EXPONENT_TARGETS.get(name)
         lines.append(
             [
                 title,
-                ", ".join(f"{x - less:,}" for x in fitted) or "-",
-                _number(exponent(fitted, less=less), ".2f"),
-                _number(exponent(fitted, "limit_seconds", less), ".2f"),
+                ", ".join(f"{x - less:,}" for x in points) or "-",
+                number(exponent(points, less=less), ".2f"),
+                number(exponent(points, "limit_seconds", less), ".2f"),
                 "-" if target is None else f"{target:g}",
             ]
         )
-    return _table(["varied", "over", "exponent", "of the limit", "aim"], lines)
+    return table(["varied", "over", "exponent", "of the limit", "aim"], lines)
 
 
 def _keeps(metrics):
@@ -167,13 +145,13 @@ def _sweeps(records):
     for _, m in sorted(pooled(records).items(), key=lambda item: _order(*item[0])):
         line = [f"{m[name]:,.0f}" for name in NAMES] + [_keeps(m)]
         parts = ("sweep", "products", "traffic", "solve")
-        line += [_number(m[f"{part}_seconds"]) for part in parts]
+        line += [number(m[f"{part}_seconds"]) for part in parts]
         lines.append([*line, f"{m['over_limit']:.2f}", f"{m['peak_memory_mb']:,.0f}"])
-    return _table(header, lines)
+    return table(header, lines)
 
 
 def _order(shape, method):
-    """Sort shapes by the number that varies, the base first."""
+    """Return a key that sorts shapes by the number that varies, the base first."""
     varied = [name for name in NAMES if getattr(shape, name) != getattr(BASE, name)]
     first = list(NAMES).index(varied[0]) if varied else -1
     return method != "kept", len(varied) > 1, first, [getattr(shape, name) for name in NAMES]
@@ -187,7 +165,7 @@ def _large(records):
     return (
         f"**A million rows.** With n = {LARGE.n:,}, D = {LARGE.D}, M = {LARGE.M} and R = {LARGE.R} "
         f"a sweep takes {m['sweep_seconds']:.3g} s, {m['over_limit']:.2f} times the limit measured "
-        f"beside it, which {verb} the aim of {LIMIT_TARGET:g}; the fit takes "
+        f"with it, which {verb} the aim of {LIMIT_TARGET:g}; the fit takes "
         f"{m['peak_memory_mb'] / 1024:.1f} GiB over its input."
     )
 
@@ -200,7 +178,7 @@ def _epochs(records):
         seconds = [f"{m[name]:.3g}" for name in ("sweep_seconds", "epoch_seconds")]
         ratio = f"{m['epoch_over_sweep']:.1f}"
         lines.append([record["method"], str(record["split"] + 1), *seconds, ratio])
-    return _table(header, lines)
+    return table(header, lines)
 
 
 def _epoch_verdict(records):
@@ -211,8 +189,8 @@ def _epoch_verdict(records):
     for dtype, values in sorted(ratios.items()):
         ratio = statistics.median(values)
         verb = "meets" if ratio >= EPOCH_TARGET else "misses"
-        parts.append(f"one in {dtype} takes as long as {ratio:.1f} sweeps, which {verb} it")
-    return f"Of an epoch the aim is at least {EPOCH_TARGET:g} sweeps: {'; '.join(parts)}."
+        parts.append(f"{ratio:.1f} in {dtype}, which {verb} it")
+    return f"The aim is at least {EPOCH_TARGET:g} sweeps in an epoch: {'; '.join(parts)}."
 
 
 def median_of(records, dataset, method, name):
@@ -235,9 +213,9 @@ def _compared(records, dataset, error):
         count = sum((r["dataset"], r["method"]) == (dataset, method) for r in measured(records))
         costs = ("fit_seconds", "predict_seconds", "peak_memory_mb")
         cost = [median_of(records, dataset, method, score) for score in costs]
-        line = [f"{name} ({count})"] + [_number(value, ".3f") for value in values.values()]
-        lines.append([*line, _number(cost[0]), _number(cost[1]), f"{cost[2]:,.0f}"])
-    return _table(header, lines)
+        line = [f"{name} ({count})"] + [number(value, ".3f") for value in values.values()]
+        lines.append([*line, number(cost[0]), number(cost[1]), f"{cost[2]:,.0f}"])
+    return table(header, lines)
 
 
 def _skipped(records):
@@ -268,31 +246,92 @@ def _streams(records):
         header = [dataset, "error", "NLL", "90% coverage", "rank", "seconds"]
         lines = []
         for method, name in STREAM_METHODS.items():
-            own = [
-                r["metrics"] for r in records if (r["dataset"], r["method"]) == (dataset, method)
-            ]
-            if not own:
+            chosen = [r for r in records if (r["dataset"], r["method"]) == (dataset, method)]
+            if not chosen:
                 continue
             scores = [median_of(records, dataset, method, s) for s in (error, "nll", "coverage_90")]
-            rank = statistics.median(rank for m in own for rank in m["ranks"])
+            rank = statistics.median(rank for r in chosen for rank in r["metrics"]["ranks"])
             seconds = median_of(records, dataset, method, "fit_seconds")
-            line = [_number(v, ".4f") for v in scores[:2]] + [_number(scores[2], ".3f")]
-            lines.append([name, *line, f"{rank:g}", _number(seconds)])
-        parts.append(_table(header, lines))
+            line = [number(v, ".4f") for v in scores[:2]] + [number(scores[2], ".3f")]
+            lines.append([name, *line, f"{rank:g}", number(seconds)])
+        parts.append(table(header, lines))
     return "\n\n".join(parts)
 
 
 def _libraries(records):
-    found = {r["metrics"]["library"] for r in records if "library" in r["metrics"]}
-    found |= {f"scikit-learn {r['versions']['scikit-learn']}" for r in records}
-    return ", ".join(sorted(found))
+    names = {r["metrics"]["library"] for r in records if "library" in r["metrics"]}
+    names |= {f"scikit-learn {r['versions']['scikit-learn']}" for r in records}
+    return ", ".join(sorted(names))
 
 
-def _machines(records):
-    machines = defaultdict(int)
-    for record in records:
-        machines[f"{record['cpu']}, {record['threads']['cores']} cores"] += 1
-    return "; ".join(f"{count} measurements on {name}" for name, count in machines.items())
+def _lines(name):
+    """Return the records of a program that is no suite, none without its file."""
+    path = RESULTS / name
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def _gpu(records):
+    """Return what the page says of the results of `benchmarks.gpu`."""
+    machine = next(r for r in records if r["kind"] == "machine")
+    header = ["rows", "inputs", "M", "R", "precision", "sweep s", "by bandwidth s"]
+    header += ["50 sweeps s", "whole fit s", "memory GiB"]
+    lines = []
+    for r in records:
+        if r["kind"] == "sweeps":
+            line = [f"{r['rows']:,}", *(str(r[k]) for k in ("inputs", "n_basis", "rank"))]
+            line += [r["precision"], f"{r['sweep_seconds']:.3f}", f"{r['bandwidth_seconds']:.3f}"]
+            lines.append(line + [f"{r[k]:.1f}" for k in _GPU_COSTS])
+    differences = []
+    for r in (r for r in records if r["kind"] == "difference"):
+        most = max(v for k, v in r.items() if k not in ("kind", "library"))
+        differences.append(f"at most {most:.0e} with {r['library']}")
+    return {
+        "gpu": machine["device"],
+        "torch": machine["torch"],
+        "bandwidth": f"{machine['bytes_per_second'] / 1e12:.2f}",
+        "gpu_sweeps": table(header, lines),
+        "gpu_kinds": len(next(r for r in records if r["kind"] == "difference")) - 2,
+        "gpu_differences": ", and ".join(differences),
+    }
+
+
+def _disk(records):
+    header = ["rows", "memory_limit GiB", "peak GiB", "whole fit s", "sweep of all rows s"]
+    lines = []
+    for r in records:
+        line = [f"{r['rows']:,}", f"{r['memory_limit']:g}", f"{r['peak_gib']:.2f}"]
+        line += [f"{r['fit_seconds']:.0f}", f"{r['sweep_seconds']:.0f}"]
+        lines.append([*line, f"{r['rmse']:.4f}", f"{r['noise']:g}"])
+    return table([*header, "RMSE", "noise"], lines)
+
+
+def _spill(records):
+    names = ("again_us", "spilled_us", "written_gb_per_second", "read_gb_per_second")
+    m = {name: statistics.median(r[name] for r in records) for name in names}
+    inputs = records[0]["inputs"]
+    return {
+        "spill_inputs": inputs,
+        "spill_rank": records[0]["rank"],
+        "again": f"{m['again_us']:.2f}",
+        "spilled": f"{m['spilled_us']:.2f}",
+        "written": f"{m['written_gb_per_second']:.1f}",
+        "read": f"{m['read_gb_per_second']:.1f}",
+        "equal": f"{inputs * m['spilled_us'] / m['again_us']:.0f}",
+    }
+
+
+def _cluster(records):
+    seconds = {
+        count: statistics.median(r["sweep_seconds"] for r in records if r["workers"] == count)
+        for count in sorted({r["workers"] for r in records})
+    }
+    each = [f"{s:.2f} s with {count}" for count, s in seconds.items()]
+    return {
+        "cluster_rows": records[0]["rows"],
+        "cluster_seconds": " and ".join(each),
+        "cluster_ratio": f"{seconds[min(seconds)] / seconds[max(seconds)]:.2f}",
+    }
 
 
 def render(records):
@@ -309,13 +348,11 @@ def render(records):
     """
     sweep, epoch, compare, stream = (records[suite] for suite in SUITES)
     calm = quiet(sweep)
-    loud = [r for r in measured(sweep) if r not in calm]
-    large_busy = [r["metrics"]["over_limit"] for r in loud if r["dataset"] == str(LARGE)]
-    return TEMPLATE.format(
-        left_out=len(loud),
+    rows = {kind: [r for r in _lines("scale-rows.jsonl") if r["kind"] == kind] for kind in _ROWS}
+    return text_of("scale").format(
+        left_out=len(measured(sweep)) - len(calm),
         all=len(measured(sweep)),
         busy=BUSY,
-        large_busy=" and ".join(f"{ratio:.2f}" for ratio in large_busy) or "-",
         base=", ".join(f"{name} = {getattr(BASE, name):,}" for name in NAMES),
         small=f"{100 * SMALL_SOLVE:.0f}%",
         exponents=_exponents(sweep),
@@ -333,107 +370,19 @@ def render(records):
         turn=TURN * BATCH,
         noise=NOISE,
         streams=_streams(stream),
-        machines=_machines([*sweep, *epoch, *compare, *stream]),
-        elsewhere=elsewhere(),
+        machines=counted(
+            (
+                f"{r['cpu']}, {r['threads']['cores']} cores"
+                for part in records.values()
+                for r in part
+            ),
+            "measurements",
+        ),
+        disk=_disk(rows["disk"]),
+        **_gpu(_lines("gpu.jsonl")),
+        **_spill(rows["spill"]),
+        **_cluster(rows["dask"]),
     )
-
-
-TEMPLATE = """# What scale costs
-
-<!-- Written by `python -m benchmarks.scale` from `benchmarks/results/scale-*.jsonl`, which
-`python -m benchmarks run scale-sweep`, `scale-tnkm`, `scale-compare` and `scale-stream` fill, and
-from those of `benchmarks.gpu` and `benchmarks.scale_rows`; do not edit. -->
-
-The machine was shared with other programs. Ratios compare medians of tasks that alternated in one
-process. A reference task, a fixed matrix product, alternated with the sweeps. The seconds of
-sweeps are scaled to the fastest run of the reference; all other seconds are as measured. Other
-programs do not slow sweep and limit equally. Repetitions in which the reference took more than
-{busy:g} times its fastest are therefore left out if their shape has others: {left_out} of {all}.
-They are in the result file; with them, the ratio for a million rows of 20 inputs would be
-{large_busy}.
-
-## A sweep
-
-Exact sweeps of `BTNRegressor` on simulated rows, with two threads, Chebyshev functions, a fixed
-number of components and no pruning. One number at a time differs from {base}.
-
-![Seconds per sweep against rows, inputs, functions and rank, log-log](scale/sweep.png)
-
-The exponents are least-squares slopes of the logarithms of all points. For M they use the points
-at which Cholesky inverses take at most {small} of the sweep. A sweep skips the mode that was
-solved last, so the cost for each mode is that against D - 1. R components have R (R + 1) / 2
-second moments in each row, so the limit also grows with up to the square of R.
-
-{exponents}
-
-The *limit* is the time of the Cholesky inverses alone plus the longer of two times. The first is
-that of the matrix products of a sweep alone, in the same blocks and with the same threads. The
-second is that of copying the bytes that a sweep has to move (`moved_bytes` in
-`benchmarks/scale_sweep.py` counts them). Both alternate with the sweeps. The limit does not
-include the elementwise products of moments, and the new coefficients after every solve.
-
-{large}
-
-![Memory against rows, and the time of the limit as a fraction of that of a sweep](scale/limit.png)
-
-{sweeps}
-
-*keeps* is what fits below `memory_limit`, which is 18 GiB here and the default of 1.4 in the last
-lines: features and products of modes ("all"), products only, or nothing. In the last case every
-mode recomputes the products of all others, and the cost of a sweep grows with the square of D.
-Shapes that fit below the default are not measured twice.
-
-## An epoch of tnkm
-
-The alternating least squares of tnkm computes a point estimate, not a posterior. Both have the
-same shape, {epoch}, and two threads, and alternate in one process. The default of tnkm is
-float32; btnkm uses float64.
-
-{epochs}
-
-{epoch_verdict}
-
-## Other libraries
-
-Friedman's first function of ten uniform inputs, five of them without effect, with noise of 1. The
-expected RMSE cannot be below 1, and the expected NLL not below {floor}. Test parts have 10,000
-rows, whose noise differs from 1 by up to a percent, so compare within a table. Medians over the
-splits. Each fit has its own process, and other programs ran at the same time, so compare seconds
-roughly.
-
-![RMSE, NLL and seconds of a fit against rows](scale/compare.png)
-
-btnkm, HistGradientBoosting, NGBoost and scikit-learn's Gaussian process have default settings.
-"Short" is `n_init=1, max_iter=20, memory_limit=8`. The SVGP of GPyTorch has 128 learned inducing
-points, one length scale per input, and 2,000 steps of Adam on 1,024 rows each. tnkm has 10 sines
-per input, rank 8 and 10 epochs, in float32. Boosting and tnkm do not predict a distribution.
-Their NLL and coverage are those of a normal with the standard deviation of the errors on a fifth
-held out from a first fit. Their seconds include that fit.
-
-{comparison}
-
-{skipped}
-
-{libraries}; {machines}.
-
-## Streams
-
-{rows:,} rows in batches of {batch}, medians over the splits. There are two restarts; all other
-settings are defaults.
-
-- *all at once* is `fit`, *first batch* a fit to the first batch only, *batches* is `partial_fit`.
-- *sums alone* discards every batch after its update. `partial_fit` keeps the rows of a short
-  stream, and fits the model anew each time their number has doubled.
-- *forgetting* is `forget=0.9`.
-
-The error of a regression is the RMSE to the true function; its noise is {noise}. The function is
-a sum of ten products, of which the first batch shows only the larger ones. *turned* is a function
-of one input for the first {turn:,} rows.
-
-{streams}
-
-{elsewhere}
-"""
 
 
 def main():
@@ -441,14 +390,14 @@ def main():
     from benchmarks.scale_plots import draw
 
     records = {suite: latest(suite) for suite in SUITES}
-    for suite, found in records.items():
-        if not found:
+    for suite, results in records.items():
+        if not results:
             remedy = f"python -m benchmarks run {suite}"
             print(f"error: there are no results of {suite}; {remedy}", file=sys.stderr)
             return 2
     PAGE.write_text(render(records), encoding="utf-8")
     draw(records, PICTURES)
-    print(f"wrote {PAGE.relative_to(HERE.parent)} and {PICTURES.relative_to(HERE.parent)}")
+    print(f"wrote {PAGE} and {PICTURES}")
     return 0
 
 

@@ -5,8 +5,8 @@ from benchmarks.scale import (
     NAMES,
     UPDATED,
     along,
-    counted,
     exponent,
+    fitted,
     median_of,
     pooled,
 )
@@ -36,7 +36,7 @@ def _labelled(label, metrics, name, score):
 
 
 def _ticks(axis, values):
-    """Have a tick at every value measured: powers of ten alone are too few."""
+    """Put a tick at every measured value."""
     from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
     axis.xaxis.set_major_locator(FixedLocator(list(values)))
@@ -46,7 +46,7 @@ def _ticks(axis, values):
 
 
 def _plain(axis):
-    """Have plain numbers at 1, 2 and 5 times the powers of ten."""
+    """Write ticks at 1, 2 and 5 times the powers of ten as plain numbers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -71,7 +71,7 @@ def _sweeps(plt, records):
             ("sweep_seconds", "sweep", SWEEP, "o-"),
             ("limit_seconds", "limit", LIMIT, "s--"),
         ):
-            label = _labelled(label, counted(metrics, name), name, score)
+            label = _labelled(label, fitted(metrics, name), name, score)
             seconds = [m[score] for m in metrics.values()]
             axis.plot(list(metrics), seconds, style, color=colour, label=label)
         default = along(records, name, "default")
@@ -125,14 +125,14 @@ def _comparison(plt, records):
     titles = {"rmse": "RMSE", "nll": "NLL", "fit_seconds": "seconds of a fit"}
     for axis, (score, title) in zip(axes, titles.items(), strict=True):
         for method, name in METHODS.items():
-            found = {
+            values = {
                 n: median_of(records, dataset, method, score)
                 for n, dataset in zip(SIZES, SYNTHETIC, strict=True)
             }
-            found = {n: value for n, value in found.items() if value is not None}
+            values = {n: value for n, value in values.items() if value is not None}
             axis.plot(
-                list(found),
-                list(found.values()),
+                list(values),
+                list(values.values()),
                 marker=MARKERS[method],
                 color=COLOURS[method],
                 label=name,
@@ -170,6 +170,6 @@ def draw(records, folder):
         "limit": _limits(plt, records["scale-sweep"]),
         "compare": _comparison(plt, records["scale-compare"]),
     }.items():
-        # no version of the library in the file: the same results make the same bytes
+        # without the version of matplotlib, so that the same results give the same bytes
         figure.savefig(folder / f"{name}.png", dpi=130, metadata={"Software": None})
         plt.close(figure)

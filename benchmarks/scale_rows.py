@@ -1,8 +1,9 @@
-"""Rows that are elsewhere: ``python -m benchmarks.scale_rows disk`` or ``dask``.
+"""Rows on disk or on a cluster: ``python -m benchmarks.scale_rows disk``, ``spill`` or ``dask``.
 
-``disk`` fits Parquet files and watches the memory of its process; ``dask`` fits the same rows on
-clusters of one and two worker processes, one thread each, and compares the sweeps of all rows.
-Records are added to ``benchmarks/results/scale-rows.jsonl``.
+``disk`` fits Parquet files and measures the memory of its process. ``spill`` compares recomputing
+the moments of rows with reading them from disk. ``dask`` fits the same rows on clusters of one and
+two worker processes, with one thread each. Records are added to
+``benchmarks/results/scale-rows.jsonl``.
 """
 
 import argparse
@@ -10,7 +11,6 @@ import json
 import os
 import statistics
 import tempfile
-import threading
 import time
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.runs.machine import cpu_model, threads, versions
+from benchmarks.pages import RESULTS
+from benchmarks.runs.machine import PeakMemory, cpu_model, threads, versions
 from btnkm import BTNRegressor, Solver
 
-RESULTS = Path(__file__).resolve().parent / "results" / "scale-rows.jsonl"
 INPUTS, FILE_ROWS, NOISE = 10, 1_000_000, 0.3
 SETTINGS = {"n_init": 1, "solver": Solver(warm_sweeps=4), "tol": 0.0, "random_state": 0}
 
@@ -34,31 +34,6 @@ def rows(n, seed):
     return X, f + NOISE * rng.standard_normal(n)
 
 
-class Watch:
-    """The most memory that this process has had, in GiB, as long as the watch is on."""
-
-    def __enter__(self):
-        self.most, self.stop = resident(), threading.Event()
-        self.begin = self.most
-        self.thread = threading.Thread(target=self._look, daemon=True)
-        self.thread.start()
-        return self
-
-    def _look(self):
-        while not self.stop.wait(0.1):
-            self.most = max(self.most, resident())
-
-    def __exit__(self, *_):
-        self.stop.set()
-        self.thread.join()
-
-
-def resident():
-    """Return the resident memory of this process in GiB."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) / 2**20
-
-
 def sweep_seconds(model, n):
     """Return the median seconds of a sweep of all rows."""
     ends = [e["seconds"] for e in model.history_ if e["rows"] == n and e["phase"] == "exact"]
@@ -66,7 +41,7 @@ def sweep_seconds(model, n):
 
 
 def measure_disk(n, sweeps, limit):
-    """Write Parquet files, fit them, and return what it took."""
+    """Write Parquet files, fit them, and return a record."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -77,7 +52,7 @@ def measure_disk(n, sweeps, limit):
             pq.write_table(pa.table(columns | {"y": y}), Path(folder) / f"{k:04d}.parquet")
         model = BTNRegressor(**SETTINGS, max_iter=sweeps, memory_limit=limit, n_jobs=2)
         del X, y, columns
-        with Watch() as watch:
+        with PeakMemory() as memory:
             begin = time.perf_counter()
             model.fit(folder, "y")
             seconds = time.perf_counter() - begin
@@ -86,7 +61,7 @@ def measure_disk(n, sweeps, limit):
         "kind": "disk",
         "rows": n,
         "memory_limit": limit,
-        "peak_gib": watch.most - watch.begin,
+        "peak_gib": memory.mb / 1024,
         "fit_seconds": seconds,
         "sweeps": sweeps,
         "sweep_seconds": sweep_seconds(model, n),
@@ -97,13 +72,13 @@ def measure_disk(n, sweeps, limit):
 
 
 def measure_spill(n, sweeps):
-    """Return what it takes to make a row's moments anew for an input, and to have them on disk.
+    """Return the time to recompute the moments of a row, and to read and write them on disk.
 
-    Where they do not fit in memory, an update of an input makes those of all others anew. On disk,
-    the products on either side of it would be read, and one written.
+    If moments do not fit in memory, the update of an input recomputes those of all others. On disk,
+    it would read the products on both sides and write one of them.
     """
     X, y = rows(n, 0)
-    limit = 0.04 + 320 * n / 2**30  # coordinates, and no room for products
+    limit = 0.04 + 320 * n / 2**30  # room for coordinates, but not for products
     model = BTNRegressor(**SETTINGS, max_iter=sweeps, memory_limit=limit, n_jobs=2).fit(X, y)
     updates = len(model.posterior_[0].modes)
     rank = int(np.max(model.ranks_))
@@ -122,7 +97,7 @@ def measure_spill(n, sweeps):
 
 
 def disk_seconds(parcels=128):
-    """Return the seconds that a byte takes to the temporary folder, and back from the disk."""
+    """Return the seconds to write a byte to the temporary folder, and to read it from disk."""
     parcel = np.random.default_rng(0).bytes(2**24)
     with tempfile.TemporaryFile(prefix="btnkm-", buffering=0) as file:
         begin = time.perf_counter()
@@ -141,7 +116,7 @@ def disk_seconds(parcels=128):
 
 
 def measure_dask(n, sweeps, workers):
-    """Fit rows on a cluster of so many processes, and return what it took."""
+    """Fit rows on a cluster with this number of processes, and return a record."""
     import dask
     import dask.array as da
     from distributed import Client, LocalCluster
@@ -172,33 +147,32 @@ def measure_dask(n, sweeps, workers):
 
 
 def main():
-    """Measure what was asked for and add the records to the results."""
+    """Run the measurement and add its records to the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale_rows", description=__doc__)
     parser.add_argument("what", choices=("disk", "spill", "dask"))
     parser.add_argument(
-        "--rows", type=int, help="default: 20 million on disk, 250,000 of spill, 2 million of Dask"
+        "--rows", type=int, help="default: 20 million (disk), 250,000 (spill), 2 million (dask)"
     )
     parser.add_argument("--sweeps", type=int, default=4, help="of all rows")
     parser.add_argument("--limit", type=float, default=1.4, help="memory_limit of disk, in GiB")
     options = parser.parse_args()
 
-    def tell(record):
+    def write(record):
         about = {"cpu": cpu_model(), "threads": threads(), "versions": versions()}
         record |= {"timestamp": datetime.now(UTC).isoformat(timespec="seconds"), **about}
         print(json.dumps(record), flush=True)
-        with RESULTS.open("a") as file:
+        with (RESULTS / "scale-rows.jsonl").open("a") as file:
             file.write(json.dumps(record) + "\n")
 
     if options.what == "disk":
-        tell(measure_disk(options.rows or 20_000_000, options.sweeps, options.limit))
-        return
-    if options.what == "spill":
-        for _ in range(3):
-            tell(measure_spill(options.rows or 250_000, options.sweeps))
+        write(measure_disk(options.rows or 20_000_000, options.sweeps, options.limit))
         return
     for _ in range(3):
+        if options.what == "spill":
+            write(measure_spill(options.rows or 250_000, options.sweeps))
+            continue
         for workers in (1, 2):
-            tell(measure_dask(options.rows or 2_000_000, options.sweeps, workers))
+            write(measure_dask(options.rows or 2_000_000, options.sweeps, workers))
 
 
 if __name__ == "__main__":

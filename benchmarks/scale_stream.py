@@ -1,4 +1,4 @@
-"""How close batches, one after the other, come to all rows at once, and to an f that turns."""
+"""Streams in batches: how close they come to a fit of all rows, and how they follow a change."""
 
 import time
 
@@ -7,26 +7,26 @@ import numpy as np
 BATCH, BATCHES = 500, 40
 TEST_ROWS = 5_000
 NOISE = 0.3
-TURN = 20  # the batch from which on a drifting f is another one
-#: Kinds of streams: what they are about.
+TURN = 20  # the batch from which on the function of "turned" is another one
+#: Kinds of streams.
 STREAMS = {
-    "steady": "ten products of two of six inputs each, of falling size",
-    "labels": "the same, and whether it exceeds its median",
+    "steady": "ten products of two of six inputs each, of decreasing size",
+    "labels": "whether the same exceeds a threshold",
     "turned": f"one input alone, and from batch {TURN + 1} on the same as steady",
 }
 
 
 def truth(X):
-    """Return a function that few rows show the larger half of."""
+    """Return the sum of ten products; few rows show only the larger ones."""
     f = np.zeros(len(X))
     for k in range(10):
-        one, other = X[:, k % 6], X[:, (k + 1 + k // 6) % 6]
-        f += 2.0 * 0.6**k * np.sin((1 + k % 3) * one + k) * np.cos(2.0 * other)
+        a, b = X[:, k % 6], X[:, (k + 1 + k // 6) % 6]
+        f += 2.0 * 0.6**k * np.sin((1 + k % 3) * a + k) * np.cos(2.0 * b)
     return f
 
 
 def batch_of(stream, place, split, n=BATCH):
-    """Return inputs, targets and f of the batch at a place of a stream."""
+    """Return inputs, targets and f of a batch, by its place in the stream."""
     rng = np.random.default_rng([split, place])
     X = rng.uniform(-1.0, 1.0, (n, 6))
     f = X[:, 0] if stream == "turned" and place < TURN else truth(X)
@@ -35,33 +35,33 @@ def batch_of(stream, place, split, n=BATCH):
 
 
 def scores_of(model, stream, split):
-    """Return how well a model knows the stream as it is at its end."""
+    """Return the scores of a model on new rows from the end of the stream."""
     X, y, f = batch_of(stream, BATCHES, split, TEST_ROWS)
     if stream == "labels":
         p = model.predict_proba(X)[np.arange(len(y)), y.astype(int)]
         return {"error": float(np.mean(p < 0.5)), "nll": float(-np.mean(np.log(p)))}
-    found = model.predict_dist(X)
+    dist = model.predict_dist(X)
     low, high = model.predict_interval(X, level=0.9).T
     return {
-        "rmse_to_f": float(np.sqrt(np.mean((found.mean - f) ** 2))),
-        "nll": float(-np.mean(found.logpdf(y))),
+        "rmse_to_f": float(np.sqrt(np.mean((dist.mean - f) ** 2))),
+        "nll": float(-np.mean(dist.logpdf(y))),
         "coverage_90": float(np.mean((y >= low) & (y <= high))),
     }
 
 
 def measure_stream(cell):
-    """Learn one stream in this process, and score what was learned.
+    """Fit one stream in this process, and score the model.
 
     Parameters
     ----------
     cell : Cell
-        The method is "at-once", "first", "stream", "forget" (a stream that forgets) or "sums" (a
-        stream whose rows are let go of as soon as they were heard).
+        The method is "at-once", "first", "stream", "forget" (with ``forget`` below 1) or "sums" (a
+        stream that keeps no rows).
 
     Returns
     -------
     metrics : dict
-        See `scores_of`; `fit_seconds`, and `ranks` of the starts.
+        See `scores_of`; `fit_seconds`, and `ranks` of the restarts.
     """
     from btnkm import BTNClassifier, BTNRegressor, streaming
 

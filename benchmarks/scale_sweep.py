@@ -1,7 +1,7 @@
-"""Seconds and memory of a sweep against rows, inputs, functions and rank, and the least possible.
+"""Seconds and memory of a sweep against rows, inputs, functions and rank, and their limit.
 
-Whatever is compared takes turns with the sweeps of one fit, in one process: the machine may be
-shared, and only what was measured side by side has a ratio that means something.
+Everything that is compared with a sweep alternates with the sweeps of one fit, in one process. The
+machine may be shared, so ratios of other times mean little.
 """
 
 import re
@@ -13,11 +13,19 @@ import numpy as np
 
 from benchmarks.methods import parameters_of
 from benchmarks.runs import machine
+from benchmarks.scale_compare import als_epochs
+from btnkm import BTNRegressor
+from btnkm.bases import Chebyshev
+from btnkm.core.cp import CP
+from btnkm.core.layout import components
+from btnkm.core.linalg import inverse_cholesky
+from btnkm.execution import local
+from btnkm.execution.restarts import limit_blas
 
-COPIED = 2**24  # numbers, 128 MiB: several times what caches hold
-MOST_BLOCKS = 32  # whose products are timed; more take as long each
+COPIED = 2**24  # numbers, 128 MiB: several times the size of caches
+MOST_BLOCKS = 32  # of rows, whose products are timed; the others take as long
 DOUBLE = 8  # bytes
-YARD = 20  # products of 400 by 400 matrices that each thread does, whatever the shape
+YARD = 20  # products of 400 by 400 matrices in each thread, the same for every shape
 
 
 @dataclass(frozen=True)
@@ -37,20 +45,20 @@ class Shape:
 
     @classmethod
     def of(cls, name):
-        """Return the shape that `str` made a name of."""
-        found = re.fullmatch(r"n(\d+)-D(\d+)-M(\d+)-R(\d+)", name)
-        if found is None:
+        """Return the shape with this name."""
+        match = re.fullmatch(r"n(\d+)-D(\d+)-M(\d+)-R(\d+)", name)
+        if match is None:
             raise ValueError(
                 f"the name of a shape must read like n40000-D8-M20-R10, got {name!r}; correct it."
             )
-        return cls(*map(int, found.groups()))
+        return cls(*map(int, match.groups()))
 
     def __str__(self):
         return f"n{self.n}-D{self.D}-M{self.M}-R{self.R}"
 
     @property
     def products(self):
-        """Chebyshev functions that products of two functions are made of."""
+        """Chebyshev functions that span the products of two functions."""
         return 2 * self.M - 1
 
     @property
@@ -60,14 +68,14 @@ class Shape:
 
 
 BASE = Shape(40_000, 8, 20, 10)
-#: What varies while all else is as in `BASE`.
+#: The numbers that vary, one at a time; the others are those of `BASE`.
 VARIED = {
     "n": (10_000, 40_000, 100_000, 300_000, 1_000_000),
     "D": (4, 8, 16, 32),
     "M": (8, 12, 20, 32, 48, 64),
     "R": (4, 7, 10, 14, 20),
 }
-#: The shape that must come within twice the limit, and the one of a tnkm epoch.
+#: The shape with an aim of twice the limit, and that of an epoch of tnkm.
 LARGE = Shape(1_000_000, 20, 20, 10)
 EPOCH = Shape(40_700, 8, 40, 10)
 
@@ -79,7 +87,7 @@ def shapes():
 
 
 def rows_of(shape):
-    """Return inputs uniform on [-1, 1] and a target that the first three have an effect on."""
+    """Return inputs uniform on [-1, 1] and a target that depends on the first three."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(shape.n, shape.D))
     y = np.sin(3 * X[:, 0]) * X[:, 1] + X[:, 2] + 0.1 * rng.standard_normal(shape.n)
@@ -89,23 +97,19 @@ def rows_of(shape):
 def moved_bytes(shape, keep_features):
     """Return the bytes that a sweep must move between processor and memory.
 
-    A sweep updates D - 1 modes (the one solved last is left out), and goes through all rows for
-    each, as an update needs the sums over all of them. A row then has to be read and written as
-    often as this: the products of the modes to the left, before and after they are extended by the
-    mode just solved, and those to the right, P + R numbers each with P = R (R + 1) / 2; the
-    functions of the mode just solved and of the one to be solved, 2 M - 1 each, or their inputs
-    where features are made anew; and the target. What passes from one of these steps to the next
-    stays in the cache, since rows come in blocks.
+    A sweep updates D - 1 modes (it skips the one updated last), and passes over all rows for each.
+    For every row it reads or writes these numbers: the products of the modes to the left, before
+    and after the mode just updated is added, and those to the right, P + R numbers each with
+    P = R (R + 1) / 2; the functions of the mode just updated and of the next one, 2 M - 1 each, or
+    their inputs if features are recomputed; and the target. Rows come in blocks, so other arrays
+    stay in the cache.
     """
     features = 2 * (shape.products if keep_features else 1)
     return DOUBLE * shape.n * (shape.D - 1) * (3 * shape.moments + features + 1)
 
 
 def plan_of(shape, memory_limit, threads):
-    """Return what a fit of one start keeps in memory."""
-    from btnkm.core.cp import CP
-    from btnkm.execution import local
-
+    """Return what a fit of one restart keeps in memory."""
     sizes = [(shape.M, shape.products)] * shape.D
     footprint = CP().footprint(shape.R, shape.D)
     n_features = shape.D * shape.products  # phi is a part of psi
@@ -120,9 +124,9 @@ class Turns:
     Parameters
     ----------
     n : int
-        Rows: sweeps of a sample do not count.
+        Rows; sweeps of a sample do not count.
     work : dict of str to callable
-        Each returns what it took, in seconds or another unit of its own.
+        Each returns its time, in seconds or another unit.
     """
 
     def __init__(self, n, work):
@@ -132,29 +136,29 @@ class Turns:
         self.begin = None
 
     def __call__(self, entry):
-        """Note the sweep that has just ended and do the work."""
+        """Record the sweep that has just ended and do the work."""
         end = time.perf_counter()
         if entry["phase"] != "exact" or entry["rows"] != self.n:
             return
-        if self.begin is not None:  # the first exact sweep makes all environments anew
+        if self.begin is not None:  # the first exact sweep recomputes all environments
             self.taken["sweep"].append(end - self.begin)
             for name, work in self.work.items():
                 self.taken[name].append(work())
         self.begin = time.perf_counter()
 
     def median(self, name):
-        """Return the median of what a kind of work took."""
+        """Return the median time of a kind of work."""
         return statistics.median(self.taken[name])
 
 
 def fit_in_turns(shape, config, work):
-    """Fit one start whose sweeps take turns with other work.
+    """Fit one restart whose sweeps alternate with other work.
 
     Parameters
     ----------
     shape : Shape
     config : dict
-        Keywords of `BTNRegressor` besides those that the shape says.
+        Parameters of `BTNRegressor` besides those of the shape.
     work : dict of str to callable
 
     Returns
@@ -162,8 +166,6 @@ def fit_in_turns(shape, config, work):
     turns : Turns
     memory : PeakMemory
     """
-    from btnkm import BTNRegressor
-
     X, y = rows_of(shape)
     turns = Turns(shape.n, work)
     fixed = {"n_init": 1, "prune": False, "anchored": False, "tol": 0.0, "random_state": 0}
@@ -183,30 +185,60 @@ def _seconds(work):
     return timed
 
 
+def bare_products(x, m, columns):
+    """Return a function that does one mode's matrix products, in arrays that exist."""
+    n = len(x)
+    basis = Chebyshev(n_basis=m).fit(x[:, 0])
+    phi, psi = basis.features(x[:, 0])  # a contiguous row of memory per function
+    count, rank = len(columns.multiplicity), columns.n_columns
+    rng = np.random.default_rng(0)
+    second, mean = rng.standard_normal((count, n)).T, rng.standard_normal((rank, n)).T
+    coefficients = rng.standard_normal((count, psi.shape[1]))
+    factor = rng.standard_normal((rank, m))
+    moments, means = np.empty((count, n)), np.empty((rank, n))
+
+    def work():
+        psi.T @ second, mean.T @ phi
+        np.matmul(coefficients, psi.T, out=moments)
+        np.matmul(factor, phi.T, out=means)
+
+    return work
+
+
+def bare_solve(m, columns):
+    """Return a function that does one mode's Cholesky inverse."""
+    size = m * columns.n_columns
+    root = np.random.default_rng(0).standard_normal((size, size))
+    block = root @ root.T + size * np.eye(size)
+
+    def work():
+        inverse = inverse_cholesky(block)[0]  # faster than LAPACK's potrf and potri
+        inverse.T @ inverse
+
+    return work
+
+
 def limits(shape, plan, pool):
-    """Return what to time beside a sweep, by the same threads: products, solve and copy.
+    """Return the work to time beside a sweep, with the same threads: products, solve and copy.
 
     Parameters
     ----------
     shape : Shape
     plan : Plan
-        Tells the rows of a block.
+        Has the rows of a block.
     pool : Threads
-        BLAS has to be on one thread, as it is during a fit.
+        BLAS must use one thread, as during a fit.
 
     Returns
     -------
     work : dict of str to callable
-        Seconds of all products of a sweep and of all its Cholesky inverses, the latter on one
-        thread as in a sweep, the seconds in which one byte can be copied, and those of a yardstick:
-        products that are the same for all shapes, and tell how busy the machine is.
+        Seconds of all products of a sweep, of all its Cholesky inverses (on one thread, as in a
+        sweep), of copying a byte, and of a yardstick: products that are the same for all shapes,
+        and show how busy the machine is.
     """
-    from benchmarks.speed import bare_products, bare_solve
-    from btnkm.core.layout import components
-
     columns, threads = components(shape.R), pool.count
     x = np.random.default_rng(0).uniform(-1, 1, size=(plan.block_rows, 1))
-    own = [bare_products(x, shape.M, columns) for _ in range(threads)]  # arrays of each thread
+    bare = [bare_products(x, shape.M, columns) for _ in range(threads)]  # arrays of each thread
     blocks = -(-shape.n // plan.block_rows)
     count = min(-(-blocks // threads), MOST_BLOCKS // threads)  # of each thread
     solve = _seconds(bare_solve(shape.M, columns))
@@ -215,7 +247,7 @@ def limits(shape, plan, pool):
 
     def repeat(k):
         for _ in range(count):
-            own[k]()
+            bare[k]()
 
     def measure_yard(_):
         for _ in range(YARD):
@@ -235,7 +267,7 @@ def limits(shape, plan, pool):
 
 
 def measure_sweep(cell):
-    """Time the exact sweeps of one shape, and what no sweep can do without, in this process.
+    """Time the exact sweeps of one shape, and their limit, in this process.
 
     Parameters
     ----------
@@ -247,19 +279,16 @@ def measure_sweep(cell):
     metrics : dict
         Medians: sweep_seconds, products_seconds, solve_seconds, traffic_seconds (of the bytes
         that must move, at the speed of a copy), limit_seconds (the longer of products and traffic,
-        plus solve), over_limit, sweep over limit, and yardstick_seconds, by which shapes that were
-        measured at different times can be compared. Besides, what the plan keeps
-        (keep_features, stride) and peak_memory_mb of the fit over its input. Or only `skipped`,
-        a reason.
+        plus solve), over_limit (sweep over limit) and yardstick_seconds, which makes shapes
+        comparable that were measured at different times. Also what the plan keeps
+        (keep_features, stride) and peak_memory_mb of the fit over its input. Only `skipped`, a
+        reason, if the shape is not measured.
     """
-    from btnkm.execution.local import Threads
-    from btnkm.execution.restarts import limit_blas
-
     shape, threads = Shape.of(cell.dataset), cell.config["n_jobs"]
     plan = plan_of(shape, cell.config["memory_limit"], threads)
     if cell.method == "default" and plan.keep_features and plan.stride == 1:
         return {"skipped": "everything fits below the default limit: the same as `kept`"}
-    with Threads(threads) as pool, limit_blas():
+    with local.Threads(threads) as pool, limit_blas():
         turns, memory = fit_in_turns(shape, cell.config, limits(shape, plan, pool))
     seconds = {name: turns.median(name) for name in ("sweep", "products", "solve", "yardstick")}
     moved = moved_bytes(shape, plan.keep_features)
@@ -291,8 +320,6 @@ def measure_epoch(cell):
     metrics : dict
         Medians: sweep_seconds, epoch_seconds and epoch_over_sweep.
     """
-    from benchmarks.scale_methods import als_epochs
-
     shape, config = Shape.of(cell.dataset), dict(cell.config)
     epoch = _seconds(als_epochs(*rows_of(shape), shape.M, shape.R, dtype=config.pop("dtype")))
     epoch()  # compiles

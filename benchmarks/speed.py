@@ -1,33 +1,34 @@
-"""Time and memory of one coordinate sweep: ``python -m benchmarks.speed``.
+"""Time of one coordinate sweep beside the least that it needs: ``python -m benchmarks.speed``.
 
-Three times are taken in turn inside one process, and compared as ratios of medians, because the
-machine may be shared: a sweep with the product basis, the same sweep with the packed fallback (all
-pairs of functions), and the bare matrix products and Cholesky factorisations that a sweep cannot do
-without. A sweep of a tensor train is compared with its own bare work, too. Peak memory is that of a
-whole fit, over its input, in a process of its own.
+Sweeps alternate with bare work in one process, since the machine may be shared; compare the ratios.
+CP sweeps are timed with the basis of products and with the packed fallback (all pairs of
+functions), tensor trains with full cores. The bare work is the matrix products and the Cholesky
+inverse of each input.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import statistics
 import time
+from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.runs.machine import ROOT, PeakMemory, code_version, cpu_model, versions
-from btnkm import BTNRegressor, Gamma, Solver
+from benchmarks.pages import RESULTS
+from benchmarks.runs.machine import code_version, cpu_model, versions
+from benchmarks.scale_sweep import bare_products, bare_solve
+from btnkm import Gamma
 from btnkm.bases import Basis, Chebyshev
 from btnkm.core.cavi import Data
 from btnkm.core.cp import CP
 from btnkm.core.growing import initial_state
 from btnkm.core.layout import Layout, components, core
 from btnkm.core.likelihoods import Gaussian
-from btnkm.core.linalg import inverse_cholesky
 from btnkm.core.network import Network
 from btnkm.core.schedule import Schedule
 from btnkm.core.state import Priors
@@ -36,11 +37,11 @@ from btnkm.core.tt import TT
 from btnkm.execution import local
 from btnkm.execution.modes import make_mode
 
-PAUSE = 0.2  # seconds: threads of BLAS spin for a while after their work, at the next one's cost
+PAUSE = 0.2  # seconds, until threads of BLAS no longer wait actively for work
 
 
 class Packed(Basis):
-    """Chebyshev polynomials by ``phi`` alone: the fallback a user's own basis gets."""
+    """Chebyshev polynomials with ``phi`` only, as a custom basis has."""
 
     def __init__(self, n_basis: int = 20) -> None:
         self.n_basis = n_basis
@@ -86,40 +87,7 @@ def make_sweeper(
     return sweeper
 
 
-def bare_products(x: np.ndarray, m: int, columns: Layout) -> Any:
-    """Return a function that does one mode's matrix products, into memory at hand."""
-    n = len(x)
-    basis = Chebyshev(n_basis=m).fit(x[:, 0])
-    phi, psi = basis.features(x[:, 0])  # a contiguous row of memory per function
-    count, rank = len(columns.multiplicity), columns.n_columns
-    rng = np.random.default_rng(0)
-    second, mean = rng.standard_normal((count, n)).T, rng.standard_normal((rank, n)).T
-    coefficients = rng.standard_normal((count, psi.shape[1]))
-    factor = rng.standard_normal((rank, m))
-    moments, means = np.empty((count, n)), np.empty((rank, n))
-
-    def work() -> None:
-        psi.T @ second, mean.T @ phi
-        np.matmul(coefficients, psi.T, out=moments)
-        np.matmul(factor, phi.T, out=means)
-
-    return work
-
-
-def bare_solve(m: int, columns: Layout) -> Any:
-    """Return a function that does one mode's Cholesky inverse."""
-    size = m * columns.n_columns
-    root = np.random.default_rng(0).standard_normal((size, size))
-    block = root @ root.T + size * np.eye(size)
-
-    def work() -> None:
-        inverse = inverse_cholesky(block)[0]  # faster than LAPACK's potrf and potri
-        inverse.T @ inverse
-
-    return work
-
-
-def bare_work(x: np.ndarray, m: int, columns: Layout) -> Any:
+def bare_work(x: np.ndarray, m: int, columns: Layout) -> Callable[[], None]:
     """Return a function that does one mode's matrix products and its Cholesky inverse."""
     products, solve = bare_products(x, m, columns), bare_solve(m, columns)
 
@@ -130,93 +98,76 @@ def bare_work(x: np.ndarray, m: int, columns: Layout) -> Any:
     return work
 
 
-def measure(n: int, m: int, rank: int, inputs: int, repeats: int, threads: int) -> dict[str, Any]:
-    """Return the medians, in seconds per mode, of the three kinds of work."""
+def rows(n: int, inputs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return inputs and a standardised target."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-1.0, 1.0, size=(n, inputs))
     y = np.sin(3.0 * x).prod(axis=1) + 0.1 * rng.standard_normal(n)
-    y = (y - y.mean()) / y.std()
-    times: dict[str, list[float]] = {"product": [], "packed": [], "bare": []}
+    return x, (y - y.mean()) / y.std()
+
+
+def alternate(
+    sweepers: dict[str, Sweeper],
+    bare: dict[str, Callable[[], None]],
+    repeats: int,
+    threads: int,
+) -> dict[str, float]:
+    """Return the median seconds of sweeps and of bare work, which alternate."""
+    times: dict[str, list[float]] = defaultdict(list)
+
+    def add(name: str, work: Callable[[], Any]) -> None:
+        begin = time.perf_counter()
+        work()
+        times[name].append(time.perf_counter() - begin)
+
+    for _ in range(repeats):
+        for name, sweeper in sweepers.items():
+            time.sleep(PAUSE)
+            with threadpool_limits(1):
+                add(name, sweeper.sweep)
+        with threadpool_limits(threads):
+            for name, work in bare.items():
+                add(name, work)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def measure(n: int, m: int, rank: int, inputs: int, repeats: int, threads: int) -> dict[str, float]:
+    """Return the median seconds of one mode of a CP sweep, with both bases, and of bare work."""
+    x, y = rows(n, inputs)
     with local.Threads(threads) as pool:
         with threadpool_limits(1):
             sweepers = {
                 "product": make_sweeper(Chebyshev, x, y, m, rank, pool, CP()),
                 "packed": make_sweeper(Packed, x, y, m, rank, pool, CP()),
             }
-        bare = bare_work(x, m, components(rank))
-        for _ in range(repeats):
-            for name, sweeper in sweepers.items():
-                time.sleep(PAUSE)
-                with threadpool_limits(1):
-                    begin = time.perf_counter()
-                    sweeper.sweep()
-                    times[name].append((time.perf_counter() - begin) / (inputs - 1))
-            with threadpool_limits(threads):
-                begin = time.perf_counter()
-                bare()
-                times["bare"].append(time.perf_counter() - begin)
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    np.testing.assert_allclose(
-        sweepers["product"].state.likelihood.error,
-        sweepers["packed"].state.likelihood.error,
-        1e-6,
-    )
-    return medians
+        bare = {"bare": bare_work(x, m, components(rank))}
+        medians = alternate(sweepers, bare, repeats, threads)
+    errors = [sweeper.state.likelihood.error for sweeper in sweepers.values()]
+    np.testing.assert_allclose(*errors, 1e-6)
+    # a sweep skips the mode that was updated last
+    return medians | {name: medians[name] / (inputs - 1) for name in sweepers}
 
 
 def measure_train(
     n: int, m: int, rank: int, inputs: int, repeats: int, threads: int
 ) -> dict[str, float]:
-    """Return the medians, in seconds, of a sweep of a train and of the bare work in it."""
-    rng = np.random.default_rng(0)
-    x = rng.uniform(-1.0, 1.0, size=(n, inputs))
-    y = np.sin(3.0 * x).prod(axis=1) + 0.1 * rng.standard_normal(n)
-    y = (y - y.mean()) / y.std()
-    sweeps, bare = [], []
+    """Return the median seconds of a sweep of a tensor train and of its bare work."""
+    x, y = rows(n, inputs)
     with local.Threads(threads) as pool:
         with threadpool_limits(1):
             sweeper = make_sweeper(Chebyshev, x, y, m, rank, pool, TT())
-        end, inner = bare_work(x, m, core(1, rank)), bare_work(x, m, core(rank, rank))
-        for _ in range(repeats):
-            time.sleep(PAUSE)
-            with threadpool_limits(1):
-                begin = time.perf_counter()
-                sweeper.sweep()
-                sweeps.append(time.perf_counter() - begin)
-            with threadpool_limits(threads):
-                begin = time.perf_counter()
-                inner()
-                middle = time.perf_counter()
-                end()  # a sweep leaves out the mode that was solved last, at the other end
-                bare.append((inputs - 2) * (middle - begin) + time.perf_counter() - middle)
-    return {"train": statistics.median(sweeps), "train_bare": statistics.median(bare)}
-
-
-def _fit_memory(n: int, m: int, rank: int, inputs: int, out: Any) -> None:
-    rng = np.random.default_rng(0)
-    x = rng.uniform(-1.0, 1.0, size=(n, inputs))
-    y = np.sin(3.0 * x[:, 0]) * x[:, 1] + 0.1 * rng.standard_normal(n)
-    model = BTNRegressor(
-        n_basis=m, max_rank=rank, n_init=2, max_iter=3, solver=Solver(warm_sweeps=2)
-    )
-    with PeakMemory() as peak:
-        model.fit(x, y)
-    out.put(peak.mb)
-
-
-def fit_memory(n: int, m: int, rank: int, inputs: int) -> float:
-    """Return the peak memory of a fit over its input, in MiB, from a process of its own."""
-    context = multiprocessing.get_context("spawn")
-    out = context.Queue()
-    process = context.Process(target=_fit_memory, args=(n, m, rank, inputs, out))
-    process.start()
-    peak = float(out.get(timeout=600))
-    process.join()
-    return peak
+        bare = {
+            "inner": bare_work(x, m, core(rank, rank)),
+            "end": bare_work(x, m, core(1, rank)),
+        }
+        medians = alternate({"train": sweeper}, bare, repeats, threads)
+    # a sweep skips the mode that was updated last, which is one of the two ends
+    train_bare = (inputs - 2) * medians["inner"] + medians["end"]
+    return {"train": medians["train"], "train_bare": train_bare}
 
 
 def main() -> None:
-    """Measure and print, with the ratios that matter."""
+    """Measure, print the times and their ratios, and add them to the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=40_700)
     parser.add_argument("--functions", type=int, default=40)
@@ -224,25 +175,21 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--memory-inputs", type=int, default=20)
     parser.add_argument("--train-functions", type=int, default=20)
     parser.add_argument("--train-rank", type=int, default=6)
     parser.add_argument("--train-inputs", type=int, default=8)
     args = parser.parse_args()
-    shape = (args.rows, args.functions, args.rank)
-    medians = measure(*shape, args.inputs, args.repeats, args.threads)
+    shape = args.functions, args.rank, args.inputs
+    medians = measure(args.rows, *shape, args.repeats, args.threads)
     medians["packed_over_product"] = medians["packed"] / medians["product"]
     medians["product_over_bare"] = medians["product"] / medians["bare"]
     train = args.train_functions, args.train_rank, args.train_inputs
     medians |= measure_train(args.rows, *train, args.repeats, args.threads)
     medians["train_over_bare"] = medians["train"] / medians["train_bare"]
-    medians["peak_mib"] = fit_memory(*shape, args.memory_inputs)
     machine = {"cpu": cpu_model(), "versions": versions(), **code_version()}
     record = {**vars(args), **medians, **machine}
     print(json.dumps(record, indent=2))
-    path = ROOT / "benchmarks" / "results" / "speed.jsonl"
-    path.parent.mkdir(exist_ok=True)
-    with path.open("a") as file:
+    with (RESULTS / "speed.jsonl").open("a") as file:
         file.write(json.dumps(record) + "\n")
 
 

@@ -8,13 +8,12 @@ returns a dict that JSON can hold.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.accuracy import measure_accuracy
+from benchmarks.accuracy import measure_accuracy, task_of
 from benchmarks.networks import measure_network
 from benchmarks.runs.experiment import Cell
 from benchmarks.scale_compare import SYNTHETIC, measure_compare
 from benchmarks.scale_stream import STREAMS, measure_stream
 from benchmarks.scale_sweep import EPOCH, measure_epoch, measure_sweep, shapes
-from benchmarks.tasks import task_of
 
 
 @dataclass(frozen=True)
@@ -81,11 +80,15 @@ SUITES = {
         ("btn", "hgb", "logistic"),
     ),
     "boosting": Suite(
-        "boosting and NGBoost on the paper's six sets (needs BTNKM_DATA and ngboost)",
+        "btnkm, boosting and NGBoost on the paper's six sets (needs BTNKM_DATA and ngboost)",
         ("yacht", "energy-paper", "concrete", "airfoil", "spambase", "adult"),
-        ("hgb", "ngboost"),
+        ("btn", "hgb", "ngboost"),
         measure=measure_compare,
-        defaults={name: {"random_state": 0} for name in ("hgb", "ngboost")},
+        defaults={
+            "btn": {"random_state": 0, "n_jobs": 1},
+            "hgb": {"random_state": 0},
+            "ngboost": {"random_state": 0},
+        },
     ),
     "multiclass": Suite(
         "sets of three to ten classes: digits, wine and one with known probabilities",

@@ -3,8 +3,8 @@
 import statistics
 from collections import defaultdict
 
+from benchmarks.accuracy import CLASSIFICATION, REGRESSION, task_of
 from benchmarks.runs.records import read_records, record_key
-from benchmarks.tasks import CLASSIFICATION, REGRESSION, task_of
 
 #: For each score the best entry of the set's row in the paper's Table 4.
 PAPER = {
@@ -58,8 +58,8 @@ def _is_number(value):
 
 
 def _values(records, name):
-    found = (record["metrics"].get(name) for record in records)
-    return [value for value in found if _is_number(value)]
+    values = (record["metrics"].get(name) for record in records)
+    return [value for value in values if _is_number(value)]
 
 
 def _entry(records, name):
@@ -232,9 +232,9 @@ REGRESSION_NOTE = (
     "Intervals of hgb are a normal with one held-out residual spread.",
 )
 CLASSIFICATION_NOTE = (
-    "Classification: error is the share of wrong rows, NLL the mean negative log probability",
+    "Classification: error is the fraction of wrong rows, NLL the mean negative log probability",
     "of the true class, Brier the squared error summed over classes (over the second alone if",
-    "there are two), ECE the gap between confidence and accuracy over ten bins of confidence.",
+    "there are two), ECE the difference of confidence and accuracy over ten bins of confidence.",
 )
 PAPER_NOTE = (
     '"paper, best" quotes, for each score, the best method in the paper\'s Table 4. Splits and',
@@ -264,8 +264,8 @@ def summarise(files, *, markdown=False, all_versions=False):
             raise FileNotFoundError(
                 f"the results must be in an existing file, got {file}; run a suite first."
             )
-        found, n_broken = read_records(file)
-        records += [record for record in found if "skipped" not in record["metrics"]]
+        measured, n_broken = read_records(file)
+        records += [record for record in measured if "skipped" not in record["metrics"]]
         if n_broken:
             notes.append(f"{n_broken} incomplete line(s) of {file} are ignored.")
     if not records:

@@ -32,7 +32,7 @@ def main():
         tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         tab.goto(page.resolve().as_uri())
         tab.locator("#what-if-mean").wait_for()
-        boxes = [tab.locator(name).bounding_box() for name in ("#what-if", "#matters")]
+        boxes = [tab.locator(name).bounding_box() for name in ("#what-if", "#importance")]
         top, bottom = boxes[0]["y"], boxes[1]["y"] + boxes[1]["height"]
         clip = {
             "x": boxes[0]["x"] - MARGIN,

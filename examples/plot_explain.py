@@ -5,7 +5,7 @@ Explanations
 This example explains a model of the diabetes data of scikit-learn: ten measurements of 442
 patients, and the progression of the disease after one year. It shows the effects of the inputs,
 their importance, their interactions, and the contributions to a single prediction. All of these
-are exact for the given posterior; nothing is sampled.
+are exact for the given posterior, except for the uncertainty of the importances, which is sampled.
 """
 
 import matplotlib.pyplot as plt

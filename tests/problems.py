@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from sklearn.base import clone
 
-from btnkm.bases import Basis, BSpline, Categorical, Chebyshev, Fourier, Gapped, Polynomial
+from btnkm.bases import Basis, BSpline, Categorical, Chebyshev, Fourier, Polynomial, WithMissing
 from btnkm.core import cavi, rows
 from btnkm.core.cp import CP
 from btnkm.core.gamma import Gamma
@@ -33,7 +33,7 @@ KINDS = {
     "bspline": BSpline(n_basis=4, degree=2),
     "categorical": Categorical(),
     "packed": Hinges(),
-    "gapped": Gapped(Chebyshev(n_basis=2)),
+    "gapped": WithMissing(Chebyshev(n_basis=2)),
 }
 MIXES = [(kind,) for kind in KINDS] + [
     ("chebyshev", "categorical"),

@@ -218,7 +218,7 @@ def test_interrupt_leaves_a_valid_file(folder, tmp_path, capsys):
 
     output = tmp_path / "r.jsonl"
     assert runner.run("paper", measure_accuracy, cells, output, execute=execute) == 130
-    assert "2 run(s) are left. The same command goes on" in capsys.readouterr().out
+    assert "2 run(s) are left. The same command continues." in capsys.readouterr().out
     assert len(read_records(output)[0]) == 1
 
 

@@ -255,5 +255,5 @@ def test_suite_runs_and_is_summarised(folder, tmp_path):
     assert [record["dataset"] for record in records[::2]] == ["spambase", "adult", "adult-96"]
     text = summarise([output])
     assert "constant" in text
-    assert "Classification: error is the share of wrong rows" in text
+    assert "Classification: error is the fraction of wrong rows" in text
     assert "Regression:" not in text

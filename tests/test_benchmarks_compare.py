@@ -2,7 +2,6 @@
 
 import pytest
 
-from benchmarks import scale
 from benchmarks.compare import (
     METHODS,
     OURS,
@@ -15,10 +14,12 @@ from benchmarks.compare import (
     render,
     verdict,
 )
+from benchmarks.pages import latest
 from benchmarks.reproduce.methods import METHODS as REPRODUCED
 from benchmarks.reproduce.render.results import Results
 from benchmarks.runs import runner
 from benchmarks.runs.experiment import Cell
+from benchmarks.suites import SUITES
 
 CONTEXT = {"code": "abc", "commit": "abc", "dirty": False, "cpu": "a processor"}
 
@@ -33,10 +34,10 @@ def findings(**changes):
     for dataset in SETS:
         error = "error" if dataset in ("spambase", "adult") else "rmse"
         for method, (_, source, name) in METHODS.items():
-            place, config = dataset, {"random_state": 0}
-            if dataset == "adult" and method == OURS:
-                source, name = "networks", "cp"
-            elif source == "reproduction":
+            place = dataset
+            if source == "boosting":
+                config = SUITES["boosting"].defaults[name]
+            else:
                 place = "adult-96" if dataset == "adult" else dataset
                 config = REPRODUCED[name].config(place)
             value = changes.get(f"{method}_{dataset}", 1.0 if method == OURS else 2.0)
@@ -66,9 +67,10 @@ def test_what_is_ahead_is_told():
 
 def test_methods_are_compared_on_the_splits_that_both_have():
     found = findings()
-    extra = record("yacht", 2, "btn", {"random_state": 0}, rmse=9.0, nll=9.0, fit_seconds=1.0)
-    old = list(found.results["reproduction"].of_key.values())
-    found.results["reproduction"] = Results([*old, extra])
+    config = SUITES["boosting"].defaults["btn"]
+    extra = record("yacht", 2, "btn", config, rmse=9.0, nll=9.0, fit_seconds=1.0)
+    old = list(found.results["boosting"].of_key.values())
+    found.results["boosting"] = Results([*old, extra])
     assert found.summary("yacht", OURS, "error").mean == pytest.approx(11 / 3)
     assert found.ahead() == []
 
@@ -76,7 +78,7 @@ def test_methods_are_compared_on_the_splits_that_both_have():
 def test_the_committed_page_is_what_the_committed_results_say():
     if not PAGE.exists():
         pytest.skip("an sdist leaves out docs/ and results")
-    text = render(Findings.read(), scale.latest("scale-compare"))
+    text = render(Findings.read(), latest("scale-compare"))
     assert text == PAGE.read_text(encoding="utf-8")
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from benchmarks import networks
 from benchmarks.data import DATASETS, FOLDER_DATASETS
-from benchmarks.networks import latest, measure_network, render
+from benchmarks.networks import measure_network, render
+from benchmarks.pages import latest
 from benchmarks.runs.experiment import Cell
 from benchmarks.suites import SUITES, cells_of
 
@@ -72,7 +73,7 @@ def test_networks_are_compared_on_the_same_splits():
 
 
 def test_the_study_is_what_the_results_say():
-    records = latest()
+    records = latest("networks")
     assert networks.STUDY.read_text(encoding="utf-8") == render(records)
     measured = {(r["dataset"], r["split"], r["method"]) for r in records}
     wanted = {(c.dataset, 0, c.method) for c in cells_of(SUITES["networks"], n_splits=1)}

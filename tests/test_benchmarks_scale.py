@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 
 from benchmarks import scale, scale_compare
+from benchmarks.pages import latest
 from benchmarks.runs.experiment import Cell
-from benchmarks.scale import exponent, latest, measured, pooled, quiet, render
-from benchmarks.scale_compare import SYNTHETIC, TEST_ROWS, friedman, measure_compare, why_not
+from benchmarks.scale import exponent, measured, pooled, quiet, render
+from benchmarks.scale_compare import (
+    SCALE_CLASSIFIERS,
+    SYNTHETIC,
+    TEST_ROWS,
+    friedman,
+    measure_compare,
+    why_not,
+)
 from benchmarks.scale_sweep import (
     BASE,
     EPOCH,
@@ -135,8 +143,6 @@ def test_other_libraries_classify_a_table(method):
     pandas = needs("pandas")
     library, config = QUICK_METHODS[method]
     needs(library)
-    from benchmarks.scale_methods import SCALE_CLASSIFIERS
-
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, size=400)
     level = rng.choice(["a", "b", "c"], size=400)

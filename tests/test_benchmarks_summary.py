@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from benchmarks.accuracy import CLASSIFICATION, REGRESSION, task_of
 from benchmarks.runs import runner
 from benchmarks.runs.experiment import Cell
 from benchmarks.runs.records import append_record
 from benchmarks.summary import summarise
-from benchmarks.tasks import CLASSIFICATION, REGRESSION, task_of
 
 KNOWN = {
     REGRESSION: {"rmse": 0.3, "nll": 0.05, "coverage_95": 0.95},

@@ -17,7 +17,7 @@ import pytest
 
 import btnkm
 from btnkm import explain
-from btnkm.cli import COMMANDS, program
+from btnkm.cli import COMMANDS, console, program
 from tests.cli_data import INPUTS, QUICK, ROWS, houses, read, run, write
 
 
@@ -199,13 +199,20 @@ def test_classes_are_evaluated_too(here, capsys):
 
 
 def test_more_rows_than_a_gaussian_process_can_take(here, monkeypatch, capsys):
-    from btnkm.cli import baselines
+    from btnkm.cli import methods
 
-    monkeypatch.setattr(baselines, "GP_ROWS", 30)
+    monkeypatch.setattr(methods, "GP_ROWS", 30)
     options = ["--target", "price", "--only", "area", "--folds", "2", "--json", *QUICK]
     assert program.main(["evaluate", "houses.csv", "--against", "gp", *options]) == 0
     found = told(capsys)
     assert any("gp is fitted to 30 random rows of each fold" in note for note in found["notes"])
+
+
+def test_numbers_have_four_digits_and_their_deviation_as_many_decimals():
+    values = {0.0: "0.000", 5610.4: "5610", 23021.3: "23021", 0.012345: "0.01235", 1e10: "1e+10"}
+    assert {value: console.number(value) for value in values} == values
+    assert console.number(903.2, like=5610.4) == "903"
+    assert console.number(0.0353, like=11.58) == "0.04"
 
 
 def test_what_is_in_a_model(here, capsys):

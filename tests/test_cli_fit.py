@@ -90,15 +90,15 @@ def test_a_small_table_is_fitted_as_the_frame_of_the_library(target, folder):
 
 
 def test_a_table_beyond_memory_is_fitted_in_batches_to_the_same_model(folder, monkeypatch):
-    from btnkm.cli import training
+    from btnkm.cli import tables
     from btnkm.data import csv_file
 
     rows = [(*row, "1.5" if row[2] == "" else row[2]) for row in houses(60)]
     write("houses.csv", rows, (*HEADER, "w"))
     options = ("--target", "price", "--weight", "w", "--drop", "id,sold", "--test", "0.2")
     assert fit("houses.csv", *options, "--quiet", "-o", "memory.btn") == 0
-    monkeypatch.setattr(training, "MAX_IN_MEMORY", 0)
-    monkeypatch.setattr(training, "BATCH_ROWS", 16)
+    monkeypatch.setattr(tables, "MAX_IN_MEMORY", 0)
+    monkeypatch.setattr(tables, "BATCH_ROWS", 16)
     monkeypatch.setattr(csv_file, "BLOCK_ROWS", 8)
     assert fit("houses.csv", *options, "--quiet", "-o", "batches.btn") == 0
     memory, batches = btnkm.load("memory.btn"), btnkm.load("batches.btn")
@@ -117,7 +117,8 @@ def test_a_summary_says_what_was_done(folder, capsys):
     assert max(map(len, out.splitlines())) <= 80
     assert program.main(["explain", "m.btn"]) == 0
     told = capsys.readouterr().out
-    assert out.endswith(told.split("\n\n")[1] + "\n")  # the same shares
+    assert out.endswith(told.split("\n\n")[1] + "\n")  # the same importances
+    assert 'feature_importances_ in Python is the column "with others" scaled to sum to 1' in told
     assert program.main([*fits, "--quiet", "-o", "m.btn"]) == 0
     assert capsys.readouterr() == ("", "")
 
@@ -236,7 +237,7 @@ def test_rows_without_a_target_are_left_out_and_told(tmp_path, capsys):
 def test_targets_that_are_all_the_same_are_told(tmp_path, capsys):
     rows = [(f"{i}", f"{i % 3}", "7.0" if i % 2 else "7") for i in range(40)]
     data, out = write(tmp_path / "t.csv", rows, ("x", "z", "y")), tmp_path / "m.btn"
-    said = "every row has the same target (7): there is nothing to learn."
+    said = "every row has the same target (7): there is nothing to predict."
     assert fit(data, "--target", "y", "--json", "-o", out) == 0
     found = told(capsys)
     assert found["notes"] == [said]
@@ -244,7 +245,7 @@ def test_targets_that_are_all_the_same_are_told(tmp_path, capsys):
     assert fit(data, "--target", "y", "-o", out) == 0
     printed, err = capsys.readouterr()
     assert err == f"note: {said}\n"
-    assert printed.endswith("The model predicts the same for all rows: no input is important.\n")
+    assert printed.endswith("The model makes the same prediction for all rows: no input matters.\n")
     assert program.main(["explain", str(out)]) == 0
     assert capsys.readouterr().out.splitlines()[2:] == [printed.splitlines()[-1]]
 
@@ -259,7 +260,7 @@ def test_a_number_column_with_a_text_becomes_text_with_a_note_or_an_error(folder
     assert found["inputs"][0]["kind"] == "text"
     note, *others = found["notes"]  # a category for each row has no effect that could be found
     assert all("no input was found to have an effect" in other for other in others)
-    assert "column 'area' is taken as text because of 'big' in line 47 of late.csv" in note
+    assert "column 'area' is read as text because of 'big' in line 47 of late.csv" in note
     Path("m.btn").unlink()
     assert fit("late.csv", *options, "--number", "area", "--json") == 1
     error = json.loads(capsys.readouterr().err)
@@ -286,14 +287,14 @@ def test_codes_are_text_if_that_is_said(folder, capsys):
 @pytest.mark.parametrize(
     ("values", "kind", "said"),
     [
-        (["31.12.2020", "1.2.2021"], "text", "is taken as text; write dates as 2020-12-31"),
-        (["12/31/2020", "", "1/2/21"], "text", "is taken as text; write dates as 2020-12-31"),
-        (["1,000.5", "999", "12,345,678"], "text", "is taken as text; write numbers as 1000.5"),
-        (["1.000,5", "999,5"], "text", "is taken as text; write numbers as 1000.5"),
+        (["31.12.2020", "1.2.2021"], "text", "is read as text; write dates as 2020-12-31"),
+        (["12/31/2020", "", "1/2/21"], "text", "is read as text; write dates as 2020-12-31"),
+        (["1,000.5", "999", "12,345,678"], "text", "is read as text; write numbers as 1000.5"),
+        (["1.000,5", "999,5"], "text", "is read as text; write numbers as 1000.5"),
         (
             ["01234", "99999"],
             "number",
-            "is taken as numbers; --text 'x' keeps leading zeros, as in '01234'",
+            "is read as numbers; --text 'x' keeps leading zeros, as in '01234'",
         ),
         (["2020-12-31", "2021-01-01"], "date", None),
         (["0.5", "0", "10", "-0.1"], "number", None),
@@ -369,11 +370,11 @@ def test_folders_of_parquet_files_larger_than_a_block(tmp_path, monkeypatch, cap
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from btnkm.cli import training
+    from btnkm.cli import tables
     from btnkm.data import table_files
 
     monkeypatch.setattr(table_files, "PARQUET_ROWS", 16)
-    monkeypatch.setattr(training, "MAX_IN_MEMORY", 0)  # every pass reads the files anew
+    monkeypatch.setattr(tables, "MAX_IN_MEMORY", 0)  # every pass reads the files anew
     rng = np.random.default_rng(0)
     (tmp_path / "rows").mkdir()
     for k in range(3):
@@ -451,7 +452,7 @@ MISUSED = {
     "unknown option": (("houses.csv", "--target", "price", "--deep"), "--deep"),
     "no target": (("houses.csv",), "--target"),
     "a share": (("houses.csv", "--target", "price", "--test", "1.5"), "must lie between 0 and 1"),
-    "nothing left": (("houses.csv", "--target", "price", "--only", "price"), "left as an input"),
+    "nothing left": (("houses.csv", "--target", "price", "--only", "price"), "must be an input"),
     "both": (("houses.csv", "--target", "price", "--text", "zip", "--number", "zip"), "'zip'"),
     "parameter": (("houses.csv", "--target", "price", "--set", "depth=3"), "got 'depth'"),
     "separator": (("houses.csv", "--target", "price", "--separator", "ab"), "--separator"),

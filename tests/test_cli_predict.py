@@ -172,9 +172,8 @@ def test_levels_and_gaps_that_the_fit_has_not_seen_are_counted_and_told(here, mo
     rows[27] = _changed(rows[27], "rooms", "")  # as in the fit
     write("t.csv", rows)
     said = [
-        "column 'city' has categories that did not occur in the fit in 2 rows, the first of them "
-        "'Oslo'.",
-        "column 'area' has missing values in 1 row, but had none in the fit.",
+        "column 'city' has categories that no training row had in 2 rows, first 'Oslo'.",
+        "column 'area' has missing values in 1 row, but had none in the training rows.",
     ]
     for command in (
         ["predict", "houses.btn", "t.csv"],

@@ -16,7 +16,7 @@ from sklearn.base import clone
 
 from btnkm import BTNClassifier, BTNRegressor, Solver
 from btnkm.bases import Basis, BSpline, Categorical, Chebyshev
-from btnkm.bases.levels import Levels
+from btnkm.bases.categorical import ManyCategories
 from btnkm.data import columns as columns_room
 from btnkm.data.column_stats import ColumnValues
 from btnkm.data.columns import MAX_KNOTS, MAX_LEVELS, fit_columns, grown
@@ -437,7 +437,7 @@ def test_thousands_of_levels():
     y = np.where(common, 3.0, 0.0) + 0.1 * rng.standard_normal(6000)
     frame = pd.DataFrame({"name": names, "z": rng.uniform(size=6000)})
     fitted = model(max_iter=4).fit(frame, y)
-    assert isinstance(fitted.columns_[0].basis, Levels)
+    assert isinstance(fitted.columns_[0].basis, ManyCategories)
     plain = model(max_iter=4, solver=Solver(anchored=False)).fit(frame, y)
     assert plain.columns_[0].basis.n_functions_ == MAX_LEVELS
     often = fitted.predict(pd.DataFrame({"name": ["often", "id 4999", "id 3"], "z": 0.5}))

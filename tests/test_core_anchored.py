@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from btnkm import BTNClassifier, BTNRegressor, Solver
-from btnkm.bases import Categorical, Chebyshev, Gapped
+from btnkm.bases import Categorical, Chebyshev, WithMissing
 from btnkm.bases.anchored import Anchored
 from btnkm.core import cavi, posterior, reduction, rows
 from btnkm.core.cp import CP
@@ -23,7 +23,7 @@ from tests import oracle, problems
 KINDS = {
     "chebyshev": Chebyshev(n_basis=3),
     "categorical": Categorical(),
-    "gapped": Gapped(Chebyshev(n_basis=3)),
+    "gapped": WithMissing(Chebyshev(n_basis=3)),
 }
 MIXES = [("chebyshev",), ("categorical", "chebyshev"), ("gapped", "chebyshev", "categorical")]
 mixes = pytest.mark.parametrize("kinds", MIXES, ids="-".join)

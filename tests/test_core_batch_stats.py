@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from btnkm.bases import Categorical, Gapped
+from btnkm.bases import Categorical, WithMissing
 from btnkm.bases.anchored import Anchored
-from btnkm.bases.levels import Levels
+from btnkm.bases.categorical import ManyCategories
 from btnkm.core import layout
-from btnkm.core.batch_stats import Past, Said
+from btnkm.core.batch_stats import BatchStats, ModeStats
 from btnkm.core.cavi import Data
 from btnkm.core.cp import CP
 from btnkm.core.tt import TT
@@ -18,7 +18,7 @@ from btnkm.core.tt import TT
 def said(columns, rows=(4, 3), seed=0):
     rng = np.random.default_rng(seed)
     second = rng.random((rows[0], len(columns.multiplicity)))
-    return Said(second, rng.random((rows[1], columns.n_columns)))
+    return ModeStats(second, rng.random((rows[1], columns.n_columns)))
 
 
 def full(one, columns):
@@ -63,7 +63,7 @@ def test_the_past_is_a_sum():
     def make(seed):
         modes = tuple(said(layout.components(2), seed=seed + k) for k in range(2))
         features = ((rng.random(3), rng.random(5)),) * 2
-        return Past(Data(*rng.random(2)), modes, (rng.random(),), rng.random(2), features)
+        return BatchStats(Data(*rng.random(2)), modes, (rng.random(),), rng.random(2), features)
 
     a, b = make(0), make(2)
     both = a + b.weighed(0.5)
@@ -75,34 +75,40 @@ def test_the_past_is_a_sum():
 
 
 @pytest.mark.parametrize("gaps", [False, True])
-@pytest.mark.parametrize("kind", ["categorical", "anchored", "levels"])
+@pytest.mark.parametrize("kind", ["categorical", "anchored", "many categories"])
 def test_new_levels_change_no_sum_of_rows_that_are_gone(kind, gaps):
     rng = np.random.default_rng(0)
     x = rng.integers(0, 4, 40).astype(float)
     x[:3] = np.nan if gaps else 0.0
-    old = Levels() if kind == "levels" else Gapped(Categorical())
+    old = ManyCategories() if kind == "many categories" else WithMissing(Categorical())
     old.fit(x)
     if kind == "anchored":
         old = Anchored(old).fit(x)
-    new = old.grown(2, gap=False)
-    first = len(old.shares_) if kind == "levels" else 4
+    new = old.grown(2, missing=False)
+    first = len(old.shares_) if kind == "many categories" else 4
     h = rng.random((40, 3))  # three statistics of three columns without any between them
-    sums = Said(*(np.asarray(part.T @ h) for part in reversed(old.features(x))))
-    places = (len(old.shares_),) * 2 if kind == "levels" else (old.n_products_, old.n_functions_)
+    sums = ModeStats(*(np.asarray(part.T @ h) for part in reversed(old.features(x))))
+    places = (
+        (len(old.shares_),) * 2
+        if kind == "many categories"
+        else (old.n_products_, old.n_functions_)
+    )
     grown = sums.with_functions(places, 2)
-    direct = Said(*(np.asarray(part.T @ h) for part in reversed(new.features(x))))
+    direct = ModeStats(*(np.asarray(part.T @ h) for part in reversed(new.features(x))))
     np.testing.assert_allclose(grown.second, direct.second, atol=1e-12)
     np.testing.assert_allclose(grown.linear, direct.linear, atol=1e-12)
     later = np.append(x, [first, first + 1.0, -1.0])
-    phi, psi = (part.toarray() if kind == "levels" else part for part in new.features(later))
+    phi, psi = (
+        part.toarray() if kind == "many categories" else part for part in new.features(later)
+    )
     assert np.any(phi[-3] != phi[-2])
-    if kind != "levels":  # which has no table, as no row has two levels
+    if kind != "many categories":  # which has no table, as no row has two categories
         m = new.n_functions_
         products = (new.table_ @ psi[:-1].T).T.reshape(-1, m, m)
         np.testing.assert_allclose(products, phi[:-1, :, None] * phi[:-1, None], atol=1e-12)
     unseen = [part[-1] for part in (old.features(later)[0], phi)]
-    was = unseen[0].toarray().ravel() if kind == "levels" else unseen[0]
-    if kind == "levels":
+    was = unseen[0].toarray().ravel() if kind == "many categories" else unseen[0]
+    if kind == "many categories":
         assert was[-1] == unseen[1][-1] == 1.0
     else:
         np.testing.assert_allclose(unseen[1][: len(was)], was)

@@ -12,12 +12,17 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.linear_model import Ridge
 
 from btnkm.core.evidence import Evidence, Pairs, Parts, Theta
-from btnkm.core.full import FullPosterior, leave_out
+from btnkm.core.full import (
+    FullPosterior,
+    Kernel,
+    correlation,
+    correlation_and_slopes,
+    decays,
+)
 from btnkm.core.full_fit import FullFit
 from btnkm.core.full_functionals import FullAverages, Functional, Variances
 from btnkm.core.full_sites import Observations
 from btnkm.core.gamma import Gamma
-from btnkm.core.kernel import Kernel, correlation, correlation_and_slopes, decays
 from btnkm.core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
 from btnkm.core.likelihoods.softmax import Softmax
 
@@ -208,24 +213,6 @@ def test_is_the_full_tensor_of_a_finite_basis(n_inputs):
     np.testing.assert_allclose(mean, design @ covariance @ design.T @ rows.y, atol=1e-6)
     spread = np.sum((design @ covariance) * design, axis=1)
     np.testing.assert_allclose(variance, spread, rtol=1e-4)
-
-
-def test_rows_left_out_are_those_of_a_fit_without_them():
-    state = posterior_of()
-    out = np.array([3, 7, 8])
-    rest = np.setdiff1d(np.arange(N), out)
-    fewer = replace(
-        state,
-        rows=tuple(part[rest] for part in state.rows),
-        share=state.share[rest],
-        target=state.target[:, rest],
-        noise=state.noise[:, rest],
-    )
-    features = [(part[out], None) for part in state.rows]
-    mean, variance = fewer.predictor.moments(features.__getitem__)
-    found = leave_out(state, out)
-    np.testing.assert_allclose(found[0][0], mean, rtol=1e-6)
-    np.testing.assert_allclose(found[1][0], variance, rtol=1e-6)
 
 
 def test_the_order_of_rows_does_not_matter():

@@ -14,13 +14,14 @@ from btnkm.core import cavi
 from btnkm.core.cp import CP
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Bernoulli, Gaussian, NegativeBinomial
+from btnkm.core.likelihoods.base import polya_gamma
 from btnkm.core.posterior import Predictor
 from btnkm.core.rows import block_sums, moments, multiply
 from btnkm.core.schedule import Schedule
-from btnkm.core.special import polya_gamma
 from btnkm.core.state import Priors
 from btnkm.execution import fitting, local
 from btnkm.execution.local import LocalRows
+from btnkm.execution.restarts import RestartSettings
 
 PRIORS = Priors(Gamma(1e-3, 1e-3), Gamma(1e-3, 1e-3), Gamma(1.0, 1.0))
 
@@ -160,17 +161,17 @@ def classify(n=200, seed=0, weight=None, memory_limit=1.0, **changes):
     f = 4 * codes[0] * codes[1] + codes[2] - 1
     y = (rng.random(n) < expit(f)).astype(float)
     bases = [Chebyshev(6).fit(codes[0]), Chebyshev(6).fit(codes[1]), Categorical().fit(codes[2])]
-    settings = fitting.Settings(
+    settings = RestartSettings(
         priors=PRIORS,
         likelihood=Bernoulli(offset=0.3),
         schedule=Schedule(**{"warm_sweeps": 4, "max_iter": 30, "plain_sweeps": 4, **changes}),
         smoothness=1.0,
         network=CP(),
+        initial_rank=4,
         max_rank=4,
         n_init=2,
         memory_limit=memory_limit,
         n_jobs=1,
-        few_rows=0.0,
     )
     problem = fitting.Problem(bases, LocalRows(codes, y, weight))
     return problem, f, fitting.fit(problem, settings, [seed], lambda k, p: None)
@@ -181,7 +182,7 @@ def classify(n=200, seed=0, weight=None, memory_limit=1.0, **changes):
 def test_the_bound_never_falls(seed, weighted):
     weight = np.random.default_rng(seed).uniform(0.2, 3.0, 200) if weighted else None
     _, _, result = classify(seed=seed, weight=weight, tol=0.0)
-    for start in result.starts:
+    for start in result.restarts:
         bounds = np.array([p.bound for p in start.sweeps if p.phase == "exact"])
         assert len(bounds) == 30
         assert np.all(np.diff(bounds) >= -1e-8 * np.abs(bounds[1:]))
@@ -197,7 +198,7 @@ def test_the_blocks_of_rows_change_nothing():
     assert local.make_plan(700, sizes, footprint, 2, 1, least, per_row=4).block_rows == 64
     _, _, whole = classify(n=700)
     _, _, blocks = classify(n=700, memory_limit=least)
-    for a, b in zip(whole.starts, blocks.starts, strict=True):
+    for a, b in zip(whole.restarts, blocks.restarts, strict=True):
         assert a.sweeps[-1].bound == pytest.approx(b.sweeps[-1].bound, rel=1e-10)
         assert a.state.likelihood != b.state.likelihood  # other blocks, other rounding
 
@@ -205,7 +206,7 @@ def test_the_blocks_of_rows_change_nothing():
 def test_the_bound_of_the_rows_is_that_of_the_posterior():
     problem, _, result = classify(newton_sweeps=0)
     features = [b.features(c) for b, c in zip(problem.bases, problem.rows.codes, strict=True)]
-    for start in result.starts:
+    for start in result.restarts:
         mean, variance = predictor_of(start.state).moments(features.__getitem__)
         likelihood = start.state.likelihood
         expected = likelihood.rows(problem.rows.y, None, mean, mean**2 + variance).sums[0]
@@ -250,9 +251,9 @@ def test_expected_slope_and_curvature_are_those_of_the_likelihood(likelihood, st
 def test_settling_ends_where_the_likelihood_itself_is_stationary():
     """Means solve sum_n phi (y - E[p]) = Lambda m, covariances have E[p (1 - p)] for weights."""
     problem, _, result = classify(newton_sweeps=60, max_iter=8)
-    phases = [p.phase for p in result.starts[0].sweeps]
+    phases = [p.phase for p in result.restarts[0].sweeps]
     assert phases[-60:] == ["newton"] * 60
-    bounds = [p.bound for p in result.starts[0].sweeps[-61:]]
+    bounds = [p.bound for p in result.restarts[0].sweeps[-61:]]
     assert len(set(bounds)) == 1
     state = result.best.state
     features = [b.features(c) for b, c in zip(problem.bases, problem.rows.codes, strict=True)]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from btnkm.core import layout, rows
-from btnkm.core.environments import Environments
+from btnkm.core.cp import CP
+from btnkm.core.network import Environments
 from btnkm.core.state import Factor
 from tests import oracle, problems
 from tests.problems import MIXES
@@ -128,7 +129,7 @@ def copies(parts):
 def test_environments_in_any_order_equal_the_direct_product(stride, n_modes):
     kinds = ("chebyshev", "categorical", "packed", "gapped", "powers")
     rng = np.random.default_rng(1)
-    environments = Environments(n_modes, stride=stride)
+    environments = Environments(n_modes, stride=stride, network=CP())
     for rank in (2, 1, 3):  # arrays of the rank before are at hand, and of no use
         few = problems.mode_moments(problems.make(kinds, rank))
         parts = [few[d % 5] for d in range(n_modes)]
@@ -146,7 +147,7 @@ def test_environments_in_any_order_equal_the_direct_product(stride, n_modes):
 def test_without_keeping_nothing_outlives_a_call():
     n, rank = 20_000, 6
     mean, second = np.ones((n, rank)), np.ones((n, 21))
-    environments = Environments(5, stride=0)
+    environments = Environments(5, stride=0, network=CP())
 
     def moments_of(k, into):
         return rows.Moments(mean.copy(), second.copy(), None)
@@ -162,7 +163,7 @@ def test_without_keeping_nothing_outlives_a_call():
 def test_kept_environments_extend_by_one_mode_per_step():
     small = problems.make(("chebyshev",) * 6, 2)
     parts = problems.mode_moments(small)
-    environments = Environments(6, stride=1)
+    environments = Environments(6, stride=1, network=CP())
     asked = []
 
     def moments_of(k, into):
@@ -181,7 +182,7 @@ def test_kept_environments_extend_by_one_mode_per_step():
 def test_a_stride_costs_one_more_evaluation_and_saves_memory():
     n_modes, stride = 100, 10
     part = rows.Moments(np.ones((1, 1)), np.ones((1, 1)), None)
-    environments = Environments(n_modes, stride=stride)
+    environments = Environments(n_modes, stride=stride, network=CP())
     asked, held = [], []
 
     def moments_of(k, into):
@@ -202,7 +203,7 @@ def test_a_stride_costs_one_more_evaluation_and_saves_memory():
 def test_environments_forget_after_reset():
     small = problems.make(("chebyshev", "powers"), 2)
     parts = problems.mode_moments(small)
-    environments = Environments(2, stride=1)
+    environments = Environments(2, stride=1, network=CP())
     environments.outside(0, copies(parts))
     parts[1] = parts[0]
     environments.reset()
@@ -217,7 +218,7 @@ def test_a_second_walk_overwrites_the_arrays_of_the_first():
         rows.Terms(rng.standard_normal((3, rank)), rng.standard_normal((5, 21)))
         for _ in range(modes)
     ]
-    environments = Environments(modes, stride=1)
+    environments = Environments(modes, stride=1, network=CP())
 
     def walk():
         for d in [*range(modes), *range(modes - 2, -1, -1)]:
@@ -234,7 +235,7 @@ def test_a_second_walk_overwrites_the_arrays_of_the_first():
 
 def test_arrays_of_another_rank_are_not_overwritten():
     small, other = (problems.make(("chebyshev", "packed", "powers"), rank) for rank in (2, 3))
-    environments = Environments(3, stride=1)
+    environments = Environments(3, stride=1, network=CP())
     environments.outside(1, copies(problems.mode_moments(small)))
     environments.reset()
     features, state = other.features, other.state
@@ -246,7 +247,7 @@ def test_arrays_of_another_rank_are_not_overwritten():
 
 
 def test_one_mode_has_nothing_outside():
-    environments = Environments(1, stride=1)
+    environments = Environments(1, stride=1, network=CP())
     assert environments.outside(0, lambda k, into: pytest.fail("no other mode")) is None
 
 
@@ -288,7 +289,7 @@ def test_strict_arrays_agree_with_numpy(kinds, spread):
     assert_strict_equal(rows.multiply(full, full), rows.multiply(full_np, full_np))
     columns = layout.components(3)
     assert_strict_equal(rows.contract(full, columns), rows.contract(full_np, columns))
-    environments = Environments(len(kinds), stride=1)
+    environments = Environments(len(kinds), stride=1, network=CP())
     for d, mode in enumerate(state.modes):
         around = environments.outside(d, lambda k, into: found[k])
         y_np, weight_np = small.y[:, None], small.weight[:, None]

@@ -10,7 +10,7 @@ import pytest
 
 from btnkm.core import layout, posterior, rows
 from btnkm.core.cp import CP
-from btnkm.core.environments import Environments
+from btnkm.core.network import Environments
 from btnkm.core.posterior import Predictor
 from tests import oracle, problems
 from tests.problems import MIXES
@@ -182,7 +182,7 @@ def test_long_products_neither_overflow_nor_vanish(order):
 @pytest.mark.parametrize("stride", [0, 1, 22])
 def test_long_environments_neither_overflow_nor_vanish(order, stride):
     long = Long(order)
-    environments = Environments(long.n_modes, stride=stride)
+    environments = Environments(long.n_modes, stride=stride, network=CP())
     for d in (0, 17, 250, 499, 251):
         found = environments.outside(d, long.moments)
         mean, second = long.log_domain(without=d)
@@ -207,7 +207,7 @@ def test_exact_zeros_stay_exact(where):
     assert variance[0] == 0.0
     np.testing.assert_allclose(found, mean[:, 1], rtol=1e-9)
     np.testing.assert_allclose(variance, second[:, 2] - mean[:, 1] ** 2, rtol=1e-8)
-    environments = Environments(64, stride=1)
+    environments = Environments(64, stride=1, network=CP())
     for d in (where, where + 1, 63):
         found = environments.outside(d, long.moments)
         mean, second = long.log_domain(without=d)

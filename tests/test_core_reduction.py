@@ -90,7 +90,7 @@ def test_spare_components_with_the_smallest_losses_are_dropped(kinds):
         block = problems.block(small, d, spread=False)
         order = np.argsort(reduction.component_losses(small.state, d, block))
         for most, share, count in [(2, 1.0, 3), (2, 0.5, 2), (4, 0.5, 1)]:
-            state, rest, _ = reduction.drop_extra(small.state, d, block, most=most, share=share)
+            state, rest, _ = reduction.drop_extra(small.state, d, block, rank=most, share=share)
             kept = np.sort(order[count:])
             for new, old in zip(state.factors, small.state.factors, strict=True):
                 np.testing.assert_array_equal(new.mean, old.mean[:, kept])
@@ -98,7 +98,7 @@ def test_spare_components_with_the_smallest_losses_are_dropped(kinds):
             expected = problems.block(small.with_state(state), d, spread=False)
             np.testing.assert_allclose(rest.second, expected.second, rtol=1e-9, atol=1e-11)
             np.testing.assert_allclose(rest.linear, expected.linear, rtol=1e-9, atol=1e-11)
-        assert reduction.drop_extra(small.state, d, block, most=5, share=1.0) is None
+        assert reduction.drop_extra(small.state, d, block, rank=5, share=1.0) is None
 
 
 @kinds

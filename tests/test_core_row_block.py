@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from btnkm import BTNClassifier, BTNRegressor, TensorTrain
-from btnkm.core.environments import Environments
+from btnkm.core.network import Environments
 from btnkm.core.row_block import Chunk
 from btnkm.execution import local
 
@@ -76,7 +76,7 @@ def test_blocks_that_are_lost_cost_nothing_but_time(model, X, y, monkeypatch):
 
     def in_blocks(*args, **kwargs):
         plan = make_plan(*args, **kwargs)
-        return local.Plan(100, plan.keep_features, plan.stride, plan.n_parallel, plan.n_bytes)
+        return local.MemoryPlan(100, plan.keep_features, plan.stride, plan.n_parallel, plan.n_bytes)
 
     monkeypatch.setattr(local, "make_plan", in_blocks)
     for executor in (local.LocalExecutor, Forgetful):

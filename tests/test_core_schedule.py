@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from btnkm.bases import Categorical, Chebyshev, Gapped
+from btnkm.bases import Categorical, Chebyshev, WithMissing
 from btnkm.core import cavi, rows
 from btnkm.core.cp import CP
 from btnkm.core.gamma import Gamma
@@ -22,6 +22,7 @@ from btnkm.core.sweeper import Sweeper
 from btnkm.execution import fitting, local
 from btnkm.execution.local import LocalRows
 from btnkm.execution.modes import make_mode
+from btnkm.execution.restarts import RestartSettings
 from tests import problems
 
 NUMERIC = ["chebyshev", "polynomial", "fourier", "bspline", "packed", "gapped"]
@@ -43,7 +44,7 @@ def make_problem(kinds, n, seed, *, weighted=False, gaps=0.0, noise=0.3):
     for kind, code in zip(kinds, codes, strict=True):
         basis = clone(problems.KINDS[kind])
         if np.any(np.isnan(code)) and kind != "gapped":
-            basis = Gapped(basis)
+            basis = WithMissing(basis)
         bases.append(basis.fit(code))
     y = signal + noise * rng.standard_normal(n)
     weight = rng.uniform(0.3, 3.0, n) if weighted else None
@@ -51,17 +52,17 @@ def make_problem(kinds, n, seed, *, weighted=False, gaps=0.0, noise=0.3):
 
 
 def make_settings(schedule, rank=3, priors=PRIORS, memory_limit=1.0, n_init=1):
-    return fitting.Settings(
+    return RestartSettings(
         priors=priors,
         likelihood=Gaussian(Gamma(1.0, 0.01)),
         schedule=schedule,
         smoothness=1.0,
         network=CP(),
+        initial_rank=rank,
         max_rank=rank,
         n_init=n_init,
         memory_limit=memory_limit,
         n_jobs=1,
-        few_rows=0.0,  # the schedule is to be followed as it stands
     )
 
 
@@ -70,7 +71,7 @@ def run(problem, how, seed=0):
 
 
 def exact_sweeps(result):
-    return [p for p in result.starts[0].sweeps if p.phase == "exact"]
+    return [p for p in result.restarts[0].sweeps if p.phase == "exact"]
 
 
 def exact_sweeps_with_states(problem, how):
@@ -160,7 +161,7 @@ def test_reductions_can_be_switched_off():
 
 def test_warm_sweeps_have_no_bound_and_come_first():
     problem = make_problem(("chebyshev", "packed"), 20, 0)
-    sweeps = run(problem, make_settings(replace(MILD, most_weights=0))).starts[0].sweeps
+    sweeps = run(problem, make_settings(replace(MILD, most_weights=0))).restarts[0].sweeps
     assert [p.phase for p in sweeps] == ["warm"] * 4 + ["exact"] * MILD.max_iter
     assert all(np.isnan(p.bound) and not p.terms for p in sweeps[:4])
     assert [p.sweep for p in sweeps] == list(range(1, 5 + MILD.max_iter))
@@ -177,7 +178,7 @@ def test_annealing_comes_between_and_lets_in_the_covariances_step_by_step(monkey
         switch(self, spread=spread)
 
     monkeypatch.setattr(Sweeper, "switch", record)
-    sweeps = run(problem, make_settings(how)).starts[0].sweeps
+    sweeps = run(problem, make_settings(how)).restarts[0].sweeps
     np.testing.assert_allclose(shares, [0.0, 0.01, np.sqrt(0.0095), 0.95, 1.0])
     assert [p.phase for p in sweeps] == ["warm"] * 4 + ["annealing"] * 3 + ["exact"] * how.max_iter
     assert all(np.isnan(p.bound) and not p.terms for p in sweeps[:7])
@@ -185,18 +186,15 @@ def test_annealing_comes_between_and_lets_in_the_covariances_step_by_step(monkey
     assert_monotone(sweeps[7:])
 
 
-@pytest.mark.parametrize("warm", [4, 5, 6, 10])
+@pytest.mark.parametrize("warm", [5, 6, 10])
 @pytest.mark.parametrize("kinds", [("chebyshev", "packed"), ("chebyshev", "packed", "bspline")])
 def test_the_warm_phase_has_extra_components(warm, kinds):
     problem = make_problem(kinds, 140, 0)
     how = replace(make_settings(replace(MILD, warm_sweeps=warm, max_iter=5), rank=3), warm_rank=20)
-    sweeps = run(problem, how).starts[0].sweeps
+    sweeps = run(problem, how).restarts[0].sweeps
     ranks = [p.rank for p in sweeps if p.phase == "warm"]
-    if warm < fitting.FEWEST_WARM:
-        assert ranks == [3] * warm
-    else:
-        assert ranks[: warm // 2] == [6] * (warm // 2)  # twice as many, and not 20
-        assert ranks[-3:] == [3] * 3
+    assert ranks[: warm // 2] == [6] * (warm // 2)  # twice as many, and not 20
+    assert ranks[-3:] == [3] * 3
     exact = [p for p in sweeps if p.phase == "exact"]
     assert max(p.rank for p in exact) <= 3
     assert_monotone(exact)
@@ -340,7 +338,7 @@ def blocky():
 @pytest.mark.parametrize("stride", [0, 1, 2])
 def test_blocks_do_not_change_the_result(blocky, monkeypatch, block_rows, keep_features, stride):
     problem, how, expected = blocky
-    plan = local.Plan(block_rows, keep_features, stride, 1, 0)
+    plan = local.MemoryPlan(block_rows, keep_features, stride, 1, 0)
     monkeypatch.setattr(local, "make_plan", lambda *args, **_: plan)
     assert_same(run(problem, how), expected, rtol=1e-10)
 
@@ -378,7 +376,7 @@ def test_memory_limits_do_not_change_the_result():
 
 def test_rows_across_threads_give_the_same_bits(blocky, monkeypatch):
     problem, how, _ = blocky
-    plan = local.Plan(32, True, True, 1, 0)
+    plan = local.MemoryPlan(32, True, True, 1, 0)
     monkeypatch.setattr(local, "make_plan", lambda *args, **_: plan)
     one, two = run(problem, how), run(problem, replace(how, n_jobs=2))
     np.testing.assert_array_equal(
@@ -399,7 +397,7 @@ def test_a_weight_of_two_is_a_row_twice():
 def test_several_restarts_differ_and_the_best_is_named():
     problem = make_problem(("chebyshev", "packed"), 30, 4)
     result = run(problem, make_settings(MILD, n_init=3))
-    bounds = [s.sweeps[-1].bound for s in result.starts]
+    bounds = [s.sweeps[-1].bound for s in result.restarts]
     assert len(set(bounds)) == 3
     assert result.best.last.bound == max(bounds)
 

@@ -15,10 +15,10 @@ from btnkm.bases import Chebyshev
 from btnkm.bases.effect import MainEffect
 from btnkm.core import cavi, growing, posterior, row_block
 from btnkm.core.cp import CP
-from btnkm.core.environments import Environments
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Bernoulli, Gaussian, NegativeBinomial, StudentT
 from btnkm.core.likelihoods.softmax import Softmax
+from btnkm.core.network import Environments
 from btnkm.core.posterior import EffectAverages, Predictor
 from btnkm.core.row_block import Chunk
 from btnkm.core.schedule import Schedule
@@ -31,6 +31,7 @@ from btnkm.data.columns import fit_columns
 from btnkm.execution import fitting, local
 from btnkm.execution.local import LocalRows
 from btnkm.execution.modes import make_mode, output_mode
+from btnkm.execution.restarts import RestartSettings
 from btnkm.structures.mode_map import ModeMap, main_effects
 from tests import oracle, problems
 
@@ -398,7 +399,7 @@ def fitted_lines(X, y, groups=None, steps=300):
     """Return the state of the block alone after many sweeps."""
     phi = [X] if groups == "one" else [column[:, None] for column in X.T]
     features = [(g, g[:, :0]) for g in phi]
-    chunk = Chunk(features.__getitem__, y, None, Environments(0, stride=1))
+    chunk = Chunk(features.__getitem__, y, None, Environments(0, stride=1, network=CP()))
     sums = Sums.begin(straight(X, groups), 1)
     state = State((), (), (), (), Gaussian(Gamma(1.0, 0.01)), CP(), sums=sums)
     data = cavi.Data(float(len(y)), float(y @ y))
@@ -648,7 +649,7 @@ def fit_problem(kind, n=60, weighted=False, tensor=True, seed=0):
 
 
 def settings(likelihood, memory_limit=1.0, **how):
-    return fitting.Settings(
+    return RestartSettings(
         priors=Priors(Gamma(1e-3, 1e-3), Gamma(1e-5, 1e-6), Gamma(1.0, 1.0)),
         likelihood=likelihood,
         schedule=Schedule(
@@ -656,6 +657,7 @@ def settings(likelihood, memory_limit=1.0, **how):
         ),
         smoothness=1.0,
         network=CP(),
+        initial_rank=3,
         max_rank=3,
         n_init=1,
         memory_limit=memory_limit,
@@ -673,12 +675,12 @@ def test_the_elbo_never_falls(kind, tensor, weighted):
     problem, likelihood = fit_problem(kind, weighted=weighted, tensor=tensor)
     how = settings(likelihood, newton_sweeps=0)
     result = fitting.fit(problem, how, [0], lambda k, progress: None)
-    sweeps = [p for p in result.starts[0].sweeps if p.phase == "exact"]
+    sweeps = [p for p in result.restarts[0].sweeps if p.phase == "exact"]
     bounds = np.array([p.bound for p in sweeps])
     assert len(bounds) >= 14
     assert np.all(np.diff(bounds) >= -1e-8 * (1.0 + np.abs(bounds[1:]))), bounds
     # and it is that of the posterior that was found
-    state, rows = result.starts[0].state, problem.rows
+    state, rows = result.restarts[0].state, problem.rows
     every = [*problem.bases, *problem.effects]
     features = [b.features(x) for b, x in zip(every, rows.codes, strict=True)]
     predictor = replace(Predictor.of(state), least=0.0)
@@ -697,7 +699,7 @@ def test_the_elbo_never_falls(kind, tensor, weighted):
 def test_settled_coefficients_solve_the_likelihood_itself(kind):
     problem, likelihood = fit_problem(kind, tensor=False)
     how = settings(likelihood, newton_sweeps=40)
-    state = fitting.fit(problem, how, [0], lambda k, progress: None).starts[0].state
+    state = fitting.fit(problem, how, [0], lambda k, progress: None).restarts[0].state
     if kind == "gaussian":
         return
     features = [e.features(x) for e, x in zip(problem.effects, problem.rows.codes, strict=True)]
@@ -722,13 +724,13 @@ def test_memory_changes_nothing(kind, tensor):
     bounds = []
     for limit in (1.0, least):
         result = fitting.fit(problem, settings(likelihood, limit), [0], lambda k, p: None)
-        bounds.append(result.starts[0].sweeps[-1].bound)
+        bounds.append(result.restarts[0].sweeps[-1].bound)
     assert bounds[0] == pytest.approx(bounds[1], rel=1e-8)
 
 
 def test_main_effects_are_known_by_their_groups():
     problem, likelihood = fit_problem("gaussian", tensor=True)
-    state = fitting.fit(problem, settings(likelihood), [0], lambda k, p: None).starts[0].state
+    state = fitting.fit(problem, settings(likelihood), [0], lambda k, p: None).restarts[0].state
     assert [tuple(g) for g in state.sums.groups] == [
         (0, "line"),
         (0, "curve"),

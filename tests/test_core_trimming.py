@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from btnkm.bases import Chebyshev
-from btnkm.core import cavi, gauss_newton, trimming
+from btnkm.core import cavi, trimming
 from btnkm.core.cp import CP
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Gaussian
@@ -18,6 +18,7 @@ from btnkm.core.sweeper import Sweeper
 from btnkm.execution import fitting
 from btnkm.execution.local import LocalRows
 from btnkm.execution.modes import size_of
+from btnkm.execution.restarts import RestartSettings
 
 PRIORS = Priors(Gamma(1e-6, 1e-14), Gamma(1e-5, 1e-6), Gamma(1.0, 1.0))
 
@@ -36,12 +37,13 @@ def make_problem(noise, seed=0, n=300, weighted=False):
 
 
 def make_settings(rank=4, **schedule):
-    return fitting.Settings(
+    return RestartSettings(
         priors=PRIORS,
         likelihood=Gaussian(),
         schedule=Schedule(**schedule),
         smoothness=1.0,
         network=CP(),
+        initial_rank=rank,
         max_rank=rank,
         n_init=1,
         memory_limit=1.0,
@@ -50,7 +52,7 @@ def make_settings(rank=4, **schedule):
 
 
 def run(problem, settings):
-    return fitting.fit(problem, settings, [0], lambda k, progress: None).starts[0]
+    return fitting.fit(problem, settings, [0], lambda k, progress: None).restarts[0]
 
 
 def sweeper_at(problem, settings, state):
@@ -76,14 +78,14 @@ def sweeper(request):
     change = np.random.default_rng(1).standard_normal(
         sum(factor.mean.size for factor in state.factors)
     )
-    return sweeper_at(problem, settings, gauss_newton.moved(state, 0.03 * change))
+    return sweeper_at(problem, settings, trimming.moved(state, 0.03 * change))
 
 
 def test_the_gradient_of_a_joint_step_is_that_of_the_bound(sweeper):
     state = sweeper.state
     _, gradient = trimming.joint_system(sweeper)
     direction = np.random.default_rng(2).standard_normal(len(gradient))
-    up, down = (value_at(sweeper, gauss_newton.moved(state, h * direction)) for h in (1e-5, -1e-5))
+    up, down = (value_at(sweeper, trimming.moved(state, h * direction)) for h in (1e-5, -1e-5))
     assert (up - down) / 2e-5 == pytest.approx(gradient @ direction, rel=1e-5)
 
 
@@ -96,7 +98,7 @@ def test_the_value_of_joint_steps_is_the_means_part_of_the_bound(sweeper):
     state = sweeper.state
     error, value = trimming.error_and_value(sweeper)
     curvature, gradient = trimming.joint_system(sweeper)
-    other = gauss_newton.moved(state, gauss_newton.step(curvature, gradient, 1.0))
+    other = trimming.moved(state, trimming.step(curvature, gradient, 1.0))
     sweeper.restore(other)
     other_error, other_value = trimming.error_and_value(sweeper)
     gain = bound(other, other_error) - bound(state, error)

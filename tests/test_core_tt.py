@@ -11,9 +11,9 @@ from sklearn.base import clone
 
 from btnkm.core import cavi, layout, reduction, rows
 from btnkm.core.cp import CP
-from btnkm.core.environments import Environments
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Gaussian
+from btnkm.core.network import Environments
 from btnkm.core.posterior import Predictor
 from btnkm.core.row_block import Chunk
 from btnkm.core.state import Factor, Priors, State

@@ -24,7 +24,7 @@ import pytest
 import btnkm
 from btnkm import BTNRegressor, Solver, explain
 from btnkm.bases import BASES
-from btnkm.io import archive, atomic_write, contents, migrate, serialize
+from btnkm.io import archive, atomic_write, contents, migrate, models
 
 
 def rows(n=60):
@@ -278,8 +278,8 @@ def test_bombs_are_refused_before_they_take_memory(content, refused):
 def test_text_takes_no_more_room_in_memory_than_its_file_can_pay_for():
     long = ["x" * 2000] + [""] * 999
     for array in (np.array(["a", "bcd"], "U20"), np.array(["a", "bcd"], "U900"), np.array(long)):
-        encoder = serialize.Encoder()
-        found = serialize.Decoder([], [], ()).value(encoder.node(array, "it"))
+        encoder = models.Encoder()
+        found = models.Decoder([], [], ()).value(encoder.node(array, "it"))
         assert found.tolist() == array.tolist()
         assert found.nbytes <= min(array.nbytes, 64 * sum(1 + len(item) for item in found))
 

@@ -20,8 +20,7 @@ from sklearn.exceptions import NotFittedError
 import btnkm
 from btnkm import BTNClassifier, BTNRegressor, Gamma, Priors, Solver, TensorTrain
 from btnkm.bases import Basis, BSpline, Fourier, Polynomial
-from btnkm.bases.coordinates import Coordinates
-from btnkm.bases.effect import MainEffect
+from btnkm.bases.effect import Coordinates, MainEffect
 from btnkm.likelihoods import StudentT
 
 QUICK = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zipfile
 from functools import cache
 from pathlib import Path
 
@@ -27,20 +28,26 @@ from btnkm.io.models import FittedState
 from tests.model_files import forge
 from tests.test_files_models import unlike
 
-CORPUS = Path(__file__).parent / "model_files_v1"
-NAMES = ("regressor", "classifier", "full")
+TESTS = Path(__file__).parent
+CORPUS = {  # the folder of each model
+    **dict.fromkeys(("regressor", "classifier", "full"), TESTS / "model_files_v1"),
+    **dict.fromkeys(("poisson", "kernel", "classes"), TESTS / "model_files_v6"),
+}
 # the same sums may be rounded in another way by another BLAS
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}
 
 
 @cache
-def golden():
-    return json.loads((CORPUS / "golden.json").read_text())
+def golden(name):
+    return json.loads((CORPUS[name] / "golden.json").read_text())
 
 
 @cache
-def rows():
-    return pd.DataFrame(golden()["rows"])
+def rows(name):
+    X = pd.DataFrame(golden(name)["rows"])
+    if "when" in X:
+        X["when"] = pd.to_datetime(X["when"])
+    return X[["size", "colour"]] if name == "poisson" else X
 
 
 @pytest.fixture
@@ -49,31 +56,32 @@ def unpacked(tmp_path):
 
     def unpack(name):
         path = tmp_path / f"{name}.btn"
-        path.write_bytes(gzip.decompress((CORPUS / f"{name}.btn.gz").read_bytes()))
+        path.write_bytes(gzip.decompress((CORPUS[name] / f"{name}.btn.gz").read_bytes()))
         return path
 
     return unpack
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CORPUS)
 def test_models_predict_what_they_did(name, unpacked):
-    model, expected = btnkm.load(unpacked(name)), golden()[name]
-    if name == "classifier":
-        np.testing.assert_allclose(model.predict_proba(rows()), expected["predict_proba"], **CLOSE)
+    model, expected = btnkm.load(unpacked(name)), golden(name)[name]
+    X = rows(name)
+    if "predict_proba" in expected:
+        np.testing.assert_allclose(model.predict_proba(X), expected["predict_proba"], **CLOSE)
     else:
-        mean, std = model.predict(rows(), return_std=True)
+        mean, std = model.predict(X, return_std=True)
         np.testing.assert_allclose(mean, expected["predict"], **CLOSE)
         np.testing.assert_allclose(std, expected["std"], **CLOSE)
-        interval = model.predict_interval(rows())
+        interval = model.predict_interval(X)
         np.testing.assert_allclose(interval, expected["interval"], **CLOSE)
     importances = model.feature_importances_, model.feature_importances_std_
     np.testing.assert_allclose(importances[0], expected["importances"], **CLOSE)
     np.testing.assert_allclose(importances[1], expected["importances_std"], **CLOSE)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CORPUS)
 def test_attributes_have_their_present_names(name, unpacked):
-    model, expected = btnkm.load(unpacked(name)), golden()[name]
+    model, expected = btnkm.load(unpacked(name)), golden(name)[name]
     assert model.best_restart_ == expected["best_restart"]
     assert [sweep["restart"] for sweep in model.history_] == expected["restarts"]
     elbos = [None if np.isnan(sweep["elbo"]) else sweep["elbo"] for sweep in model.history_]
@@ -86,21 +94,44 @@ def test_attributes_have_their_present_names(name, unpacked):
     assert str(explain.summary(model))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CORPUS)
 def test_a_model_that_is_saved_again_is_of_the_present_version(name, unpacked, tmp_path):
     model = btnkm.load(unpacked(name))
     model.save(tmp_path / "first.btn")
     same = btnkm.load(tmp_path / "first.btn")
     same.save(tmp_path / "second.btn")
     assert (tmp_path / "first.btn").read_bytes() == (tmp_path / "second.btn").read_bytes()
-    assert np.array_equal(same.predict(rows()), model.predict(rows()))
+    assert np.array_equal(same.predict(rows(name)), model.predict(rows(name)))
 
 
-def test_a_stream_goes_on(unpacked):
-    model = btnkm.load(unpacked("regressor"))
+@pytest.mark.parametrize(
+    ("name", "y"),
+    [
+        ("regressor", np.linspace(-1.0, 1.0, 8)),
+        ("poisson", np.arange(8.0)),
+        ("classes", np.array(["low", "high"] * 4)),
+    ],
+)
+def test_a_stream_goes_on(name, y, unpacked):
+    model, X = btnkm.load(unpacked(name)), rows(name)
     before = model.n_samples_seen_
-    model.partial_fit(rows(), np.linspace(-1.0, 1.0, len(rows())))
-    assert model.n_samples_seen_ == before + len(rows())
+    model.partial_fit(X, y)
+    assert model.n_samples_seen_ == before + len(X)
+
+
+def test_the_corpus_of_format_6_covers_what_it_says(unpacked):
+    models = {}
+    for name in ("poisson", "kernel", "classes"):
+        path = unpacked(name)
+        with zipfile.ZipFile(path) as file:
+            assert json.loads(file.read("model.json"))["version"] == 6, name
+        models[name] = btnkm.load(path)
+        assert any(column.levels for column in models[name].columns_), name
+    assert models["poisson"].likelihood == "poisson"
+    assert any(mode_map.kernel for mode_map in models["kernel"]._mode_maps)
+    assert [column.kind for column in models["kernel"].columns_] == ["f", "M", "O"]
+    assert len(models["classes"].classes_) == 3
+    assert models["classes"].cores_
 
 
 def older(manifest, version):
@@ -126,7 +157,7 @@ def test_files_of_versions_before_the_corpus_are_read(name, version, unpacked):
     assert model.get_params() == expected.get_params()
     for part in ("posterior_", "columns_", "weights_", "_averages", "_effect_averages", "_pasts"):
         assert unlike(getattr(model, part), getattr(expected, part)) is None, part
-    assert np.array_equal(model.predict(rows()), expected.predict(rows()))
+    assert np.array_equal(model.predict(rows(name)), expected.predict(rows(name)))
 
 
 def test_a_full_tensor_of_another_kernel_is_refused(unpacked):
@@ -149,21 +180,19 @@ def test_sweeps_that_cannot_be_renamed_are_refused(change, unpacked):
         btnkm.load(path)
 
 
-def test_a_renamed_class_and_its_fields_are_read(unpacked, monkeypatch):
+def test_a_renamed_class_is_read(unpacked, monkeypatch):
     path = unpacked("regressor")
 
     def older(manifest):
         for item in manifest["objects"]:
             if item["kind"] == "Column":
                 item["kind"] = "Field"
-                item["fields"]["title"] = item["fields"].pop("name")
         return manifest
 
     forge(path, older)
     with pytest.raises(ValueError, match="an object of a kind that no file has"):
         btnkm.load(path)
     monkeypatch.setitem(migrate.CLASSES, "Field", "Column")
-    monkeypatch.setitem(migrate.FIELDS, "Column", {"title": "name"})
     assert btnkm.load(path).columns_[0].name == "size"
 
 

@@ -17,10 +17,9 @@ import pytest
 
 import btnkm
 from btnkm import BTNClassifier, BTNRegressor, explain, parameters
-from btnkm.bases.coordinates import Coordinates
+from btnkm.bases.effect import Coordinates
 from btnkm.cli import options, program
-from btnkm.core.full import FullPosterior
-from btnkm.core.kernel import Kernel
+from btnkm.core.full import FullPosterior, Kernel
 from btnkm.io import contents, models, rules
 from btnkm.structures import candidates, layouts
 from tests.cli_data import houses, write

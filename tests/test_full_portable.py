@@ -15,7 +15,7 @@ from scipy.linalg.lapack import dpstrf
 
 from btnkm import BTNClassifier, BTNRegressor, Solver
 from btnkm.io.portable import portable
-from btnkm.report.embedding import embedded, with_levels
+from btnkm.report.panel import embedded, with_levels
 from tests.browser import browser, opened
 from tests.models import SMALL, N, mixed, smooth
 from tests.test_portable import coordinate, listed, rows_of

@@ -21,7 +21,7 @@ LONGEST = 60  # lines of a function without its docstring
 #: From the bottom up: a module may import from its own layer and from those above it in this list.
 #: A module belongs to the longest name that its own begins with.
 LAYERS = [
-    ["version", "checks"],
+    ["version", "checks", "warn"],
     ["core"],
     ["bases", "likelihoods", "predictive", "parameters"],
     ["execution"],
@@ -33,7 +33,6 @@ LAYERS = [
     ["report"],
     ["plan", "structures"],
     ["streaming", "saving"],
-    ["export"],
     ["estimator"],
     ["regressor", "classifier"],
     ["loading"],
@@ -61,7 +60,7 @@ OUTSIDE = {
     },
 }
 #: What a room may import of another; bases need only how arrays and formulas are handled.
-NARROW = {"bases": {"core.arrays", "core.formula"}}
+NARROW = {"bases": {"core.arrays", "core.formula", "core.triton_kernels"}}
 #: Underscored names that their owners document: named tuples, IPython, os.
 PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_repr_html_", "_repr_mimebundle_", "_exit"}
 #: Those of other packages, which have no public name for it.

@@ -13,8 +13,9 @@ from btnkm import BTNRegressor, PredictiveDistribution
 from btnkm.core.densities import Counts, NormalMixture
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Bernoulli
+from btnkm.core.likelihoods.base import newton_step
+from btnkm.core.likelihoods.counts import log_gamma
 from btnkm.core.likelihoods.softmax import Softmax
-from btnkm.core.special import log_gamma, newton_step
 from btnkm.likelihoods import Gaussian, NegativeBinomial, StudentT
 from btnkm.testing import check_likelihood
 

@@ -16,7 +16,7 @@ from btnkm.core.cp import CP
 from btnkm.core.tt import TT
 from btnkm.execution import fitting
 from btnkm.structures import search
-from btnkm.structures.allocation import share_out
+from btnkm.structures.candidates import share_out
 from btnkm.structures.mode_map import make_mode_map
 from btnkm.structures.stacking import copies, folds, stack
 
@@ -40,7 +40,7 @@ def matrices(n, rng, diagonal):
     ("n", "count", "held_out"), [(20, 5, 20), (240, 5, 240), (1000, 1, 200), (9000, 1, 800)]
 )
 def test_folds_hold_out_enough_rows_and_none_twice(n, count, held_out):
-    cuts = list(folds(n, np.random.default_rng(0)))
+    cuts = list(folds(n, 200, np.random.default_rng(0)))
     assert len(cuts) == count
     out = np.concatenate([away for _, away in cuts])
     assert len(out) == len(set(out)) == held_out
@@ -94,7 +94,7 @@ def test_starts_are_shared_out(n_starts, weights, counts):
 
 def test_folds_divide_every_class():
     labels = np.repeat([0, 1, 2], [60, 12, 3])
-    cuts = list(folds(75, np.random.default_rng(8), labels))
+    cuts = list(folds(75, 200, np.random.default_rng(8), labels))
     for rows, out in cuts:
         assert np.sum(labels[rows] == 2) == 3
         counts = np.bincount(labels[out], minlength=2)
@@ -111,7 +111,7 @@ def test_copies_of_a_row_are_held_out_together():
     sample = SimpleNamespace(n=200, codes=list(distinct[chosen].T), y=np.arange(60.0)[chosen])
     numbers = copies(sample)
     np.testing.assert_array_equal(numbers[:, None] == numbers, chosen[:, None] == chosen)
-    cuts = list(folds(200, np.random.default_rng(0), group=numbers))
+    cuts = list(folds(200, 200, np.random.default_rng(0), group=numbers))
     assert cuts
     for fitted, out in cuts:
         assert not set(chosen[fitted]) & set(chosen[out])
@@ -139,7 +139,7 @@ def test_copies_need_no_column_that_tells_all_rows_apart():
 
 def test_parts_of_copied_rows_are_no_larger_than_those_of_others():
     group = np.repeat(np.arange(2_000), 20)
-    for fitted, out in folds(len(group), np.random.default_rng(0), group=group):
+    for fitted, out in folds(len(group), 200, np.random.default_rng(0), group=group):
         assert len(fitted) + len(out) <= 10_000
         assert len(out) == pytest.approx(2_000, rel=0.05)
 

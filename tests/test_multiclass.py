@@ -14,11 +14,11 @@ from sklearn.linear_model import LogisticRegression
 from btnkm import BTNClassifier
 from btnkm.bases import Chebyshev
 from btnkm.core import posterior, rows
+from btnkm.core.categories import CategoryFactor
 from btnkm.core.gamma import Gamma
 from btnkm.core.layout import components
-from btnkm.core.levels import LevelFactor
+from btnkm.core.likelihoods.base import polya_gamma
 from btnkm.core.likelihoods.softmax import Softmax, log_sum_exp, pivot
-from btnkm.core.special import polya_gamma
 from btnkm.core.state import Factor
 from btnkm.execution.modes import make_mode, output_mode
 
@@ -43,7 +43,7 @@ def test_outputs_are_one_more_input_of_stacked_rows(spread):
     factors = [random_factor(rng, len(m.keep), rank) for m in modes[:2]]
     root = 0.3 * rng.standard_normal((k, rank, rank))
     cov = root @ np.swapaxes(root, 1, 2)
-    factors.append(LevelFactor(rng.standard_normal((k, rank)), cov, 0.0, components(rank)))
+    factors.append(CategoryFactor(rng.standard_normal((k, rank)), cov, 0.0, components(rank)))
     terms = [rows.terms(m, f, spread=spread) for m, f in zip(modes, factors, strict=True)]
     weight, pull = rng.uniform(0.1, 1.0, (n, k)), rng.standard_normal((n, k))
     features = [b.features(c) for b, c in zip(bases, codes, strict=True)]
@@ -56,7 +56,7 @@ def test_outputs_are_one_more_input_of_stacked_rows(spread):
         return moments[0] if len(moments) == 1 else rows.multiply(*moments)
 
     for d, other in ((0, 1), (1, 0)):
-        asks = rows.output_asks(weight, pull, terms[2])
+        asks = rows.output_responses(weight, pull, terms[2])
         found = rows.block_sums(features[d], product(features, [other]), *asks, modes[d], rank)
         outside = product(stacked, [other, 2])
         asks = weight.reshape(-1, 1), pull.reshape(-1, 1)

@@ -154,7 +154,7 @@ def test_five_classes_of_eight_components():
 @pytest.mark.parametrize("size", [1, 2, 3, 6, 9])
 def test_roots_by_rotations_are_those_of_eigenvectors(size):
     from btnkm.io.onnx.graph import Graph
-    from btnkm.io.onnx.roots import square_root
+    from btnkm.io.onnx.outputs import square_root
 
     rng = np.random.default_rng(size)
     thin = rng.normal(size=(20, size, max(size - 2, 1)))
@@ -175,8 +175,7 @@ def test_roots_by_rotations_are_those_of_eigenvectors(size):
 def test_students_distribution_by_quadrature(dof):
     from scipy.special import stdtr
 
-    from btnkm.io.onnx.formulas import student_excess
-    from btnkm.io.onnx.graph import Graph
+    from btnkm.io.onnx.graph import Graph, student_excess
 
     graph = Graph(["z", "excess"])
     excess = student_excess(graph, graph.input("z", "f"), dof)

@@ -13,13 +13,14 @@ from sklearn.linear_model import PoissonRegressor
 import btnkm
 from btnkm import BTNRegressor
 from btnkm.cli.program import main
-from btnkm.core.likelihoods.poisson import PoissonCounts
+from btnkm.core.likelihoods.counts import PoissonCounts
 from btnkm.explain import effects, summary
 from btnkm.io.portable import portable
 from btnkm.likelihoods import LIKELIHOODS, Poisson
 from btnkm.testing import check_likelihood
 from tests.cli_data import QUICK
 from tests.test_onnx import check as check_onnx
+from tests.test_onnx import told
 from tests.test_portable import rows_of
 from tests.test_what_if import asked, compare, page  # noqa: F401
 
@@ -183,6 +184,11 @@ def test_a_file_holds_it(tmp_path):
 def test_onnx_says_the_same():
     pytest.importorskip("onnxruntime")
     check_onnx(fitted(), problem("curved", 40)[0])
+    X = problem("linear", 40)[0]
+    for structure in ("tensor", "sums"):  # a full tensor's variance has lost more digits
+        model = fitted("linear", structure)
+        mean, std = model.predict(X, return_std=True)
+        np.testing.assert_allclose(told(model, X), np.stack([mean, std])[:, :, None], rtol=1e-12)
 
 
 def test_the_browser_says_the_same(page):  # noqa: F811

@@ -56,11 +56,11 @@ def features(basis, x):
     kind = basis["kind"]
     if kind == "constant":
         return [1.0], [1.0]
-    if kind == "levels":
+    if kind == "many_categories":
         missing = m - 1 if basis["missing"] is None else basis["missing"]
         code = missing if x is None else m - 1 if x < 0 else int(x)
         return ([float(i == code) for i in range(m)],) * 2
-    if kind == "gapped":
+    if kind == "with_missing":
         inner = basis["basis"]
         never = inner["kind"] == "categorical" and x is not None and x < 0
         if never or (x is None and not basis["saw_missing"]):

@@ -13,7 +13,7 @@ import pytest
 from btnkm import BTNClassifier, BTNRegressor, Solver, TensorTrain
 from btnkm.core.arrays import host
 from btnkm.data import column_stats, readers
-from btnkm.execution.spill import spilled_columns
+from btnkm.execution.memory import spilled_columns
 
 SMALL = {"n_basis": 6, "max_rank": 3, "n_init": 1, "max_iter": 8, "random_state": 0, "n_jobs": 1}
 SMALL |= {"structure": "tensor"}

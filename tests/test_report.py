@@ -20,10 +20,11 @@ import btnkm
 from btnkm import BTNClassifier, BTNRegressor, Solver
 from btnkm.explain.diagnostics import History, Search, history
 from btnkm.explain.sobol import interactions, sobol_indices
-from btnkm.report import fit_charts, format
+from btnkm.report import format
+from btnkm.report import page as report_page
 from btnkm.report.charts import axis
-from btnkm.report.metrics import goodness
-from btnkm.report.warnings import remarks
+from btnkm.report.metrics import evaluate
+from btnkm.report.warnings import notices
 from tests.models import MAKERS, SMALL, fitted, smooth
 from tests.problems import Hinges
 
@@ -87,7 +88,7 @@ def test_every_kind_of_model_has_a_report(name, tmp_path):
     assert [tag for tag, _ in page.elements if tag == "main"] == ["main"]
     assert "what-if-panel" in ids
     assert "nan" not in page.text
-    assert "–" not in page.text.split("How it was fitted")[-1]
+    assert "–" not in page.text.split("The fit")[-1]
     for tag, attributes in page.elements:
         for key in ("aria-labelledby", "aria-describedby", "for"):
             assert set(attributes.get(key, "").split()) <= set(ids), (tag, attributes)
@@ -155,8 +156,12 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     assert model.report(str(path)) == path
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert list(tmp_path.iterdir()) == [path]
+    monkeypatch.setattr("btnkm.report.page.page", _refuse)  # the folder is checked before any work
     with pytest.raises(FileNotFoundError, match="path must be in a folder that can be written to"):
         model.report(tmp_path / "none" / "model.html")
+    monkeypatch.setattr("btnkm.io.atomic_write.os.access", lambda *_: False)
+    with pytest.raises(PermissionError, match="path must be in a folder that can be written to"):
+        model.report(tmp_path / "model.html")
 
 
 def _refuse(*_):
@@ -193,20 +198,21 @@ def test_rows_and_targets_come_together(tmp_path):
 def test_held_out_figures_are_those_of_scikit_learn(tmp_path):
     model, X = fitted("gaussian")
     y = model.predict(X) + 3.0 * np.sin(np.arange(len(X)))
-    found = {figure.name: figure.value for figure in goodness(model, X, y).figures}
+    found = {metric.name: metric.value for metric in evaluate(model, X, y).metrics}
     mean = model.predict(X)
     assert found["R²"] == pytest.approx(r2_score(y, mean))
-    assert found["Mean error"] == pytest.approx(mean_absolute_error(y, mean))
-    assert found["Typical error"] == pytest.approx(np.sqrt(np.mean((y - mean) ** 2)))
-    assert found["Log loss"] == pytest.approx(-np.mean(model.predict_dist(X).logpdf(y)))
+    assert found["MAE"] == pytest.approx(mean_absolute_error(y, mean))
+    assert found["RMSE"] == pytest.approx(np.sqrt(np.mean((y - mean) ** 2)))
+    assert found["NLL"] == pytest.approx(-np.mean(model.predict_dist(X).logpdf(y)))
     interval = model.predict_interval(X)
     inside = np.mean((interval[:, 0] <= y) & (y <= interval[:, 1]))
-    coverage = goodness(model, X, y).calibration
+    coverage = evaluate(model, X, y).calibration
     assert coverage.coverage[coverage.levels == 0.95] == pytest.approx(inside)
     page = Page(written(model, tmp_path, X, pd.Series(y, name="price")))
-    assert f"{len(X)} rows given with the report, which the fit should not have seen" in page.text
+    assert f"Measured on the {len(X)} rows given with this report" in page.text
     assert format.number(found["R²"]) in page.text
     assert "What predicts price?" in page.text
+    assert "feature_importances_ holds the same importances scaled to sum to 1" in page.text
     model, frame = fitted("mixed")
     named = Page(written(model, tmp_path, frame.assign(cost=model.predict(frame)), "cost"))
     assert "What predicts cost?" in named.text
@@ -216,7 +222,7 @@ def test_figures_of_classes_are_those_of_scikit_learn():
     model, X = fitted("three classes")
     y = model.predict(X)
     y[:6] = "low"
-    found = {figure.name: figure.value for figure in goodness(model, X, y).figures}
+    found = {metric.name: metric.value for metric in evaluate(model, X, y).metrics}
     assert found["Accuracy"] == pytest.approx(accuracy_score(y, model.predict(X)))
     probability = model.predict_proba(X)
     assert found["Log loss"] == pytest.approx(log_loss(y, probability, labels=model.classes_))
@@ -226,32 +232,32 @@ def test_folds_are_predicted_by_models_that_have_not_seen_them(tmp_path):
     X, y = smooth(2)
     X, y = X[:90], y[:90]
     model = BTNRegressor(**SMALL).fit(X, y)
-    found = goodness(model, X, y, cv=3)
+    found = evaluate(model, X, y, cv=3)
     mean = np.empty(90)
     for known, left_out in KFold(3).split(X):
         mean[left_out] = clone(model).fit(X[known], y[known]).predict(X[left_out])
     np.testing.assert_allclose(found.predicted, mean)
-    assert (found.how, found.folds) == ("cross-validated", 3)
+    assert found.folds == 3
     text = Page(written(model, tmp_path, X, y, cv=3)).text
     assert "Cross-validated: the 90 rows were divided into 3 parts" in text
     assert "all rows with the same weight" in text
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1]})
     labels = np.where(y > 0.0, "yes", "no")
     model = BTNClassifier(**SMALL).fit(frame, labels)
-    found = goodness(model, frame, labels, cv=3)
+    found = evaluate(model, frame, labels, cv=3)
     hits = []
     for known, left_out in StratifiedKFold(3).split(X, labels):
         other = clone(model).fit(frame.iloc[known], labels[known])
         hits.append(other.predict(frame.iloc[left_out]) == labels[left_out])
-    assert found.figures[0].value == pytest.approx(np.mean(np.concatenate(hits)))
+    assert found.metrics[0].value == pytest.approx(np.mean(np.concatenate(hits)))
     with pytest.raises(ValueError, match="cv must leave out every row once"):
-        goodness(model, frame, labels, cv=[(np.arange(40), np.arange(40, 90))])
+        evaluate(model, frame, labels, cv=[(np.arange(40), np.arange(40, 90))])
 
 
-def titles(model, X=None, good=None, drawn=None):
+def titles(model, X=None, evaluation=None, drawn=None):
     vars(model).pop("fitted_", None)  # tests set attributes of a fitted model
     shares = model.feature_importances_
-    return {remark.title: remark for remark in remarks(model, shares, X, good, drawn)}
+    return {notice.title: notice for notice in notices(model, shares, X, evaluation, drawn)}
 
 
 def test_rows_unlike_those_of_the_fit_are_told():
@@ -269,7 +275,7 @@ def test_rows_unlike_those_of_the_fit_are_told():
     assert "in “place” (3 rows)" in found["New categories"].text
     assert "in “whole” (7 rows)" in found["Missing values"].text
     assert "“size” (9 rows)" in found["Extrapolation"].text
-    assert found["Extrapolation"].grave
+    assert found["Extrapolation"].serious
     X["size"] = X["size"].where(X["size"] < 10.0, 0.0)
     assert "“size”" not in titles(model, X).get("Extrapolation", found["Missing values"]).text
 
@@ -287,7 +293,7 @@ def test_what_the_fit_lacked_is_told():
     found = titles(model)
     assert "“same” had the same value" in found["A constant input"].text
     drawn = np.zeros((2, 30)), np.ones((2, 30))
-    assert titles(model, drawn=drawn)["No effect was found"].grave
+    assert titles(model, drawn=drawn)["No effect was found"].serious
     apart = np.array([np.linspace(-1, 1, 30), np.linspace(1, -1.2, 30)]), np.full((2, 30), 1e-9)
     model.weights_ = np.array([0.5, 0.5])
     assert "The restarts disagree" in titles(model, drawn=apart)
@@ -322,7 +328,7 @@ def test_weights_of_main_effects_are_counted():
     assert f"for {count:,} weights (rank" in titles(both)["Few rows for the rank"].text
 
 
-def test_only_a_bound_that_still_rises_by_much_is_grave():
+def test_only_a_bound_that_still_rises_by_much_is_serious():
     model = copy(fitted("gaussian")[0])
     model.converged_ = False
     rows = model.n_samples_seen_
@@ -332,7 +338,7 @@ def test_only_a_bound_that_still_rises_by_much_is_grave():
         found = titles(model)
         told = {"Not converged", "Nearly converged"} & set(found)
         assert told == ({title} if title else set())
-        assert not told or found[title].grave == (title == "Not converged")
+        assert not told or found[title].serious == (title == "Not converged")
     model.converged_ = True
     assert "Not converged" not in titles(model)
 
@@ -342,18 +348,21 @@ def test_one_input_is_one_curve_whatever_the_rank():
     model = BTNRegressor(**SMALL).fit(X, y)
     count = int(model.n_basis_.sum())
     model.rank_, model.n_samples_seen_ = 7, 3 * count
-    assert not {"Few rows for the rank", "Few rows for the curve"} & set(titles(model))
+    assert not {"Few rows for the rank", "Few rows for the basis functions"} & set(titles(model))
     model.n_samples_seen_ -= 1
-    assert f"for {count} weights, so the prior" in titles(model)["Few rows for the curve"].text
+    assert (
+        f"for {count} weights, so the prior"
+        in titles(model)["Few rows for the basis functions"].text
+    )
 
 
 def test_rows_that_may_be_those_of_the_fit_are_told(tmp_path):
     X, y = smooth(2)
     model = BTNRegressor(**SMALL).fit(X, y)
     said = "As many rows as in the fit"
-    assert said in titles(model, X, goodness(model, X, y))
-    assert said not in titles(model, X, goodness(model, X[1:], y[1:]))
-    assert said not in titles(model, X, replace(goodness(model, X, y), folds=5))
+    assert said in titles(model, X, evaluate(model, X, y))
+    assert said not in titles(model, X, evaluate(model, X[1:], y[1:]))
+    assert said not in titles(model, X, replace(evaluate(model, X, y), folds=5))
 
 
 def test_targets_have_the_name_that_the_fit_knows(tmp_path):
@@ -374,17 +383,17 @@ def test_poor_calibration_is_told():
     X = np.repeat(X, 5, axis=0)
     rng = np.random.default_rng(0)
     right = model.sample_y(X, random_state=1)[:, 0]
-    assert "Intervals are off" not in titles(model, good=goodness(model, X, right))
+    assert "Wrong coverage of intervals" not in titles(model, evaluation=evaluate(model, X, right))
     wrong = right + 60.0 * rng.standard_normal(len(right))
-    found = titles(model, good=goodness(model, X, wrong))
-    assert found["Intervals are off"].grave
-    assert "too narrow" in found["Intervals are off"].text
+    found = titles(model, evaluation=evaluate(model, X, wrong))
+    assert found["Wrong coverage of intervals"].serious
+    assert "too narrow" in found["Wrong coverage of intervals"].text
     model, X = fitted("two classes")
     X = np.repeat(X, 5, axis=0)
     right = rng.random(len(X)) < model.predict_proba(X)[:, 1]
-    assert "Probabilities are off" not in titles(model, good=goodness(model, X, right))
-    found = titles(model, good=goodness(model, X, ~right))
-    assert {"Probabilities are off", "Predictions explain almost nothing"} <= set(found)
+    assert "Wrong probabilities" not in titles(model, evaluation=evaluate(model, X, right))
+    found = titles(model, evaluation=evaluate(model, X, ~right))
+    assert {"Wrong probabilities", "Predictions explain almost nothing"} <= set(found)
 
 
 def test_a_start_without_a_bound_leaves_the_others_their_names():
@@ -393,7 +402,7 @@ def test_a_start_without_a_bound_leaves_the_others_their_names():
     phases = [["exact", "exact"]] * 3
     searches = [[], *([Search(np.array([1, 2]), elbo)] for elbo in bounds[1:])]
     found = History(phases, bounds, searches, ranks, bounds, 2, True, "converged")
-    chart = fit_charts.elbo_chart(found)
+    chart = report_page.elbo_chart(found)
     assert chart.table.rows == [["2", "2", "−8.00", "5"], ["3 (best)", "2", "−7.00", "4"]]
     assert [shape.attributes["class"] for shape in chart.shapes].count("line c0") == 1
 
@@ -415,7 +424,7 @@ def test_a_new_search_begins_a_new_line():
         [-8.0, -6.0],
         [-9.5],
     ]
-    shapes = fit_charts.elbo_chart(found).shapes
+    shapes = report_page.elbo_chart(found).shapes
     assert [shape.tag for shape in shapes].count("polyline") == 3
 
 
@@ -449,7 +458,7 @@ def test_many_levels_and_inputs_are_folded_away(tmp_path):
     count = len(set(model.columns_[0].levels.values()))
     said = f"The 200 most frequent categories; {count - 200} others would make the page too large"
     assert said in page.text
-    assert "4 more inputs, which matter less" in page.text
+    assert "Show 4 less important inputs" in page.text
     assert "Show all 16 inputs" in page.text
 
 
@@ -463,6 +472,9 @@ def test_a_model_from_a_file_has_the_same_report(tmp_path):
 def test_numbers_are_short_and_plain():
     expected = {
         1234567.0: "1,234,567",
+        12345.0: "12,345",
+        -1900.0: "−1900",  # it may be a year
+        9999.7: "10,000",
         1.5e9: "1.5e+09",
         0.00012345: "0.0001234",
         1.5e-7: "1.5e−07",
@@ -534,6 +546,14 @@ def test_pairs_that_hold_less_than_is_said_of_all_are_told(tmp_path, monkeypatch
         text = Page(written(model, tmp_path)).text
         assert ("Up to " in text.split("What if?")[1]) == unknown
         assert (f"together up to {format.percent(all_of_it)}" in text) == unknown
+
+
+def test_years_have_no_separator():
+    assert [text for _, text in axis("number", 1890.0, 2020.0, 0.0, 1.0).marks] == [
+        "1900",
+        "1950",
+        "2000",
+    ]
 
 
 def test_few_numbers_are_told_apart():

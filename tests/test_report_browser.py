@@ -147,9 +147,9 @@ def test_it_can_be_used_by_keyboard(chromium, written):
                 "[document.activeElement.closest('[data-column]')?.dataset.column, "
                 "document.activeElement.dataset.part]"
             ))  # fmt: skip
-            if order[-1][1] == "gap":
+            if order[-1][1] == "missing":
                 break
-        assert [part for _, part in order[-3:]] == ["slider", "field", "gap"]
+        assert [part for _, part in order[-3:]] == ["slider", "field", "missing"]
         assert len({column for column, _ in order[-3:]}) == 1
         before = agree(page, model)
         page.keyboard.press("Space")  # missing
@@ -161,7 +161,7 @@ def test_it_can_be_used_by_keyboard(chromium, written):
         page.keyboard.press("ArrowRight")
         moved = agree(page, model)
         assert moved not in (before, missing)
-        assert not page.locator("[data-part=gap]").first.is_checked()  # a value was given again
+        assert not page.locator("[data-part=missing]").first.is_checked()  # a value was given again
         page.keyboard.press("End")
         assert agree(page, model) != moved
         page.keyboard.press("Tab")

@@ -196,7 +196,7 @@ def test_an_interrupt_leaves_what_is_finished(folder, tmp_path):
     process.send_signal(signal.SIGINT)
     status, said, err = finish(process)
     assert (status, err) == (130, "")
-    assert "The same command goes on from here" in said
+    assert "The same command continues" in said
     assert not (out / "index.html").exists()
 
 

@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from btnkm import BTNClassifier, BTNRegressor
+from btnkm import BTNClassifier, BTNRegressor, Solver
+from btnkm.bases import Chebyshev
+from btnkm.bases.anchored import Anchored
+from btnkm.core.cavi import Data
 from btnkm.core.gamma import Gamma
-from btnkm.core.likelihoods import Bernoulli, Gaussian
+from btnkm.core.likelihoods import Bernoulli, Gaussian, StudentT
 from btnkm.core.schedule import Progress
 from btnkm.execution.fitting import fit
 from btnkm.execution.restarts import Restart, n_threads, run_restarts
@@ -62,7 +65,7 @@ def test_threads_and_helpers_change_no_result(likelihood, waiting_helper):
     expected, *others = (fit(problem, how, [0], observe) for how in (serial, threads, helpers))
     assert any(name.startswith("btnkm") for name in names)
     for result in others:
-        for a, b in zip(expected.starts, result.starts, strict=True):
+        for a, b in zip(expected.restarts, result.restarts, strict=True):
             elbos = [[p.bound for p in restart.sweeps] for restart in (a, b)]
             np.testing.assert_array_equal(*elbos)
             for f, g in zip(a.state.factors, b.state.factors, strict=True):
@@ -97,9 +100,22 @@ def test_more_starts_begin_with_the_same_ones():
     assert np.any(first[0, 0] != other[0, 0])
 
 
-def settings_of(estimator, likelihood, n, mode_map):
-    target = Target(lambda y, weight: (y, weight), likelihood, 1.0, {})
-    return FitPlan.of(estimator, estimator._defaults, target, n, 1).settings(mode_map)
+class Rows:
+    """What a plan asks of rows of weight 1: how many they are, and the usual limit of memory."""
+
+    usual_memory = 1.4
+
+    def __init__(self, n):
+        self.n = n
+
+    def data(self):
+        return Data(float(self.n), 0.0)
+
+
+def settings_of(estimator, likelihood, n, mode_map, n_outputs=None):
+    target = Target(lambda y, weight: (y, weight), likelihood, 1.0, {}, n_outputs)
+    plan = FitPlan.of(estimator, estimator._defaults, target, n, 1)
+    return plan.settings(mode_map, Rows(n))
 
 
 def arranged(anchored):
@@ -111,18 +127,99 @@ def arranged(anchored):
 )
 def test_number_of_starts(n, count):
     settings = settings_of(BTNRegressor(), Gaussian(), n, arranged(anchored=False))
-    assert (settings.n_init, settings.fewer_starts) == (count, True)
+    assert (settings.n_init, settings.may_reduce_restarts) == (count, True)
     assert settings.initial_rank == np.clip(n // 25, 4, 20)
     assert settings.max_rank == (80 if n <= 10_000 else 40)
     given = BTNRegressor(n_init=5, max_rank=3)
     given = settings_of(given, Gaussian(), n, arranged(anchored=True))
-    assert (given.n_init, given.max_rank, given.fewer_starts) == (5, 3, False)
+    assert (given.n_init, given.max_rank, given.may_reduce_restarts) == (5, 3, False)
 
 
 @pytest.mark.parametrize(("n", "count", "rank"), [(800, 8, 20), (16_000, 3, 10), (10**5, 2, 10)])
 def test_number_of_starts_for_labels(n, count, rank):
     settings = settings_of(BTNClassifier(), Bernoulli(), n, arranged(anchored=True))
     assert (settings.n_init, settings.max_rank) == (count, rank)
+
+
+LEAST_SQUARES, LABELS = Gaussian(), Bernoulli()  # a label is worth a quarter of a number
+TWO = [Chebyshev(10).fit(np.linspace(-1.0, 1.0, 50)) for _ in range(2)]
+ANCHORED = [Anchored(basis).fit(np.linspace(-1.0, 1.0, 50)) for basis in TWO]
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "n", "annealing", "smoothing"),
+    [
+        (LEAST_SQUARES, 79, 12, 3.0),
+        (LEAST_SQUARES, 80, 0, 1.0),
+        (LABELS, 319, 12, 1.5),
+        (LABELS, 320, 0, 1.0),
+    ],
+)
+def test_annealing_where_rows_are_few(likelihood, n, annealing, smoothing):
+    found = settings_of(BTNRegressor(), likelihood, n, ModeMap(False, [0, 1], TWO, False)).schedule
+    assert (found.annealing_sweeps, found.warm_smoothing) == (annealing, smoothing)
+    short = BTNRegressor(solver=Solver(warm_sweeps=0))
+    found = settings_of(short, likelihood, n, ModeMap(False, [0, 1], TWO, False)).schedule
+    assert (found.warm_sweeps, found.annealing_sweeps, found.warm_smoothing) == (0, 0, 1.0)
+
+
+@pytest.mark.parametrize("n", [79, 800])
+def test_annealing_of_anchored_components_and_of_full_cores(n):
+    mode_map = ModeMap(False, [0, 1], ANCHORED, True)
+    found = settings_of(BTNRegressor(), LEAST_SQUARES, n, mode_map).schedule
+    assert (found.annealing_sweeps, found.warm_smoothing) == (10, 1.0)
+    mode_map = ModeMap(True, [0, 1], TWO, False)
+    found = settings_of(BTNRegressor(network="tt"), LEAST_SQUARES, n, mode_map).schedule
+    assert (found.annealing_sweeps, found.warm_smoothing) == (20, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "warm_sweeps"), [(LEAST_SQUARES, 0), (StudentT(), 10), (LABELS, 0)]
+)
+def test_a_sum_alone_needs_no_warm_phase_unless_its_noise_is_learned_in_it(likelihood, warm_sweeps):
+    both = ModeMap(False, [0, 1], TWO, False, sums_first=True)
+    for found in (
+        settings_of(BTNRegressor(), likelihood, 40, ModeMap(False, [], [], False)).schedule,
+        settings_of(BTNRegressor(), likelihood, 40, both).schedule_of_sums,
+    ):
+        assert (found.warm_sweeps, found.annealing_sweeps) == (warm_sweeps, 0)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "n", "warm_rank"),
+    [(LEAST_SQUARES, 10_000, 30), (LEAST_SQUARES, 300, 15), (LABELS, 1200, 15)],
+)
+def test_extra_components_of_the_warm_phase(likelihood, n, warm_rank):
+    two = ModeMap(False, [0, 1], TWO, False)
+    found = settings_of(BTNRegressor(), likelihood, n, two)
+    assert found.warm_rank == warm_rank
+    assert found.extra_components(10) == min(10, warm_rank - 10)
+    assert found.extra_components(40) == 0
+    short = BTNRegressor(solver=Solver(warm_sweeps=4))
+    for other in (
+        settings_of(short, likelihood, n, two),
+        settings_of(BTNRegressor(), likelihood, 10_001, two),
+        settings_of(BTNRegressor(), likelihood, n, two, n_outputs=3),
+        settings_of(BTNRegressor(), likelihood, n, ModeMap(False, [0], TWO[:1], False)),
+        settings_of(BTNRegressor(), likelihood, n, ModeMap(False, [0, 1], ANCHORED, True)),
+        settings_of(BTNRegressor(network="tt"), likelihood, n, ModeMap(True, [0, 1], TWO, False)),
+    ):
+        assert (other.warm_rank, other.extra_components(10)) == (0, 0)
+
+
+def test_a_fit_that_resumes_has_no_phase_before_the_exact_one():
+    target = Target(lambda y, weight: (y, weight), LEAST_SQUARES, 1.0, {})
+    for model, sweeps in ((BTNRegressor(), 20), (BTNRegressor(max_iter=7), 7)):
+        plan = FitPlan.of(model, model._defaults, target, 40, 2)
+        settings = plan.settings(ModeMap(False, [0, 1], TWO, False), Rows(40))
+        found = plan.settings_to_resume(settings, 3)
+        schedule = found.schedule
+        assert (schedule.warm_sweeps, schedule.annealing_sweeps, schedule.max_iter) == (
+            0,
+            0,
+            sweeps,
+        )
+        assert (found.n_init, found.may_reduce_restarts) == (3, False)
 
 
 def test_number_of_threads():

@@ -11,7 +11,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from btnkm import BTNClassifier, BTNRegressor, Solver, TensorTrain, estimator, streaming
 from btnkm.data import column_stats, readers
-from btnkm.execution import runner
 from btnkm.parameters import with_options
 
 SMALL = {"n_basis": 6, "max_rank": 4, "n_init": 2, "max_iter": 30, "random_state": 0, "n_jobs": 1}
@@ -88,14 +87,20 @@ def test_labels_in_batches(window, monkeypatch):
     np.testing.assert_array_equal(model.predict_proba(new), before)
 
 
+def with_new_components(model, most):
+    """Let a model get at most so many components with every batch."""
+    model._defaults = model._defaults._replace(new_components=most)
+    return model
+
+
 @pytest.mark.usefixtures("no_window")
-def test_what_is_forgotten_makes_room_for_what_is_new(monkeypatch):
-    monkeypatch.setattr(runner, "EXTRA_COLUMNS", 0)  # of which nothing is to be forgotten
+def test_what_is_forgotten_makes_room_for_what_is_new():
     X, f, y = rows(600, 0, noise=0.1)
     other, g, z = rows(600, 1, noise=0.1)
     errors = {}
     for forget in (1.0, 0.2):
-        model = BTNRegressor(**SMALL).partial_fit(X, y)
+        # without new components, of which nothing is to be forgotten
+        model = with_new_components(BTNRegressor(**SMALL), 0).partial_fit(X, y)
         for _ in range(3):
             model.partial_fit(other, -z, forget=forget)  # the world has turned
         errors[forget] = np.sqrt(np.mean((model.predict(other) + g) ** 2))
@@ -215,7 +220,7 @@ def products(n, seed):
 
 @pytest.mark.usefixtures("no_window")
 @pytest.mark.parametrize("kind", ["cp", "tt", "anchored"])
-def test_the_rank_grows_with_the_rows(kind, monkeypatch):
+def test_the_rank_grows_with_the_rows(kind):
     X, _, y = products(3000, 0)
     new, f, _ = products(1000, 1)
     how = {**SMALL, "n_basis": 8, "max_rank": 12, "n_init": 1}
@@ -224,9 +229,8 @@ def test_the_rank_grows_with_the_rows(kind, monkeypatch):
     elif kind == "anchored":
         how |= {"solver": Solver(anchored=True)}
     errors, ranks = [], []
-    for spare in (0, runner.EXTRA_COLUMNS):
-        monkeypatch.setattr(runner, "EXTRA_COLUMNS", spare)
-        model = BTNRegressor(**how)
+    for new_components in (0, BTNRegressor._defaults.new_components):
+        model = with_new_components(BTNRegressor(**how), new_components)
         for part in batches(3000, 10):
             model.partial_fit(X[part], y[part])
         errors.append(np.sqrt(np.mean((model.predict(new) - f) ** 2)))

@@ -13,7 +13,7 @@ from scipy import optimize, stats
 from btnkm import BTNClassifier, BTNRegressor, Gamma, Solver, explain, load
 from btnkm.core.likelihoods import Gaussian, StudentT
 from btnkm.explain.summary import likelihoods
-from btnkm.structures import allocation, screening, search, stacking
+from btnkm.structures import candidates, screening, search, stacking
 
 QUICK = {"n_init": 2, "max_iter": 8, "n_basis": 6, "max_rank": 3, "random_state": 0, "n_jobs": 1}
 #: Structures of few components are compared as thoroughly as those of many.
@@ -198,18 +198,18 @@ def test_collapsed_restarts_have_no_vote():
         def log_densities(self):
             return self.logs
 
-    original = allocation.held_out
+    original = candidates.held_out
     try:
-        allocation.held_out = scores(-1.05)
-        even = allocation.restart_weights(Task, model._mode_maps[0], [None] * 3)
-        allocation.held_out = scores(-3.0)
-        without = allocation.restart_weights(Task, model._mode_maps[0], [None] * 3)
+        candidates.held_out = scores(-1.05)
+        even = candidates.restart_weights(Task, model._mode_maps[0], [None] * 3)
+        candidates.held_out = scores(-3.0)
+        without = candidates.restart_weights(Task, model._mode_maps[0], [None] * 3)
         logs = np.array([-1.0, -5.0, -5.0])[:, None] * np.ones((3, len(y)))
-        allocation.held_out = lambda *_: Known(logs)
+        candidates.held_out = lambda *_: Known(logs)
         with pytest.warns(UserWarning, match="2 of 3 restarts fit far worse than the best one"):
-            one = allocation.restart_weights(Task, model._mode_maps[0], [None] * 3)
+            one = candidates.restart_weights(Task, model._mode_maps[0], [None] * 3)
     finally:
-        allocation.held_out = original
+        candidates.held_out = original
     assert even.min() > 0.2
     np.testing.assert_allclose(without, [0.0, 0.5, 0.5])
     np.testing.assert_array_equal(one, [1.0, 0.0, 0.0])
@@ -404,9 +404,9 @@ def judged(*means, n=50):
     shapes += [_Shape(low_rank=True) for _ in means[2:]]
     found = search.Comparison(None, Task(), [search.Candidate(one) for one in shapes])
     noise = np.random.default_rng(0).standard_normal((len(means), n))
-    for one, mean, own in zip(found.every, means, noise, strict=True):
-        found.scores[id(one)] = [mean + own - own.mean()]
-        found.errors[id(one)] = [np.ones(n)]
+    for one, mean, own in zip(found.candidates, means, noise, strict=True):
+        one.scores = [mean + own - own.mean()]
+        one.errors = [np.ones(n)]
     found.rows = [np.arange(n)]
     return found
 
@@ -414,12 +414,12 @@ def judged(*means, n=50):
 def test_tensors_that_found_next_to_nothing_are_fitted_again():
     # sums, a tensor that has what there is, one that has collapsed, and one with other noise
     found = judged(0.0, 0.0, 1.0, 0.05, 0.5)
-    sums, other, good, poor, heavy = found.every
+    sums, other, good, poor, heavy = found.candidates
     sums.mode_map.inputs, sums.mode_map.kernel = [], False
     heavy.mode_map.heavy = True
-    found.left.remove(other)
+    found.remaining.remove(other)
     assert found.collapsed() == [poor]
-    found.scores[id(poor)][-1] = found.scores[id(poor)][-1] + 0.5
+    poor.scores[-1] = poor.scores[-1] + 0.5
     assert found.collapsed() == []
     found.rows.append(found.rows[0])  # nothing is known of the sum in these
     assert found.collapsed() == []
@@ -428,40 +428,40 @@ def test_tensors_that_found_next_to_nothing_are_fitted_again():
 @pytest.mark.parametrize("fails", [None, "first", "second"])
 def test_of_two_restarts_the_better_is_kept(fails, monkeypatch):
     found = judged(0.0, 0.0, 0.0)
-    one = found.every[2]
+    one = found.candidates[2]
     earlier = object()
     one.states = [(-1.0, "an earlier fold")]
-    found.held[id(one)] = [earlier]
+    one.held = [earlier]
     monkeypatch.setattr(found, "_rescore", lambda _: None)
 
     def fit(fold, score):
         failed = fails == fold
-        found.held[id(one)].append(None if failed else fold)
-        found.scores[id(one)].append(np.full(50, -np.inf if failed else score))
-        found.errors[id(one)].append(np.ones(50))
+        one.held.append(None if failed else fold)
+        one.scores.append(np.full(50, -np.inf if failed else score))
+        one.errors.append(np.ones(50))
         one.states += [] if failed else [(score, fold)]
 
     fit("first", -2.0)
     monkeypatch.setattr(found, "fit", lambda *_: fit("second", -1.0))
     found.fit_again(one, (np.arange(50), np.arange(50)), 1)
     kept = "first" if fails == "second" else "second"
-    assert found.held[id(one)] == [earlier, kept]
+    assert one.held == [earlier, kept]
     assert [state for _, state in one.states] == ["an earlier fold", kept]
-    assert len(found.scores[id(one)]) == len(found.errors[id(one)]) == 2
+    assert len(one.scores) == len(one.errors) == 2
 
 
 def test_of_low_rank_tensors_behind_the_full_one_the_best_is_left():
     found = judged(0.0, -0.1, -0.2, -0.3, -0.25)
     found.drop()
-    assert found.left == found.every[:3]
+    assert found.remaining == found.candidates[:3]
     ahead = judged(0.0, -0.1, 0.2, -0.3, 0.1)  # the worst is behind both
     ahead.drop()
-    assert ahead.left == [ahead.every[k] for k in (0, 1, 2, 4)]
+    assert ahead.remaining == [ahead.candidates[k] for k in (0, 1, 2, 4)]
 
 
 def test_doubt_is_in_favour_of_full_tensors():
     found = judged(0.0, 0.0, 0.0)
-    shapes = [one.mode_map for one in found.every]
+    shapes = [one.mode_map for one in found.candidates]
     doubts = [found._doubt(one, shapes) for one in shapes]
     half = search.DOUBT_OF_EXACT / 2.0  # shared by Gaussian and Student-t noise
     assert doubts == [search.DOUBT_OF_ALL + half, search.DOUBT_OF_ALL + half, 1.0]
@@ -491,15 +491,12 @@ def test_fewer_restarts_where_the_rank_is_about_to_grow(ranks, max_rank, expecte
             self.network = self
             self.rank = lambda _: rank
 
-    class Settings:
-        initial_rank = 10
-
     class Plan:
-        settings = staticmethod(lambda _: Settings)
+        n = 1000
+        ranks = staticmethod(lambda mode_map, n: (10, max_rank))
 
-    Settings.max_rank = max_rank
     found = [search.Candidate(_Shape(low_rank=True), states=[State(rank) for rank in ranks])]
-    assert allocation.fewer_restarts(Plan, found, 8) == expected
+    assert candidates.fewer_restarts(Plan, found, 8) == expected
 
 
 def test_tensors_share_restarts_and_pass_on_weights_too_small_for_one():
@@ -516,12 +513,12 @@ def test_tensors_share_restarts_and_pass_on_weights_too_small_for_one():
         search.Candidate(Low(), 0.05),
         search.Candidate(Exact(), 0.0),
     ]
-    allocation.share_restarts(found, 4)
+    candidates.share_restarts(found, 4)
     assert [one.count for one in found] == [1, 1, 1, 0, 0]
     assert sum(one.weight for one in found) == pytest.approx(1.0)
     assert found[1].weight / found[2].weight == pytest.approx(0.4 / 0.15)
     assert found[3].weight == 0.0
-    allocation.share_restarts(found[:1], 4)
+    candidates.share_restarts(found[:1], 4)
     assert found[0].count == 1
 
 

@@ -26,7 +26,7 @@ from btnkm.core.posterior import Predictor
 from btnkm.core.sums import Group
 from btnkm.explain.summary import structure_line
 from btnkm.io.portable import portable
-from btnkm.report.embedding import ENGINE_FILES, embedded, with_levels
+from btnkm.report.panel import ENGINE_FILES, embedded, with_levels
 from btnkm.structures import layouts
 from btnkm.structures.mode_map import main_effects
 from tests.model_files import forge
@@ -311,7 +311,7 @@ def test_hostile_manifests_are_refused_or_harmless(path):
     whole = path.read_bytes()
     with zipfile.ZipFile(path) as file:
         objects = json.loads(file.read("model.json"))["objects"]
-    kinds = ("MainEffect", "Sums", "SumsSaid", "EffectAverages", "ModeMap")
+    kinds = ("MainEffect", "Sums", "EffectStats", "EffectAverages", "ModeMap")
     fields = [(k, f) for k, o in enumerate(objects) if o["kind"] in kinds for f in o["fields"]]
     others = [None, True, -1, 10**12, 0.5, "x", [], [[]], [[0, "line"]], {"tuple": []}]
     others += [{"array": 0}, {"array": 10**9}, {"object": 0}, {"float": "nan"}]

@@ -14,8 +14,8 @@ from btnkm import BTNRegressor, classifier
 from btnkm.classifier import INTERVAL_POINTS
 from btnkm.core.likelihoods.softmax import even_points
 from btnkm.io.portable import portable
-from btnkm.report import embedding
-from btnkm.report.embedding import ENGINE_FILES, embedded, sobol_directions, with_levels
+from btnkm.report import panel
+from btnkm.report.panel import ENGINE_FILES, embedded, sobol_directions, with_levels
 from tests.browser import browser, opened
 from tests.models import MAKERS, SMALL, fitted
 from tests.test_portable import rows_of
@@ -80,7 +80,7 @@ def test_the_browser_says_what_python_says(page, name):
 
 def test_the_browser_takes_as_many_points_as_python(page, monkeypatch):
     model, X = fitted("three classes")
-    for module in (classifier, embedding):
+    for module in (classifier, panel):
         monkeypatch.setattr(module, "PROBABILITY_POINTS", 32)
         monkeypatch.setattr(module, "INTERVAL_POINTS", 256)
     compare(model, X, asked(page, portable(model), rows_of(X)))

@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks.reproduce",
         description="Run the experiments of the paper's section 4 and write tables, figures and a "
         "page with our figures beside the printed ones. What an earlier run measured with the same "
-        "code is kept: the same command goes on where it was stopped or killed.",
+        "code is kept: the same command continues an interrupted run.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"experiments:\n{listing}\n\ndata sets: {', '.join(ALL_SETS)}\n"
         "  (energy-paper and adult-96 are what the paper made of Energy and Adult)\n"

@@ -95,7 +95,7 @@ def _table_4(n_splits: int) -> Iterator[Cell]:
 
 EXPERIMENTS = {
     "fig3": Experiment("A known tensor recovered", _figure_3),
-    "fig4": Experiment("Effective rank and bound in the course of a fit", _figure_4),
+    "fig4": Experiment("Effective rank and ELBO during a fit", _figure_4),
     "table1": Experiment("Error by initial rank", _ranks),
     "table2": Experiment("Effective rank by initial rank", _ranks),
     "fig5": Experiment("Effective number of functions, with and without λ_M", _functions),

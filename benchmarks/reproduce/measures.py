@@ -14,8 +14,8 @@ from btnkm.core.state import State
 from . import methods, synthetic
 from .experiments import SYNTHETIC
 
-#: Share of an input's squared weights above which a function counts (section 4.3 of the paper).
-FUNCTION_SHARE = 2.5e-3
+#: Fraction of an input's squared weights above which a function counts (section 4.3 of the paper).
+LEAST_FUNCTION = 2.5e-3
 _DIGITS = 6  # significant, of what is only drawn
 
 
@@ -27,13 +27,13 @@ def measure(cell: Cell) -> dict[str, Any]:
     begin = time.perf_counter()
     model = methods.fit(cell.dataset, cell.method, cell.config, X, y)
     fit_seconds = time.perf_counter() - begin
-    found = methods.scores(cell.dataset, model, X_test, y_test)
-    found |= {"fit_seconds": fit_seconds} | _sizes(model)
+    metrics = methods.scores(cell.dataset, model, X_test, y_test)
+    metrics |= {"fit_seconds": fit_seconds} | _sizes(model)
     if cell.split == 0:
-        found |= _course(model)
+        metrics |= _course(model)
     if hasattr(model, "best_params_"):
-        found["chosen"] = model.best_params_
-    return found
+        metrics["chosen"] = model.best_params_
+    return metrics
 
 
 def effective_rank(state: State) -> int:
@@ -46,7 +46,7 @@ def effective_functions(state: State) -> list[int]:
     counts = []
     for factor in state.factors:
         power = np.sum(factor.mean**2, axis=1)
-        counts.append(int(np.sum(power > FUNCTION_SHARE * power.sum())))
+        counts.append(int(np.sum(power > LEAST_FUNCTION * power.sum())))
     return counts
 
 
@@ -64,9 +64,9 @@ def _sizes(model: Any) -> dict[str, Any]:
 
 
 def _course(model: Any) -> dict[str, Any]:
-    """Return phase, bound and rank after each sweep of the start with the highest bound."""
+    """Return phase, ELBO and rank after each sweep of the restart with the highest ELBO."""
     if hasattr(model, "history_"):
-        entries = [e for e in model.history_ if e["restart"] == _best_start(model)]
+        entries = [e for e in model.history_ if e["restart"] == _best_restart(model)]
         course = {
             "phase": [e["phase"] for e in entries],
             "bound": [_rounded(e["elbo"]) for e in entries],
@@ -80,9 +80,9 @@ def _course(model: Any) -> dict[str, Any]:
     return {"course": course}
 
 
-def _best_start(model: Any) -> int:
+def _best_restart(model: Any) -> int:
     last = {e["restart"]: e["elbo"] for e in model.history_}
-    return max(last, key=lambda start: last[start])
+    return max(last, key=lambda restart: last[restart])
 
 
 def _rounded(value: float) -> float | None:
@@ -96,7 +96,7 @@ def _recovery(cell: Cell) -> dict[str, Any]:
     state = synthetic.recover(truth, cell.split, **config)
     support = [mode.keep.tolist() for mode in state.modes]
     true = [used.tolist() for used in truth.support]
-    found: dict[str, Any] = {
+    metrics: dict[str, Any] = {
         "rank_true": truth.rank,
         "rank": state.n_components,
         "support_true": true,
@@ -105,10 +105,10 @@ def _recovery(cell: Cell) -> dict[str, Any]:
         "support_found": support == true,
         "noise_std": float(state.likelihood.noise_std * truth.scale),
     }
-    found["factors"] = [_digits(factor.mean) for factor in state.factors]
-    found["rank_precision"] = _digits(np.asarray(state.rank[0].mean))
-    found["function_precision"] = [_digits(np.asarray(gamma.mean)) for gamma in state.basis]
-    return found
+    metrics["factors"] = [_digits(factor.mean) for factor in state.factors]
+    metrics["rank_precision"] = _digits(np.asarray(state.rank[0].mean))
+    metrics["function_precision"] = [_digits(np.asarray(gamma.mean)) for gamma in state.basis]
+    return metrics
 
 
 def _digits(array: Any) -> Any:

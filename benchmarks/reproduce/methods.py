@@ -58,7 +58,7 @@ def _spbtn(**config: Any) -> Any:
 
 
 def _chosen(kind: Any, config: dict[str, Any]) -> Any:
-    """Return an estimator; what its configuration lists is chosen by a fifth of the rows."""
+    """Return an estimator; of parameters given as lists, a fifth of the rows selects one value."""
     from sklearn.model_selection import GridSearchCV, ShuffleSplit
 
     grid = {name: value for name, value in config.items() if isinstance(value, list)}
@@ -95,9 +95,9 @@ def _config_tkrr(dataset: str) -> dict[str, Any]:
 def _config_spbtn(dataset: str) -> dict[str, Any]:
     size = {"n_basis": FUNCTIONS.get(dataset, 20), "max_rank": 10, "mean_rank": 30}
     if dataset in CLASS_DATASETS:
-        # nothing is found whatever is chosen: neither functions, learning rates nor priors help
+        # it learns nothing with any functions, learning rates and priors
         return {**size, "max_iter": 5_000, "learning_rate": 0.005, "random_state": 0}
-    # steps may go astray, with either kind of functions on some of the sets
+    # with either kind of functions, the steps diverge on some of the sets
     choices = {"basis": ["polynomial", "chebyshev"], "learning_rate": [0.02, 0.005]}
     return {**choices, **size, "max_iter": 10_000, "random_state": 0}
 
@@ -109,7 +109,7 @@ def _config_literal(dataset: str) -> dict[str, Any]:
 
 def _config_gp(ard: bool) -> Callable[[str], dict[str, Any]]:
     def config(dataset: str) -> dict[str, Any]:
-        # with a length scale each, scikit-learn's slopes hold n^2 D numbers
+        # with ARD, scikit-learn's gradients have n^2 D numbers
         rows = 1000 if ard and dataset == "spambase" else 2000
         return {"ard": ard, "max_rows": rows, "random_state": 0}
 

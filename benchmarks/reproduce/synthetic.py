@@ -22,6 +22,7 @@ from btnkm.core.schedule import Schedule
 from btnkm.core.state import Priors, State
 from btnkm.execution import fitting
 from btnkm.execution.local import LocalRows
+from btnkm.execution.restarts import RestartSettings
 
 Array = np.ndarray
 N_ROWS, N_INPUTS, N_FUNCTIONS, N_COMPONENTS = 500, 3, 5, 3
@@ -81,17 +82,18 @@ def make_truth(seed: int, sigma: float = 1e-3) -> Truth:
 
 
 def recover(truth: Truth, seed: int, n_init: int = 4, noise_rate: float = 1e-14) -> State:
-    """Return the posterior of the start with the highest bound.
+    """Return the posterior of the restart with the highest ELBO.
 
-    All is at the engine's defaults but the number of starts, and the prior of the noise: that of
-    the estimators holds it above 1e-6 or so of the spread of y, and here it is below.
+    Everything is the engine's default but the number of restarts and the prior of the noise. With
+    the prior of the estimators the noise cannot fall below about 1e-6 of the spread of y.
     """
-    settings = fitting.Settings(
+    settings = RestartSettings(
         priors=Priors(Gamma(1e-6, noise_rate), Gamma(1e-5, 1e-6), Gamma(1.0, 1.0)),
         likelihood=Gaussian(),
         schedule=Schedule(),
         smoothness=1.25,
         network=CP(),
+        initial_rank=MAX_RANK,
         max_rank=MAX_RANK,
         n_init=n_init,
         memory_limit=1.4,
@@ -99,7 +101,7 @@ def recover(truth: Truth, seed: int, n_init: int = 4, noise_rate: float = 1e-14)
     )
     problem = fitting.Problem(_bases(truth.X), LocalRows(list(truth.X.T), truth.y, None))
     with warnings.catch_warnings():
-        # the last digits of the bound are lost where the noise is 1e-6 of y or less
+        # the last digits of the ELBO are lost if the noise is 1e-6 of y or less
         warnings.simplefilter("ignore", RuntimeWarning)
         result = fitting.fit(problem, settings, [seed, 1], lambda start, progress: None)
     state = result.best.state

@@ -23,13 +23,13 @@ DRAWING = "render"
 
 def versions() -> dict[str, str | None]:
     """Return the versions of Python and of the packages that matter; None if not installed."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    installed: dict[str, str | None] = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:
-            found[name] = None
-    return found
+            installed[name] = None
+    return installed
 
 
 def cpu_model() -> str:
@@ -67,7 +67,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def code_version(*folders: Path) -> dict[str, Any]:
-    """Tell which code is measured.
+    """Return the identity of the measured code.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class PeakMemory:
     Attributes
     ----------
     mb : float
-        Peak inside minus use at the start, in MiB; 0 where the system does not tell (Windows).
+        Peak inside minus use at the start, in MiB; 0 if the system does not report it (Windows).
     probe : str
         Where the figure comes from.
 

@@ -45,7 +45,7 @@ def pending(
 
 
 class Estimate:
-    """How long the rest will take, from how long the like of it took.
+    """An estimate of the remaining time, from that of similar cells.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Estimate:
                 self.add(record)
 
     def add(self, record: Record) -> None:
-        """Note how long a cell took."""
+        """Record the time of a cell."""
         dataset, _, method, config_hash = record_key(record)
         for alike in ((dataset, method, config_hash), (dataset, method), (method,), ()):
             self.seconds[alike].append(float(record["seconds"]))
@@ -149,7 +149,7 @@ def run(
     cells : list of Cell
     output : path-like
     data : mapping of str to str, optional
-        What tells the content of a data set from another one under its name.
+        For every data set, an identity of its content.
     folders : tuple of Path
         Sources besides the package that results depend on, see ``machine.code_version``.
     any_version : bool
@@ -196,7 +196,7 @@ def _run(
     if not todo:
         return 0
     estimate = Estimate(records, n_jobs or 1)
-    left = {cell.key: cell for cell in todo}
+    remaining = {cell.key: cell for cell in todo}
     n_written, failures = 0, []
     if n_jobs is None:
         results = _one_by_one(execute, measure, todo)
@@ -205,24 +205,24 @@ def _run(
     try:
         with _progress(len(todo)) as report:
             for cell, seconds, result in results:
-                del left[cell.key]
+                del remaining[cell.key]
                 if machine.source_hash(*folders) != context["code"]:
                     result = CellError(f"{cell}: the sources have changed since the run began.")
                 if isinstance(result, CellError):
                     failures.append(cell)
-                    report(str(result), _duration(estimate.left(left.values())))
+                    report(str(result), _duration(estimate.left(remaining.values())))
                     continue
                 more = {"seconds": round(seconds, 3), "data": data.get(cell.dataset)}
                 record = _record(cell, result, context | more)
                 append_record(output, record)
                 estimate.add(record)
                 n_written += 1
-                report(_line(cell, result["metrics"]), _duration(estimate.left(left.values())))
+                report(_line(cell, result["metrics"]), _duration(estimate.left(remaining.values())))
     except KeyboardInterrupt:
         results.close()
         print(
             f"\nStopped, with {n_written} new result(s) in {output}; "
-            f"{len(todo) - n_written} run(s) are left. The same command goes on from here."
+            f"{len(todo) - n_written} run(s) are left. The same command continues."
         )
         return 130
     print(f"{n_written} new result(s) in {output}.")

@@ -1,8 +1,7 @@
 """A process that measures cells: ``python -m benchmarks.runs.worker``, and how to drive it.
 
-One JSON object per line goes in, naming a function and a cell, and one comes out. The process ends
-as soon as its input does, so that it never outlives the one that started it, whatever became of
-that.
+The process reads one JSON object per line, with the names of a function and a cell, and writes one.
+It ends as soon as its input does, so it never outlives the process that started it.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ _POOLS = (
     "BLIS_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
-_SHOWN = 2000  # characters of what a worker that died had to say
+_SHOWN = 2000  # last characters of the output of a worker that died
 
 
 class Worker:
-    """A process of its own in which cells are measured, one at a time.
+    """A separate process that measures cells, one at a time.
 
     Parameters
     ----------
@@ -59,7 +58,7 @@ class Worker:
         )
 
     def measure(self, measure: Measure, cell: Cell) -> dict[str, Any]:
-        """Return what ``measure_here`` returns over there.
+        """Return what ``measure_here`` returns in the worker.
 
         Parameters
         ----------
@@ -107,15 +106,16 @@ class Worker:
     def _last_words(self, cell: Cell) -> str:
         code = self.process.wait()
         self._errors.seek(0)
-        said = self._errors.read().decode(errors="replace").strip()[-_SHOWN:]
+        output = self._errors.read().decode(errors="replace").strip()[-_SHOWN:]
         return (
             f"{cell}: the process must return a result, but it ended with exit code {code}; if it "
-            f"was killed for memory, run fewer things beside it.{chr(10) + said if said else ''}"
+            "was killed for memory, run fewer programs at the same time."
+            f"{chr(10) + output if output else ''}"
         )
 
 
 def measure_in_child(measure: Measure, cell: Cell) -> dict[str, Any]:
-    """Measure a cell in a fresh process, so that its memory and its threads are its own."""
+    """Measure a cell in a new process, with separate memory and threads."""
     worker = Worker()
     try:
         return worker.measure(measure, cell)

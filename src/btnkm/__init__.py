@@ -1,4 +1,4 @@
-"""Bayesian tensor-network kernel machines: accurate predictions with honest intervals."""
+"""Bayesian tensor-network kernel machines for regression and classification of tables."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -124,7 +124,7 @@ def check_weight(sample_weight: Any, n: int, *, all_zero: bool = False) -> Array
     )
     if not all_zero and not np.any(weight > 0):
         raise ValueError(
-            "sample_weight must have a positive entry, got zeros only; leave it out or mend it."
+            "sample_weight must have a positive entry, got zeros only; leave it out or fix it."
         )
     return np.asarray(weight)
 
@@ -139,8 +139,8 @@ def check_order(name: str, value: Any, names: list[Any]) -> list[int]:
         places = []
     if isinstance(value, Set | Mapping) or not hasattr(value, "__len__"):
         places = []  # of no order, or not to be read twice
-    every = _whole(places) and sorted(int(j) for j in places) == list(range(len(names)))
-    if isinstance(value, str) or not every:
+    complete = _all_integers(places) and sorted(int(j) for j in places) == list(range(len(names)))
+    if isinstance(value, str) or not complete:
         strange = [
             p for p in places if not isinstance(p, numbers.Integral) or p not in range(len(names))
         ]
@@ -154,14 +154,19 @@ def check_order(name: str, value: Any, names: list[Any]) -> list[int]:
     return [int(j) for j in places]
 
 
-def _whole(values: list[Any]) -> bool:
+def _all_integers(values: list[Any]) -> bool:
     return all(isinstance(v, numbers.Integral) and not isinstance(v, bool) for v in values)
 
 
 def check_ranks(name: str, value: Any, n_bonds: int) -> list[int]:
     """Return the ranks of every bond."""
     ranks = list(value) if np.ndim(value) == 1 else []
-    if n_bonds == 0 or len(ranks) != n_bonds or not _whole(ranks) or min(ranks, default=1) < 1:
+    if (
+        n_bonds == 0
+        or len(ranks) != n_bonds
+        or not _all_integers(ranks)
+        or min(ranks, default=1) < 1
+    ):
         wanted = "an integer >= 1 or 'auto'"
         if n_bonds:
             wanted += f", or one integer for each of the {n_bonds} bonds"

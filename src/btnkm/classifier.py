@@ -20,7 +20,7 @@ from .core.arrays import here, host
 from .core.densities import Student
 from .core.likelihoods import Bernoulli, Gaussian, Softmax
 from .core.likelihoods.softmax import INTERVAL_POINTS, PROBABILITY_POINTS
-from .data.dispatch import anywhere
+from .data.dask_input import anywhere
 from .data.readers import with_targets
 from .estimator import Estimator, answered
 from .parameters import Priors, Solver
@@ -37,31 +37,32 @@ class BTNClassifier(ClassifierMixin, Estimator):
     """Bayesian kernel machine for classes, with probabilities averaged over the posterior.
 
     With two classes, the log odds of the second class are offset + f(x), with f as in BTNRegressor
-    and an offset that starts at the log odds of all rows. One Polya-Gamma variable per row keeps
-    every update in closed form. With more classes, the probabilities are a softmax of f_k(x), and
-    the tensor of f_k is sum_r c_kr prod_d w_r^(d) . phi^(d)(x_d). All classes share the components
-    and have weights of their own, so that a class costs no more than a basis function. Each class
-    has its own coefficients in the sum of main effects.
+    and an offset that starts at the log odds of all rows. With more classes, the probabilities are
+    a softmax of f_k(x), and the tensor of f_k is sum_r c_kr prod_d w_r^(d) . phi^(d)(x_d). All
+    classes share the components, and each class has its own weights c_kr, so that a class costs no
+    more than a basis function. Each class has its own coefficients in the sum of main effects.
+    Every update has a closed form.
 
     Parameters
     ----------
     basis, structure, network, n_basis, max_rank, priors, n_init, max_iter, tol, solver, \
 memory_limit, n_jobs, random_state, callback, verbose, warm_start
         As in BTNRegressor, with other values of "auto", as labels contain less information than
-        numbers. ``n_basis`` leaves four rows for every function of all inputs together, but at
-        least 4 functions for each input; it is at most 20 where that leaves eight rows. Without
-        anchors the initial rank is at most 8, and ``max_rank`` is 16 up to 10,000 rows and 8 above.
-        ``n_init`` is 48,000 divided by the number of rows, at least 2 and at most 8. ``max_iter``
-        is 32, and 20 above 10,000 rows. Components are anchored from 8 inputs on.
+        numbers. ``n_basis`` is such that there are four rows for every function of all inputs
+        together, but at least 4 for each input; it is up to 20 if that leaves eight rows for every
+        function. Without anchors the initial rank is at most 8, and ``max_rank`` is 16 up to
+        10,000 rows and 8 above. ``n_init`` is 48,000 divided by the number of rows, at least 2 and
+        at most 8. ``max_iter`` is 32, and 20 above 10,000 rows. Components are anchored from 8
+        inputs on.
     likelihood : "logistic" or "least_squares", default="logistic"
         "least_squares" regresses the signs of two classes and uses the probability of a positive
         sign. This is the classifier of the paper, for comparison; its probabilities are poor.
     class_weight : "balanced", dict or None, default=None
-        How many times more frequent each class is in the population than among the rows;
+        For every class, its frequency in the population divided by that in the training rows.
         "balanced" makes all classes equally frequent. The model is fitted to the rows as they are,
-        so that a rare class does not appear to be better known than it is. Then the log odds are
+        since weights would make a rare class appear better known than it is. Then the log odds are
         shifted, so that the probabilities are those of the population. With "least_squares", which
-        has no odds, rows are weighted instead.
+        has no log odds, rows are weighted instead.
 
     Attributes
     ----------
@@ -119,7 +120,7 @@ feature_names_in_
         warm_start: bool = False,
     ) -> None:
         super().__init__(
-            basis,
+            basis=basis,
             structure=structure,
             network=network,
             n_basis=n_basis,
@@ -297,7 +298,7 @@ feature_names_in_
     def decision_function(self, X: Any, return_std: bool = False) -> Any:
         """Return the log odds of ``classes_[1]`` and, if asked, their standard deviation.
 
-        With more than two classes, log probabilities less their mean over the classes.
+        With more than two classes, log probabilities minus their mean over the classes.
 
         Parameters
         ----------
@@ -307,11 +308,11 @@ feature_names_in_
         Returns
         -------
         decision : ndarray of shape (n,) or (n, n_classes)
-            Made from ``predict_proba``: positive where ``predict`` says ``classes_[1]``, or highest
-            for the class that it says.
+            Computed from ``predict_proba``: positive if ``predict`` returns ``classes_[1]``, or
+            highest for the predicted class.
         std : ndarray of the same shape, only if ``return_std``
-            Standard deviation over the posterior of what ``decision`` would be were f known: of
-            offset + f, less its mean over the classes if they are more than two.
+            Posterior standard deviation of offset + f, minus its mean over the classes if there
+            are more than two.
         """
         check_is_fitted(self)
         if len(self.classes_) > 2:

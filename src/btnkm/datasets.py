@@ -81,41 +81,16 @@ SOURCES = {
 }
 
 ENERGY_COLUMNS = (
-    "compactness",
-    "surface_area",
-    "wall_area",
-    "roof_area",
-    "height",
-    "orientation",
-    "glazing_area",
-    "glazing_distribution",
-    "heating_load",
-    "cooling_load",
+    *("compactness", "surface_area", "wall_area", "roof_area", "height", "orientation"),
+    *("glazing_area", "glazing_distribution", "heating_load", "cooling_load"),
 )
 ADULT_COLUMNS = (
-    "age",
-    "workclass",
-    "fnlwgt",
-    "education",
-    "education-num",
-    "marital-status",
-    "occupation",
-    "relationship",
-    "race",
-    "sex",
-    "capital-gain",
-    "capital-loss",
-    "hours-per-week",
-    "native-country",
-    "income",
+    *("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation"),
+    *("relationship", "race", "sex", "capital-gain", "capital-loss", "hours-per-week"),
+    *("native-country", "income"),
 )
 ADULT_NUMBERS = (
-    "age",
-    "fnlwgt",
-    "education-num",
-    "capital-gain",
-    "capital-loss",
-    "hours-per-week",
+    *("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week"),
 )
 
 
@@ -135,7 +110,7 @@ def load_yacht(*, return_X_y: bool = False, as_frame: bool = False, data_dir: An
     -------
     Bunch with data, target, frame, feature_names, target_names and DESCR, or (data, target)
     """
-    return _target_last("yacht", return_X_y, as_frame, data_dir)
+    return _bunch("yacht", *_numbers("yacht", data_dir), return_X_y, as_frame)
 
 
 def load_concrete(*, return_X_y: bool = False, as_frame: bool = False, data_dir: Any = None) -> Any:
@@ -143,7 +118,7 @@ def load_concrete(*, return_X_y: bool = False, as_frame: bool = False, data_dir:
 
     Parameters and return values are those of ``load_yacht``.
     """
-    return _target_last("concrete", return_X_y, as_frame, data_dir)
+    return _bunch("concrete", *_numbers("concrete", data_dir), return_X_y, as_frame)
 
 
 def load_airfoil(*, return_X_y: bool = False, as_frame: bool = False, data_dir: Any = None) -> Any:
@@ -151,7 +126,7 @@ def load_airfoil(*, return_X_y: bool = False, as_frame: bool = False, data_dir: 
 
     Parameters and return values are those of ``load_yacht``.
     """
-    return _target_last("airfoil", return_X_y, as_frame, data_dir)
+    return _bunch("airfoil", *_numbers("airfoil", data_dir), return_X_y, as_frame)
 
 
 def load_spambase(*, return_X_y: bool = False, as_frame: bool = False, data_dir: Any = None) -> Any:
@@ -159,9 +134,8 @@ def load_spambase(*, return_X_y: bool = False, as_frame: bool = False, data_dir:
 
     Parameters and return values are those of ``load_yacht``.
     """
-    names, table = _numbers("spambase", data_dir)
-    target = table[:, -1].astype(int)
-    return _bunch("spambase", table[:, :-1], target, names, return_X_y, as_frame)
+    X, y, names = _numbers("spambase", data_dir)
+    return _bunch("spambase", X, y.astype(int), names, return_X_y, as_frame)
 
 
 def load_energy(
@@ -186,11 +160,10 @@ def load_energy(
         raise ValueError(
             f"variant must be 'standard' or 'paper', got {variant!r}; leave it out for 'standard'."
         )
-    _, table = _numbers("energy", data_dir, ENERGY_COLUMNS)
-    names = list(ENERGY_COLUMNS)
+    X, y, names = _numbers("energy", data_dir, ENERGY_COLUMNS)
     if variant == "standard":
-        return _bunch("energy", table[:, :8], table[:, 8], names[:9], return_X_y, as_frame)
-    return _bunch("energy", table[1:, :9], table[1:, 9], names, return_X_y, as_frame)
+        return _bunch("energy", X[:, :8], X[:, 8], names[:9], return_X_y, as_frame)
+    return _bunch("energy", X[1:], y[1:], names, return_X_y, as_frame)
 
 
 def load_adult(
@@ -364,15 +337,10 @@ def fingerprint(table: Array) -> tuple[float, float]:
     return float(np.mean(rows)), float(np.mean(rows * np.linspace(-1.0, 1.0, len(rows))))
 
 
-def _target_last(name: str, return_X_y: bool, as_frame: bool, data_dir: Any) -> Any:
-    names, table = _numbers(name, data_dir)
-    return _bunch(name, table[:, :-1], table[:, -1], names, return_X_y, as_frame)
-
-
 def _numbers(
     name: str, data_dir: Any, names: tuple[str, ...] | None = None
-) -> tuple[list[str], Array]:
-    """Return the names of the columns and the whole table.
+) -> tuple[Array, Array, list[str]]:
+    """Return the inputs, the target, which is the last column, and the names of the columns.
 
     The file has a header unless ``names`` are given. OpenML has the same columns in the same order.
     """
@@ -381,7 +349,7 @@ def _numbers(
         fetched = _fetch(name)
         table = np.asarray(fetched.data, dtype=float)
         _check_content(name, table)
-        return list(names or fetched.feature_names), table
+        return table[:, :-1], table[:, -1], list(names or fetched.feature_names)
     path = folder / SOURCES[name].files[0]
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -399,7 +367,7 @@ def _numbers(
             f"{len(header)} column(s) and an array of shape {table.shape}; put the original file "
             "there."
         )
-    return header, table
+    return table[:, :-1], table[:, -1], header
 
 
 def _adult_columns(data_dir: Any) -> dict[str, Array]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property, partial
@@ -27,32 +25,29 @@ from .data.frames import check_names, name_of
 from .data.readers import coded, ones_or_none, open_source
 from .execution import fitting
 from .explain.fitted import FittedModel
-from .export import Sharing
 from .io.checkpoints import Checkpoint, check_path, signature
 from .parameters import (
-    Priors,
-    Solver,
     changed_group,
     check_parameters,
     lasting_parameters,
     options_of,
 )
 from .plan import Defaults, FitPlan
+from .saving import Saving
 from .streaming import Streaming, Window
-from .structures.allocation import restart_weights
-from .structures.candidates import choose
+from .structures.candidates import choose, weighted
 from .structures.mode_map import ModeMap, block_size
 from .structures.multistart import bonds, fit_structures
 from .structures.search import Candidate
-from .structures.stacking import recalibrated
 from .structures.task import Target, Task, Values
+from .warn import warn
 
 Array = np.ndarray
 _LOOK_AT = 1000  # training rows, to see whether anything was found
 _DRAWS, _SEED = 16, 0  # of posterior draws of each restart behind feature_importances_
 
 
-class Estimator(Streaming, Sharing, BaseEstimator):
+class Estimator(Streaming, Saving, BaseEstimator):
     """Base of the estimators; see BTNRegressor for the parameters.
 
     A subclass checks y (``_check_y``), encodes it for the engine (``_target``) and may add to the
@@ -69,42 +64,9 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         "likelihood",
     )
 
-    def __init__(
-        self,
-        basis: Any = "auto",
-        *,
-        structure: str = "auto",
-        network: Any = "cp",
-        n_basis: int | str = "auto",
-        max_rank: Any = "auto",
-        priors: Priors | None = None,
-        n_init: int | str = "auto",
-        max_iter: int | str = "auto",
-        tol: float = 1e-4,
-        solver: Solver | None = None,
-        memory_limit: float | str = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        callback: Callable[[dict[str, Any]], bool | None] | None = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-    ) -> None:
-        self.basis = basis
-        self.structure = structure
-        self.network = network
-        self.n_basis = n_basis
-        self.max_rank = max_rank
-        self.priors = priors
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.solver = solver
-        self.memory_limit = memory_limit
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.callback = callback
-        self.verbose = verbose
-        self.warm_start = warm_start
+    def __init__(self, **parameters: Any) -> None:
+        for name, value in parameters.items():
+            setattr(self, name, value)
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; options of a group have names such as ``solver__warm_sweeps``."""
@@ -177,14 +139,12 @@ class Estimator(Streaming, Sharing, BaseEstimator):
             source, survey = self._open(X, y, sample_weight)
             with closing(source):
                 self._check_more(source, survey)
-                if self._go_on(source, survey, None):
+                if self._resume(source, survey, name_of(y), None):
                     self._window = None
-                    self._name_target(name_of(y))
             return self
         source, survey = self._open(X, y, sample_weight)
         with closing(source):
-            self._fit_anew(source, survey, checkpoint, checkpoint_every)
-        self._name_target(name_of(y))
+            self._fit_anew(source, survey, name_of(y), checkpoint, checkpoint_every)
         return self
 
     def _open(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
@@ -213,6 +173,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         self,
         source: Any,
         survey: Survey,
+        target_name: str | None,
         checkpoint: Any = None,
         checkpoint_every: int = 1,
         *,
@@ -224,6 +185,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
                 "X must have at least 2 rows, got 1 sample, which has no spread; add rows."
             )
         target = self._target(survey.y.values, ones_or_none(survey.y.weight))
+        target = target._replace(name=target_name)
         self._clear()
         check_names(self, source.example, reset=True)
         n = int(max(survey.n, survey.total))  # a weight of k counts k times
@@ -243,9 +205,10 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         judged = {candidate.mode_map: candidate for candidate in candidates}
         self._conclude(plan, task, results, history, judged)
         self.n_samples_seen_ = survey.n
-        if any(one.kernel for one in self._mode_maps) and self.structure != "full":
+        if any(mode_map.kernel for mode_map in self._mode_maps) and self.structure != "full":
             self._window = Window.of(survey.sample)  # partial_fit fits them again, with more
-        self._tell_structures(plan, candidates)
+        self._list_structures(plan, candidates)
+        self._complete(task, new=True)
         return self
 
     def _code(
@@ -278,8 +241,8 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         )
         return task, active
 
-    def _tell_structures(self, plan: FitPlan, candidates: list[Candidate]) -> None:
-        """Set ``structures_``: what was compared, and the outcome."""
+    def _list_structures(self, plan: FitPlan, candidates: list[Candidate]) -> None:
+        """Set ``structures_``: the structures that were compared, and what came of it."""
         self.structures_ = []
         for candidate in candidates:
             restarts = [k for k, other in enumerate(self._mode_maps) if other is candidate.mode_map]
@@ -307,10 +270,8 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         results: list[tuple[ModeMap, fitting.Result]],
         history: list[dict[str, Any]],
         judged: dict[ModeMap, Candidate] | None = None,
-        *,
-        new: bool = True,
     ) -> None:
-        """Set the fitted attributes, and warn of what a user should know of a ``new`` model.
+        """Set the fitted attributes, and warn if the fit was interrupted.
 
         With ``judged`` candidates, by their mode map, restarts get new weights;
         otherwise they keep those they had.
@@ -319,27 +280,30 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         self.history_ = sorted(history, key=lambda entry: (entry["restart"], entry["sweep"]))
         for name, value in task.target.attributes.items():
             setattr(self, name, value)
-        usable = [(mode_map, result) for mode_map, result in results if result.starts]
+        usable = [(mode_map, result) for mode_map, result in results if result.restarts]
         if judged is not None:
-            usable = self._weigh(task, usable, judged)
+            usable, self.weights_ = weighted(task, usable, judged)
         self._set_results(plan, usable)
         kept = results if judged is None else usable
         # a full tensor keeps rows, not sums over rows: a model with one cannot continue
         kept = [] if any(mode_map.kernel for mode_map, _ in kept) else kept
         self._pasts = [past for _, result in kept for past in result.pasts]
-        every = [result for _, result in results]
-        self.converged_, self.stop_reason_ = fitting.ending(every, plan.tol)
+        parts = [result for _, result in results]
+        self.converged_, self.stop_reason_ = fitting.ending(parts, plan.tol)
         self._finish()
-        if any(result.interrupted for result in every):
-            warnings.warn(self.stop_reason_, ConvergenceWarning, stacklevel=4)
-        if new:
+        if any(result.interrupted for result in parts):
+            warn(self.stop_reason_, ConvergenceWarning)
+
+    def _complete(self, task: Task, *, new: bool) -> None:
+        """Name the target and make the fitted view; warn if a ``new`` model has found no effect."""
+        self.target_name_ = task.target.name
+        _ = self.fitted_  # predictions do not change the attributes
+        if new and np.ptp(task.sample.y) > 0:
             self._warn_of_nothing(task)
 
     def _warn_of_nothing(self, task: Task) -> None:
         """Warn if f, its level aside, varies less between the rows than it is uncertain."""
         sample = task.sample
-        if not np.ptp(sample.y) > 0:
-            return
         share = sample.weights / sample.weights.sum()
         count = min(_LOOK_AT, sample.n)
         rows = np.random.default_rng(task.seeds).choice(sample.n, count, replace=False, p=share)
@@ -348,45 +312,16 @@ class Estimator(Streaming, Sharing, BaseEstimator):
             columns, lambda model, rows: replace(model, least=0.0).contrasts(rows), 2
         )
         if found_nothing(self.weights_, means, variances):
-            warnings.warn(
+            warn(
                 "no input was found to have an effect: the prediction is nearly the same in all "
                 f"rows. If there should be one, the rows may be too few for {len(self.columns_)} "
                 "input(s), or the basis unable to follow it: leave out inputs, give rows, change "
                 "the basis, or the network.",
-                UserWarning,
-                stacklevel=5,
             )
 
     def _check_parameters(self) -> None:
         """Raise a ValueError for a parameter that is not allowed."""
         check_parameters(self)
-
-    def _weigh(
-        self,
-        task: Task,
-        results: list[tuple[ModeMap, fitting.Result]],
-        judged: dict[ModeMap, Candidate],
-    ) -> list[tuple[ModeMap, fitting.Result]]:
-        """Set ``weights_``, and return the results of the restarts that have any weight.
-
-        Their noise is recalibrated by the rows held out.
-        """
-        kept, weights = [], []
-        for mode_map in dict.fromkeys(one for one, _ in results):
-            parts = [result for one, result in results if one is mode_map]
-            states = [start.state for result in parts for start in result.starts]
-            candidate = judged[mode_map]
-            of_restarts = candidate.weight * restart_weights(task, mode_map, states)
-            for result in parts:
-                of_result, of_restarts = np.split(of_restarts, [len(result.starts)])
-                places = np.flatnonzero(of_result > 0)
-                pasts = [result.pasts[int(k)] for k in places] if result.pasts else []
-                starts = [_recalibrated(result.starts[int(k)], candidate.noise) for k in places]
-                if starts:
-                    kept.append((mode_map, replace(result, starts=starts, pasts=pasts)))
-                    weights.append(of_result[places])
-        self.weights_ = np.concatenate(weights) / np.sum(np.concatenate(weights))
-        return kept
 
     def _set_results(self, plan: FitPlan, results: list[tuple[ModeMap, fitting.Result]]) -> None:
         """Set the fitted attributes that describe the posteriors."""
@@ -394,18 +329,22 @@ class Estimator(Streaming, Sharing, BaseEstimator):
         best, train = result.best, plan.train is not None
         stage = best.last.stage  # where the rank has grown, the ELBO counts from there
         exact = [p for p in best.sweeps if p.phase == "exact" and p.stage == stage]
-        every = [(one, part, start) for one, part in results for start in part.starts]
-        self.posterior_ = tuple(start.state for _, _, start in every)
-        self._mode_maps = tuple(one for one, _, _ in every)
+        restarts = [
+            (structure, part, restart) for structure, part in results for restart in part.restarts
+        ]
+        self.posterior_ = tuple(restart.state for _, _, restart in restarts)
+        self._mode_maps = tuple(structure for structure, _, _ in restarts)
         # of phi and phi phi^T over the rows, in every mode: what explanations average over
-        self._averages = tuple(part.averages for _, part, _ in every)
-        self._effect_averages = tuple(part.effects for _, part, _ in every)
-        n_outputs = self._n_outputs
-        ranks = [bonds(train, start.last.rank, one, n_outputs) for one, _, start in every]
-        self.best_restart_ = result.starts.index(best)
+        self._averages = tuple(part.averages for _, part, _ in restarts)
+        self._effect_averages = tuple(part.effects for _, part, _ in restarts)
+        ranks = [
+            bonds(train, restart.last.rank, structure, self._n_outputs)
+            for structure, _, restart in restarts
+        ]
+        self.best_restart_ = result.restarts.index(best)
         self.ranks_, self.rank_ = np.array(ranks), ranks[self.best_restart_]
         if train:
-            self.cores_ = ["full" if one.full else "diagonal" for one in self._mode_maps]
+            self.cores_ = ["full" if mode_map.full else "diagonal" for mode_map in self._mode_maps]
             # columns that never vary are last
             rest = np.setdiff1d(np.arange(len(self.columns_)), mode_map.inputs)
             self.mode_order_ = np.append(mode_map.inputs, rest)
@@ -472,7 +411,7 @@ class Estimator(Streaming, Sharing, BaseEstimator):
                 setattr(table, name, getattr(self, name))
         return FittedModel(
             estimator=type(self).__name__,
-            target_name=getattr(self, "target_name_", None),
+            target_name=self.target_name_,
             classes=getattr(self, "classes_", None),
             columns=self.columns_,
             active=self._active,
@@ -489,12 +428,6 @@ class Estimator(Streaming, Sharing, BaseEstimator):
             check_y=partial(self._check_y, type(self).__name__),
             check_names=partial(check_names, table, reset=False),
         )
-
-    def _name_target(self, name: str | None) -> None:
-        """Set the name of the target, which is part of the fitted view."""
-        self.target_name_ = name
-        self.__dict__.pop("fitted_", None)
-        _ = self.fitted_  # predictions do not change the attributes
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "fitted_"}
@@ -517,12 +450,6 @@ def answered(X: Any, values: Array) -> Any:
     xp = array_namespace(X)
     floating = xp.isdtype(X.dtype, "real floating") and values.dtype.kind == "f"
     return xp.asarray(values, dtype=X.dtype if floating else None, device=device(X))
-
-
-def _recalibrated(start: Any, noise: tuple[float, float]) -> Any:
-    """Return a restart with the noise that suits the rows held out."""
-    likelihood = recalibrated(start.state.likelihood, noise)
-    return start if likelihood is start.state.likelihood else start.with_likelihood(likelihood)
 
 
 def _level_places(basis: Any, labels: bool, names: list[Any]) -> set[int]:

@@ -14,15 +14,15 @@ from .regressor import BTNRegressor
 def load(path: Any, bases: Iterable[type[Basis]] = ()) -> Any:
     """Return the model that ``model.save(path)`` has written.
 
-    It predicts exactly what the saved one does, and continues to learn in the same way. No code
-    that the file names is run, so it may come from anywhere. A file that is no model, or that was
-    changed, raises a ValueError.
+    It predicts exactly what the saved model does, and continues to learn in the same way. Loading
+    runs no code from the file, so files from untrusted sources are safe. A file that is not a
+    model, or that was changed, raises a ValueError.
 
     Parameters
     ----------
     path : str or path
     bases : iterable of classes
-        Those bases of the model that are your own.
+        The classes of custom bases in the model.
 
     Returns
     -------

@@ -74,6 +74,19 @@ def crps_from_quantiles(quantile, y):
     return float(total / len(CRPS_LEVELS))
 
 
+def row_scores(predictive, y):
+    """Return what `score` averages over the rows, by name: arrays (n,); rmse is not yet a root."""
+    scores = {
+        "rmse": (np.asarray(predictive.mean) - y) ** 2,
+        "nll": -np.asarray(predictive.logpdf(y)),
+    }
+    for level in COVERAGE_LEVELS:
+        low = np.asarray(predictive.quantile((1 - level) / 2))
+        high = np.asarray(predictive.quantile((1 + level) / 2))
+        scores[f"coverage_{level * 100:.0f}"] = (low <= y) & (y <= high)
+    return scores
+
+
 def score(predictive, y):
     """Score a predictive distribution against what was observed.
 
@@ -95,14 +108,8 @@ def score(predictive, y):
             f"the predictive mean must have the shape of y, {y.shape}, got {mean.shape}; "
             "return one distribution per row."
         )
-    metrics = {
-        "rmse": float(np.sqrt(np.mean((mean - y) ** 2))),
-        "nll": float(-np.mean(np.asarray(predictive.logpdf(y)))),
-    }
-    for level in COVERAGE_LEVELS:
-        low = np.asarray(predictive.quantile((1 - level) / 2))
-        high = np.asarray(predictive.quantile((1 + level) / 2))
-        metrics[f"coverage_{level * 100:.0f}"] = float(np.mean((low <= y) & (y <= high)))
+    metrics = {name: float(np.mean(rows)) for name, rows in row_scores(predictive, y).items()}
+    metrics["rmse"] = float(np.sqrt(metrics["rmse"]))
     metrics["crps"] = crps_from_quantiles(predictive.quantile, y)
     return metrics
 

@@ -22,14 +22,14 @@ class TensorTrain(BaseEstimator):
     Parameters
     ----------
     order : "auto", "given" or list, default="auto"
-        The order of the inputs along the train. "given" is the order of the columns. "auto" also
-        tries the order in which the bonds have least to carry, which it derives from a CP tensor
-        fitted before. A list contains the name (or position) of every column once.
+        The order of the inputs along the tensor train. "given" is the order of the columns. "auto"
+        also tries the order in which the bonds have the lowest cost, which it derives from a CP
+        tensor that is fitted first. A list contains the name (or position) of every column once.
     cores : "auto" or "full", default="auto"
-        "full" uses cores with all their entries. "auto" also tries diagonal cores, that is a CP
-        tensor, from three inputs on and unless ``max_rank`` is a list. With ``structure="auto"``
-        it then tries the sum alone and the sum beside diagonal cores, too. Diagonal cores are
-        favoured as if they had predicted ten more rows.
+        "full" uses cores with all their entries. With three inputs or more, and unless
+        ``max_rank`` is a list, "auto" also tries diagonal cores, that is a CP tensor. With
+        ``structure="auto"`` it then also tries the sum alone and the sum beside diagonal cores.
+        Diagonal cores are favoured as if they had predicted ten more rows.
 
     Examples
     --------
@@ -107,29 +107,30 @@ class Solver(BaseEstimator):
     Parameters
     ----------
     initial_rank : int or "auto", default="auto"
-        Number of components at the beginning. A restart that ends with at least nine tenths of
-        them continues from a warm phase with twice as many as are left, with ``max_iter`` more
-        sweeps, until some are dropped or ``max_rank`` (or ``memory_limit``) is reached. This
-        needs ``prune``. "auto" is ``max_rank`` if that is given or if cores are full. Otherwise it
-        is one component for every 25 rows, at least 4 and at most 20 (10 where components are
-        anchored). Up to 10,000 rows and without anchors, the warm phase begins with extra
-        components and drops those that matter least: with 30, one for every 20 rows, or twice the
-        rank, whichever is least.
+        Number of components at the beginning. If a restart ends with at least nine tenths of
+        them, their number is doubled, and a warm phase and up to ``max_iter`` more sweeps follow.
+        This is repeated until more components are dropped, or ``max_rank`` or ``memory_limit`` is
+        reached. It needs ``prune``. "auto" is ``max_rank`` if that is given or if cores are full.
+        Otherwise it is one component for every 25 rows, at least 4 and at most 20 (10 if
+        components are anchored). Up to 10,000 rows and without anchors, the warm phase begins with
+        extra components and drops those that matter least. In all it has 30, one for every 20
+        rows, or twice the rank, whichever is least.
     warm_sweeps : int, default=10
         Sweeps of the warm phase, which ignores covariances. With fewer than four rows (or units
-        of weight) per basis function, 12 annealing sweeps follow, in which the covariances enter
-        little by little; full cores always have 20 of them. 0 skips both phases.
+        of weight) per basis function, 12 annealing sweeps follow, which introduce the covariances
+        gradually; full cores always have 20 of them. 0 skips both phases.
     prune : bool, default=True
-        Whether to drop components and functions that are negligible and whose loss raises the
-        ELBO. Where at most 200 weights are left in the end, this includes components that the
-        others can replace.
+        Whether to drop components and functions that are negligible and whose removal raises the
+        ELBO. If at most 200 weights are left at the end, this includes components that the others
+        can replace.
     anchored : bool or "auto", default="auto"
-        Whether each factor of a component is 1 plus a function of its input, with a precision of
-        its own, so that an input that a component does not use costs nothing. "auto" is True from
-        10 inputs on. With fewer inputs, factors without anchors find interactions more reliably.
+        Whether each factor of a component is 1 plus a function of its input, with its own
+        precision. An input that a component does not use then has no cost. "auto" is True from 10
+        inputs on (8 for classes), and if a column has ten or more categories. With fewer inputs,
+        factors without anchors find interactions more reliably.
     full_rows : int, default=2000
-        Most rows for which ``structure="full"`` is allowed, and for which ``structure="auto"``
-        considers it.
+        Maximal number of rows for which ``structure="full"`` is allowed, and for which
+        ``structure="auto"`` considers it.
 
     Examples
     --------

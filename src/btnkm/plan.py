@@ -11,10 +11,11 @@ import numpy as np
 from . import checks
 from .core.cp import CP
 from .core.likelihoods import Likelihood, StudentT
+from .core.network import Network
 from .core.schedule import Schedule
 from .core.state import Priors
 from .core.tt import TT
-from .execution.fitting import Settings
+from .execution.restarts import RestartSettings
 from .parameters import Solver, TensorTrain, priors_of, solver_of, train_of
 from .structures.mode_map import ModeMap
 
@@ -35,7 +36,20 @@ _MANY_ROWS = 10_000
 _MOST_RESTARTS = 8
 _SWEEPS_TO_RESUME = 20  # "auto" where restarts continue from posteriors
 _WARM_SWEEPS_TO_TRY = 10  # at most, of a short fit
+_FEWEST_WARM_SWEEPS = 5  # of a warm phase with extra components
+# annealing sweeps; without them most interactions of anchored components are lost
+# (docs/experiments.md)
+_ANCHORED_ANNEALING, _FEW_ROWS_ANNEALING = 10, 12
+_FEW_ROWS = 4.0  # per basis function, all inputs together, below which there is annealing
 HEAVY_TAILED = StudentT(dof=4.0)  # initial noise with heavy tails; its dof are learned
+
+
+class Comparing(NamedTuple):
+    """How thoroughly structures are compared by rows held out."""
+
+    enough_rows: int = 200  # to hold out, if necessary in several folds
+    sweeps: int = 25  # at most, of the exact phase of a fit to the other rows
+    variants: bool = True  # whether the best candidates are tried with splines and heavy tails
 
 
 class Defaults(NamedTuple):
@@ -52,6 +66,8 @@ class Defaults(NamedTuple):
     # least, all inputs together: n_basis is lower if need be, and higher with twice as many
     rows_per_function: int = 0
     warm_rank: int = 0  # of the warm phase without anchors, up to 10,000 rows
+    new_components: int = 6  # at most, of a posterior that continues with another batch
+    comparing: Comparing = Comparing()
 
     def n_basis(self, n: int, n_inputs: int) -> int:
         """Return the number of functions of an input in the tensor."""
@@ -77,51 +93,34 @@ class Defaults(NamedTuple):
 class FitPlan:
     """What a fit does: the parameters of an estimator, checked, for a table of n rows.
 
-    Nothing else reads the parameters. What depends on the rows of a single fit (a fold has fewer
-    than the table) is resolved by the methods. None stands for "auto".
+    Nothing else reads the parameters. What depends on a structure, or on the rows of a single fit
+    (a fold has fewer than the table), is resolved by ``settings``.
 
-    Attributes
-    ----------
-    defaults : Defaults
-    likelihood : Likelihood
-        As the warm phase has it.
-    n_outputs : int or None
-        Values of f in each row, None for one.
-    n : int
-        Rows of the table, a row of weight k counted k times.
-    structure : str
-        "auto" where structures are compared.
-    train : TensorTrain or None
-        None for a CP tensor.
-    default_basis : bool
-        Whether the bases of all columns are those of "auto".
-    n_basis : int
-        Most smooth functions of an input in the tensor.
-    may_resume : bool
-        Whether a later fit continues from this one; it then needs sums over rows.
-    report : callable or None
-        Receives the entry of each sweep in ``history_``, and may stop the fit.
+    None stands for what only a single fit can resolve.
     """
 
     defaults: Defaults
-    likelihood: Likelihood
-    n_outputs: int | None
-    n: int
-    structure: str
-    train: TensorTrain | None
-    default_basis: bool
-    n_basis: int
-    max_rank: Any
-    n_init: int | None
-    max_iter: int | None
+    likelihood: Likelihood  # as the warm phase has it
+    n_outputs: int | None  # values of f in each row, None for one
+    n: int  # rows of the table, a row of weight k counted k times
+    structure: str  # "auto" where structures are compared
+    train: TensorTrain | None  # None for a CP tensor
+    default_basis: bool  # whether the bases of all columns are those of "auto"
+    n_basis: int  # most smooth functions of an input in the tensor
+    max_rank: Any  # a number, or one for each bond; None where it depends on the structure
+    n_init: int  # restarts of a structure with a tensor of low rank
+    n_init_given: bool  # otherwise there may be fewer restarts
+    max_iter: int
+    max_iter_to_resume: int  # of a fit that continues from posteriors
     tol: float
     core_priors: Priors
     smoothness: float
     solver: Solver
-    memory_limit: float | None
+    memory_limit: float | None  # in GiB; None for the usual limit where the rows are
     n_jobs: int | None
     verbose: int
-    may_resume: bool
+    may_resume: bool  # whether a later fit continues from this one, and needs sums over rows
+    # receives the entry of each sweep in ``history_``, and may stop the fit
     report: Callable[[dict[str, Any]], bool | None] | None
 
     @classmethod
@@ -139,8 +138,8 @@ class FitPlan:
         # a stream keeps the structure of its first rows, which are too few to choose by
         structure = estimator.structure
         structure = "tensor" if stream and structure == "auto" else structure
-        n_basis, priors = _given(estimator.n_basis), priors_of(estimator)
-        max_rank, limit = estimator.max_rank, estimator.memory_limit
+        priors, max_rank, limit = priors_of(estimator), estimator.max_rank, estimator.memory_limit
+        sweeps = defaults.sweeps_of_many if n > _MANY_ROWS else defaults.sweeps
         return cls(
             defaults=defaults,
             likelihood=target.likelihood,
@@ -149,10 +148,12 @@ class FitPlan:
             structure=structure,
             train=train_of(estimator.network),
             default_basis=isinstance(estimator.basis, str) and estimator.basis == "auto",
-            n_basis=defaults.n_basis(n, n_inputs) if n_basis is None else n_basis,
+            n_basis=_given(estimator.n_basis, defaults.n_basis(n, n_inputs)),
             max_rank=None if isinstance(max_rank, str) else max_rank,
-            n_init=_given(estimator.n_init),
-            max_iter=_given(estimator.max_iter),
+            n_init=_given(estimator.n_init, defaults.n_init(n)),
+            n_init_given=not isinstance(estimator.n_init, str),
+            max_iter=_given(estimator.max_iter, sweeps),
+            max_iter_to_resume=_given(estimator.max_iter, _SWEEPS_TO_RESUME),
             tol=float(estimator.tol),
             core_priors=Priors(priors.noise, priors.rank, priors.learned_basis),
             smoothness=float(priors.smoothness),
@@ -178,75 +179,60 @@ class FitPlan:
         """Whether every bond of a tensor train has a rank of its own."""
         return isinstance(self.max_rank, list | tuple | np.ndarray)
 
-    def restarts(self, mode_map: ModeMap, n: int | None = None) -> int:
+    def restarts(self, mode_map: ModeMap) -> int:
         """Return the number of restarts of a structure; without a tensor nothing is random."""
-        if self.n_init is not None:
-            return self.n_init
-        return self.defaults.n_init(self.n if n is None else n) if mode_map.low_rank else 1
+        return self.n_init if self.n_init_given or mode_map.low_rank else 1
 
-    def settings(
-        self, mode_map: ModeMap, n: int | None = None, *, default_rank: bool = False
-    ) -> Settings:
-        """Return what a fit of a structure to n rows needs.
-
-        ``default_rank`` ignores the ranks that were given.
-        """
-        n = self.n if n is None else n
-        many = n > _MANY_ROWS
-        sweeps = self.defaults.sweeps_of_many if many else self.defaults.sweeps
-        rank, initial_rank = self._ranks(mode_map, n, default_rank)
-        train = mode_map.full
-        return Settings(
-            priors=self.core_priors,
-            likelihood=HEAVY_TAILED if mode_map.heavy else self.likelihood,
-            schedule=Schedule(
-                warm_sweeps=int(self.solver.warm_sweeps),
-                max_iter=sweeps if self.max_iter is None else self.max_iter,
-                tol=self.tol,
-                drop_components=bool(self.solver.prune),
-                drop_functions=bool(self.solver.prune),
-            ),
-            smoothness=self.smoothness,
-            max_rank=rank,
-            initial_rank=initial_rank,
-            network=TT() if train else CP(own=mode_map.anchored),
-            warm_rank=0 if many or train else self.defaults.warm_rank,
-            n_init=self.restarts(mode_map, n),
-            fewer_starts=self.n_init is None,
-            memory_limit=self.memory_limit,
-            n_jobs=self.n_jobs,
+    def settings(self, mode_map: ModeMap, rows: Any) -> RestartSettings:
+        """Return what a fit of a structure to all rows needs."""
+        return self._settings(
+            mode_map,
+            rows,
+            self.n,
+            ranks=self.ranks(mode_map, self.n),
+            n_init=self.restarts(mode_map),
+            warm_sweeps=int(self.solver.warm_sweeps),
+            max_iter=self.max_iter,
         )
 
-    def to_resume(self, settings: Settings, count: int) -> Settings:
+    def settings_to_resume(self, settings: RestartSettings, count: int) -> RestartSettings:
         """Return the settings of a fit that continues from so many posteriors."""
-        sweeps = _SWEEPS_TO_RESUME if self.max_iter is None else self.max_iter
-        schedule = replace(settings.schedule, max_iter=sweeps)
-        return replace(settings, n_init=count, fewer_starts=False, schedule=schedule)
+        schedule = replace(
+            settings.schedule,
+            warm_sweeps=0,
+            annealing_sweeps=0,
+            max_iter=self.max_iter_to_resume,
+        )
+        return replace(settings, n_init=count, may_reduce_restarts=False, schedule=schedule)
 
-    def to_try(
+    def settings_to_try(
         self,
         mode_map: ModeMap,
+        rows: Any,
         n: int,
         restarts: int,
         sweeps: int,
         *,
         default_rank: bool = False,
-    ) -> Settings:
+    ) -> RestartSettings:
         """Return the settings of a short fit of n rows, with so many restarts and sweeps at most.
 
-        It has no more restarts than the final fit.
+        It has no more restarts than the final fit, and its rank does not grow. ``default_rank``
+        ignores the ranks that were given.
         """
-        settings = self.settings(mode_map, n, default_rank=default_rank)
-        schedule = replace(
-            settings.schedule,
-            max_iter=min(sweeps, settings.schedule.max_iter),
-            warm_sweeps=min(_WARM_SWEEPS_TO_TRY, settings.schedule.warm_sweeps),
+        rank, _ = self.ranks(mode_map, n, default_rank=default_rank)
+        return self._settings(
+            mode_map,
+            rows,
+            n,
+            ranks=(rank, rank),
+            n_init=min(restarts, self.restarts(mode_map)),
+            warm_sweeps=min(_WARM_SWEEPS_TO_TRY, int(self.solver.warm_sweeps)),
+            max_iter=min(sweeps, self.max_iter),
         )
-        n_init, rank = min(restarts, self.restarts(mode_map)), settings.initial_rank
-        return replace(settings, schedule=schedule, n_init=n_init, max_rank=rank)
 
-    def _ranks(self, mode_map: ModeMap, n: int, default_rank: bool) -> tuple[Any, Any]:
-        """Return the maximal and the initial rank of a structure."""
+    def ranks(self, mode_map: ModeMap, n: int, *, default_rank: bool = False) -> tuple[Any, Any]:
+        """Return the initial and the maximal rank of a structure for n rows."""
         train = mode_map.full
         rank: Any = self.defaults.rank
         rank = _TRAIN_RANK if train else _ANCHORED_RANK if mode_map.anchored else rank
@@ -259,17 +245,93 @@ class FitPlan:
         if self.max_rank is None and not train:
             initial_rank = int(np.clip(n // _ROWS_A_COMPONENT, min(_LEAST_RANK, rank), rank))
             rank = rank * self.defaults.growth[n > _MANY_ROWS]
-        given = _given(self.solver.initial_rank)
-        if given is not None and not default_rank:
+        given = self.solver.initial_rank
+        if not isinstance(given, str) and not default_rank:
+            given = int(given)
             if given > np.max(rank):
                 raise ValueError(
                     f"Solver(initial_rank=...) must be at most max_rank, which is {rank} here, got "
                     f"{given}; raise max_rank, or leave initial_rank out to begin there."
                 )
             initial_rank = np.minimum(given, rank).tolist() if train else given
-        return rank, initial_rank
+        return initial_rank, rank
+
+    def _settings(
+        self,
+        mode_map: ModeMap,
+        rows: Any,
+        n: int,
+        *,
+        ranks: tuple[Any, Any],
+        n_init: int,
+        warm_sweeps: int,
+        max_iter: int,
+    ) -> RestartSettings:
+        """Return the settings of a fit, given what differs between a short and the final one."""
+        likelihood = HEAVY_TAILED if mode_map.heavy else self.likelihood
+        network = TT() if mode_map.full else CP(own=mode_map.anchored)
+        limit = rows.usual_memory if self.memory_limit is None else self.memory_limit
+        worth, warm_rank = likelihood.worth * rows.data().n, 0
+        schedule = Schedule(
+            warm_sweeps=warm_sweeps,
+            max_iter=max_iter,
+            tol=self.tol,
+            drop_components=bool(self.solver.prune),
+            drop_functions=bool(self.solver.prune),
+            new_components=self.defaults.new_components,
+        )
+        # nothing is random without a tensor, but noise that is not held low at first hides curves
+        held = likelihood.additive and not likelihood.fixed
+        of_sums = replace(schedule, warm_sweeps=warm_sweeps if held else 0)
+        if not mode_map.low_rank:
+            schedule = of_sums
+        elif warm_sweeps:
+            smoothing, annealing = _annealing(mode_map, network, likelihood, worth)
+            schedule = replace(schedule, warm_smoothing=smoothing, annealing_sweeps=annealing)
+            if warm_sweeps >= _FEWEST_WARM_SWEEPS and n <= _MANY_ROWS:
+                warm_rank = self._warm_rank(mode_map, int(worth / schedule.rows_per_component))
+        return RestartSettings(
+            priors=self.core_priors,
+            likelihood=likelihood,
+            schedule=schedule,
+            schedule_of_sums=of_sums,
+            smoothness=self.smoothness,
+            network=network,
+            initial_rank=ranks[0],
+            max_rank=ranks[1],
+            warm_rank=warm_rank,
+            n_init=n_init,
+            may_reduce_restarts=not self.n_init_given,
+            memory_limit=float(limit),
+            n_jobs=self.n_jobs,
+        )
+
+    def _warm_rank(self, mode_map: ModeMap, most: int) -> int:
+        """Return the components of a warm phase, at most so many; 0 for no extra ones."""
+        many = len(mode_map.bases) > 1 and self.n_outputs is None
+        if mode_map.full or mode_map.has_anchors or not many:
+            return 0
+        return min(self.defaults.warm_rank, most)
 
 
-def _given(value: Any) -> int | None:
-    """Return a parameter, or None for "auto"."""
-    return None if isinstance(value, str) else int(value)
+def _annealing(
+    mode_map: ModeMap, network: Network, likelihood: Likelihood, worth: float
+) -> tuple[float, int]:
+    """Return the smoothing of the warm phase, and the sweeps of annealing after it.
+
+    ``worth`` is the weight of the rows times what a row is worth to the likelihood.
+    """
+    if network.annealing_sweeps:
+        return network.smoothing, network.annealing_sweeps
+    if mode_map.has_anchors:
+        return 1.0, _ANCHORED_ANNEALING
+    if worth < _FEW_ROWS * mode_map.n_functions:
+        # a rough beginning interpolates, and covariances all at once outweigh the data: nothing is
+        # found then where there is much to find (docs/experiments.md)
+        return likelihood.gentle, _FEW_ROWS_ANNEALING
+    return 1.0, 0
+
+
+def _given(value: Any, otherwise: int) -> int:
+    """Return a parameter as an integer, or another number for "auto"."""
+    return otherwise if isinstance(value, str) else int(value)

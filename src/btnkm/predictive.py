@@ -30,8 +30,8 @@ class PredictiveDistribution:
     noise_std : ndarray of shape (n,)
         Standard deviation of the noise.
     discrete : bool
-        Whether y is a count: quantiles and draws are then integers, and ``pdf`` and ``logpdf`` are
-        those of the probability of a count.
+        Whether y is a count. Quantiles and draws are then integers, and ``pdf`` and ``logpdf``
+        return the probability of a count and its logarithm.
     """
 
     def __init__(

@@ -17,8 +17,7 @@ from . import checks
 from .core import posterior
 from .core.arrays import here, like
 from .core.likelihoods import LIKELIHOODS, Likelihood
-from .data.dask_input import is_dask, lazily
-from .data.dispatch import anywhere
+from .data.dask_input import anywhere, is_dask, lazily
 from .data.readers import with_targets
 from .estimator import Estimator, answered
 from .parameters import Priors, Solver
@@ -43,107 +42,105 @@ class BTNRegressor(RegressorMixin, Estimator):
     ----------
     basis : "auto", str, Basis or dict, default="auto"
         Functions of each input in the tensor. "auto" uses Chebyshev polynomials for numeric
-        columns, plus an indicator for each value that stands out (``bases.Spiked``), and one
-        indicator per category for text and categories (the rarest may share one). Where structures
-        are compared, linear splines are tried in place of the polynomials as well. A name
-        ("chebyshev", "polynomial", "fourier", "bspline", "categorical") or a Basis is used for
-        every column. A dict maps column names or positions to one of these; other columns keep
-        "auto".
+        columns, plus an indicator for each frequent value (``bases.Spiked``), and an indicator for
+        each category of text and categorical columns (the rarest may share one). If structures are
+        compared, linear splines are tried as well. A name ("chebyshev", "polynomial", "fourier",
+        "bspline", "categorical") or a Basis is used for every column. A dict maps column names or
+        positions to one of these; other columns keep "auto".
     likelihood : "auto", str or Likelihood, default="auto"
         The distribution of y given f: "gaussian", "student_t" (robust to outliers, with learned
         degrees of freedom), "negative_binomial" or "poisson" (for counts, where f is the logarithm
-        of the rate up to a constant). "auto" is "gaussian"; where structures are compared and the
-        rows held out show heavy tails, the best candidates are also fitted with "student_t". An
-        object such as ``likelihoods.StudentT(dof=5.0)`` keeps the parameters it is given.
+        of the rate up to a constant). "auto" is "gaussian". If structures are compared and
+        held-out rows show heavy tails, the best candidates are also fitted with "student_t". An
+        object such as ``likelihoods.StudentT(dof=5.0)`` fixes the parameters that it is given.
     structure : "auto", "tensor", "sums", "sums+tensor" or "full", default="auto"
-        The parts of f. "sums" is a sum of main effects. The main effect of a number has a straight
-        line, a curve, steps and an indicator for each value that stands out; that of a category
-        has an indicator for each category; both have one for missing values. "tensor" is the
-        low-rank tensor of all inputs. "sums+tensor" has both. "full" is a sum plus the tensor
-        without a limit to its rank: a kernel machine with an exact posterior, whose cost grows
-        with the cube of the number of rows. "auto" fits several structures to some of the rows
-        and weights them by how well they predict the others (see ``structures_``). With more than
-        12 inputs, only inputs that seem to interact enter the tensor, unless ``structure`` is
-        "tensor". A "tensor" that is compared with the other structures also has the inputs with
-        the largest main effects.
+        The parts of f. "sums" is a sum of main effects. The main effect of a numeric input has a
+        straight line, a curve, steps and an indicator for each frequent value; that of a
+        categorical input has an indicator for each category. Both have one for missing values.
+        "tensor" is the low-rank tensor of all inputs. "sums+tensor" has both. "full" is a sum plus
+        the tensor without a limit to its rank: a kernel machine with an exact posterior, whose
+        cost grows with the cube of the number of rows. "auto" fits several structures to a part of
+        the rows and weights them by how well they predict the others (see ``structures_``). With
+        more than 12 inputs, only inputs that seem to interact enter the tensor, unless
+        ``structure`` is "tensor". A "tensor" that is compared with the other structures also has
+        the inputs with the largest main effects.
     network : "cp", "tt" or TensorTrain, default="cp"
         The form of the tensor. "cp" is a sum of products of functions of one input each. "tt" is a
-        tensor train: a product of matrices, one for each input, which suits functions whose
-        inputs interact along a chain. A tensor train contains all inputs. ``TensorTrain`` has
-        options for the order of the inputs and for the cores.
+        tensor train: a product of matrices, one for each input. It suits processes of several
+        steps, where each input acts on the result of the one before. A tensor train contains all
+        inputs. ``TensorTrain`` has options for the order of the inputs and for the cores.
     n_basis : int or "auto", default="auto"
-        Most smooth functions per input in the tensor, for bases given by name. A column never has
-        more functions than distinct values. "auto" divides 160 functions (or one for every 16
-        rows, if that is more) among the inputs, with at least 8 for each and at most 20 (or one
-        for every 250 rows, if that is more, up to 40).
+        Maximal number of smooth functions of an input in the tensor, for bases given by name. A
+        column never has more functions than distinct values. "auto" divides 160 functions (or one
+        for every 16 rows, if that is more) among the inputs, with at least 8 for each and at most
+        20 (or one for every 250 rows, if that is more, up to 40).
     max_rank : int, list of int or "auto", default="auto"
-        Most components of the tensor, or the rank of every bond of a tensor train. Components that
-        add nothing are dropped. "auto" is 80 up to 10,000 rows and 40 above; with anchored
-        components (see ``Solver``) it is 40 and 20. Full cores of a tensor train have 6 at every
-        bond. A list contains one number for each bond between inputs that vary, and one more for
-        three or more classes. The cost of a sweep of full cores grows with the sixth power of the
-        rank where rows are few.
+        Maximal number of components of the tensor, or the rank of every bond of a tensor train.
+        Components that add nothing are dropped. "auto" is 80 up to 10,000 rows and 40 above; with
+        anchored components (see ``Solver``) it is 40 and 20. Full cores of a tensor train have 6
+        at every bond. A list contains one number for each bond between inputs that vary, and one
+        more for three or more classes. With few rows, the cost of a sweep of full cores grows with
+        the sixth power of the rank.
     priors : Priors or None, default=None
         Prior distributions of the precisions of noise, components and basis functions; None is
         ``Priors()``.
     n_init : int or "auto", default="auto"
-        Restarts of the tensor from random factors, whose posteriors are averaged. "auto" is 40,000
-        divided by the number of rows, at least 2 and at most 8. It is less where ``memory_limit``
-        has no room for the posteriors, and one for each structure (at least two) where the fits
-        that compare structures use all their components. Tensors share the restarts in proportion
-        to their weights. A sum alone is not random and is fitted once.
+        Number of restarts of the tensor from random factors, whose predictions are averaged.
+        "auto" is 40,000 divided by the number of rows, at least 2 and at most 8. It is less if
+        ``memory_limit`` has no room for the posteriors, and one for each structure (at least two)
+        if the fits that compare structures use all of their components. Restarts are divided among
+        tensors in proportion to their weights. A sum alone is not random and is fitted once.
     max_iter : int or "auto", default="auto"
-        Most sweeps of the exact phase; "auto" is 80, and 40 above 10,000 rows. Up to 8,000 rows,
-        restarts may continue from the fits that compare structures, for at most ``max_iter``
-        sweeps ("auto": 20). With more than 262,144 rows, the model is first fitted to that many of
-        them and then to all rows, for at most ``max_iter`` sweeps ("auto": 20).
+        Maximal number of sweeps of the exact phase; "auto" is 80, and 40 above 10,000 rows. Up to
+        8,000 rows, restarts may continue from the fits that compare structures, for at most
+        ``max_iter`` sweeps ("auto": 20). With more than 262,144 rows, the model is first fitted to
+        a sample of this size and then to all rows, for at most ``max_iter`` sweeps ("auto": 20).
     tol : float, default=1e-4
         A restart has converged when the last four sweeps raised its ELBO by less than this per
         sweep and row (or unit of sample weight) on average. 0 always uses ``max_iter`` sweeps.
-        ``stop_reason_`` tells how the fit ended.
     solver : Solver or None, default=None
-        Details of the algorithm: initial rank, warm phase, pruning, anchors, and the number of
-        rows up to which the full tensor is used. None is ``Solver()``.
+        Details of the algorithm: initial rank, warm phase, pruning, anchored components, and the
+        number of rows up to which the full tensor is used. None is ``Solver()``.
     memory_limit : float or "auto", default="auto"
-        Most memory, in GiB, that the fit may use beyond its input. "auto" is 1.4, or nine tenths
-        of the free memory of a device where the rows are; on a cluster it is the limit of each
-        process. Less memory means more recomputation and the same result, if there is room for as
-        many restarts.
+        Maximal memory of the fit beyond its input, in GiB. "auto" is 1.4, or nine tenths of the
+        free memory of a GPU with the rows. On a cluster it is the limit of each process. With less
+        memory the fit recomputes more, with the same result as long as there is room for the
+        posteriors of all restarts.
     n_jobs : int or None, default=None
         Number of cores to use; None uses as many as BLAS would. Restarts run in parallel: in
-        threads if there are many rows, else in processes. These are started when the work left is
-        worth it, are reused by later fits, and end after a minute without work.
+        threads if there are many rows, else in processes. Processes are started only if the
+        remaining work is worth it, are reused by later fits, and end after a minute without work.
     random_state : int, RandomState or None, default=None
-        Seeds the restarts and the choice of rows held out. An int makes fits reproducible.
+        Seed of the restarts and of the choice of held-out rows. An int makes fits reproducible.
     callback : callable or None, default=None
         Called after every sweep with its entry of ``history_``, possibly from another thread and a
-        few sweeps late. The fit stops if it returns True, which it may from the exact phase of a
-        restart on. It is not called for the fits that compare structures. If a process was killed,
-        its restart runs, and is reported, again.
+        few sweeps late. If it returns True, the fit stops once a restart is in its exact phase. It
+        is not called for the fits that compare structures. If a process was killed, its restart
+        runs again and is reported again.
     verbose : int, default=0
         1 prints the structures that are compared and a line for every ten sweeps, 2 a line for
         every sweep.
     warm_start : bool, default=False
         Whether ``fit`` continues from the existing posterior, if there is one: with its columns,
-        functions, components and scales, and up to 20 exact sweeps ("auto") over the rows given.
+        functions, components and scales, for up to 20 exact sweeps ("auto") over the given rows.
 
     Attributes
     ----------
     structures_ : list of dict
-        The structures that were compared, or the one that was given, that with the highest weight
-        first. Each has ``name`` ("sums", "tensor", "sums+tensor" or "full"); ``weight`` in the
-        prediction; ``log_density``, its mean over the rows held out that it predicted (NaN if
+        The structures that were compared, or the given one, sorted by decreasing weight. Each has
+        ``name`` ("sums", "tensor", "sums+tensor" or "full"); ``weight``, its weight in the
+        prediction; ``log_density``, the mean over the held-out rows that it predicted (NaN if
         there were none); ``restarts``, the positions of its posteriors in ``weights_``;
-        ``seconds`` that its fits took; ``sums_first``, whether the sum was fitted before the
+        ``seconds``, the time of its fits; ``sums_first``, whether the sum was fitted before the
         tensor; ``splines``, whether numbers in the tensor have linear splines; ``heavy``, whether
-        ``likelihood="auto"`` chose "student_t"; and ``noise_factor`` and ``noise_dof``, by which
-        the noise variance was multiplied and the degrees of freedom were limited so that intervals
-        hold for the rows held out. With a tensor train there are also ``cores`` and
+        ``likelihood="auto"`` chose "student_t"; and ``noise_factor`` and ``noise_dof``, the factor
+        of the noise variance and the limit of the degrees of freedom, which were chosen such that
+        intervals are correct for held-out rows. With a tensor train there are also ``cores`` and
         ``mode_order``.
     weights_ : ndarray of shape (restarts,)
-        The weight of every restart in the prediction; they sum to 1. Restarts of one structure
-        share its weight. Restarts that fit the training rows far worse than the best one are left
-        out; ``fit`` warns if these are the majority.
+        The weight of every restart in the prediction; they sum to 1. The weights of the restarts
+        of a structure sum to its weight. Restarts that fit the training rows far worse than the
+        best one are left out; ``fit`` warns if these are the majority.
     best_restart_ : int
         The position in ``weights_`` of the restart with the highest ELBO, among those of the
         structure with the highest weight. The attributes that describe one restart describe this
@@ -165,16 +162,16 @@ class BTNRegressor(RegressorMixin, Estimator):
         The importance of each input: its total Sobol index under independent inputs, scaled to sum
         to 1. Posterior mean and standard deviation.
     lower_bound_, lower_bounds_ : float, ndarray
-        ELBO (evidence lower bound) of that restart, on the log evidence of the standardised
-        targets: at the end, and after each sweep of the exact phase. It never falls, and stands
-        still for up to two sweeps while an over-relaxation step is on trial.
+        ELBO of that restart, a lower bound on the log evidence of the standardised targets: at the
+        end, and after each sweep of the exact phase. It never falls, and stays constant for up to
+        two sweeps while an over-relaxation step is tested.
     history_ : list of dict
         One entry per sweep and restart: ``restart``, ``sweep``, ``rows`` (how many were used),
         ``phase`` ("warm", "annealing" where rows are few, "exact" or "newton"), ``elbo`` (NaN
         before the exact phase) and its ``terms``, ``rank``, ``noise_std``, ``seconds``,
-        ``jitter``, ``trial`` (whether an over-relaxation step is on trial, when everything else is
-        as before the step) and ``stage`` (how often the rank has grown). Restarts are counted
-        before any are left out.
+        ``jitter``, ``trial`` (whether an over-relaxation step is being tested; the other values
+        are then those before the step) and ``stage`` (how often the rank has grown). Restarts are
+        numbered before any are left out.
     noise_std_ : float
         Standard deviation of the noise, in units of y; NaN for counts.
     likelihood_ : Likelihood
@@ -244,7 +241,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         warm_start: bool = False,
     ) -> None:
         super().__init__(
-            basis,
+            basis=basis,
             structure=structure,
             network=network,
             n_basis=n_basis,
@@ -270,7 +267,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         attributes = {"_y_shift": shift, "_y_scale": scale}
         encode = partial(_standardised, shift, scale)
         heavy = isinstance(self.likelihood, str) and self.likelihood == "auto"
-        return Target(encode, likelihood, scale, attributes, may_be_heavy=heavy)
+        return Target(encode, likelihood, scale, attributes, tries_heavy_tails=heavy)
 
     def _same_target(self) -> Target:
         encode = partial(_standardised, self._y_shift, self._y_scale)

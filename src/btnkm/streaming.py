@@ -8,7 +8,6 @@ then on only sums over the rows are kept (``core/batch_stats.py``).
 from __future__ import annotations
 
 import numbers
-import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
@@ -17,15 +16,14 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from .core.batch_stats import Past
+from .core.batch_stats import BatchStats
 from .core.growing import with_functions
 from .core.state import State
-from .data.column_stats import MOST_ROWS, Survey, check_kinds
+from .data.column_stats import MOST_ROWS, Survey, Window, check_kinds
 from .data.columns import Column, Growth, grown
 from .data.dask_input import is_dask
 from .data.frames import check_names, name_of
 from .data.readers import Table, coded
-from .data.window import Window
 from .execution import fitting
 from .execution.modes import of_a_new_level, with_functions_of
 from .parameters import lasting_parameters, priors_of
@@ -33,6 +31,7 @@ from .plan import FitPlan
 from .structures.mode_map import ModeMap
 from .structures.multistart import Run, observer
 from .structures.task import Task, Values
+from .warn import warn
 
 Array = np.ndarray
 WINDOW = 8192  # rows of a stream that are kept at most
@@ -40,27 +39,19 @@ FAR = 20.0  # standard deviations between the targets of a batch and those of th
 
 
 class Grown(NamedTuple):
-    """What a model continues from: as it was, or with more categories.
-
-    Attributes
-    ----------
-    columns : list of Column
-    mode_maps : tuple of ModeMap
-    states : list of State
-    pasts : list of Past or None
-    """
+    """What a model continues from: as it was, or with more categories."""
 
     columns: list[Column]
     mode_maps: tuple[ModeMap, ...]
     states: list[State]
-    pasts: list[Past] | None
+    pasts: list[BatchStats] | None
 
 
 class Streaming:
     """Mixin of the estimators for incremental fits."""
 
     _window: Window | None = None
-    _pasts: list[Past]
+    _pasts: list[BatchStats]
 
     def partial_fit(
         self: Any, X: Any, y: Any = None, sample_weight: Any = None, *, forget: float = 1.0
@@ -92,19 +83,20 @@ class Streaming:
         if hasattr(self, "posterior_") and not is_dask(X) and np.shape(X)[:1] == (0,):
             return self  # a stream may have empty batches
         source, survey = self._open(X, y, sample_weight)
-        target = getattr(self, "target_name_", name_of(y))
         with closing(source):
-            self._learn(source, survey, forget)
-        self._name_target(target)
+            self._learn(source, survey, getattr(self, "target_name_", name_of(y)), forget)
         return self
 
-    def _learn(self: Any, source: Any, survey: Survey, forget: float) -> Any:
-        self._check_goes_on(again=True)
+    def _learn(
+        self: Any, source: Any, survey: Survey, target_name: str | None, forget: float
+    ) -> None:
+        """Update the model with a batch, or fit it anew to all rows that were kept."""
+        self._check_resumes(again=True)
         if not hasattr(self, "posterior_"):
-            self._fit_anew(source, survey, keep=True)
+            self._fit_anew(source, survey, target_name, keep=True)
             if survey.n <= WINDOW:
                 self._window = Window.of(survey.sample)
-            return self
+            return
         full = any(mode_map.kernel for mode_map in self._mode_maps)
         if (not self._pasts and not full) or (full and survey.n > MOST_ROWS):
             raise ValueError(
@@ -119,27 +111,24 @@ class Streaming:
             window = self._window.then(survey.sample, forget)
             if window.is_news or full:
                 seen = self.n_samples_seen_ + survey.n
-                self._begin_again(source.example, window, forget, survey.names)
+                self._refit(source.example, window, forget, survey.names)
                 self.n_samples_seen_ = seen
-                return self
+                return
             window = window.kept(forget, WINDOW)
         pasts = [past.weighed(forget) for past in self._pasts]
-        if self._go_on(source, survey, pasts):
+        if self._resume(source, survey, target_name, pasts):
             self._window = window
-        return self
 
-    def _begin_again(
-        self: Any, example: Any, window: Window, forget: float, names: list[Any]
-    ) -> None:
+    def _refit(self: Any, example: Any, window: Window, forget: float, names: list[Any]) -> None:
         """Fit all rows of a stream together, in local memory."""
         rows = window.rows
-        with self._or_as_it_was():
+        with self._restored_on_failure():
             table = Table(example, rows, names)
-            self._fit_anew(table, Survey.whole(rows, names), keep=True)
+            self._fit_anew(table, Survey.whole(rows, names), self.target_name_, keep=True)
         self._window = window._replace(fitted=len(rows.y), since=0).kept(forget, WINDOW)
 
     @contextmanager
-    def _or_as_it_was(self) -> Iterator[None]:
+    def _restored_on_failure(self) -> Iterator[None]:
         """Restore the model if anything fails."""
         before = dict(vars(self))
         try:
@@ -149,12 +138,18 @@ class Streaming:
             vars(self).update(before)
             raise
 
-    def _go_on(self: Any, source: Any, survey: Survey, pasts: list[Past] | None) -> bool:
+    def _resume(
+        self: Any,
+        source: Any,
+        survey: Survey,
+        target_name: str | None,
+        pasts: list[BatchStats] | None,
+    ) -> bool:
         """Continue every restart from its posterior, with new rows (and sums over past ones).
 
         Returns False, and leaves the model as it was, if the fit was stopped.
         """
-        target = self._same_target()
+        target = self._same_target()._replace(name=target_name)
         columns, mode_maps, states, pasts = self._grown(survey, pasts)
         sample = coded(survey.sample, columns, target)
         rows = source.code(columns, target, survey, sample)
@@ -167,31 +162,31 @@ class Streaming:
         keep: Any = [] if survey.n <= MOST_ROWS else None
         for mode_map in dict.fromkeys(mode_maps):
             places = [k for k, other in enumerate(mode_maps) if other is mode_map]
-            settings = plan.to_resume(plan.settings(mode_map), len(places))
+            settings = plan.settings_to_resume(plan.settings(mode_map, rows), len(places))
             run = Run("", task.seeds, history, places[0], None)
             result = fitting.fit(
                 mode_map.problem(rows, target.n_outputs),
                 settings,
                 task.seeds,
                 observer(plan, run, target, mode_map, {}, rows.n),
-                go_on_from=[states[k] for k in places],
+                states=[states[k] for k in places],
                 pasts=[pasts[k] for k in places] if pasts else keep,
-                may_find_nothing=True,
+                may_be_empty=True,
             )
-            if len(result.starts) < len(places) or (pasts and not result.ended):
-                warnings.warn(
+            if len(result.restarts) < len(places) or (pasts and not result.ended):
+                warn(
                     "the fit was stopped before all restarts had finished; the model is unchanged.",
                     ConvergenceWarning,
-                    stacklevel=4,
                 )
                 return False
             results.append((mode_map, result))
-        with self._or_as_it_was():
-            self._conclude(plan, task, results, history, new=not pasts)
+        with self._restored_on_failure():
+            self._conclude(plan, task, results, history)
             self.n_samples_seen_ = survey.n + (self.n_samples_seen_ if pasts else 0)
+            self._complete(task, new=not pasts)
         return True
 
-    def _check_goes_on(self: Any, *, again: bool = False) -> None:
+    def _check_resumes(self: Any, *, again: bool = False) -> None:
         """Raise a ValueError if a model cannot be updated.
 
         With ``again``, rows that were kept may be fitted again, together with others.
@@ -211,7 +206,7 @@ class Streaming:
 
     def _check_more(self: Any, source: Any, survey: Survey, *, again: bool = False) -> None:
         """Raise a ValueError for rows that a model cannot be updated with."""
-        self._check_goes_on(again=again)
+        self._check_resumes(again=again)
         check_names(self, source.example, reset=False)
         now = lasting_parameters(self, self._lasting)
         for name, before in self._begun_with.items():
@@ -223,16 +218,14 @@ class Streaming:
         y, weight = self._same_target().encode(*survey.y)
         level = float(np.average(y, weights=weight))
         if self._y_scale != 1.0 and abs(level) > FAR:
-            warnings.warn(
+            warn(
                 f"y has moved by {abs(level):.3g} standard deviations of the first rows, whose "
                 "scale the model keeps, so the update may be poor; fit anew.",
-                UserWarning,
-                stacklevel=4,
             )
         if hasattr(self.likelihood_, "check"):
             self.likelihood_.check(survey.y.values)
 
-    def _grown(self: Any, survey: Survey, pasts: list[Past] | None) -> Grown:
+    def _grown(self: Any, survey: Survey, pasts: list[BatchStats] | None) -> Grown:
         """Return what to continue from, with the categories and missing values that are new."""
         columns, states = list(self.columns_), list(self._states())
         pasts = None if pasts is None else list(pasts)

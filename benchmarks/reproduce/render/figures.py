@@ -79,9 +79,9 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
 
 
 def figure_3(results: Results) -> Figure | None:
-    """Return the factors found for one seed, and how often the truth is found."""
+    """Return the estimated factors for one seed, and how often the truth is recovered."""
     runs = {s: results.runs(SYNTHETIC, "btn", synthetic_config_of(s)) for s in NOISES}
-    runs = {sigma: found for sigma, found in runs.items() if found}
+    runs = {sigma: of_sigma for sigma, of_sigma in runs.items() if of_sigma}
     if not runs:
         return None
     with _style():
@@ -99,9 +99,9 @@ def _example(records: list[Any]) -> Any:
     def sizes(record: Any) -> list[int]:
         return sorted(len(used) for used in record["metrics"]["support_true"])
 
-    found = [r for r in records if r["metrics"]["rank_found"] and r["metrics"]["support_found"]]
-    alike = [r for r in found if sizes(r) == [1, 3, 4]]
-    return (alike or found or records)[0]
+    recovered = [r for r in records if r["metrics"]["rank_found"] and r["metrics"]["support_found"]]
+    alike = [r for r in recovered if sizes(r) == [1, 3, 4]]
+    return (alike or recovered or records)[0]
 
 
 def _factors(area: Any, record: Any) -> None:
@@ -154,9 +154,11 @@ def _hatched(corner: tuple[float, float], width: float, height: float) -> Any:
 def _counts(ax: Any, runs: dict[float, list[Any]]) -> None:
     names = {"rank_found": "rank found", "support_found": "functions found"}
     for k, (key, label) in enumerate(names.items()):
-        shares = [100 * np.mean([r["metrics"][key] for r in found]) for found in runs.values()]
+        percentages = [
+            100 * np.mean([r["metrics"][key] for r in of_sigma]) for of_sigma in runs.values()
+        ]
         places = np.arange(len(runs)) + 0.36 * (k - 0.5)
-        bars = ax.bar(places, shares, 0.32, color=(BLUE, GREEN)[k], label=label)
+        bars = ax.bar(places, percentages, 0.32, color=(BLUE, GREEN)[k], label=label)
         ax.bar_label(bars, fmt="%.0f", padding=2, fontsize=8)
     n = len(next(iter(runs.values())))
     ax.set_xticks(range(len(runs)), [f"noise {sigma:g}" for sigma in runs])
@@ -169,7 +171,7 @@ def _counts(ax: Any, runs: dict[float, list[Any]]) -> None:
 
 
 def figure_4(results: Results) -> Figure | None:
-    """Return rank and bound in the course of a fit, for every initial rank."""
+    """Return rank and ELBO during a fit, for every initial rank."""
     sets = [d for d in SETS if any(_course(results, d, r, "btn") for r in RANKS)]
     if not sets:
         return None
@@ -181,7 +183,7 @@ def figure_4(results: Results) -> Figure | None:
             column[0].set_title(NAMES[dataset])
             column[1].set_xlabel("sweep")
         axes[0, 0].set_ylabel("components")
-        axes[1, 0].set_ylabel("lower bound, nats per row")
+        axes[1, 0].set_ylabel("ELBO, nats per row")
         handles: list[Any] = []
         for ax in axes[:, 0]:
             handles += ax.get_legend_handles_labels()[0]
@@ -226,17 +228,17 @@ def _draw_courses(axes: Any, results: Results, dataset: str) -> None:
     for ax in axes:
         shade = ax.axvspan(0, first + 0.5, color=PALE, alpha=0.7, linewidth=0)
         ax.margins(x=0.01)
-    shade.set_label("our warm phase, without a bound")
+    shade.set_label("our warm phase, without an ELBO")
 
 
 def figure_5(results: Results) -> Figure | None:
     """Return the effective number of functions of each input, with and without lambda_M."""
     counts = {
-        (dataset, m, prior): found
+        (dataset, m, prior): counts
         for dataset in SETS
         for m in MANY_FUNCTIONS
         for prior in PRIORS
-        if (found := _functions(results, dataset, m, prior)) is not None
+        if (counts := _functions(results, dataset, m, prior)) is not None
     }
     sets = [d for d in SETS if any(key[0] == d for key in counts)]
     if not sets:
@@ -291,15 +293,15 @@ def figure_of_table_4(results: Results) -> Figure | None:
         for place, dataset in enumerate(reversed(sets)):
             ours = _error(results, dataset, "btn")
             assert ours is not None
-            said = printed.TABLE_4[dataset]["error"]
+            stated = printed.TABLE_4[dataset]["error"]
             for method, (marker, colour) in shown.items():
-                found = _error(results, dataset, method)
+                error = _error(results, dataset, method)
                 label = METHODS[method].label if place == 0 else None
-                if found is not None:
-                    ax.plot(found / ours, place + APART, marker, color=colour, markersize=7)
-                if said.get(method) is not None:
+                if error is not None:
+                    ax.plot(error / ours, place + APART, marker, color=colour, markersize=7)
+                if stated.get(method) is not None:
                     ax.plot(
-                        said[method][0] / ours,
+                        stated[method][0] / ours,
                         place - APART,
                         marker,
                         color=colour,
@@ -308,7 +310,7 @@ def figure_of_table_4(results: Results) -> Figure | None:
                     )
                 if label:
                     ax.plot([], [], marker, color=colour, label=label)
-            printed_by = said["btn"][0] / ours
+            printed_by = stated["btn"][0] / ours
             ax.plot(printed_by, place - APART, "v", color=BLUE, markersize=7, fillstyle="none")
         ax.plot([], [], "v", color=BLUE, fillstyle="none", label="BTN as printed")
         ax.axvline(1.0, color=BLUE, linewidth=2.2)
@@ -323,15 +325,17 @@ def figure_of_table_4(results: Results) -> Figure | None:
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}×")
         ax.set_yticks(range(len(sets)), [NAMES[d] for d in reversed(sets)])
         ax.set_ylim(-0.5, len(sets) - 0.5)
-        ax.set_xlabel("RMSE or share of wrong labels, as a multiple of btnkm's; hollow: as printed")
+        ax.set_xlabel(
+            "RMSE or fraction of wrong labels, as a multiple of btnkm's; hollow: as printed"
+        )
         figure.legend(loc="outside lower center", ncols=6, fontsize=8, columnspacing=1.2)
     return figure
 
 
 def _error(results: Results, dataset: str, method: str) -> float | None:
     score = "error" if dataset in CLASS_DATASETS else "rmse"
-    found = results.summary(dataset, method, METHODS[method].config(dataset), score)
-    return None if found is None else found.mean
+    summary = results.summary(dataset, method, METHODS[method].config(dataset), score)
+    return None if summary is None else summary.mean
 
 
 FIGURES = {

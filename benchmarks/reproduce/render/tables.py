@@ -128,12 +128,12 @@ def as_csv(table: Table | Plain) -> str:
     figures = ("printed", "printed ±", "ours", "ours ±", "difference")
     writer.writerow((*table.places, "score", *figures, *ORIGIN))
     for row in table.rows:
-        said = row.printed or ("", "")
-        found: tuple[Any, ...] = (row.ours.mean, row.ours.spread) if row.ours else ("", "")
+        stated = row.printed or ("", "")
+        ours: tuple[Any, ...] = (row.ours.mean, row.ours.spread) if row.ours else ("", "")
         both = row.printed is not None and row.ours is not None
-        change = found[0] - said[0] if both else ""
+        change = ours[0] - stated[0] if both else ""
         of = provenance(row.ours.records if row.ours else [])
-        texts = (_short(v) for v in (*said, *found, change))
+        texts = (_short(v) for v in (*stated, *ours, change))
         writer.writerow((*row.place, SCORES[row.score], *texts, *of.values()))
     return out.getvalue()
 
@@ -167,8 +167,8 @@ def table_1(results: Results) -> Table:
             for score in ("rmse", "nll"):
                 for rank in RANKS:
                     ours = results.summary(dataset, "btn", config_of(rank, FUNCTIONS), score)
-                    said = printed.TABLE_1[dataset][score][rank]
-                    yield Row((NAMES[dataset], str(rank)), score, said, ours)
+                    stated = printed.TABLE_1[dataset][score][rank]
+                    yield Row((NAMES[dataset], str(rank)), score, stated, ours)
 
     return Table("table1", "Error by initial rank", ("data set", "initial rank"), _measured(rows()))
 
@@ -197,8 +197,8 @@ def table_3(results: Results) -> Table:
                     for prior in PRIORS:
                         config = config_of(RANK, functions, prior)
                         ours = results.summary(dataset, "btn", config, score)
-                        said = printed.TABLE_3[dataset][functions][score][prior]
-                        yield Row((NAMES[dataset], str(functions), prior), score, said, ours)
+                        stated = printed.TABLE_3[dataset][functions][score][prior]
+                        yield Row((NAMES[dataset], str(functions), prior), score, stated, ours)
 
     caption = "Error by number of functions, with and without λ_M"
     return Table("table3", caption, ("data set", "functions", "λ_M"), _measured(rows()))
@@ -213,9 +213,9 @@ def table_4(results: Results) -> Table:
                 for method in methods_of(dataset):
                     config = METHODS[method].config(dataset)
                     ours = results.summary(dataset, method, config, score)
-                    said = _printed_4(dataset, method, score)
-                    if ours is not None or said is not None:
-                        yield Row((NAMES[dataset], METHODS[method].label), score, said, ours)
+                    stated = _printed_4(dataset, method, score)
+                    if ours is not None or stated is not None:
+                        yield Row((NAMES[dataset], METHODS[method].label), score, stated, ours)
 
     caption = "Against other methods"
     return Table("table4", caption, ("data set", "method"), _measured(rows()))
@@ -232,27 +232,27 @@ def _printed_4(dataset: str, method: str, score: str) -> printed.Figure | None:
         column = {"error": "error", "nll_of_signs": "nll"}.get(score)
     else:
         column = {"rmse": "error", "nll": "nll"}.get(score)
-    found: printed.Figure | None = entry[column].get(method) if column else None
-    return found
+    figure: printed.Figure | None = entry[column].get(method) if column else None
+    return figure
 
 
 def glance(results: Results) -> Plain:
     """Return Table 4 as the paper lays it out: methods side by side, our own measurements."""
     rows, runs = [], []
     for dataset, score in _scores():
-        found = {
+        entries = {
             method: entry
             for method in _SHOWN
             if (entry := _entry(results, dataset, method, score)) is not None
         }
-        if not found:
+        if not entries:
             continue
-        most = max(len(entry.records) for entry in found.values())
-        rivals = [entry for entry in found.values() if len(entry.records) == most]
+        most = max(len(entry.records) for entry in entries.values())
+        rivals = [entry for entry in entries.values() if len(entry.records) == most]
         best = number(min(entry.mean for entry in rivals))
         cells = []
         for method in _SHOWN:
-            entry = found.get(method)
+            entry = entries.get(method)
             text = figure(entry)
             if entry and len(entry.records) < most:
                 text += f" ({len(entry.records)})"
@@ -261,7 +261,7 @@ def glance(results: Results) -> Plain:
         least = _best_printed(dataset, score)
         last = "–" if least is None else number(least)
         rows.append((NAMES[dataset], SCORES[score], *cells, last))
-        runs.append([record for entry in found.values() for record in entry.records])
+        runs.append([record for entry in entries.values() for record in entry.records])
     labels = (METHODS[method].label for method in _SHOWN)
     headings = ("data set", "score", *labels, "best printed")
     caption = "Table 4 at a glance: our measurements (in brackets the number of splits, if fewer)"
@@ -333,23 +333,23 @@ def sensitivity(results: Results) -> Plain:
         for score in ("rmse", "nll"):
             settings = [(rank, FUNCTIONS, "on") for rank in RANKS]
             settings += [(RANK, m, p) for m in MANY_FUNCTIONS for p in PRIORS]
-            said = [_printed_setting(dataset, score, *setting) for setting in settings]
-            found = [
+            stated = [_printed_setting(dataset, score, *setting) for setting in settings]
+            entries = [
                 results.summary(dataset, "btn", config_of(*setting), score) for setting in settings
             ]
-            if any(entry is None for entry in found):
+            if any(entry is None for entry in entries):
                 continue
-            ours = [entry.mean for entry in found if entry is not None]
+            ours = [entry.mean for entry in entries if entry is not None]
             worst = settings[ours.index(max(ours))]
             where = f"rank {worst[0]}, {worst[1]} functions, λ_M {worst[2]}"
             spread: Callable[[list[float]], float] = _ratio if score == "rmse" else _range
             unit = "%" if score == "rmse" else ""
             limit = 100 * RMSE_TOLERANCE if score == "rmse" else NLL_TOLERANCE
             met = "met" if spread(ours) <= limit else "not met"
-            texts = (f"{spread(v):.{1 if unit else 3}f}{unit}" for v in (said, ours))
+            texts = (f"{spread(v):.{1 if unit else 3}f}{unit}" for v in (stated, ours))
             goal = f"{limit:.0f}%" if unit else f"{limit}"
             rows.append((NAMES[dataset], SCORES[score], *texts, f"{goal}: {met}", where))
-            runs.append([record for entry in found if entry for record in entry.records])
+            runs.append([record for entry in entries if entry for record in entry.records])
     headings = ("data set", "score", "printed", "ours", "aim", "our worst setting")
     caption = "Difference between the worst and the best setting of Tables 1 and 3"
     return Plain("sensitivity", caption, headings, rows, runs)

@@ -13,10 +13,10 @@ from .. import checks
 from ..bases import Basis, Polynomial
 from ..core.cp import CP
 from ..core.layout import components
+from ..core.likelihoods.base import mean_and_scale
 from ..core.posterior import Predictor
 from ..core.row_block import Chunk
 from ..core.rows import Moments, Terms, block_sums, moments
-from ..core.special import mean_and_scale
 from ..data.columns import BASES
 from ..execution import local
 from ..execution.modes import make_mode, size_of
@@ -44,6 +44,7 @@ class Baseline(RegressorMixin, BaseEstimator):
     max_rank: int
     memory_limit: float
     noise_std_: float
+    _terms: list[Terms]
 
     def _begin(self, X: Any, y: Any) -> tuple[list[Array], list[Any], Array]:
         """Return the coordinates of the rows, the modes of the inputs, and the scaled target.
@@ -96,7 +97,7 @@ class Baseline(RegressorMixin, BaseEstimator):
         scaled = (X - self._centre) / self._spread
         return np.asarray(np.clip(scaled, -1.0, 1.0) if self._bounded else scaled)
 
-    def _predict(self, X: Any, terms: list[Terms], return_std: bool) -> Any:
+    def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return the mean of y at each row and, if asked, its standard deviation: each (n,)."""
         check_is_fitted(self)
         codes = self._scaled(validate_data(self, X, dtype=np.float64, reset=False)).T
@@ -104,7 +105,7 @@ class Baseline(RegressorMixin, BaseEstimator):
         def features_of(d: int) -> tuple[Any, Any]:
             return self.bases_[d].features(codes[d])
 
-        predictor = Predictor(CP(), terms, components(terms[0].mean.shape[1]))
+        predictor = Predictor(CP(), self._terms, components(self._terms[0].mean.shape[1]))
         if not return_std:
             mean = predictor.mean(features_of)
             return np.asarray(self._y_shift + self._y_scale * mean)
@@ -127,9 +128,9 @@ def sums(
     """Return what an update of mode d needs of all rows: see ``rows.block_sums``."""
 
     def of(chunk: Any) -> tuple[Array, Array]:
-        weight, pull = chunk.asks
+        weight, response = chunk.responses
         return block_sums(
-            chunk.features(d), outside(chunk, d, terms), weight, pull[:, None], mode, rank
+            chunk.features(d), outside(chunk, d, terms), weight, response[:, None], mode, rank
         )
 
     second, linear = executor.sum(of)

@@ -32,10 +32,11 @@ class LiteralBTN(Baseline):
     Factors start at W ~ N(0, 1) with covariances of 0.1, all precisions at 1, and every
     distribution is updated from the first sweep on: all factors, then lambda_M, lambda_R and tau.
     Second moments are exact (Theorem 4), and the rates of the precisions have the factor 1/2 that
-    equations 29 have and 31, 33 and 35 drop. Where functions are as large as the constant
-    (Chebyshev polynomials, say), a product over D inputs has second moments that outweigh the data,
-    and f collapses to a constant while the bound rises all the way; the paper's own features are
-    small enough to escape it. ``BTNRegressor`` is what to use.
+    equation 29 has and 31, 33 and 35 omit. If functions are as large as the constant (such as
+    Chebyshev polynomials), the second moments of a product over D inputs outweigh the data, and f
+    collapses to a constant while the ELBO rises. The paper's own features are small enough to
+    avoid this. Predictions add noise and model variance, which the paper's last formula
+    multiplies. For other purposes use ``BTNRegressor``.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ class LiteralBTN(Baseline):
         The paper's: Gamma(1e-3, 1e-3), Gamma(1e-5, 1e-6), Gamma(1e-6, 1e-6).
     max_iter : int, default=50
     tol : float, default=1e-4
-        Relative change of the bound at which the sweeps end.
+        Relative change of the ELBO at which the sweeps end.
     memory_limit : float, default=1.4
         GiB beyond the input.
     random_state : int, RandomState or None, default=None
@@ -55,7 +56,7 @@ class LiteralBTN(Baseline):
     Attributes
     ----------
     lower_bounds_ : ndarray
-        The bound after each sweep, with all its constants.
+        The ELBO after each sweep, with all constants.
     rank_, ranks_ : int, list of int
         Components left, and in each sweep.
     n_iter_ : int
@@ -123,13 +124,6 @@ class LiteralBTN(Baseline):
         self.lower_bounds_, self.n_iter_ = np.array(bounds), len(bounds)
         self.rank_, self.ranks_ = state.n_components, ranks
         return self
-
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Return the mean of y at each row and, if asked, its standard deviation: each (n,).
-
-        Noise and model variance are added; the paper's last formula multiplies them.
-        """
-        return self._predict(X, getattr(self, "_terms", []), return_std)
 
 
 def _initial(modes: list[Any], rank: int, rng: Any) -> State:

@@ -67,9 +67,9 @@ class SPBTN(Baseline):
 
     All factors together are a tensor W (D, M, R) with q(W) Gaussian and independent in every
     entry: its means are a tensor of CP rank K, its standard deviations a Kronecker product over
-    modes, functions and components. Slopes of the bound come from one draw of W at a time
+    modes, functions and components. Gradients of the ELBO come from one draw of W at a time
     (reparameterised), and Adam follows them; q(tau) is Gamma. In the first half of the steps the
-    prior comes in little by little.
+    prior is introduced gradually.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class SPBTN(Baseline):
         adam = Adam(parameters)
         for step in range(self.max_iter):
             batch = batches[rng.integers(len(batches))]
-            # at first the noise is held low and the prior let in little by little, or f dies out
+            # at first the noise is low and the prior is introduced gradually, or f vanishes
             share = min(1.0, (step + 1) / (_WARM * self.max_iter))
             precision = (prior.shape + 0.5 * n) / (prior.rate + 0.5 * error)
             if share < 1.0:
@@ -175,10 +175,6 @@ class SPBTN(Baseline):
         rows = rng.permutation(len(target))
         size = -(-len(rows) // -(-len(rows) // int(self.batch_size)))
         return self._blocks([column[rows] for column in codes], target[rows], size)
-
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Return the mean of y at each row and, if asked, its standard deviation: each (n,)."""
-        return self._predict(X, getattr(self, "_terms", []), return_std)
 
 
 def slopes_of_bound(

@@ -23,7 +23,7 @@ class TKRR(Baseline):
 
     f(x) = sum_r prod_d w_r^(d) . phi^(d)(x_d) minimises sum_n (y_n - f(x_n))^2 + alpha ||W||^2,
     where ||W||^2 = sum_rs prod_d (w_r^(d) . w_s^(d)) is the exact norm of the whole tensor. Each
-    step solves for the weights of one input, the others given; sweeps go to and fro.
+    step solves for the weights of one input, given the others; sweeps alternate in direction.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class TKRR(Baseline):
     max_iter : int, default=50
         Sweeps at most.
     tol : float, default=1e-6
-        Stop where a sweep lowers the loss by less than this share of it.
+        Stop when the relative decrease of the loss in a sweep is below this.
     memory_limit : float, default=1.4
         GiB beyond the input.
     random_state : int, RandomState or None, default=None
@@ -98,40 +98,36 @@ class TKRR(Baseline):
         rng = check_random_state(self.random_state)
         rank, penalty = int(self.max_rank), float(self.alpha) * len(target)
         factors = [_unit(rng.standard_normal((len(mode.keep), rank))) for mode in modes]
-        terms = [_terms(w) for w in factors]
+        terms = [Terms(w, None) for w in factors]
         square, previous = float(target @ target), np.inf
         losses, last = [], 0
         if not square:  # y is constant, and so is the prediction
             factors, losses = [np.zeros_like(w) for w in factors], [0.0]
+            terms = [Terms(w, None) for w in factors]
         for sweep in range(self.max_iter if square else 0):
             order = range(len(modes)) if sweep % 2 == 0 else range(len(modes) - 1, -1, -1)
             for d in order:
                 # whoever was solved last holds the scale, which mode d is about to find
                 factors[last] = _unit(factors[last])
-                terms[last] = _terms(factors[last])
+                terms[last] = Terms(factors[last], None)
                 _forget(executor, last)
                 of_rows = sums(executor, d, terms, modes[d], rank)
                 block = Block(modes[d], *of_rows, components(rank))
                 factors[d], gain = _solve(block, penalty * _others(factors, d))
-                terms[d] = _terms(factors[d])
+                terms[d] = Terms(factors[d], None)
                 _forget(executor, d)
                 last = d
             losses.append(square - gain)
             if previous - losses[-1] <= self.tol * losses[-1]:
                 break
             previous = losses[-1]
-        self.factors_ = factors
+        self.factors_, self._terms = factors, terms
         self.losses_, self.n_iter_ = np.array(losses), len(losses)
         return self
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Any) -> Array:  # type: ignore[override]
         """Return f at each row: (n,)."""
-        terms = [_terms(w) for w in getattr(self, "factors_", [])]
-        return np.asarray(self._predict(X, terms, return_std=False))
-
-
-def _terms(weights: Array) -> Terms:
-    return Terms(weights, None)
+        return np.asarray(super().predict(X))
 
 
 def _unit(weights: Array) -> Array:

@@ -5,7 +5,7 @@ from .bspline import BSpline
 from .categorical import Categorical
 from .chebyshev import Chebyshev
 from .fourier import Fourier
-from .missing import Gapped
+from .missing import WithMissing
 from .polynomial import Polynomial
 from .spiked import Spiked
 
@@ -26,7 +26,7 @@ __all__ = [
     "Categorical",
     "Chebyshev",
     "Fourier",
-    "Gapped",
+    "WithMissing",
     "Polynomial",
     "Spiked",
 ]

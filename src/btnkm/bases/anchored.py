@@ -6,9 +6,8 @@ from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
-from array_api_compat import array_namespace, device
 
-from .base import Array, Basis
+from .base import Array, Basis, combine
 from .missing import average_features
 
 
@@ -54,9 +53,9 @@ class Anchored(Basis):
         self.others_ = np.abs(self._centred()).max(axis=0) > 1e-9
         return self._set_around()
 
-    def grown(self, levels: int, gap: bool) -> Anchored:
+    def grown(self, categories: int, missing: bool) -> Anchored:
         """Return the functions of the grown basis; new ones are 0 in every training row."""
-        grown = Anchored(self.basis.grown(levels, gap))
+        grown = Anchored(self.basis.grown(categories, missing))
         new = grown.basis.n_functions_ - self.basis.n_functions_
         grown.means_ = np.append(self.means_, np.zeros(new))
         grown.others_ = np.append(self.others_, np.ones(new, dtype=bool))
@@ -79,7 +78,7 @@ class Anchored(Basis):
 
     def phi(self, x: Array) -> Array:
         """Return the constant, then the centred functions: (n,) -> (n, M)."""
-        return self._combine(self.basis.phi(x))
+        return combine(self.basis.phi(x), self.frame_)
 
     def psi(self, x: Array) -> Array:
         """Return the product functions of the basis: (n,) -> (n, K)."""
@@ -88,14 +87,9 @@ class Anchored(Basis):
     def features(self, x: Array) -> tuple[Array, Array]:
         """Return ``phi(x)`` and ``psi(x)`` from one evaluation of the basis."""
         phi, psi = self.basis.features(x)
-        return self._combine(phi), psi
+        return combine(phi, self.frame_), psi
 
     @property
     def n_numbers(self) -> int:
         """Those of the basis, and the centred functions."""
         return self.n_functions_ + self.basis.n_numbers
-
-    def _combine(self, phi: Array) -> Array:
-        xp = array_namespace(phi)
-        frame = xp.asarray(self.frame_, dtype=phi.dtype, device=device(phi))
-        return (frame.T @ phi.T).T

@@ -5,8 +5,7 @@ below M (M + 1) / 2, and the engine works in that space only:
 
     phi_i(x) phi_j(x) = sum_k table[i * M + j, k] psi_k(x)
 
-``gram`` turns sums over rows of psi into sums over rows of products; ``adjoint`` is its
-transpose. One sparse table defines both, so a new basis defines ``phi``, ``psi`` and the table.
+A new basis defines ``phi``, ``psi`` and this table, which is sparse.
 """
 
 from __future__ import annotations
@@ -17,10 +16,11 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
-from array_api_compat import array_namespace, device, is_numpy_array
+from array_api_compat import array_namespace, is_numpy_array
 from sklearn.base import BaseEstimator
 
 from ..checks import check_integer
+from ..core.arrays import indices, like
 from ..core.formula import Formula, Term
 
 Array = Any  # an array of any array-API namespace
@@ -148,18 +148,6 @@ class Basis(BaseEstimator):
         """Positions in psi and in phi at which later functions are inserted."""
         return self.n_products_, self.n_functions_
 
-    def gram(self, sums: np.ndarray) -> np.ndarray:
-        """Return sum_n phi_i phi_j h_p from sum_n psi_k h_p: (K, P) -> (M, M, P)."""
-        m = self.n_functions_
-        products: np.ndarray = self.table_ @ sums
-        return products.reshape(m, m, -1)
-
-    def adjoint(self, coefficients: np.ndarray) -> np.ndarray:
-        """Return c with sum_ij E_ijp phi_i phi_j = sum_k c_kp psi_k: (M, M, P) -> (K, P)."""
-        m = self.n_functions_
-        summed: np.ndarray = self.table_.T @ coefficients.reshape(m * m, -1)
-        return summed
-
     def _set(self, table: sp.csr_array, degrees: np.ndarray, constant: np.ndarray) -> Self:
         """Store the attributes of a fitted basis; M and K follow from the arrays."""
         self.n_functions_, self.n_products_ = len(degrees), table.shape[1]
@@ -195,8 +183,12 @@ def pair_products(phi: Array, i: np.ndarray, j: np.ndarray) -> Array:
     if isinstance(phi, Term):
         return phi.columns(i) * phi.columns(j)
     xp = array_namespace(phi)
-    i, j = (xp.asarray(index, device=device(phi)) for index in (i, j))
-    return xp.take(phi, i, axis=1) * xp.take(phi, j, axis=1)
+    return xp.take(phi, indices(i, phi), axis=1) * xp.take(phi, indices(j, phi), axis=1)
+
+
+def combine(functions: Array, coefficients: np.ndarray) -> Array:
+    """Return functions (n, K) times coefficients (K, M), each column contiguous: (n, M)."""
+    return (like(coefficients, functions).T @ functions.T).T
 
 
 def collect(functions: Iterable[Array], count: int) -> Array:
@@ -227,7 +219,7 @@ def distinct(x: np.ndarray) -> np.ndarray:
     if values.size == 0:
         raise ValueError("x must hold at least one value, got an empty column; drop it.")
     if np.isnan(values[-1]):
-        raise ValueError("x must not hold NaN; wrap the basis in Gapped(basis).")
+        raise ValueError("x must not hold NaN; wrap the basis in WithMissing(basis).")
     return values
 
 

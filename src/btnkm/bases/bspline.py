@@ -9,12 +9,21 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace
 from scipy.linalg import eigh
 
 from ..checks import check_integer
 from ..core.formula import Term
-from .base import Array, Basis, collect, count_functions, distinct, pair_products, product_table
+from .base import (
+    Array,
+    Basis,
+    collect,
+    combine,
+    count_functions,
+    distinct,
+    pair_products,
+    product_table,
+)
 
 _GRID = 32  # points per function at which size and roughness are measured
 
@@ -86,12 +95,7 @@ class BSpline(Basis):
 
     def phi(self, x: Array) -> Array:
         """Return the functions at x: (n,) -> (n, M)."""
-        return self._combine(self._b_splines(x, self.n_functions_))
-
-    def _combine(self, local: Array) -> Array:
-        xp = array_namespace(local)
-        mixing = xp.asarray(self.coefficients_.T, dtype=local.dtype, device=device(local))
-        return (mixing @ local.T).T
+        return combine(self._b_splines(x, self.n_functions_), self.coefficients_)
 
     def _b_splines(self, x: Array, m: int) -> Array:
         """Return the clamped B-splines at x: (n,) -> (n, M)."""
@@ -102,9 +106,10 @@ class BSpline(Basis):
         u = (self.hold(x) + 1.0) * (0.5 * pieces)
         piece = xp.clip(xp.floor(u), 0.0, float(pieces - 1))
         values = _local_splines(xp.ones_like(u), u, piece, pieces, p, xp.clip)
-        here = [xp.astype(piece == float(k), x.dtype) for k in range(pieces)]
+        on_piece = [xp.astype(piece == float(k), x.dtype) for k in range(pieces)]
         overlaps = (
-            [here[i - j] * values[j] for j in range(p + 1) if 0 <= i - j < pieces] for i in range(m)
+            [on_piece[i - j] * values[j] for j in range(p + 1) if 0 <= i - j < pieces]
+            for i in range(m)
         )
         return collect((reduce(add, terms) for terms in overlaps), m)
 
@@ -114,9 +119,9 @@ class BSpline(Basis):
         pieces = m - degree
         u = (x + 1.0) * (0.5 * pieces)
         piece = u.floor().clip(0.0, pieces - 1.0)
-        here = piece.equal(np.arange(pieces))
+        on_piece = piece.equal(np.arange(pieces))
         local = _local_splines(0.0 * u + 1.0, u, piece, pieces, degree, Term.clip)
-        first, *others = (here * value for value in local)
+        first, *others = (on_piece * value for value in local)
         # spline i is number i - k of those on piece k
         places = np.vstack([np.eye(pieces, m, k=j) for j in range(degree + 1)])
         splines = (first.concat(*others) if others else first) @ places
@@ -134,7 +139,7 @@ class BSpline(Basis):
         local = self._b_splines(x, m)
         pairs = ((i, i + d) for d in range(self.degree_ + 1) for i in range(m - d))
         psi = collect((local[:, i] * local[:, j] for i, j in pairs), self.n_products_)
-        return self._combine(local), psi
+        return combine(local, self.coefficients_), psi
 
 
 def _local_splines(

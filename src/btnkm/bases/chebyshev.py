@@ -68,7 +68,7 @@ class Chebyshev(Basis):
 
     def _polynomials(self, x: Array, count: int) -> Array:
         if has_triton(x):  # a recurrence of array operations writes each value several times
-            from .triton_kernels import chebyshev
+            from ..core.triton_kernels import chebyshev
 
             return chebyshev(x, count)
         x = self.hold(x)

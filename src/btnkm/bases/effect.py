@@ -1,4 +1,4 @@
-"""The main effect of one input: its functions in the sum over inputs."""
+"""What the sum over inputs and the full tensor see of one input: functions, and coordinates."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any, Self
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from ..core.arrays import interpolate
+from ..core.arrays import interpolate, like
 from .base import Array
 
 MOST_CATEGORIES = 200  # with an indicator of their own, the most frequent ones
 LINE, CURVE, STEPS, SPIKES = "line", "curve", "steps", "spikes"
 CATEGORIES, MISSING = "categories", "missing"
+_LEAST_SHARE = 1e-3  # of the mean weight of a row
 
 
 class MainEffect:
@@ -87,13 +88,7 @@ class MainEffect:
                 self.codes_ = np.empty(0)
             parts = [CATEGORIES] * len(self.codes_)
         elif len(self.positions) > 1:
-            # scaled first, since squares of large raw values might overflow
-            size = max(float(np.max(np.abs(self.knots))), np.finfo(float).tiny)
-            line = self.knots / size
-            raw = np.interp(seen, self.positions, line)
-            mean = float(np.average(raw, weights=count))
-            spread = float(np.sqrt(np.average((raw - mean) ** 2, weights=count)))
-            self.line_ = (line - mean) / max(spread, np.finfo(float).tiny)
+            self.line_ = _standardised_line(self.knots, self.positions, seen, count)
             distinct = len(np.unique(seen))
             self.degree_ = int(min(self.n_curve, max(distinct - 2, 0)))
             parts = [LINE] + [CURVE] * self.degree_
@@ -120,7 +115,7 @@ class MainEffect:
         xp = array_namespace(x)
         columns = []
         if self.n_categories is not None:
-            codes = xp.asarray(self.codes_, dtype=x.dtype, device=device(x))
+            codes = like(self.codes_, x)
             return xp.astype(x[:, None] == codes[None, :], x.dtype)
         if len(self.positions) > 1:
             held = xp.clip(x, -1.0, 1.0)
@@ -154,7 +149,7 @@ class MainEffect:
         missing = xp.isnan(x)
         values = self._functions(xp.where(missing, xp.zeros_like(x), x))
         known = values.shape[1]
-        center = xp.asarray(self.center_, dtype=x.dtype, device=device(x))
+        center = like(self.center_, x)
         values = values - center[None, :known]
         average = missing
         if self.n_categories is not None:
@@ -169,3 +164,84 @@ class MainEffect:
         """Return the functions, and no products: (n, P) and (n, 0)."""
         phi = self.phi(x)
         return phi, phi[:, :0]
+
+
+class Coordinates:
+    """Three numbers of each value of one input, for the kernel of the full tensor.
+
+    They are the standardised raw value (0 for categories and missing values), the position, which
+    is the standardised coordinate of a number or the code of a category, and 1 where the value is
+    known.
+
+    Parameters
+    ----------
+    knots, positions : ndarray
+        The warp of a numeric column (see ``columns.Column``).
+    categorical : bool
+    straight : bool
+        Whether the kernel only has a straight line of the column.
+    """
+
+    n_functions_, n_products_ = 3, 0
+
+    def __init__(
+        self,
+        knots: np.ndarray | None = None,
+        positions: np.ndarray | None = None,
+        categorical: bool = False,
+        straight: bool = False,
+    ) -> None:
+        self.knots = np.empty(0) if knots is None else knots
+        self.positions = np.empty(0) if positions is None else positions
+        self.categorical = categorical
+        self.straight = straight
+
+    def fit(self, x: np.ndarray, weight: np.ndarray) -> Self:
+        """Standardise coordinates x (n,) whose rows count ``weight`` (n,)."""
+        missing = np.isnan(x)
+        self.has_missing_ = bool(missing.any())
+        self.line_ = np.zeros(len(self.positions))
+        self.center_, self.scale_ = 0.0, 1.0
+        seen, count = x[~missing], weight[~missing]
+        self.varies_ = len(np.unique(seen)) > 1
+        if not self.categorical and self.varies_:
+            # otherwise a value of a row with a tiny weight would be extremely far away
+            count = np.maximum(count, _LEAST_SHARE * float(np.mean(count)))
+            self.line_ = _standardised_line(self.knots, self.positions, seen, count)
+            self.center_, self.scale_ = _mean_and_spread(seen, count)
+        return self
+
+    def phi(self, x: Array) -> Array:
+        """Return the coordinates: (n,) -> (n, 3)."""
+        xp = array_namespace(x)
+        missing = xp.isnan(x)
+        known = xp.astype(~missing, x.dtype)
+        held = xp.where(missing, xp.zeros_like(x), x)
+        if self.categorical:
+            return xp.stack([xp.zeros_like(held), held, known], axis=1)
+        held = xp.clip(held, -1.0, 1.0)
+        line = xp.zeros_like(held)
+        if self.varies_:
+            line = interpolate(held, self.positions, self.line_)
+        return xp.stack([line * known, (held - self.center_) / self.scale_, known], axis=1)
+
+    def features(self, x: Array) -> tuple[Array, Array]:
+        """Return the coordinates, and no products: (n, 3) and (n, 0)."""
+        phi = self.phi(x)
+        return phi, phi[:, :0]
+
+
+def _standardised_line(
+    knots: np.ndarray, positions: np.ndarray, x: np.ndarray, weight: np.ndarray
+) -> np.ndarray:
+    """Return raw values at the knots, of mean 0 and variance 1 over the coordinates x."""
+    # scaled first, since squares of large raw values might overflow
+    line = knots / max(float(np.max(np.abs(knots))), np.finfo(float).tiny)
+    mean, spread = _mean_and_spread(np.interp(x, positions, line), weight)
+    return (line - mean) / spread
+
+
+def _mean_and_spread(values: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    mean = float(np.average(values, weights=weight))
+    spread = float(np.sqrt(np.average((values - mean) ** 2, weights=weight)))
+    return mean, max(spread, np.finfo(float).tiny)

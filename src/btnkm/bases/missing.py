@@ -8,9 +8,10 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
-from array_api_compat import array_namespace, device, is_numpy_array
+from array_api_compat import array_namespace, is_numpy_array
 from sklearn.base import clone
 
+from ..core.arrays import like
 from .base import Array, Basis
 from .categorical import Categorical
 from .chebyshev import Chebyshev
@@ -19,7 +20,7 @@ from .spiked import Spiked, with_indicators
 BLOCK = 65_536  # rows at a time while averaging, so that memory does not grow with n
 
 
-class Gapped(Basis):
+class WithMissing(Basis):
     """The functions of another basis, plus one that is 1 where the value is missing (NaN).
 
     If ``fit`` saw missing values, a missing value has the functions of a typical value (the median,
@@ -57,8 +58,8 @@ class Gapped(Basis):
     Examples
     --------
     >>> import numpy as np
-    >>> from btnkm.bases import Chebyshev, Gapped
-    >>> basis = Gapped(Chebyshev(n_basis=2)).fit(np.array([-1.0, 0.5, np.nan]))
+    >>> from btnkm.bases import Chebyshev, WithMissing
+    >>> basis = WithMissing(Chebyshev(n_basis=2)).fit(np.array([-1.0, 0.5, np.nan]))
     >>> basis.phi(np.array([0.5, np.nan])).tolist()
     [[0.0, 1.0, 0.5], [1.0, 1.0, -1.0]]
     """
@@ -115,24 +116,24 @@ class Gapped(Basis):
             with_indicators(inner.table_, phi), *(np.concatenate(part[::-1]) for part in parts)
         )
 
-    def grown(self, levels: int, gap: bool) -> Gapped:
-        """Return the basis with more codes and, if ``gap``, a function of missing values last.
+    def grown(self, categories: int, missing: bool) -> WithMissing:
+        """Return the basis with more codes and, if ``missing``, a function of missing values last.
 
         In a categorical basis a missing value is one more category. The averages that stand for
         unseen categories are unchanged.
         """
         assert self.basis_ is not None
         grown = copy(self)
-        grown.saw_missing_ |= gap
+        grown.saw_missing_ |= missing
         inner = self.basis_
         if isinstance(inner, Categorical):
-            if gap:
-                grown.typical_ = float(inner.n_functions_ + levels)
-            inner = inner.with_levels(levels + gap)
-            none = np.zeros(levels + gap)
+            if missing:
+                grown.typical_ = float(inner.n_functions_ + categories)
+            inner = inner.with_categories(categories + missing)
+            none = np.zeros(categories + missing)
             grown.average_phi_ = np.append(self.average_phi_, none)
             grown.average_psi_ = np.append(self.average_psi_, none)
-        elif gap:
+        elif missing:
             grown.indicator_ = "last"
         grown.basis_ = inner
         return grown._set_around(inner)
@@ -159,12 +160,12 @@ class Gapped(Basis):
         return self.basis_.n_numbers
 
     @property
-    def knows_gaps(self) -> bool:
+    def knows_missing(self) -> bool:
         """Whether missing values have an effect of their own."""
         return self.saw_missing_
 
     @property
-    def level_shares(self) -> np.ndarray:
+    def category_shares(self) -> np.ndarray:
         """Fraction of the training rows with a value that each category has."""
         if self.basis_ is None:
             return np.zeros(0)
@@ -202,7 +203,7 @@ class Gapped(Basis):
         if self.basis_ is None:
             return {"kind": "constant", **sizes}
         return {
-            "kind": "gapped",
+            "kind": "with_missing",
             "basis": self.basis_.portable(),
             "saw_missing": self.saw_missing_,
             "indicator": self.indicator_,
@@ -240,7 +241,7 @@ class Gapped(Basis):
         if not bool(xp.any(unknown)):
             return inner
         return tuple(
-            xp.where(unknown[:, None], xp.asarray(row, dtype=a.dtype, device=device(a)), a)
+            xp.where(unknown[:, None], like(row, a), a)
             for a, row in zip(inner, averages, strict=True)
         )
 

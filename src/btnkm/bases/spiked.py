@@ -6,9 +6,10 @@ from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace
 from sklearn.base import clone
 
+from ..core.arrays import like
 from ..core.formula import Term
 from .base import Array, Basis
 
@@ -84,8 +85,8 @@ class Spiked(Basis):
         phi, psi = self.basis_.own_formula(x)
         if len(self.spikes_) == 0:
             return phi, psi
-        here = x.equal(self.spikes_)
-        return phi.concat(here), psi.concat(here)
+        indicators = x.equal(self.spikes_)
+        return phi.concat(indicators), psi.concat(indicators)
 
     @property
     def n_numbers(self) -> int:
@@ -96,9 +97,9 @@ class Spiked(Basis):
         if len(self.spikes_) == 0:
             return smooth
         xp = array_namespace(smooth)
-        spikes = xp.asarray(self.spikes_, dtype=x.dtype, device=device(x))
-        here = xp.astype(self.hold(x)[None, :] == spikes[:, None], smooth.dtype)
-        return xp.concat([smooth.T, here]).T
+        spikes = like(self.spikes_, x)
+        indicators = xp.astype(self.hold(x)[None, :] == spikes[:, None], smooth.dtype)
+        return xp.concat([smooth.T, indicators]).T
 
 
 def stand_out(counts: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Output of the commands: results on stdout, notes and progress on stderr, or JSON."""
+"""Output of the commands: results on stdout, notes and progress on stderr, or JSON; errors."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ import shutil
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from importlib.util import find_spec
 from typing import Any
 
 from ..io.atomic_write import naming
-from .errors import STDOUT
 
+STDOUT = "standard output"
+CLOSED = f"{STDOUT} must be open, got it closed; send it to a file, or add -o FILE and --quiet."
 NARROW, WIDE = 48, 100  # limits of the width
 
 
-class Console:
-    """The output of a command.
+class UsageError(ValueError):
+    """A command line that is not valid."""
 
-    Parameters
-    ----------
-    arguments : Namespace
-        With ``json``, ``quiet`` and ``verbose``.
-    """
+
+class Console:
+    """The output of a command, as its options ``json``, ``quiet`` and ``verbose`` ask for."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.json = bool(arguments.json)
@@ -60,9 +59,11 @@ class Console:
                 line = textwrap.fill(line, self.width, subsequent_indent="      ")
             print(line, file=sys.stderr)
 
-    def result(self, values: Mapping[str, Any]) -> None:
+    def result(self, values: dict[str, Any]) -> None:
         """Print the result and the notes as JSON, if asked for."""
         if self.json:
+            from ..explain.fitted import plain
+
             _print(json.dumps(plain({**values, "notes": self.notes}), ensure_ascii=False))
 
     @contextmanager
@@ -124,19 +125,6 @@ class Bar:
             self._progress.update(self._task, completed=done, total=total or None, **more)
 
 
-def plain(value: Any) -> Any:
-    """Return a value for JSON: without NumPy types, and with None for NaN and infinity."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, str | int | bool | None) else str(value)
-
-
 def clipped(text: str, width: int) -> str:
     """Return a text of at most ``width`` characters."""
     return text if len(text) <= width else text[: max(width - 1, 1)] + "…"
@@ -144,10 +132,10 @@ def clipped(text: str, width: int) -> str:
 
 def facts(rows: Sequence[tuple[str, str]], width: int) -> str:
     """Return lines with a name and a value, which is wrapped."""
-    most = max(len(name) for name, _ in rows)
+    longest = max(len(name) for name, _ in rows)
     lines = []
     for name, value in rows:
-        begin = f"  {name:{most}}  "
+        begin = f"  {name:{longest}}  "
         lines += textwrap.wrap(
             value, width, initial_indent=begin, subsequent_indent=" " * len(begin)
         ) or [begin.rstrip()]
@@ -160,7 +148,7 @@ def importances(sobol: Any, width: int, most: int) -> str:
     ``sobol`` is of ``explain.sobol_indices``; bars are left out if there is no room.
     """
     if not sobol.variance:
-        return "The model predicts the same for all rows: no input is important."
+        return "The model makes the same prediction for all rows: no input matters."
     order = sobol.order.tolist()
     names = {j: str(sobol.names[j]) for j in order[:most]}
     room = width - len("    100.0%  100.0% ± 10.0%  ")
@@ -177,8 +165,16 @@ def importances(sobol: Any, width: int, most: int) -> str:
         line = f"{sobol.first[j]:6.1%}  {sobol.total[j]:6.1%} ± {sobol.total_std[j]:5.1%}"
         lines.append(f"  {clipped(name, broad):{broad}}  {line}  {bar}".rstrip())
     if len(order) > most:
-        lines.append(f"  and {len(order) - most} more with a lower importance")
+        lines.append(f"  and {len(order) - most} less important inputs")
     return "\n".join(lines)
+
+
+def number(value: float, like: float | None = None) -> str:
+    """Return a number with four digits, or with as many decimals as ``like`` then has."""
+    size = abs(value if like is None else like)
+    if not (size == 0.0 or 1e-3 <= size < 1e9):
+        return f"{value:.4g}"
+    return f"{value:.{max(3 - math.floor(math.log10(size or 1.0)), 0)}f}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], gap: int = 2) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..data.frames import Frame
 
 SETS = ("heating", "diabetes")
-#: Of simulated rows there are enough to measure coverage well; of real ones there are few.
+#: Simulated rows are enough to measure coverage well; real ones are few.
 TEST_SIZE = {"heating": 0.4, "diabetes": 0.2}
 LEVELS = (0.50, 0.90, 0.95)
 _EXAMPLES = """\
@@ -41,12 +41,14 @@ def add_parser(commands: Any) -> None:
     parser = command_parser(
         commands,
         "demo",
-        "Fit a regressor with default settings to a small data set. Print its error and the "
-        "coverage of its intervals on held-out rows, beside ridge regression and gradient "
-        "boosting, and the importance of each input. Draw a picture if matplotlib is installed.",
+        "Fit a regressor with default settings to a small data set. Print its error on held-out "
+        "rows next to those of ridge regression and gradient boosting, the coverage of its "
+        "intervals, and the importance of each input. Draw a picture if matplotlib is installed.",
         _EXAMPLES,
     )
-    parser.add_argument("--data", choices=SETS, default=SETS[0], help="(default: %(default)s)")
+    parser.add_argument(
+        "--data", choices=SETS, default=SETS[0], help="data set (default: %(default)s)"
+    )
     parser.add_argument(
         "-o",
         "--output",
@@ -54,7 +56,7 @@ def add_parser(commands: Any) -> None:
         type=output_file,
         default=Path("demo.png"),
         metavar="FILE",
-        help="where the picture goes (default: %(default)s)",
+        help="file for the picture (default: %(default)s)",
     )
     add_output_options(parser)
     parser.set_defaults(run=run)
@@ -89,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     console.say("\n" + importances(sobol, console.width, len(sobol.names)))
     picture = None
     if find_spec("matplotlib") is None:
-        console.note("no picture is drawn without matplotlib; run: pip install 'btnkm[plot]'")
+        console.note("drawing a picture needs matplotlib; run: pip install 'btnkm[plot]'")
     else:
         picture = str(arguments.output)
         _draw(model, predicted, y[test], target, int(sobol.order[0]), arguments.output)
@@ -118,68 +120,34 @@ def load(name: str) -> tuple[Frame, Any, str, str]:
 
 
 def figures(model: Any, predicted: Any, X: Frame, y: Any, train: Any, test: Any) -> dict[str, Any]:
-    """Return error, coverage and structure of a fitted model, and the errors of two rivals."""
+    """Return error, coverage and structure of a fitted model, and the errors of other methods."""
     import numpy as np
 
-    from .scores import Scores
+    from ..explain.summary import structure_weights
+    from .methods import Boosting, Ridge, Scores
 
     scores = Scores()
     scores.add(predicted, y[test])
-    weights: dict[str, float] = {}
-    for entry in model.structures_:
-        weights[entry["name"]] = weights.get(entry["name"], 0.0) + float(entry["weight"])
-    table, categories = _numeric(X)
-    errors = {
-        f"rmse_{name}": rival.fit(table[train], y[train]).predict(table[test]) - y[test]
-        for name, rival in _rivals(categories).items()
-    }
+    errors = {}
+    for name, method in (("linear", Ridge), ("boosting", Boosting)):
+        fitted = method(classify=False, random_state=0).fit(X.take(train), y[train], None)
+        error = fitted.predictive(X.take(test)).mean - y[test]
+        errors[f"rmse_{name}"] = float(np.sqrt(np.mean(error**2)))
     return {
         **scores.means(),
-        **{name: float(np.sqrt(np.mean(error**2))) for name, error in errors.items()},
+        **errors,
         "target_std": float(np.std(y[test])),
         "noise_std": model.noise_std_,
-        "structures": weights,
+        "structures": structure_weights(model),
         "sweeps": model.n_iter_,
         "stop_reason": model.stop_reason_,
-    }
-
-
-def _numeric(X: Frame) -> tuple[Any, list[int]]:
-    """Return a table of floats with codes in place of text, and the positions of the codes."""
-    import numpy as np
-
-    columns = list(X.columns.values())
-    text = [d for d, column in enumerate(columns) if column.dtype == object]
-    coded = [
-        np.unique(c, return_inverse=True)[1] if d in text else c for d, c in enumerate(columns)
-    ]
-    return np.column_stack(coded).astype(float), text
-
-
-def _rivals(categories: list[int]) -> dict[str, Any]:
-    """Return ridge regression and gradient boosting, with the preprocessing that they need."""
-    import numpy as np
-    from sklearn.compose import make_column_transformer
-    from sklearn.ensemble import HistGradientBoostingRegressor
-    from sklearn.impute import SimpleImputer
-    from sklearn.linear_model import RidgeCV
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
-
-    prepare = make_column_transformer(
-        (OneHotEncoder(), categories),
-        remainder=make_pipeline(SimpleImputer(add_indicator=True), StandardScaler()),
-    )
-    return {
-        "linear": make_pipeline(prepare, RidgeCV(np.logspace(-3, 3, 13))),
-        "boosting": HistGradientBoostingRegressor(categorical_features=categories, random_state=0),
     }
 
 
 def _print(result: dict[str, Any], console: Console) -> None:
     """Print error, coverage and structure."""
     say = console.say
-    say("Root mean square error on the test rows")
+    say("Root mean squared error (RMSE) on the test rows")
     say(f"  btnkm                       {result['rmse']:8.3f}")
     say(f"  gradient boosting           {result['rmse_boosting']:8.3f}")
     say(f"  ridge regression            {result['rmse_linear']:8.3f}")
@@ -187,9 +155,9 @@ def _print(result: dict[str, Any], console: Console) -> None:
     say("\nPredictive distribution on the test rows")
     say(f"  mean negative log density   {result['nll']:8.3f}")
     for level in LEVELS:
-        share = result[f"coverage_{level * 100:.0f}"]
-        say(f"  coverage of {level:.0%} intervals   {share:8.1%}")
-    say("\nWhat the fit found")
+        coverage = result[f"coverage_{level * 100:.0f}"]
+        say(f"  coverage of {level:.0%} intervals   {coverage:8.1%}")
+    say("\nThe fit")
     for name, weight in result["structures"].items():
         if weight:
             say(f"  {f'weight of {name}':27s} {weight:8.1%}")
@@ -199,7 +167,7 @@ def _print(result: dict[str, Any], console: Console) -> None:
 
 
 def _draw(model: Any, predicted: Any, y: Any, target: str, first: int, path: Path) -> None:
-    """Draw predictions against truth, what matters, and the effect of what matters first."""
+    """Draw predictions, the importances, and the effect of the most important input."""
     from matplotlib.figure import Figure
 
     from ..explain import plot_effects, plot_importances

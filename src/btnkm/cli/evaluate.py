@@ -9,18 +9,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..data.csv_file import DataError
-from .console import Console, counted, table
-from .errors import UsageError
+from .console import Console, UsageError, counted, number, table
 from .fit import new_model
 from .options import (
     add_model_options,
+    add_names,
     add_output_options,
     add_table,
     add_table_options,
     add_training_options,
     command_parser,
     count,
-    names,
     seed_of,
 )
 
@@ -34,10 +33,10 @@ _LABELS = {
     "rmse": "RMSE",
     "error": "wrong classes",
     "nll": "NLL",
-    "coverage_50": "50% intervals",
-    "coverage_90": "90% intervals",
-    "coverage_95": "95% intervals",
-    "seconds": "seconds a fit",
+    "coverage_50": "in 50% intervals",
+    "coverage_90": "in 90% intervals",
+    "coverage_95": "in 95% intervals",
+    "seconds": "seconds per fit",
 }
 
 
@@ -46,23 +45,21 @@ def add_parser(commands: Any) -> None:
     parser = command_parser(
         commands,
         "evaluate",
-        "Measure the quality of predictions by cross-validation: each fold is predicted by a model "
-        "that is fitted to the other folds. The scores are the root mean squared error (or the "
-        "fraction of wrong classes), the mean negative log-likelihood (NLL; lower is better), and "
-        "the fraction of rows in the 50%, 90% and 95% intervals: means over the folds, ± the "
-        "standard deviation.",
+        "Measure how good predictions are by cross-validation: each fold is predicted by a model "
+        "that is fitted to the other folds. The scores are the root mean squared error (RMSE) or "
+        "the fraction of wrong classes, the mean negative log-likelihood (NLL; lower is better), "
+        "and the fraction of rows inside the 50%, 90% and 95% intervals. Printed are means over "
+        "the folds, ± the standard deviation.",
         _EXAMPLES,
     )
     add_table(parser)
     parser.add_argument(
         "--folds", type=count, default=5, metavar="K", help="number of folds (default: %(default)s)"
     )
-    parser.add_argument(
+    add_names(
+        parser,
         "--against",
-        type=names,
-        action="extend",
-        metavar="A,B",
-        help="also evaluate gp (Gaussian process) or boosting (gradient boosting of scikit-learn)",
+        "also evaluate gp (Gaussian process) or boosting (gradient boosting of scikit-learn)",
     )
     add_training_options(parser)
     add_model_options(parser)
@@ -73,7 +70,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Cross-validate, and print the scores."""
-    from .training import Training
+    from .tables import Training
 
     console = Console(arguments)
     against = list(dict.fromkeys(arguments.against or ()))
@@ -118,7 +115,7 @@ def evaluate(
     methods: list[str], training: Any, arguments: argparse.Namespace, console: Console
 ) -> dict[str, list[dict[str, float]]]:
     """Return the scores of every method in every fold."""
-    from .scores import Scores
+    from .methods import Scores
 
     X, y, weight = training.all_rows
     results: dict[str, list[dict[str, float]]] = {name: [] for name in methods}
@@ -153,10 +150,10 @@ def _fit(
 ) -> Any:
     """Fit a method, and return the function that predicts the distribution of rows."""
     if name != "btnkm":
-        from .baselines import RIVALS
+        from .methods import RIVALS
 
         return RIVALS[name](classify, seed_of(arguments)).fit(X, y, weight).predictive
-    from .scores import predictive
+    from .methods import predictive
 
     model = new_model(arguments, classify).fit(X, y, weight)
     return lambda rows: predictive(model, rows)
@@ -191,19 +188,20 @@ def _cell(score: str, value: dict[str, float], spread: bool) -> str:
         return f"{text} ± {value['std']:4.1%}" if spread else text
     if score == "seconds":
         return f"{value['mean']:.2f}" + " " * 7 * spread
-    text = f"{value['mean']:.4g}"
-    return f"{text} ± {value['std']:.2g}" if spread else text
+    text = number(value["mean"])
+    return f"{text} ± {number(value['std'], like=value['mean'])}" if spread else text
 
 
 def _notes(against: list[str], training: Any, folds: int) -> Iterator[str]:
     """Yield notes on other methods."""
-    from .baselines import GP_CLASS_ROWS, GP_ROWS
+    from .methods import GP_CLASS_ROWS, GP_ROWS
 
-    most = GP_CLASS_ROWS if training.classify else GP_ROWS
-    if "gp" in against and training.n_rows * (folds - 1) // folds > most:
-        yield f"gp is fitted to {most:,} random rows of each fold: its cost is cubic in the rows."
+    limit = GP_CLASS_ROWS if training.classify else GP_ROWS
+    if "gp" in against and training.n_rows * (folds - 1) // folds > limit:
+        yield f"gp is fitted to {limit:,} random rows of each fold: its cost is cubic in the rows."
     if "boosting" in against and not training.classify:
         yield (
-            "boosting predicts no distribution: NLL and intervals are of a normal distribution "
-            "with the standard deviation of its errors on held-out training rows (a fifth)."
+            "boosting predicts no distribution: its NLL and intervals are those of a normal "
+            "distribution with the standard deviation of its errors on a held-out fifth of the "
+            "training rows."
         )

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..data.csv_file import DataError
-from .console import Console, clipped, counted, importances, plain
-from .errors import UsageError
+from .console import Console, UsageError, clipped, counted, importances, table
+from .info import load_model
 from .options import (
     FilePath,
     FolderPath,
     add_model,
+    add_names,
     add_output_options,
     add_rows_output,
     add_table_options,
     command_parser,
     dialect_of,
-    names,
     output_file,
 )
+from .output import check_output, check_rows_output, rows_to, write_text
 
 MAX_INPUTS, MAX_PAIRS, MIN_IMPORTANCE = 20, 5, 0.005  # that are printed
 PLOTS = ("importances", "effects", "interactions", "components", "functions", "history")
@@ -39,12 +40,13 @@ def add_parser(commands: Any) -> None:
     parser = command_parser(
         commands,
         "explain",
-        "Print the importance of each input, alone and together with others, and of pairs of "
-        "inputs: the fraction of the variance of the model function f that they explain, ± one "
-        "standard deviation. With --effects, also write a curve per input: what each of its values "
-        "adds to the average prediction. With --local, explain single rows instead: what each "
-        "input adds to the prediction of the row. The base value and these contributions add up to "
-        "the prediction.",
+        "Print how important each input is, alone and together with others, and which pairs of "
+        "inputs interact most. The importance is the fraction of the variance of the predictions "
+        "that an input explains (its Sobol index), ± one standard deviation. The importances with "
+        "others can add up to more than 100%; feature_importances_ in Python are the same "
+        "importances scaled to sum to 1. With --effects, also write what each value of an input "
+        "adds to the average prediction. With --local, explain single rows instead: a prediction "
+        "is the base value plus the contribution of each input.",
         _EXAMPLES,
     )
     add_model(parser)
@@ -53,15 +55,9 @@ def add_parser(commands: Any) -> None:
         action=FilePath,
         type=output_file,
         metavar="FILE",
-        help="write effects to a .csv or .json file",
+        help="write the effects of the inputs to this .csv or .json file",
     )
-    parser.add_argument(
-        "--inputs",
-        type=names,
-        action="extend",
-        metavar="A,B",
-        help="write the effects of these inputs only",
-    )
+    add_names(parser, "--inputs", "with --effects, write only these inputs")
     parser.add_argument(
         "--plots",
         action=FolderPath,
@@ -74,19 +70,13 @@ def add_parser(commands: Any) -> None:
         "--local",
         action=FilePath,
         metavar="TABLE",
-        help="explain the rows of this table; - for standard input",
+        help="table with the rows to explain; - for standard input",
     )
     add_rows_output(local)
     local.add_argument(
         "--std", action="store_true", help="add the standard deviation of each contribution"
     )
-    local.add_argument(
-        "--keep",
-        type=names,
-        action="extend",
-        metavar="A,B",
-        help="copy these columns of the table to the output",
-    )
+    add_names(local, "--keep", "copy these columns of the table to the output")
     add_table_options(parser)
     add_output_options(parser)
     parser.set_defaults(run=run)
@@ -95,7 +85,6 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Explain a model, or single rows."""
     from ..explain import interactions, sobol_indices
-    from .models import load_model
 
     console = Console(arguments)
     _check(arguments, console)
@@ -120,8 +109,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace, console: Console) -> None:
-    from .output import check_output, check_rows_output
-
     rows = arguments.local is not None
     if rows and (arguments.effects or arguments.plots or arguments.inputs):
         raise UsageError(
@@ -160,24 +147,21 @@ def _print(sobol: Any, pairs: list[Any], console: Console) -> None:
     console.say(importances(sobol, console.width, MAX_INPUTS))
     if not sobol.variance:
         return
+    text = 'feature_importances_ in Python is the column "with others" scaled to sum to 1.'
+    console.say("\n" + textwrap.fill(text, console.width))
     large = [pair for pair in pairs if pair.importance >= MIN_IMPORTANCE]
-    if large:
-        console.say("\nMost important pairs, beyond what each input explains alone")
-        broad = console.width - 12
-        rows = [
-            (clipped(" × ".join(map(str, p.names)), broad), f"{p.importance:.1%}") for p in large
-        ]
-        width = max(len(name) for name, _ in rows)
-        for name, share in rows:
-            console.say(f"  {name:{width}}  {share:>6}")
-    else:
-        console.say(f"\nNo pair of inputs explains {MIN_IMPORTANCE:.1%}: effects nearly add up.")
+    if not large:
+        console.say(f"\nNo interaction explains {MIN_IMPORTANCE:.1%} of the variance.")
+        return
+    console.say("\nMost important interactions (fraction of variance)")
+    names = [clipped(" × ".join(map(str, pair.names)), console.width - 20) for pair in large]
+    fractions = [f"{pair.importance:.1%}" for pair in large]
+    console.say(table(("inputs", "importance"), list(zip(names, fractions, strict=True))))
 
 
 def _write_effects(model: Any, arguments: argparse.Namespace) -> list[str]:
     """Write the effects of all inputs, or of those named."""
     from ..explain import effects
-    from .output import rows_to, write_text
 
     path: Path | None = arguments.effects
     if path is None:
@@ -186,9 +170,7 @@ def _write_effects(model: Any, arguments: argparse.Namespace) -> list[str]:
     places = None if not arguments.inputs else [known.index(name) for name in arguments.inputs]
     curves = effects(model, places)
     if path.suffix.lower() == ".json":
-        text = json.dumps(
-            plain([effect.to_dict() for effect in curves]), ensure_ascii=False, indent=1
-        )
+        text = json.dumps([effect.to_dict() for effect in curves], ensure_ascii=False, indent=1)
         write_text(path, text + "\n")
     else:
         with rows_to(path) as rows:
@@ -209,9 +191,7 @@ def _curve(effect: Any, label: str, k: int | None) -> dict[str, Any]:
     return {
         "input": [str(effect.name)] * n,
         "class": [label] * n,
-        "value": [str(v) for v in effect.values.tolist()]
-        if effect.values.dtype.kind not in "mM"
-        else [str(v) for v in effect.values],
+        "value": [str(value) for value in effect.values],
         **{name: values if k is None else values[:, k] for name, values in parts.items()},
         "unit": [effect.unit] * n,
     }
@@ -249,36 +229,21 @@ def _explain_rows(model: Any, arguments: argparse.Namespace, console: Console) -
     """Write what each input adds to the prediction of each row."""
     from ..data.table_files import check_columns, open_table
     from ..explain import explain_local
-    from .models import Inputs, Unseen
-    from .output import on_screen, rows_to
+    from .tables import write_rows
 
-    table = open_table(arguments.local, dialect_of(arguments), again=False)
-    inputs = Inputs(model, table)
+    source = open_table(arguments.local, dialect_of(arguments), again=False)
     kept = arguments.keep or []
-    check_columns(table, kept, "--keep")
-    mute = on_screen(arguments.output)
-    n, unseen = 0, Unseen(model)
-    with (
-        rows_to(arguments.output) as rows,
-        console.library(),
-        console.progress(f"explaining {table.name}", table.measure, mute=mute) as bar,
-    ):
-        for block in table.blocks(dict.fromkeys([*inputs.names, *kept])):
-            X = inputs.of(block)
-            try:
-                local = explain_local(model, X, return_std=arguments.std)
-            except ValueError as error:
-                raise DataError(str(error), table.name) from None
-            for label, k in _classes(local.outputs):
-                copied = {name: block.columns[name] for name in kept}
-                rows.write({**copied, **_parts(local, label, k, arguments.std)})
-            unseen.count(X)
-            n += len(block)
-            bar.update(table.done, table.total)
-    counts = unseen.report(console.note)
+    check_columns(source, kept, "--keep")
+
+    def explained(X: Any) -> list[dict[str, Any]]:
+        local = explain_local(model, X, return_std=arguments.std)
+        return [_parts(local, label, k, arguments.std) for label, k in _classes(local.outputs)]
+
+    path = arguments.output
+    n, counts = write_rows(model, source, kept, path, explained, console, "explaining")
     if arguments.output is not None:
         console.say(f"Wrote explanations of {counted(n, 'row')} to {arguments.output}")
-    result = {"model": arguments.model, "data": table.name, "rows": n}
+    result = {"model": arguments.model, "data": source.name, "rows": n}
     console.result({**result, "output": str(arguments.output), **counts})
     return 0
 

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from math import isfinite
 from typing import Any
 
-from .console import Bar, Console, counted, facts, importances
-from .errors import UsageError
+from .console import Bar, Console, UsageError, counted, facts, importances
+from .info import check_model_path, described, lines_of
 from .options import (
     FilePath,
     add_model_options,
@@ -23,6 +23,7 @@ from .options import (
     output_file,
     probability,
 )
+from .output import check_output
 
 _EXAMPLES = """\
   btnkm fit houses.csv --target price -o houses.btn
@@ -39,10 +40,10 @@ def add_parser(commands: Any) -> None:
         commands,
         "fit",
         "Fit a model to a table and save it. The table is a CSV or TSV file (also with .gz), a "
-        "Parquet file, or a folder or pattern of Parquet files; it may be larger than memory. The "
-        "type of each column (number, boolean, date such as 2024-12-31, or text) is inferred from "
-        "all rows. Nothing has to be scaled, encoded or imputed. Ctrl-C stops the fit early; once "
-        "structures have been compared, the model is saved as it is.",
+        "Parquet file, or a folder or glob pattern of Parquet files; it may be larger than memory. "
+        "The type of each column (number, boolean, date such as 2024-12-31, or text) is inferred "
+        "from all rows. You do not need to scale, encode or impute anything. Ctrl-C stops the fit "
+        "early and saves the best model so far, if there is one.",
         _EXAMPLES,
     )
     add_table(parser)
@@ -53,7 +54,7 @@ def add_parser(commands: Any) -> None:
         type=output_file,
         required=True,
         metavar="MODEL",
-        help="file to save the model to",
+        help="file to save the model to, such as model.btn",
     )
     add_training_options(parser)
     parser.add_argument(
@@ -67,7 +68,8 @@ def add_parser(commands: Any) -> None:
         action=FilePath,
         type=output_file,
         metavar="FILE",
-        help="checkpoint file; the fit resumes if it exists (uses pickle: load only trusted files)",
+        help="file for the state of the fit; if it exists, the fit resumes (uses pickle: load only "
+        "trusted files)",
     )
     add_model_options(parser)
     add_table_options(parser)
@@ -78,9 +80,7 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Fit a model, save it, and print a summary."""
     from ..explain import sobol_indices
-    from .models import check_model_path
-    from .output import check_output
-    from .training import Training
+    from .tables import Training
 
     console = Console(arguments)
     check_model_path(arguments.output, arguments.data)
@@ -169,8 +169,6 @@ class _Sweeps:
 
 def summary(model: Any, training: Any, sobol: Any) -> dict[str, Any]:
     """Return a description of a fitted model, for JSON."""
-    from .models import described
-
     every = zip(training.kinds.items(), sobol.total, sobol.total_std, strict=True)
     return {
         **described(model),
@@ -188,7 +186,7 @@ def summary(model: Any, training: Any, sobol: Any) -> dict[str, Any]:
 
 def tested(model: Any, training: Any, console: Console) -> dict[str, float]:
     """Return scores of the held-out rows."""
-    from .scores import Scores, predictive
+    from .methods import Scores, predictive
 
     scores = Scores()
     with console.library():
@@ -199,8 +197,7 @@ def tested(model: Any, training: Any, console: Console) -> dict[str, float]:
 
 def _print(result: dict[str, Any], training: Any, console: Console) -> None:
     """Print a summary."""
-    from .models import lines_of
-    from .scores import sentence
+    from .methods import sentence
 
     how = "fitted until it was interrupted" if result["interrupted"] else "fitted"
     what = f"{result['estimator']} of {training.target!r}, {how} in {result['seconds']:.1f} s"

@@ -1,13 +1,16 @@
-"""``btnkm info``: what a model file contains."""
+"""Model files: loading and describing them; ``btnkm info``, which prints the description."""
 
 from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 from typing import Any
 
-from .console import Console, clipped, facts, table
+from ..data.csv_file import DataError
+from .console import Console, UsageError, clipped, facts, number, table
 from .options import add_model, add_output_options, command_parser
+from .output import check_output
 
 _EXAMPLES = """\
   btnkm info houses.btn
@@ -21,7 +24,7 @@ def add_parser(commands: Any) -> None:
         commands,
         "info",
         "Print what a model file contains: the target, the inputs with their types and ranges, the "
-        "structure of the model, and how the fit ended.",
+        "structure of the model, and why the fit ended.",
         _EXAMPLES,
     )
     add_model(parser)
@@ -32,7 +35,6 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Load the model and print its description."""
     from ..explain.summary import likelihoods
-    from .models import described, load_model
 
     console = Console(arguments)
     model = load_model(arguments.model)
@@ -51,9 +53,83 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _input(column: Any) -> dict[str, Any]:
-    from .models import input_kind
+def load_model(path: str) -> Any:
+    """Return the model in a file."""
+    import btnkm
 
+    os.stat(path)  # a missing file has the same message in every command
+    if os.path.isdir(path):
+        raise DataError("the model must be a file, got a folder; name a file in it.", path)
+    try:
+        return btnkm.load(path)
+    except ValueError as error:
+        begin = f"path must name a model saved by btnkm, got {str(Path(path))!r}, "
+        reason = str(error).removeprefix(begin)
+        raise DataError(f"the model must be one saved by btnkm, got {reason}", path) from None
+
+
+def check_model_path(path: Path, data: str) -> None:
+    """Raise an error before the fit if the model could not be saved to ``path``."""
+    if path.exists() and not path.is_file():
+        raise UsageError(
+            f"--output must be a file, got {str(path)!r}; name another, such as model.btn."
+        )
+    check_output(path, table=data)
+
+
+def is_classifier(model: Any) -> bool:
+    """Whether a model is a classifier."""
+    return hasattr(model, "classes_")
+
+
+def described(model: Any) -> dict[str, Any]:
+    """Return a description of a model, for JSON."""
+    from ..explain.summary import structure_line, structure_weights
+
+    weights = structure_weights(model)
+    full = model.fitted_.is_full  # whose rank has no limit
+    return {
+        "estimator": type(model).__name__,
+        "target": model.target_name_,
+        "rows": model.n_samples_seen_,
+        "classes": model.classes_.tolist() if is_classifier(model) else None,
+        "structure": structure_line(model),
+        "structures": [{"name": name, "weight": weight} for name, weight in weights.items()],
+        "rank": None if full else model.rank_,
+        "noise_std": None if is_classifier(model) else model.noise_std_,
+        "restarts": len(model.posterior_),
+        "converged": model.converged_,
+        "stop_reason": model.stop_reason_,
+    }
+
+
+def lines_of(model: dict[str, Any], reason: str = "") -> list[tuple[str, str]]:
+    """Return names and values to print of a description; ``reason`` says why there are classes."""
+    rank, classes, noise = model["rank"], model["classes"], model["noise_std"]
+    rows = [("structure", model["structure"])]
+    ranks = rank if isinstance(rank, tuple) else (rank,)
+    if any(ranks):  # main effects and full tensors have none
+        rows.append(("rank", ", ".join(map(str, ranks))))
+    if classes is not None:
+        listed = ", ".join(map(str, classes[:8])) + (", …" if len(classes) > 8 else "")
+        rows.insert(0, ("classes", f"{len(classes)}: {listed}{f' ({reason})' if reason else ''}"))
+    elif noise == noise:
+        rows.append(("noise", f"{number(noise)} (standard deviation)"))
+    return [*rows, ("stopped", model["stop_reason"])]
+
+
+def input_kind(column: Any) -> str:
+    """Return what an input of a model holds."""
+    from ..data.text import DATE, DURATION, FLAG, NUMBER, TEXT
+
+    if column.kind in ("M", "m"):
+        return DATE if column.kind == "M" else DURATION
+    if column.kind == "O":
+        return TEXT
+    return FLAG if column.levels is None and {*column.knots.tolist()} <= {0.0, 1.0} else NUMBER
+
+
+def _input(column: Any) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": column.name, "kind": input_kind(column)}
     if column.levels is not None:
         entry["categories"] = len(column.levels)
@@ -71,7 +147,6 @@ def _date(*microseconds: float) -> tuple[str, ...]:
 
 def _print(model: dict[str, Any], console: Console) -> None:
     from ..explain.summary import likelihood_line
-    from .models import lines_of
 
     rows = [
         ("model", f"{model['estimator']}, {model['bytes'] / 1024:,.0f} KiB"),
@@ -90,7 +165,7 @@ def _print(model: dict[str, Any], console: Console) -> None:
     taken = sum(max(map(len, column)) for column in zip(*known, strict=True))
     width = max(console.width - taken - 6, 12)
     names = [clipped(str(entry["name"]), width) for entry in model["inputs"]]
-    rows_of_inputs = [(name, *two) for name, two in zip(names, known, strict=True)]
+    rows_of_inputs = [(name, *cells) for name, cells in zip(names, known, strict=True)]
     console.say(table(("input", "kind", "range"), rows_of_inputs))
 
 

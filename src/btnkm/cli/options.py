@@ -8,38 +8,43 @@ import codecs
 import csv
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import UsageError
+from .console import UsageError
 
 if TYPE_CHECKING:
     from ..data.csv_file import Dialect
 
 CLASSIFIER_LIKELIHOODS = ("logistic", "least_squares")
-# as ``parameters.STRUCTURES``, whose import is slow
+# the same as ``parameters.STRUCTURES``, whose import is slow
 STRUCTURES = ("auto", "tensor", "sums", "sums+tensor", "full")
 _SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|", "\\t": "\t"}
 
 
-class FilePath(argparse.Action):
-    """Store the path of a file, which shells complete."""
-
-    complete = "file"  # read by shtab
+class _Store(argparse.Action):
+    """Store a value, as argparse does by default."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
         """Store the value."""
         setattr(namespace, self.dest, values)
 
 
-class FolderPath(FilePath):
-    """Store the path of a folder, which shells complete."""
+class FilePath(_Store):
+    """A path that shells complete as a file."""
+
+    complete = "file"  # read by shtab
+
+
+class FolderPath(_Store):
+    """A path that shells complete as a folder."""
 
     complete = "directory"
 
 
-class LikelihoodName(argparse.Action):
-    """Store the name of a likelihood; only values and completion import the library for names."""
+class LikelihoodName(_Store):
+    """The name of a likelihood; the library is imported only to check or complete a value."""
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -51,10 +56,6 @@ class LikelihoodName(argparse.Action):
     @choices.setter
     def choices(self, value: Any) -> None:
         """Ignore the value, which argparse sets to None."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
-        """Store the value."""
-        setattr(namespace, self.dest, values)
 
 
 class Help(argparse.HelpFormatter):
@@ -99,26 +100,28 @@ def add_model(parser: Any) -> None:
 def add_table(parser: Any) -> None:
     """Add the table."""
     parser.add_argument(
-        "data", action=FilePath, metavar="TABLE", help="the table; - for standard input"
+        "data", action=FilePath, metavar="TABLE", help="table to read; - for standard input"
     )
 
 
+def add_names(parser: Any, option: str, text: str, **settings: Any) -> None:
+    """Add an option that takes names separated by commas, and may be repeated."""
+    parser.add_argument(option, type=names, action="extend", metavar="A,B", help=text, **settings)
+
+
 def add_output_options(parser: Any, *, verbose: bool = False) -> None:
-    """Add options of the output, which all commands have."""
+    """Add options of what is printed."""
     group = parser.add_argument_group("output")
     group.add_argument(
         "--json",
         action="store_true",
-        help="print one JSON object on standard output and nothing else",
+        help="print the result as one JSON object, and nothing else, on standard output",
     )
     how_much = group.add_mutually_exclusive_group()
     how_much.add_argument("--quiet", action="store_true", help="print only errors")
     if verbose:
-        how_much.add_argument(
-            "--verbose",
-            action="store_true",
-            help="print a line per sweep instead of a progress bar",
-        )
+        text = "print a line per sweep instead of a progress bar"
+        how_much.add_argument("--verbose", action="store_true", help=text)
 
 
 def add_rows_output(parser: Any) -> None:
@@ -129,7 +132,7 @@ def add_rows_output(parser: Any) -> None:
         action=FilePath,
         type=lambda text: None if text == "-" else output_file(text),
         metavar="FILE",
-        help="write rows to this .csv, .tsv (also with .gz) or .parquet file (default: CSV on "
+        help="file for the rows: .csv, .tsv (either also with .gz) or .parquet (default: CSV on "
         "standard output)",
     )
 
@@ -141,7 +144,7 @@ def add_table_options(parser: Any) -> None:
         "--separator",
         type=_separator,
         metavar="MARK",
-        help="comma, semicolon, tab, bar or any character (default: the one of these four that is "
+        help="comma, semicolon, tab, bar or any character (default: whichever of these four is "
         "most frequent in the header)",
     )
     group.add_argument(
@@ -158,13 +161,11 @@ def add_table_options(parser: Any) -> None:
         metavar="MARK",
         help="decimal separator of numbers, . or , (default: %(default)s)",
     )
-    group.add_argument(
+    add_names(
+        group,
         "--missing",
-        type=names,
-        action="extend",
-        metavar="A,B",
-        help="texts that stand for a missing value, besides empty fields (default: NA, N/A, NaN, "
-        "nan, null, NULL)",
+        "texts that mean a missing value, besides empty fields (default: NA, N/A, NaN, nan, null, "
+        "NULL)",
     )
 
 
@@ -187,42 +188,22 @@ def add_training_options(parser: Any) -> None:
     group = parser.add_argument_group("columns")
     group.add_argument("--target", required=True, metavar="COLUMN", help="column to predict")
     group.add_argument("--weight", metavar="COLUMN", help="column with the sample weights")
-    group.add_argument(
-        "--only",
-        type=names,
-        action="extend",
-        metavar="A,B",
-        help="use only these columns as inputs",
-    )
-    group.add_argument(
-        "--drop",
-        type=names,
-        action="extend",
-        metavar="A,B",
-        help="do not use these columns as inputs",
-    )
-    group.add_argument(
-        "--number",
-        type=names,
-        action="extend",
-        metavar="A,B",
-        help="read these columns as numbers; any other value is an error",
-    )
-    group.add_argument(
+    add_names(group, "--only", "use only these columns as inputs")
+    add_names(group, "--drop", "do not use these columns as inputs")
+    add_names(group, "--number", "read these columns as numbers; any other value is an error")
+    add_names(
+        group,
         "--text",
-        type=names,
-        action="extend",
-        metavar="A,B",
-        help="read these columns as text even if they look like numbers, for example postcodes",
+        "read these columns as text even if they look like numbers, for example postcodes",
     )
     kind = group.add_mutually_exclusive_group()
     kind.add_argument(
         "--classify",
         action="store_true",
-        help="treat the target as classes (default for text, for booleans, and for exactly two "
-        "different whole numbers)",
+        help="predict classes (default if the target is text, boolean, or has exactly two "
+        "different values, both whole numbers)",
     )
-    kind.add_argument("--regress", action="store_true", help="treat the target as numbers")
+    kind.add_argument("--regress", action="store_true", help="predict numbers")
 
 
 def add_model_options(parser: Any) -> None:
@@ -239,8 +220,9 @@ def add_model_options(parser: Any) -> None:
         "--structure",
         choices=STRUCTURES,
         metavar="NAME",
-        help="tensor, sums (main effects only), sums+tensor, full (full tensor, for small tables), "
-        "or auto, which compares them (default: auto)",
+        help="form of the model: sums (main effects only), tensor (interactions of all inputs, by "
+        "a low-rank tensor), sums+tensor (both), full (a tensor of unlimited rank, for small "
+        "tables), or auto, which compares these (default: auto)",
     )
     group.add_argument(
         "--full-rows",
@@ -249,7 +231,10 @@ def add_model_options(parser: Any) -> None:
         help="maximum number of rows for the structure full (default: 2000)",
     )
     group.add_argument(
-        "--network", choices=("cp", "tt"), help="cp, or tt for a tensor train (default: cp)"
+        "--network",
+        choices=("cp", "tt"),
+        help="form of the low-rank tensor: cp (CP decomposition) or tt (tensor train) "
+        "(default: cp)",
     )
     group.add_argument("--max-rank", type=count, metavar="N", help="maximum rank of the tensor")
     group.add_argument("--n-init", type=count, metavar="N", help="number of random restarts")
@@ -264,8 +249,8 @@ def add_model_options(parser: Any) -> None:
         default=[],
         type=_assignment,
         metavar="NAME=VALUE",
-        help="set another parameter, for example n_basis=12, solver.warm_sweeps=20 or "
-        "'priors.noise=(1e-3,1e-3)'",
+        help="set another parameter of the estimator, for example n_basis=12, "
+        "solver.warm_sweeps=20 or 'priors.noise=(1e-3,1e-3)'",
     )
 
 
@@ -309,66 +294,27 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in row if name.strip()]
 
 
-def count(text: str) -> int:
-    """Return an integer of at least 1."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
-    return value
+def _checked(kind: type, allowed: Callable[[Any], bool], what: str) -> Callable[[str], Any]:
+    """Return a function that converts text to a number, and raises an error if not allowed."""
+
+    def convert(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not allowed(value):
+            raise argparse.ArgumentTypeError(f"must {what}, got {text!r}")
+        return value
+
+    return convert
 
 
-def _rows(text: str) -> int:
-    value = int(_number(text, int, -1))
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"must be a whole number of rows, 0 or more, got {text!r}")
-    return value
-
-
-def _seed(text: str) -> int:
-    value = _number(text, int, -1)
-    if not 0 <= value < 2**32:
-        raise argparse.ArgumentTypeError(
-            f"must be a whole number of at least 0 and below 2**32, got {text!r}"
-        )
-    return int(value)
-
-
-def _amount(text: str) -> float:
-    value = _number(text, float, -1)
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number of GiB, 0 or more, got {text!r}")
-    return value
-
-
-def _jobs(text: str) -> int:
-    value = int(_number(text, int, 0))
-    if not value:
-        raise argparse.ArgumentTypeError(
-            f"must be a whole number other than 0, got {text!r}; use -1 for all cores"
-        )
-    return value
-
-
-def _number(text: str, kind: type, otherwise: float) -> float:
-    """Return a number, or ``otherwise`` if the text is none."""
-    try:
-        return float(text) if kind is float else int(text)
-    except ValueError:
-        return otherwise
-
-
-def probability(text: str) -> float:
-    """Return a number between 0 and 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.0 < value < 1.0:
-        raise argparse.ArgumentTypeError(f"must lie between 0 and 1, got {text!r}; try 0.2")
-    return value
+count = _checked(int, lambda n: n >= 1, "be a whole number above 0")
+_rows = _checked(int, lambda n: n >= 0, "be a whole number of rows, 0 or more")
+_seed = _checked(int, lambda n: 0 <= n < 2**32, "be a whole number of at least 0 and below 2**32")
+_jobs = _checked(int, lambda n: n != 0, "be a whole number other than 0 (-1 for all cores)")
+_amount = _checked(float, lambda size: 0 <= size < math.inf, "be a number of GiB, 0 or more")
+probability = _checked(float, lambda p: 0 < p < 1, "lie between 0 and 1")
 
 
 def probabilities(text: str) -> list[float]:

@@ -14,23 +14,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..io.atomic_write import naming, whole_file
-from .errors import CLOSED, STDOUT, UsageError
+from ..io.atomic_write import check_folder, naming, whole_file
+from .console import CLOSED, STDOUT, UsageError
 
 FORMATS = (".csv", ".tsv", ".parquet", ".pq")
 
 
 class TextRows:
-    """Rows written as text.
-
-    Parameters
-    ----------
-    file : text file
-    separator : str
-    """
+    """Rows written to a text file."""
 
     def __init__(self, file: Any, separator: str) -> None:
-        self._file = file
         self._csv = csv.writer(file, delimiter=separator, lineterminator="\n")
         self._has_header = False
 
@@ -40,10 +33,6 @@ class TextRows:
             self._csv.writerow(list(columns))
             self._has_header = True
         self._csv.writerows(zip(*map(_items, columns.values()), strict=True))
-
-    def flush(self) -> None:
-        """Write what is buffered."""
-        self._file.flush()
 
 
 class ParquetRows:
@@ -75,8 +64,14 @@ class ParquetRows:
 
 
 def check_output(path: Path | None, option: str = "--output", **read: str | Path | None) -> None:
-    """Raise an error if a file that is read would be overwritten, given as in ``table="t.csv"``."""
-    if path is None or not path.is_file():
+    """Raise an error before any work if a file cannot be written, or if it is one that is read.
+
+    Files that are read are given as in ``table="t.csv"``.
+    """
+    if path is None:
+        return
+    check_folder(path, option)
+    if not path.is_file():
         return
     for what, given in read.items():
         if given is not None and _is_among(path, os.fspath(given)):

@@ -7,21 +7,21 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..data.csv_file import DataError
-from .console import Console, counted
-from .errors import UsageError
+from .console import Console, UsageError, counted
+from .info import is_classifier, load_model
 from .options import (
     add_model,
+    add_names,
     add_output_options,
     add_rows_output,
     add_table,
     add_table_options,
     command_parser,
     dialect_of,
-    names,
     probabilities,
     probability,
 )
+from .output import check_rows_output
 
 _EXAMPLES = """\
   btnkm predict houses.btn new.csv -o predicted.csv
@@ -36,10 +36,11 @@ def add_parser(commands: Any) -> None:
     parser = command_parser(
         commands,
         "predict",
-        "Predict every row of a table. A regressor writes the mean and standard deviation of the "
-        "target (noise included), a classifier the most probable class and the probability of each "
-        "class. Columns are found by name; those that the model does not use are ignored. The "
-        "table may be larger than memory. The output file is either complete or absent.",
+        "Predict the target for every row of a table. The output of a regressor is the mean and "
+        "the standard deviation of the target (including noise); that of a classifier is the most "
+        "probable class and the probability of each class. Columns are matched by name; columns "
+        "that the model does not use are ignored. The table may be larger than memory. If the "
+        "command fails, no output file is written.",
         _EXAMPLES,
     )
     add_model(parser)
@@ -49,26 +50,19 @@ def add_parser(commands: Any) -> None:
         "--interval",
         type=probability,
         metavar="LEVEL",
-        help="add the columns low and high, an interval that contains the target (of classifiers: "
-        "the probability of the class) with this probability",
+        help="add columns low and high: an interval that contains the target (of a classifier: the "
+        "probability of the class) with this probability, such as 0.9",
     )
     parser.add_argument(
         "--quantiles",
         type=probabilities,
         metavar="Q,…",
-        help="add quantiles of the target, in columns such as q0.5",
+        help="add these quantiles of the target, in columns such as q0.5 (regressors only)",
     )
+    keep_help = "copy these columns of the table to the output; without names, all of them"
+    add_names(parser, "--keep", keep_help, nargs="?", const=[])
     parser.add_argument(
-        "--keep",
-        type=names,
-        action="extend",
-        nargs="?",
-        const=[],
-        metavar="A,B",
-        help="copy these columns of the table to the output, or all if none is named",
-    )
-    parser.add_argument(
-        "--prefix", default="", metavar="TEXT", help="prefix of the names of new columns"
+        "--prefix", default="", metavar="TEXT", help="prefix for the names of the predicted columns"
     )
     add_table_options(parser)
     add_output_options(parser)
@@ -78,8 +72,7 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read, predict and write block by block."""
     from ..data.table_files import check_columns, open_table
-    from .models import Inputs, Unseen, is_classifier, load_model
-    from .output import check_rows_output, on_screen, rows_to
+    from .tables import write_rows
 
     console = Console(arguments)
     path: Path | None = arguments.output
@@ -88,7 +81,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.quantiles and is_classifier(model):
         raise UsageError("--quantiles needs a regressor, got a classifier; leave it out.")
     table = open_table(arguments.data, dialect_of(arguments), again=False)
-    inputs = Inputs(model, table)
     keep = arguments.keep
     kept = table.names if keep == [] else keep or []
     check_columns(table, kept, "--keep")
@@ -99,25 +91,11 @@ def run(arguments: argparse.Namespace) -> int:
             f"column names must be unique, got {repeated.pop()!r} from the table and from the "
             "model; name columns with --keep, or add --prefix."
         )
-    wanted = list(dict.fromkeys([*inputs.names, *kept]))
-    mute = on_screen(path)
-    begin, n, unseen = time.perf_counter(), 0, Unseen(model)
-    with (
-        rows_to(path) as rows,
-        console.library(),
-        console.progress(f"predicting {table.name}", table.measure, mute=mute) as bar,
-    ):
-        for block in table.blocks(wanted):
-            X = inputs.of(block)
-            rows.write({**{name: block.columns[name] for name in kept}, **output.of(X, table.name)})
-            unseen.count(X)
-            n += len(block)
-            bar.update(table.done, table.total)
-        if not n:  # only a header
-            empty: list[Any] = []
-            rows.write({name: empty for name in (*kept, *output.columns)})
+    begin = time.perf_counter()
+    n, counts = write_rows(
+        model, table, kept, path, lambda X: [output.of(X)], console, "predicting", output.columns
+    )
     seconds = time.perf_counter() - begin
-    counts = unseen.report(console.note)
     if path is not None:
         console.say(f"Wrote {counted(n, 'prediction')} to {path} in {seconds:.1f} s")
     console.result(
@@ -135,22 +113,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Output:
-    """The columns that are predicted.
-
-    Parameters
-    ----------
-    model : estimator
-    arguments : Namespace
-        With ``interval``, ``quantiles`` and ``prefix``.
-
-    Attributes
-    ----------
-    columns : list of str
-    """
+    """The columns that are predicted: their names in ``columns``, and their values for rows."""
 
     def __init__(self, model: Any, arguments: argparse.Namespace) -> None:
-        from .models import is_classifier
-
         self.model = model
         self.level, self.quantiles = arguments.interval, arguments.quantiles or []
         self.classes = [str(c) for c in model.classes_.tolist()] if is_classifier(model) else None
@@ -172,12 +137,9 @@ class Output:
         assert self.classes is not None
         return self.classes[1:] if len(self.classes) == 2 else self.classes
 
-    def of(self, X: Any, file: str) -> dict[str, Any]:
-        """Return the columns for some rows of a file."""
-        try:
-            values = self._numbers(X) if self.classes is None else self._labels(X)
-        except ValueError as error:
-            raise DataError(str(error), file) from None
+    def of(self, X: Any) -> dict[str, Any]:
+        """Return the columns for some rows."""
+        values = self._numbers(X) if self.classes is None else self._labels(X)
         return dict(zip(self.columns, values, strict=True))
 
     def _numbers(self, X: Any) -> list[Any]:

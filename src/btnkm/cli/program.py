@@ -17,25 +17,31 @@ from typing import Any, NoReturn
 from ..io.atomic_write import naming
 from ..version import __version__
 from . import COMMANDS
-from .errors import CLOSED, STDOUT, UsageError
-from .options import Help
+from .console import CLOSED, STDOUT, UsageError
+from .options import Help, command_parser
 
 _EPILOG = """\
 examples:
   btnkm demo                                            fit a small data set
   btnkm fit houses.csv --target price -o houses.btn     fit and save a model
   btnkm predict houses.btn new.csv -o predicted.csv     predict new rows
-  btnkm explain houses.btn                              print importances
+  btnkm explain houses.btn                              print how important inputs are
   btnkm fit --help                                      options and examples of a command
 
 exit codes:
   0    success
   1    failure: a file cannot be read or written, or a value is not valid
   2    usage error: the command line is not valid
-  130  interrupted by Ctrl-C or SIGTERM, and nothing was saved
+  130  interrupted by Ctrl-C or SIGTERM before a result was saved
 
 With --json a command prints one JSON object on standard output and nothing else. An error is a
 JSON object on standard error, {"error": "...", "file": ..., "line": ..., "column": ...}.
+"""
+SHELLS = ("bash", "zsh", "fish")
+_COMPLETION_EXAMPLES = """\
+  eval "$(btnkm completion bash)"                              # in ~/.bashrc
+  btnkm completion zsh > "${fpath[1]}/_btnkm"                  # in a folder of zsh's fpath
+  btnkm completion fish > ~/.config/fish/completions/btnkm.fish
 """
 
 
@@ -54,8 +60,8 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of all commands, or one that knows the options of a single command."""
     parser = Parser(
         prog="btnkm",
-        description="Bayesian tensor-network kernel machines: regression and classification of "
-        "tables, with uncertainty.",
+        description="Regression and classification of tables with Bayesian tensor-network kernel "
+        "machines. Predictions come with their uncertainty.",
         epilog=_EPILOG,
         formatter_class=Help,
         allow_abbrev=False,
@@ -63,11 +69,33 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"btnkm {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in COMMANDS.items():
-        if only in (None, name):
+        if only in (None, name) and name == "completion":
+            _add_completion(commands)
+        elif only in (None, name):
             import_module(f".{name}", __package__).add_parser(commands)
         else:
             commands.add_parser(name, help=text, add_help=False)
     return parser
+
+
+def _add_completion(commands: Any) -> None:
+    """Add the command that prints a completion script, written by shtab."""
+    parser = command_parser(
+        commands,
+        "completion",
+        "Print a script with which your shell completes commands, options, their values and file "
+        "names.",
+        _COMPLETION_EXAMPLES,
+    )
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
+    parser.set_defaults(run=_print_completion)
+
+
+def _print_completion(arguments: argparse.Namespace) -> int:
+    import shtab
+
+    print(shtab.complete(build_parser(), shell=arguments.shell))
+    return 0
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .console import Console
-from .errors import UsageError
+from .console import Console, UsageError
+from .info import load_model
 from .options import (
     FilePath,
     add_model,
@@ -16,6 +16,7 @@ from .options import (
     dialect_of,
     output_file,
 )
+from .output import check_output
 
 _EXAMPLES = """\
   btnkm report houses.btn -o houses.html
@@ -28,9 +29,10 @@ def add_parser(commands: Any) -> None:
     parser = command_parser(
         commands,
         "report",
-        "Write an HTML report about a model: importances, effects, and a panel that predicts while "
-        "you change the inputs. It is one file and works offline. With --data and --target the "
-        "report also shows how well held-out rows are predicted, and the coverage of intervals.",
+        "Write an HTML report about a model: how important the inputs are, their effects, and a "
+        "panel in which you change the inputs and see the prediction. The report is one file and "
+        "works offline. With --data and --target, it also shows how accurate the predictions of "
+        "held-out rows are.",
         _EXAMPLES,
     )
     add_model(parser)
@@ -41,16 +43,16 @@ def add_parser(commands: Any) -> None:
         type=output_file,
         required=True,
         metavar="FILE",
-        help="file to write, .html",
+        help="file to write the report to, .html",
     )
     parser.add_argument("--title", metavar="TEXT", help="title of the report")
     parser.add_argument(
         "--data",
         action=FilePath,
         metavar="TABLE",
-        help="table with rows that were not used in the fit",
+        help="table with rows that the model was not fitted to",
     )
-    parser.add_argument("--target", metavar="COLUMN", help="column of that table with the target")
+    parser.add_argument("--target", metavar="COLUMN", help="column with the target in that table")
     add_table_options(parser)
     add_output_options(parser)
     parser.set_defaults(run=run)
@@ -59,8 +61,7 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the report."""
     from ..data.table_files import open_table
-    from .models import load_model, rows_with_targets
-    from .output import check_output
+    from .tables import rows_with_targets
 
     console = Console(arguments)
     if arguments.output.suffix.lower() not in (".html", ".htm"):

@@ -13,7 +13,6 @@ those from before the step.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -21,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from . import cavi, gauss_newton, reduction, row_block
-from .batch_stats import Past
+from ..warn import warn
+from . import cavi, reduction, row_block, trimming
+from .batch_stats import BatchStats
 from .cavi import Data
 from .likelihoods import Curved
 from .schedule import OverRelaxation, Pause, Progress, Schedule, Stage
 from .state import Priors, State
 from .sweeper import Dropper, Executor, Sweeper
-from .trimming import trim
 
 CYCLE = 4  # sweeps
 GROWTH, SHRINKAGE = 1.3, 0.5  # of the next over-relaxation, after success and after failure
@@ -46,25 +45,13 @@ def run(
     schedule: Schedule,
     grow: Grow | None = None,
     pause: Pause | None = None,
-    past: Past | None = None,
+    past: BatchStats | None = None,
 ) -> Iterator[Progress]:
     """Fit one restart, yielding after each sweep; the last state yielded is the result.
 
-    Parameters
-    ----------
-    executor : Executor
-    state : State
-        Where the restart begins, unless there is a ``pause`` to resume from.
-    data : Data
-        Of all rows, including those of the ``past``.
-    priors : Priors
-    schedule : Schedule
-    grow : callable, optional
-        Called where nearly all components are of use to the end. It may return a larger state, from
-        which another stage begins.
-    pause : Pause, optional
-    past : Past, optional
-        Sums over the rows of earlier batches.
+    It begins at ``state``, or resumes from a ``pause``. ``data`` includes the rows of the ``past``,
+    the sums over earlier batches. Where nearly all components are of use to the end, ``grow`` may
+    return a larger state, from which another stage begins.
     """
     begin = time.perf_counter()
     if pause is None:
@@ -103,7 +90,7 @@ class Ascent:
         stage: Stage,
         begin: float,
         pause: Pause | None,
-        past: Past | None,
+        past: BatchStats | None,
     ) -> None:
         self.executor, self.data, self.priors = executor, data, priors
         self.schedule, self.stage, self.begin, self.past = schedule, stage, begin, past
@@ -143,8 +130,8 @@ class Ascent:
             drop: list[Dropper] = []
             if mean_only and schedule.extra and sweep >= last // 2:
                 share = 0.5 if sweep < last - 3 else 1.0
-                most = int(self.stage.rank)
-                drop.append(partial(reduction.drop_extra, most=most, share=share))
+                rank = int(self.stage.rank)
+                drop.append(partial(reduction.drop_extra, rank=rank, share=share))
             self.sweeper.sweep(mean_only=mean_only, drop=drop)
             yield self._paused(self._progress("warm"))
 
@@ -227,17 +214,17 @@ class Ascent:
         if not self.schedule.drop_components or self.past is not None:
             return
         n_rows = int(self.executor.sum(row_block.count)[0])
-        if not gauss_newton.possible(self.sweeper.state, self.schedule.most_weights, n_rows):
+        if not trimming.possible(self.sweeper.state, self.schedule.most_weights, n_rows):
             return
         assert self.step is not None
-        for _ in trim(self.sweeper, self._droppers, lambda: sum(self._terms().values())):
+        for _ in trimming.trim(self.sweeper, self._droppers, lambda: sum(self._terms().values())):
             self.step = replace(self._progress("exact"), converged=self.step.converged)
             yield self.step
 
     def _refine(self) -> Iterator[Progress]:
         """Newton refinement: sweeps by the likelihood itself instead of its bound."""
         assert self.step is not None
-        for left in reversed(range(self.schedule.newton_sweeps)):
+        for remaining in reversed(range(self.schedule.newton_sweeps)):
             self.sweeper.newton_sweep()
             self.done += 1
             step = replace(
@@ -248,7 +235,7 @@ class Ascent:
                 seconds=time.perf_counter() - self.begin,
                 trial=False,
             )
-            yield step if left else self._with_past(step)
+            yield step if remaining else self._with_past(step)
 
     def _progress(self, phase: str, *, swept: bool = True) -> Progress:
         """Return what there is to report, after another sweep unless told otherwise."""
@@ -280,7 +267,7 @@ class Ascent:
         return replace(step, pause=Pause(self.schedule, self.stage, step, memory, cycle))
 
     def _with_past(self, step: Progress) -> Progress:
-        return step if self.past is None else replace(step, past=self.sweeper.remembered())
+        return step if self.past is None else replace(step, past=self.sweeper.past_stats())
 
     def _check_fall(self, before: Progress, after: Progress) -> None:
         """Warn if the ELBO fell by more than rounding explains, and name the term."""
@@ -295,11 +282,10 @@ class Ascent:
                 "the noise is at the limit of rounding: use a noise prior with a larger rate to "
                 "keep it away from there"
             )
-        warnings.warn(
+        warn(
             f"the ELBO must never fall, but sweep {after.sweep} took it from {before.bound:.6f} to "
             f"{after.bound:.6f}, most of it in the term {worst!r}; {remedy}",
             RuntimeWarning,
-            stacklevel=4,
         )
 
 

@@ -7,7 +7,7 @@ mode by mode). The same holds for the sums from which a likelihood learns its ow
 
 Functions that are new since are zero in the earlier rows, and so are their sums. For new columns
 there are no sums, so columns are added only where the new rows are distributed like the earlier
-ones (``alike``).
+ones (``similar_inputs``).
 """
 
 from __future__ import annotations
@@ -23,84 +23,72 @@ from .layout import Layout
 from .sums import Sums
 
 Array = np.ndarray
-SHIFT = 5.0  # standard errors between means, above which rows are not alike
+SHIFT = 5.0  # standard errors between means, above which inputs are not similar
 
 
-class Said(NamedTuple):
-    """Sums over earlier batches, for one mode.
+class ModeStats(NamedTuple):
+    """Sums over earlier batches, for one mode."""
 
-    Attributes
-    ----------
-    second, linear : ndarray of shape (K, S) and (n_phi, C)
-        See ``rows.block_sums``.
-    """
-
+    # (K, S) and (n_phi, C): see ``rows.block_sums``
     second: Array
     linear: Array
 
-    def weighed(self, share: float) -> Said:
+    def weighed(self, share: float) -> ModeStats:
         """Return the sums with every row weighted by a factor."""
-        return Said(share * self.second, share * self.linear)
+        return ModeStats(share * self.second, share * self.linear)
 
-    def scaled(self, by: Array, layout: Layout) -> Said:
+    def scaled(self, by: Array, layout: Layout) -> ModeStats:
         """Return the sums for weights multiplied by (C,), and all other modes by the inverse."""
         c, d = layout.first
-        return Said(self.second / (by[c] * by[d]), self.linear / by)
+        return ModeStats(self.second / (by[c] * by[d]), self.linear / by)
 
-    def take(self, columns: Array, before: Layout, after: Layout) -> Said:
+    def take(self, columns: Array, before: Layout, after: Layout) -> ModeStats:
         """Return the sums of some of the columns."""
         kept = before.statistics_of(columns, after)
-        return Said(self.second[:, kept], self.linear[:, columns])
+        return ModeStats(self.second[:, kept], self.linear[:, columns])
 
-    def grown(self, places: Array, before: Layout, after: Layout) -> Said:
+    def grown(self, places: Array, before: Layout, after: Layout) -> ModeStats:
         """Return the sums with zeros for new columns; the old ones go to ``places``."""
         second = np.zeros((len(self.second), len(after.multiplicity)))
         second[:, after.statistics_of(places, before)] = self.second
         linear = np.zeros((len(self.linear), after.n_columns))
         linear[:, places] = self.linear
-        return Said(second, linear)
+        return ModeStats(second, linear)
 
-    def with_functions(self, places: tuple[int, int], count: int) -> Said:
+    def with_functions(self, places: tuple[int, int], count: int) -> ModeStats:
         """Return the sums with zeros for new functions, at the given places in psi and phi."""
-        return Said(*(_wider(part, at, count) for part, at in zip(self, places, strict=True)))
+        return ModeStats(*(_wider(part, at, count) for part, at in zip(self, places, strict=True)))
 
-    def first(self, n_psi: int, n_phi: int) -> Said:
+    def first(self, n_psi: int, n_phi: int) -> ModeStats:
         """Return the sums of the first functions, the only ones left."""
-        return Said(self.second[:n_psi], self.linear[:n_phi])
+        return ModeStats(self.second[:n_psi], self.linear[:n_phi])
 
 
-class SumsSaid(NamedTuple):
-    """Sums over earlier batches, for the main effects.
+class EffectStats(NamedTuple):
+    """Sums over earlier batches, for the main effects."""
 
-    Attributes
-    ----------
-    sums : Sums
-        The main effects whose functions these are.
-    gram, linear, beside : ndarray of shape (K, P, P), (K, P) and (K, P)
-        See ``row_block.sum_grams`` and ``row_block.sum_beside``.
-    """
-
-    sums: Sums
+    sums: Sums  # the main effects whose functions these are
+    # (K, P, P), (K, P) and (K, P): see ``row_block.sum_grams`` and ``row_block.sum_beside``
     gram: Array
     linear: Array
     beside: Array
 
-    def weighed(self, share: float) -> SumsSaid:
+    def weighed(self, share: float) -> EffectStats:
         """Return the sums with every row weighted by a factor."""
-        return SumsSaid(self.sums, *(share * part for part in self[1:]))
+        return EffectStats(self.sums, *(share * part for part in self[1:]))
 
-    def take(self, sums: Sums) -> SumsSaid:
+    def take(self, sums: Sums) -> EffectStats:
         """Return the sums of the functions that main effects have kept."""
         if sums.same_functions(self.sums):
             return self
-        left = self.sums.places_of(sums)
-        gram = self.gram[:, left[:, None], left]
-        return SumsSaid(sums, gram, self.linear[:, left], self.beside[:, left])
+        kept = self.sums.places_of(sums)
+        gram = self.gram[:, kept[:, None], kept]
+        return EffectStats(sums, gram, self.linear[:, kept], self.beside[:, kept])
 
-    def plus(self, other: SumsSaid) -> SumsSaid:
+    def plus(self, other: EffectStats) -> EffectStats:
         """Return the total of both, for the functions that the other has kept."""
         kept = self.take(other.sums)
-        return SumsSaid(other.sums, *(a + b for a, b in zip(kept[1:], other[1:], strict=True)))
+        return EffectStats(other.sums, *(a + b for a, b in zip(kept[1:], other[1:], strict=True)))
 
 
 def _wider(part: Array, place: int, count: int) -> Array:
@@ -110,40 +98,28 @@ def _wider(part: Array, place: int, count: int) -> Array:
 
 
 @dataclass(frozen=True)
-class Past:
-    """Sums over earlier batches.
-
-    Attributes
-    ----------
-    data : Data
-    modes : tuple of Said
-    asked : tuple of array
-        The sums that the likelihood learns from; empty if those of the modes are enough.
-    information : array
-        The sum of the rows' weights, of every output.
-    features : tuple of (phi, psi)
-        Weighted sums of the functions of every input's mode: (M,) and (K,).
-    sums : SumsSaid or None
-        Of the main effects.
-    """
+class BatchStats:
+    """Sums over earlier batches."""
 
     data: Data
-    modes: tuple[Said, ...]
-    asked: tuple[Any, ...]
-    information: Any
+    modes: tuple[ModeStats, ...]
+    # the sums that the likelihood learns from; empty if those of the modes are enough
+    likelihood_sums: tuple[Any, ...]
+    information: Any  # the sum of the rows' weights, of every output
+    # weighted sums of the functions of every input's mode: (M,) and (K,)
     features: tuple[tuple[Array, Array], ...]
-    sums: SumsSaid | None = None
+    sums: EffectStats | None = None  # of the main effects
 
-    def sums_of(self, sums: Sums) -> SumsSaid:
+    def sums_of(self, sums: Sums) -> EffectStats:
         """Return the sums of the functions of main effects."""
         assert self.sums is not None
         return self.sums.take(sums)
 
-    def with_mode(self, d: int, sums: Said) -> Past:
+    def with_mode(self, d: int, sums: ModeStats) -> BatchStats:
         """Return the past with other sums of mode d."""
         return replace(self, modes=(*self.modes[:d], sums, *self.modes[d + 1 :]))
 
-    def with_functions(self, d: int, places: tuple[int, int], count: int) -> Past:
+    def with_functions(self, d: int, places: tuple[int, int], count: int) -> BatchStats:
         """Return the past with new functions of mode d, at these places."""
         phi, psi = self.features[d]
         wider = _wider(phi, places[1], count), _wider(psi, places[0], count)
@@ -151,25 +127,25 @@ class Past:
         grown = self.with_mode(d, self.modes[d].with_functions(places, count))
         return replace(grown, features=features)
 
-    def weighed(self, share: float) -> Past:
+    def weighed(self, share: float) -> BatchStats:
         """Return the past with every row weighted by a factor."""
         return replace(
             self,
             data=Data(share * self.data.n, share * self.data.square),
             modes=tuple(sums.weighed(share) for sums in self.modes),
-            asked=tuple(share * np.asarray(part) for part in self.asked),
+            likelihood_sums=tuple(share * np.asarray(part) for part in self.likelihood_sums),
             information=share * np.asarray(self.information),
             features=tuple((share * phi, share * psi) for phi, psi in self.features),
             sums=None if self.sums is None else self.sums.weighed(share),
         )
 
-    def __add__(self, other: Past) -> Past:
+    def __add__(self, other: BatchStats) -> BatchStats:
         data = Data(self.data.n + other.data.n, self.data.square + other.data.square)
         modes = zip(self.modes, other.modes, strict=True)
-        return Past(
+        return BatchStats(
             data,
-            tuple(Said(a.second + b.second, a.linear + b.linear) for a, b in modes),
-            tuple(a + b for a, b in zip(self.asked, other.asked, strict=True)),
+            tuple(ModeStats(a.second + b.second, a.linear + b.linear) for a, b in modes),
+            tuple(a + b for a, b in zip(self.likelihood_sums, other.likelihood_sums, strict=True)),
             self.information + other.information,
             tuple(
                 (phi + more_phi, psi + more_psi)
@@ -181,8 +157,8 @@ class Past:
         )
 
 
-def alike(
-    features: Sequence[tuple[Array, Array]], n: float, gone: Past, n_functions: int = 4
+def similar_inputs(
+    features: Sequence[tuple[Array, Array]], n: float, gone: BatchStats, n_functions: int = 4
 ) -> bool:
     """Return whether the inputs of n rows are distributed as those of earlier batches.
 

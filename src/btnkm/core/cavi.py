@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .gamma import Gamma
+from .gamma import LOG_2PI, Gamma
 from .layout import Layout
 from .rows import Terms
-from .special import LOG_2PI
 from .state import Factor, Mode, Precisions, Priors, State
 
 Array = np.ndarray
@@ -35,21 +34,13 @@ class Data:
 
 @dataclass(frozen=True)
 class Block:
-    """The conjugate problem of one mode: E log p(y, W | rest) as a quadratic in vec(W).
-
-    Attributes
-    ----------
-    second : ndarray of shape (K, S)
-    linear : ndarray of shape (M, C)
-        The sums over rows of ``rows.block_sums``, restricted to the functions present.
-    layout : Layout
-        Of the columns.
-    """
+    """The conjugate problem of one mode: E log p(y, W | rest) as a quadratic in vec(W)."""
 
     mode: Mode
-    second: Array
+    second: Array  # (K, S)
+    # (M, C): the sums over rows of ``rows.block_sums``, restricted to the functions present
     linear: Array
-    layout: Layout
+    layout: Layout  # of the columns
 
     def system(self, tau: float, prior: Array) -> tuple[Array, Array]:
         """Return A and b of q(W) = N(A^-1 b, A^-1), for the functions whose weights are unknown.

@@ -33,16 +33,11 @@ def _free(modes: Sequence[Any]) -> int:
 
 @dataclass(frozen=True)
 class CP(Network):
-    """Sum of products.
-
-    Attributes
-    ----------
-    own : bool
-        Whether every mode has its own rank precisions, as where components are anchored; otherwise
-        all share one vector (R,).
-    """
+    """Sum of products."""
 
     joint_steps: ClassVar[bool] = True
+    # whether every mode has its own rank precisions, as where components are anchored; otherwise
+    # all share one vector (R,)
     own: bool = False
 
     def begin(
@@ -92,14 +87,14 @@ class CP(Network):
         """Return the first components."""
         return np.arange(smaller.n_columns)
 
-    def silent(
+    def zero_columns(
         self, smaller: layout.Layout, larger: layout.Layout, d: int, modes: Sequence[Any]
     ) -> Array:
         """Return all that are new, in a mode without anchor."""
         first = smaller.n_columns if d == _free(modes) else larger.n_columns
         return np.arange(first, larger.n_columns)
 
-    def first_to_speak(self, state: State) -> int | None:
+    def first_mode(self, state: State) -> int | None:
         """Return the mode without anchor, unless all sweeps begin there anyhow."""
         return _free(state.modes) or None
 

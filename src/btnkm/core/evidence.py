@@ -7,16 +7,15 @@ maximised. Kernels are symmetric: elementwise operations are done for pairs i < 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotri, dtrtri
 from scipy.special import expit
 
-from .kernel import (
+from .full import (
     KNOWN,
     LINE,
     POSITION,
@@ -26,14 +25,20 @@ from .kernel import (
     correlation_and_slopes,
     decays,
 )
+from .linalg import solve_noisy
 
 Array = np.ndarray
-JITTER = 1e-8  # of the diagonal, relative to its median
-MORE_JITTER = 100.0  # factor by which it grows where it is not enough
 BLOCK = 2**15  # numbers of all inputs together
 KEPT = 2**21  # numbers of all inputs and pairs up to which exponentials are kept for the slopes
 LIFT = 1.5  # how far below its first value a logarithm may be when a search gets more rows
 LIMIT = 30.0  # of the logarithm of any hyperparameter
+
+# draws of the hyperparameters
+DRAWS, WARM_UP = 8, 12  # steps that are kept, and those before that find their length
+LEAPFROG_STEPS = 10  # evaluations of the density in a step
+FIRST, SHORTEST, LONGEST = 0.25, 0.01, 1.5  # step sizes
+ACCEPTED, PACE = 0.75, 0.3  # fraction of steps to accept, and how fast step sizes adapt
+SPREAD = 0.3  # of the length from step to step, so that no orbit is closed
 
 # prior of the logarithms: mean and standard deviation; variances are in units of the target's
 CONSTANT, PRODUCT, NOISE = (-2.0, 2.0), (0.0, 3.0), (-2.0, 1.5)
@@ -64,7 +69,7 @@ class Theta:
         parts, none = self.parts, np.zeros(1, dtype=int)
         numeric = ~parts.categorical
         numbers = [places[numeric[places]] for places in (parts.curve, parts.factor)]
-        groups = [
+        return [
             ("constant", none, CONSTANT, -2.0),
             ("product", none[: min(len(parts.factor), 1)], PRODUCT, 0.0),
             ("noise", none[: int(self.learns_noise)], NOISE, -3.0),
@@ -76,7 +81,6 @@ class Theta:
             ("factor_length", numbers[1], LENGTH, 0.7),
             ("rough", np.union1d(*numbers).astype(int), ROUGH, 0.0),
         ]
-        return groups
 
     @cached_property
     def places(self) -> dict[str, slice]:
@@ -138,32 +142,21 @@ class Theta:
 
     def noise(self, theta: Array) -> float:
         """Return the factor of the noise, 1 where it is not learned."""
-        own = theta[self.places["noise"]]
-        return float(np.exp(np.clip(own[0], -LIMIT, LIMIT))) if len(own) else 1.0
+        log_noise = theta[self.places["noise"]]
+        return float(np.exp(np.clip(log_noise[0], -LIMIT, LIMIT))) if len(log_noise) else 1.0
 
 
 @dataclass
 class Pairs:
-    """The rows' coordinates, two by two: what does not depend on hyperparameters.
+    """The rows' coordinates, two by two: what does not depend on hyperparameters."""
 
-    Attributes
-    ----------
-    x : sequence of ndarray of shape (n, 3)
-        Of every input.
-    parts : Parts
-    index : ndarray of shape (P,)
-        Of the P pairs i < j in a flattened matrix.
-    gaps : ndarray of shape (C, P)
-        Of the C inputs with a curve or a factor: distances of numbers times sqrt(3), or whether
-        categories are the same.
-    known : ndarray of shape (C, P) or None
-        1 where both values are known; None if all are.
-    """
-
-    x: Sequence[Array]
+    x: Sequence[Array]  # (n, 3): of every input
     parts: Parts
-    index: Array = field(init=False)
-    gaps: Array = field(init=False)
+    index: Array = field(init=False)  # (P,): of the P pairs i < j in a flattened matrix
+    # (C, P): of the C inputs with a curve or a factor: distances of numbers times sqrt(3), or
+    # whether categories are the same
+    distances: Array = field(init=False)
+    # (C, P): 1 where both values are known; None if all are
     known: Array | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -171,15 +164,15 @@ class Pairs:
         i, j = np.triu_indices(n, 1)
         self.index = i * n + j
         self.inputs = np.union1d(self.parts.curve, self.parts.factor).astype(int)
-        self.gaps = np.empty((len(self.inputs), len(i)))
+        self.distances = np.empty((len(self.inputs), len(i)))
         missing = any(np.any(self.x[d][:, KNOWN] < 1.0) for d in self.inputs)
-        self.known = np.ones_like(self.gaps) if missing else None
+        self.known = np.ones_like(self.distances) if missing else None
         for row, d in enumerate(self.inputs):
-            u, there = self.x[d][:, POSITION], self.x[d][:, KNOWN]
+            u, known = self.x[d][:, POSITION], self.x[d][:, KNOWN]
             same = self.parts.categorical[d]
-            self.gaps[row] = u[i] == u[j] if same else SQRT3 * np.abs(u[i] - u[j])
+            self.distances[row] = u[i] == u[j] if same else SQRT3 * np.abs(u[i] - u[j])
             if self.known is not None:
-                self.known[row] = there[i] * there[j]
+                self.known[row] = known[i] * known[j]
         self.lines = np.column_stack(
             [self.x[d][:, LINE] for d in self.parts.line] or [np.zeros((n, 0))]
         )
@@ -206,15 +199,8 @@ class Pairs:
 class Evidence:
     """The logarithm of the evidence, plus that of the prior, as a function of hyperparameters.
 
-    Attributes
-    ----------
-    pairs : Pairs
-    theta : Theta
-    target : ndarray of shape (n, K)
-    noise : ndarray of shape (n, K)
-        Variances of the noise, up to the factor that is learned.
-    repeats : float
-        Sum over rows of the weight of each beyond 1.
+    The targets are (n, K), and so is ``noise``, their variances up to the factor that is learned.
+    ``repeats`` is the sum over rows of the weight of each beyond 1.
     """
 
     def __init__(
@@ -231,13 +217,13 @@ class Evidence:
         matrix = made.matrix()
         total = np.zeros_like(matrix)
         for z, v in self._systems(factor):
-            solved = solve(matrix, v, z)
+            solved = solve_noisy(matrix, v, z)
             count = z.shape[1]
             value -= 0.5 * (float(np.sum(z * solved.alpha)) + count * solved.log_det)
             total += solved.alpha @ solved.alpha.T - count * solved.inverse
             if self.theta.learns_noise:
-                left = np.sum(solved.alpha**2, axis=1) - count * np.diagonal(solved.inverse)
-                slopes[self.theta.places["noise"]] += 0.5 * float(left @ v)
+                slope = np.sum(solved.alpha**2, axis=1) - count * np.diagonal(solved.inverse)
+                slopes[self.theta.places["noise"]] += 0.5 * float(slope @ v)
         if self.theta.learns_noise:
             value -= 0.5 * self.repeats * np.log(factor)
             slopes[self.theta.places["noise"]] -= 0.5 * self.repeats
@@ -251,55 +237,6 @@ class Evidence:
         if np.all(noise == noise[:, :1]):
             return [(self.target, noise[:, 0])]
         return [(self.target[:, [k]], noise[:, k]) for k in range(noise.shape[1])]
-
-
-class Solved(NamedTuple):
-    """(K + V)^-1, its product with the targets, and the logarithm of the determinant."""
-
-    inverse: Array
-    alpha: Array
-    log_det: float
-
-
-def whitened(matrix: Array, noise: Array, target: Array) -> tuple[Array, Array]:
-    """Return alpha, and the lower triangle R with (K + V)^-1 = R^T R."""
-    root, _ = dtrtri(factor_of(matrix, noise), lower=1)
-    return root.T @ (root @ target), np.ascontiguousarray(root)
-
-
-def solve(matrix: Array, noise: Array, target: Array) -> Solved:
-    """Solve for targets with noise of these variances (n,), and f with this covariance (n, n)."""
-    n = len(matrix)
-    factor = factor_of(matrix, noise)
-    log_det = 2.0 * float(np.sum(np.log(np.diagonal(factor))))
-    inverse, _ = dpotri(factor, lower=1, overwrite_c=1)  # the other half is zero
-    diagonal = np.diagonal(inverse).copy()
-    inverse = inverse + inverse.T
-    inverse[np.diag_indices(n)] = diagonal
-    return Solved(inverse, inverse @ target, log_det)
-
-
-def factor_of(matrix: Array, noise: Array) -> Array:
-    """Return the lower Cholesky factor of a matrix and noise: see ``factor_and_jitter``."""
-    return factor_and_jitter(matrix, noise)[0]
-
-
-def factor_and_jitter(matrix: Array, noise: Array) -> tuple[Array, float]:
-    """Return the lower Cholesky factor of a matrix plus noise, and the jitter added.
-
-    The jitter is larger where the matrix is not positive definite in floating point.
-    """
-    n = len(matrix)
-    jitter = JITTER * float(np.median(np.diagonal(matrix)))
-    while True:
-        full = matrix.copy()
-        full[np.diag_indices(n)] += noise + jitter
-        factor, failed = dpotrf(full, lower=1, overwrite_a=0, clean=1)
-        if not failed:
-            return np.asarray(factor), jitter
-        jitter *= MORE_JITTER
-        if not np.isfinite(jitter) or jitter > 1e6 * np.max(full):
-            raise np.linalg.LinAlgError("the kernel matrix is not finite")
 
 
 class _Made:
@@ -319,22 +256,22 @@ class _Made:
         pairs, kernel = self.pairs, self.kernel
         inputs = getattr(pairs.parts, name)
         rows, rough = pairs.places(inputs), kernel.rough[inputs][:, None]
-        gaps = pairs.gaps[rows, block]
-        r = gaps / getattr(kernel, f"{name}_length")[inputs][:, None]
+        distances = pairs.distances[rows, block]
+        r = distances / getattr(kernel, f"{name}_length")[inputs][:, None]
         made = self.kept.get((name, block.start)) or decays(r)
-        if pairs.gaps.size <= KEPT:
+        if pairs.distances.size <= KEPT:
             self.kept[name, block.start] = made
-        found: tuple[Array, ...] = (
+        values: tuple[Array, ...] = (
             correlation_and_slopes(r, rough, made) if slopes else (correlation(r, rough, made),)
         )
         same = pairs.parts.categorical[inputs]
         if np.any(same):
-            for part, value in zip(found, (gaps[same], 0.0, 0.0), strict=False):
+            for part, value in zip(values, (distances[same], 0.0, 0.0), strict=False):
                 part[same] = value
         if pairs.known is not None:
-            for part in found:
+            for part in values:
                 part *= pairs.known[rows, block]
-        return found
+        return values
 
     def matrix(self) -> Array:
         """Return k of all rows: (n, n)."""
@@ -380,12 +317,12 @@ class _Made:
         by_factor, by_curve = np.zeros((3, len(factor))), np.zeros((3, len(curve)))
         for block in pairs.blocks:
             if len(factor):
-                found = self._correlations("factor", block, slopes=True)
-                left = own[block] / (1.0 + b[:, None] * found[0])
-                by_factor += [np.einsum("ij,ij->i", left, part) for part in found]
+                values = self._correlations("factor", block, slopes=True)
+                of_others = own[block] / (1.0 + b[:, None] * values[0])
+                by_factor += [np.einsum("ij,ij->i", of_others, part) for part in values]
             if len(curve):
-                found = self._correlations("curve", block, slopes=True)
-                by_curve += [part @ packed[block] for part in found]
+                values = self._correlations("curve", block, slopes=True)
+                by_curve += [part @ packed[block] for part in values]
         rough = np.zeros(len(known))
         rough[factor] += b * by_factor[2]
         rough[curve] += a * by_curve[2]
@@ -408,3 +345,37 @@ class _Made:
             [0.5 * kernel.missing[d] * (g @ total @ g) for d, g in pairs.absent.items()]
         )
         return slopes
+
+
+def draw(
+    energy: Callable[[Array], tuple[float, Array]],
+    begin: Array,
+    rng: np.random.Generator,
+    n_draws: int = DRAWS,
+    warm_up: int = WARM_UP,
+) -> Array:
+    """Return draws from the density exp(-energy) by Hamiltonian Monte Carlo: (n_draws, P).
+
+    ``energy`` takes a point (P,) and returns a value and its slopes (P,). The chain begins at a
+    point of high density, ``begin``. Every coordinate should vary by about 1.
+    """
+    at, (value, slopes) = begin, energy(begin)
+    length, draws = FIRST, []
+    for step in range(warm_up + n_draws):
+        momentum = rng.standard_normal(len(at))
+        size = length * rng.uniform(1.0 - SPREAD, 1.0 + SPREAD)
+        proposal, speed = at, momentum - 0.5 * size * slopes
+        for _ in range(LEAPFROG_STEPS):
+            proposal = proposal + size * speed
+            new_value, new_slopes = energy(proposal)
+            speed = speed - size * new_slopes
+        speed = speed + 0.5 * size * new_slopes
+        lost = new_value - value + 0.5 * float(speed @ speed - momentum @ momentum)
+        chance = float(np.exp(-max(lost, 0.0))) if np.isfinite(lost) else 0.0
+        if rng.uniform() < chance:
+            at, value, slopes = proposal, new_value, new_slopes
+        if step < warm_up:
+            length = float(np.clip(length * np.exp(PACE * (chance - ACCEPTED)), SHORTEST, LONGEST))
+        else:
+            draws.append(at)
+    return np.array(draws)

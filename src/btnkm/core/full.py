@@ -1,8 +1,22 @@
 """The full tensor: the kernel machine that low-rank tensors approximate, with its exact posterior.
 
-f has the covariance of ``kernel.Kernel``, and every row is a Gaussian observation of f, given the
-weight and working response of its likelihood (see ``full_sites``). With V the variances, z the
-targets and A = (K + V)^-1, the posterior of every output is
+The kernel of f has curves of each input in a sum, and a product over all inputs:
+
+    k(x, x') = constant + sum_d [ line_d t_d t'_d + curve_d kappa_d + missing_d m_d m'_d ]
+               + product * prod_d (1 + factor_d kappa_d) / (1 + factor_d)
+
+t is the standardised raw value, m tells whether it is missing, and kappa_d is a correlation: of
+numbers one that falls with their distance over a length scale (one in the sum, one in the product),
+of categories 1 where they are the same and 0 elsewhere, and 0 where one of them is missing: a row
+without a value has less of the product, also in k(x, x), as if it were averaged over the value. The
+product is the prior of a tensor without a rank constraint.
+
+An input has three coordinates (``bases.effect.Coordinates``): t, the position u at which kappa_d is
+taken, and 1 where the value is known, else 0.
+
+Every row is a Gaussian observation of f, given the weight and working response of its likelihood
+(see ``full_sites``). With V the variances, z the targets and A = (K + V)^-1, the posterior of every
+output is
 
     E[f(x)] = k(x, rows) alpha,  alpha = A z,      Var[f(x)] = k(x, x) - k(x, rows) A k(rows, x).
 
@@ -11,6 +25,7 @@ Cost and memory grow with the cube and the square of the rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -20,43 +35,146 @@ from array_api_compat import array_namespace
 from scipy.linalg import solve_triangular
 
 from .arrays import host, like
-from .evidence import JITTER, factor_of, whitened
-from .kernel import Kernel
+from .linalg import JITTER, factor_of, whitened
 from .posterior import FeaturesOf, Joint, contrast_variances
 
 Array = Any
+LINE, POSITION, KNOWN = range(3)
+SQRT3 = float(np.sqrt(3.0))
+
+
+def decays(r: Array, xp: Any = np) -> tuple[Array, Array]:
+    """Return a Gaussian and an exponential of r, which correlations are made of."""
+    return xp.exp(r * r * (-1.0 / 6.0)), xp.exp(-r)
+
+
+def correlation(r: Array, rough: Array, made: tuple[Array, Array]) -> Array:
+    """Return kappa, given r, sqrt(3) times a distance over its length scale, and its ``decays``.
+
+    It is (1 - rough) times a Gaussian, which is smooth, plus rough times Matern's with smoothness
+    3/2, which is once differentiable.
+    """
+    smooth, decay = made
+    return smooth + rough * ((1.0 + r) * decay - smooth)
+
+
+def correlation_and_slopes(
+    r: np.ndarray, rough: np.ndarray, made: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return kappa, and its slopes in the logarithm of the length scale and in rough."""
+    smooth, decay = made
+    more = (1.0 + r) * decay
+    more -= smooth
+    slope = 3.0 * decay  # in place from here on: there may be millions of pairs
+    slope -= smooth
+    slope *= rough
+    slope += smooth
+    slope *= r * r
+    slope *= 1.0 / 3.0
+    value = rough * more
+    value += smooth
+    return value, slope, more
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Hyperparameters of the kernel."""
+
+    categorical: np.ndarray  # (D,)
+    constant: float
+    product: float
+    # (D,): variances in the sum, and factors in the product; 0 for a part that an input does not
+    # have
+    line: np.ndarray
+    curve: np.ndarray
+    # (D,): length scales of numbers
+    curve_length: np.ndarray
+    missing: np.ndarray
+    factor: np.ndarray
+    factor_length: np.ndarray
+    rough: np.ndarray  # (D,): share of the rough correlation of numbers, from 0 to 1
+
+    @property
+    def n_inputs(self) -> int:
+        """The number of inputs, D."""
+        return len(self.line)
+
+    def correlation(self, d: int, x: Array, z: Array, length: np.ndarray) -> Array:
+        """Return kappa_d between coordinates x (n, 3) and z (m, 3): (n, m)."""
+        xp = array_namespace(x)
+        known = x[:, KNOWN][:, None] * z[:, KNOWN][None, :]
+        u, v = x[:, POSITION][:, None], z[:, POSITION][None, :]
+        if self.categorical[d]:
+            # a category never seen is like no other
+            same = xp.astype((u == v) & (u >= 0.0), x.dtype)
+        else:
+            r = SQRT3 / float(length[d]) * xp.abs(u - v)
+            same = correlation(r, float(self.rough[d]), decays(r, xp))
+        return known * same
+
+    def sum_part(self, d: int, x: Array, z: Array) -> Array:
+        """Return what an input has in the sum: (n, m)."""
+        xp = array_namespace(x)
+        absent = (1.0 - x[:, KNOWN])[:, None] * (1.0 - z[:, KNOWN])[None, :]
+        part = float(self.line[d]) * x[:, LINE][:, None] * z[:, LINE][None, :]
+        if self.missing[d] > 0.0:
+            part = part + float(self.missing[d]) * absent
+        if self.curve[d] > 0.0:
+            part = part + float(self.curve[d]) * self.correlation(d, x, z, self.curve_length)
+        return xp.asarray(part)
+
+    def product_part(self, d: int, x: Array, z: Array) -> Array:
+        """Return the factor of an input in the product: (n, m)."""
+        b = float(self.factor[d])
+        return (1.0 + b * self.correlation(d, x, z, self.factor_length)) / (1.0 + b)
+
+    def cross(self, x: Sequence[Array], z: Sequence[Array]) -> Array:
+        """Return k between rows x and z, given coordinates of every input: (n, m)."""
+        product: Any = float(self.product)
+        total: Any = float(self.constant)
+        for d in range(self.n_inputs):
+            if self.factor[d] > 0.0:
+                product = product * self.product_part(d, x[d], z[d])
+            if self.line[d] > 0.0 or self.curve[d] > 0.0 or self.missing[d] > 0.0:
+                total = total + self.sum_part(d, x[d], z[d])
+        shape = (x[0].shape[0], z[0].shape[0])
+        xp = array_namespace(x[0])
+        return total + product + xp.zeros(shape, dtype=x[0].dtype, device=x[0].device)
+
+    def variance(self, x: Sequence[Array]) -> Array:
+        """Return k(x, x) of every row: (n,)."""
+        total, product = float(self.constant), float(self.product)
+        for d in range(self.n_inputs):
+            product = product * self.own_factor(d, x[d])
+            total = total + self.own_sum(d, x[d])
+        return total + product
+
+    def own_sum(self, d: int, x: Array) -> Array:
+        """Return what an input has in the sum at x and x: (n,)."""
+        known = x[:, KNOWN]
+        part = float(self.line[d]) * x[:, LINE] ** 2 + float(self.curve[d]) * known
+        return part + float(self.missing[d]) * (1.0 - known)
+
+    def own_factor(self, d: int, x: Array) -> Array:
+        """Return the factor of an input in the product at x and x: (n,)."""
+        b = float(self.factor[d])
+        return (1.0 + b * x[:, KNOWN]) / (1.0 + b)
 
 
 @dataclass(frozen=True)
 class FullPosterior:
-    """The posterior of the full tensor.
-
-    Attributes
-    ----------
-    kernel : Kernel
-    rows : tuple of ndarray of shape (n, 3)
-        Coordinates of the training rows in every input.
-    share : ndarray of shape (n,)
-        The weight of every row; they add up to 1.
-    target, noise : ndarray of shape (K, n)
-        Targets for every output, and the variances of their noise.
-    likelihood : Likelihood
-    n_outputs : int or None
-    theta : ndarray
-        Logarithms of the hyperparameters.
-    evidence : float
-        Log density of the targets plus log prior of the hyperparameters, or the ELBO.
-    """
+    """The posterior of the full tensor."""
 
     kernel: Kernel
-    rows: tuple[np.ndarray, ...]
-    share: np.ndarray
+    rows: tuple[np.ndarray, ...]  # (n, 3): coordinates of the training rows in every input
+    share: np.ndarray  # (n,): the weight of every row; they add up to 1
+    # (K, n): targets for every output, and the variances of their noise
     target: np.ndarray
     noise: np.ndarray
     likelihood: Any
     n_outputs: int | None
-    theta: np.ndarray
-    evidence: float
+    theta: np.ndarray  # logarithms of the hyperparameters
+    evidence: float  # log density of the targets plus log prior of the hyperparameters, or the ELBO
 
     @property
     def n_bytes(self) -> int:
@@ -141,7 +259,7 @@ class FullPredictor:
         where = name, str(x.dtype), str(x.device)
         if where not in self._moved:
             part = getattr(self.state, name)
-            moved = [like(one, x) for one in part] if name == "rows" else like(part, x)
+            moved = [like(of_input, x) for of_input in part] if name == "rows" else like(part, x)
             self._moved[where] = moved
         return self._moved[where]
 
@@ -150,14 +268,14 @@ class FullPredictor:
         x = [features_of(d)[0] for d in range(len(self.state.rows))]
         return self.state.kernel.cross(x, self._of("rows", x[0])), x
 
-    def _whole(self, parts: Array) -> Array:
+    def _by_output(self, parts: Array) -> Array:
         """Return values (n, K), or (n,) of one output."""
         return parts[:, 0] if self.state.n_outputs is None else parts
 
     def mean(self, features_of: FeaturesOf) -> Array:
         """Return E[f] of every row (m,), and output (m, K)."""
         cross, x = self.cross(features_of)
-        return self._whole(cross @ self._of("alpha", x[0]).T)
+        return self._by_output(cross @ self._of("alpha", x[0]).T)
 
     def moments(self, features_of: FeaturesOf) -> tuple[Array, Array]:
         """Return E[f] and Var[f] of every row (m,), and output (m, K)."""
@@ -172,7 +290,7 @@ class FullPredictor:
         variance = prior[:, None] - xp.stack(known, axis=1)
         # rounding can take a small variance below zero
         variance = xp.maximum(variance, 1e-12 * prior[:, None])
-        return self._whole(cross @ self._of("alpha", x[0]).T), self._whole(variance)
+        return self._by_output(cross @ self._of("alpha", x[0]).T), self._by_output(variance)
 
     def joint(self, features_of: FeaturesOf) -> Joint:
         """Return E[f] and Var[f] of every row and output, which are independent."""
@@ -183,8 +301,8 @@ class FullPredictor:
         """Return mean and variance of f, less its mean over the outputs if it has many."""
         if self.state.n_outputs is None:
             return self.moments(features_of)
-        mean, own, _ = self.joint(features_of)
-        return mean - mean.mean(axis=1, keepdims=True), contrast_variances(own)
+        mean, variance, _ = self.joint(features_of)
+        return mean - mean.mean(axis=1, keepdims=True), contrast_variances(variance)
 
     def evaluate(self, weights: np.ndarray, features_of: FeaturesOf, xi: np.ndarray) -> np.ndarray:
         """Return draws of f of one output at m rows: (m, draws).
@@ -194,22 +312,8 @@ class FullPredictor:
         """
         cross, x = self.cross(features_of)
         known = solve_triangular(self.state.root, cross.T, lower=True)
-        left = self.state.kernel.cross(x, x) - known.T @ known
+        covariance = self.state.kernel.cross(x, x) - known.T @ known
         size = JITTER * float(np.mean(self.state.kernel.variance(x)))
-        return np.asarray(cross @ weights.T + factor_of(left, np.full(len(left), size)) @ xi)
-
-
-def leave_out(state: FullPosterior, rows: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and variance of f at some rows if what they say were not known: (K, m).
-
-    Hyperparameters, and what the other rows say, stay as they are: exact for Gaussian noise.
-    """
-    rows = np.asarray(rows)
-    means, variances = [], []
-    for z, v, alpha, inverse in zip(
-        state.target, state.noise, state.alpha, state.inverse, strict=True
-    ):
-        block = np.linalg.inv(inverse[np.ix_(rows, rows)])
-        means.append(z[rows] - block @ alpha[rows])
-        variances.append(np.diagonal(block) - v[rows])
-    return np.array(means), np.array(variances)
+        return np.asarray(
+            cross @ weights.T + factor_of(covariance, np.full(len(covariance), size)) @ xi
+        )

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from .evidence import Evidence, Pairs, Parts, Theta
+from .evidence import Evidence, Pairs, Parts, Theta, draw
 from .full import FullPosterior
 from .full_sites import Observations, Sites
 from .gamma import Gamma
-from .hamiltonian import draw
 from .likelihoods import Gaussian, StudentT
 
 FIRST_ROWS = 300  # to which hyperparameters are fitted before all rows are used
@@ -48,18 +47,10 @@ def learns_noise(likelihood: Any) -> bool:
 
 @dataclass(frozen=True)
 class Curvature:
-    """The curvature of the log evidence near its maximum.
+    """The curvature of the log evidence near its maximum."""
 
-    Attributes
-    ----------
-    covariance : ndarray of shape (P, P)
-        Inverse of minus the second derivatives in the hyperparameters.
-    n : int
-        Observations.
-    """
-
-    covariance: np.ndarray
-    n: int
+    covariance: np.ndarray  # (P, P): inverse of minus the second derivatives in the hyperparameters
+    n: int  # observations
 
     @classmethod
     def of(cls, optimum: Any, root: np.ndarray, n: int) -> Curvature:
@@ -77,31 +68,17 @@ class Curvature:
 
 @dataclass
 class FullFit:
-    """A search for hyperparameters, and the posterior at its end.
+    """A search for hyperparameters, and the posterior at its end."""
 
-    Attributes
-    ----------
-    parts : Parts
-        Which input has which part of the kernel.
-    likelihood : Likelihood
-    n_outputs : int or None
-    noise_prior : Gamma
-    observe : callable
-        Called after each step with the log evidence and the number of the search; True stops the
-        fit.
-    may_be_interrupted : bool
-        Whether an interrupted search keeps what it has reached.
-    curvature : Curvature or None
-        Of an earlier search, then of the last one. With it the first step has the right length,
-        and half as many steps are enough.
-    """
-
-    parts: Parts
+    parts: Parts  # which input has which part of the kernel
     likelihood: Any
     n_outputs: int | None
     noise_prior: Gamma
+    # called after each step with the log evidence and the number of the search; True stops the fit
     observe: Callable[[float, int], bool | None] = lambda *_: None
-    may_be_interrupted: bool = False
+    may_be_interrupted: bool = False  # whether an interrupted search keeps what it has reached
+    # of an earlier search, then of the last one. With it the first step has the right length, and
+    # half as many steps are enough.
     curvature: Curvature | None = None
     stopped: bool = field(default=False, init=False)
     interrupted: bool = field(default=False, init=False)
@@ -125,25 +102,18 @@ class FullFit:
     ) -> list[FullPosterior]:
         """Return the posterior at the best hyperparameters, or one for each draw of them.
 
-        Parameters
-        ----------
-        rows : Observations
-        rng : Generator
-        begin : FullPosterior, optional
-            A posterior of other rows to begin at. Otherwise a search over some of the rows comes
-            first where they are many.
-        iterations : int, optional
-            Of the search with all rows; with 0 the hyperparameters of ``begin`` are kept.
-        scale : float, optional
-            Logarithm of a factor of the variances of f.
+        The search begins at ``begin``, a posterior of other rows; otherwise a search over some of
+        the rows comes first where they are many. ``iterations`` are those of the search with all
+        rows; with 0 the hyperparameters of ``begin`` are kept. ``scale`` is the logarithm of a
+        factor of the variances of f.
         """
         few = rows.n <= FIRST_ROWS
         unlike = begin is not None and type(begin.likelihood) is not type(self.likelihood)
         theta, known = (None, 0) if begin is None else (begin.theta, len(begin.share))
         if theta is None or unlike:
-            some = rows if few else rows.take(np.sort(rng.permutation(rows.n)[:FIRST_ROWS]))
-            theta, sites = self._from_scratch(some, theta)
-            known = max(known, some.n)
+            first = rows if few else rows.take(np.sort(rng.permutation(rows.n)[:FIRST_ROWS]))
+            theta, sites = self._from_scratch(first, theta)
+            known = max(known, first.n)
             if few:
                 return self._known(rows, theta, sites, rng)
         if iterations is None:
@@ -242,8 +212,9 @@ class FullFit:
     def _affordable(self, n: int) -> int:
         """Return how many steps of a search with all rows are affordable."""
         cost = (self.n_outputs or 1) * 2.0 * n**3 + 40.0 * n**2 * len(self.layout.begin())
-        most = int(np.clip(WORK / cost, 3, MORE_ITERATIONS))
-        return most if learns_noise(self.likelihood) else 0
+        if not learns_noise(self.likelihood):
+            return 0
+        return int(np.clip(WORK / cost, 3, MORE_ITERATIONS))
 
     def _maximise(
         self, rows: Observations, theta: np.ndarray, iterations: int, *, weighs_first: bool = False

@@ -28,18 +28,12 @@ FEW_POINTS = 64  # where only draws of total effects are needed
 
 
 class Averages(NamedTuple):
-    """Averages over the training rows of one input's parts of the kernel.
+    """Averages over the training rows of one input's parts of the kernel."""
 
-    Attributes
-    ----------
-    sum, factor : ndarray of shape (n,)
-        Averages over x of its part of the sum, and of its factor, with each row.
-    sum_twice, factor_twice : float
-        Averages over both arguments.
-    """
-
+    # (n,): averages over x of its part of the sum, and of its factor, with each row
     sum: Array
     factor: Array
+    # averages over both arguments
     sum_twice: float
     factor_twice: float
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .evidence import whitened
 from .gamma import Gamma
 from .likelihoods import Curved, Softmax
+from .linalg import whitened
 
 LEAST_WEIGHT = 1e-10
 
@@ -31,38 +31,25 @@ class Observations:
         """The number of rows."""
         return len(self.y)
 
-    def take(self, some: np.ndarray) -> Observations:
+    def take(self, which: np.ndarray) -> Observations:
         """Return some of the rows."""
-        return Observations(tuple(part[some] for part in self.x), self.y[some], self.weight[some])
+        return Observations(tuple(x[which] for x in self.x), self.y[which], self.weight[which])
 
 
 @dataclass(frozen=True)
 class Sites:
-    """The likelihood of every row as a Gaussian in f: working responses and their variances.
+    """The likelihood of every row as a Gaussian in f: working responses and their variances."""
 
-    Attributes
-    ----------
-    target, noise : ndarray of shape (n, K)
-        Working responses, and the variances of their noise.
-    mean, variance : ndarray of shape (n, K)
-        Of f under q.
-    likelihood : Likelihood
-    repeats : float
-        See ``Evidence``.
-    kl : float
-        Divergence of the posterior of f from its prior.
-    value : float
-        The evidence, or the ELBO, at the end of a search.
-    """
-
+    # (n, K): working responses, and the variances of their noise
     target: np.ndarray
     noise: np.ndarray
+    # (n, K): of f under q
     mean: np.ndarray
     variance: np.ndarray
     likelihood: Any
-    repeats: float = 0.0
-    kl: float = np.nan
-    value: float = np.nan
+    repeats: float = 0.0  # see ``Evidence``
+    kl: float = np.nan  # divergence of the posterior of f from its prior
+    value: float = np.nan  # the evidence, or the ELBO, at the end of a search
 
     @classmethod
     def of_numbers(cls, rows: Observations, likelihood: Any) -> Sites:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .levels import LevelFactor, LevelMode
+from .categories import CategoryFactor, CategoryMode
 from .posterior import EffectAverages
 from .state import Factor, Mode, State
 
@@ -25,41 +25,27 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Part:
-    """Moments of z = W^T v in one mode, for v = phi(x), for its mean over x, and for both together.
+    """Moments of z = W^T v in a mode, for v = phi(x), for its mean over x, and both together."""
 
-    Attributes
-    ----------
-    mean : ndarray of shape (n_phi, C)
-        E[z] of a row is phi times this.
-    square : ndarray of shape (K, C, C)
-        E[z z^T] of a row is psi times this.
-    cross : ndarray of shape (n_phi, C, C)
-        E[z zbar^T] of a row is phi times this; zbar is the average of z over the rows.
-    center : ndarray of shape (C,)
-        E[zbar].
-    level : ndarray of shape (C, C)
-        E[zbar zbar^T].
-    total : ndarray of shape (C, C)
-        The average of E[z z^T] over the rows.
-    """
-
-    mean: Array
-    square: Array
+    mean: Array  # (n_phi, C): E[z] of a row is phi times this
+    square: Array  # (K, C, C): E[z z^T] of a row is psi times this
+    # (n_phi, C, C): E[z zbar^T] of a row is phi times this; zbar is the average of z over the rows
     cross: Array
-    center: Array
-    level: Array
-    total: Array
+    center: Array  # (C,): E[zbar]
+    center_square: Array  # (C, C): E[zbar zbar^T]
+    total: Array  # (C, C): the average of E[z z^T] over the rows
 
     @cached_property
     def spread(self) -> Array:
         """The average over the rows of E[(z - zbar)(z - zbar)^T]: (C, C)."""
-        return np.asarray(self.total - self.level)
+        return np.asarray(self.total - self.center_square)
 
     def scaled(self, by: float) -> Part:
         """Return the moments of z times a number."""
         first = {name: by * getattr(self, name) for name in ("mean", "center")}
         second = {
-            name: by * by * getattr(self, name) for name in ("square", "cross", "level", "total")
+            name: by * by * getattr(self, name)
+            for name in ("square", "cross", "center_square", "total")
         }
         return replace(self, **first, **second)
 
@@ -103,7 +89,12 @@ class At:
     def _products(self, a: float, b: float, c: float, d: float) -> Array:
         """E[(a z + b zbar)(c z + d zbar)^T]: (n, C, C)."""
         back = np.swapaxes(self.cross, 1, 2)
-        return a * c * self.square + a * d * self.cross + b * c * back + b * d * self.part.level
+        return (
+            a * c * self.square
+            + a * d * self.cross
+            + b * c * back
+            + b * d * self.part.center_square
+        )
 
 
 def parts_of(state: State, averages: list[tuple[Array, Any]]) -> list[Part]:
@@ -111,8 +102,8 @@ def parts_of(state: State, averages: list[tuple[Array, Any]]) -> list[Part]:
     inputs = slice(0, state.output)
     modes, factors = state.modes[inputs], state.factors[inputs]
     return [
-        _of_levels(mode, factor, *average)
-        if isinstance(factor, LevelFactor)
+        _of_categories(mode, factor, *average)
+        if isinstance(factor, CategoryFactor)
         else _of_functions(mode, factor, *average)
         for mode, factor, average in zip(modes, factors, averages, strict=False)
     ]
@@ -139,32 +130,19 @@ def _contrasts(mean: Array, cov: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class SumPart:
-    """Moments of main effects; with K > 1 outputs, of what each output has beyond their mean.
+    """Moments of main effects; with K > 1 outputs, of what each output has beyond their mean."""
 
-    Attributes
-    ----------
-    mean : ndarray of shape (K, P)
-        E of the coefficients. The first is the intercept.
-    cov : ndarray of shape (K, P, P)
-    own : list of ndarray
-        The coefficients of each main effect.
-    columns : list of ndarray
-        The functions of each main effect that these belong to.
-    averages : list of EffectAverages
-        Of the functions of each main effect over the rows.
-    """
-
-    mean: Array
-    cov: Array
-    own: list[Array]
-    columns: list[Array]
-    averages: list[EffectAverages]
+    mean: Array  # (K, P): E of the coefficients. The first is the intercept.
+    cov: Array  # (K, P, P)
+    places: list[Array]  # the coefficients of each main effect
+    columns: list[Array]  # the functions of each main effect that these belong to
+    averages: list[EffectAverages]  # of the functions of each main effect over the rows
 
     @cached_property
     def average(self) -> Array:
         """The average of each function over the rows, 1 for the intercept: (P,)."""
         average = np.ones(self.mean.shape[1])
-        for places, columns, averages in zip(self.own, self.columns, self.averages, strict=True):
+        for places, columns, averages in zip(self.places, self.columns, self.averages, strict=True):
             average[places] = averages.mean[columns]
         return average
 
@@ -177,12 +155,12 @@ class SumPart:
 
         ``functions`` are all those of its main effect at n values, (n, P_i).
         """
-        places = self.own[i]
+        places = self.places[i]
         return self._moments(places, functions[:, self.columns[i]] - self.average[places])
 
     def spread(self, i: int) -> Array:
         """Return E of the variance of a main effect over the rows: (K,)."""
-        places, columns = self.own[i], self.columns[i]
+        places, columns = self.places[i], self.columns[i]
         center = self.average[places]
         among = self.averages[i].gram[np.ix_(columns, columns)] - np.outer(center, center)
         mean, cov = self.mean[:, places], self.cov[:, places[:, None], places]
@@ -195,7 +173,7 @@ class SumPart:
         functions of the tensor's mode over the rows, (M,), and ``curve`` is E of their
         coefficients, (M,) or (M, K).
         """
-        places, columns, size = self.own[i], self.columns[i], len(curve)
+        places, columns, size = self.places[i], self.columns[i], len(curve)
         cross = self.averages[i].cross[columns, :size] - np.outer(self.average[places], phi[:size])
         return np.asarray(
             np.sum((self.mean[:, places] @ cross) * curve.reshape(size, -1).T, axis=1)
@@ -218,8 +196,8 @@ def sum_part_of(state: State, averages: list[EffectAverages]) -> SumPart | None:
     mean, cov = sums.mean, sums.cov
     if len(mean) > 1:
         mean, cov = _contrasts(mean, cov)
-    own = [sums.places(i) for i in range(len(averages))]
-    return SumPart(mean, cov, own, [sums.column[places] for places in own], averages)
+    places = [sums.places(i) for i in range(len(averages))]
+    return SumPart(mean, cov, places, [sums.column[p] for p in places], averages)
 
 
 def together(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -251,13 +229,13 @@ def _of_functions(mode: Mode, factor: Factor, phi: Array, gram: Array) -> Part:
     )
 
 
-def _of_levels(mode: LevelMode, factor: LevelFactor, phi: Array, gram: Any) -> Part:
+def _of_categories(mode: CategoryMode, factor: CategoryFactor, phi: Array, gram: Any) -> Part:
     values = mode.whole(factor.mean, factor.layout.anchor)
     average = np.asarray(phi)[: len(values)]
     center = average @ values
     square = values[:, :, None] * values[:, None, :] + factor.cov
     cross = values[:, :, None] * center + average[:, None, None] * factor.cov
-    level = np.multiply.outer(center, center) + np.tensordot(average**2, factor.cov, 1)
+    center_square = np.multiply.outer(center, center) + np.tensordot(average**2, factor.cov, 1)
     total = np.tensordot(gram.diagonal()[: len(values)], square, 1)
     mean, second, crossed = (mode.on_phi(table) for table in (values, square, cross))
-    return Part(mean, second, crossed, center, level, total)
+    return Part(mean, second, crossed, center, center_square, total)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.special import digamma, gammaln
 
+LOG_2PI = float(np.log(2.0 * np.pi))
+
 
 @dataclass(frozen=True)
 class Gamma:
@@ -54,8 +56,8 @@ class Gamma:
         """Return these distributions in the place of as many first ones of ``more``."""
         size = len(self.rate)
         shape, rate = (
-            np.concatenate([np.broadcast_to(own, size), np.broadcast_to(p, len(more.rate))[size:]])
-            for own, p in ((self.shape, more.shape), (self.rate, more.rate))
+            np.concatenate([np.broadcast_to(a, size), np.broadcast_to(b, len(more.rate))[size:]])
+            for a, b in ((self.shape, more.shape), (self.rate, more.rate))
         )
         return Gamma(shape, rate)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .batch_stats import Past
+from .batch_stats import BatchStats
 from .gamma import Gamma
 from .likelihoods import Likelihood
 from .network import Network
@@ -67,13 +67,13 @@ def grown(state: State, fresh: State) -> State:
     return replace(fresh, factors=tuple(factors), sums=state.sums)
 
 
-def widened(state: State, fresh: State, past: Past) -> tuple[State, Past]:
+def widened(state: State, fresh: State, past: BatchStats) -> tuple[State, BatchStats]:
     """Return the state with the random columns of ``fresh`` beside its own, and the past."""
     factors, network = [], fresh.network
     for d, (factor, drawn) in enumerate(zip(state.factors, fresh.factors, strict=True)):
         before, after = factor.layout, drawn.layout
         places = network.places(before, after)
-        silent = network.silent(before, after, d, state.modes)
+        silent = network.zero_columns(before, after, d, state.modes)
         if network.turns and state.modes[d].anchored:  # a core keeps its anchors where they were
             anchor = after.anchor.copy()
             anchor[silent] = 0.0

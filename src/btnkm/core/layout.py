@@ -27,31 +27,17 @@ def pairs(rank: int) -> tuple[Array, Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Columns of one mode, their pairs and their groups.
+    """Columns of one mode, their pairs and their groups."""
 
-    Attributes
-    ----------
-    first : pair of ndarray of shape (S,)
-        Two columns for each statistic.
-    other : pair of ndarray of shape (S,) or None
-        Two more that share it, or the same ones again; None in a CP tensor.
-    multiplicity : ndarray of shape (S,)
-        How many entries of a (C, C) matrix share it.
-    statistic : ndarray of shape (C, C)
-        That of each two columns.
-    groups : tuple of ndarray of shape (G, c)
-        Columns that are lost together, one row each: with a component, or with an index of the left
-        bond, and of the right one.
-    anchor : ndarray of shape (C,)
-        What an anchored mode holds the weight of the constant at.
-    """
-
-    first: tuple[Array, Array]
+    first: tuple[Array, Array]  # (S,): two columns for each statistic
+    # (S,): two more that share it, or the same ones again; None in a CP tensor
     other: tuple[Array, Array] | None
-    multiplicity: Array
-    statistic: Array
+    multiplicity: Array  # (S,): how many entries of a (C, C) matrix share it
+    statistic: Array  # (C, C): that of each two columns
+    # (G, c): columns that are lost together, one row each: with a component, or with an index of
+    # the left bond, and of the right one
     groups: tuple[Array, ...]
-    anchor: Array
+    anchor: Array  # (C,): what an anchored mode holds the weight of the constant at
 
     @property
     def n_columns(self) -> int:

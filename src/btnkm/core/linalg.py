@@ -8,6 +8,7 @@ halves turns nearly all of the work into matrix products, which do neither.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import lapack
@@ -15,6 +16,8 @@ from scipy.linalg import lapack
 Array = np.ndarray
 
 _LEAF = 96  # below this size LAPACK's own triangular inverse is the faster one
+JITTER = 1e-8  # of kernel matrices, relative to the median of the diagonal
+MORE_JITTER = 100.0  # factor by which it grows where it is not enough
 _FIRST_JITTER = 1e-14  # relative to a unit diagonal: about the rounding of the sums over rows
 
 
@@ -76,24 +79,12 @@ def _solve(a: Array, b: Array) -> Array:
 
 
 def inverse_cholesky(a: Array) -> tuple[Array, float, float]:
-    """Invert the Cholesky factor of a symmetric positive definite matrix.
+    """Return L^-1 of a positive definite A = L L^T, log det A, and the jitter that was needed.
 
-    Cholesky's rounding errors do not change when rows and columns are scaled, so the matrix is
-    brought to unit diagonal only where a jitter must be measured against it.
-
-    Parameters
-    ----------
-    a : ndarray of shape (N, N)
-        Only the lower triangle is read.
-
-    Returns
-    -------
-    inverse : ndarray of shape (N, N)
-        L^-1, lower triangular, with A = L L^T; A^-1 is its transpose times itself.
-    log_det : float
-        log det A.
-    jitter : float
-        What was added to the unit diagonal, 0 where nothing was needed.
+    A^-1 is the transpose of L^-1 times itself. Only the lower triangle of A is read. The jitter is
+    what was added to the diagonal of A at unit diagonal, 0 where nothing was needed. Cholesky's
+    rounding errors do not change when rows and columns are scaled, so the matrix is brought to unit
+    diagonal only where a jitter must be measured against it.
     """
     try:
         inverse, diagonal = _inverse_factor(a)
@@ -131,3 +122,52 @@ def square_root(a: Array) -> Array:
     except np.linalg.LinAlgError:
         values, vectors = np.linalg.eigh(a)
         return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
+class Solved(NamedTuple):
+    """(K + V)^-1, its product with the targets, and the logarithm of the determinant."""
+
+    inverse: Array
+    alpha: Array
+    log_det: float
+
+
+def whitened(matrix: Array, noise: Array, target: Array) -> tuple[Array, Array]:
+    """Return alpha, and the lower triangle R with (K + V)^-1 = R^T R."""
+    root, _ = lapack.dtrtri(factor_of(matrix, noise), lower=1)
+    return root.T @ (root @ target), np.ascontiguousarray(root)
+
+
+def solve_noisy(matrix: Array, noise: Array, target: Array) -> Solved:
+    """Solve for targets with noise of these variances (n,), and f with this covariance (n, n)."""
+    n = len(matrix)
+    factor = factor_of(matrix, noise)
+    log_det = 2.0 * float(np.sum(np.log(np.diagonal(factor))))
+    inverse, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)  # the other half is zero
+    diagonal = np.diagonal(inverse).copy()
+    inverse = inverse + inverse.T
+    inverse[np.diag_indices(n)] = diagonal
+    return Solved(inverse, inverse @ target, log_det)
+
+
+def factor_of(matrix: Array, noise: Array) -> Array:
+    """Return the lower Cholesky factor of a matrix and noise: see ``factor_and_jitter``."""
+    return factor_and_jitter(matrix, noise)[0]
+
+
+def factor_and_jitter(matrix: Array, noise: Array) -> tuple[Array, float]:
+    """Return the lower Cholesky factor of a matrix plus noise, and the jitter added.
+
+    The jitter is larger where the matrix is not positive definite in floating point.
+    """
+    n = len(matrix)
+    jitter = JITTER * float(np.median(np.diagonal(matrix)))
+    while True:
+        full = matrix.copy()
+        full[np.diag_indices(n)] += noise + jitter
+        factor, failed = lapack.dpotrf(full, lower=1, overwrite_a=0, clean=1)
+        if not failed:
+            return np.asarray(factor), jitter
+        jitter *= MORE_JITTER
+        if not np.isfinite(jitter) or jitter > 1e6 * np.max(full):
+            raise np.linalg.LinAlgError("the kernel matrix is not finite")

@@ -24,31 +24,17 @@ FeaturesOf = Callable[[int], tuple[Array, Array]]  # mode -> (phi, psi) of the r
 
 @dataclass(frozen=True)
 class Predictor:
-    """What rows need of a posterior; made once and used for any number of row blocks.
-
-    Attributes
-    ----------
-    network : Network
-    terms : list of Terms
-        Of every mode.
-    layout : Layout
-        Of the product over all inputs, whose columns are still to be summed.
-    output : int or None
-        The mode of the outputs, which is the last.
-    least : float or ndarray of shape (K,)
-        The least variance of f, for each output: that of the average over all rows. The average is
-        removed from the targets, or is the offset of a likelihood, so q does not contain its
-        uncertainty. Where f is shrunk to zero, this is all that is left.
-    sums : SumsTerms or None
-        The main effects beside the network.
-    """
+    """What rows need of a posterior; made once and used for any number of row blocks."""
 
     network: Network
-    terms: list[Terms]
-    layout: Layout
-    output: int | None = None
+    terms: list[Terms]  # of every mode
+    layout: Layout  # of the product over all inputs, whose columns are still to be summed
+    output: int | None = None  # the mode of the outputs, which is the last
+    # (K,): the least variance of f, for each output: that of the average over all rows. The average
+    # is removed from the targets, or is the offset of a likelihood, so q does not contain its
+    # uncertainty. Where f is shrunk to zero, this is all that is left.
     least: Array = 0.0
-    sums: SumsTerms | None = None
+    sums: SumsTerms | None = None  # the main effects beside the network
 
     @classmethod
     def of(cls, state: Any) -> Any:
@@ -132,9 +118,9 @@ class Predictor:
         """Return mean and variance of f, less its mean over the outputs if it has many."""
         if self.output is None and (self.sums is None or len(self.sums.mean) == 1):
             return self.moments(features_of)
-        mean, own, root = self.joint(features_of)
+        mean, variance, root = self.joint(features_of)
         shared = np.sum((root - root.mean(axis=1, keepdims=True)) ** 2, axis=2)
-        return mean - mean.mean(axis=1, keepdims=True), shared + contrast_variances(own)
+        return mean - mean.mean(axis=1, keepdims=True), shared + contrast_variances(variance)
 
     def _product(self, features_of: FeaturesOf) -> rows.Moments:
         return self.network.product(self.terms[: self.output], features_of)
@@ -144,10 +130,11 @@ class Predictor:
         return rows.contract(self._product(features_of), self.layout, output)
 
 
-def contrast_variances(own: np.ndarray) -> np.ndarray:
+def contrast_variances(variance: np.ndarray) -> np.ndarray:
     """Return Var[e_k - mean(e)] of K independent e with these variances: (n, K) -> (n, K)."""
-    count = own.shape[1]
-    return np.asarray(own * (1.0 - 2.0 / count) + own.mean(axis=1, keepdims=True) / count)
+    count = variance.shape[1]
+    average = variance.mean(axis=1, keepdims=True)
+    return np.asarray(variance * (1.0 - 2.0 / count) + average / count)
 
 
 def found_nothing(weights: np.ndarray, means: np.ndarray, variances: np.ndarray) -> bool:
@@ -173,10 +160,10 @@ class Joint(NamedTuple):
 
 def draw_weights(state: State, n_draws: int, rng: np.random.Generator) -> list[np.ndarray]:
     """Return draws of every W^(d) from q, anchors included: arrays of shape (n_draws, M, C)."""
-    draws = []
-    for mode, factor in zip(state.modes, state.factors, strict=True):
-        draws.append(mode.whole(factor.draw(n_draws, rng), factor.layout.anchor))
-    return draws
+    return [
+        mode.whole(factor.draw(n_draws, rng), factor.layout.anchor)
+        for mode, factor in zip(state.modes, state.factors, strict=True)
+    ]
 
 
 def evaluate(
@@ -186,9 +173,8 @@ def evaluate(
     coefficients: np.ndarray | None = None,
 ) -> Array:
     """Return f of every row for given weights, and coefficients (K, P) of main effects."""
-    terms = []
-    for mode, w in zip(state.modes, weights, strict=True):
-        terms.append(Terms(mode.on_phi(w), None))
+    modes = zip(state.modes, weights, strict=True)
+    terms = [Terms(mode.on_phi(w), None) for mode, w in modes]
     sums = None
     if state.sums is not None:
         assert coefficients is not None
@@ -206,22 +192,12 @@ def _last_layout(state: State) -> Layout:
 
 
 class EffectAverages(NamedTuple):
-    """Averages over the training rows of the functions g of one main effect.
+    """Averages over the training rows of the functions g of one main effect."""
 
-    Attributes
-    ----------
-    mode : int or None
-        The tensor's mode of the same input, if it has one.
-    mean : ndarray of shape (P,)
-    gram : ndarray of shape (P, P)
-        Of g g^T.
-    cross : ndarray of shape (P, M)
-        Of g phi^T, with phi the functions of that mode; without columns if there is none.
-    """
-
-    mode: int | None
-    mean: np.ndarray
-    gram: np.ndarray
+    mode: int | None  # the tensor's mode of the same input, if it has one
+    mean: np.ndarray  # (P,)
+    gram: np.ndarray  # (P, P): of g g^T
+    # (P, M): of g phi^T, with phi the functions of that mode; without columns if there is none
     cross: np.ndarray
 
 
@@ -233,15 +209,9 @@ def total_effects(
     """Return each mode's total effect on T: (D,).
 
     A mode's total effect (Sobol) is the variance of T left when every other input is known. The
-    inputs are taken as independent, each with its training distribution.
-
-    Parameters
-    ----------
-    state : State
-    weights : list of ndarray of shape (M, C)
-        Of the functions present in every mode.
-    averages : list of (phi_mean, gram)
-        Averages over the training rows of phi (M,) and phi phi^T (M, M).
+    inputs are taken as independent, each with its training distribution. ``weights`` are (M, C), of
+    the functions present in every mode, and ``averages`` those of phi (M,) and phi phi^T (M, M)
+    over the training rows.
     """
     seconds, spreads, log_size = [], [], 0.0
     for w, (phi, gram) in zip(weights, averages, strict=True):

@@ -14,30 +14,20 @@ from typing import NamedTuple
 import numpy as np
 
 from .cavi import Block, expected_log_prior, prior_precision
-from .gamma import Gamma
+from .gamma import LOG_2PI, Gamma
 from .linalg import inverse_cholesky
 from .network import Family
-from .special import LOG_2PI
 from .state import Priors, State, log_density_at_zero
 
 Array = np.ndarray
 
 
 class Smaller(NamedTuple):
-    """The state after something was dropped.
-
-    Attributes
-    ----------
-    state : State
-    block : Block
-        Of the mode in which it was decided, which is still to be solved again.
-    kept : dict from mode to ndarray
-        The columns that are left in modes that have lost some.
-    """
+    """The state after something was dropped."""
 
     state: State
-    block: Block
-    kept: dict[int, Array]
+    block: Block  # of the mode in which it was decided, which is still to be solved again
+    kept: dict[int, Array]  # the columns that are left in modes that have lost some
 
 
 def function_gain(state: State, d: int, which: Array, priors: Priors) -> float:
@@ -117,13 +107,13 @@ def drop_functions(
     mode = state.modes[d].take(keep)
     modes = state.modes[:d] + (mode,) + state.modes[d + 1 :]
     basis = state.basis[:d] + (state.basis[d].take(keep),) + state.basis[d + 1 :]
-    rest = replace(
+    smaller = replace(
         block,
         mode=mode,
         second=block.second[: mode.n_psi],
         linear=block.linear[state.modes[d].places(keep)],
     )
-    return Smaller(replace(state, modes=modes, basis=basis), rest, {})
+    return Smaller(replace(state, modes=modes, basis=basis), smaller, {})
 
 
 def group_shares(state: State, d: int, block: Block, family: Family) -> Array:
@@ -175,13 +165,13 @@ def component_losses(state: State, d: int, block: Block) -> Array:
     return np.array(losses)
 
 
-def drop_extra(state: State, d: int, block: Block, most: int, share: float) -> Smaller | None:
-    """Drop a fraction of the components beyond ``most``: those whose losses are smallest.
+def drop_extra(state: State, d: int, block: Block, rank: int, share: float) -> Smaller | None:
+    """Drop a fraction of the components beyond ``rank``: those whose losses are smallest.
 
     For the warm phase of a CP tensor: the ELBO is not used, and only the means of the weights are
     kept.
     """
-    count = int(np.ceil(share * (state.n_components - most)))
+    count = int(np.ceil(share * (state.n_components - rank)))
     if count <= 0:
         return None
     lost = np.sort(np.argsort(component_losses(state, d, block))[:count])

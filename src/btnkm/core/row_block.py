@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from . import gauss_newton, rows
+from . import rows
 from .arrays import has_triton, like
 from .cp import CP
-from .environments import Environments, MomentsOf
 from .layout import Layout
 from .likelihoods import Curved, Likelihood
-from .network import Network
+from .network import Environments, MomentsOf, Network
 from .sums import SumsTerms
 
 Array = Any
@@ -29,28 +28,14 @@ Array = Any
 
 @dataclass
 class View:
-    """What the rows need to know of q.
-
-    Attributes
-    ----------
-    network : Network
-    layouts : list of Layout
-    terms : list of Terms
-        Of every mode.
-    output : int or None
-        The mode of the outputs.
-    exact : bool
-        Whether covariances are in the terms.
-    sums : SumsTerms or None
-        The main effects beside the network.
-    """
+    """What the rows need to know of q."""
 
     network: Network
     layouts: list[Layout]
-    terms: list[rows.Terms]
-    output: int | None
-    exact: bool
-    sums: SumsTerms | None = None
+    terms: list[rows.Terms]  # of every mode
+    output: int | None  # the mode of the outputs
+    exact: bool  # whether covariances are in the terms
+    sums: SumsTerms | None = None  # the main effects beside the network
 
     @property
     def many(self) -> bool:
@@ -58,40 +43,38 @@ class View:
         return self.output is not None or (self.sums is not None and len(self.sums.mean) > 1)
 
     @property
-    def carries_asks(self) -> bool:
+    def carries_responses(self) -> bool:
         """Whether environments contain the working responses of the outputs."""
-        return self.output is not None and self.network.carries_asks
+        return self.output is not None and self.network.carries_responses
 
 
 @dataclass
 class Chunk:
     """One block of rows: targets, sample weights, features on demand, and its environments.
 
-    ``asks`` are the weights and working responses of the likelihood (see likelihoods.py), ``f`` the
-    moments of f that they were computed for.
+    ``responses`` are the weights and working responses of the likelihood (see likelihoods), ``f``
+    the moments of f that they were computed for.
     """
 
     features: Callable[[int], tuple[Array, Array]]
     y: Array
     weight: Array | None
     environments: Environments
-    asks: tuple[Array | None, Array] = field(init=False)
+    responses: tuple[Array | None, Array] = field(init=False)
     f: tuple[Array, Array] | None = None
     view: View = field(init=False)
     _sum_means: Array | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         """Begin with those of least squares, which are right where they do not depend on f."""
-        self.asks = self.weight, self.y if self.weight is None else self.weight * self.y
+        self.responses = self.weight, self.y if self.weight is None else self.weight * self.y
         if has_triton(self.y):
             self.environments.times = self._times
 
-    def give(self, asks: tuple[Array, Array]) -> None:
+    def set_responses(self, responses: tuple[Array, Array]) -> None:
         """Set the weights and working responses of the rows."""
-        self.asks = asks
-        if self.view.carries_asks:
-            assert self.view.output is not None
-            self.environments.changed(self.view.output)
+        self.responses = responses
+        self._responses_changed()
 
     def sum_features(self) -> Array:
         """Return the functions of the sum: (n, P)."""
@@ -106,17 +89,21 @@ class Chunk:
             self._sum_means = means if self.view.many else means[:, 0]
         return self._sum_means
 
-    def forget_sums(self) -> None:
-        """Forget what depends on the coefficients of the sum."""
-        self._sum_means = None
-        if self.view.carries_asks:  # the responses less what the sum explains
+    def set_sums(self, terms: SumsTerms) -> None:
+        """Take another q of the main effects."""
+        self.view.sums, self._sum_means = terms, None
+        self._responses_changed()
+
+    def _responses_changed(self) -> None:
+        """Reset the environments that contain the responses less what the sum explains."""
+        if self.view.carries_responses:
             assert self.view.output is not None
             self.environments.changed(self.view.output)
 
     @property
-    def tensor_asks(self) -> tuple[Array | None, Array]:
+    def tensor_responses(self) -> tuple[Array | None, Array]:
         """Weights, and working responses less what the sum explains of them."""
-        weight, response = self.asks
+        weight, response = self.responses
         if self.view.sums is None:
             return weight, response
         mean = self.sum_means()
@@ -151,14 +138,14 @@ class Chunk:
                 zero = array_namespace(zero).stack([zero] * len(view.sums.mean), axis=1)
             return zero, zero
         layout = view.layouts[d if view.output is None else view.output]
-        if view.carries_asks:
+        if view.carries_responses:
             assert view.output is not None
             product = self.environments.before(view.output, self._moments_of())
         else:
-            outside, here, scratch = self.outside(d), None, view.network.scratch
+            outside, step, scratch = self.outside(d), None, view.network.scratch
             if d != view.output:
-                here = rows.moments(self.features(d), view.terms[d], scratch)
-            product = rows.multiply(outside, here, None if scratch is None else here)
+                step = rows.moments(self.features(d), view.terms[d], scratch)
+            product = rows.multiply(outside, step, None if scratch is None else step)
         assert product is not None
         term = None if view.output is None else view.terms[view.output]
         mean, square = rows.contract(product, layout, term)
@@ -196,12 +183,12 @@ class Chunk:
             return None
         from .triton_kernels import fits, sums
 
-        (phi, psi), (weight, response) = self.features(d), self.tensor_asks
+        (phi, psi), (weight, response) = self.features(d), self.tensor_responses
         if not fits(phi, psi):
             return None
-        one, other = (m if m is not None else rows.Moments(None, None, None) for m in (left, right))
-        second = sums(psi[:, : widths.n_psi], one.second, other.second, weight)
-        return second, sums(phi[:, : widths.n_phi], one.mean, other.mean, response)
+        a, b = (m if m is not None else rows.Moments(None, None, None) for m in (left, right))
+        second = sums(psi[:, : widths.n_psi], a.second, b.second, weight)
+        return second, sums(phi[:, : widths.n_phi], a.mean, b.mean, response)
 
     def _moments_of(self) -> MomentsOf:
         """Return a function that computes the moments of each mode."""
@@ -210,31 +197,30 @@ class Chunk:
         def moments_of(k: int, into: Any) -> rows.Moments | None:
             if k != view.output:
                 return rows.moments(self.features(k), view.terms[k], into)
-            if not view.carries_asks:
+            if not view.carries_responses:
                 return None
-            weight, response = rows.output_asks(*self.tensor_asks, view.terms[k])
+            weight, response = rows.output_responses(*self.tensor_responses, view.terms[k])
             return rows.Moments(response, weight, None)
 
         return moments_of
 
 
-def see(chunk: Chunk, view: View) -> None:
+def set_view(chunk: Chunk, view: View) -> None:
     """Take another q; nothing computed before holds for it. Local blocks share the view."""
     chunk.view = view
     chunk.environments.reset()
     chunk._sum_means = None
 
 
-def change(chunk: Chunk, d: int, term: rows.Terms) -> None:
+def set_terms(chunk: Chunk, d: int, term: rows.Terms) -> None:
     """Take another q(W) of mode d."""
     chunk.view.terms[d] = term
     chunk.environments.changed(d)
 
 
-def change_sums(chunk: Chunk, terms: SumsTerms) -> None:
+def set_sums(chunk: Chunk, terms: SumsTerms) -> None:
     """Take another q of the main effects."""
-    chunk.view.sums = terms
-    chunk.forget_sums()
+    chunk.set_sums(terms)
 
 
 def sum_grams(chunk: Chunk) -> tuple[Array, Array]:
@@ -243,7 +229,7 @@ def sum_grams(chunk: Chunk) -> tuple[Array, Array]:
     These are (K, P, P) and (K, P), with K = 1 for one output.
     """
     xp, phi = array_namespace(chunk.y), chunk.sum_features()
-    weight, response = chunk.asks
+    weight, response = chunk.responses
     response = response if chunk.view.many else response[:, None]
     linear = rows.long_product(response, phi)
     if weight is None:
@@ -256,7 +242,7 @@ def sum_grams(chunk: Chunk) -> tuple[Array, Array]:
 def sum_beside(chunk: Chunk, d: int) -> tuple[Array]:
     """Return what the tensor explains of the working responses, times the functions: (K, P)."""
     mean, _ = chunk.moments_of_tensor(d)
-    weight = chunk.asks[0]
+    weight = chunk.responses[0]
     explained = mean if weight is None else weight * mean
     explained = explained if chunk.view.many else explained[:, None]
     return (rows.long_product(explained, chunk.sum_features()),)
@@ -299,35 +285,35 @@ def block_sums(chunk: Chunk, d: int, widths: rows.Widths) -> tuple[Array, Array]
     if fused is not None:
         return fused
     view, outside = chunk.view, chunk.outside(d)
-    weight, response = chunk.tensor_asks
+    weight, response = chunk.tensor_responses
     if view.output is None:
         weight, response = None if weight is None else weight[:, None], response[:, None]
     elif d == view.output:
         assert outside is not None
         return rows.output_sums(outside, weight, response)
-    elif view.carries_asks:
+    elif view.carries_responses:
         weight = response = None
     else:
-        weight, response = rows.output_asks(weight, response, view.terms[view.output])
+        weight, response = rows.output_responses(weight, response, view.terms[view.output])
     size = view.layouts[d].n_columns
     return rows.block_sums(chunk.features(d), outside, weight, response, widths, size)
 
 
-def look(chunk: Chunk, likelihood: Likelihood, d: int) -> tuple[Array, ...]:
+def update_moments(chunk: Chunk, likelihood: Likelihood, d: int) -> tuple[Array, ...]:
     """Compute the moments of the current f and the working responses; return the sums."""
     chunk.f = chunk.moments_of_f(d)
-    return ask(chunk, likelihood)
+    return update_responses(chunk, likelihood)
 
 
-def ask(chunk: Chunk, likelihood: Likelihood) -> tuple[Array, ...]:
+def update_responses(chunk: Chunk, likelihood: Likelihood) -> tuple[Array, ...]:
     """Compute the working responses for the last moments of f; return the sums."""
     assert chunk.f is not None
     mean, square = chunk.f
-    asks = likelihood.rows(chunk.y, chunk.weight, mean, square)
-    chunk.give((asks.weight, asks.response))
+    updated = likelihood.rows(chunk.y, chunk.weight, mean, square)
+    chunk.set_responses((updated.weight, updated.response))
     if not chunk.view.exact:
-        chunk.give(likelihood.newton(chunk.y, chunk.weight, mean))
-    return asks.sums
+        chunk.set_responses(likelihood.newton(chunk.y, chunk.weight, mean))
+    return updated.sums
 
 
 def slopes(chunk: Chunk, likelihood: Curved, d: int) -> tuple[Array, Array]:
@@ -338,15 +324,15 @@ def slopes(chunk: Chunk, likelihood: Curved, d: int) -> tuple[Array, Array]:
     return xp.sum(response - weight * mean, axis=0), xp.sum(weight, axis=0)
 
 
-def ask_truth(chunk: Chunk, likelihood: Curved, d: int) -> None:
+def expand_likelihood(chunk: Chunk, likelihood: Curved, d: int) -> None:
     """Compute the working responses of the likelihood itself, not its bound, at the current f."""
     mean, square = chunk.moments_of_f(d)
-    chunk.give(likelihood.expected(chunk.y, chunk.weight, mean, square))
+    chunk.set_responses(likelihood.expected(chunk.y, chunk.weight, mean, square))
 
 
 def information(chunk: Chunk) -> tuple[Array]:
     """Return the sum of the rows' weights, of every output."""
-    weight = chunk.asks[0]
+    weight = chunk.responses[0]
     return (array_namespace(weight).sum(weight, axis=0),)
 
 
@@ -365,7 +351,7 @@ def joint_sums(
     chunk: Chunk, widths: Sequence[rows.Widths], keep: Sequence[np.ndarray]
 ) -> tuple[Array, ...]:
     """Return J^T J, J the derivatives of E[f] by all weights, and the sums of every mode."""
-    weight, response = chunk.tensor_asks
+    weight, response = chunk.tensor_responses
     weight, response = None if weight is None else weight[:, None], response[:, None]
     parts: list[Array] = []
     blocks: list[Array] = []
@@ -374,7 +360,7 @@ def joint_sums(
         assert outside is not None
         size = chunk.view.layouts[d].n_columns
         blocks += rows.block_sums(features, outside, weight, response, width, size)
-        parts.append(gauss_newton.derivatives(features[0], kept, outside.mean))
+        parts.append(rows.derivatives(features[0], kept, outside.mean))
     xp = array_namespace(response)
     j = xp.concat(parts, axis=1)
     j = j if weight is None else j * xp.sqrt(weight)

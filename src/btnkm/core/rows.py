@@ -48,17 +48,11 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """What the rows need of one mode's q(W).
+    """What the rows need of one mode's q(W)."""
 
-    Attributes
-    ----------
-    mean : ndarray of shape (n_phi, C)
-        E[W], an anchor included, zero in rows of functions that were dropped.
-    second : ndarray of shape (K, S) or None
-        Coefficients of Z in psi; None leaves the covariance out (warm phase).
-    """
-
+    # (n_phi, C): E[W], an anchor included, zero in rows of functions that were dropped
     mean: np.ndarray
+    # (K, S): coefficients of Z in psi; None leaves the covariance out (warm phase)
     second: np.ndarray | None
 
     def scale(self, factors: np.ndarray) -> Terms:
@@ -73,7 +67,7 @@ def terms(mode: Any, factor: Any, *, spread: float, squares: bool = False) -> Te
 
     With ``squares`` there are second moments even then, of the means alone.
     """
-    if not isinstance(factor, Factor):  # of very many levels, which are no dense block
+    if not isinstance(factor, Factor):  # of very many categories, which are no dense block
         product: Terms = mode.terms(factor, spread, squares)
         return product
     whole = mode.whole(factor.mean, factor.layout.anchor)
@@ -245,10 +239,9 @@ def block_sums(
     sparse = issparse(phi)
     if outside is None:  # of a single mode
         assert response is not None
-        some = response[:, :1]
-        xp = array_namespace(some)
+        ones = array_namespace(response).ones_like(response[:, :1])
+        xp = array_namespace(ones)
         n, n_pairs = phi.shape[0], n_columns * (n_columns + 1) // 2
-        ones = xp.ones_like(some)
         mean, second = (xp.broadcast_to(ones, (n, count)) for count in (n_columns, n_pairs))
         outside = Moments(mean, second, None)
     g, h = outside.mean, outside.second
@@ -266,6 +259,16 @@ def block_sums(
         return long_product(psi, h), long_product(phi, g)
     # the narrow factor first: BLAS is a third faster so
     return psi.T @ h, (g.T @ phi).T
+
+
+def derivatives(phi: Array, keep: np.ndarray, outside: Array) -> Array:
+    """Return those of E[f] by one mode's weights, in vec order: (n, R M).
+
+    ``outside`` holds the means of the other modes' product, (n, R).
+    """
+    xp = array_namespace(phi)
+    kept = xp.take(phi, indices(keep, phi), axis=1)
+    return xp.reshape(outside[:, :, None] * kept[:, None, :], (phi.shape[0], -1))
 
 
 def long_product(a: Array, b: Array) -> Array:
@@ -308,7 +311,7 @@ def contract(
     return mean, full.second @ like((output.second * layout.multiplicity).T, full.second)
 
 
-def output_asks(weight: Array, response: Array, output: Terms) -> tuple[Array, Array]:
+def output_responses(weight: Array, response: Array, output: Terms) -> tuple[Array, Array]:
     """Return the outputs' weights of each statistic (n, S), and responses of each column (n, C).
 
     ``weight`` and ``response`` are those of every output, (n, K).

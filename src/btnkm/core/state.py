@@ -14,11 +14,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from .gamma import Gamma
+from .gamma import LOG_2PI, Gamma
 from .layout import Layout, components
 from .likelihoods import Likelihood
 from .linalg import inverse_cholesky, solve, square_root
-from .special import LOG_2PI
 from .sums import Sums
 
 Array = np.ndarray
@@ -28,27 +27,15 @@ FULL_ENOUGH = 4  # a larger table is dense as well if one in so many of its entr
 
 @dataclass(frozen=True)
 class Mode:
-    """One input as the engine sees it: the functions still in the model and their product table.
+    """One input as the engine sees it: the functions still in the model and their product table."""
 
-    Attributes
-    ----------
-    keep : ndarray of shape (M,)
-        Which functions of the basis are in the model, ascending.
-    full_table : csr_array of shape (M_full ** 2, K_full)
-        Products of all functions of the basis (see bases/base.py).
-    rate_scale : ndarray of shape (M,)
-        Smoothness prior: the rate of lambda_m is the prior's rate times this.
-    constant : ndarray of shape (M,)
-        Coefficients of the function 1.
-    anchored : bool
-        Whether the weights of function 0 of the basis, never among the kept, are known: the
-        layout's anchor, which is 1 in all components, and the identity in a core.
-    """
-
-    keep: Array
+    keep: Array  # (M,): which functions of the basis are in the model, ascending
+    # (M_full ** 2, K_full): products of all functions of the basis (see bases/base.py)
     full_table: sp.csr_array
-    rate_scale: Array
-    constant: Array
+    rate_scale: Array  # (M,): smoothness prior: the rate of lambda_m is the prior's rate times this
+    constant: Array  # (M,): coefficients of the function 1
+    # whether the weights of function 0 of the basis, never among the kept, are known: the layout's
+    # anchor, which is 1 in all components, and the identity in a core
     anchored: bool = False
     may_lose_functions: ClassVar[bool] = True
 
@@ -149,25 +136,15 @@ class Mode:
 
 @dataclass(frozen=True)
 class Factor:
-    """q(W) of one mode: a Gaussian with full covariance.
+    """q(W) of one mode: a Gaussian with full covariance."""
 
-    Attributes
-    ----------
-    mean : ndarray of shape (M, C)
-    cov : ndarray of shape (C, M, C, M)
-    log_det : float
-        log det of the covariance.
-    layout : Layout
-    precision_blocks : tuple of ndarray of shape (G, c M, c M), or None
-        For each set of groups of the layout each group's diagonal block of the precision, lower
-        triangle: the inverse of its covariance given all other columns. None if they have not
-        been computed.
-    """
-
-    mean: Array
-    cov: Array
-    log_det: float
+    mean: Array  # (M, C)
+    cov: Array  # (C, M, C, M)
+    log_det: float  # log det of the covariance
     layout: Layout
+    # (G, c M, c M): for each set of groups of the layout each group's diagonal block of
+    # the precision, lower triangle: the inverse of its covariance given all other columns. None if
+    # they have not been computed.
     precision_blocks: tuple[Array, ...] | None = None
 
     @classmethod
@@ -344,37 +321,20 @@ class Precisions(NamedTuple):
 
 @dataclass(frozen=True)
 class State:
-    """The posterior q(W^(1)) ... q(W^(D)) q(lambda_M) q(lambda_R), its likelihood and its model.
-
-    Attributes
-    ----------
-    modes : tuple of Mode
-    factors : tuple of Factor
-    basis : tuple of Gamma
-        q(lambda_M) of each mode, parameters of shape (M,).
-    rank : tuple of Gamma
-        q(lambda_R): one vector (R,), or as many as ``network.sides`` needs.
-    likelihood : Likelihood
-        With q of its own parameters, such as q(tau).
-    network : Network
-    output : int or None
-        The mode that stands for the outputs where f has many, one function each; the last.
-    information : float or ndarray of shape (K,)
-        The sum of the weights of all rows, for each output. Its inverse is the least variance that
-        f can have anywhere.
-    sums : Sums or None
-        The main effects beside the tensor.
-    """
+    """The posterior q(W^(1)) ... q(W^(D)) q(lambda_M) q(lambda_R), its likelihood and its model."""
 
     modes: tuple[Mode, ...]
     factors: tuple[Factor, ...]
-    basis: tuple[Gamma, ...]
-    rank: tuple[Gamma, ...]
-    likelihood: Likelihood
+    basis: tuple[Gamma, ...]  # q(lambda_M) of each mode, parameters of shape (M,)
+    rank: tuple[Gamma, ...]  # q(lambda_R): one vector (R,), or as many as ``network.sides`` needs
+    likelihood: Likelihood  # with q of its own parameters, such as q(tau)
     network: Any
+    # the mode that stands for the outputs where f has many, one function each; the last
     output: int | None = None
+    # (K,): the sum of the weights of all rows, for each output. Its inverse is the least variance
+    # that f can have anywhere.
     information: Any = np.inf
-    sums: Sums | None = None
+    sums: Sums | None = None  # the main effects beside the tensor
 
     @property
     def n_bytes(self) -> int:

@@ -29,9 +29,8 @@ from array_api_compat import array_namespace, device
 from scipy.special import digamma, polygamma
 
 from .arrays import indices, like
-from .gamma import Gamma
+from .gamma import LOG_2PI, Gamma
 from .linalg import inverse_cholesky, square_root
-from .special import LOG_2PI
 
 Array = Any
 INTERCEPT = 1e-2  # prior precision of b_0: weak, in units of 1 / var(y)
@@ -62,39 +61,20 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class Sums:
-    """q of the coefficients, and the model that they belong to.
+    """q of the coefficients, and the model that they belong to."""
 
-    Attributes
-    ----------
-    groups : tuple of Group
-        All G groups, those that were dropped included.
-    group : ndarray of shape (P,)
-        The group of each coefficient in the model; -1 for the intercept, which is the first.
-    column : ndarray of shape (P,)
-        Which function of its input a coefficient belongs to; -1 for the intercept.
-    degree : ndarray of shape (P,)
-    mean : ndarray of shape (K, P)
-    cov : ndarray of shape (K, P, P)
-    log_det : float
-        Of all covariances together.
-    precision : Gamma
-        q of lambda, parameters of shape (G,).
-    smoothness : ndarray of shape (G,)
-        nu.
-    prior : Gamma
-        Of lambda, parameters of shape (G,).
-    """
-
-    groups: tuple[Group, ...]
+    groups: tuple[Group, ...]  # all G groups, those that were dropped included
+    # (P,): the group of each coefficient in the model; -1 for the intercept, which is the first
     group: np.ndarray
+    # (P,): which function of its input a coefficient belongs to; -1 for the intercept
     column: np.ndarray
-    degree: np.ndarray
-    mean: np.ndarray
-    cov: np.ndarray
-    log_det: float
-    precision: Gamma
-    smoothness: np.ndarray
-    prior: Gamma
+    degree: np.ndarray  # (P,)
+    mean: np.ndarray  # (K, P)
+    cov: np.ndarray  # (K, P, P)
+    log_det: float  # of all covariances together
+    precision: Gamma  # q of lambda, parameters of shape (G,)
+    smoothness: np.ndarray  # (G,): nu
+    prior: Gamma  # of lambda, parameters of shape (G,)
 
     @classmethod
     def begin(cls, effects: Any, n_outputs: int) -> Sums:
@@ -162,10 +142,7 @@ class Sums:
     @cached_property
     def modes(self) -> dict[int, np.ndarray]:
         """The functions in the model, by the position of their input; in the order of P."""
-        functions: dict[int, list[int]] = {}
-        for g, column in zip(self.group[1:], self.column[1:], strict=True):
-            functions.setdefault(self.groups[g].mode, []).append(int(column))
-        return {mode: np.array(columns) for mode, columns in functions.items()}
+        return {mode: self.column[places] for mode, places in self._places.items()}
 
     def places(self, mode: int) -> np.ndarray:
         """Return the coefficients that belong to an input."""
@@ -220,7 +197,7 @@ class Sums:
         The log likelihood is linear . beta - beta^T gram beta / 2 of each output, and a constant.
         Where there are many coefficients, q has one factor for each of their blocks.
         """
-        means, covs, log_det, most = [], [], 0.0, 0.0
+        means, covs, log_det, largest = [], [], 0.0, 0.0
         for gram_k, b, mean in zip(gram, linear, self.mean, strict=True):
             mean, cov = mean.copy(), np.zeros_like(gram_k)
             for block in self.blocks:
@@ -233,11 +210,11 @@ class Sums:
                 mean[block] = inverse.T @ (inverse @ rest)
                 cov[both] = inverse.T @ inverse
                 log_det -= value
-                most = max(most, jitter)
+                largest = max(largest, jitter)
             means.append(mean)
             covs.append(cov)
         solved = replace(self, mean=np.array(means), cov=np.array(covs), log_det=log_det)
-        return solved, most
+        return solved, largest
 
     def learned(self, *, fast: bool = False) -> Sums:
         """Return the sum with q(lambda) and nu updated; ``fast`` takes a longer step.
@@ -396,9 +373,9 @@ def refine(
     The ELBO never falls. A long step of the precisions is tried first; where it lowers the ELBO,
     the plain step is taken, which never does.
     """
-    sums, most = sums.solved(gram, linear)
+    sums, largest = sums.solved(gram, linear)
     if not learn:
-        return sums, most
+        return sums, largest
     value, fast = sums.value(gram, linear), True
     for _ in range(steps):
         before = value
@@ -408,27 +385,19 @@ def refine(
             fast = False
             tried, jitter = sums.learned().solved(gram, linear)
             value = tried.value(gram, linear)
-        sums, most = tried, max(most, jitter)
+        sums, largest = tried, max(largest, jitter)
         if value - before < ENOUGH:
             break
-    return sums, most
+    return sums, largest
 
 
 @dataclass(frozen=True)
 class SumsTerms:
-    """What the rows need of q of the coefficients.
+    """What the rows need of q of the coefficients."""
 
-    Attributes
-    ----------
-    first : int
-        Index of the first input of the sum among the features of a row.
-    modes : dict from int to ndarray
-        Which functions of an input are in the model.
-    mean, cov : ndarray of shape (K, P) and (K, P, P)
-    """
-
-    first: int
-    modes: dict[int, np.ndarray]
+    first: int  # index of the first input of the sum among the features of a row
+    modes: dict[int, np.ndarray]  # which functions of an input are in the model
+    # (K, P) and (K, P, P)
     mean: np.ndarray
     cov: np.ndarray
 

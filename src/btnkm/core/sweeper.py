@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from . import cavi, row_block, rows
-from .batch_stats import Past, Said, SumsSaid
+from .batch_stats import BatchStats, EffectStats, ModeStats
+from .categories import CategoryMode
 from .cavi import Block, Data
-from .levels import LevelMode
 from .likelihoods import Curved, Gaussian
 from .reduction import Smaller
 from .state import Priors, State
@@ -59,7 +59,7 @@ class Sweeper:
     Attributes
     ----------
     state : State
-    past : Past or None
+    past : BatchStats or None
         Sums over the rows of earlier batches.
     spread : float
         Fraction of the covariances in the moments: 0 in the warm phase, 1 in the exact phase.
@@ -80,7 +80,7 @@ class Sweeper:
         data: Data,
         priors: Priors,
         memory: Memory | None = None,
-        past: Past | None = None,
+        past: BatchStats | None = None,
     ) -> None:
         self.executor = executor
         self.state = state
@@ -98,7 +98,7 @@ class Sweeper:
         if memory is None:
             self.switch(spread=0.0)
             if past is not None and state.modes:  # new columns add nothing to f yet
-                self.last = state.network.first_to_speak(state)
+                self.last = state.network.first_mode(state)
             return
         self.state, self.last, self.jitter, self.spread = memory[:4]
         view, self.gauge, self._commands = memory[4:]
@@ -134,7 +134,7 @@ class Sweeper:
             scaled = tuple(sums.scaled(gauge, layout) for sums, gauge, layout in modes)
             self.past = replace(self.past, modes=scaled)
         self.gauge = None
-        self.executor.each(partial(row_block.see, view=self.view))
+        self.executor.each(partial(row_block.set_view, view=self.view))
         self._update_residuals()
 
     def rebalance(self) -> None:
@@ -158,7 +158,7 @@ class Sweeper:
     def _terms(self, d: int) -> rows.Terms:
         """Return what the rows need of mode d, with the current fraction of its covariance."""
         state = self.state
-        squares = state.output is not None and state.network.carries_asks
+        squares = state.output is not None and state.network.carries_responses
         return rows.terms(state.modes[d], state.factors[d], spread=self.spread, squares=squares)
 
     def over_relax(self, origin: State, factor: float) -> None:
@@ -235,8 +235,8 @@ class Sweeper:
             return gram, linear
         gram, linear = self.executor.sum(row_block.sum_grams)
         if self.past is not None:
-            gone = self.past.sums_of(sums)
-            gram, linear = gram + gone.gram, linear + gone.linear
+            earlier = self.past.sums_of(sums)
+            gram, linear = gram + earlier.gram, linear + earlier.linear
         if self.state.likelihood.fixed:
             self._grams = sums, gram, linear
         return gram, linear
@@ -258,9 +258,9 @@ class Sweeper:
                 beside = beside + self.past.sums_of(sums).beside
         scale, likelihood = self.state.likelihood.scale, self.state.likelihood
         # of the tensor alone: sum s_n E[T^2 - 2 y T]
-        rest = 0.0
+        of_tensor = 0.0
         if self.spread and isinstance(likelihood, Gaussian) and self.state.modes:
-            rest = likelihood.error - self._square - 2.0 * float(np.sum(sums.mean * beside))
+            of_tensor = likelihood.error - self._square - 2.0 * float(np.sum(sums.mean * beside))
         steps = SUM_STEPS if self.state.modes else SUM_STEPS_ALONE
         solved, jitter = refine(sums, scale * gram, scale * (linear - beside), steps, learn=learn)
         if drop:
@@ -268,14 +268,14 @@ class Sweeper:
         self.jitter = max(self.jitter, jitter)
         self.state = replace(self.state, sums=solved)
         self.view.sums = terms = SumsTerms.of(solved, self.state.n_inputs)
-        self.executor.each(partial(row_block.change_sums, terms=terms))
+        self.executor.each(partial(row_block.set_sums, terms=terms))
         if not likelihood.fixed:
             return
-        left = sums.places_of(solved)
-        self._grams = solved, gram[:, left[:, None], left], linear[:, left]
+        kept = sums.places_of(solved)
+        self._grams = solved, gram[:, kept[:, None], kept], linear[:, kept]
         self._update_residuals()
         if self.spread:
-            error = self._square + rest + 2.0 * float(np.sum(solved.mean * beside[:, left]))
+            error = self._square + of_tensor + 2.0 * float(np.sum(solved.mean * beside[:, kept]))
             self.state = cavi.update_likelihood(self.state, (error,), self.data, self.priors)
 
     def _update_residuals(self) -> None:
@@ -296,29 +296,31 @@ class Sweeper:
         for k, columns in smaller.kept.items():
             if self.past is not None:
                 before, after = (s.factors[k].layout for s in (self.state, smaller.state))
-                left = self.past.modes[k].take(columns, before, after)
-                self.past = self.past.with_mode(k, left)
+                stats = self.past.modes[k].take(columns, before, after)
+                self.past = self.past.with_mode(k, stats)
 
     def _changed(self, d: int, term: rows.Terms) -> None:
         if self.gauge is not None:
             term = term.scale(1.0 / self.gauge[d])
         self.view.terms[d] = term
-        self.executor.each(partial(row_block.change, d=d, term=term))
+        self.executor.each(partial(row_block.set_terms, d=d, term=term))
 
     def update_responses(self) -> None:
         """Update the weights and working responses of the rows, where they depend on f."""
         if self.state.likelihood.fixed:
             return
-        look = partial(row_block.look, d=self.last or 0)
-        self._remember(partial(look, likelihood=self.state.likelihood))
+        update = partial(row_block.update_moments, d=self.last or 0)
+        self._remember(partial(update, likelihood=self.state.likelihood))
         sums = self._with_past(self.executor.sum(self._commands[-1]))
         learned = cavi.update_likelihood(self.state, sums, self.data, self.priors)
         # the sums of earlier batches are for the old offset
         free = self.spread and self.past is None
         other = learned.likelihood.propose(sums) if free else None
         if other is not None:
-            self._remember(partial(look, likelihood=other))
-            sums = self._with_past(self.executor.sum(partial(row_block.ask, likelihood=other)))
+            self._remember(partial(update, likelihood=other))
+            sums = self._with_past(
+                self.executor.sum(partial(row_block.update_responses, likelihood=other))
+            )
             tried = replace(learned, likelihood=other)
             tried = cavi.update_likelihood(tried, sums, self.data, self.priors)
             before, after = (
@@ -328,42 +330,44 @@ class Sweeper:
             if after >= before:
                 learned = tried
             else:
-                self._remember(partial(look, likelihood=learned.likelihood))
-                self.executor.sum(partial(row_block.ask, likelihood=learned.likelihood))
+                self._remember(partial(update, likelihood=learned.likelihood))
+                self.executor.sum(
+                    partial(row_block.update_responses, likelihood=learned.likelihood)
+                )
         self.state = learned
 
     def _with_past(self, sums: tuple[Any, ...]) -> tuple[Any, ...]:
         """Add the sums of earlier batches that a likelihood learns from."""
         if self.past is None:
             return sums
-        return tuple(a + b for a, b in zip(sums, self.past.asked, strict=True))
+        return tuple(a + b for a, b in zip(sums, self.past.likelihood_sums, strict=True))
 
-    def absorbed(self, features: tuple[tuple[Array, Array], ...]) -> Past:
+    def batch_stats(self, features: tuple[tuple[Array, Array], ...]) -> BatchStats:
         """Return the sums over the rows for the current q, given the sums of their features."""
         self.spread = 1.0
         self.refresh()
         likelihood, learned = self.state.likelihood, ()
         if not likelihood.fixed:
-            self._remember(look := partial(row_block.look, likelihood=likelihood, d=0))
-            learned = self.executor.sum(look)
+            self._remember(update := partial(row_block.update_moments, likelihood=likelihood, d=0))
+            learned = self.executor.sum(update)
         if isinstance(likelihood, Curved):
             self._expand(likelihood, 0)
         modes = []
         for d in range(len(self.state.modes)):
-            modes.append(Said(*self._row_sums(d)))
+            modes.append(ModeStats(*self._row_sums(d)))
             # its environments are of no more use
-            self.executor.each(partial(row_block.change, d=d, term=self.view.terms[d]))
+            self.executor.each(partial(row_block.set_terms, d=d, term=self.view.terms[d]))
         sums = None
         if self.state.sums is not None:
             gram, linear = self.executor.sum(row_block.sum_grams)
             (beside,) = self.executor.sum(partial(row_block.sum_beside, d=0))
-            sums = SumsSaid(self.state.sums, gram, linear, beside)
+            sums = EffectStats(self.state.sums, gram, linear, beside)
         information = np.zeros(())
         if not likelihood.fixed:
             (information,) = self.executor.sum(row_block.information)
-        return Past(self.data, tuple(modes), learned, information, features, sums)
+        return BatchStats(self.data, tuple(modes), learned, information, features, sums)
 
-    def remembered(self) -> Past:
+    def past_stats(self) -> BatchStats:
         """Return the sums of earlier batches for the current q."""
         self.refresh()  # without a gauge
         assert self.past is not None
@@ -398,7 +402,7 @@ class Sweeper:
 
     def _expand(self, likelihood: Curved, d: int) -> None:
         """Let the rows expand the likelihood itself around the current f."""
-        self._remember(expand := partial(row_block.ask_truth, likelihood=likelihood, d=d))
+        self._remember(expand := partial(row_block.expand_likelihood, likelihood=likelihood, d=d))
         self.executor.each(expand)
 
     def information(self) -> Array:
@@ -412,12 +416,12 @@ class Sweeper:
 
     def recall(self) -> list[Command]:
         """Return the commands that bring a new block of rows up to date."""
-        return [*self._commands, partial(row_block.see, view=self.view)]
+        return [*self._commands, partial(row_block.set_view, view=self.view)]
 
     def _remember(self, command: Command) -> None:
         """Keep the command that sets the weights of the rows, and the view of q it refers to."""
         view = replace(self.view, terms=list(self.view.terms))
-        self._commands = [partial(row_block.see, view=view), command]
+        self._commands = [partial(row_block.set_view, view=view), command]
 
     def _row_sums(self, d: int) -> tuple[Array, Array]:
         widths = widths_of(self.state.modes[d])
@@ -428,17 +432,17 @@ class Sweeper:
         mode, layout = self.state.modes[d], self.state.factors[d].layout
         second, linear = self._row_sums(d)
         if self.past is not None:
-            gone = self._past_sums(d)
-            second, linear = second + gone.second, linear + gone.linear
+            earlier = self._past_sums(d)
+            second, linear = second + earlier.second, linear + earlier.linear
         if self.gauge is not None:  # the other modes have the inverse of its gauge
             c, e = layout.first
             gauge = self.gauge[d]
             second, linear = second / (gauge[c] * gauge[e]), linear / gauge
-        if isinstance(mode, LevelMode):
+        if isinstance(mode, CategoryMode):
             return mode.block(second, linear, layout)
         return Block(mode, second, linear[mode.present], layout)
 
-    def _past_sums(self, d: int) -> Said:
+    def _past_sums(self, d: int) -> ModeStats:
         assert self.past is not None
         widths = widths_of(self.state.modes[d])
         return self.past.modes[d].first(widths.n_psi, widths.n_phi)
@@ -453,10 +457,10 @@ def _smaller(sums: Sums, gram: Array, linear: Array) -> Sums:
     lost = sums.expendable(gram)
     while lost:
         smaller = sums.without(np.array(lost))
-        left = sums.places_of(smaller)
-        rest = gram[:, left[:, None], left], linear[:, left]
-        solved, _ = smaller.solved(*rest)
-        if solved.value(*rest) >= sums.value(gram, linear):
+        kept = sums.places_of(smaller)
+        kept_sums = gram[:, kept[:, None], kept], linear[:, kept]
+        solved, _ = smaller.solved(*kept_sums)
+        if solved.value(*kept_sums) >= sums.value(gram, linear):
             return solved
         lost = lost[: len(lost) // 2]
     return sums

@@ -16,6 +16,7 @@ ROWS, STEPS = 32, 32  # that one program sums at a time, and how often
 # Products of single precision go by tensor cores in three parts, which lose next to nothing.
 TILE = 64  # statistics that one program looks at
 MOST_PRODUCTS = 128  # columns of psi, which all are in one program
+ROWS_AT_ONCE = 512  # of one program
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -158,5 +159,29 @@ def times_moments(features: Any, coefficients: Any, before: Any) -> Any:
             tile=tile,
             rows=ROWS,
             num_warps=4,
+        )
+    return out.T
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _chebyshev(x_at, out_at, n, count, rows: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0).to(tl.int64) * rows + tl.arange(0, rows)
+    inside = row < n
+    x = tl.load(x_at + row, mask=inside, other=0.0)
+    x = tl.minimum(tl.maximum(x, -1.0), 1.0)
+    here, after = x * 0.0 + 1.0, x
+    for _ in range(count):
+        tl.store(out_at + row, here, mask=inside)
+        out_at += n
+        here, after = after, 2.0 * x * after - here
+
+
+def chebyshev(x: Any, count: int) -> Any:
+    """Return T_0 .. T_{count-1} at x, held within [-1, 1]: (n,) -> (n, count)."""
+    n = x.shape[0]
+    out = torch.empty((count, n), dtype=x.dtype, device=x.device)
+    with torch.cuda.device(x.device):
+        _chebyshev[(triton.cdiv(n, ROWS_AT_ONCE),)](
+            x.contiguous(), out, n, count, rows=ROWS_AT_ONCE
         )
     return out.T

@@ -42,11 +42,12 @@ SCRATCH = Scratch()
 class TT(Network):
     """Product of matrices.
 
-    Modes of very many levels are anchored: z is the identity plus the contribution of a level.
+    Modes of very many categories are anchored: z is the identity plus the contribution of a
+    category.
     """
 
     scratch: ClassVar[Scratch | None] = SCRATCH
-    carries_asks: ClassVar[bool] = True
+    carries_responses: ClassVar[bool] = True
     turns: ClassVar[bool] = True
     # its many weights would fit noise, and their covariances all at once outweigh the data
     # (docs/experiments.md)
@@ -65,13 +66,14 @@ class TT(Network):
         """Return the identity times the constant 1 plus a perturbation in every core."""
         n_modes = len(modes)
         ranks = self.ranks(rank, modes)
+        sides = list(pairwise([1, *ranks, 1]))
         size = np.sqrt(schedule.train_power ** (1.0 / n_modes) - 1.0)
         scale = np.mean(ranks) ** (-1.0 / n_modes) if ranks else 1.0
         free = sum(not mode.anchored for mode in modes)
         ends = scale ** (n_modes / max(free, 1))  # which have the scale of all
         factors = []
         for d, (mode, gram) in enumerate(zip(modes, grams, strict=True)):
-            shape = layout.core(*_around(ranks, d))
+            shape = layout.core(*sides[d])
             left, right = shape.shape
             m = len(mode.keep)
             if d == output:
@@ -91,8 +93,8 @@ class TT(Network):
         sizes = [float(len(mode.keep) + mode.anchored) for mode in modes]
         with np.errstate(over="ignore"):  # of hundreds of inputs
             left, right = np.cumprod(sizes[:-1]), np.cumprod(sizes[:0:-1])[::-1]
-        most = np.minimum(left, right)
-        return [int(r) for r in np.minimum(np.broadcast_to(rank, len(sizes) - 1), most)]
+        limits = np.minimum(left, right)
+        return [int(r) for r in np.minimum(np.broadcast_to(rank, len(sizes) - 1), limits)]
 
     def footprint(self, rank: Any, n_modes: int, warm_rank: int = 0) -> Footprint:
         """Return the memory of the bonds, and of the moments of a core and around it."""
@@ -107,7 +109,7 @@ class TT(Network):
         left, right = smaller.shape
         return larger.groups[0][:left, :right].ravel()
 
-    def silent(
+    def zero_columns(
         self, smaller: layout.Layout, larger: layout.Layout, d: int, modes: Sequence[Any]
     ) -> Array:
         """Return those from an old index to a new one: no path leaves the old ones."""
@@ -130,10 +132,10 @@ class TT(Network):
     def join(self, left: Moments | None, right: Moments | None) -> Moments | None:
         """Return L_a R_b and L_p R_q; second moments are there in the warm phase, too."""
         if left is None or right is None:
-            one = right if left is None else left
-            if one is None or one.second is not None:
-                return one
-            return one._replace(second=rows.outer(one.mean))
+            side = right if left is None else left
+            if side is None or side.second is not None:
+                return side
+            return side._replace(second=rows.outer(side.mean))
         a, b = (rows.outer(m.mean) if m.second is None else m.second for m in (left, right))
         return Moments(
             _outer(left.mean, right.mean, "mean"),
@@ -223,11 +225,6 @@ class TT(Network):
         return np.array(np.broadcast_arrays(*cores))
 
 
-def _around(ranks: Sequence[int], d: int) -> tuple[int, int]:
-    every = [1, *ranks, 1]
-    return every[d], every[d + 1]
-
-
 def _shapes(columns: list[int]) -> list[tuple[int, int]]:
     """Return left and right ranks of each core from their products."""
     shapes, left = [], 1
@@ -285,16 +282,16 @@ def _outer(left: Any, right: Any, name: str) -> Any:
 
 def _turned(state: State, bond: int, prior: Gamma) -> State:
     """Return the state with the axes of one bond rotated, and its precisions updated."""
-    here, there = state.factors[bond], state.factors[bond + 1]
-    (left, size), (_, right) = here.layout.shape, there.layout.shape
-    of_here = here.energies(state.basis[bond].mean).reshape(left, size, left, size)
-    of_there = there.energies(state.basis[bond + 1].mean).reshape(size, right, size, right)
+    first, second = state.factors[bond], state.factors[bond + 1]
+    (left, size), (_, right) = first.layout.shape, second.layout.shape
+    of_first = first.energies(state.basis[bond].mean).reshape(left, size, left, size)
+    of_second = second.energies(state.basis[bond + 1].mean).reshape(size, right, size, right)
     before = state.rank[bond - 1].mean if bond else np.ones(1)
     last = bond + 1 == len(state.modes) - 1
     after = np.ones(1) if last else state.rank[bond + 1].mean
-    a = np.einsum("asat,a->st", of_here, before)
-    b = np.einsum("sbtb,b->st", of_there, after)
-    weights_a, weights_b = left * here.mean.shape[0], right * there.mean.shape[0]
+    a = np.einsum("asat,a->st", of_first, before)
+    b = np.einsum("sbtb,b->st", of_second, after)
+    weights_a, weights_b = left * first.mean.shape[0], right * second.mean.shape[0]
     shape = prior.shape + 0.5 * (weights_a + weights_b)
 
     def value(energies: Array, log_det: float) -> float:
@@ -307,10 +304,10 @@ def _turned(state: State, bond: int, prior: Gamma) -> State:
         inverse = np.linalg.inv(turn)
         turned = np.diagonal(turn.T @ a @ turn) + np.diagonal(inverse @ b @ inverse.T)
         if value(turned, float(np.linalg.slogdet(turn)[1])) > value(energies, 0.0):
-            here = here.turn(np.kron(np.eye(left), turn))
-            there = there.turn(np.kron(inverse.T, np.eye(right)))
+            first = first.turn(np.kron(np.eye(left), turn))
+            second = second.turn(np.kron(inverse.T, np.eye(right)))
             energies = turned
-    factors = (*state.factors[:bond], here, there, *state.factors[bond + 2 :])
+    factors = (*state.factors[:bond], first, second, *state.factors[bond + 2 :])
     rank = list(state.rank)
     rank[bond] = Gamma(np.full(size, shape), prior.rate + 0.5 * energies)
     return replace(state, factors=factors, rank=tuple(rank))

@@ -1,6 +1,6 @@
-"""Statistics of columns, which must be known before rows can be coded.
+"""Rows, and statistics of their columns, which must be known before the rows can be coded.
 
-They need one pass over the rows, batch by batch. A table of up to ``MOST_ROWS`` rows is kept
+Statistics need one pass over the rows, batch by batch. A table of up to ``MOST_ROWS`` rows is kept
 completely. Of a larger one, a sample of this size is kept. It is chosen by a hash of positions, so
 that it does not depend on batches, devices or clusters. In addition the statistics hold the range
 of every numeric column, whether a column has missing values, and the weight of each category of a
@@ -22,11 +22,14 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from ..core.arrays import host, indices
+from .frames import as_numbers
 from .text import DATE, DURATION, NUMBER, TEXT, plural
 
 Array = np.ndarray
 MOST_ROWS = 2**18
 MOST_LEVELS = 2**20  # categories of a column; more would be names of rows
+FAINT = 1e-2  # weight below which a row of a stream is forgotten
+NEARLY = 0.75  # part of the remembered weight that the rows kept must have
 KINDS = {"M": DATE, "m": DURATION, "f": NUMBER, "O": TEXT}  # by the kind of a NumPy type
 
 
@@ -56,6 +59,44 @@ class Batch(NamedTuple):
         return self._replace(columns=columns)
 
 
+class Window(NamedTuple):
+    """The rows of a stream that are not forgotten, as long as they are few."""
+
+    rows: Batch
+    decay: Array  # remaining part of each row's weight: (n,)
+    total: float  # weight of all rows that are remembered, kept or not
+    fitted: int  # number of rows in the last full fit
+    since: int = 0  # number of rows since
+
+    @classmethod
+    def of(cls, rows: Batch) -> Window:
+        """Return rows that were just fitted together."""
+        return cls(rows, np.ones(len(rows.y)), float(np.sum(rows.weight)), len(rows.y))
+
+    def then(self, later: Batch, forget: float) -> Window:
+        """Return these rows, their weights times ``forget``, and later rows."""
+        kept = np.flatnonzero(forget * self.decay > FAINT)
+        rows = self.rows.take(kept)
+        rows = rows._replace(weight=forget * rows.weight).join(later)
+        decay = np.append(forget * self.decay[kept], np.ones(len(later.y)))
+        total = forget * self.total + float(np.sum(later.weight))
+        return Window(rows, decay, total, self.fitted, self.since + len(later.y))
+
+    def kept(self, forget: float, most: int) -> Window | None:
+        """Return up to ``most`` rows to keep, or None if these have too little of the weight."""
+        window = self
+        if forget < 1.0:  # the oldest are forgotten soon anyhow
+            latest = slice(-most, None) if most else slice(0)
+            window = self._replace(rows=self.rows.take(latest), decay=self.decay[latest])
+        few = len(window.rows.y) <= most
+        return window if few and np.sum(window.rows.weight) >= NEARLY * self.total else None
+
+    @property
+    def is_news(self) -> bool:
+        """Whether the number of rows has doubled since the last full fit."""
+        return self.since >= self.fitted
+
+
 class RowSums:
     """Sums over rows, which show whether two passes had the same rows in any order."""
 
@@ -81,24 +122,12 @@ class ColumnValues(NamedTuple):
 
 
 class ColumnStats(NamedTuple):
-    """Statistics of a column over all rows.
+    """Statistics of a column over all rows."""
 
-    Attributes
-    ----------
-    kind : str
-        Kind of a NumPy type.
-    ends : tuple
-        The lowest and highest number; empty if there is none, and for categories.
-    missing : bool
-        Whether there are missing values.
-    totals : dict or None
-        The weight of up to twice ``MOST_LEVELS`` categories; None for numbers.
-    """
-
-    kind: str
-    ends: tuple[Any, ...]
-    missing: bool
-    totals: dict[Any, float] | None
+    kind: str  # of a NumPy type
+    ends: tuple[Any, ...]  # lowest and highest number; empty if there is none, and for categories
+    missing: bool  # whether there are missing values
+    totals: dict[Any, float] | None  # weights of up to 2 MOST_LEVELS categories; None for numbers
 
     @classmethod
     def of(cls, values: Array, weight: Array, *, levels: bool) -> ColumnStats:
@@ -123,10 +152,9 @@ class ColumnStats(NamedTuple):
             sums = zip(places, np.bincount(place, weight).tolist(), strict=True)
             totals = {value: w for value, w in sums if value is not None and value == value}
             return cls(kind, (), len(totals) < len(places), _bounded(totals))
-        missing = np.isnat(values) if kind in "mM" else np.isnan(values)
-        values = values[~missing]
-        ends = (values.min(), values.max()) if len(values) else ()
-        return cls(kind, ends, bool(np.any(missing)), None)
+        seen = values[values == values]
+        ends = (seen.min(), seen.max()) if len(seen) else ()
+        return cls(kind, ends, len(seen) < len(values), None)
 
     @property
     def empty(self) -> bool:
@@ -153,29 +181,15 @@ class ColumnStats(NamedTuple):
 
 @dataclass(frozen=True)
 class Survey:
-    """Statistics of some rows.
+    """Statistics of rows, and those rows that are kept."""
 
-    Attributes
-    ----------
-    names : list
-        Of the columns.
-    n, total : int, float
-        Number of rows, and the sum of their weights.
-    sample : Batch
-        The rows that are kept, in their order.
-    keys, places : ndarray
-        The hashes and positions of these rows.
-    stats : list of ColumnStats
-        Statistics of every column, and of y as the last one.
-    """
-
-    names: list[Any]
-    n: int
-    total: float
-    sample: Batch
-    keys: Array
-    places: Array
-    stats: list[ColumnStats]
+    names: list[Any]  # of the columns
+    n: int  # number of rows
+    total: float  # sum of their weights
+    sample: Batch  # the rows that are kept, in their order
+    keys: Array  # hashes of the positions of these rows
+    places: Array  # their positions
+    stats: list[ColumnStats]  # of every column, and of y as the last one
 
     @classmethod
     def whole(cls, batch: Batch, names: list[Any]) -> Survey:
@@ -209,8 +223,8 @@ class Survey:
         elif n_all is not None and n_all > 2 * MOST_ROWS:  # slightly more than needed
             limit = int(2**64 * ((MOST_ROWS + 8 * MOST_ROWS**0.5) / n_all))
         if limit < 2**64 - 1:
-            some = np.flatnonzero(keys < np.uint64(limit))
-            batch, keys, places = batch.take(some), keys[some], places[some]
+            low = np.flatnonzero(keys < np.uint64(limit))
+            batch, keys, places = batch.take(low), keys[low], places[low]
         survey = cls(names, n, total, batch, keys, places, stats)._cut()
         return replace(survey, sample=survey.sample.here())
 
@@ -319,9 +333,7 @@ def _joined(a: Array, b: Array) -> Array:
 
 def _numbers(values: Any) -> Array:
     """Return a number for every value that is not missing."""
-    values = host(values)
-    if values.dtype.kind in "mM":
-        return values[~np.isnat(values)].astype(np.int64).astype(float)
+    values = as_numbers(host(values))
     if values.dtype.kind not in "biuf":  # categories and labels
         return np.array([hash(v) * 2.0**-63 for v in values.tolist() if v is not None])
     floats = values.astype(float)
@@ -332,7 +344,7 @@ def is_empty(values: Array) -> bool:
     """Whether all values are missing."""
     if values.dtype.kind == "O":
         return all(value is None for value in values.tolist())
-    return bool(np.all(np.isnat(values) if values.dtype.kind in "mM" else np.isnan(values)))
+    return bool(np.all(values != values))  # NaN or NaT
 
 
 def _hash(places: Array) -> Array:

@@ -16,9 +16,9 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 from sklearn.base import clone
 
-from ..bases import BASES, Basis, Categorical, Chebyshev, Gapped, Spiked
+from ..bases import BASES, Basis, Categorical, Chebyshev, Spiked, WithMissing
 from ..bases.anchored import Anchored
-from ..bases.levels import Levels
+from ..bases.categorical import ManyCategories
 from ..bases.spiked import stand_out
 from ..core.arrays import interpolate, like
 from .column_stats import KINDS, MOST_LEVELS, ColumnValues, is_empty
@@ -34,7 +34,7 @@ MOST_RANK = 0.005
 FEW_VALUES = 20  # with at most so many different values, each counts in full
 MAX_KNOTS = 1000  # of the warp
 # With at least so many categories of two or more rows, the weights of categories are independent
-# (the basis Levels)
+# (the basis ManyCategories)
 MANY_LEVELS = 20
 # Otherwise the rarest categories are merged if there are more than MAX_LEVELS, or more than one per
 # ROWS_PER_LEVEL rows (but not below MIN_LEVELS).
@@ -45,28 +45,18 @@ MAX_LEVELS, MIN_LEVELS, ROWS_PER_LEVEL = 100, 10, 8
 class Column:
     """One input: the map from its values to coordinates, and its fitted basis.
 
-    Attributes
-    ----------
-    name : str, or another type of name that the table has
-    knots, positions : ndarray
-        The warp of a numeric column, linear between knots; empty if all values were missing.
-    levels : dict or None
-        Code of each category of a categorical column by its name; None for a numeric column.
-    kind : str
-        "M" for dates, "m" for durations, "f" for numbers, "O" for text.
-    basis : Gapped, or Levels from ``MANY_LEVELS`` categories on
-        A basis of the coordinates that ``encode`` returns.
-    rest : int or None
-        The code of the rarest categories, if they are merged.
+    The warp of a numeric column is linear between knots; there are none if all values were missing.
     """
 
     name: Any
     knots: Array
-    positions: Array
-    levels: dict[str, int] | None
-    kind: str
-    basis: Gapped | Levels
-    rest: int | None = None
+    positions: Array  # of the knots
+    levels: dict[str, int] | None  # code of each category by its name; None for a numeric column
+    kind: str  # "M" for dates, "m" for durations, "f" for numbers, "O" for text
+    basis: (
+        WithMissing | ManyCategories
+    )  # of coordinates; ManyCategories from MANY_LEVELS categories on
+    rest: int | None = None  # code of the rarest categories, if they are merged
 
     @property
     def levels_by_code(self) -> dict[int, list[str]]:
@@ -138,17 +128,8 @@ def fit_columns(
 ) -> tuple[list[Column], list[Array]]:
     """Choose and fit one basis per column; also return the coordinates of the values.
 
-    Parameters
-    ----------
-    summaries : list of ColumnValues
-        Values of each column as in ``frames.split_columns``, and their positive weights.
-    names : list of str (or other names that the table has)
-    basis : "auto", a name, a Basis, or a mapping from column (name or position) to name or Basis
-    n_basis : int
-        Number of functions of bases that are given by name.
-    many_levels : bool
-        Whether a column may have any number of categories with two or more rows; otherwise the
-        rarest are merged.
+    ``basis`` and ``n_basis`` are as in the constructor of a model. With ``many_levels`` a column
+    may have any number of categories with two or more rows; otherwise the rarest are merged.
     """
     chosen = _choose(basis, names, n_basis)
     columns, codes = [], []
@@ -163,7 +144,7 @@ def fit_columns(
         levels, rest = _levels(values, weight, many_levels) if categorical else (None, None)
         knots, positions = (np.empty(0), np.empty(0)) if categorical else _warp(values, weight)
         many = many_levels and levels is not None and len(set(levels.values())) >= MANY_LEVELS
-        functions = Levels() if many else Gapped(clone(choice))
+        functions = ManyCategories() if many else WithMissing(clone(choice))
         column = Column(name, knots, positions, levels, given.dtype.kind, functions, rest)
         code = column.encode(given)
         column.basis.fit(code, weight)
@@ -173,18 +154,18 @@ def fit_columns(
 
 
 class Growth(NamedTuple):
-    """What is new in a column: the number of new categories, and missing values."""
+    """What is new in a column."""
 
-    levels: int
-    gap: bool
+    levels: int  # number of new categories
+    gap: bool  # whether there are missing values for the first time
 
 
 def grown(column: Column, summary: ColumnValues) -> tuple[Column, Growth]:
     """Return a column extended by the categories and missing values of more rows."""
-    if isinstance(column.basis, Gapped) and column.basis.basis_ is None:
+    if isinstance(column.basis, WithMissing) and column.basis.basis_ is None:
         return column, Growth(0, gap=False)  # all values were missing: it is not an input
     codes = column.encode(summary.values)
-    gap = bool(np.any(np.isnan(codes))) and not column.basis.knows_gaps
+    missing = bool(np.any(np.isnan(codes))) and not column.basis.knows_missing
     unknown = (codes < 0) & (column.levels is not None)
     levels, rest = column.levels, column.rest
     if levels is not None and np.any(unknown):
@@ -192,7 +173,7 @@ def grown(column: Column, summary: ColumnValues) -> tuple[Column, Growth]:
         new, rest = _more_levels(column, values, weight)
         levels = levels | new
     known = set((column.levels or {}).values())
-    growth = Growth(len(set((levels or {}).values()) - known), gap)
+    growth = Growth(len(set((levels or {}).values()) - known), missing)
     basis = column.basis.grown(*growth) if any(growth) else column.basis
     return replace(column, levels=levels, basis=basis, rest=rest), growth
 
@@ -206,7 +187,7 @@ def _more_levels(column: Column, values: Array, weight: Array) -> tuple[dict[str
     """
     total = _totals(values, weight)
     new, basis = sorted(total), column.basis
-    if isinstance(basis, Levels):
+    if isinstance(basis, ManyCategories):
         first = len(basis.shares_)
         shared = [level for level in new if total[level] >= 2]
         kept = new if 2 * len(shared) >= len(new) else shared
@@ -260,7 +241,9 @@ def _named(basis: Any, n_basis: int) -> Basis | None:
     if isinstance(basis, str) and basis in BASES:
         kind = BASES[basis]
         return kind() if kind is Categorical else kind(n_basis=n_basis)
-    if isinstance(basis, Basis) and not isinstance(basis, Anchored | Levels):  # internal bases
+    if isinstance(basis, Basis) and not isinstance(
+        basis, Anchored | ManyCategories
+    ):  # internal bases
         return basis
     raise ValueError(
         f"basis must be 'auto', one of {sorted(BASES)}, a Basis or a dict from column to one of "

@@ -32,14 +32,7 @@ _CSV_ERRORS = {
 class DataError(ValueError):
     """A problem in a file: names the file and, if known, the line (or row) and column.
 
-    Parameters
-    ----------
-    message : str
-        What must be, what came, and what to do.
-    file : str
-    line, row : int, optional
-        Line of a text file or row of a Parquet file, counted from 1.
-    column : str, optional
+    Lines of text files and rows of Parquet files are counted from 1.
     """
 
     def __init__(
@@ -53,31 +46,18 @@ class DataError(ValueError):
     ) -> None:
         where = {"file": file, "line": line, "row": row, "column": column}
         self.where: dict[str, Any] = {k: v for k, v in where.items() if v is not None}
-        parts = [file]
-        parts += [f"line {line:,}"] if line is not None else []
-        parts += [f"row {row:,}"] if row is not None else []
-        parts += [f"column {column!r}"] if column is not None else []
+        parts = [file, *(f"{k} {v:,}" for k, v in self.where.items() if k in ("line", "row"))]
+        parts += [] if column is None else [f"column {column!r}"]
         super().__init__(f"{', '.join(parts)}: {message}")
 
 
 class Dialect(NamedTuple):
-    """How the text of a table is written.
+    """How the text of a table is written."""
 
-    Attributes
-    ----------
-    separator : str or None
-        None takes the one that occurs most often in the header.
-    encoding : str
-    missing : frozenset of str
-        Texts that stand for a missing value.
-    decimal : str
-        Decimal mark of numbers.
-    """
-
-    separator: str | None = None
+    separator: str | None = None  # None takes the one that occurs most often in the header
     encoding: str = "utf-8"
-    missing: frozenset[str] = MISSING
-    decimal: str = "."
+    missing: frozenset[str] = MISSING  # texts that stand for a missing value
+    decimal: str = "."  # decimal mark of numbers
 
 
 class Block(NamedTuple):
@@ -91,23 +71,11 @@ class Block(NamedTuple):
 
 
 class CsvFile:
-    """A file of separated values with a header, or standard input.
+    """A file of separated values with a header, or standard input ("-").
 
-    Parameters
-    ----------
-    path : str
-        "-" for standard input.
-    stream : binary file or None
-        What to read; None opens the file anew for every pass.
-    dialect : Dialect
-
-    Attributes
-    ----------
-    names : list of str
-        Names of the columns. A column without a name is called by its position, and listed in
-        ``unnamed``.
-    total, done : int
-        Size of the file in bytes (0 if unknown), and how many of these have been read.
+    Without a ``stream`` the file is opened anew for every pass. A column without a name is called
+    by its position, and listed in ``unnamed``. Of the ``total`` bytes of the file (0 if unknown),
+    ``done`` have been read.
     """
 
     unit, measure = "line", "bytes"
@@ -146,17 +114,16 @@ class CsvFile:
             self._raw.close()
 
     def _open(self) -> _Reader:
-        if self._stream is not None:
-            if self._raw is not None and not self._stream.seekable():
-                raise DataError(
-                    "must be read a second time, which a pipe does not allow; use a file.",
-                    self.name,
-                )
-            if self._raw is not None:
-                self._stream.seek(0)
-            self._raw = self._stream
-        else:
+        if self._stream is None:
             self._raw = open(self.path, "rb", CHUNK)  # noqa: SIM115
+        elif self._raw is None:
+            self._raw = self._stream
+        elif self._stream.seekable():
+            self._stream.seek(0)
+        else:
+            raise DataError(
+                "must be read a second time, which a pipe does not allow; use a file.", self.name
+            )
         try:
             return _Reader(_decompressed(self._raw, self.name), self.name, self.dialect)
         except BaseException:
@@ -254,11 +221,11 @@ class _Reader:
             number += raw.count(b"\n")
 
     def _chunk(self, file: Any, number: int) -> bytes:
-        """Return some whole lines: what a pipe has ready, or many lines of a file."""
+        """Return complete lines: what a pipe has ready, or many lines of a file."""
         try:
-            some: bytes = file.read1(CHUNK)
-            if some.endswith(b"\n"):
-                return some
+            begin: bytes = file.read1(CHUNK)
+            if begin.endswith(b"\n"):
+                return begin
             rest: bytes = file.readline(LONGEST_LINE)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise DataError(
@@ -271,9 +238,9 @@ class _Reader:
                 f"must have lines below {LONGEST_LINE >> 20} MiB, got a longer one; check that it "
                 "is a text file.",
                 self.name,
-                line=number + some.count(b"\n"),
+                line=number + begin.count(b"\n"),
             )
-        return some + rest
+        return begin + rest
 
 
 def _height(row: list[str]) -> int:

@@ -1,10 +1,13 @@
-"""Dask collections: statistics, codes and predictions are computed where the rows are."""
+"""Dask collections: statistics, codes and predictions are computed where the rows are.
+
+Predictions for rows on disk, in batches, are made by the same decorator.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import reduce
+from functools import reduce, wraps
 from typing import Any
 
 import numpy as np
@@ -13,8 +16,17 @@ from ..core.cavi import Data
 from ..execution.dask import DaskRows, connected, itself, release
 from ..execution.local import LocalRows
 from .column_stats import Batch, Survey
-from .frames import by_name
-from .readers import Batches, CheckY, LevelsOf, coded, read
+from .frames import by_name, is_arrow
+from .readers import (
+    Batches,
+    CheckY,
+    LevelsOf,
+    coded,
+    is_stored,
+    n_rows,
+    read,
+    stored_batches,
+)
 
 Array = np.ndarray
 
@@ -28,15 +40,16 @@ class DaskTable:
     """A Dask array or frame with its targets on the workers of a client."""
 
     def __init__(self, X: Any, y: Any, sample_weight: Any, check_y: CheckY, client: Any) -> None:
+        from dask import delayed
+
         self.client = client
         self.parts: list[Any] = []
         with self._released_on_error():
             self.example = example_of(X)
-            self.parts = [
-                client.submit(_read, *part, check_y, pure=False)
-                for part in _futures(client, X, y, sample_weight)
-            ]
-            self.sizes = self._map(_length, self.parts)
+            read_part = delayed(_read, pure=False)
+            parts = [read_part(*part, check_y) for part in _delayed(X, y, sample_weight)]
+            self.parts = client.compute(parts)
+            self.sizes = self._map(lambda part: len(part[0].y), self.parts)
             used = [i for i, size in enumerate(self.sizes) if size]
             if not used:
                 raise ValueError("X must have at least 2 rows, got none; check the partitions.")
@@ -64,7 +77,7 @@ class DaskTable:
                 self.client.submit(_code, part, encoders, pure=False) for part in self.parts
             ]
             release([encoders])
-            sums = self._map(_data, self.parts)
+            sums = self._map(LocalRows.data, self.parts)
         total = Data(sum(s.n for s in sums), sum(s.square for s in sums))
         return DaskRows(self.client, self.parts, self.sizes, total)
 
@@ -221,26 +234,11 @@ def _paired(X: Any, y: Any, weight: Any) -> tuple[Any, Any, Any]:
     return X, y, weight
 
 
-def _futures(client: Any, X: Any, y: Any, sample_weight: Any) -> list[tuple[Any, Any, Any]]:
-    """Return futures of every partition's rows, targets and weights."""
-    parts = _delayed(X, y, sample_weight)
-    flat = client.compute([piece for part in parts for piece in part if piece is not None])
-    futures = iter(flat)
-    return [
-        (next(futures), *(None if p is None else next(futures) for p in part[1:]))  # type: ignore[misc]
-        for part in parts
-    ]
-
-
 def _read(X: Any, y: Any, weight: Any, check_y: CheckY) -> tuple[Batch, list[Any]]:
     X, y, weight = _paired(X, y, weight)
     if len(X) == 0:
         return Batch([], np.empty(0), np.empty(0)), []
     return read(X, y, weight, check_y, whole=False)
-
-
-def _length(part: tuple[Batch, list[Any]]) -> int:
-    return len(part[0].y)
 
 
 def _survey(part: tuple[Batch, list[Any]], offset: int, levels_of: LevelsOf, n_all: int) -> Survey:
@@ -250,10 +248,6 @@ def _survey(part: tuple[Batch, list[Any]], offset: int, levels_of: LevelsOf, n_a
 
 def _code(part: tuple[Batch, list[Any]], encoders: tuple[list[Any], Any]) -> LocalRows:
     return coded(part[0], *encoders)
-
-
-def _data(rows: LocalRows) -> Data:
-    return rows.data()
 
 
 def example_of(X: Any) -> Any:
@@ -309,3 +303,31 @@ def _call(
     method: Callable[..., Any], model: Any, X: Any, args: Any, kwargs: Any, empty: Any
 ) -> Any:
     return method(model, X, *args, **kwargs) if len(X) else empty
+
+
+def anywhere(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a method of (self, X, ...) also take rows on disk and Dask collections."""
+
+    @wraps(method)
+    def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_dask(X):
+            return lazily(method, self, X, *args, **kwargs)
+        if not is_stored(X):
+            return method(self, X, *args, **kwargs)
+        tables = (_inputs(self, table) for table in stored_batches(X) if n_rows(table))
+        parts = [method(self, table, *args, **kwargs) for table in tables]
+        if not parts:
+            raise ValueError("X must have at least one row, got none; check the files.")
+        if isinstance(parts[0], tuple):
+            return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return np.concatenate(parts)
+
+    return call
+
+
+def _inputs(model: Any, table: Any) -> Any:
+    """Return the columns of the fit, if a table has these and others."""
+    names = getattr(model, "feature_names_in_", None)
+    if names is None or not is_arrow(table) or not set(names) <= set(table.column_names):
+        return table
+    return table.select(list(names))

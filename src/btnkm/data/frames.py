@@ -73,7 +73,7 @@ def check_names(model: Any, X: Any, *, reset: bool) -> None:
         return
     names = X.column_names()
     if reset:
-        model.n_features_in_, model.feature_names_in_ = len(names), _objects(names)
+        model.n_features_in_, model.feature_names_in_ = len(names), objects(names)
         return
     known = list(getattr(model, "feature_names_in_", names))
     if known != names or len(names) != model.n_features_in_:
@@ -259,8 +259,8 @@ def _from_series(series: Any, name: Any) -> Array:
     if isinstance(dtype, nw.Categorical | nw.Enum):
         values = series.to_list()
         distinct = list(dict.fromkeys(values))  # a name is made once per category
-        known = dict(zip(distinct, _from_categories(_objects(distinct)), strict=True))
-        return _objects([known[value] for value in values])
+        known = dict(zip(distinct, _from_categories(objects(distinct)), strict=True))
+        return objects([known[value] for value in values])
     if dtype == nw.Time and series.implementation.is_polars():
         values = series.to_native().to_physical().to_numpy()  # in other libraries it is text
     elif (
@@ -270,7 +270,7 @@ def _from_series(series: Any, name: Any) -> Array:
     ):
         values = np.asarray(series.to_numpy())
     else:
-        values = _objects(series.to_list())
+        values = objects(series.to_list())
     if values.dtype.kind in "mM":
         return _dates(values)
     if values.dtype.kind in "biuf":
@@ -294,7 +294,7 @@ def _from_objects(values: Array, name: Any = None) -> Array:
     return _from_categories(values)
 
 
-def _objects(items: list[Any]) -> Array:
+def objects(items: list[Any]) -> Array:
     """Return an array of the items, whatever they are."""
     out = np.empty(len(items), dtype=object)
     out[:] = items
@@ -303,7 +303,7 @@ def _objects(items: list[Any]) -> Array:
 
 def _from_categories(values: Array) -> Array:
     """Return the name of each category, None where missing."""
-    return _objects(
+    return objects(
         [
             v if type(v) is str else None if _is_missing(v) else category_name(v)
             for v in values.tolist()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .csv_file import Block, CsvFile, DataError, Dialect, read_stream
-from .frames import category_name, split_columns
+from .frames import category_name, objects, split_columns
 from .text import (
     BOOLEAN,
     DATE,
@@ -35,16 +35,7 @@ MAX_DISTINCT = 20  # values of a target that are remembered
 
 
 class ParquetFile:
-    """Parquet files: one, a folder, or a pattern.
-
-    Attributes
-    ----------
-    names : list of str
-    kinds : dict of str to str
-        Type of every column.
-    total, done : int
-        Number of rows, and how many of these have been read.
-    """
+    """Parquet files: one, a folder, or a pattern; ``total`` rows, of which ``done`` are read."""
 
     unit, measure = "row", "rows"
     unnamed: tuple[str, ...] = ()
@@ -56,7 +47,7 @@ class ParquetFile:
             )
         import pyarrow as pa
 
-        from .parquet import kind_of_type, parquet_types
+        from .readers import kind_of_type, parquet_types
 
         self.path = self.name = path
         types, self.total = parquet_types(path)
@@ -69,7 +60,7 @@ class ParquetFile:
 
     def blocks(self, wanted: Iterable[str] | None = None) -> Iterator[Block]:
         """Yield all rows, block by block, with the columns that are wanted."""
-        from .parquet import parquet_batches
+        from .readers import parquet_batches
 
         self.done = 0
         columns = None if wanted is None else list(wanted)
@@ -142,36 +133,22 @@ def _from_arrow(name: str, column: Any, kind: str | None) -> Array:
     if values.dtype == object and kind in (NUMBER, FLAG, BOOLEAN, DATE):
         return decode(["" if v is None else v for v in values.tolist()], kind, Dialect())
     if kind == TEXT and values.dtype != object:
-        names = [None if v is None or v != v else category_name(v) for v in column.to_pylist()]
-        values = np.empty(len(names), dtype=object)
-        values[:] = names
+        items = column.to_pylist()
+        return objects([None if v is None or v != v else category_name(v) for v in items])
     return values
 
 
 @dataclass
 class Scan:
-    """Statistics of a table from a pass over all its rows.
+    """Statistics of a table from a pass over all its rows."""
 
-    Attributes
-    ----------
-    kinds : dict of str to str
-        Type of every column; one without any value counts as numbers.
-    guesses : dict of str to TypeGuess
-        More about columns of text files.
-    n_rows, n_missing : int
-        Number of rows, and of those without a target.
-    first_missing : int
-        Line or row of the first of these.
-    distinct : set
-        The first few values of the target.
-    """
-
+    # type of every column; one without any value counts as numbers
     kinds: dict[str, str] = field(default_factory=dict)
-    guesses: dict[str, TypeGuess] = field(default_factory=dict)
+    guesses: dict[str, TypeGuess] = field(default_factory=dict)  # of columns of text files
     n_rows: int = 0
-    n_missing: int = 0
-    first_missing: int = 0
-    distinct: set[Any] = field(default_factory=set)
+    n_missing: int = 0  # rows without a target
+    first_missing: int = 0  # line or row of the first of these
+    distinct: set[Any] = field(default_factory=set)  # the first few values of the target
 
     @property
     def first_texts(self) -> dict[str, FirstText]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .csv_file import MISSING, Dialect
+from .frames import objects
 
 Array = np.ndarray
 # what a column may hold
@@ -41,15 +42,7 @@ _ZONE = re.compile(r".*(Z|:\d\d.*[+-]\d\d(:?\d\d)?)")
 
 
 class InvalidValue(ValueError):
-    """A value that is not of the expected type.
-
-    Attributes
-    ----------
-    index : int
-        Position among the values.
-    value : str
-    expected : str
-    """
+    """A value, with its position among the values, that is not of the expected type."""
 
     def __init__(self, index: int, value: str, expected: str) -> None:
         super().__init__(expected)
@@ -71,9 +64,7 @@ def decode(values: Sequence[str], kind: str, dialect: Dialect, *, finite: bool =
     """
     if kind == TEXT:
         missing = dialect.missing
-        out = np.empty(len(values), dtype=object)
-        out[:] = [None if v.strip() in missing else v for v in values]
-        return out
+        return objects([None if v.strip() in missing else v for v in values])
     if kind == DATE:
         return _dates(values, dialect)
     if kind == NUMBER:
@@ -125,28 +116,14 @@ class FirstText(NamedTuple):
 
 @dataclass
 class TypeGuess:
-    """The type of a column of text, from all values seen so far.
+    """The type of a column of text, from all values seen so far."""
 
-    Attributes
-    ----------
-    kind : str or None
-        None while all values are missing.
-    first_text : FirstText or None
-        Set if text came after at least ``MIN_BEFORE_TEXT`` values of another type, or among
-        numbers.
-    decimal_commas : bool
-        Whether the text would be numbers if commas were decimal points.
-    looks_like : str or None
-        The type that the text was probably meant to have.
-    leading_zero : str or None
-        The first number with a leading zero.
-    """
-
-    kind: str | None = None
+    kind: str | None = None  # None while all values are missing
+    # set if text came after at least MIN_BEFORE_TEXT values of another type, or among numbers
     first_text: FirstText | None = None
-    decimal_commas: bool = False
-    looks_like: str | None = None
-    leading_zero: str | None = None
+    decimal_commas: bool = False  # whether text would be numbers if commas were decimal points
+    looks_like: str | None = None  # the type that the text was probably meant to have
+    leading_zero: str | None = None  # the first number with one
     n_before: int = 0  # values that are not missing, counted up to MIN_BEFORE_TEXT
 
     def update(self, values: Sequence[str], positions: Sequence[int], dialect: Dialect) -> None:

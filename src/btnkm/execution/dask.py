@@ -22,7 +22,7 @@ from threadpoolctl import ThreadpoolController
 from ..core.cavi import Data
 from ..core.network import Network
 from ..core.sweeper import Command
-from .local import USUAL_MEMORY, LocalExecutor, LocalRows, Plan, Threads, add
+from .local import USUAL_MEMORY, LocalExecutor, LocalRows, MemoryPlan, Threads, add
 from .memory import keep_memory
 
 LOOK_SECONDS = 1.0  # between checks of which workers are there
@@ -34,7 +34,7 @@ class Spec(NamedTuple):
 
     inputs: list[int]
     constants: int
-    plan: Plan
+    plan: MemoryPlan
     bases: Sequence[Any]
     n_modes: int
     network: Network | None
@@ -284,7 +284,7 @@ class DaskRows:
         """Return other rows of this process as they are: so few are not worth round trips."""
         return rows
 
-    def blocks(self, plan: Plan, bases: Sequence[Any]) -> DaskBlocks:
+    def blocks(self, plan: MemoryPlan, bases: Sequence[Any]) -> DaskBlocks:
         """Return what makes executors."""
         return DaskBlocks(self, plan, bases)
 
@@ -294,7 +294,7 @@ class DaskBlocks:
     """Blocks of rows on the workers, with the interface of ``LocalBlocks``."""
 
     rows: DaskRows
-    plan: Plan
+    plan: MemoryPlan
     bases: Sequence[Any]
 
     def executor(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -12,62 +11,28 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import posterior, row_block
-from ..core.batch_stats import Past, alike
+from ..core.batch_stats import BatchStats, similar_inputs
 from ..core.cavi import Data
 from ..core.gamma import Gamma
-from ..core.likelihoods import Gaussian, Likelihood
-from ..core.network import Network
-from ..core.schedule import Schedule
-from ..core.state import Priors, State
+from ..core.likelihoods import Gaussian
+from ..core.state import State
 from ..core.sums import Sums
+from ..warn import warn
 from . import local
 from .modes import levels_size, make_mode, n_features, output_mode, size_of
-from .processes import WORTH_HELPERS, run_with_helpers
-from .restarts import Observer, Restart, limit_blas, n_threads, run_restarts
-from .runner import ROWS_PER_COMPONENT, RestartRunner
+from .processes import run_with_helpers
+from .restarts import (
+    Observer,
+    Restart,
+    RestartRunner,
+    RestartSettings,
+    limit_blas,
+    n_threads,
+    run_restarts,
+)
 
 Array = np.ndarray
-# Rows times packed pairs from which restarts run in threads; those of smaller fits run in processes
-WORTH_A_THREAD = 1_000_000
-FEWEST_WARM = 5  # sweeps of the warm phase with extra components
-ANCHORED_ANNEALING = 10  # sweeps; without them most interactions are lost (docs/experiments.md)
-FEW_ROWS_ANNEALING = 12  # sweeps
-SMALLEST_LEFT = 1e-6  # fraction of var(y) that main effects are taken to leave at least
 _INTERPRETER = 50 * 2**20  # bytes of a helper process before it has any work
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Everything that shapes a fit, checked.
-
-    Below ``few_rows`` rows per basis function, all inputs together, restarts have an annealing
-    phase; a row counts for the ``worth`` of its likelihood.
-    """
-
-    priors: Priors
-    likelihood: Likelihood  # as the warm phase has it
-    schedule: Schedule
-    smoothness: float
-    network: Network
-    max_rank: Any  # a number, or one for each bond of a tensor train
-    n_init: int
-    memory_limit: float | None  # GiB; None for the usual limit where the rows are
-    n_jobs: int | None
-    initial_rank: Any = None  # that restarts begin with, if not max_rank
-    warm_rank: int = 0  # of the warm phase, if it is above the initial one; at most twice that
-    few_rows: float = 4.0
-    fewer_starts: bool = False  # whether there may be fewer restarts, where memory is short
-    worth_a_thread: int = WORTH_A_THREAD
-    worth_helpers: float = WORTH_HELPERS  # see ``processes``
-
-    @property
-    def first_rank(self) -> Any:
-        """The rank that restarts begin with."""
-        return self.initial_rank or self.max_rank
-
-    def limit(self, rows: Any) -> float:
-        """Return the limit of memory for rows that are there, in GiB."""
-        return float(rows.usual_memory if self.memory_limit is None else self.memory_limit)
 
 
 @dataclass(frozen=True)
@@ -97,70 +62,69 @@ class Result:
     ``averages`` holds each mode's averages of phi and phi phi^T over the rows: (M,) and (M, M).
     """
 
-    starts: list[Restart]
+    restarts: list[Restart]
     averages: list[tuple[Array, Array]]
     count: int  # of all restarts
     interrupted: bool
     ended: bool  # whether every restart went to its end
-    pasts: Sequence[Past] = ()  # sums over these rows and earlier ones, for each restart
+    pasts: Sequence[BatchStats] = ()  # sums over these rows and earlier ones, for each restart
     effects: Sequence[posterior.EffectAverages] = ()  # of main effects
 
     @property
     def best(self) -> Restart:
         """The restart with the highest ELBO."""
-        return max(self.starts, key=lambda restart: restart.last.bound)
+        return max(self.restarts, key=lambda restart: restart.last.bound)
 
 
 def fit(
     problem: Problem,
-    settings: Settings,
+    settings: RestartSettings,
     seed: list[int],
     observe: Observer,
     *,
-    may_find_nothing: bool = False,
-    go_on_from: Sequence[State] = (),
+    may_be_empty: bool = False,
+    states: Sequence[State] = (),
     saved: list[Restart] | None = None,
-    pasts: Sequence[Past] | None = None,
+    pasts: Sequence[BatchStats] | None = None,
 ) -> Result:
     """Run every restart and return those that reached the exact phase.
 
     Parameters
     ----------
     problem : Problem
-    settings : Settings
+    settings : RestartSettings
     seed : list of int
     observe : callable
         Given the number of a restart and its ``Progress`` after each sweep; True ends the fit.
-    may_find_nothing : bool
+    may_be_empty : bool
         Whether there may be no such restart; else that is an error.
-    go_on_from : sequence of State
-        Posteriors to go on from, one for each restart.
+    states : sequence of State
+        Posteriors to continue from, one for each restart.
     saved : list of Restart, optional
         Restarts of an interrupted fit, which are resumed. The list is filled if it is empty.
-    pasts : sequence of Past, optional
+    pasts : sequence of BatchStats, optional
         Sums over the rows of earlier batches, for each restart; empty for the first batch. Unless
         None, the result holds those of all rows so far.
     """
-    room = _plan_room(problem, settings)
-    prepared = _prepare(problem, settings, room, pasts or ())
-    seeds = np.random.SeedSequence(seed).spawn(room.count)
-    runner = _make_runner(problem, settings, room, prepared, seeds)
-    runner = replace(runner, states=go_on_from, pasts=pasts or ())
-    if problem.before is not None and not go_on_from:
-        runner = _after_sums(runner, problem.before, settings, seed)
+    resources = _plan_resources(problem, settings)
+    prepared = _prepare(problem, settings, resources.plan, pasts or ())
+    seeds = np.random.SeedSequence(seed).spawn(resources.count)
+    runner = _make_runner(problem, settings, resources.max_rank, prepared, seeds)
+    runner = replace(runner, states=states, pasts=pasts or ())
+    if problem.before is not None and not states:
+        runner = _after_sums(runner, problem.before, seed)
     # restarts in parallel, or else the blocks of rows of one; either way BLAS has one thread
-    across_rows = (
-        room.threads > 1 and room.plan.n_parallel == 1 and room.plan.block_rows < problem.rows.n
-    )
-    with limit_blas(), local.Threads(room.threads) if across_rows else nullcontext() as pool:
-        restarts, interrupted = _run(runner, room, settings, observe, saved, pool)
+    plan, threads = resources.plan, resources.threads
+    across_rows = threads > 1 and plan.n_parallel == 1 and plan.block_rows < problem.rows.n
+    with limit_blas(), local.Threads(threads) if across_rows else nullcontext() as pool:
+        restarts, interrupted = _run(runner, resources, observe, saved, pool)
         usable = [restart for restart in restarts if restart.usable]
-        kept: list[Past] = []
+        kept: list[BatchStats] = []
         if pasts is not None and (not pasts or not interrupted):
             # by the same threads, which reuse their memory
-            here, features = problem.rows.data(), prepared.features
-            kept = [runner.absorbed(restart.state, here, features, pool) for restart in usable]
-    if not usable and not may_find_nothing:
+            data, features = problem.rows.data(), prepared.features
+            kept = [runner.batch_stats(restart.state, data, features, pool) for restart in usable]
+    if not usable and not may_be_empty:
         _raise_nothing_found(interrupted)
     if pasts and kept:
         before = [restart.last.past for restart in usable]
@@ -172,21 +136,20 @@ def fit(
 
 
 @dataclass(frozen=True)
-class Room:
-    """How many restarts there is room for, where they run, and what they keep in memory."""
+class Resources:
+    """How many restarts there is memory for, where they run, and what they keep in memory."""
 
     count: int
-    max_rank: Any  # the highest rank that there is room for
-    plan: local.Plan
+    max_rank: Any  # the highest rank that there is memory for
+    plan: local.MemoryPlan
     threads: int
     helpers: int  # processes; 0 where restarts run in threads
 
 
-def _plan_room(problem: Problem, settings: Settings) -> Room:
+def _plan_resources(problem: Problem, settings: RestartSettings) -> Resources:
     """Plan the memory of a fit, and warn if there is room for fewer restarts only."""
     rows, network, sizes = problem.rows, settings.network, problem.sizes
-    limit = settings.limit(rows)
-    settings = replace(settings, memory_limit=limit)
+    limit = settings.memory_limit
     threads = 1 if rows.elsewhere else n_threads(settings.n_jobs)
     work = rows.n * network.footprint(settings.max_rank, len(sizes)).block
     small = work < settings.worth_a_thread and not rows.spilled and not rows.elsewhere
@@ -207,55 +170,48 @@ def _plan_room(problem: Problem, settings: Settings) -> Room:
         n_features=of_modes + of_effects,
     )
     if count < settings.n_init:
-        warnings.warn(
+        warn(
             f"the memory limit of {limit:.3g} GiB has room for {count} of {settings.n_init} "
             "restarts, and fewer predict a little worse; raise it, or lower max_rank or n_basis.",
-            UserWarning,
-            stacklevel=8,
         )
     helpers = 0
     if small and plan.keep_features:
         # a helper has an interpreter, rows and features of its own, and receives them pickled
-        left = limit * local.GIB - plan.n_bytes
-        helpers = min(
-            threads - 1, count - 1, int(max(left, 0.0) // (_INTERPRETER + 2 * plan.n_bytes))
-        )
-    return Room(count, max_rank, plan, threads, helpers)
+        free = max(limit * local.GIB - plan.n_bytes, 0.0)
+        helpers = min(threads - 1, count - 1, int(free // (_INTERPRETER + 2 * plan.n_bytes)))
+    return Resources(count, max_rank, plan, threads, helpers)
 
 
 def plan_restarts(
-    settings: Settings,
+    settings: RestartSettings,
     n: int,
     sizes: Sequence[tuple[int, int]],
     count: int,
     threads: int,
     per_row: int = 0,
     **where: Any,
-) -> tuple[int, Any, local.Plan]:
+) -> tuple[int, Any, local.MemoryPlan]:
     """Return how many restarts there is room for, the highest rank, and the plan.
 
     There are fewer than ``count`` only if the settings allow it. ``where`` the rows are is passed
     on to ``local.make_plan``.
     """
 
-    def plan(rank: Any, count: int) -> local.Plan:
-        warm_rank = 0
-        if settings.warm_rank:
-            warm_rank = min(2 * rank, settings.warm_rank, n // ROWS_PER_COMPONENT)
-        footprint = settings.network.footprint(rank, len(sizes), warm_rank)
+    def plan(rank: Any, count: int) -> local.MemoryPlan:
+        extra = settings.extra_components(rank)
+        footprint = settings.network.footprint(rank, len(sizes), rank + extra if extra else 0)
         limit = settings.memory_limit
-        assert limit is not None
         return local.make_plan(n, sizes, footprint, count, threads, limit, per_row, **where)
 
     while True:
         try:
-            first = plan(settings.first_rank, count)
+            first = plan(settings.initial_rank, count)
             break
         except MemoryError:
-            if count == 1 or not settings.fewer_starts:
+            if count == 1 or not settings.may_reduce_restarts:
                 raise
             count -= 1
-    highest, lowest = (int(np.max(rank)) for rank in (settings.max_rank, settings.first_rank))
+    highest, lowest = (int(np.max(rank)) for rank in (settings.max_rank, settings.initial_rank))
     for most in range(highest, lowest, -1):
         # the rank grows as far as there is room to keep what the first rank has room for
         with suppress(MemoryError):
@@ -263,7 +219,7 @@ def plan_restarts(
             larger = plan(rank, count)
             if (larger.keep_features, larger.stride) == (first.keep_features, first.stride):
                 return count, rank, larger
-    return count, settings.first_rank, first
+    return count, settings.initial_rank, first
 
 
 class _Prepared(NamedTuple):
@@ -275,23 +231,25 @@ class _Prepared(NamedTuple):
     features: tuple[tuple[Array, Array], ...]  # sums of phi and psi of each mode, over these rows
     averages: list[tuple[Array, Array]]  # of phi and phi phi^T of each mode, over all rows
     effects: list[posterior.EffectAverages]
-    alike: bool  # whether inputs are spread as in earlier batches
+    similar: bool  # whether inputs are spread as in earlier batches
 
 
-def _prepare(problem: Problem, settings: Settings, room: Room, pasts: Sequence[Past]) -> _Prepared:
+def _prepare(
+    problem: Problem, settings: RestartSettings, plan: local.MemoryPlan, pasts: Sequence[BatchStats]
+) -> _Prepared:
     """Cut the rows into blocks, and average their features."""
-    data = here = problem.rows.data()
+    data = batch = problem.rows.data()
     modes = tuple(make_mode(basis, settings.smoothness) for basis in problem.bases)
-    blocks = problem.rows.blocks(room.plan, [*problem.bases, *problem.effects])
+    blocks = problem.rows.blocks(plan, [*problem.bases, *problem.effects])
     for past in pasts[:1]:  # all restarts have had the same rows
-        data = Data(here.n + past.data.n, here.square + past.data.square)
+        data = Data(batch.n + past.data.n, batch.square + past.data.square)
     with closing(blocks.executor(len(modes))) as executor:
         features = local.feature_sums(executor, len(modes))
         effects = _effect_averages(executor, problem, data.n)
     seen, similar = features, True
     for past in pasts[:1]:
         seen = tuple((a + c, b + d) for (a, b), (c, d) in zip(features, past.features, strict=True))
-        similar = alike(features, here.n, past)
+        similar = similar_inputs(features, batch.n, past)
     averages = [
         (phi / data.n, mode.average_gram(psi / data.n))
         for mode, (phi, psi) in zip(modes, seen, strict=True)
@@ -305,17 +263,17 @@ def _prepare(problem: Problem, settings: Settings, room: Room, pasts: Sequence[P
 
 def _make_runner(
     problem: Problem,
-    settings: Settings,
-    room: Room,
+    settings: RestartSettings,
+    max_rank: Any,
     prepared: _Prepared,
     seeds: list[np.random.SeedSequence],
 ) -> RestartRunner:
     modes, output = prepared.modes, None
-    schedule, warm_rank = _schedule(problem, settings, modes, prepared.data.n)
     if problem.n_outputs is not None and modes:
         output = len(modes)
         modes += (output_mode(problem.n_outputs),)
     return RestartRunner(
+        settings=settings,
         blocks=prepared.blocks,
         modes=modes,
         grams=tuple(
@@ -323,90 +281,55 @@ def _make_runner(
             for mode, (_, gram) in zip(modes, prepared.averages, strict=True)
         ),
         data=prepared.data,
-        priors=settings.priors,
         likelihood=settings.likelihood,
-        schedule=schedule,
-        rank=settings.network.ranks(settings.first_rank, modes),
-        max_rank=settings.network.ranks(room.max_rank, modes),
-        warm_rank=warm_rank,
-        network=settings.network,
+        rank=settings.network.ranks(settings.initial_rank, modes),
+        max_rank=settings.network.ranks(max_rank, modes),
         seeds=seeds,
         output=output,
-        alike=prepared.alike,
+        similar=prepared.similar,
         sums=Sums.begin(problem.effects, problem.n_outputs or 1) if problem.effects else None,
     )
 
 
-def _schedule(
-    problem: Problem, settings: Settings, modes: Sequence[Any], n: float
-) -> tuple[Schedule, int]:
-    """Return the schedule of restarts, and the most components of its warm phase."""
-    schedule, network, likelihood = settings.schedule, settings.network, settings.likelihood
-    worth = likelihood.worth * n
-    anchored = any(mode.anchored for mode in modes)
-    smooth = problem.n_outputs is None and all(mode.may_lose_functions for mode in modes)
-    warm_rank = 0
-    if schedule.warm_sweeps >= FEWEST_WARM and len(modes) > 1 and smooth and not anchored:
-        warm_rank = min(settings.warm_rank, int(worth / ROWS_PER_COMPONENT))
-    few_rows = worth < settings.few_rows * sum(size_of(basis)[0] for basis in problem.bases)
-    changes: dict[str, Any] = {}
-    if not modes:  # nothing is random, but noise that is not held low at first hides curves
-        held = likelihood.additive and not likelihood.fixed
-        changes = {"warm_sweeps": schedule.warm_sweeps if held else 0, "annealing_sweeps": 0}
-    elif not schedule.warm_sweeps:
-        pass
-    elif network.annealing_sweeps:
-        changes["warm_smoothing"] = network.smoothing
-        changes["annealing_sweeps"] = network.annealing_sweeps
-    elif anchored:
-        changes["annealing_sweeps"] = ANCHORED_ANNEALING
-    elif few_rows:
-        # a rough beginning interpolates, and covariances all at once outweigh the data: nothing is
-        # found then where there is much to find (docs/experiments.md)
-        changes["warm_smoothing"] = likelihood.gentle
-        changes["annealing_sweeps"] = FEW_ROWS_ANNEALING
-    return replace(schedule, **changes), warm_rank
-
-
-def _after_sums(
-    runner: RestartRunner, before: Problem, settings: Settings, seed: list[int]
-) -> RestartRunner:
+def _after_sums(runner: RestartRunner, before: Problem, seed: list[int]) -> RestartRunner:
     """Return the runner of what is left once main effects are fitted alone.
 
     Effects that the ELBO drops are gone, and the noise that the warm phase begins with is in units
     of what they leave.
     """
-    result = fit(before, replace(settings, n_init=1), seed, lambda *_: None, may_find_nothing=True)
-    if not result.starts:
+    settings = runner.settings
+    assert settings.schedule_of_sums is not None
+    alone = replace(settings, n_init=1, warm_rank=0, schedule=settings.schedule_of_sums)
+    result = fit(before, alone, seed, lambda *_: None, may_be_empty=True)
+    if not result.restarts:
         return runner
-    alone = result.starts[0].state
-    likelihood = runner.likelihood
-    if isinstance(likelihood, Gaussian) and isinstance(alone.likelihood, Gaussian):
-        left = min(alone.likelihood.error / runner.data.n, 1.0)
-        noise = Gamma(likelihood.noise.shape, likelihood.noise.rate * max(left, SMALLEST_LEFT))
-        likelihood = replace(likelihood, noise=noise)
-    return replace(runner, sums=alone.sums, likelihood=likelihood)
+    state, likelihood = result.restarts[0].state, runner.likelihood
+    if isinstance(likelihood, Gaussian) and isinstance(state.likelihood, Gaussian):
+        residual = min(state.likelihood.error / runner.data.n, 1.0)
+        rate = likelihood.noise.rate * max(residual, settings.schedule.least_residual)
+        likelihood = replace(likelihood, noise=Gamma(likelihood.noise.shape, rate))
+    return replace(runner, sums=state.sums, likelihood=likelihood)
 
 
 def _run(
     runner: RestartRunner,
-    room: Room,
-    settings: Settings,
+    resources: Resources,
     observe: Observer,
     saved: list[Restart] | None,
     threads: local.Threads | None,
 ) -> tuple[list[Restart], bool]:
     """Run the restarts in helper processes or threads; resume those that are ``saved``."""
-    if room.helpers > 0 and saved is None:
-        return run_with_helpers(runner, room.count, room.helpers, observe, settings.worth_helpers)
-    restarts = [Restart() for _ in range(room.count)]
+    count, helpers = resources.count, resources.helpers
+    if helpers > 0 and saved is None:
+        return run_with_helpers(runner, count, helpers, observe, runner.settings.worth_helpers)
+    restarts = [Restart() for _ in range(count)]
     if saved is not None:
         saved += restarts[len(saved) :]
         restarts = saved
     return run_restarts(
         lambda k: runner.run(k, threads, restarts[k].pause),
-        room.count,
-        room.plan.n_parallel,
+        count,
+        resources.plan.n_parallel,
         observe,
         restarts,
     )
@@ -438,7 +361,7 @@ def _effect_averages(
 def ending(results: Sequence[Result], tol: float) -> tuple[bool, str]:
     """Return whether all restarts have converged, and why the fit ended."""
     count = sum(result.count for result in results)
-    restarts = [restart for result in results for restart in result.starts]
+    restarts = [restart for result in results for restart in result.restarts]
     ended = all(result.ended for result in results)
     moving = sum(not restart.last.converged for restart in restarts)
     kept = f"the posteriors of {len(restarts)} of {count} restarts, as they stood, are kept."

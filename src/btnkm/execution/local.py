@@ -15,12 +15,11 @@ from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 
 from ..core.arrays import host, like, wide
 from ..core.cavi import Data
-from ..core.environments import Environments
-from ..core.network import Footprint, Network
+from ..core.cp import CP
+from ..core.network import Environments, Footprint, Network
 from ..core.row_block import Chunk, averages
 from ..core.sweeper import Command, Executor
-from .memory import give_back_memory
-from .spill import Spilled
+from .memory import Spilled, give_back_memory
 
 Array = Any
 GIB = 2**30
@@ -109,7 +108,7 @@ def add(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """What is kept in memory and what is recomputed, to stay below a limit.
 
     The blocks do not depend on the limit, so results are the same to the last bit, unless the limit
@@ -118,7 +117,7 @@ class Plan:
 
     block_rows: int
     keep_features: bool
-    stride: int  # of the environments (see core/environments.py)
+    stride: int  # of the environments (see core/network.py)
     n_parallel: int  # restarts that run in parallel
     n_bytes: int  # estimate of the peak, beyond the input
     keep_latest: bool = False  # whether the features of one mode are kept: see Latest
@@ -137,30 +136,10 @@ def make_plan(
     on_device: bool = False,
     number_bytes: int = 8,
     n_features: int | None = None,
-) -> Plan:
+) -> MemoryPlan:
     """Choose what to keep in memory, as much as fits below the limit.
 
-    Parameters
-    ----------
-    n : int
-        Rows.
-    sizes : sequence of (M, K)
-        Functions and product functions of each mode.
-    footprint : Footprint
-        What the network needs at its highest rank.
-    n_restarts, n_threads : int
-        Restarts, and threads that may run them, or blocks of rows, in parallel.
-    limit_gib : float
-    per_row : int
-        Numbers that the likelihood keeps for every row.
-    spilled : bool
-        Whether coordinates are in files.
-    on_device : bool
-        Whether rows are on a device, where blocks should be large.
-    number_bytes : int
-        Bytes of a number.
-    n_features : int, optional
-        Numbers of a row in the features of all modes; by default M + K of each.
+    ``limit_gib`` is the limit in GiB; the other parameters are the fields of ``_Need``.
     """
     need = _Need(
         *(n, sizes, footprint, n_restarts, n_threads, per_row),
@@ -174,7 +153,7 @@ def make_plan(
             for parallel in range(min(n_restarts, n_threads), 0, -1):
                 size = need.n_bytes(parallel, block_rows, stride, keep, latest)
                 if size <= limit_gib * GIB:
-                    return Plan(block_rows, keep, stride, parallel, size, latest)
+                    return MemoryPlan(block_rows, keep, stride, parallel, size, latest)
     least = need.n_bytes(1, 64, 0, False, False) / GIB
     raise MemoryError(
         f"memory_limit must be at least {least:.3g} GiB for {n:,} rows, {len(sizes)} inputs and "
@@ -185,18 +164,20 @@ def make_plan(
 
 @dataclass(frozen=True)
 class _Need:
-    """The memory of a fit, in numbers; the fields are the parameters of ``make_plan``."""
+    """What the memory of a fit depends on."""
 
-    n: int
-    sizes: Sequence[tuple[int, int]]
-    footprint: Footprint
+    n: int  # rows
+    sizes: Sequence[tuple[int, int]]  # functions and product functions of each mode
+    footprint: Footprint  # what the network needs at its highest rank
     n_restarts: int
-    n_threads: int
-    per_row: int
-    spilled: bool
-    on_device: bool
+    n_threads: int  # that may run restarts, or blocks of rows, in parallel
+    per_row: int  # numbers that the likelihood keeps for every row
+    spilled: bool  # whether coordinates are in files
+    on_device: bool  # whether rows are on a device, where blocks should be large
     number_bytes: int
-    n_features: int | None
+    n_features: (
+        int | None
+    )  # numbers of a row in the features of all modes, by default M + K of each
 
     @property
     def widest(self) -> int:
@@ -336,7 +317,7 @@ class LocalRows:
         weight = None if rows.weight is None else like(rows.weight, self.y)
         return LocalRows([like(code, self.y) for code in rows.codes], like(rows.y, self.y), weight)
 
-    def blocks(self, plan: Plan, bases: Sequence[Any]) -> LocalBlocks:
+    def blocks(self, plan: MemoryPlan, bases: Sequence[Any]) -> LocalBlocks:
         """Cut the rows into blocks, evaluating the features now if the plan keeps them."""
         chunks = make_chunks(plan, bases, self.codes, self.y, self.weight)
         return LocalBlocks(chunks, plan.stride)
@@ -358,7 +339,7 @@ class LocalBlocks:
 
 
 def make_chunks(
-    plan: Plan,
+    plan: MemoryPlan,
     bases: Sequence[Any],
     codes: Sequence[np.ndarray],
     y: np.ndarray,
@@ -378,7 +359,7 @@ def make_chunks(
         elif plan.keep_latest:
             of = Latest(of)
         part = None if weight is None else weight[rows]
-        environments = Environments(len(bases), stride=plan.stride)
+        environments = Environments(len(bases), stride=plan.stride, network=CP())
         chunks.append(Chunk(of, y[rows], part, environments))
     return chunks
 
@@ -411,7 +392,7 @@ def share_chunks(
     """Return blocks with the same rows and features, and environments of their own."""
 
     def environments() -> Environments:
-        return Environments(n_modes, stride=stride, network=network)
+        return Environments(n_modes, stride=stride, network=network or CP())
 
     def features(of: Callable[[int], tuple[Array, Array]]) -> Callable[[int], tuple[Array, Array]]:
         return Latest(of.of) if isinstance(of, Latest) else of

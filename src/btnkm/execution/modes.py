@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..bases.anchored import Anchored
-from ..bases.categorical import Categorical
-from ..bases.levels import Levels
-from ..core.levels import LevelMode
+from ..bases.categorical import Categorical, ManyCategories
+from ..core.categories import CategoryMode
 from ..core.state import Mode, State
 
 Array = np.ndarray
@@ -17,14 +16,14 @@ Array = np.ndarray
 
 def size_of(basis: Any) -> tuple[int, int]:
     """Return M and K of a basis, for an estimate of its memory."""
-    if isinstance(basis, Levels):
+    if isinstance(basis, ManyCategories):
         return levels_size(len(basis.shares_))
     return basis.n_functions_, basis.n_products_
 
 
 def n_features(basis: Any) -> int:
     """Return how many numbers the features of a row take."""
-    return sum(size_of(basis)) if isinstance(basis, Levels) else int(basis.n_numbers)
+    return sum(size_of(basis)) if isinstance(basis, ManyCategories) else int(basis.n_numbers)
 
 
 def levels_size(count: int) -> tuple[int, int]:
@@ -34,9 +33,9 @@ def levels_size(count: int) -> tuple[int, int]:
 
 def make_mode(basis: Any, smoothness: float) -> Any:
     """Return the mode of a fitted basis."""
-    if isinstance(basis, Levels):
+    if isinstance(basis, ManyCategories):
         levels = np.arange(len(basis.shares_))
-        return LevelMode(levels, np.ones(len(levels)), basis.shares_)
+        return CategoryMode(levels, np.ones(len(levels)), basis.shares_)
     anchored = isinstance(basis, Anchored)
     keep = np.arange(int(anchored), basis.n_functions_)
     return Mode(
@@ -48,15 +47,15 @@ def make_mode(basis: Any, smoothness: float) -> Any:
     )
 
 
-def output_mode(n_outputs: int) -> LevelMode:
+def output_mode(n_outputs: int) -> CategoryMode:
     """Return the mode of the outputs: one indicator function for each."""
-    return LevelMode(np.arange(n_outputs), np.ones(n_outputs), None, anchored=False)
+    return CategoryMode(np.arange(n_outputs), np.ones(n_outputs), None, anchored=False)
 
 
 def with_functions_of(mode: Any, old: Any, new: Any, smoothness: float) -> Any:
     """Return the mode of a basis with more levels, without the functions that were dropped."""
     full = make_mode(new, smoothness)
-    if isinstance(new, Levels):
+    if isinstance(new, ManyCategories):
         return full
     keep = np.append(mode.keep, np.arange(old.n_functions_, new.n_functions_))
     return full.take(np.searchsorted(full.keep, keep))

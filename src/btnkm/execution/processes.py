@@ -24,9 +24,9 @@ from typing import Any, NamedTuple, Protocol
 
 from ..core.schedule import Progress
 from ..core.state import State
-from .restarts import Observer, Restart, limit_blas
+from ..warn import warn
+from .restarts import WORTH_HELPERS, Observer, Restart, limit_blas
 
-WORTH_HELPERS = 1.0  # seconds of work left, below which no process is started
 IDLE_SECONDS = 60  # after which a helper without work ends
 SLICE_SECONDS = 0.05  # that a task takes, or a sweep if that is longer
 ORPHAN_SECONDS = 1.0  # between looks at whether a helper's parent is still there
@@ -246,7 +246,7 @@ class _SharedRun:
         self.n_helpers = min(n_helpers, n_restarts - 1)
         self.restarts = [Restart() for _ in range(n_restarts)]
         self.helpers: list[Helper] = []
-        self.left = deque(range(n_restarts))
+        self.waiting = deque(range(n_restarts))
         self.failed: deque[int] = deque()  # restarts that helpers have not finished
         self.stopped = False
         self.may_call = n_restarts > 1
@@ -256,8 +256,8 @@ class _SharedRun:
         """Run all restarts, and return whether the user interrupted."""
         try:
             while not self.stopped:
-                if self.left or self.failed:
-                    self._run_here((self.left or self.failed).popleft())
+                if self.waiting or self.failed:
+                    self._run_here((self.waiting or self.failed).popleft())
                     self.may_call = False
                 elif any(helper.tasks for helper in self.helpers):
                     wait([helper.tasks[0] for helper in self.helpers if helper.tasks], 0.1)
@@ -296,8 +296,8 @@ class _SharedRun:
             with self._replacing(helper):
                 for result in helper.results():
                     self._take(helper, result)
-                if self.left and not helper.tasks and not self.stopped:
-                    helper.begin(self.left.popleft())
+                if self.waiting and not helper.tasks and not self.stopped:
+                    helper.begin(self.waiting.popleft())
 
     def _halt(self) -> None:
         """Stop the helpers, and take in what they have reached."""
@@ -316,7 +316,7 @@ class _SharedRun:
                 self.restarts[helper.k].add(progress)
             self.stopped |= bool(self.observe(helper.k, progress))
         for warning in result.warnings:
-            warnings.warn(warning, stacklevel=2)
+            warn(warning)
         if result.state is not None and self.restarts[helper.k].sweeps:
             reason = "finished" if result.ended else "stopped"
             self.restarts[helper.k].finish(result.state, reason)

@@ -1,21 +1,62 @@
-"""Several random restarts in parallel, with progress, callbacks and a clean way to stop."""
+"""The restarts of a fit: what they need, their sweeps, and how they run in parallel."""
 
 from __future__ import annotations
 
 import numbers
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
-from ..core.schedule import Pause, Progress
-from ..core.state import State
+from ..core import ascent, growing
+from ..core.batch_stats import BatchStats
+from ..core.cavi import Data
+from ..core.likelihoods import Likelihood
+from ..core.network import Network
+from ..core.schedule import Pause, Progress, Schedule
+from ..core.state import Mode, Priors, State
+from ..core.sums import Sums
+from ..core.sweeper import Sweeper
+from . import local
 
+Array = np.ndarray
 Observer = Callable[[int, Progress], bool | None]
+# rows times packed pairs from which restarts run in threads; those of smaller fits run in processes
+WORTH_A_THREAD = 1_000_000
+WORTH_HELPERS = 1.0  # seconds of work left, below which no process is started
+
+
+@dataclass(frozen=True)
+class RestartSettings:
+    """Everything that shapes the restarts of one structure; ``plan.FitPlan`` resolves it."""
+
+    priors: Priors
+    likelihood: Likelihood  # as the warm phase has it
+    schedule: Schedule
+    smoothness: float
+    network: Network
+    initial_rank: Any  # a number, or one for each bond of a tensor train
+    max_rank: Any  # up to which the rank may grow
+    n_init: int
+    memory_limit: float  # GiB
+    n_jobs: int | None
+    schedule_of_sums: Schedule | None = None  # of main effects that are fitted first
+    warm_rank: int = 0  # most components of the warm phase with extra ones; 0 for no extra ones
+    may_reduce_restarts: bool = False  # where memory is short
+    worth_a_thread: int = WORTH_A_THREAD
+    worth_helpers: float = WORTH_HELPERS
+
+    def extra_components(self, rank: Any) -> int:
+        """Return how many extra components a warm phase of this rank begins with."""
+        if not self.warm_rank:
+            return 0
+        return int(max(min(2 * rank, self.warm_rank) - rank, 0))
 
 
 def n_cores() -> int:
@@ -123,6 +164,140 @@ class Restart:
     def usable(self) -> bool:
         """Whether the exact phase was reached: only then is there a posterior."""
         return bool(self.sweeps) and self.last.is_posterior and self.last.state is not None
+
+
+@dataclass(frozen=True)
+class RestartRunner:
+    """Runs the restarts of a fit, each from its own random seed."""
+
+    settings: RestartSettings
+    blocks: Any  # LocalBlocks or DaskBlocks
+    modes: tuple[Mode, ...]
+    grams: tuple[Array, ...]  # each mode's average of phi phi^T over the rows, (M, M)
+    data: Data
+    likelihood: Likelihood
+    rank: Any  # the initial one, as far as the modes and the memory allow
+    max_rank: Any
+    seeds: list[np.random.SeedSequence]
+    output: int | None  # the mode of the outputs
+    states: Sequence[State] = ()  # posteriors to continue from, instead of random factors
+    pasts: Sequence[BatchStats] = ()  # sums over the rows of earlier batches, for each restart
+    similar: bool = True  # whether their inputs are spread as those of the rows at hand
+    sums: Sums | None = None  # the main effects that restarts begin with
+
+    def run(
+        self, k: int, threads: local.Threads | None = None, pause: Pause | None = None
+    ) -> Iterator[Progress]:
+        """Return the sweeps of restart k, from a pause on; ``threads`` share its blocks of rows."""
+        rng = np.random.default_rng(self.seeds[k])
+
+        def grow(state: State, initial_rank: Any) -> tuple[State, int] | None:
+            return self._larger(state, initial_rank, rng)
+
+        settings, may_grow = self.settings, None if self.states else grow
+        with closing(self.blocks.executor(len(self.modes), settings.network, threads)) as executor:
+            state, schedule, past = self._first(k, rng, pause)
+            for step in ascent.run(
+                executor, state, self.data, settings.priors, schedule, may_grow, pause, past
+            ):
+                if step.pause is not None:
+                    pause_here = replace(step.pause, random=rng.bit_generator.state)
+                    step = replace(step, pause=pause_here)
+                yield step
+
+    def _first(
+        self, k: int, rng: np.random.Generator, pause: Pause | None
+    ) -> tuple[State, Schedule, BatchStats | None]:
+        """Return the state that restart k begins with, its schedule and its past."""
+        past, schedule = self.pasts[k] if self.pasts else None, self.settings.schedule
+        if not self.states:
+            extra = self.settings.extra_components(self.rank)
+            schedule = replace(schedule, extra=extra)
+            if pause is None:
+                return self._random(np.add(self.rank, extra), rng), schedule, past
+            rng.bit_generator.state = pause.random
+            return pause.memory.state, schedule, past
+        state = self.states[k]
+        if past is not None:
+            state, past = self._widened(state, past, rng)
+            if state is not self.states[k]:
+                schedule = replace(schedule, annealing_sweeps=schedule.new_annealing)
+        return state, schedule, past
+
+    def _larger(
+        self, state: State, initial_rank: Any, rng: np.random.Generator
+    ) -> tuple[State, int] | None:
+        """Return a state of up to twice the rank, and its number of extra components."""
+        schedule = self.settings.schedule
+        twice = np.multiply(2, self.settings.network.rank(state))
+        doubled = np.minimum(twice, self.max_rank)
+        # of one input there is no bond to grow
+        grows = np.greater(doubled, initial_rank) & (
+            twice >= schedule.least_growth * np.asarray(initial_rank)
+        )
+        if not np.any(grows) or not schedule.drop_components:
+            return None
+        rank = doubled.tolist()
+        extra = self.settings.extra_components(rank)
+        return growing.grown(state, self._random(np.add(rank, extra), rng)), extra
+
+    def _widened(
+        self, state: State, past: BatchStats, rng: np.random.Generator
+    ) -> tuple[State, BatchStats]:
+        """Return a posterior with extra columns, for what these rows show and none before did."""
+        network, schedule = self.settings.network, self.settings.schedule
+        before, rows = network.rank(state), self.data.n - past.data.n
+        new = min(schedule.new_components, int(rows / schedule.rows_per_component))
+        rank = np.maximum(before, np.minimum(np.add(before, new), self.max_rank)).tolist()
+        may_grow = schedule.drop_components and self.similar
+        if not may_grow or not np.any(np.greater(rank, before)):
+            return state, past
+        grams = []
+        for gram, mode, kept in zip(self.grams, self.modes, state.modes, strict=True):
+            both = np.isin(mode.keep, kept.keep)
+            grams.append(gram[np.ix_(both, both)])
+        fresh = self._random(rank, rng, state.modes, tuple(grams))
+        if np.any(np.less(network.rank(fresh), before)):  # a side of a bond lost functions
+            return state, past
+        return growing.widened(state, fresh, past)
+
+    def _random(
+        self,
+        rank: Any,
+        rng: np.random.Generator,
+        modes: tuple[Any, ...] | None = None,
+        grams: tuple[Array, ...] | None = None,
+    ) -> State:
+        """Return a state with random factors."""
+        return growing.initial_state(
+            self.settings.network,
+            self.modes if modes is None else modes,
+            self.grams if grams is None else grams,
+            rank,
+            self.settings.priors,
+            self.likelihood,
+            self.settings.schedule,
+            rng,
+            self.output,
+            self.sums,
+        )
+
+    def batch_stats(
+        self,
+        state: State,
+        data: Data,
+        features: tuple[tuple[Array, Array], ...],
+        threads: local.Threads | None,
+    ) -> BatchStats:
+        """Return the sums over these rows that a posterior needs once they are gone.
+
+        ``data`` is that of these rows alone, and ``features`` the sums of their features.
+        """
+        settings = self.settings
+        with closing(self.blocks.executor(len(self.modes), settings.network, threads)) as executor:
+            sweeper = Sweeper(executor, state, data, settings.priors)
+            sweeper.state = state  # whatever it has learned from these rows alone
+            return sweeper.batch_stats(features)
 
 
 def run_restarts(

@@ -46,11 +46,8 @@ class ComponentFactor(PlainData):
         if size == 0.0 or min(up, down) > 0.15 * max(up, down):
             turns = int(np.sum(np.diff(np.sign(steps[np.abs(steps) > 0.005 * size])) != 0))
             if turns == 1:
-                return (
-                    "rises, then falls"
-                    if steps[np.argmax(np.abs(steps) > 0)] > 0
-                    else ("falls, then rises")
-                )
+                rises = steps[np.argmax(np.abs(steps) > 0)] > 0
+                return "rises, then falls" if rises else "falls, then rises"
             return "goes up and down"
         return "rises" if up > down else "falls"
 
@@ -62,7 +59,7 @@ class Component(PlainData):
     Attributes
     ----------
     amplitude : float, or ndarray of shape (K,) with K classes
-        What the product of all factors is multiplied by, in units of y (of the scale on which
+        The coefficient of the product of all factors, in units of y (of the scale on which
         effects add up).
     importance : float
         The variance of the component, divided by the sum over all components.
@@ -107,10 +104,8 @@ def components(model: Any, *, points: int = 60, most: int | None = None) -> list
             "components exist for CP tensors only, got a tensor train with full cores, whose terms "
             "are not products of functions of one input; use network='cp', or effects."
         )
-    if (
-        len(restart.parts) == 1 and restart.contrasts is None
-    ):  # a sum of functions of one input is one
-        return [_only(view, restart, points)]
+    if len(restart.parts) == 1 and restart.contrasts is None:
+        return [_only(view, restart, points)]  # components of one input add up to one function
     described = [_component(view, restart, r, points) for r in range(restart.state.n_components)]
     total = sum(variance for _, variance in described) or 1.0
     ordered = sorted(described, key=lambda pair: -pair[1])[:most]

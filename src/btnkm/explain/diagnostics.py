@@ -21,7 +21,7 @@ _BINS = 10
 
 @dataclass(frozen=True)
 class Calibration(PlainData):
-    """Whether predictive distributions are right, on rows with known y.
+    """Calibration of predictive distributions, on rows with known y.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class Search(PlainData):
 
 @dataclass(frozen=True)
 class History(PlainData):
-    """How the fit went. Lists have one entry per restart.
+    """The course of a fit. Lists have one entry per restart.
 
     Attributes
     ----------
@@ -177,8 +177,12 @@ def calibration(model: Any, X: Any, y: Any, *, random_state: Any = 0) -> Calibra
     """
     X, y = _rows(model, X, y)
     if hasattr(model, "classes_"):
-        return _reliability(model, X, y)
-    distribution = model.predict_dist(X)
+        return reliability_of(model.classes_, here(model.predict_proba(X)), y)
+    return calibration_of(model.predict_dist(X), y, random_state)
+
+
+def calibration_of(distribution: Any, y: Array, random_state: Any = 0) -> Calibration:
+    """Return the calibration of predictive distributions of y (n,)."""
     pit = _pit(distribution, y, random_state)
     distance = np.abs(2.0 * pit - 1.0)
     coverage = np.array([np.mean(distance <= level) for level in LEVELS])
@@ -186,6 +190,42 @@ def calibration(model: Any, X: Any, y: Any, *, random_state: Any = 0) -> Calibra
     low, high = _likely(LEVELS, len(y))
     log_density = float(np.mean(distribution.logpdf(y)))
     return Calibration(len(y), pit, histogram, LEVELS, coverage, low, high, log_density)
+
+
+def reliability_of(classes: Array, probability: Array, y: Array) -> Reliability:
+    """Return the reliability of the probabilities (n, K) of classes, given y (n,)."""
+    code = np.searchsorted(classes, y)
+    unknown = (code >= len(classes)) | (classes[np.minimum(code, len(classes) - 1)] != y)
+    if np.any(unknown):
+        raise ValueError(
+            f"y must contain classes of the fit only, {classes.tolist()[:10]}, got "
+            f"{y[unknown].tolist()[0]!r}; remove such rows."
+        )
+    shown = [1] if len(classes) == 2 else list(range(len(classes)))
+    curves: dict[str, list[Array]] = {
+        name: [] for name in ("predicted", "observed", "low", "high", "counts")
+    }
+    for k in shown:
+        p = probability[:, k]
+        edges = np.unique(np.quantile(p, np.linspace(0.0, 1.0, _BINS + 1)[1:-1]))
+        bins = np.searchsorted(edges, p, side="right")
+        _, place = np.unique(bins, return_inverse=True)
+        counts = np.bincount(place)
+        predicted = np.bincount(place, p) / counts
+        low, high = _likely(predicted, counts)
+        values = predicted, np.bincount(place, code == k) / counts, low, high, counts
+        for name, value in zip(curves, values, strict=True):
+            curves[name].append(value)
+    of_truth = probability[np.arange(len(y)), code]
+    truth = np.eye(len(classes))[code]
+    return Reliability(
+        n=len(y),
+        classes=[classes[k] for k in shown],
+        **curves,
+        log_loss=float(-np.mean(np.log(of_truth))),
+        brier=float(np.mean(np.sum((probability - truth) ** 2, axis=1))),
+        accuracy=float(np.mean(np.argmax(probability, axis=1) == code)),
+    )
 
 
 def residuals(model: Any, X: Any, y: Any, *, random_state: Any = 0) -> Residuals:
@@ -293,43 +333,6 @@ def _likely(probability: Array, n: Any) -> tuple[Array, Array]:
     """Return the range of nine in ten observed frequencies, given the true probability."""
     hits = probability * n
     return beta.ppf(0.05, hits + 0.5, n - hits + 0.5), beta.ppf(0.95, hits + 0.5, n - hits + 0.5)
-
-
-def _reliability(model: Any, X: Any, y: Array) -> Reliability:
-    classes = model.classes_
-    probability = model.predict_proba(X)
-    code = np.searchsorted(classes, y)
-    unknown = (code >= len(classes)) | (classes[np.minimum(code, len(classes) - 1)] != y)
-    if np.any(unknown):
-        raise ValueError(
-            f"y must contain classes of the fit only, {classes.tolist()[:10]}, got "
-            f"{y[unknown].tolist()[0]!r}; remove such rows."
-        )
-    shown = [1] if len(classes) == 2 else list(range(len(classes)))
-    curves: dict[str, list[Array]] = {
-        name: [] for name in ("predicted", "observed", "low", "high", "counts")
-    }
-    for k in shown:
-        p = probability[:, k]
-        edges = np.unique(np.quantile(p, np.linspace(0.0, 1.0, _BINS + 1)[1:-1]))
-        bins = np.searchsorted(edges, p, side="right")
-        _, place = np.unique(bins, return_inverse=True)
-        counts = np.bincount(place)
-        predicted = np.bincount(place, p) / counts
-        low, high = _likely(predicted, counts)
-        values = predicted, np.bincount(place, code == k) / counts, low, high, counts
-        for name, value in zip(curves, values, strict=True):
-            curves[name].append(value)
-    of_truth = probability[np.arange(len(y)), code]
-    truth = np.eye(len(classes))[code]
-    return Reliability(
-        n=len(y),
-        classes=[classes[k] for k in shown],
-        **curves,
-        log_loss=float(-np.mean(np.log(of_truth))),
-        brier=float(np.mean(np.sum((probability - truth) ** 2, axis=1))),
-        accuracy=float(np.mean(np.argmax(probability, axis=1) == code)),
-    )
 
 
 def _rank_correlation(a: Array, b: Array) -> float:

@@ -22,8 +22,7 @@ from ..core import posterior
 from ..core.state import State
 from ..predictive import check_level
 from .fitted import FittedModel, PlainData
-from .full_tensor import FullRestartView
-from .restart import RestartView
+from .restart import FullRestartView, RestartView
 
 Array = np.ndarray
 POINTS = 100
@@ -146,7 +145,7 @@ def effects(
 
 
 def interaction(model: Any, first: Any, second: Any, *, points: int = 30) -> Surface:
-    """Return the interaction of two inputs: what they add together beyond what each adds alone.
+    """Return the interaction of two inputs: their joint effect minus both main effects.
 
     Parameters
     ----------
@@ -276,11 +275,9 @@ def _average_curves(
 
     def curve(weights: list[Array], coefficients_of_sum: Array | None) -> Array:
         tensor = _average_curve(restart, weights, blocks, j, codes)
-        return (
-            tensor
-            if coefficients_of_sum is None
-            else tensor + _sum_curve(functions, coefficients_of_sum)
-        )
+        if coefficients_of_sum is None:
+            return tensor
+        return tensor + _sum_curve(functions, coefficients_of_sum)
 
     mean = curve(known, None if sums is None else sums.mean)
     every = [
@@ -305,7 +302,7 @@ def _average_functions(restart: RestartView, blocks: list[Any], j: int, codes: A
         else:
             rows = [np.asarray(block[len(mode_map.bases) + i][0]) for block in blocks]
             values = np.mean(np.concatenate(rows), axis=0, keepdims=True)
-        averages[:, sums.own[i]] = values[:, sums.columns[i]]
+        averages[:, sums.places[i]] = values[:, sums.columns[i]]
     return averages
 
 
@@ -375,13 +372,11 @@ def _effect(view: FittedModel, j: int, points: int, wide: float, level: float) -
         seconds.append(square)
     mean, std = view.pooled(means, seconds)
     n, k = len(grid.codes), len(grid.spike_codes)
-    of_rows = (
-        _category_frequencies(view, j, grid.codes)
-        if column.levels is not None
-        else view.quantiles(j, np.linspace(0.0, 1.0, 11))
-        if len(grid.codes)
-        else np.empty(0)
-    )
+    of_rows = np.empty(0)
+    if column.levels is not None:
+        of_rows = _category_frequencies(view, j, grid.codes)
+    elif len(grid.codes):
+        of_rows = view.quantiles(j, np.linspace(0.0, 1.0, 11))
     spikes = {"values": grid.spikes, "mean": mean[n : n + k], "std": std[n : n + k]}
     missing = {"mean": mean[-1], "std": std[-1]} if grid.missing else None
     mean, std = mean[:n], std[:n]
@@ -404,7 +399,7 @@ def _effect(view: FittedModel, j: int, points: int, wide: float, level: float) -
 
 def _category_frequencies(view: FittedModel, j: int, codes: Array) -> Array:
     """Return the frequency of each category among the known values; NaN for a missing value."""
-    frequencies, known = view.columns[j].basis.level_shares, np.isfinite(codes)
+    frequencies, known = view.columns[j].basis.category_shares, np.isfinite(codes)
     if len(frequencies) == 0:
         return np.full(len(codes), np.nan)
     return np.where(known, frequencies[np.where(known, codes, 0.0).astype(int)], np.nan)

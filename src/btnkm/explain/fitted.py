@@ -1,4 +1,4 @@
-"""A fitted model as everything that reads it sees it: explanations, reports, files, the program."""
+"""The view of a fitted model that explanations, reports, files and the program read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 from sklearn.utils.validation import check_is_fitted
 
-from ..bases import Gapped, Spiked
+from ..bases import Spiked, WithMissing
 from ..core.arrays import here, is_elsewhere, like
 from ..core.posterior import Predictor
 from ..data.columns import Column
@@ -19,8 +19,7 @@ from ..data.dask_input import is_dask
 from ..data.frames import split_columns
 from ..data.readers import is_stored
 from ..predictive import mixed_variance
-from .full_tensor import FullRestartView
-from .restart import RestartView
+from .restart import FullRestartView, RestartView
 
 Array = np.ndarray
 MISSING = "(missing)"
@@ -34,24 +33,25 @@ class PlainData:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name, arrays as lists, dates as text."""
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
+        return {field.name: plain(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a value for JSON: without NumPy types, and with None for NaN and infinity."""
     if isinstance(value, PlainData):
         return value.to_dict()
     if isinstance(value, np.ndarray) and value.dtype.kind in "mM":
         return [None if np.isnat(v) else str(v) for v in value]
     if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return plain(value.item())
     if isinstance(value, float) and not np.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
@@ -64,23 +64,23 @@ class FittedModel:
     estimator : str
         The name of its class.
     target_name : str or None
-        What y is called.
+        The name of y.
     classes : ndarray or None
         The labels of a classifier.
     columns : list of Column
     active : list of int
-        Columns that f may depend on; the others never vary.
+        Columns that f may depend on; the others are constant.
     posteriors : tuple
-        Of every restart.
+        The posterior of each restart.
     mode_maps : tuple
-        Of every restart: which column is which mode, and with what functions.
+        For each restart, which column is which mode, and with what functions.
     averages, effect_averages : tuple
-        Of every restart: averages over the training rows of the functions of each mode and of each
+        For each restart, averages over the training rows of the functions of each mode and of each
         main effect.
     weights : ndarray of shape (S,)
-        Of every restart in the prediction.
+        The weight of each restart in the prediction.
     best_restart : int
-        Which of them has the highest ELBO.
+        The one with the highest ELBO, of the structure with the highest weight.
     y_shift, y_scale : float
         y = y_shift + y_scale * target; 0 and 1 for labels.
     threshold : float or None
@@ -127,7 +127,7 @@ class FittedModel:
 
     @cached_property
     def names(self) -> list[Any]:
-        """Those of the columns."""
+        """The names of the columns."""
         return [column.name for column in self.columns]
 
     @property
@@ -148,7 +148,7 @@ class FittedModel:
 
     @property
     def likelihoods(self) -> list[Any]:
-        """Those of every restart."""
+        """The likelihood of each restart."""
         return [state.likelihood for state in self.posteriors]
 
     @property
@@ -159,7 +159,7 @@ class FittedModel:
 
     @cached_property
     def predictors(self) -> list[Any]:
-        """What computes predictions, for each restart."""
+        """The predictor of each restart."""
         return [Predictor.of(state) for state in self.posteriors]
 
     @cached_property
@@ -194,10 +194,10 @@ class FittedModel:
         n, size = first.shape[0], min(most, self.block_rows)
         if is_elsewhere(first):
             size = _BLOCKS_ON_DEVICE * self.block_rows
-        for begin in range(0, max(n, 1), size):  # of no rows one block, for answers of its shape
+        for begin in range(0, max(n, 1), size):  # no rows are one block, for results of its shape
             rows = slice(begin, min(begin + size, n))
             made: dict[int, Any] = {}
-            yield rows, [one.features(columns, rows, made) for one in self.mode_maps[restarts]]
+            yield rows, [part.features(columns, rows, made) for part in self.mode_maps[restarts]]
 
     def predict(
         self, columns: Sequence[Any], function: Callable[..., tuple[Any, ...]], count: int
@@ -226,7 +226,7 @@ class FittedModel:
         return out
 
     def coordinates(self, X: Any) -> list[Any]:
-        """Return the coordinates of rows to explain, in memory: one at least."""
+        """Return the coordinates of at least one row in memory, to be explained."""
         columns = self.encode(here(X))
         if columns[self.active[0]].shape[0] == 0:
             raise ValueError("X must have at least one row, got none; give rows to explain.")
@@ -234,46 +234,43 @@ class FittedModel:
 
     @cached_property
     def _explained(self) -> tuple[float, Array, str]:
-        """What f is multiplied by, what is then added in each restart, and what that is."""
+        """Scale, offsets and unit of what is explained: scale * f + the offset of the restart."""
         likelihoods: list[Any] = self.likelihoods
         same = np.ones(len(likelihoods))
         if self.classes is not None:
             if hasattr(likelihoods[0], "offsets"):
-                offsets = np.array([one.offsets for one in likelihoods])
-                return (
-                    1.0,
-                    offsets - offsets.mean(axis=1, keepdims=True),
-                    "log probability (centred)",
-                )
+                offsets = np.array([likelihood.offsets for likelihood in likelihoods])
+                centred = offsets - offsets.mean(axis=1, keepdims=True)
+                return 1.0, centred, "log probability (centred)"
             if hasattr(likelihoods[0], "offset"):
-                offsets = np.array([one.offset for one in likelihoods])
+                offsets = np.array([likelihood.offset for likelihood in likelihoods])
                 return 1.0, offsets, f"log odds of {self.classes[1]}"
             assert self.threshold is not None
             return 1.0, -self.threshold * same, f"score of {self.classes[1]}"
         target = self.target_name or "y"
         if likelihoods[0].additive:
             return self.y_scale, self.y_shift * same, target
-        offsets = np.array([getattr(one, "level", 0.0) for one in likelihoods])
+        offsets = np.array([getattr(part, "level", 0.0) for part in likelihoods])
         return 1.0, offsets, getattr(likelihoods[0], "unit", "f of {}").format(target)
 
     @property
     def scale(self) -> float:
-        """What f is multiplied by, in units of what is explained."""
+        """The factor of f in what is explained."""
         return self._explained[0]
 
     @property
     def offsets(self) -> Array:
-        """What is then added to it, in every restart: (S,), or (S, K)."""
+        """What is added to the scaled f in each restart: (S,), or (S, K)."""
         return self._explained[1]
 
     @property
     def unit(self) -> str:
-        """What is explained: the name of y, or the scale on which effects add up."""
+        """The name of y, or the scale on which effects add up."""
         return self._explained[2]
 
     @property
     def offset(self) -> Any:
-        """What is added to f on average over the restarts: a number, or (K,)."""
+        """The average of ``offsets`` over the restarts: a number, or (K,)."""
         return self.mixed(self.offsets)
 
     def place(self, name: Any) -> int:
@@ -322,11 +319,13 @@ class FittedModel:
             return Grid(np.empty(0), np.empty(0), np.empty(0), np.empty(0))
         spikes = np.empty(0)
         basis = column.basis
-        if isinstance(basis, Gapped) and isinstance(basis.basis_, Spiked):
+        if isinstance(basis, WithMissing) and isinstance(basis.basis_, Spiked):
             spikes = basis.basis_.spikes_
         # values with an effect of their own are separate
         codes = positions if len(knots) <= points else codes[~np.isin(codes, spikes)]
-        return Grid(self.raw(j, codes), codes, self.raw(j, spikes), spikes, column.basis.knows_gaps)
+        return Grid(
+            self.raw(j, codes), codes, self.raw(j, spikes), spikes, column.basis.knows_missing
+        )
 
     def raw(self, j: int, codes: Array) -> Array:
         """Return the values of a numeric column that have these coordinates."""
@@ -363,6 +362,6 @@ def _categories_of(column: Column) -> Grid:
     ]
     values: list[Any] = names
     at = [float(c) for c in codes]
-    if column.basis.knows_gaps:
+    if column.basis.knows_missing:
         values, at = [*values, MISSING], [*at, np.nan]
     return Grid(np.array(values, dtype=object), np.array(at), np.empty(0), np.empty(0))

@@ -90,9 +90,7 @@ def plot_effects(
         figure = axes[0].figure
         figure.supylabel(f"effect on {shown[0].unit}", fontsize="medium")
         if left_out:
-            others = "one less important input"
-            if left_out > 1:
-                others = f"{left_out} less important inputs"
+            others = f"{left_out} less important input{'s' * (left_out > 1)}"
             figure.supxlabel(f"not shown: {others}", fontsize="small")
         if shown[0].outputs is not None:
             legend_of_classes(figure, shown[0].outputs)
@@ -188,12 +186,8 @@ def plot_local(model: Any, X: Any, *, row: int = 0, most: int = 12, ax: Any = No
     base, prediction, unit = local.base, local.prediction[0], local.unit
     if local.outputs is not None:
         k = int(np.argmax(model.predict_proba(table)[0]))
-        contributions, std, base, prediction = (
-            contributions[:, k],
-            std[:, k],
-            base[k],
-            prediction[k],
-        )
+        contributions, std = contributions[:, k], std[:, k]
+        base, prediction = base[k], prediction[k]
         unit = f"{unit} of {local.outputs[k]}"
     order = np.argsort(-np.abs(contributions), kind="stable")
     shown, rest = order[:most], order[most:]
@@ -270,11 +264,9 @@ def plot_components(model: Any, *, most: int = 6, widest: int = 5) -> Array:
             ax.set_xlabel(wrapped(f"{factor.name}{unit}"), fontsize="small")
             ax.tick_params(labelsize="x-small")
             tidy(ax)
-        size = (
-            component.amplitude
-            if np.ndim(component.amplitude) == 0
-            else np.max(np.abs(component.amplitude))
-        )
+        size = component.amplitude
+        if np.ndim(size):
+            size = np.max(np.abs(size))
         line[0].set_ylabel(f"{size:+.3g} ×\n({component.importance:.0%})", fontsize="small")
     return axes
 
@@ -332,9 +324,8 @@ def plot_partial_dependence(model: Any, X: Any, name: Any, *, ax: Any = None) ->
     result = partial_dependence(model, X, name)
     ax = one_axes(ax, (4.6, 3.4))
     for k, color in classes(result.outputs):
-        mean, std = (
-            (result.mean, result.std) if k is None else (result.mean[:, k], result.std[:, k])
-        )
+        column = ... if k is None else (slice(None), k)
+        mean, std = result.mean[column], result.std[column]
         curve(ax, result.kind, result.values, mean, std, color, BAND)
     unit = in_units(result.values)[1]
     ax.set(xlabel=wrapped(f"{result.name}{unit}"), ylabel=f"average {result.unit}")

@@ -20,8 +20,7 @@ import numpy as np
 
 from ..core.functionals import together
 from .fitted import FittedModel, PlainData
-from .full_tensor import FullRestartView
-from .restart import RestartView
+from .restart import FullRestartView, RestartView
 
 Array = np.ndarray
 # Most points at which standard deviations are integrated. This is exact up to twice as many inputs;
@@ -129,19 +128,20 @@ def _contributions(
     restart: RestartView | FullRestartView, columns: Any, rows: slice, spread: bool
 ) -> dict[int, Any]:
     """Return first and second moments of each column's contribution: (n,) or (n, K)."""
-    features, one = restart.mode_map.features(columns, rows), restart.mode_map
+    mode_map = restart.mode_map
+    features = mode_map.features(columns, rows)
     if isinstance(restart, FullRestartView):
-        nodes = _nodes(min(-(-len(one.inputs) // 2), MOST_NODES))
+        nodes = _nodes(min(-(-len(mode_map.inputs) // 2), MOST_NODES))
         return restart.contributions(features, *nodes)
     moments: dict[int, Any] = {}
     if restart.parts:
         first, second = _of_tensor(restart, features, spread)
-        for j in one.inputs:
+        for j in mode_map.inputs:
             d = restart.mode(j)
             moments[j] = first[d], second[d]
     if restart.sums is not None:
         for i, (j, (functions, _)) in enumerate(
-            zip(one.effect_inputs, features[len(one.bases) :], strict=True)
+            zip(mode_map.effect_inputs, features[len(mode_map.bases) :], strict=True)
         ):
             added = restart.sums.added(i, functions)
             moments[j] = together(moments[j], added) if j in moments else added

@@ -20,8 +20,7 @@ from sklearn.utils import check_random_state
 from ..checks import check_integer
 from ..core import posterior
 from .fitted import FittedModel, PlainData
-from .full_tensor import FullRestartView
-from .restart import RestartView
+from .restart import FullRestartView, RestartView
 
 Array = np.ndarray
 _TINY = np.finfo(float).tiny
@@ -30,7 +29,7 @@ _NOTHING = 1e-12  # variance of f on the standardised scale, below which it is r
 
 @dataclass(frozen=True)
 class SobolIndices(PlainData):
-    """The part of the variance of f that each input explains.
+    """The fraction of the variance of f that each input explains.
 
     Attributes
     ----------
@@ -45,7 +44,7 @@ class SobolIndices(PlainData):
     variance : float
         The variance of f, in squared units of y (of the scale on which effects add up).
     interactions : float
-        The part that no input explains alone.
+        The fraction that no input explains alone.
     """
 
     names: list[Any]
@@ -78,7 +77,7 @@ class Pair(PlainData):
     ----------
     names : tuple of two
     importance : float
-        The part of the variance of f that the interaction explains.
+        The fraction of the variance of f that the interaction explains.
     """
 
     names: tuple[Any, Any]
@@ -184,7 +183,7 @@ def _pairs(restart: Any, count: int) -> Array:
     if isinstance(restart, FullRestartView):
         return restart.pairs(count)
     variances = np.zeros((count, count))
-    levels = [part.level[None] for part in restart.parts]
+    levels = [part.center_square[None] for part in restart.parts]
     spreads = [part.spread[None] for part in restart.parts]
     for j in restart.mode_map.inputs:
         d = restart.mode(j)
@@ -199,7 +198,7 @@ def _pairs(restart: Any, count: int) -> Array:
 
 
 def functions(model: Any, inputs: Sequence[Any] | None = None) -> list[Functions]:
-    """Return the importance of every basis function of every input, in the best rerestart.
+    """Return the importance of every basis function of every input, in the best restart.
 
     An input with a main effect beside the tensor has two results: the tensor's, then the main
     effect's. A full tensor has no basis functions: if the best restart is one, the restart with
@@ -213,9 +212,10 @@ def functions(model: Any, inputs: Sequence[Any] | None = None) -> list[Functions
     """
     view = FittedModel.of(model)
     order = [model.best_restart_, *np.argsort(-view.weights, kind="stable")]
-    some = [view.restarts[k] for k in order if not isinstance(view.restarts[k], FullRestartView)]
+    ordered = [view.restarts[k] for k in order]
+    low_rank = [restart for restart in ordered if isinstance(restart, RestartView)]
     places = range(len(view.names)) if inputs is None else [view.place(name) for name in inputs]
-    return [one for j in places for restart in some[:1] for one in _functions(view, restart, j)]
+    return [part for j in places for best in low_rank[:1] for part in _functions(view, best, j)]
 
 
 def _functions(view: FittedModel, restart: RestartView, j: int) -> list[Functions]:
@@ -231,7 +231,7 @@ def _of_effect(name: Any, restart: RestartView, i: int) -> Functions:
     sums, state = restart.sums, restart.state.sums
     assert sums is not None
     assert state is not None
-    places, columns = sums.own[i], sums.columns[i]
+    places, columns = sums.places[i], sums.columns[i]
     energy = state.second[places] * np.diagonal(restart.effects[i].gram)[columns]
     dropped = restart.mode_map.effects[i].n_functions_ - len(places)
     importance = energy / max(energy.sum(), _TINY)
@@ -260,7 +260,7 @@ def _expected(restart: Any, count: int) -> Array:
     if isinstance(restart, FullRestartView):
         return restart.expected(count)
     totals = [part.total for part in restart.parts]
-    levels = [part.level for part in restart.parts]
+    levels = [part.center_square for part in restart.parts]
     tensor = _decomposed(restart, totals, levels, count) * restart.size**2
     return _with_effects(tensor, restart, _of_effects(restart))
 
@@ -295,7 +295,7 @@ def _of_effects(restart: RestartView) -> Array:
     sums = restart.sums
     if sums is None:
         return np.zeros(0)
-    variances = np.zeros(len(sums.own))
+    variances = np.zeros(len(sums.places))
     for i, j in enumerate(restart.mode_map.effect_inputs):
         d = restart.mode(j)
         variances[i] = _summed(sums.spread(i))

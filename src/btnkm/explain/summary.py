@@ -11,8 +11,7 @@ import numpy as np
 
 from ..core.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS
 from .fitted import FittedModel, PlainData
-from .full_tensor import FullRestartView
-from .restart import RestartView
+from .restart import FullRestartView, RestartView
 from .sobol import sobol_indices
 
 _MOST_INPUTS = 12  # that are shown
@@ -206,5 +205,5 @@ def kept_functions(restart: RestartView | FullRestartView, j: int) -> int:
     mode_map, d = restart.mode_map, restart.mode(j)
     count = 0 if d is None else len(restart.state.modes[d].present)
     if restart.sums is not None and j in mode_map.effect_inputs:
-        return count + len(restart.sums.own[mode_map.effect_inputs.index(j)])
+        return count + len(restart.sums.places[mode_map.effect_inputs.index(j)])
     return max(count, 1)

@@ -47,25 +47,13 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True)
 class Entry:
-    """How an array is stored.
-
-    Attributes
-    ----------
-    dtype : str
-    shape : list of int
-    axes : list of int
-        The order of the axes in memory, on which the rounding of sums depends.
-    symmetric : bool
-        Whether only the upper triangles of its matrices are stored.
-    sha256 : str
-        The checksum of its bytes.
-    """
+    """How an array is stored."""
 
     dtype: str
     shape: list[int]
-    axes: list[int]
-    symmetric: bool
-    sha256: str = ""
+    axes: list[int]  # their order in memory, on which the rounding of sums depends
+    symmetric: bool  # whether only the upper triangles of its matrices are stored
+    sha256: str = ""  # of its bytes
 
     @classmethod
     def of(cls, array: Array) -> Entry:
@@ -131,7 +119,7 @@ def _matrices(shape: Sequence[int]) -> tuple[int, int]:
 
 
 def _is_symmetric(array: Array) -> bool:
-    """Tell whether an array consists of matrices that are symmetric to the last bit."""
+    """Whether an array consists of matrices that are symmetric to the last bit."""
     count, size = _matrices(array.shape)
     if count == 0 or size < 2:
         return False
@@ -148,7 +136,8 @@ def write(path: Path, manifest: dict[str, Any], arrays: Sequence[Array]) -> None
                 places = [k for k, entry in enumerate(entries) if entry.dtype == dtype]
                 with archive.open(_member(f"{dtype}.npy"), "w", force_zip64=True) as stream:
                     count = sum(entries[k].n_stored for k in places)
-                    _write_header(stream, dtype, count)
+                    header = {"descr": _little(dtype).str, "fortran_order": False}
+                    npy.write_array_header_1_0(stream, header | {"shape": (count,)})
                     for k in places:
                         stored = entries[k].stored(arrays[k])
                         digest = hashlib.sha256(stored).hexdigest()
@@ -171,19 +160,11 @@ def _member(name: str) -> zipfile.ZipInfo:
     return info
 
 
-def _write_header(stream: Any, dtype: str, count: int) -> None:
-    described = {"descr": _little(dtype).str, "fortran_order": False, "shape": (count,)}
-    npy.write_array_header_1_0(stream, described)
-
-
 def _digest(file: BinaryIO, size: int) -> bytes:
     """Return the SHA-256 of the first bytes of a file, in hexadecimal digits."""
     digest = hashlib.sha256()
     file.seek(0)
-    while size > 0:
-        block = file.read(min(size, _BLOCK))
-        if not block:
-            break
+    while block := file.read(min(size, _BLOCK)):
         digest.update(block)
         size -= len(block)
     return digest.hexdigest().encode()
@@ -305,10 +286,10 @@ def _entry(item: Any) -> Entry:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object, in which no name may be repeated."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    plain = dict(pairs)
+    if len(plain) < len(pairs):
         raise ValueError("a name is repeated")
-    return made
+    return plain
 
 
 def _refused(constant: str) -> None:

@@ -35,6 +35,16 @@ def folder_error(error: OSError, folder: Path, name: str = "path") -> OSError:
     )
 
 
+def check_folder(path: Path, name: str = "path") -> None:
+    """Raise an error before any work if no file can be written to the folder of a path."""
+    if path.exists() and not path.is_file():  # such as /dev/null
+        return
+    folder = path.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        code = errno.EACCES if folder.is_dir() else errno.ENOENT
+        raise folder_error(OSError(code, os.strerror(code)), folder, name)
+
+
 @contextmanager
 def naming(path: Any) -> Iterator[None]:
     """Add the name of a file to errors of a full disk, which have none."""

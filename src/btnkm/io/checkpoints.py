@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import pickle
 import tempfile
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..execution.restarts import Restart
+from ..warn import warn
 from .atomic_write import file_path, folder_error, whole_file
 
 _KIND = b"btnkm checkpoint 3\n"
@@ -117,12 +117,10 @@ class Checkpoint:
                 draft.write_bytes(_KIND + hashlib.sha256(body).digest() + body)
         except OSError as error:
             if not self._failed:
-                warnings.warn(
+                warn(
                     f"the checkpoint {str(self.path)!r} could not be written "
                     f"({error.strerror or error}): the fit continues, but sweeps since the last "
                     "write would be lost if it stopped.",
-                    UserWarning,
-                    stacklevel=2,
                 )
             self._failed = True
 

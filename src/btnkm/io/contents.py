@@ -1,52 +1,45 @@
 """What a file may contain: one schema of all classes whose objects may be in it, and of a model.
 
-A block of it has the name of a class, its dimensions that other objects refer to, the part of the
-model that error messages name, and rules of ``rules.py``; then its fields with their kinds
-(``schema.py`` has the language). "is a Basis" adds the fields and rules of a basis.
-
-A class with an attribute ``file_fields``, a dict of kinds or ``WORDS`` by field, describes itself
-and needs no block: so do likelihoods.
+A block has the name of a class, its dimensions that other objects refer to, the part of the model
+that error messages name, and rules of ``rules.py``; then its fields with their kinds, in the
+language of ``schema.py``. Lines go on with eight spaces. "is a Basis" adds the fields and rules of
+a basis. A class with ``file_fields``, a dict of kinds or ``WORDS`` by field, needs no block.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 from .. import bases
 from ..bases.anchored import Anchored
-from ..bases.coordinates import Coordinates
-from ..bases.effect import MainEffect
-from ..bases.levels import Levels
-from ..core.batch_stats import Past, Said, SumsSaid
+from ..bases.categorical import ManyCategories
+from ..bases.effect import Coordinates, MainEffect
+from ..core.batch_stats import BatchStats, EffectStats, ModeStats
+from ..core.categories import CategoryFactor, CategoryMode
 from ..core.cavi import Data
 from ..core.cp import CP
-from ..core.full import FullPosterior
+from ..core.full import FullPosterior, Kernel
 from ..core.gamma import Gamma
-from ..core.kernel import Kernel
 from ..core.layout import Layout
-from ..core.levels import LevelFactor, LevelMode
 from ..core.likelihoods import BUILT_IN as LIKELIHOODS
 from ..core.posterior import EffectAverages
 from ..core.state import Factor, Mode, State
 from ..core.sums import Group, Sums
 from ..core.tt import TT
-from ..data.column_stats import Batch
+from ..data.column_stats import Batch, Window
 from ..data.columns import Column
-from ..data.window import Window
 from ..parameters import Priors, Solver, TensorTrain
 from ..structures.mode_map import ModeMap
-from . import model_rules, rules
+from . import rules
 from .schema import Form
 
 CLASSES: tuple[type, ...] = (
-    *(bases.Basis, bases.Gapped, bases.Spiked, Anchored, Coordinates, Levels, MainEffect),
-    *bases.BUILT_IN,
-    *LIKELIHOODS,
-    *(Gamma, Data, Column, ModeMap, CP, TT, Mode, LevelMode, Factor, LevelFactor, State),
-    *(Group, Sums, Kernel, FullPosterior, Said, SumsSaid, Past, EffectAverages, Batch, Window),
-    *(TensorTrain, Priors, Solver),
+    *(bases.Basis, bases.WithMissing, bases.Spiked, Anchored, Coordinates),
+    *(ManyCategories, MainEffect, *bases.BUILT_IN, *LIKELIHOODS),
+    *(Gamma, Data, Column, ModeMap, CP, TT, Mode, CategoryMode, Factor, CategoryFactor, State),
+    *(Group, Sums, Kernel, FullPosterior, ModeStats, EffectStats, BatchStats, EffectAverages),
+    *(Batch, Window, TensorTrain, Priors, Solver),
 )
 #: Words for the fields of likelihoods; parameters that are learned may be None before a fit.
 WORDS = {
@@ -84,18 +77,19 @@ BSpline is a Basis: functions; degree_is_below_size
     n_basis, degree, degree_: count; coefficients_: numbers(M, M)
 Spiked is a Basis: functions; each_spike_has_a_function
     basis: Basis; basis_: Basis(inner, _); spikes_: numbers(spikes)
-Gapped is a Basis: functions; missing_values_have_functions
+WithMissing is a Basis: functions; missing_values_have_functions
     basis: Basis; basis_: None | Basis(_, _); saw_missing_: bool;
     indicator_: None | 'first' | 'last'; typical_?: number; average_phi_, average_psi_: numbers(_);
     values_?: numbers(_)
 Anchored is a Basis: functions; all_but_one_are_centred
-    basis: Gapped(inner, _); means_: numbers(inner); others_: flags(inner);
+    basis: WithMissing(inner, _); means_: numbers(inner); others_: flags(inner);
     frame_: numbers(inner, M)
-Levels(L): categories; shares_add_up_to_1
+ManyCategories(L): categories; shares_add_up_to_1
     shares_: numbers(L) >= 0; missing_: None | count; n_functions_, n_products_: size(L + 1)
 Column: columns; knots_ascend, categories_have_functions, basis_is_finite
     name: name; knots: numbers(J); positions: -1 <= numbers(J) <= 1;
-    levels: None | dict(str, count); kind: 'M' | 'm' | 'f' | 'O'; basis: Gapped(_, _) | Levels(_);
+    levels: None | dict(str, count); kind: 'M' | 'm' | 'f' | 'O';
+    basis: WithMissing(_, _) | ManyCategories(_);
     rest: None | count
 MainEffect(P): main effects; each_function_has_a_part
     n_curve, degree_: count; knots, positions, line_: numbers(J);
@@ -114,16 +108,16 @@ TT: posteriors
 Mode(M): posteriors; functions_ascend
     keep: ints(M); rate_scale: numbers(M) >= 0; constant: numbers(M); full_table: csr(_, _);
     anchored: bool
-LevelMode(M): posteriors; all_categories_stay
+CategoryMode(M): posteriors; all_categories_stay
     keep: ints(M); rate_scale: numbers(M) >= 0; shares: (None | numbers(M)) >= 0; anchored: bool
 Factor(M): posteriors; blocks_are_of_groups
     mean: numbers(M, C); cov: numbers(C, M, C, M); log_det: float; layout: Layout;
     precision_blocks: None | tuple(numbers(_, _, _))
-LevelFactor(M): posteriors
+CategoryFactor(M): posteriors
     mean: numbers(M, C); cov: numbers(M, C, C); log_det: float; layout: Layout
 State: posteriors; factors_fit_their_modes, bonds_meet
-    modes: tuple(Mode(M[i]) | LevelMode(M[i]), D);
-    factors: tuple(Factor(M[i]) | LevelFactor(M[i]), D); basis: tuple(Gamma(M[i]), D);
+    modes: tuple(Mode(M[i]) | CategoryMode(M[i]), D);
+    factors: tuple(Factor(M[i]) | CategoryFactor(M[i]), D); basis: tuple(Gamma(M[i]), D);
     rank: tuple(Gamma(_)); likelihood: Likelihood; network: CP | TT; output: None | count;
     information: (float | numbers() | numbers(_)) > 0; sums: None | Sums
 Group: posteriors
@@ -141,27 +135,31 @@ FullPosterior: posteriors; rows_are_not_too_many
     evidence: float
 Data: past rows
     n: number > 0; square: number; rounding: float
-Said: past rows
+ModeStats: past rows
     second, linear: numbers(_, _)
-SumsSaid: past rows
+EffectStats: past rows
     sums: Sums(Q, P); gram: numbers(Q, P, P); linear, beside: numbers(Q, P)
-Past: past rows
-    data: Data; modes: tuple(Said); asked: tuple(number | numbers() | numbers(_));
+BatchStats: past rows
+    data: Data; modes: tuple(ModeStats);
+    likelihood_sums: tuple(number | numbers() | numbers(_));
     information: number | numbers() | numbers(_); features: tuple((numbers(_), numbers(_)));
-    sums: None | SumsSaid
+    sums: None | EffectStats
 EffectAverages: averages
     mode: None | count; mean: numbers(P); gram: numbers(P, P); cross: numbers(P, _)
 Batch(N): kept rows; columns_are_of_a_known_type
     columns: list(array(N)); y: array(N); weight: numbers(N) > 0
 Window: kept rows
     rows: Batch(N); decay: numbers(N) >= 0; total: number; fitted, since: count
-Model: parts
+Model: parts; inputs_are_columns, weights_add_up_to_1, targets_fit_the_likelihood,
+        likelihoods_are_alike, modes_fit_their_columns, effects_fit_their_columns,
+        posteriors_fit_their_modes, results_are_of_this_fit, past_rows_fit_their_posteriors,
+        averages_fit_their_posteriors, kept_rows_are_of_this_table
     n_features_in_: size(D); columns_: list(Column, D); feature_names_in_?: texts(D);
     active: list(count); mode_maps: tuple(ModeMap, R);
     posterior_: tuple(State | FullPosterior, R); weights_: list(number >= 0, R);
     likelihood_: Likelihood; y_scale: number > 0; y_shift?, threshold?: number;
     classes_?: array(_); log_weights?: numbers(_);
-    encode?: () | (number, number > 0, numbers(2) >= 0); pasts: list(Past);
+    encode?: () | (number, number > 0, numbers(2) >= 0); pasts: list(BatchStats);
     averages: tuple(list((numbers(_), numbers(_, _) | csr(_, _))), R);
     effect_averages: tuple(list(EffectAverages) | (), R); window?: None | Window;
     n_basis_: integers(D); rank_: count | tuple(count); ranks_: array(R) | array(R, _);
@@ -180,13 +178,14 @@ _HEAD = re.compile(r"(\w+)(?:\((.*)\))?(?: is a (\w+))?: ([\w ]+)(?:; (.*))?")
 def _read(schema: str) -> dict[str, Form]:
     """Return the form of each class of a schema by its name."""
     forms: dict[str, Form] = {}
-    for block in re.split(r"\n(?! )", schema.strip()):
+    lines = re.sub(r"\n {8,}", " ", schema.strip())
+    for block in re.split(r"\n(?! )", lines):
         head, _, body = block.partition("\n")
         match = _HEAD.fullmatch(head)
         assert match is not None, head
         name, dims, parent, part, named = match.groups(default="")
         fields = {
-            field: " ".join(kind.split())
+            field: kind.strip()
             for names, _, kind in (line.partition(":") for line in body.split(";") if body)
             for field in names.strip().split(", ")
         }
@@ -217,5 +216,5 @@ def _form_of(kind: Any) -> Form:
 
 
 _FORMS = _read(SCHEMA)
-MODEL = replace(_FORMS.pop("Model"), rules=model_rules.RULES)
+MODEL = _FORMS.pop("Model")
 FORMS: dict[type, Form] = {kind: _form_of(kind) for kind in CLASSES}

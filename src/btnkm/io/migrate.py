@@ -13,7 +13,7 @@ from typing import Any
 
 from .archive import Unreadable
 
-VERSION = 6
+VERSION = 7
 OLDEST = 3  # no earlier version was released
 Manifest = dict[str, Any]
 
@@ -29,7 +29,16 @@ ATTRIBUTES: dict[str, str | None] = {
 HISTORY = {"start": "restart", "bound": "elbo"}
 PHASES = {"thaw": "annealing", "settle": "newton"}
 CLASSES = {"Arrangement": "ModeMap"}
-FIELDS: dict[str, dict[str, str]] = {}  # by class, as it is called now
+#: Classes since version 7 by their names in version 6.
+CLASSES_6 = {
+    "Gapped": "WithMissing",
+    "Levels": "ManyCategories",
+    "LevelMode": "CategoryMode",
+    "LevelFactor": "CategoryFactor",
+    "Past": "BatchStats",
+    "Said": "ModeStats",
+    "SumsSaid": "EffectStats",
+}
 
 
 def _with_full_tensors(manifest: Manifest) -> Manifest:
@@ -63,13 +72,15 @@ def _renamed(manifest: Manifest) -> Manifest:
     }
     attributes.pop(None, None)
     attributes["history_"] = [_renamed_sweep(sweep) for sweep in attributes["history_"]]
-    objects = []
-    for item in manifest["objects"]:
-        kind = CLASSES.get(item["kind"], item["kind"])
-        names = FIELDS.get(kind, {})
-        fields = {names.get(name, name): node for name, node in item["fields"].items()}
-        objects.append(item | {"kind": kind, "fields": fields})
-    return manifest | {"attributes": attributes, "objects": objects}
+    return _with_classes(manifest | {"attributes": attributes}, CLASSES)
+
+
+def _with_classes(manifest: Manifest, names: dict[str, str]) -> Manifest:
+    """Return a manifest with new names of classes, given by the names before."""
+    objects = [
+        item | {"kind": names.get(item["kind"], item["kind"])} for item in manifest["objects"]
+    ]
+    return manifest | {"objects": objects}
 
 
 def _renamed_sweep(sweep: Any) -> Any:
@@ -82,11 +93,23 @@ def _renamed_sweep(sweep: Any) -> Any:
     return {"dict": [part for pair in values.items() for part in pair]}
 
 
+def _with_plain_names(manifest: Manifest) -> Manifest:
+    """Return a manifest of version 6 with the names of version 7."""
+    objects = []
+    for item in manifest["objects"]:
+        fields = dict(item["fields"])
+        if item["kind"] == "Past":
+            fields["likelihood_sums"] = fields.pop("asked")
+        objects.append(item | {"fields": fields})
+    return _with_classes(manifest | {"objects": objects}, CLASSES_6)
+
+
 #: From a manifest of version k to one of version k + 1.
 MIGRATIONS: dict[int, Callable[[Manifest], Manifest]] = {
     3: _with_full_tensors,
     4: _with_heavy_tails,
     5: _renamed,
+    6: _with_plain_names,
 }
 
 

@@ -11,9 +11,9 @@ T is a product over modes of functions of one column each:
 
    - "formula": phi and psi are outputs of a formula (see ``core/formula.py``) of the coordinate x;
    - "categorical": both are indicators of the codes 0, 1, ..;
-   - "gapped": both are those of another ``basis``, with replacements for values that are missing
-     or were never seen; see ``Gapped.portable``;
-   - "levels": both are indicators; see ``Levels.portable``;
+   - "with_missing": both are those of another ``basis``, with replacements for values that are
+     missing or were never seen; see ``WithMissing.portable``;
+   - "many_categories": both are indicators; see ``ManyCategories.portable``;
    - "constant": both are 1.
 3. z = phi[:len(mean)] @ mean are the means of the mode, Z = psi[:len(second)] @ second its second
    moments: of each component and each pair of them (CP), or of the entries of a matrix (TT).
@@ -32,25 +32,24 @@ The main effects are linear in functions g of all inputs together:
 7. g is 1, and the ``functions`` of each of the ``inputs`` of ``sums``. E[a_k] = mean_k . g, and
    Var[a_k] is the sum over pairs p <= q of multiplicity * cov_k * g_p * g_q.
 
-A kernel machine compares a row with those of the training:
+A kernel machine compares a row with the training rows:
 
-8. Each of the ``inputs`` of a ``kernel`` has its ``column``, the parameters below, and ``rows``, a
-   dict with t, u and known of the training rows, each (n,) or None: t where ``line`` is 0, u where
-   ``curve`` and ``factor`` are, known where no value is missing. It makes three numbers of a
-   coordinate x. ``known`` is 1, or
-   0 where the value is missing. t is ``begin`` + ``slope`` * (raw value - first knot), with the raw
-   value held between the first knot and the last; it is 0 for categories and missing values. u is
-   (x - center) / scale, or the code of a category. Those of the training are in ``rows``.
-9. Two values have a correlation kappa. It is 0 if one or both are missing. Of categories it is 1
-   if u is the same and not -1, else 0. Of numbers it is (1 - rough) exp(-q / 2) + rough (1 + r)
+8. An item of the ``inputs`` of a ``kernel`` has its ``column``, the parameters below, and ``rows``,
+   a dict with t, u and known of the training rows: (n,) each, or None where it is not needed: t if
+   ``line`` is 0, u if ``curve`` and ``factor`` are 0, known if no value is missing. For a value
+   with the coordinate x, known is 1, or 0 if it is missing; t is ``begin`` + ``slope`` * (raw value
+   - first knot), with the raw value clipped to the knots, or 0 for categories and missing values;
+   u is (x - center) / scale, or the code of a category.
+9. Two values have a correlation kappa. It is 0 if one or both are missing. For categories it is 1
+   if u is the same and not -1, else 0. For numbers it is (1 - rough) exp(-q / 2) + rough (1 + r)
    exp(-r), with q = (difference of u / length)^2 and r = sqrt(3 q).
 10. k(row, row') = constant + sum over inputs of (line t t' + curve kappa + missing m m')
     + product * product over inputs of (1 + factor kappa) / (1 + factor), with m = 1 - known. The
     sum has the length ``curve_length``, the product ``factor_length``. In k(x, x) kappa is
     ``known``, also for a category never seen.
-11. With v the numbers k(x, row) of all training rows and K those between them, E[h_k] = v . alpha_k
-    and Var[h_k] = k(x, x) - v (K + diag(noise_k))^-1 v, but at least 1e-12 k(x, x). Factorise the
-    matrix by Cholesky, once. Outputs are independent.
+11. With v the vector of k(x, row) for all training rows and K the matrix between them,
+    E[h_k] = v . alpha_k and Var[h_k] = k(x, x) - v (K + diag(noise_k))^-1 v, but at least
+    1e-12 k(x, x). Outputs are independent.
 
 E[f] = E[T] + E[a], and Var[f] = Var[T] + Var[a], but at least ``least``; or they are those of h.
 Pairs r <= s are in the order of ``numpy.triu_indices``; one with r < s counts twice.
@@ -70,12 +69,11 @@ from typing import Any
 import numpy as np
 
 from ..bases.anchored import Anchored
-from ..bases.coordinates import Coordinates
+from ..bases.effect import Coordinates
 from ..core.cp import CP
-from ..core.evidence import factor_and_jitter
-from ..core.full import FullPosterior
-from ..core.kernel import KNOWN, LINE, POSITION
+from ..core.full import KNOWN, LINE, POSITION, FullPosterior
 from ..core.layout import pairs
+from ..core.linalg import factor_and_jitter
 from ..core.posterior import Predictor
 from ..core.sums import Sums
 from ..core.tt import TT
@@ -86,12 +84,7 @@ NETWORKS: dict[type, str] = {CP: "cp", TT: "tt"}
 
 
 def portable(model: Any) -> dict[str, Any]:
-    """Return a fitted model as plain data, from which anyone can compute its predictions.
-
-    Parameters
-    ----------
-    model : BTNRegressor or BTNClassifier
-        Fitted, with bases and a likelihood of this library.
+    """Return a fitted model, with bases and a likelihood of this library, as plain data.
 
     Returns
     -------
@@ -99,32 +92,31 @@ def portable(model: Any) -> dict[str, Any]:
         ``format``
             4, the version of what follows. Version 3 had no formulas.
         ``classes``
-            Of a classifier, its labels; None of a regressor.
+            The labels of a classifier; None for a regressor.
         ``shift``, ``scale``
             y = shift + scale * target, with the target what ``likelihood`` is about.
         ``threshold``, ``noise_std``
-            Of the "least_squares" classifier: the target above which the second class begins, and
-            the noise of the best restart, which intervals of probabilities go by. Else None.
+            For the "least_squares" classifier, the target above which the second class begins, and
+            the noise of the best restart, on which intervals of probabilities depend. Else None.
         ``columns``
             One dict for each column of the table: ``name``; ``kind`` ("f" numbers, "M" dates and
-            "m" durations in microseconds, "O" text); ``knots`` and ``positions``, or ``levels``
-            (text to code), the other being None; ``active``, whether f may depend on it; ``bases``,
-            those of the tensors' modes, with ``kind``, ``n_functions``, ``n_products`` and what the
-            kind has besides; ``effects``, main effects as above, where
-            ``line`` is None for categories. Nearly always there is one of either, or none.
+            "m" durations in microseconds, "O" text); ``knots`` and ``positions`` of numbers;
+            ``levels`` of categories (name to code); ``active``, whether f may depend on it;
+            ``bases`` of the modes, with ``kind``, ``n_functions``, ``n_products`` and what else
+            the kind has; ``effects``, main effects as above, where ``line`` is None for categories.
         ``weights``
             Those of the restarts in the mixture, (S,).
         ``restarts``
-            One dict for each restart: ``network`` ("cp", "tt" or "full"); ``modes``, none if there
-            is no tensor, with ``column`` (a position, or None), ``basis`` (a position among those
-            of the column), ``shape`` (left, right; both the rank in CP), ``mean`` (n_phi, C) and
-            ``second`` (n_psi, S); ``multiplicity`` (S,); ``least``, a number, or an array (K,) for
-            many outputs; ``output``, None or a dict with ``mean`` (K, C) and ``second`` (K, S);
+            One dict for each restart: ``network`` ("cp", "tt" or "full"); ``modes``, with
+            ``column`` (a position, or None), ``basis`` (a position among those of the column),
+            ``shape`` (left, right; both the rank in CP), ``mean`` (n_phi, C) and ``second``
+            (n_psi, S); ``multiplicity`` (S,); ``least``, a number, or an array (K,) for many
+            outputs; ``output``, None or a dict with ``mean`` (K, C) and ``second`` (K, S);
             ``sums``, None or a dict with ``inputs`` (each with its ``column``, ``effect``, a
             position among those of the column, and ``functions``), ``mean`` (K, P) and ``cov``
-            (K, P (P + 1) / 2), with K = 1 for one output; ``kernel``, None or, with "full", a dict
-            with ``shape``, ``constant``, ``product``, ``inputs``, ``alpha`` and ``noise``, both
-            (K, n) for n training rows; ``likelihood``, with its ``kind`` and more, as below.
+            (K, P (P + 1) / 2), with K = 1 for one output; ``kernel``, None or a dict with
+            ``constant``, ``product``, ``inputs``, ``alpha`` and ``noise``, both (K, n) for n
+            training rows; ``likelihood``, with its ``kind`` and more, as above.
     """
     fitted = FittedModel.of(model)
     classes, threshold = fitted.classes, fitted.threshold
@@ -179,8 +171,21 @@ def _same(a: Any, b: Any) -> bool:
 
 def _restart(state: Any, mode_map: Any, columns: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a restart; bases and main effects that are new are added to those of the columns."""
+    plain: dict[str, Any] = {
+        **{"network": "full", "modes": [], "multiplicity": np.empty(0), "least": 0.0},
+        **{"output": None, "sums": None, "kernel": None},
+        "likelihood": _likelihood(state.likelihood),
+    }
     if isinstance(state, FullPosterior):
-        return _full_restart(state, mode_map)
+        plain["kernel"] = _kernel(state, mode_map)
+    else:
+        plain |= _tensor_and_sums(state, mode_map, columns)
+    if state.n_outputs is None:
+        return plain | {"least": float(plain["least"])}
+    return plain | {"least": np.broadcast_to(plain["least"], state.n_outputs).copy()}
+
+
+def _tensor_and_sums(state: Any, mode_map: Any, columns: list[dict[str, Any]]) -> dict[str, Any]:
     predictor = Predictor.of(state)
     network = type(state.network)
     if network not in NETWORKS:
@@ -188,13 +193,12 @@ def _restart(state: Any, mode_map: Any, columns: list[dict[str, Any]]) -> dict[s
     modes: list[dict[str, Any]] = []
     for d, (basis, factor) in enumerate(zip(mode_map.bases, state.factors, strict=False)):
         term, place = predictor.terms[d], d - mode_map.first_input
-        layout = factor.layout
         j = None if place < 0 else mode_map.inputs[place]
         modes.append(
             {
                 "column": j,
                 "basis": None if j is None else _basis_place(basis, columns[j]),
-                "shape": list(layout.shape),
+                "shape": list(factor.layout.shape),
                 "mean": _unframed(basis, term.mean),
                 "second": np.ascontiguousarray(term.second),
             }
@@ -203,29 +207,23 @@ def _restart(state: Any, mode_map: Any, columns: list[dict[str, Any]]) -> dict[s
     if state.output is not None:
         term = predictor.terms[state.output]
         output = {"mean": term.mean, "second": np.ascontiguousarray(term.second)}
-    rank = modes[-1]["shape"][1] if modes else 0
     return {
         "network": NETWORKS[network],
         "modes": modes,
-        "multiplicity": pairs(rank)[2],
-        "least": _least(predictor.least, state.n_outputs),
+        "multiplicity": pairs(modes[-1]["shape"][1] if modes else 0)[2],
+        "least": predictor.least,
         "output": output,
         "sums": None if state.sums is None else _sums(state.sums, mode_map, columns),
-        "kernel": None,
-        "likelihood": _likelihood(state.likelihood),
     }
 
 
-def _full_restart(state: FullPosterior, mode_map: Any) -> dict[str, Any]:
+def _kernel(state: FullPosterior, mode_map: Any) -> dict[str, Any]:
     """Return a kernel machine, which has neither a tensor nor main effects."""
     kernel, inputs = state.kernel, []
+    names = ("line", "curve", "missing", "factor", "curve_length", "factor_length", "rough")
     for d, (j, basis) in enumerate(zip(mode_map.inputs, mode_map.bases, strict=True)):
-        parts = {
-            name: float(getattr(kernel, name)[d]) for name in ("line", "curve", "missing", "factor")
-        }
-        if any(parts.values()):
-            of_numbers = ("curve_length", "factor_length", "rough")
-            shape = {name: float(getattr(kernel, name)[d]) for name in of_numbers}
+        parts = {name: float(getattr(kernel, name)[d]) for name in names}
+        if any(parts[name] for name in names[:4]):
             begin, slope = _line(basis) if parts["line"] else (0.0, 0.0)
             inputs.append(
                 {
@@ -235,25 +233,18 @@ def _full_restart(state: FullPosterior, mode_map: Any) -> dict[str, Any]:
                     "center": float(basis.center_),
                     "scale": float(basis.scale_),
                     **parts,
-                    **shape,
                     "rows": _kernel_rows(state.rows[d], parts),
                 }
             )
+    matrix = state.matrix
+    # with what is added to the diagonal, so that readers need not
+    noise = [part + factor_and_jitter(matrix, part)[1] for part in state.noise]
     return {
-        "network": "full",
-        "modes": [],
-        "multiplicity": np.empty(0),
-        "least": _least(0.0, state.n_outputs),
-        "output": None,
-        "sums": None,
-        "kernel": {
-            "constant": float(kernel.constant),
-            "product": float(kernel.product),
-            "inputs": inputs,
-            "alpha": state.alpha,
-            "noise": _whole_noise(state),
-        },
-        "likelihood": _likelihood(state.likelihood),
+        "constant": float(kernel.constant),
+        "product": float(kernel.product),
+        "inputs": inputs,
+        "alpha": state.alpha,
+        "noise": np.array(noise),
     }
 
 
@@ -277,22 +268,12 @@ def _kernel_rows(rows: Array, parts: dict[str, float]) -> dict[str, Any]:
     }
 
 
-def _whole_noise(state: FullPosterior) -> Array:
-    """Return the noise with what is added to the diagonal, so that readers need not."""
-    matrix = state.matrix
-    return np.array([noise + factor_and_jitter(matrix, noise)[1] for noise in state.noise])
-
-
 def _basis_place(basis: Any, column: dict[str, Any]) -> int:
     inner = basis.basis if isinstance(basis, Anchored) else basis
     try:
         return _place(inner.portable(), column["bases"])
     except TypeError as reason:
         raise TypeError(f"column {column['name']!r}: {reason}") from reason
-
-
-def _least(least: Any, n_outputs: int | None) -> Any:
-    return float(least) if n_outputs is None else np.broadcast_to(least, n_outputs).copy()
 
 
 def _sums(sums: Sums, mode_map: Any, columns: list[dict[str, Any]]) -> dict[str, Any]:
@@ -323,5 +304,4 @@ def _likelihood(likelihood: Any) -> dict[str, Any]:
             f"the likelihood {kind.__name__} has no portable form; define portable() in its class, "
             "or use one from btnkm.likelihoods."
         )
-    plain: dict[str, Any] = likelihood.portable()
-    return plain
+    return dict(likelihood.portable())

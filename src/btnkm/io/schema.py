@@ -25,6 +25,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -45,24 +46,12 @@ class Sizes(dict[str, int]):
 
 @dataclass(frozen=True)
 class Form:
-    """What an object of a class must be.
+    """What an object of a class must be."""
 
-    Attributes
-    ----------
-    part : str
-        The part of a model that it belongs to, as an error message names it.
-    fields : dict of str
-        The kind of each field. A field whose name ends in "?" may be absent.
-    dims : tuple of str
-        Dimensions that are known outside of the object, in the order in which kinds give them.
-    rules : tuple of callable
-        What the kinds cannot say.
-    """
-
-    part: str
-    fields: dict[str, str]
-    dims: tuple[str, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    part: str  # of a model, as an error message names it
+    fields: dict[str, str]  # kinds by name; a field whose name ends in "?" may be absent
+    dims: tuple[str, ...] = ()  # known outside of the object, in the order in which kinds give them
+    rules: tuple[Rule, ...] = ()  # what the kinds cannot say
 
     @property
     def names(self) -> dict[str, bool]:
@@ -71,24 +60,23 @@ class Form:
 
 
 def is_int(value: Any, low: int = -(2**63)) -> bool:
-    """Tell an integer of at least ``low`` that fits in 64 bits."""
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return whole and low <= value < 2**63
+    """Whether a value is an integer of at least ``low`` that fits in 64 bits."""
+    integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return integer and low <= value < 2**63
 
 
 def is_float(value: Any) -> bool:
-    """Tell a number that may be NaN or infinite."""
+    """Whether a value is a number, which may be NaN or infinite."""
     return isinstance(value, float | np.floating) or is_int(value)
 
 
 def is_number(value: Any) -> bool:
-    """Tell a finite number."""
-    real = isinstance(value, int | float | np.floating | np.integer) and not isinstance(value, bool)
-    return real and bool(np.isfinite(value))
+    """Whether a value is a finite number."""
+    return is_float(value) and bool(np.isfinite(value))
 
 
 def is_name(value: Any) -> bool:
-    """Tell what a table may call a column: text, a number, None, or a tuple of these."""
+    """Whether a table may call a column so: text, a number, None, or a tuple of these."""
     if isinstance(value, tuple):
         return all(map(is_name, value))
     return value is None or isinstance(value, str | int | float | np.generic)
@@ -113,6 +101,7 @@ ARRAYS: dict[str, Callable[[Any], Any]] = {
     "flags": lambda array: array.dtype == np.bool_,
     "texts": lambda array: all(isinstance(item, str) for item in array.ravel().tolist()),
     "array": lambda array: True,
+    "csr": lambda matrix: matrix.dtype.kind == "f" and np.all(np.isfinite(matrix.data)),
 }
 _COMPARE = {ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge}
 
@@ -125,12 +114,8 @@ def _parsed(kind: str) -> ast.expr:
 class Checker:
     """Check objects against their forms, each once, and remember their sizes.
 
-    Parameters
-    ----------
-    forms : dict of type to Form
-        An object of a subclass has the form of its first base that has one.
-    families : dict of str to type or tuple of type
-        Further names of classes in kinds.
+    An object of a subclass has the form of its first base that has one. ``families`` are further
+    names of classes in kinds.
     """
 
     def __init__(self, forms: Mapping[type, Form], families: Mapping[str, Any]) -> None:
@@ -143,7 +128,7 @@ class Checker:
         return next((self._forms[base] for base in kind.__mro__ if base in self._forms), None)
 
     def sizes(self, value: Any) -> Sizes:
-        """Return the sizes of an object, or raise ``Unreadable`` unless it is sound."""
+        """Return the sizes of an object that is checked the first time, see ``check``."""
         if id(value) not in self._sizes:
             form = self.form(type(value))
             sizes = Sizes(self.sizes) if form is None else self.check(value, form)
@@ -173,27 +158,37 @@ class Checker:
         return sizes
 
     def fits(self, kind: ast.expr, value: Any, sizes: dict[str, int], item: int = -1) -> bool:
-        """Tell whether a value is of a kind; a dimension met for the first time gets a size."""
+        """Whether a value is of a kind; a dimension that has no size yet gets one."""
         match kind:
             case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-                for one in (left, right):
+                for choice in (left, right):
                     tried = dict(sizes)  # what does not fit sets no size
-                    if self.fits(one, value, tried, item):
+                    if self.fits(choice, value, tried, item):
                         sizes.update(tried)
                         return True
                 return False
             case ast.Compare(left=left, ops=ops, comparators=others):
-                return self._compares([left, *others], ops, value, sizes, item)
+                parts = [left, *others]
+                (inner,) = (p for p in parts if not isinstance(p, ast.Constant | ast.UnaryOp))
+                ends = [value if part is inner else ast.literal_eval(part) for part in parts]
+                return self.fits(inner, value, sizes, item) and (
+                    value is None
+                    or all(
+                        bool(np.all(_COMPARE[type(op)](a, b)))
+                        for op, (a, b) in zip(ops, pairwise(ends), strict=True)
+                    )
+                )
             case ast.Constant(value=wanted):
                 return type(value) is type(wanted) and bool(value == wanted)
             case ast.Tuple(elts=kinds):
-                same = isinstance(value, tuple) and len(value) == len(kinds)
-                return same and all(map(lambda k, v: self.fits(k, v, sizes, item), kinds, value))
+                return (isinstance(value, tuple) and len(value) == len(kinds)) and all(
+                    self.fits(inner, part, sizes, item)
+                    for inner, part in zip(kinds, value, strict=True)
+                )
             case ast.Dict(keys=keys, values=kinds):
-                names = [key.value for key in keys]  # type: ignore[union-attr]
                 return isinstance(value, dict) and all(
-                    name in value and self.fits(inner, value[name], sizes, item)
-                    for name, inner in zip(names, kinds, strict=True)
+                    key.value in value and self.fits(inner, value[key.value], sizes, item)  # type: ignore[union-attr]
+                    for key, inner in zip(keys, kinds, strict=True)
                 )
             case ast.Name(id=name):
                 return self._is_a(name, [], value, sizes, item)
@@ -201,28 +196,10 @@ class Checker:
                 return self._is_a(name, args, value, sizes, item)
         raise TypeError(f"no kind: {ast.unparse(kind)}")
 
-    def _compares(
-        self,
-        parts: list[ast.expr],
-        ops: list[ast.cmpop],
-        value: Any,
-        sizes: dict[str, int],
-        item: int,
-    ) -> bool:
-        """Tell whether a value is of the kind among the parts, and compares to the others."""
-        (kind,) = (part for part in parts if not isinstance(part, ast.Constant | ast.UnaryOp))
-        if not self.fits(kind, value, sizes, item):
-            return False
-        ends = [value if part is kind else ast.literal_eval(part) for part in parts]
-        return value is None or all(
-            bool(np.all(_COMPARE[type(op)](a, b)))
-            for op, a, b in zip(ops, ends[:-1], ends[1:], strict=True)
-        )
-
     def _is_a(
         self, name: str, args: list[ast.expr], value: Any, sizes: dict[str, int], item: int
     ) -> bool:
-        """Tell whether a value is of the kind of this name."""
+        """Whether a value is of the kind of this name."""
         if name in SCALARS:
             return SCALARS[name](value)
         if name == "size":
@@ -238,25 +215,21 @@ class Checker:
                 for pair in value.items()
                 for kind, part in zip(args, pair, strict=True)
             )
-        if name in ARRAYS or name == "csr":
-            if not isinstance(value, sp.csr_array if name == "csr" else np.ndarray):
+        if name in ARRAYS:
+            kind = sp.csr_array if name == "csr" else np.ndarray
+            if not isinstance(value, kind) or len(value.shape) != len(args):
                 return False
-            shaped = len(value.shape) == len(args) and all(
-                self._sized(dim, n, sizes, item) for dim, n in zip(args, value.shape, strict=True)
-            )
-            checked = ("numbers", value.data) if name == "csr" else (name, value)
-            return shaped and bool(ARRAYS[checked[0]](checked[1]))
+            sized = all(map(lambda dim, n: self._sized(dim, n, sizes, item), args, value.shape))
+            return sized and bool(ARRAYS[name](value))
         if not isinstance(value, self._names[name]):
             return False
         inner, form = self.sizes(value), self.form(type(value))
         dims = () if form is None else form.dims
-        return all(
-            self._sized(dim, inner.get(own), sizes, item)
-            for dim, own in zip(args, dims, strict=False)
-        )
+        sizes_of_dims = map(inner.get, dims)
+        return all(map(lambda dim, n: self._sized(dim, n, sizes, item), args, sizes_of_dims))
 
     def _sized(self, dim: ast.expr, n: int | None, sizes: dict[str, int], item: int) -> bool:
-        """Tell whether a dimension has this size; one without a size gets it."""
+        """Whether a dimension has this size; one without a size gets it."""
         match dim:
             case ast.Constant(value=None):
                 return n is None

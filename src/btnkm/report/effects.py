@@ -1,4 +1,4 @@
-"""Charts of effects and interactions: how predictions change with one input, and with two."""
+"""Importances, and charts of effects and interactions: of one input, and of two."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..explain.fitted import FittedModel
 from ..explain.sobol import Pair, SobolIndices, interactions
 from . import charts, format
 from .charts import BOTTOM, HEIGHT, LABEL, LEFT, RIGHT, TOP, WIDTH, Axis, Chart, Shape, Table
-from .format import counted, name, number, shortened
+from .format import counted, name, number, percent, shortened
 
 Array = np.ndarray
 Limits = tuple[float, float]
@@ -45,6 +45,36 @@ def what_doubles(fitted: FittedModel) -> str:
     if fitted.outputs is not None or in_units_of_y(fitted) or not fitted.unit.startswith("log o"):
         return ""
     return "odds" if fitted.is_classifier else "expected count"
+
+
+def importance_bars(indices: SobolIndices) -> list[dict[str, Any]]:
+    """Return name, widths in percent of the picture and texts for each input."""
+    longest = max(float(np.max(indices.total + indices.total_std)), 1e-9)
+
+    def width(value: float) -> str:
+        return f"{100.0 * min(max(value, 0.0), longest) / longest:.2f}"
+
+    parts = indices.total, indices.total_std, indices.first
+    bars = []
+    for j in indices.order:
+        total, std, first = (float(part[j]) for part in parts)
+        bars.append(
+            {
+                "name": indices.names[j],
+                "low": width(total - std),
+                "high": width(total + std),
+                "total": width(total),
+                "first": width(min(first, total)),
+                "texts": [percent(value, 1) for value in (total, std, first)],
+            }
+        )
+    return bars
+
+
+def importance_table(bars: list[dict[str, Any]]) -> Table:
+    """Return the same as numbers."""
+    rows = [[shortened(bar["name"]), *bar["texts"]] for bar in bars]
+    return Table("Importance", ["Input", "Total", "± std", "Alone"], rows)
 
 
 def effects_section(fitted: FittedModel, indices: SobolIndices, target: str) -> dict[str, Any]:
@@ -231,8 +261,8 @@ def pairs_section(
     return {
         "unit": unit_of(fitted, target),
         "charts": [_heat_map(fitted, pair, f"pair-{k}") for k, pair in enumerate(pairs)],
-        "importance": format.percent(together),
-        "all": format.percent(indices.interactions),
+        "importance": percent(together),
+        "all": percent(indices.interactions),
         "unknown": mostly_unknown(pairs, indices),
     }
 
@@ -250,19 +280,21 @@ def _heat_map(fitted: FittedModel, pair: Pair, key: str) -> Chart:
         f"{_text(sides[0], i)} and {short[1]} is {_text(sides[1], j)}."
     )
     title = f"{short[1]} and {short[0]}{label}"
-    some = [np.unique(np.linspace(0, len(v) - 1, 6).astype(int)).tolist() for _, v in sides]
+    listed = [np.unique(np.linspace(0, len(v) - 1, 6).astype(int)).tolist() for _, v in sides]
     head = [f"{shortened(names[0], 20)} ↓, {shortened(names[1], 20)} →"]
     largest = float(np.max(np.abs(mean), initial=0.0))
     decimals = format.decimals_for(largest)
-    rows = [[_text(sides[0], i), *(number(mean[i, j], decimals) for j in some[1])] for i in some[0]]
+    rows = [
+        [_text(sides[0], i), *(number(mean[i, j], decimals) for j in listed[1])] for i in listed[0]
+    ]
     return Chart(
         key,
         title,
         description,
         _map(names, sides, mean),
-        Table(title, head + [_text(sides[1], j) for j in some[1]], rows),
+        Table(title, head + [_text(sides[1], j) for j in listed[1]], rows),
         caption=Markup("{} and {}").format(name(names[1], 26), name(names[0], 26)),
-        detail=f"{format.percent(pair.importance, 1)} of the variance{label}",
+        detail=f"{percent(pair.importance, 1)} of the variance{label}",
         height=HEIGHT + 2 * LABEL,
         ends=(number(-largest), f"+{number(largest)}"),
     )

@@ -30,20 +30,20 @@ const Features = (() => {
 
   const indicator = (count, place) =>
     Array.from({ length: count }, (_, k) => (k === place ? 1 : 0));
-  const held = (x) => Math.min(Math.max(x, -1), 1);
+  const clipped = (x) => Math.min(Math.max(x, -1), 1);
 
   // phi and psi of each kind of basis at a coordinate, which may be NaN for the first three.
   const FEATURES = {
     constant: () => [[1], [1]],
 
-    levels(basis, x) {
+    many_categories(basis, x) {
       const never = basis.n_functions - 1;
       const missing = basis.missing === null ? never : basis.missing;
       const row = indicator(never + 1, Number.isNaN(x) ? missing : x < 0 ? never : x);
       return [row, row];
     },
 
-    gapped(basis, x) {
+    with_missing(basis, x) {
       const missing = Number.isNaN(x);
       const never = basis.basis.kind === "categorical" && x < 0;
       if (never || (missing && !basis.saw_missing)) return [basis.average_phi, basis.average_psi];
@@ -60,7 +60,7 @@ const Features = (() => {
     },
 
     formula(basis, x) {
-      const known = new Formulas.Evaluation(basis, { x: held(x) });
+      const known = new Formulas.Evaluation(basis, { x: clipped(x) });
       return [known.output("phi"), known.output("psi")];
     },
   };
@@ -68,29 +68,29 @@ const Features = (() => {
   const features = (basis, x) => FEATURES[basis.kind](basis, x);
 
   // All functions of a main effect at a coordinate, less their means.
-  function effect(own, column, x) {
+  function effect(terms, column, x) {
     const missing = Number.isNaN(x);
     const unknown = missing || (column.levels && x < 0);
-    const values = unknown ? [] : knownEffect(own, column, x);
-    const known = own.center.length - (own.missing ? 1 : 0);
-    const out = Array.from({ length: known }, (_, k) => (unknown ? 0 : values[k] - own.center[k]));
-    if (own.missing) out.push((missing ? 1 : 0) - own.center[known]);
+    const values = unknown ? [] : knownEffect(terms, column, x);
+    const known = terms.center.length - (terms.missing ? 1 : 0);
+    const out = Array.from({ length: known }, (_, k) => (unknown ? 0 : values[k] - terms.center[k]));
+    if (terms.missing) out.push((missing ? 1 : 0) - terms.center[known]);
     return out;
   }
 
-  function knownEffect(own, column, x) {
+  function knownEffect(terms, column, x) {
     const equal = (places, at) => Array.from(places, (place) => (at === place ? 1 : 0));
-    if (column.levels) return equal(own.codes, x);
-    if (own.line === null) return [];
-    const at = held(x);
-    const values = [interpolated(at, column.positions, own.line)];
+    if (column.levels) return equal(terms.codes, x);
+    if (terms.line === null) return [];
+    const at = clipped(x);
+    const values = [interpolated(at, column.positions, terms.line)];
     let [before, now] = [1, at];
-    for (let k = 0; k < own.degree; k++) {
+    for (let k = 0; k < terms.degree; k++) {
       values.push(now);
       [before, now] = [now, 2 * at * now - before];
     }
-    const steps = Array.from(own.steps, (step) => (at > step ? 1 : 0));
-    return values.concat(steps, equal(own.spikes, at));
+    const steps = Array.from(terms.steps, (step) => (at > step ? 1 : 0));
+    return values.concat(steps, equal(terms.spikes, at));
   }
 
   return { coordinate, effect, features };

@@ -1,8 +1,7 @@
-"""Values and names as text: short, and escaped where they are HTML."""
+"""Values and names as text: short, and safe as HTML."""
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,17 +9,12 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-MOST_DECIMALS = 6  # beyond, numbers have powers of ten
+MOST_DECIMALS = 6  # with more, a number has a power of ten
 MOST_STEPS = 1e5  # from zero to a mark of an axis; with more, marks are relative to a round number
 LONGEST = 60  # characters of a name in running text
 SECOND, DAY = 1e6, 86_400e6  # in microseconds
 UNITS = [("days", DAY), ("hours", 3600e6), ("minutes", 60e6), ("seconds", SECOND)]
 UNITS += [("microseconds", 1.0)]
-
-
-def escaped(text: Any) -> str:
-    """Return text without a meaning in HTML or SVG, attributes included."""
-    return html.escape(str(text), quote=True)
 
 
 def shortened(text: Any, most: int = LONGEST) -> str:
@@ -32,7 +26,7 @@ def shortened(text: Any, most: int = LONGEST) -> str:
 
 
 def name(text: Any, most: int = LONGEST) -> Markup:
-    """Return a name of the user's as HTML: escaped, and with its own writing direction."""
+    """Return a name from the data as HTML: escaped, and with its own writing direction."""
     short = shortened(text, most)
     title = Markup(' title="{}"').format(str(text)) if short.endswith("…") else ""
     return Markup('<bdi class="name"{}>{}</bdi>').format(title, short)
@@ -45,9 +39,9 @@ def listed(parts: Sequence[str], most: int = 5) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
+def counted(count: int, singular: str, plural: str | None = None) -> str:
     """Return "1 row", "1,234 rows"."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 
 
 def decimals_for(width: float) -> int:
@@ -70,12 +64,19 @@ def number(value: Any, decimals: int | None = None) -> str:
     if short or size >= 1e15:
         text = f"{value:.4g}"
     elif decimals is not None:
-        text = f"{value:,.{decimals}f}"
+        text = _grouped(value, decimals)
     else:
         places = 0 if size >= 1000 else 3 - math.floor(math.log10(size)) if size > 0 else 0
-        text = f"{value:,.{max(places, 0)}f}"
+        text = _grouped(value, max(places, 0))
         text = text.rstrip("0").rstrip(".") if "." in text else text
     return text.replace("-", "−") if float(text.replace(",", "")) else text.replace("-", "")
+
+
+def _grouped(value: float, decimals: int) -> str:
+    """Return a number with separators of thousands from 10,000 on: 1900 may be a year."""
+    text = f"{value:,.{decimals}f}"
+    short = len(text.lstrip("-").partition(".")[0]) <= len("1,900")
+    return text.replace(",", "") if short else text
 
 
 def compact(value: float, decimals: int = 0) -> str:
@@ -104,7 +105,7 @@ def marked(values: Sequence[float], step: float) -> tuple[list[str], str]:
         text = compact(steps, max(0, -math.floor(math.log10(step) + 1e-9)))
         texts.append(f"+{text}" if steps > 0 else text)
     places = max(0, -math.floor(math.log10(round_to) + 1e-9))
-    whole = f"{base:,.{places}f}" if abs(base) < 1e18 and places <= 12 else f"{base:.12g}"
+    whole = _grouped(base, places) if abs(base) < 1e18 and places <= 12 else f"{base:.12g}"
     return texts, whole.replace("-", "−")
 
 

@@ -1,6 +1,6 @@
 "use strict";
 
-// Kernel machines: what core/kernel.py and core/full.py do in Python. A row is compared with the
+// Kernel machines: what core/full.py does in Python. A row is compared with the
 // training rows; variances need a Cholesky factor, which is computed when it is first used.
 const Kernels = (() => {
   // A separate loop, which browsers optimise: there may be millions of pairs of rows.
@@ -11,29 +11,29 @@ const Kernels = (() => {
       out[k] = smooth * Math.exp((-r * r) / 6) + rough * (1 + r) * Math.exp(-r);
     }
   }
-  const held = (x, low, high) => Math.min(Math.max(x, low), high);
+  const clipped = (x, low, high) => Math.min(Math.max(x, low), high);
 
-  // The numbers of the kernel for a raw value with this coordinate.
-  function seen(own, column, value, x) {
+  // What the kernel needs of a raw value with this coordinate.
+  function ofValue(input, column, value, x) {
     const known = Number.isNaN(x) ? 0 : 1;
     if (column.levels) return { t: 0, u: known ? x : 0, known };
     const { knots } = column;
-    const line = known && own.line > 0;
-    const away = line ? held(value, knots[0], knots[knots.length - 1]) - knots[0] : 0;
-    const u = known ? (held(x, -1, 1) - own.center) / own.scale : 0;
-    return { t: line ? own.begin + own.slope * away : 0, u, known };
+    const line = known && input.line > 0;
+    const away = line ? clipped(value, knots[0], knots[knots.length - 1]) - knots[0] : 0;
+    const u = known ? (clipped(x, -1, 1) - input.center) / input.scale : 0;
+    return { t: line ? input.begin + input.slope * away : 0, u, known };
   }
 
   // The same for a training row.
-  const seenThen = ({ t, u, known }, row) => ({
+  const ofTrainingRow = ({ t, u, known }, row) => ({
     t: t ? t[row] : 0,
     u: u ? u[row] : 0,
     known: known ? known[row] : 1,
   });
 
   // The correlation of a value with those of the first training rows, into ``out``.
-  function correlate(out, own, categorical, at, length) {
-    const { u, known } = own.rows;
+  function correlate(out, input, categorical, at, length) {
+    const { u, known } = input.rows;
     if (!at.known) {
       out.fill(0);
       return;
@@ -41,7 +41,7 @@ const Kernels = (() => {
     if (categorical) {
       for (let k = 0; k < out.length; k++) out[k] = at.u === u[k] && at.u >= 0 ? 1 : 0;
     } else {
-      compare(out, u, at.u, length, own.rough);
+      compare(out, u, at.u, length, input.rough);
     }
     if (known) for (let k = 0; k < out.length; k++) out[k] *= known[k];
   }
@@ -51,27 +51,27 @@ const Kernels = (() => {
     const total = new Float64Array(count).fill(kernel.constant);
     const product = new Float64Array(count).fill(kernel.product);
     const kappa = new Float64Array(count);
-    kernel.inputs.forEach((own, d) => {
+    kernel.inputs.forEach((input, d) => {
       const at = row[d];
-      const categorical = Boolean(columns[own.column].levels);
-      if (own.line > 0 && at.t !== 0) {
-        const slope = own.line * at.t;
-        const { t } = own.rows;
+      const categorical = Boolean(columns[input.column].levels);
+      if (input.line > 0 && at.t !== 0) {
+        const slope = input.line * at.t;
+        const { t } = input.rows;
         for (let k = 0; k < count; k++) total[k] += slope * t[k];
       }
-      if (own.missing > 0 && !at.known && own.rows.known) {
-        const { known } = own.rows;
-        for (let k = 0; k < count; k++) total[k] += own.missing * (1 - known[k]);
+      if (input.missing > 0 && !at.known && input.rows.known) {
+        const { known } = input.rows;
+        for (let k = 0; k < count; k++) total[k] += input.missing * (1 - known[k]);
       }
-      if (own.curve > 0) {
-        correlate(kappa, own, categorical, at, own.curve_length);
-        const size = own.curve;
+      if (input.curve > 0) {
+        correlate(kappa, input, categorical, at, input.curve_length);
+        const size = input.curve;
         for (let k = 0; k < count; k++) total[k] += size * kappa[k];
       }
-      if (own.factor > 0) {
-        correlate(kappa, own, categorical, at, own.factor_length);
-        const [least, share] = [1 / (1 + own.factor), own.factor / (1 + own.factor)];
-        for (let k = 0; k < count; k++) product[k] *= least + share * kappa[k];
+      if (input.factor > 0) {
+        correlate(kappa, input, categorical, at, input.factor_length);
+        const [least, varying] = [1 / (1 + input.factor), input.factor / (1 + input.factor)];
+        for (let k = 0; k < count; k++) product[k] *= least + varying * kappa[k];
       }
     });
     for (let k = 0; k < count; k++) total[k] += product[k];
@@ -81,10 +81,10 @@ const Kernels = (() => {
   // k of a row with itself.
   function variance(kernel, row) {
     let [total, product] = [kernel.constant, kernel.product];
-    kernel.inputs.forEach((own, d) => {
+    kernel.inputs.forEach((input, d) => {
       const { t, known } = row[d];
-      total += own.line * t * t + own.curve * known + own.missing * (1 - known);
-      product *= (1 + own.factor * known) / (1 + own.factor);
+      total += input.line * t * t + input.curve * known + input.missing * (1 - known);
+      product *= (1 + input.factor * known) / (1 + input.factor);
     });
     return total + product;
   }
@@ -94,24 +94,24 @@ const Kernels = (() => {
   // The lower Cholesky factor of the triangle of a matrix, in place.
   function factorise(lower, size) {
     for (let i = 0; i < size; i++) {
-      const own = begin(i);
+      const start = begin(i);
       for (let j = 0; j < i; j++) {
         const other = begin(j);
         let [first, second, third, fourth] = [0, 0, 0, 0];
         let k = 0;
         for (; k + 3 < j; k += 4) {
-          first += lower[own + k] * lower[other + k];
-          second += lower[own + k + 1] * lower[other + k + 1];
-          third += lower[own + k + 2] * lower[other + k + 2];
-          fourth += lower[own + k + 3] * lower[other + k + 3];
+          first += lower[start + k] * lower[other + k];
+          second += lower[start + k + 1] * lower[other + k + 1];
+          third += lower[start + k + 2] * lower[other + k + 2];
+          fourth += lower[start + k + 3] * lower[other + k + 3];
         }
-        for (; k < j; k++) first += lower[own + k] * lower[other + k];
+        for (; k < j; k++) first += lower[start + k] * lower[other + k];
         const known = first + second + (third + fourth);
-        lower[own + j] = (lower[own + j] - known) / lower[other + j];
+        lower[start + j] = (lower[start + j] - known) / lower[other + j];
       }
-      let left = lower[own + i];
-      for (let k = 0; k < i; k++) left -= lower[own + k] ** 2;
-      lower[own + i] = Math.sqrt(Math.max(left, 1e-14 * lower[own + i]));
+      let pivot = lower[start + i];
+      for (let k = 0; k < i; k++) pivot -= lower[start + k] ** 2;
+      lower[start + i] = Math.sqrt(Math.max(pivot, 1e-14 * lower[start + i]));
     }
     return lower;
   }
@@ -121,13 +121,13 @@ const Kernels = (() => {
     const { data, rows: outputs, columns: size } = kernel.noise;
     const matrix = new Float64Array(begin(size));
     for (let i = 0; i < size; i++) {
-      const row = kernel.inputs.map((own) => seenThen(own.rows, i));
+      const row = kernel.inputs.map((input) => ofTrainingRow(input.rows, i));
       matrix.set(covariances(kernel, columns, row, i + 1), begin(i));
     }
     return Array.from({ length: outputs }, (_, k) => {
-      const own = k + 1 < outputs ? matrix.slice() : matrix;
-      for (let i = 0; i < size; i++) own[begin(i) + i] += data[k * size + i];
-      return factorise(own, size);
+      const triangle = k + 1 < outputs ? matrix.slice() : matrix;
+      for (let i = 0; i < size; i++) triangle[begin(i) + i] += data[k * size + i];
+      return factorise(triangle, size);
     });
   }
 
@@ -136,10 +136,10 @@ const Kernels = (() => {
     const solved = new Float64Array(vector.length);
     let total = 0;
     for (let i = 0; i < solved.length; i++) {
-      const own = begin(i);
-      let left = vector[i];
-      for (let k = 0; k < i; k++) left -= lower[own + k] * solved[k];
-      solved[i] = left / lower[own + i];
+      const start = begin(i);
+      let rest = vector[i];
+      for (let k = 0; k < i; k++) rest -= lower[start + k] * solved[k];
+      solved[i] = rest / lower[start + i];
       total += solved[i] ** 2;
     }
     return total;
@@ -150,8 +150,8 @@ const Kernels = (() => {
   // E[f] and Var[f] of every output at a row of raw values with these coordinates.
   function moments(kernel, columns, values, coordinateOf) {
     if (!made.has(kernel)) made.set(kernel, factors(kernel, columns));
-    const row = kernel.inputs.map((own) => {
-      return seen(own, columns[own.column], values[own.column], coordinateOf(own.column));
+    const row = kernel.inputs.map((input) => {
+      return ofValue(input, columns[input.column], values[input.column], coordinateOf(input.column));
     });
     const { data, rows: outputs, columns: size } = kernel.alpha;
     const v = covariances(kernel, columns, row, size);
@@ -161,8 +161,8 @@ const Kernels = (() => {
       let mean = 0;
       for (let i = 0; i < size; i++) mean += v[i] * data[k * size + i];
       out.mean.push(mean);
-      const left = prior - explained(made.get(kernel)[k], v);
-      out.variance.push(Math.max(left, 1e-12 * prior));
+      const unexplained = prior - explained(made.get(kernel)[k], v);
+      out.variance.push(Math.max(unexplained, 1e-12 * prior));
     }
     return out;
   }

@@ -19,18 +19,24 @@ from sklearn.utils.validation import check_consistent_length
 from ..core.arrays import here
 from ..data.frames import name_of
 from ..data.readers import with_targets
-from ..explain.diagnostics import Calibration, Reliability, history
+from ..explain.diagnostics import Calibration, History, Reliability, history
 from ..explain.fitted import FittedModel
 from ..explain.sobol import sobol_indices
 from ..explain.summary import kept_functions, likelihood_line, likelihoods, structure_line
-from ..io.atomic_write import file_path, whole_file
+from ..io.atomic_write import check_folder, file_path, whole_file
 from ..version import __version__
-from . import effects, fit_charts, format
-from .embedding import ENGINE_FILES
+from . import charts, effects, format
+from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Table
 from .format import counted, number, percent, shortened
-from .metrics import Goodness, goodness
-from .panel import Panel, drawn_codes, panel
-from .warnings import Remark, found_nothing, remarks
+from .metrics import (
+    Evaluation,
+    confusion_table,
+    evaluate,
+    evaluation_charts,
+    metrics_table,
+)
+from .panel import ENGINE_FILES, Panel, drawn_codes, panel
+from .warnings import Notice, found_nothing, notices
 
 Array = np.ndarray
 MANY_RESTARTS = 10  # above which their weights are not listed
@@ -63,7 +69,8 @@ def report(
     pathlib.Path
     """
     fitted = FittedModel.of(model)
-    place = file_path(path, "model.html")  # before anything takes time
+    place = file_path(path, "model.html")
+    check_folder(place)  # before anything takes time
     if (X is None) != (y is None):
         raise ValueError(
             "X and y must be given together, got one of them; pass rows with targets, or neither."
@@ -71,20 +78,22 @@ def report(
     if cv is not None and X is None:
         raise ValueError("cv needs the training rows, got none; pass X and y.")
     target = name_of(y) or model.target_name_ or "y"
-    good = None
+    evaluation = None
     if X is not None:
         X, y, _ = with_targets(X, y, None)
         y = fitted.check_y(here(y))
         check_consistent_length(X, y)
-        good = goodness(model, X, y, cv)
-    text = page(model, X if cv is None else None, good, target, title)
+        evaluation = evaluate(model, X, y, cv)
+    text = page(model, X if cv is None else None, evaluation, target, title)
     with whole_file(place) as draft:
         # half a character may be in a name
         draft.write_text(text, encoding="utf-8", errors="replace", newline="\n")
     return place
 
 
-def page(model: Any, X: Any, good: Goodness | None, target: str, title: str | None = None) -> str:
+def page(
+    model: Any, X: Any, evaluation: Evaluation | None, target: str, title: str | None = None
+) -> str:
     """Return the page as text; X are rows that the fit has not seen, or None."""
     fitted = FittedModel.of(model)
     indices = sobol_indices(model)
@@ -92,10 +101,10 @@ def page(model: Any, X: Any, good: Goodness | None, target: str, title: str | No
     moments = fitted.predict(
         drawn_codes(model), lambda p, rows: replace(p, least=0.0).contrasts(rows), 2
     )
-    warnings = remarks(model, indices.total, X, good, moments)
+    warnings = notices(model, indices.total, X, evaluation, moments)
     nothing = found_nothing(fitted.weights, *moments)
     pairs = [] if nothing else effects.strongest_pairs(fitted)
-    bars = fit_charts.importance_bars(indices)
+    bars = effects.importance_bars(indices)
     style = _read("report.css")
     script = "\n".join(_read(file) for file in (*ENGINE_FILES, "report.js"))
     classes = None if fitted.classes is None else fitted.classes.tolist()
@@ -117,27 +126,27 @@ def page(model: Any, X: Any, good: Goodness | None, target: str, title: str | No
             target=target,
             classes=classes,
             task=_task(fitted),
-            good=good,
-            good_line=_good_line(good),
+            evaluation=evaluation,
+            accuracy_sentence=_accuracy_sentence(evaluation),
             nothing=nothing,
             most_important=[
                 indices.names[j] for j in indices.order[:3] if indices.total[j] >= MATTERS
             ],
             indices=indices,
             at_most=effects.mostly_unknown(pairs, indices),
-            tiles=_tiles(model, fitted, good),
-            remarks=warnings,
+            tiles=_tiles(model, fitted, evaluation),
+            notices=warnings,
             panel=what_if if isinstance(what_if, Panel) else None,
             no_panel=what_if,
             has_dates=any(fitted.columns[j].kind == "M" for j in fitted.active),
             importances=bars,
-            importance_table=fit_charts.importance_table(bars),
+            importance_table=effects.importance_table(bars),
             effects=effects.effects_section(fitted, indices, target),
             pairs=effects.pairs_section(fitted, pairs, indices, target),
-            figures=good and fit_charts.figures_table(good),
-            confusion=fit_charts.confusion_table(good, classes) if good and classes else None,
-            good_charts=good and fit_charts.goodness_charts(good),
-            elbo=fit_charts.elbo_chart(history(model)),
+            metrics=evaluation and metrics_table(evaluation),
+            confusion=confusion_table(evaluation, classes) if evaluation and classes else None,
+            evaluation_charts=evaluation and evaluation_charts(evaluation),
+            elbo=elbo_chart(history(model)),
             facts=_facts(model, fitted),
         )
     )
@@ -157,18 +166,18 @@ def _environment() -> Environment:
     return environment
 
 
-def _contents(warnings: Sequence[Remark], *, nothing: bool, n_active: int) -> list[tuple[str, str]]:
+def _contents(warnings: Sequence[Notice], *, nothing: bool, n_active: int) -> list[tuple[str, str]]:
     """Return the key and the heading of each section."""
-    grave = any(remark.grave for remark in warnings)
+    serious = any(notice.serious for notice in warnings)
     sections = [
-        ("summary", "In short"),
-        ("warnings", "Warnings" if grave or not warnings else "Good to know"),
+        ("summary", "Summary"),
+        ("warnings", "Warnings" if serious or not warnings else "Notes"),
         ("what-if", "What if?"),
-        ("matters", "What matters"),
+        ("importance", "Importance of the inputs"),
         ("effects", "Effects"),
         ("interactions", "Interactions"),
-        ("good", "How good it is"),
-        ("fit", "How it was fitted"),
+        ("accuracy", "Accuracy"),
+        ("fit", "The fit"),
     ]
     left_out = "interactions" if nothing or n_active < 2 else ""
     return [section for section in sections if section[0] != left_out]
@@ -183,30 +192,32 @@ def _task(fitted: FittedModel) -> str:
     return str(getattr(kind, "task", "regression"))
 
 
-def _good_line(good: Goodness | None) -> str:
-    """Return how good predictions are, in a sentence."""
-    if good is None:
+def _accuracy_sentence(evaluation: Evaluation | None) -> str:
+    """Return how accurate predictions are."""
+    if evaluation is None:
         return ""
-    rows = f"{good.n:,} {good.how} rows" if good.folds else f"the {counted(good.n, 'row')} given"
-    first = good.figures[0]
-    if isinstance(good.calibration, Reliability):
+    rows = counted(evaluation.n, "row")
+    where = f"the {rows} given with this report"
+    if evaluation.folds:
+        where = f"{rows} (cross-validated)"
+    first = evaluation.metrics[0]
+    if isinstance(evaluation.calibration, Reliability):
         return (
-            f"It predicts the right class in {percent(first.value, 1)} of {rows}, against "
-            f"{percent(first.without)} for always predicting the most frequent class."
+            f"It predicts the right class in {percent(first.value, 1)} of {where}. Always "
+            f"predicting the most frequent class would be right in {percent(first.without)}."
         )
-    error = next(f for f in good.figures if f.name == "Typical error")
+    rmse = next(metric for metric in evaluation.metrics if metric.name == "RMSE")
+    error = f"the root mean squared error (RMSE) is {number(rmse.value)}."
     if first.name != "R²":
-        return f"Its typical error on {rows} is {number(error.value)}."
-    return (
-        f"On {rows} it explains {percent(max(first.value, 0.0))} of the variance; its typical "
-        f"error is {number(error.value)}."
-    )
+        return f"On {where}, {error}"
+    explained = percent(max(first.value, 0.0))
+    return f"On {where}, it explains {explained} of the variance, and {error}"
 
 
-def _tiles(model: Any, fitted: FittedModel, good: Goodness | None) -> list[Tile]:
-    """Return the most important figures."""
+def _tiles(model: Any, fitted: FittedModel, evaluation: Evaluation | None) -> list[Tile]:
+    """Return the most important numbers."""
     unused = len(fitted.columns) - len(fitted.active)
-    note = f"{unused:,} of them never {'varies' if unused == 1 else 'vary'}" if unused else ""
+    note = f"{unused:,} of them constant" if unused else ""
     tiles = [
         ("Training rows", f"{model.n_samples_seen_:,}", ""),
         ("Inputs", f"{len(fitted.columns):,}", note),
@@ -216,14 +227,16 @@ def _tiles(model: Any, fitted: FittedModel, good: Goodness | None) -> list[Tile]
     elif np.isfinite(model.noise_std_):
         note = "standard deviation that no input explains"
         tiles.append(("Noise", number(model.noise_std_), note))
-    if good is not None:
-        first, note = good.figures[0], f"{good.how}, {good.n:,} rows"
+    if evaluation is not None:
+        first, note = evaluation.metrics[0], f"on {counted(evaluation.n, 'held-out row')}"
+        if evaluation.folds:
+            note = f"on {counted(evaluation.n, 'row')}, cross-validated"
         value = percent(first.value, 1) if first.is_fraction else number(first.value, 3)
         tiles.append((first.name, value, note))
-        if isinstance(good.calibration, Calibration):
-            k = int(np.argmin(np.abs(good.calibration.levels - 0.95)))
-            held = percent(good.calibration.coverage[k], 1)
-            tiles.append(("95% intervals contain", held, f"of y, {note}"))
+        if isinstance(evaluation.calibration, Calibration):
+            k = int(np.argmin(np.abs(evaluation.calibration.levels - 0.95)))
+            coverage = percent(evaluation.calibration.coverage[k], 1)
+            tiles.append(("95% intervals contain", coverage, f"of the values of y, {note}"))
     return [*tiles, *_structure_tiles(model, fitted)]
 
 
@@ -236,10 +249,45 @@ def _structure_tiles(model: Any, fitted: FittedModel) -> list[Tile]:
     if not np.any(ranks) or fitted.is_full:
         return tiles
     count = len(fitted.posteriors)
-    note = "of a single restart" if count == 1 else f"of the best of {count} restarts"
+    note = "" if count == 1 else f"in the best of {count} restarts"
     if len(ranks) == 1:
-        return [*tiles, ("Components", f"{int(ranks[0])}", note)]
+        note = "components of the tensor" + (f", {note}" if note else "")
+        return [*tiles, ("Rank", f"{int(ranks[0])}", note)]
     return [*tiles, ("Ranks of the tensor train", f"{ranks.min()}–{ranks.max()}", note)]
+
+
+def elbo_chart(history: History) -> Chart | None:
+    """Return the ELBO of every restart by sweep; None where no sweep has one."""
+    runs = [(k, run) for k, runs in enumerate(history.searches) for run in runs]
+    if not runs:
+        return None
+    high = max(float(run.elbo.max()) for _, run in runs)
+    # the first sweeps rise steeply and would leave no room for the others
+    low = min(float(r.elbo[min(len(r.elbo) - 1, max(2, len(r.elbo) // 10))]) for _, r in runs)
+    low = min(low, high - 1e-6 * max(abs(high), 1.0))
+    first = min(int(run.sweep[0]) for _, run in runs)
+    last = max(int(run.sweep[-1]) for _, run in runs)
+    x = charts.axis("number", first, max(last, first + 1), LEFT + 8, WIDTH - RIGHT)
+    y = charts.axis("number", low, high + 0.04 * (high - low), HEIGHT - BOTTOM, TOP)
+    shapes = charts.grid(x, y)
+    for k, run in sorted(runs, key=lambda pair: pair[0] == history.best):  # the best on top
+        inside = run.elbo >= low
+        kind = "line c0" if k == history.best else "line thin c5"
+        shapes.append(charts.path(kind, x.at(run.sweep[inside]), y.at(run.elbo[inside])))
+    ends = {k: run.elbo[-1] for k, run in runs}  # of the last search of each restart
+    rows = [
+        [
+            f"{k + 1}{' (best)' if k == history.best else ''}",
+            f"{int(np.sum(np.isfinite(history.elbo[k])))}",
+            number(end, 2),
+            number(history.ranks[k][-1]),
+        ]
+        for k, end in ends.items()
+    ]
+    title = "ELBO by sweep"
+    description = f"{counted(len(ends), 'restart')}; the best ends at {number(high, 2)}."
+    table = Table(title, ["Restart", "Exact sweeps", "ELBO", "Rank"], rows)
+    return Chart("elbo", title, description, shapes, table)
 
 
 def _facts(model: Any, fitted: FittedModel) -> list[tuple[str, str]]:
@@ -250,16 +298,17 @@ def _facts(model: Any, fitted: FittedModel) -> list[tuple[str, str]]:
     facts = [
         ("Call", " ".join(repr(model).split())),
         ("Likelihood", likelihood_line(likelihoods(fitted))),
-        ("Ended", model.stop_reason_),
+        ("Stopped", model.stop_reason_),
         ("Structure", structure_line(fitted)),
         ("Restarts", _restarts(fitted.weights)),
     ]
     if np.any(model.ranks_):
         facts.append(("Ranks", ", ".join(str(r) for r in model.ranks_.tolist())))
     if functions:
-        facts.append(("Functions", f"{functions} in {counted(len(fitted.columns), 'input')}"))
+        inputs = counted(len(fitted.columns), "input")
+        facts.append(("Basis functions", f"{functions} kept, of {inputs}"))
     facts.append(("ELBO", number(model.lower_bound_, 2)))
-    return [*facts, ("Time", f"{sum(last.values()):.1f} s of sweeps")]
+    return [*facts, ("Time of all sweeps", f"{sum(last.values()):.1f} s")]
 
 
 def _restarts(weights: Array) -> str:

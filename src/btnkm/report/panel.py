@@ -1,57 +1,58 @@
-"""The what-if panel: a control for every input, and the data for predictions in a browser."""
+"""The what-if panel: a control for every input, and the data for predictions in a browser.
+
+The data are a portable model as text in the page: JSON, and one sequence of float64 numbers.
+"""
 
 from __future__ import annotations
 
+import base64
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jinja2.utils import htmlsafe_json_dumps
 
-from ..bases.levels import Levels
+from ..bases.categorical import ManyCategories
+from ..core.likelihoods.softmax import INTERVAL_POINTS, PROBABILITY_POINTS, even_points
 from ..io.portable import portable
 from ..predictive import PredictiveDistribution
 from . import format
 from .charts import nice_step
-from .embedding import as_json, embedded, with_levels
-from .format import counted, escaped, name, percent
+from .format import counted
 
 Array = np.ndarray
+# of the what-if engine, in this order
+ENGINE_FILES = ("numerics.js", "formula.js", "features.js", "kernel.js", "what_if.js")
+BITS = 30  # of a coordinate of a Sobol sequence
 MOST_CATEGORIES = 200  # in a menu; of more than these, the most frequent
-SHOWN = 12  # inputs that are not folded
 STEPS = 200  # of a slider
 MOST_BYTES = 20_000_000  # of numbers in a page; with more it would be slow to open
 DRAWS = 400  # rows for the range of likely predictions
+_MISSING = ("missing", "(missing)")
+_UNSEEN = ("unseen", "(a category never seen)")
 
 
 @dataclass(frozen=True)
 class Panel:
-    """The panel's HTML, and the data that its script reads."""
+    """The controls, and the data that the script of the page reads."""
 
-    html: str
+    controls: list[dict[str, Any]]
     data: str
     numbers: str
 
 
-def panel(model: Any, shares: Array, order: Array, target: str) -> Panel | str:
+def panel(model: Any, importances: Array, order: Array, target: str) -> Panel | str:
     """Return the panel, or a sentence that says why there is none.
 
-    Parameters
-    ----------
-    model : BTNRegressor or BTNClassifier, fitted
-    shares : ndarray of shape (D,)
-        Importance of each input, shown at its control.
-    order : ndarray of shape (D,)
-        Positions of the inputs, those that matter most first.
-    target : str
-        Name of the target.
+    ``importances`` (D,) are shown beside the inputs, which are in this ``order`` (D,).
     """
     try:
         data = portable(model)
     except TypeError as reason:
         return f"There is no what-if panel: {reason}"
     menus = {j: _menu(c) for j, c in enumerate(model.columns_) if c.levels is not None}
-    data = with_levels(data, {j: [text for text, _ in menu] for j, menu in menus.items()})
+    data = with_levels(data, {j: [category for category, _ in menu] for j, menu in menus.items()})
     text, numbers = embedded(data)
     if len(numbers) > MOST_BYTES:
         return (
@@ -60,21 +61,10 @@ def panel(model: Any, shares: Array, order: Array, target: str) -> Panel | str:
             "smaller max_rank, n_basis or n_init."
         )
     active = [int(j) for j in order if j in set(model.fitted_.active)]
-    controls = [_control(model.columns_[j], j, shares[j], menus.get(j)) for j in active]
-    shown = "".join(controls[:SHOWN])
-    rest = controls[SHOWN:]
-    more = ""
-    if rest:
-        more = (
-            f'<details class="more"><summary>{counted(len(rest), "more input")}, which '
-            f"{'matters' if len(rest) == 1 else 'matter'} less</summary>"
-            f'<div class="inputs">{"".join(rest)}</div></details>'
-        )
-    html = (
-        f'<form id="what-if-form" class="controls"><div class="inputs">{shown}</div>{more}</form>'
-    )
-    page = {"axis": None if hasattr(model, "classes_") else _likely_range(model), "target": target}
-    return Panel(html, f'{{"model":{text},"page":{as_json(page)}}}', numbers)
+    controls = [_control(model.columns_[j], j, importances[j], menus.get(j)) for j in active]
+    axis = None if hasattr(model, "classes_") else _likely_range(model)
+    page = as_json({"axis": axis, "target": target})
+    return Panel(controls, f'{{"model":{text},"page":{page}}}', numbers)
 
 
 def drawn_codes(model: Any, n: int = DRAWS) -> list[Array | None]:
@@ -83,125 +73,100 @@ def drawn_codes(model: Any, n: int = DRAWS) -> list[Array | None]:
     codes: list[Array | None] = [None] * len(model.columns_)
     for j in model.fitted_.active:
         basis = model.columns_[j].basis
-        if isinstance(basis, Levels):
+        if isinstance(basis, ManyCategories):
             codes[j] = rng.choice(len(basis.shares_), size=n, p=_normalised(basis.shares_)) * 1.0
         else:
             codes[j] = np.zeros(n) if basis.basis_ is None else rng.choice(basis.values_, size=n)
     return codes
 
 
-def _normalised(shares: Array) -> Array:
-    total = shares.sum()
-    return shares / total if total > 0 else np.full(len(shares), 1.0 / len(shares))
+def _normalised(frequencies: Array) -> Array:
+    total = frequencies.sum()
+    return frequencies / total if total > 0 else np.full(len(frequencies), 1.0 / len(frequencies))
 
 
 def _likely_range(model: Any) -> list[float]:
     """Return a range that contains nearly all predictions and intervals, for a fixed axis."""
-    moments = model.fitted_.predict(drawn_codes(model), lambda one, rows: one.moments(rows), 2)
+    fitted = model.fitted_
+    moments = fitted.predict(drawn_codes(model), lambda part, rows: part.moments(rows), 2)
     parts = [
         state.likelihood.predictive(mean, variance)
         for state, mean, variance in zip(model.posterior_, *moments, strict=True)
     ]
-    mixture = PredictiveDistribution(
-        parts, model.fitted_.y_shift, model.fitted_.y_scale, model.weights_
-    )
+    mixture = PredictiveDistribution(parts, fitted.y_shift, fitted.y_scale, model.weights_)
     ends = mixture.interval(0.98)
-    low, high = float(np.quantile(ends[:, 0], 0.02)), float(np.quantile(ends[:, 1], 0.98))
-    return [low, high]
+    return [float(np.quantile(ends[:, 0], 0.02)), float(np.quantile(ends[:, 1], 0.98))]
 
 
 def _menu(column: Any) -> list[tuple[str, str]]:
-    """Return a name for each category in a menu, and its text; the rarest may share one."""
+    """Return the categories in a menu, each with its text; the rarest may share one."""
     by_code = column.levels_by_code
-    shares = column.basis.level_shares
-    frequent = sorted(by_code, key=lambda code: -shares[code] if code < len(shares) else 0.0)
-    kept = set(frequent[:MOST_CATEGORIES])
+    frequencies = column.basis.category_shares
+    kept = sorted(by_code, key=lambda code: -frequencies[code] if code < len(frequencies) else 0.0)[
+        :MOST_CATEGORIES
+    ]
     menu = []
     for code, texts in by_code.items():
-        if code in kept:
+        if code in set(kept):
             many = f"one of {counted(len(texts), 'rare category', 'rare categories')}"
             menu.append((texts[0], texts[0] if len(texts) == 1 else many))
     return menu
 
 
-def _control(column: Any, j: int, share: float, menu: list[tuple[str, str]] | None) -> str:
-    """Return the control of one column."""
-    kind, attributes, inner, ends = "menu", "", "", ""
+def _control(
+    column: Any, j: int, importance: float, menu: list[tuple[str, str]] | None
+) -> dict[str, Any]:
+    """Return what the template shows of one column."""
+    control = {"column": j, "name": column.name, "importance": importance, "unit": ""}
     if menu is not None:
-        inner = _select(column, j, menu)
-    elif len(column.knots) <= 2:  # also one value and missing ones
-        inner = _select_numbers(column, j)
-    else:
-        kind, attributes, inner, ends = _slider(column, j)
-    gap = ""
-    if kind != "menu":
-        gap = (
-            f'<label class="gap"><input type="checkbox" data-part="gap" '
-            f'aria-describedby="input-{j}"> missing</label>'
-        )
-    return (
-        f'<div class="input" role="group" aria-labelledby="input-{j}" data-column="{j}" '
-        f'data-kind="{kind}"{attributes}><div class="about"><span id="input-{j}" '
-        f'class="input-name">{name(column.name, 40)}{_unit(column)}</span>'
-        f'<span class="share" title="importance: fraction of the variance of predictions">'
-        f"{percent(share)}</span>"
-        f"</div>{inner}{gap}{ends}"
-        f'<p class="hint" data-part="hint" hidden></p></div>'
-    )
+        return control | _categories(column, menu)
+    if len(column.knots) <= 2:  # also one value and missing ones
+        return control | _two_values(column)
+    if column.kind == "m":
+        control["unit"] = format.unit_of(column.knots[-1] - column.knots[0])[0]
+    return control | _slider(column)
 
 
-def _unit(column: Any) -> str:
-    if column.kind != "m" or not len(column.knots):
-        return ""
-    return f' <span class="unit">({format.unit_of(column.knots[-1] - column.knots[0])[0]})</span>'
-
-
-def _options(options: list[tuple[str, str]], chosen: str) -> str:
-    return "".join(
-        f'<option value="{escaped(value)}"{" selected" if value == chosen else ""}>'
-        f"{escaped(text)}</option>"
-        for value, text in options
-    )
-
-
-def _select(column: Any, j: int, menu: list[tuple[str, str]]) -> str:
+def _categories(column: Any, menu: list[tuple[str, str]]) -> dict[str, Any]:
     """Return a menu of categories; a value is a position among those in the page."""
-    shares = column.basis.level_shares
-    codes = [column.levels[text] for text, _ in menu]
-    known = [float(shares[code]) if code < len(shares) else 0.0 for code in codes]
-    chosen = str(int(np.argmax(known))) if known else "gap"
-    options = [(str(k), format.shortened(said, 50)) for k, (_, said) in enumerate(menu)]
-    left_out = len(set(column.levels.values())) - len(menu)
-    special = [("unseen", "(a category never seen)"), ("gap", "(missing)")]
-    said = ""
-    if left_out > 0:
-        said = (
-            f'<p class="ends">The {len(menu)} most frequent categories; '
-            f"{counted(left_out, 'other')} would make the page too large.</p>"
+    frequencies = column.basis.category_shares
+    codes = [column.levels[category] for category, _ in menu]
+    known = [float(frequencies[code]) if code < len(frequencies) else 0.0 for code in codes]
+    omitted, note = len(set(column.levels.values())) - len(menu), ""
+    if omitted > 0:
+        note = (
+            f"The {len(menu)} most frequent categories; {counted(omitted, 'other')} would make the "
+            "page too large."
         )
-    return (
-        f'<select data-part="menu" aria-labelledby="input-{j}">{_options(options, chosen)}'
-        f'<optgroup label="Otherwise">{_options(special, chosen)}</optgroup></select>{said}'
-    )
+    return {
+        "kind": "menu",
+        "options": [(str(k), format.shortened(text, 50)) for k, (_, text) in enumerate(menu)],
+        "special": [_UNSEEN, _MISSING],
+        "chosen": str(int(np.argmax(known))) if known else "missing",
+        "numbers": False,
+        "note": note,
+    }
 
 
-def _select_numbers(column: Any, j: int) -> str:
+def _two_values(column: Any) -> dict[str, Any]:
     """Return a menu for a number with two values."""
     typical = _typical(column)
-    values = [(repr(float(v)), _said(column, v)) for v in column.knots]
     chosen = min(column.knots, key=lambda v: abs(v - typical), default=math.nan)
-    options = _options(values, repr(float(chosen)))
-    return (
-        f'<select data-part="menu" data-numbers aria-labelledby="input-{j}">{options}'
-        '<optgroup label="Otherwise"><option value="gap">(missing)</option></optgroup></select>'
-    )
+    return {
+        "kind": "menu",
+        "options": [(repr(float(v)), _value_text(column, v)) for v in column.knots],
+        "special": [_MISSING],
+        "chosen": repr(float(chosen)),
+        "numbers": True,
+        "note": "",
+    }
 
 
-def _said(column: Any, value: float) -> str:
+def _value_text(column: Any, value: float) -> str:
     span = float(column.knots[-1] - column.knots[0])
     if column.kind == "M":
         return format.date(float(value), span)
-    if column.kind == "m":  # the unit stands beside the name
+    if column.kind == "m":  # the unit is beside the name
         size = format.unit_of(span)[1]
         return format.number(value / size, format.decimals_for(span / size))
     ends = [float(column.knots[0]), float(column.knots[-1])]
@@ -213,8 +178,8 @@ def _typical(column: Any) -> float:
     return float(np.interp(column.basis.typical_, column.positions, column.knots))
 
 
-def _slider(column: Any, j: int) -> tuple[str, str, str, str]:
-    """Return the kind of a control, its attributes, its inputs and the text of its ends."""
+def _slider(column: Any) -> dict[str, Any]:
+    """Return a slider with a field, for a number, a date or a duration."""
     low, high = float(column.knots[0]), float(column.knots[-1])
     typical, span = _typical(column), high - low
     whole = bool(np.all(column.knots == np.round(column.knots)))
@@ -232,26 +197,156 @@ def _slider(column: Any, j: int) -> tuple[str, str, str, str]:
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     shown = round(typical / factor, 0 if whole or kind == "date" else decimals + 1)
     shown = min(max(shown, low / factor), high / factor)
-    attributes = "".join(
-        f' data-{key}="{value!r}"'
-        for key, value in (("low", low), ("high", high), ("factor", factor), ("typical", shown))
-    )
-    attributes += f' data-decimals="{decimals}"'
-    attributes += " data-wide" if field == "datetime-local" else ""
-    seconds = (
-        ' step="1"' if field == "datetime-local" else ' step="any"' if field == "number" else ""
-    )
-    inner = (
-        f'<input type="range" data-part="slider" min="{_plain(start)}" max="{_plain(end)}" '
-        f'step="{_plain(step)}" value="{_plain(shown)}" aria-labelledby="input-{j}">'
-        f'<input type="{field}"{seconds} data-part="field" aria-labelledby="input-{j}">'
-    )
-    ends = (
-        f'<p class="ends"><span>{_said(column, low)}</span><span>{_said(column, high)}</span></p>'
-    )
-    return kind, attributes, inner, ends
+    attributes = {"low": low, "high": high, "factor": factor, "typical": shown}
+    places = {"min": start, "max": end, "step": step, "value": shown}
+    return {
+        "kind": kind,
+        "attributes": {f"data-{key}": repr(value) for key, value in attributes.items()}
+        | {"data-decimals": decimals},
+        # without rounding noise
+        "slider": {key: f"{value:.12g}" for key, value in places.items()},
+        "field": field,
+        "ends": [_value_text(column, low), _value_text(column, high)],
+    }
 
 
-def _plain(value: float) -> str:
-    """Return a number as text for HTML, without rounding noise."""
-    return f"{value:.12g}"
+def embedded(data: dict[str, Any]) -> tuple[str, str]:
+    """Return a portable model as JSON, and its numbers as base64 of little-endian float64.
+
+    In the JSON an array is ``{"array": [place, rows, columns]}``, where its numbers begin and its
+    shape; a vector has no ``columns``.
+    """
+    numbers: list[Array] = []
+    place = 0
+
+    def packed(value: Any) -> Any:
+        nonlocal place
+        if isinstance(value, np.ndarray):
+            numbers.append(np.ascontiguousarray(value, dtype="<f8").ravel())
+            first, place = place, place + value.size
+            return {"array": [first, *value.shape]}
+        if isinstance(value, dict):
+            return {key: packed(part) for key, part in value.items()}
+        if isinstance(value, list | tuple):
+            return [packed(part) for part in value]
+        if isinstance(value, float) and not np.isfinite(value):
+            return None  # JSON has no such number, and the page does not use it
+        return value
+
+    text = as_json(packed(_for_page(data)))
+    sequence = np.concatenate(numbers) if numbers else np.empty(0)
+    return text, base64.b64encode(sequence.tobytes()).decode("ascii")
+
+
+def as_json(value: Any) -> str:
+    """Return JSON that is safe inside a script element, whatever text it contains."""
+    return str(htmlsafe_json_dumps(value, allow_nan=False, separators=(",", ":")))
+
+
+def _for_page(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the data with categories as pairs, as they may have any text, and with points."""
+    columns = [
+        {
+            **column,
+            "name": str(column["name"]),
+            "levels": None if column["levels"] is None else list(column["levels"].items()),
+        }
+        for column in data["columns"]
+    ]
+    classes = data["classes"]
+    directions = {}
+    if classes is not None:
+        classes = [str(label) for label in classes]
+    if classes is not None and len(classes) > 2:
+        outputs = [restart["output"] for restart in data["restarts"]]
+        shared = {0 if output is None else output["mean"].shape[1] for output in outputs}
+        sizes = sorted(len(classes) + count for count in shared)
+        directions = {str(size): sobol_directions(size) for size in sizes}
+    points = {"probability": PROBABILITY_POINTS, "interval": INTERVAL_POINTS}
+    many = {"directions": directions, "n_points": points}  # for three classes or more
+    return {**data, "columns": columns, "classes": classes, **many}
+
+
+def sobol_directions(dimension: int) -> Array:
+    """Return what the points of ``softmax.normal_points`` are computed from: (bits + 1, dimension).
+
+    A scrambled Sobol sequence is linear in the bits of the Gray code of a point's number. The first
+    row has the integers of point 0, the others the bits that change with bit k of the code.
+    """
+    even = np.round(even_points(dimension, INTERVAL_POINTS) * 2.0**BITS).astype(np.int64)
+    bits = INTERVAL_POINTS.bit_length() - 1
+    single = [2 ** (k + 1) - 1 for k in range(bits)]  # whose Gray code is 2^k
+    return np.concatenate([even[:1], even[single] ^ even[0]]).astype(float)
+
+
+def with_levels(data: dict[str, Any], kept: dict[int, list[str]]) -> dict[str, Any]:
+    """Return a portable model with only these categories of some columns, by position.
+
+    All others are treated as never seen. This leaves out most of the weights of a column with very
+    many categories.
+    """
+    columns, restarts = list(data["columns"]), list(data["restarts"])
+    for j, names in kept.items():
+        levels = {name: columns[j]["levels"][name] for name in names}
+        bases, effects = columns[j]["bases"], columns[j]["effects"]
+        if any(basis["kind"] == "many_categories" for basis in bases):
+            codes = sorted(set(levels.values()))
+            levels = {name: codes.index(code) for name, code in levels.items()}
+            rows = [_kept_rows(basis, codes) for basis in bases]
+            restarts = [
+                {
+                    **restart,
+                    "modes": [_taken(mode, j, rows) for mode in restart["modes"]],
+                    "kernel": _recoded(restart["kernel"], j, codes),
+                }
+                for restart in restarts
+            ]
+            bases = [_basis_of(basis, codes) for basis in bases]
+            effects = [_effect_of(effect, codes) for effect in effects]
+        columns[j] = {**columns[j], "levels": levels, "bases": bases, "effects": effects}
+    return {**data, "columns": columns, "restarts": restarts}
+
+
+def _kept_rows(basis: dict[str, Any], codes: list[int]) -> Array:
+    """Return the functions of some categories, a missing value and an unseen category."""
+    missing = [] if basis["missing"] is None else [basis["missing"]]
+    return np.array([*codes, *missing, basis["n_functions"] - 1])
+
+
+def _basis_of(basis: dict[str, Any], codes: list[int]) -> dict[str, Any]:
+    rows = len(_kept_rows(basis, codes))
+    missing = None if basis["missing"] is None else len(codes)
+    return {**basis, "n_functions": rows, "n_products": rows, "missing": missing}
+
+
+def _taken(mode: dict[str, Any], column: int, rows: list[Array]) -> dict[str, Any]:
+    """Return a mode with some of its rows if it belongs to this column."""
+    if mode["column"] != column:
+        return mode
+    kept = rows[mode["basis"]]
+    return {**mode, "mean": mode["mean"][kept], "second": mode["second"][kept]}
+
+
+def _recoded(kernel: dict[str, Any] | None, column: int, codes: list[int]) -> Any:
+    """Return a kernel machine with the new codes of these categories.
+
+    The other categories of training rows get the codes after these.
+    """
+    if kernel is None:
+        return None
+    inputs = []
+    for entry in kernel["inputs"]:
+        rows = entry["rows"]
+        if entry["column"] == column and rows["u"] is not None:
+            others = set(rows["u"][rows["u"] >= 0.0].astype(int).tolist()) - set(codes)
+            new = {code: k for k, code in enumerate([*codes, *sorted(others)])}
+            u = np.array([float(new.get(int(code), -1)) for code in rows["u"]])
+            entry = {**entry, "rows": {**rows, "u": u}}
+        inputs.append(entry)
+    return {**kernel, "inputs": inputs}
+
+
+def _effect_of(effect: dict[str, Any], codes: list[int]) -> dict[str, Any]:
+    """Return a main effect with the new codes of categories; -2 is none of them."""
+    new = {code: k for k, code in enumerate(codes)}
+    return {**effect, "codes": np.array([float(new.get(int(c), -2)) for c in effect["codes"]])}

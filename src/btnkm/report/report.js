@@ -13,17 +13,17 @@
     const chosen = document.documentElement.dataset.theme;
     return chosen ? chosen === "dark" : prefersDark.matches;
   };
-  const tellTheme = () => {
+  const showTheme = () => {
     theme.textContent = isDark() ? "Light" : "Dark";
     theme.setAttribute("aria-label", isDark() ? "Use light colours" : "Use dark colours");
   };
   theme.hidden = false;
   theme.addEventListener("click", () => {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-    tellTheme();
+    showTheme();
   });
-  prefersDark.addEventListener("change", tellTheme);
-  tellTheme();
+  prefersDark.addEventListener("change", showTheme);
+  showTheme();
 
   // A folded section opens when a link leads to it; all of them open before printing.
   addEventListener("beforeprint", () => {
@@ -45,7 +45,8 @@
     }
     const rounded = value.toFixed(decimals);
     const [whole, part] = rounded.replace("-", "").split(".");
-    const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ",") + (part ? `.${part}` : "");
+    const long = whole.length > 4; // no separator in 1900, which may be a year
+    const grouped = (long ? whole.replace(/\B(?=(\d{3})+$)/g, ",") : whole) + (part ? `.${part}` : "");
     return Number(rounded) < 0 ? `−${grouped}` : grouped;
   }
 
@@ -83,8 +84,8 @@
     return power * [1, 2, 5, 10].find((m) => m * power >= rough * (1 - 1e-9));
   }
 
-  const percentText = (share) => {
-    const value = 100 * share;
+  const percentText = (fraction) => {
+    const value = 100 * fraction;
     if (value > 0 && value < 0.05) return "<0.1%";
     if (value < 100 && value > 99.95) return ">99.9%";
     return `${value.toFixed(1)}%`;
@@ -110,7 +111,7 @@
       } else {
         this.slider = this.part("slider");
         this.field = this.part("field");
-        this.gap = this.part("gap");
+        this.missing = this.part("missing");
         this.slider.addEventListener("input", () => {
           const raw = Number(this.slider.value) * this.factor;
           this.set(Math.min(Math.max(raw, this.low), this.high), this.slider);
@@ -124,8 +125,8 @@
           }
         });
         this.field.addEventListener("change", () => this.set(this.number, null));
-        this.gap.addEventListener("change", () => {
-          this.tell();
+        this.missing.addEventListener("change", () => {
+          this.describe();
           changed();
         });
       }
@@ -133,9 +134,9 @@
     }
 
     get value() {
-      if (this.kind !== "menu") return this.gap.checked ? null : this.number;
+      if (this.kind !== "menu") return this.missing.checked ? null : this.number;
       const chosen = this.menu.value;
-      if (chosen === "gap") return null;
+      if (chosen === "missing") return null;
       if (chosen === "unseen") return WhatIf.UNSEEN;
       return "numbers" in this.menu.dataset ? Number(chosen) : this.levels[Number(chosen)];
     }
@@ -145,17 +146,17 @@
         this.menu.value = this.first;
         return;
       }
-      this.gap.checked = false;
+      this.missing.checked = false;
       this.set(this.typical * this.factor, null);
     }
 
     // Take a raw number; ``from`` is the input that the user moved, which is left alone.
     set(raw, from) {
       this.number = raw;
-      if (from !== null) this.gap.checked = false;
+      if (from !== null) this.missing.checked = false;
       if (from !== this.slider) this.slider.value = String(raw / this.factor);
       if (from !== this.field) this.field.value = this.toField(raw);
-      this.tell();
+      this.describe();
     }
 
     toField(raw) {
@@ -177,8 +178,8 @@
     }
 
     // Warn beyond the range of the fit, and describe the slider's value to a screen reader.
-    tell() {
-      const missing = this.gap.checked;
+    describe() {
+      const missing = this.missing.checked;
       this.element.classList.toggle("is-missing", missing);
       // a date is shown in days, so its ends may be half a day inside
       const slack = this.kind === "date" ? this.factor : 0;
@@ -187,7 +188,7 @@
       const hint = this.part("hint");
       hint.hidden = !beyond;
       hint.textContent = beyond
-        ? "Beyond the values of the fit: the prediction stays what it is at the nearer end."
+        ? "Outside the range of the training rows: the prediction is that at the nearer end of the range."
         : "";
       this.slider.setAttribute("aria-valuetext", missing ? "missing" : this.field.value);
       this.beyond = beyond;
@@ -208,15 +209,15 @@
   const HEIGHT = 128;
   const FLOOR = 100;
 
-  // The distribution of y: its density, what the interval holds, its mean, and the typical case.
-  function drawDensity(svg, said, axis, typical) {
-    const { mixture, mean, interval } = said;
+  // The distribution of y: its density, what its 95% interval, its mean, and the typical case.
+  function drawDensity(svg, prediction, axis, typical) {
+    const { mixture, mean, interval } = prediction;
     const wide = interval[1] - interval[0];
     const low = Math.min(axis[0], interval[0] - 0.25 * wide);
     const high = Math.max(axis[1], interval[1] + 0.25 * wide);
     const at = (y) => {
-      const share = (Math.min(Math.max(y, low), high) - low) / (high - low || 1);
-      return 8 + share * (WIDTH - 16);
+      const part = (Math.min(Math.max(y, low), high) - low) / (high - low || 1);
+      return 8 + part * (WIDTH - 16);
     };
     svg.replaceChildren();
     const first = mixture.discrete ? Math.max(Math.ceil(low), 0) : low;
@@ -250,8 +251,8 @@
       };
       const all = grid.map((_, k) => k);
       draw(svg, "polygon", { points: area(all), class: "band c0" });
-      const held = all.filter((k) => inside(grid[k]));
-      draw(svg, "polygon", { points: area(held), class: "middle95 c0" });
+      const shaded = all.filter((k) => inside(grid[k]));
+      draw(svg, "polygon", { points: area(shaded), class: "middle95 c0" });
     }
     draw(svg, "line", { x1: 8, x2: WIDTH - 8, y1: FLOOR, y2: FLOOR, class: "base" });
     if (typical !== null) {
@@ -271,12 +272,12 @@
     if (more) draw(svg, "text", { x: WIDTH / 2, y: FLOOR + 33, class: "middle" }, `${base} + …`);
   }
 
-  function drawOdds(list, said) {
-    const best = said.probabilities.indexOf(Math.max(...said.probabilities));
-    said.probabilities.forEach((p, k) => {
+  function drawProbabilities(list, prediction) {
+    const best = prediction.probabilities.indexOf(Math.max(...prediction.probabilities));
+    prediction.probabilities.forEach((p, k) => {
       const item = list.children[k];
-      const [low, high] = said.intervals[k];
-      item.classList.toggle("first", k === best);
+      const [low, high] = prediction.intervals[k];
+      item.classList.toggle("most-probable", k === best);
       item.querySelector("span").textContent = percentText(p);
       const svg = item.querySelector("svg");
       svg.replaceChildren();
@@ -312,47 +313,47 @@
     list.replaceChildren();
     for (const [name, value] of pairs) {
       const term = document.createElement("dt");
-      const figure = document.createElement("dd");
+      const digits = document.createElement("dd");
       term.textContent = name;
-      figure.textContent = String(value);
-      list.append(term, figure);
+      digits.textContent = String(value);
+      list.append(term, digits);
     }
   }
 
-  function say(text) {
+  function announce(text) {
     clearTimeout(announcement);
     announcement = setTimeout(() => (byId("what-if-live").textContent = text), 400);
   }
 
-  function tellNumber(said) {
-    const decimals = said.mixture.discrete ? 0 : decimalsFor(said.interval[1] - said.interval[0]);
-    const [low, high] = said.interval.map((end) => numberText(end, decimals));
-    const mean = numberText(said.mean, said.mixture.discrete ? 1 : decimals);
+  function showNumber(prediction) {
+    const decimals = prediction.mixture.discrete ? 0 : decimalsFor(prediction.interval[1] - prediction.interval[0]);
+    const [low, high] = prediction.interval.map((end) => numberText(end, decimals));
+    const mean = numberText(prediction.mean, prediction.mixture.discrete ? 1 : decimals);
     byId("what-if-mean").textContent = mean;
     byId("what-if-mean").classList.toggle("long", mean.length > 14);
     byId("what-if-interval").textContent = `${low} to ${high}`;
-    if (typical === null) typical = said.mean;
-    byId("what-if-typical").textContent = numberText(typical, said.mixture.discrete ? 1 : decimals);
-    drawDensity(byId("what-if-picture"), said, page.axis, typical);
-    exact([["mean", said.mean], ["2.5%", said.interval[0]], ["97.5%", said.interval[1]]]);
-    say(`Prediction ${mean}, 95% interval ${low} to ${high}.`);
+    if (typical === null) typical = prediction.mean;
+    byId("what-if-typical").textContent = numberText(typical, prediction.mixture.discrete ? 1 : decimals);
+    drawDensity(byId("what-if-picture"), prediction, page.axis, typical);
+    exact([["mean", prediction.mean], ["2.5%", prediction.interval[0]], ["97.5%", prediction.interval[1]]]);
+    announce(`Prediction ${mean}, 95% interval ${low} to ${high}.`);
   }
 
-  function tellClasses(said) {
-    const best = drawOdds(byId("what-if-odds"), said);
+  function showClasses(prediction) {
+    const best = drawProbabilities(byId("what-if-probabilities"), prediction);
     byId("what-if-mean").textContent = classes[best];
     exact(classes.flatMap((label, k) => [
-      [`P(${label})`, said.probabilities[k]],
-      [`${label}, 2.5%`, said.intervals[k][0]],
-      [`${label}, 97.5%`, said.intervals[k][1]],
+      [`P(${label})`, prediction.probabilities[k]],
+      [`${label}, 2.5%`, prediction.intervals[k][0]],
+      [`${label}, 97.5%`, prediction.intervals[k][1]],
     ]));
-    say(`Most probable: ${classes[best]}, ${percentText(said.probabilities[best])}.`);
+    announce(`Most probable: ${classes[best]}, ${percentText(prediction.probabilities[best])}.`);
   }
 
   function update() {
     const values = row();
-    const said = model.predict(values);
-    (classes === null ? tellNumber : tellClasses)(said);
+    const prediction = model.predict(values);
+    (classes === null ? showNumber : showClasses)(prediction);
     panel.dataset.row = JSON.stringify(
       values.map((value) => (value === WhatIf.UNSEEN ? { unseen: true } : value)),
     );

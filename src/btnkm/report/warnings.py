@@ -15,85 +15,79 @@ from ..data.frames import as_numbers, split_columns
 from ..explain.diagnostics import Calibration, Reliability
 from ..explain.fitted import FittedModel
 from .format import counted, listed, number, percent, shortened
-from .metrics import Goodness
+from .metrics import Evaluation
 
 Array = np.ndarray
 FEW_ROWS = 3.0  # rows for each weight of the model, below which there is a warning
-LAST = 4  # sweeps whose gain per row tells whether more sweeps would help:
-MUCH, LITTLE = 0.02, 10.0  # more than MUCH is grave; up to LITTLE times tol is fine
-FAR, MATTERS = 0.05, 0.01  # beyond a range, as a part of it; the importance of an input
-FEW_TO_JUDGE = 50  # rows, below which figures are rough themselves
+LAST = 4  # sweeps; if the ELBO rises by MUCH per row in these, the fit has not converged
+MUCH, LITTLE = 0.02, 10.0  # a rise of up to LITTLE times tol is fine
+FAR, MATTERS = 0.05, 0.01  # fraction of the range beyond its end; importance of an input
+FEW_TO_JUDGE = 50  # rows, below which metrics are uncertain
 CLEARLY = 0.05  # by which an observed frequency differs from the predicted probability
 
 
 @dataclass(frozen=True)
-class Remark:
-    """A sentence or two; ``grave`` where predictions may mislead."""
+class Notice:
+    """A warning if ``serious``, because predictions may mislead; else a note."""
 
-    grave: bool
+    serious: bool
     title: str
     text: str
 
 
-def remarks(
+def notices(
     model: Any,
     importances: Array,
     X: Any = None,
-    good: Goodness | None = None,
+    evaluation: Evaluation | None = None,
     moments: Any = None,
-) -> list[Remark]:
-    """Return what users should know of a fitted model, grave warnings first.
+) -> list[Notice]:
+    """Return what users should know of a fitted model, warnings first.
 
-    Parameters
-    ----------
-    model : BTNRegressor or BTNClassifier, fitted
-    importances : ndarray of shape (D,)
-        Of the inputs.
-    X : table of rows that the fit has not seen, or None
-    good : Goodness of such rows, or None
-    moments : tuple of ndarray of shape (S, n) or (S, n, K), or None
-        Means and variances of f at some rows that resemble the training rows.
+    ``importances`` (D,) are those of the inputs, X and ``evaluation`` are of rows that the fit has
+    not seen, and ``moments`` are means and variances of f, each (S, n) or (S, n, K), at rows like
+    the training rows.
     """
     fitted = FittedModel.of(model)
     every = [*_of_fit(model, fitted), *_of_restarts(fitted, moments), *_of_columns(fitted)]
     if X is not None:
         every += _of_rows(fitted, importances, X)
-    if good is not None:
-        every += _of_figures(good)
-        every += _of_the_same_rows(model, good)
-    return sorted(every, key=lambda remark: not remark.grave)
+    if evaluation is not None:
+        every += _of_evaluation(evaluation)
+        every += _of_the_same_rows(model, evaluation)
+    return sorted(every, key=lambda notice: not notice.serious)
 
 
-def _of_fit(model: Any, fitted: FittedModel) -> Iterator[Remark]:
-    """Yield what the end of the fit and its size suggest."""
+def _of_fit(model: Any, fitted: FittedModel) -> Iterator[Notice]:
+    """Yield whether the fit converged, and whether its size suits the rows."""
     rows = max(model.n_samples_seen_, 1)
     if not model.converged_:
         last = model.lower_bounds_[-LAST - 1 :]
         gain = float(last[-1] - last[0]) / rows
         if gain > MUCH:
-            text = f"{model.stop_reason_} The ELBO was still rising: a larger max_iter may improve "
-            yield Remark(True, "Not converged", f"{text}the predictions.")
+            text = f"{model.stop_reason_} The ELBO was still rising. A larger max_iter may improve "
+            yield Notice(True, "Not converged", f"{text}the predictions.")
         elif gain > LITTLE * model.tol:
             text = (
-                f"{model.stop_reason_} The last sweeps of the best restart changed little, as in "
-                "most fits. A larger max_iter would hardly change the predictions."
+                f"{model.stop_reason_} The last sweeps of the best restart changed little. This is "
+                "common. A larger max_iter would hardly change the predictions."
             )
-            yield Remark(False, "Nearly converged", text)
+            yield Notice(False, "Nearly converged", text)
     weights, full = _n_weights(model, fitted), fitted.is_full
     if rows < FEW_ROWS * weights and not full:
         yield _few_rows(model, fitted, rows, weights)
     limited = isinstance(model.max_rank, int) and not full
     if limited and np.max(model.rank_) >= model.max_rank > 1:
         text = f"The rank reached max_rank={model.max_rank}. A larger max_rank may fit better."
-        yield Remark(False, "All components are used", text)
+        yield Notice(False, "Maximum rank reached", text)
 
 
-def _few_rows(model: Any, fitted: FittedModel, rows: int, weights: int) -> Remark:
+def _few_rows(model: Any, fitted: FittedModel, rows: int, weights: int) -> Notice:
     """Return the warning of a model with more weights than its rows determine."""
     tensor, several = np.any(model.rank_), len(fitted.active) > 1
     title, advice, rank = "Few rows for the main effects", "More rows", ""
     if tensor:
-        title = "Few rows for the rank" if several else "Few rows for the curve"
+        title = "Few rows for the rank" if several else "Few rows for the basis functions"
         advice = f"A smaller {'max_rank or n_basis' if several else 'n_basis'}, or more rows,"
         ranks = ", ".join(map(str, np.atleast_1d(model.rank_).tolist()))
         rank = f" (rank {ranks})" if several else ""
@@ -102,7 +96,7 @@ def _few_rows(model: Any, fitted: FittedModel, rows: int, weights: int) -> Remar
         "has a strong influence. The intervals take this into account. "
         f"{advice} would reduce the uncertainty."
     )
-    return Remark(False, title, text)
+    return Notice(False, title, text)
 
 
 def _n_weights(model: Any, fitted: FittedModel) -> int:
@@ -125,24 +119,24 @@ def _n_weights(model: Any, fitted: FittedModel) -> int:
     return count + int(sum(model.n_basis_[j] * left * right for j, left, right in cores))
 
 
-def _of_restarts(fitted: FittedModel, moments: Any) -> Iterator[Remark]:
+def _of_restarts(fitted: FittedModel, moments: Any) -> Iterator[Notice]:
     """Yield whether there is an effect, and whether the restarts agree on it."""
     if moments is None:
         return
     means, variances = moments
     weights = fitted.weights
     if found_nothing(weights, means, variances):
-        yield Remark(
+        yield Notice(
             True,
             "No effect was found",
-            "No input was found to have an effect: the prediction is nearly the same in all rows. "
-            "There may be too few rows, or the inputs may be unrelated to the target.",
+            "The prediction is nearly the same in all rows. There may be too few rows, or the "
+            "inputs may be unrelated to the target.",
         )
     elif len(means) > 1:
         mixed = np.tensordot(weights, means, 1)
         between = float(np.mean(np.tensordot(weights, (means - mixed) ** 2, 1)))
         if between > float(np.mean(np.var(mixed, axis=0))) / 3.0:
-            yield Remark(
+            yield Notice(
                 True,
                 "The restarts disagree",
                 f"The {len(means)} restarts found different functions. Predictions are their "
@@ -155,19 +149,19 @@ def _quoted(column: Any) -> str:
     return f"“{shortened(column.name, 30)}”"
 
 
-def _of_columns(fitted: FittedModel) -> Iterator[Remark]:
+def _of_columns(fitted: FittedModel) -> Iterator[Notice]:
     """Yield which inputs are constant."""
     constant = [_quoted(c) for j, c in enumerate(fitted.columns) if j not in set(fitted.active)]
     if constant:
-        yield Remark(
+        yield Notice(
             False,
             "Constant inputs" if len(constant) > 1 else "A constant input",
-            f"{listed(constant)} had the same value in every training row and cannot be used for "
-            "predictions.",
+            f"{listed(constant)} had the same value in every training row, so the model ignores "
+            f"{'them' if len(constant) > 1 else 'it'}.",
         )
 
 
-def _of_rows(fitted: FittedModel, importances: Array, X: Any) -> Iterator[Remark]:
+def _of_rows(fitted: FittedModel, importances: Array, X: Any) -> Iterator[Notice]:
     """Yield how new rows differ from the training rows."""
     raw, _ = split_columns(X, least=0)
     beyond: dict[str, int] = {}
@@ -178,7 +172,7 @@ def _of_rows(fitted: FittedModel, importances: Array, X: Any) -> Iterator[Remark
     for j in fitted.active:
         column, values = fitted.columns[j], here(raw[j])
         name, codes = _quoted(column), here(column.encode(values))
-        if not column.basis.knows_gaps and np.any(np.isnan(codes)):
+        if not column.basis.knows_missing and np.any(np.isnan(codes)):
             missing[name] = int(np.sum(np.isnan(codes)))
         if column.levels is not None:
             if np.any(codes < 0):
@@ -196,22 +190,22 @@ def _of_rows(fitted: FittedModel, importances: Array, X: Any) -> Iterator[Remark
         count = int(any_beyond.sum())
         text = (
             f"{count:,} of {n:,} rows ({percent(count / n)}) have values outside the range of the "
-            f"training rows, in {_with_counts(beyond)}. There the model predicts as at the nearer "
-            "end of the range, and its intervals do not widen."
+            f"training rows, in {_with_counts(beyond)}. For these the model predicts as at the "
+            "nearer end of the range, and its intervals do not become wider."
         )
-        yield Remark(int(far_beyond.sum()) > 0.05 * n, "Extrapolation", text)
+        yield Notice(int(far_beyond.sum()) > 0.05 * n, "Extrapolation", text)
     if unseen:
         text = (
-            f"There are new categories in {_with_counts(unseen)}. The model predicts the average "
-            "over the categories of the training rows."
+            f"There are categories that no training row has in {_with_counts(unseen)}. For these "
+            "the model averages over the categories of the training rows."
         )
-        yield Remark(sum(unseen.values()) > 0.1 * n, "New categories", text)
+        yield Notice(sum(unseen.values()) > 0.1 * n, "New categories", text)
     if missing:
         text = (
             f"There are missing values in {_with_counts(missing)}, but none in the training rows. "
-            "The model predicts the average over the values of the training rows."
+            "For these the model averages over the values of the training rows."
         )
-        yield Remark(sum(missing.values()) > 0.1 * n, "Missing values", text)
+        yield Notice(sum(missing.values()) > 0.1 * n, "Missing values", text)
 
 
 def _with_counts(counts: dict[str, int]) -> str:
@@ -219,57 +213,58 @@ def _with_counts(counts: dict[str, int]) -> str:
     return listed([f"{name} ({counted(count, 'row')})" for name, count in ordered])
 
 
-def _of_the_same_rows(model: Any, good: Goodness) -> Iterator[Remark]:
-    if not good.folds and good.n == model.n_samples_seen_:
-        yield Remark(
+def _of_the_same_rows(model: Any, evaluation: Evaluation) -> Iterator[Notice]:
+    if not evaluation.folds and evaluation.n == model.n_samples_seen_:
+        yield Notice(
             False,
             "As many rows as in the fit",
-            f"The fit had {counted(good.n, 'row')}, too. If these are the training rows, the "
-            "figures are too good. With cv=5 each row is predicted by a model that has not seen "
-            "it.",
+            f"The model was also fitted to {counted(evaluation.n, 'row')}. If these are the same "
+            "rows, the metrics are too good. With cv=5, each row is predicted by a model that has "
+            "not seen it.",
         )
 
 
-def _of_figures(good: Goodness) -> Iterator[Remark]:
+def _of_evaluation(evaluation: Evaluation) -> Iterator[Notice]:
     """Yield whether intervals and probabilities are right, and predictions of any use."""
-    if good.n < FEW_TO_JUDGE:
-        text = f"With only {counted(good.n, 'row')}, the figures themselves are rough."
-        yield Remark(False, "Few rows to judge by", text)
-    if isinstance(good.calibration, Reliability):
-        yield from _of_probabilities(good, good.calibration)
+    if evaluation.n < FEW_TO_JUDGE:
+        rows = counted(evaluation.n, "row")
+        yield Notice(False, "Few rows to test on", f"With only {rows}, the metrics are uncertain.")
+    if isinstance(evaluation.calibration, Reliability):
+        yield from _of_probabilities(evaluation, evaluation.calibration)
     else:
-        yield from _of_intervals(good, good.calibration)
+        yield from _of_intervals(evaluation, evaluation.calibration)
 
 
-def _of_intervals(good: Goodness, calibration: Calibration) -> Iterator[Remark]:
+def _of_intervals(evaluation: Evaluation, calibration: Calibration) -> Iterator[Notice]:
     k = int(np.argmin(np.abs(calibration.levels - 0.95)))
-    held = float(calibration.coverage[k])
-    by_chance = binomtest(round(held * good.n), good.n, 0.95).pvalue
-    if by_chance < 0.01 and abs(held - 0.95) > 0.02:
-        narrow = held < 0.95
-        advice = "are too narrow: expect larger errors" if narrow else "are wider than necessary"
-        text = f"95% intervals contain {percent(held, 1)} of the {good.n:,} rows. They {advice}."
-        yield Remark(narrow, "Intervals are off", text)
-    first = good.figures[0]
+    coverage, n = float(calibration.coverage[k]), evaluation.n
+    by_chance = binomtest(round(coverage * n), n, 0.95).pvalue
+    if by_chance < 0.01 and abs(coverage - 0.95) > 0.02:
+        narrow = coverage < 0.95
+        advice = "too narrow: expect larger errors" if narrow else "wider than necessary"
+        text = f"The 95% intervals contain {percent(coverage, 1)} of the {n:,} rows. They are "
+        yield Notice(narrow, "Wrong coverage of intervals", f"{text}{advice}.")
+    first = evaluation.metrics[0]
     if first.name == "R²" and first.value < 0.05:
-        text = f"R² is {number(first.value, 2)}: predictions are hardly better than the average."
-        yield Remark(True, "Predictions explain almost nothing", text)
+        text = f"R² is {number(first.value, 2)}: predictions are hardly better than the mean of y."
+        yield Notice(True, "Predictions explain almost nothing", text)
 
 
-def _of_probabilities(good: Goodness, reliability: Reliability) -> Iterator[Remark]:
+def _of_probabilities(evaluation: Evaluation, reliability: Reliability) -> Iterator[Notice]:
     columns = reliability.predicted, reliability.observed, reliability.low, reliability.high
     outside = sum(
         int(np.sum(((seen < low) | (seen > high)) & (np.abs(seen - predicted) > CLEARLY)))
         for predicted, seen, low, high in zip(*columns, strict=True)
     )
     total = sum(map(len, reliability.observed))
-    if total and outside > 0.3 * total and good.n >= FEW_TO_JUDGE:
+    if total and outside > 0.3 * total and evaluation.n >= FEW_TO_JUDGE:
         text = (
-            f"In {outside} of {total} groups of rows with similar probabilities, the class was "
-            "clearly more or less frequent than predicted."
+            "Rows with similar predicted probabilities were put into groups. In "
+            f"{outside} of {total} groups the class was clearly more or less frequent than "
+            "predicted."
         )
-        yield Remark(True, "Probabilities are off", text)
-    loss = next(f for f in good.figures if f.name == "Log loss")
+        yield Notice(True, "Wrong probabilities", text)
+    loss = next(metric for metric in evaluation.metrics if metric.name == "Log loss")
     if loss.without is not None and loss.value > loss.without:
-        text = "The log loss is no better than that of predicting the frequencies of the classes."
-        yield Remark(True, "Predictions explain almost nothing", text)
+        text = "The log loss is no better than if the class frequencies were always predicted."
+        yield Notice(True, "Predictions explain almost nothing", text)

@@ -136,16 +136,16 @@ const WhatIf = (() => {
     return { mean: added.mean[0] + first, variance };
   }
 
-  // E[f] and Cov[f] = root root^T + diag(own) of the K outputs of one restart.
+  // E[f] and Cov[f] = root root^T + diag(diagonal) of the K outputs of one restart.
   function joint(restart, row) {
     if (restart.kernel !== null) {
       const { mean, variance } = row.kernel(restart.kernel);
-      return { mean, own: variance, root: mean.map(() => []) };
+      return { mean, diagonal: variance, root: mean.map(() => []) };
     }
     const added = mainEffects(restart, row, restart.least.length);
     if (!restart.modes.length) {
-      const own = added.variance.map((value, k) => Math.max(value, restart.least[k]));
-      return { mean: added.mean, own, root: own.map(() => []) };
+      const diagonal = added.variance.map((value, k) => Math.max(value, restart.least[k]));
+      return { mean: added.mean, diagonal, root: diagonal.map(() => []) };
     }
     const product = productOf(restart, row);
     const rank = product.mean.length;
@@ -159,16 +159,16 @@ const WhatIf = (() => {
     const half = squareRoot(covariance);
     const { mean: weights, second: squares } = restart.output;
     const counted = product.second.map((value, p) => value * restart.multiplicity[p]);
-    const out = { mean: [], own: [], root: [] };
+    const out = { mean: [], diagonal: [], root: [] };
     for (let k = 0; k < weights.rows; k++) {
-      const own = weights.data.subarray(k * rank, (k + 1) * rank);
-      const mean = dot(own, product.mean);
+      const w = weights.data.subarray(k * rank, (k + 1) * rank);
+      const mean = dot(w, product.mean);
       const second = dot(counted, squares.data.subarray(k * counted.length));
-      const root = half.map((column) => dot(own, column));
+      const root = half.map((column) => dot(w, column));
       const variance = Math.max(second - mean * mean + added.variance[k], restart.least[k]);
       out.mean.push(mean + added.mean[k]);
       out.root.push(root);
-      out.own.push(Math.max(variance - dot(root, root), 0));
+      out.diagonal.push(Math.max(variance - dot(root, root), 0));
     }
     return out;
   }
@@ -285,10 +285,10 @@ const WhatIf = (() => {
     const { threshold, weights } = data;
     const least = threshold !== null;
     const each = parts.map(({ restart, mean, variance }) => {
-      const own = restart.likelihood;
+      const { likelihood } = restart;
       return [-1, 1].map((sign) => {
-        if (!least) return expectedSigmoid(sign * (mean + own.offset), variance);
-        return density(own, -sign * mean, variance).cdf(-sign * threshold);
+        if (!least) return expectedSigmoid(sign * (mean + likelihood.offset), variance);
+        return density(likelihood, -sign * mean, variance).cdf(-sign * threshold);
       });
     });
     const probabilities = [0, 1].map((k) =>
@@ -331,11 +331,11 @@ const WhatIf = (() => {
     const n = data.classes.length;
     const sums = new Float64Array(n);
     const samples = Array.from({ length: n }, () => []);
-    joints.forEach(({ restart, mean, own, root }, s) => {
+    joints.forEach(({ restart, mean, diagonal, root }, s) => {
       const shared = root[0].length;
-      const share = data.weights[s] / data.n_points.probability;
+      const weight = data.weights[s] / data.n_points.probability;
       const points = data.points(n + shared);
-      const deviation = own.map(Math.sqrt);
+      const deviation = diagonal.map(Math.sqrt);
       points.forEach((z, index) => {
         const x = mean.map((m, k) => {
           const across = dot(root[k], z.subarray(n));
@@ -344,9 +344,9 @@ const WhatIf = (() => {
         const top = Math.max(...x);
         const weights = x.map((value) => Math.exp(value - top));
         const total = weights.reduce((a, b) => a + b, 0);
-        weights.forEach((weight, k) => {
-          samples[k].push([weight / total, data.weights[s] / data.n_points.interval]);
-          if (index < data.n_points.probability) sums[k] += share * (weight / total);
+        weights.forEach((unscaled, k) => {
+          samples[k].push([unscaled / total, data.weights[s] / data.n_points.interval]);
+          if (index < data.n_points.probability) sums[k] += weight * (unscaled / total);
         });
       });
     });
@@ -365,10 +365,10 @@ const WhatIf = (() => {
       const first = reached.findIndex((value) => value >= level);
       const last = sorted.length - 1;
       const above = Math.min(Math.max(first < 0 ? last : first, 1), last);
-      const gap = Math.max(reached[above] - reached[above - 1], 1e-300);
-      const share = Math.min(Math.max((level - reached[above - 1]) / gap, 0), 1);
+      const width = Math.max(reached[above] - reached[above - 1], 1e-300);
+      const part = Math.min(Math.max((level - reached[above - 1]) / width, 0), 1);
       const [low, high] = [sorted[above - 1][0], sorted[above][0]];
-      return low + share * (high - low);
+      return low + part * (high - low);
     });
   }
 
@@ -429,9 +429,9 @@ const WhatIf = (() => {
       return {
         features: (j, place) => once(j, "bases", place, (basis, _, x) => features(basis, x)),
         effect: (j, place) => once(j, "effects", place, effect),
-        kernel: (own) => {
+        kernel: (kernel) => {
           const { columns } = this.data;
-          return Kernels.moments(own, columns, row, (j) => coordinate(columns[j], row[j]));
+          return Kernels.moments(kernel, columns, row, (j) => coordinate(columns[j], row[j]));
         },
       };
     }

@@ -14,7 +14,7 @@ from ..core.full_fit import Curvature, FullFit, learns_noise
 from ..core.full_sites import Observations
 from ..core.schedule import Progress
 from ..execution import fitting
-from ..execution.restarts import Restart, limit_blas
+from ..execution.restarts import Restart, RestartSettings, limit_blas
 from .mode_map import ModeMap
 
 Array = np.ndarray
@@ -45,7 +45,7 @@ def fit_full(
     task: Any,
     mode_map: ModeMap,
     rows: Array,
-    settings: fitting.Settings,
+    settings: RestartSettings,
     begin: FullPosterior | None = None,
     *,
     iterations: int | None = None,
@@ -62,7 +62,7 @@ def fit_full(
         return search.run(observations, rng, begin, iterations, scale), search.curvature
 
 
-def _search(task: Any, mode_map: ModeMap, settings: fitting.Settings, **how: Any) -> FullFit:
+def _search(task: Any, mode_map: ModeMap, settings: RestartSettings, **how: Any) -> FullFit:
     return FullFit(
         parts_of(mode_map),
         settings.likelihood,
@@ -75,7 +75,7 @@ def _search(task: Any, mode_map: ModeMap, settings: fitting.Settings, **how: Any
 def fit_all(
     task: Any,
     mode_map: ModeMap,
-    settings: fitting.Settings,
+    settings: RestartSettings,
     observe: Callable[[int, Progress], bool | None],
     states: Sequence[FullPosterior] = (),
     curvature: Curvature | None = None,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..bases import BSpline, Gapped, Spiked
+from ..bases import BSpline, Spiked, WithMissing
 from ..plan import FitPlan
 from .mode_map import ModeMap, full_mode_map, main_effects, make_mode_map
 from .task import Task
@@ -23,31 +23,15 @@ _CURVE_OF_WIDE = 6  # polynomials of the columns of a wide table that need a cur
 
 @dataclass(frozen=True)
 class Layouts:
-    """What screening decides about the columns, and the structures made of them.
-
-    Attributes
-    ----------
-    plan : FitPlan
-    task : Task
-    active : list of int
-        Columns that vary.
-    effect_inputs : tuple of int
-        Columns of the sum.
-    curves : frozenset of int
-        Columns of a wide table that have more than a straight line.
-    steps : mapping from int to ndarray
-        Steps of the main effects, by column.
-    tensor_inputs : mapping from str to list of int
-        Columns of the tensor, by structure.
-    """
+    """What screening decides about the columns, and the structures made of them."""
 
     plan: FitPlan
     task: Task
-    active: list[int]
-    effect_inputs: tuple[int, ...]
-    tensor_inputs: Mapping[str, list[int]]
-    curves: frozenset[int] = frozenset()
-    steps: Mapping[int, Any] = field(default_factory=dict)
+    active: list[int]  # columns that vary
+    effect_inputs: tuple[int, ...]  # columns of the sum
+    tensor_inputs: Mapping[str, list[int]]  # columns of the tensor, by structure
+    curves: frozenset[int] = frozenset()  # columns of a wide table with more than a straight line
+    steps: Mapping[int, Any] = field(default_factory=dict)  # of the main effects, by column
 
     @classmethod
     def of(cls, plan: FitPlan, task: Task, active: list[int]) -> Layouts:
@@ -136,6 +120,6 @@ class Layouts:
         column, values = self.task.columns[j], self.task.values
         if not splines or column.levels is not None:
             return column.basis
-        n_basis = column.basis.basis.basis.n_basis  # inside of Gapped and Spiked
-        basis = Gapped(Spiked(BSpline(n_basis=n_basis, degree=_DEGREE)))
+        n_basis = column.basis.basis.basis.n_basis  # inside of WithMissing and Spiked
+        basis = WithMissing(Spiked(BSpline(n_basis=n_basis, degree=_DEGREE)))
         return basis.fit(values.codes[j], values.weights[j])

@@ -10,11 +10,10 @@ import numpy as np
 from array_api_compat import array_namespace
 from sklearn.base import clone
 
-from ..bases import Categorical, Chebyshev, Gapped
+from ..bases import Categorical, Chebyshev, WithMissing
 from ..bases.anchored import Anchored
-from ..bases.coordinates import Coordinates
-from ..bases.effect import MainEffect
-from ..bases.levels import Levels
+from ..bases.categorical import ManyCategories
+from ..bases.effect import Coordinates, MainEffect
 from ..core.full import FullPosterior
 from ..data.columns import Growth
 from ..execution.fitting import Problem
@@ -27,43 +26,20 @@ NUMBERS = 2**22  # features held at a time in prediction
 
 @dataclass(frozen=True, eq=False)
 class ModeMap:
-    """The inputs of a table as modes of a network.
+    """The inputs of a table as modes of a network."""
 
-    Attributes
-    ----------
-    full : bool
-        Whether there is a full core for each input; otherwise there are components.
-    inputs : list of int
-        The columns of the table, in the order of the modes.
-    bases : list
-        The bases of the modes. If all modes are anchored, one more, which is constant and has the
-        scale of f (the amplitudes), comes before those of the inputs.
-    anchored : bool
-        Whether inputs are anchored, except those with very many categories.
-    effects : tuple of MainEffect
-        The sum beside the tensor, empty if there is none.
-    effect_inputs : tuple of int
-        The columns of the main effects.
-    sums_first : bool
-        Whether the sum is fitted before the tensor; otherwise both begin together.
-    splines : bool
-        Whether numbers in the tensor have splines instead of polynomials.
-    kernel : bool
-        Whether it is the full tensor, a kernel machine.
-    heavy : bool
-        Whether its noise has heavy tails (Student-t), whatever the likelihood of the others.
-    """
-
-    full: bool
-    inputs: list[int]
+    full: bool  # whether there is a full core for each input; otherwise there are components
+    inputs: list[int]  # columns of the table, in the order of the modes
+    # of the modes; if all are anchored, one more, which is constant and has the scale of f (the
+    # amplitudes), comes before those of the inputs
     bases: list[Any]
-    anchored: bool
-    effects: tuple[MainEffect, ...] = ()
-    effect_inputs: tuple[int, ...] = ()
-    sums_first: bool = False
-    splines: bool = False
-    kernel: bool = False
-    heavy: bool = False
+    anchored: bool  # whether inputs are anchored, except those with very many categories
+    effects: tuple[MainEffect, ...] = ()  # the sum beside the tensor
+    effect_inputs: tuple[int, ...] = ()  # the columns of the main effects
+    sums_first: bool = False  # whether the sum is fitted before the tensor, not together with it
+    splines: bool = False  # whether numbers in the tensor have splines instead of polynomials
+    kernel: bool = False  # whether it is the full tensor, a kernel machine
+    heavy: bool = False  # whether its noise is Student-t, whatever the likelihood of the others
 
     @property
     def structure(self) -> str:
@@ -77,6 +53,16 @@ class ModeMap:
     def low_rank(self) -> bool:
         """Whether there is a tensor of low rank."""
         return bool(self.inputs) and not self.kernel
+
+    @property
+    def has_anchors(self) -> bool:
+        """Whether any mode is anchored, as those of very many categories always are."""
+        return any(isinstance(basis, Anchored | ManyCategories) for basis in self.bases)
+
+    @property
+    def n_functions(self) -> int:
+        """Number of functions of all modes together."""
+        return sum(size_of(basis)[0] for basis in self.bases)
 
     @property
     def first_input(self) -> int:
@@ -228,11 +214,13 @@ def make_mode_map(
     if anchored:
         free = (0, len(modes) - 1) if full else ()  # the ends of a tensor train carry its scale
         modes = [
-            b if isinstance(b, Levels) or k in free else Anchored(b).fit(columns[j], weights[j])
+            b
+            if isinstance(b, ManyCategories) or k in free
+            else Anchored(b).fit(columns[j], weights[j])
             for k, (j, b) in enumerate(zip(inputs, modes, strict=True))
         ]
     # amplitudes are the weights of one more, constant input; many outputs have their own
-    scaled = all(isinstance(basis, Levels) for basis in modes) if full else anchored
+    scaled = all(isinstance(basis, ManyCategories) for basis in modes) if full else anchored
     if scaled and not many_outputs:
         modes = [Chebyshev(n_basis=1).fit(np.zeros(1)), *modes]
     return ModeMap(full, inputs, modes, anchored, effects, tuple(effect_inputs))
@@ -242,6 +230,6 @@ def _averaging(basis: Any, codes: Array, weight: Array) -> Any:
     """Return a basis of numbers in which a missing value stands for their average."""
     missing = np.isnan(codes)
     inner = getattr(basis, "basis_", None)
-    if not isinstance(basis, Gapped) or inner is None or isinstance(inner, Categorical):
+    if not isinstance(basis, WithMissing) or inner is None or isinstance(inner, Categorical):
         return basis
     return clone(basis).fit(codes[~missing], weight[~missing]) if missing.any() else basis

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -13,9 +12,11 @@ import numpy as np
 from ..core.full_fit import FIRST_ROWS, Curvature, learns_noise
 from ..execution import fitting
 from ..execution.local import GIB
+from ..execution.restarts import RestartSettings
 from ..io.checkpoints import Checkpoint
 from ..plan import FitPlan
-from .allocation import at_full_rank
+from ..warn import warn
+from .candidates import at_full_rank
 from .full_tensor import fit_all
 from .mode_map import ModeMap
 from .search import Candidate
@@ -44,15 +45,14 @@ def fit_structures(
 ) -> list[tuple[ModeMap, fitting.Result]]:
     """Fit every structure with its restarts, until all is done or stopped.
 
-    What an earlier structure has found is kept whatever stops a later one.
+    The results of earlier structures are kept whatever stops a later one.
     """
     results: list[tuple[ModeMap, fitting.Result]] = []
     before = 0
     for k, candidate, settings, states in _runs(plan, task, candidates):
         count = settings.n_init
-        kept = sum(s.state.n_bytes for _, result in results for s in result.starts)
-        limit = settings.limit(task.rows)
-        limit *= 1.0 - READERS if task.rows.spilled else 1.0
+        kept = sum(restart.state.n_bytes for _, result in results for restart in result.restarts)
+        limit = settings.memory_limit * (1.0 - READERS if task.rows.spilled else 1.0)
         settings = replace(settings, memory_limit=limit - kept / GIB)
         # components begin as they do without full cores beside them
         seeds = [*task.seeds, k] if candidate.mode_map.full else task.seeds
@@ -69,12 +69,10 @@ def fit_structures(
         except MemoryError:
             if not results:
                 raise
-            warnings.warn(
+            warn(
                 f"the memory limit of {limit:.3g} GiB has no room for {count} of "
                 f"{sum(c.count for c in candidates)} restarts, which are left out; raise it, or "
                 "lower max_rank.",
-                UserWarning,
-                stacklevel=4,
             )
             continue
         candidate.seconds += time.perf_counter() - begin
@@ -87,19 +85,23 @@ def fit_structures(
 
 def _runs(
     plan: FitPlan, task: Task, candidates: list[Candidate]
-) -> Iterator[tuple[int, Candidate, fitting.Settings, list[Any]]]:
+) -> Iterator[tuple[int, Candidate, RestartSettings, list[Any]]]:
     """Yield the fits to run: number, candidate, settings, and posteriors to continue from."""
     k = 0
     for candidate in candidates:
         # posteriors of few of the rows know too little of all, and those of full rank may grow
         enough = task.rows.n <= 2 * MOST_ROWS and task.sample.n == task.rows.n
-        settings = plan.settings(candidate.mode_map)
+        settings = plan.settings(candidate.mode_map, task.rows)
         if candidate.mode_map.kernel:
             # few rows are soon fitted anew, where rows held out have not found the scale of f
             anew = task.rows.n <= FIRST_ROWS and learns_noise(task.target.likelihood)
             small = [] if anew else candidate.states
         else:
-            small = [state for state in candidate.states if not at_full_rank(state, settings)]
+            small = [
+                state
+                for state in candidate.states
+                if not at_full_rank(state, settings.initial_rank)
+            ]
         states = small[: candidate.count] if enough else []
         for count, begin in ((len(states), states), (candidate.count - len(states), [])):
             if count:
@@ -111,7 +113,7 @@ def _fit_structure(
     plan: FitPlan,
     task: Task,
     mode_map: ModeMap,
-    settings: fitting.Settings,
+    settings: RestartSettings,
     run: Run,
     states: Sequence[Any] = (),
     curvature: Curvature | None = None,
@@ -122,7 +124,7 @@ def _fit_structure(
     tensor.
     """
 
-    def fit(rows: Any, settings: fitting.Settings, **how: Any) -> fitting.Result:
+    def fit(rows: Any, settings: RestartSettings, **how: Any) -> fitting.Result:
         after = {e["restart"]: e["sweep"] for e in run.history if e["rows"] != rows.n}
         observe = observer(plan, run, task.target, mode_map, after, rows.n)
         problem = mode_map.problem(rows, task.target.n_outputs)
@@ -136,23 +138,23 @@ def _fit_structure(
     if mode_map.kernel:
         observe = observer(plan, run, task.target, mode_map, {}, task.rows.n)
         return fit_all(task, mode_map, settings, observe, states, curvature)
-    may_find_nothing = run.before > 0
+    may_be_empty = run.before > 0
     pasts: Any = [] if task.keeps_sums else None
     if states:
-        settings = plan.to_resume(settings, len(states))
-        return fit(task.rows, settings, go_on_from=states, pasts=pasts)
+        settings = plan.settings_to_resume(settings, len(states))
+        return fit(task.rows, settings, states=states, pasts=pasts)
     if task.sample.n == task.rows.n:
-        return fit(task.rows, settings, may_find_nothing=may_find_nothing, pasts=pasts)
-    some = fit(task.rows.beside(task.sample), settings, may_find_nothing=may_find_nothing)
-    if some.interrupted or not some.ended:
-        return some
-    states = [start.state for start in some.starts]
-    settings = plan.to_resume(settings, len(states))
-    every = fit(task.rows, settings, go_on_from=states, may_find_nothing=True, pasts=pasts)
-    if len(every.starts) == len(states):
-        return every
+        return fit(task.rows, settings, may_be_empty=may_be_empty, pasts=pasts)
+    of_sample = fit(task.rows.beside(task.sample), settings, may_be_empty=may_be_empty)
+    if of_sample.interrupted or not of_sample.ended:
+        return of_sample
+    states = [restart.state for restart in of_sample.restarts]
+    settings = plan.settings_to_resume(settings, len(states))
+    of_all = fit(task.rows, settings, states=states, may_be_empty=True, pasts=pasts)
+    if len(of_all.restarts) == len(states):
+        return of_all
     # stopped before all restarts had seen all rows: those of the sample are a more even mixture
-    return replace(some, interrupted=every.interrupted, ended=False)
+    return replace(of_sample, interrupted=of_all.interrupted, ended=False)
 
 
 def observer(

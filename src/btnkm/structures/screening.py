@@ -19,7 +19,7 @@ from ..core.sums import LINE, Sums, SumsTerms, refine
 from .layouts import Layouts
 from .mode_map import ModeMap
 from .stacking import MOST_ROWS
-from .trial import NO_FIT, try_out
+from .task import NO_FIT, try_out
 
 Array = np.ndarray
 FEWEST_ROWS = 50  # for which steps are considered
@@ -39,25 +39,13 @@ CURVED = 3.5  # standard errors from which on a column of a wide table has a cur
 
 @dataclass(frozen=True)
 class Residuals:
-    """Residuals of a sum of main effects for some rows of the sample.
+    """Residuals of a sum of main effects for some rows of the sample."""
 
-    Attributes
-    ----------
-    rows : ndarray of shape (n,)
-        Positions in the sample.
-    count : ndarray of shape (n,)
-        Sample weights.
-    weight, left : ndarray of shape (n, K)
-        Curvature and slope of the log likelihood in f, for a row of weight 1.
-    mean : ndarray of shape (n, K)
-        E[f].
-    """
-
-    rows: Array
-    count: Array
-    weight: Array
-    left: Array
-    mean: Array
+    rows: Array  # positions in the sample: (n,)
+    count: Array  # sample weights: (n,)
+    weight: Array  # curvature of the log likelihood in f, for a row of weight 1: (n, K)
+    slope: Array  # of the same: (n, K)
+    mean: Array  # E[f]: (n, K)
 
     @classmethod
     def of(cls, task: Any, mode_map: ModeMap, state: State, rows: Array) -> Residuals:
@@ -134,7 +122,7 @@ def find_steps(
     cuts = sum(max(len(np.unique(codes[i])) - 1, 1) for i in numeric)
     count = residuals.count[:, None]
     weight = count * residuals.weight
-    response = count * residuals.left + weight * residuals.mean
+    response = count * residuals.slope + weight * residuals.mean
     effects = list(effects)
 
     def with_steps(i: int, steps: Array) -> MainEffect:
@@ -147,8 +135,8 @@ def find_steps(
 
     while sum(map(len, steps_by_column.values())) < MOST_STEPS:
         sums, phi, gram, linear = _normal(effects, codes, weight, response)
-        left = _low_residuals(sums, phi, gram, linear, weight, response) / count
-        scores = [(*_best_cut(codes[i], orders[i], left, residuals.count), i) for i in numeric]
+        slope = _low_residuals(sums, phi, gram, linear, weight, response) / count
+        scores = [(*_best_cut(codes[i], orders[i], slope, residuals.count), i) for i in numeric]
         clear = sorted((s for s in scores if s[0] > CLEAR**2), reverse=True)[:TRIALS]
         clear = [s for s in clear if s[1] not in steps_by_column.get(inputs[s[2]], ())]
         if not clear:
@@ -186,20 +174,20 @@ def _low_residuals(
 ) -> Array:
     """Return the residuals of functions of low degree: (n, K)."""
     low = np.flatnonzero(sums.degree <= LOW_DEGREE)
-    left = np.empty_like(response)
+    slope = np.empty_like(response)
     for k, (gram_of_output, b) in enumerate(zip(gram, linear, strict=True)):
         a = gram_of_output[np.ix_(low, low)]
         a = a + np.diag(1e-3 * np.maximum(np.diag(a), 1e-12) + 1e-12)
-        left[:, k] = response[:, k] - weight[:, k] * (phi[:, low] @ np.linalg.solve(a, b[low]))
-    return left
+        slope[:, k] = response[:, k] - weight[:, k] * (phi[:, low] @ np.linalg.solve(a, b[low]))
+    return slope
 
 
-def _best_cut(x: Array, order: Array, left: Array, count: Array) -> tuple[float, float]:
+def _best_cut(x: Array, order: Array, slope: Array, count: Array) -> tuple[float, float]:
     """Return the highest squared score of a step, and its position."""
     n = int(np.sum(~np.isnan(x)))  # missing values are the last in the order
     if n < 2:
         return 0.0, 0.0
-    values, r, s = x[order[:n]], left[order[:n]], count[order[:n]]
+    values, r, s = x[order[:n]], slope[order[:n]], count[order[:n]]
     r = r - s @ r / s.sum()
     above = -np.cumsum(s[:, None] * r, axis=0)[:-1]  # what lies above each value adds up to
     below = np.cumsum(s)[:-1]
@@ -223,8 +211,8 @@ def _group_of_step(sums: Sums, effects: Sequence[Any], i: int, cut: float) -> in
 def _value(sums: Sums, gram: Array, linear: Array, lost: list[int]) -> float:
     """Return the ELBO of main effects without some groups, once their precisions are learned."""
     smaller = sums.without(np.array(lost)) if lost else sums
-    left = sums.places_of(smaller)
-    gram, linear = gram[:, left[:, None], left], linear[:, left]
+    kept = sums.places_of(smaller)
+    gram, linear = gram[:, kept[:, None], kept], linear[:, kept]
     return refine(smaller, gram, linear, REFINEMENTS)[0].value(gram, linear)
 
 
@@ -240,9 +228,9 @@ def curved_inputs(task: Any, inputs: Sequence[int], residuals: Residuals) -> lis
 
 def _scores(functions: Array, residuals: Residuals) -> Array:
     """Return |sum r g| over its standard error, for every function and output."""
-    left, count = residuals.left, residuals.count[:, None]
-    spread = np.sqrt((functions**2).T @ (count * left**2))
-    return np.asarray(np.abs(functions.T @ (count * left)) / np.maximum(spread, 1e-300))
+    slope, count = residuals.slope, residuals.count[:, None]
+    spread = np.sqrt((functions**2).T @ (count * slope**2))
+    return np.asarray(np.abs(functions.T @ (count * slope)) / np.maximum(spread, 1e-300))
 
 
 def _few_functions(task: Any, j: int, rows: Array, count: Array, degree: int) -> Array:
@@ -273,18 +261,18 @@ def interacting_inputs(task: Any, inputs: Sequence[int], residuals: Residuals) -
     if len(inputs) <= FEW_INPUTS:
         return list(inputs)
     rows = np.arange(len(residuals.rows))
-    if residuals.left.shape[1] > 1:
+    if residuals.slope.shape[1] > 1:
         rows = np.random.default_rng(task.seeds).permutation(rows)[:MOST_ROWS_OF_CLASSES]
-    some = replace(
+    used = replace(
         residuals, **{f.name: getattr(residuals, f.name)[rows] for f in fields(Residuals)}
     )
     degree = 3 if len(inputs) <= 60 else 2 if len(inputs) <= 200 else 1
-    made = [_few_functions(task, j, some.rows, some.count, degree) for j in inputs]
-    clear = _clarity(_pair_scores(made, some), len(inputs))
+    made = [_few_functions(task, j, used.rows, used.count, degree) for j in inputs]
+    clear = _clarity(_pair_scores(made, used), len(inputs))
     if len(inputs) <= MOST_INPUTS:
         degree = 2 if len(inputs) <= INPUTS_OF_WIDE else 1
         low = [part[:, :degree] for part in made]
-        clear = np.maximum(clear, _clarity(_triple_scores(low, some), len(inputs)))
+        clear = np.maximum(clear, _clarity(_triple_scores(low, used), len(inputs)))
     most = int(np.clip(np.sum(clear > 1.0), LEAST_INPUTS, MOST_INPUTS))
     return [inputs[i] for i in np.argsort(-clear, kind="stable")[:most]]
 
@@ -309,12 +297,12 @@ def _pair_scores(made: Sequence[Array], residuals: Residuals) -> _Scores:
     owner = np.repeat(np.arange(len(made)), [part.shape[1] for part in made])
     functions = np.concatenate(made, axis=1)
     best = np.zeros((len(owner), len(owner)))
-    for r in residuals.left.T:
+    for r in residuals.slope.T:
         np.maximum(
             best, _product_scores(functions, residuals.count * r, residuals.count * r**2), out=best
         )
     best[owner[:, None] == owner] = 0.0
-    tests = best.size * residuals.left.shape[1] / len(made)
+    tests = best.size * residuals.slope.shape[1] / len(made)
     return _Scores(best.max(axis=1, initial=0.0), owner, tests)
 
 
@@ -326,7 +314,7 @@ def _triple_scores(made: Sequence[Array], residuals: Residuals) -> _Scores:
     owner = np.repeat(np.arange(len(made)), [part.shape[1] for part in made])
     functions = np.concatenate(made, axis=1)
     best = np.zeros(len(owner))
-    for r in residuals.left.T:
+    for r in residuals.slope.T:
         for a in range(len(owner)):
             later = np.flatnonzero(owner > owner[a])  # every product once
             product = functions[:, a] * r
@@ -337,12 +325,12 @@ def _triple_scores(made: Sequence[Array], residuals: Residuals) -> _Scores:
             if score.size:
                 best[a] = max(best[a], score.max())
                 best[later] = np.maximum(best[later], score.max(axis=1))
-    return _Scores(best, owner, len(owner) ** 3 / 2.0 * residuals.left.shape[1])
+    return _Scores(best, owner, len(owner) ** 3 / 2.0 * residuals.slope.shape[1])
 
 
-def _product_scores(functions: Array, left: Array, squares: Array) -> Array:
+def _product_scores(functions: Array, slope: Array, squares: Array) -> Array:
     """Return |sum r g h| over its standard error, for all pairs of functions."""
-    score = np.abs((functions * left[:, None]).T @ functions)
+    score = np.abs((functions * slope[:, None]).T @ functions)
     other = functions**2
     spread = np.sqrt((other * squares[:, None]).T @ other)
     return np.asarray(score / np.maximum(spread, 1e-300))

@@ -24,8 +24,7 @@ from ..plan import FitPlan
 from .full_tensor import fit_full
 from .mode_map import ModeMap
 from .stacking import HeldOut, best_noise, copies, folds, held_out, mean_and_error, stack
-from .task import Task
-from .trial import FEWEST_ROWS, NO_FIT, try_out
+from .task import FEWEST_ROWS, NO_FIT, Task, try_out
 
 Array = np.ndarray
 CLEARLY_BEHIND = 2.0  # standard errors of the mean difference in log density
@@ -41,7 +40,6 @@ SCALES, SCALED = tuple(np.log(4.0) * np.arange(1, 5)), 1.0
 # more attempts at a tensor that has collapsed: beyond main effects it has gained no more than this
 # part of what the best candidate has
 ATTEMPTS, NOTHING = 2, 0.1
-VARIANTS = True  # whether the best candidates are tried with splines and heavy tails, too
 MOST_TIED = 0.2  # of the rows with one value of y, up to which heavy tails are tried
 OUTLIER = 30.0  # median errors, at which errors are clipped where there are heavy tails
 HEAVY_TAILS = 6.0  # degrees of freedom up to which noise gets a likelihood with heavy tails
@@ -50,39 +48,26 @@ KNOWN_ROWS = 200  # from which on a full tensor continues from the hyperparamete
 
 @dataclass
 class Candidate:
-    """A structure, and what its short fits have shown.
-
-    Attributes
-    ----------
-    mode_map : ModeMap
-    weight : float
-        In the mixture of all candidates.
-    log_density : float
-        Mean log density of the rows held out; NaN if there were none.
-    count : int
-        Restarts.
-    states : list
-        Posteriors that a fit of all rows may continue from, the best first.
-    seconds : float
-        Time that its fits took.
-    noise : tuple of (float, float)
-        Factor of the noise variance, and most degrees of freedom, that suit the rows held out.
-    scale : float
-        Logarithm of the factor of the variances of f that suits them, where the weights of the
-        likelihood depend on f.
-    curvature : Curvature or None
-        Of the evidence of a full tensor.
-    """
+    """A structure, and what its short fits have shown."""
 
     mode_map: ModeMap
-    weight: float = 1.0
-    log_density: float = np.nan
-    count: int = 1
+    weight: float = 1.0  # in the mixture of all candidates
+    log_density: float = np.nan  # mean over the rows held out; NaN if there were none
+    count: int = 1  # of restarts
+    # posteriors that a fit of all rows may continue from, the best first; while candidates are
+    # compared, with the log density of the rows held out
     states: list[Any] = field(default_factory=list)
-    seconds: float = 0.0
+    seconds: float = 0.0  # that its fits took
+    # factor of the noise variance, and most degrees of freedom, that suit the rows held out
     noise: tuple[float, float] = (1.0, np.inf)
+    # logarithm of the factor of the variances of f that suits them, where weights depend on f
     scale: float = 0.0
-    curvature: Curvature | None = None
+    curvature: Curvature | None = None  # of the evidence of a full tensor
+    # for each fold that it was fitted to: its predictions of the rows held out (None where the fit
+    # failed), and the log density and the error of the mean of each of these rows
+    held: list[HeldOut | None] = field(default_factory=list)
+    scores: list[Array] = field(default_factory=list)
+    errors: list[Array] = field(default_factory=list)
 
 
 def judge(
@@ -104,14 +89,15 @@ def judge(
     if len(candidates) == 1 or task.sample.n < FEWEST_ROWS:
         return candidates
     labels = task.sample.y if task.target.likelihood.of_labels else None
-    rng = np.random.default_rng(task.seeds)
-    cuts = list(folds(task.sample.n, rng, labels, copies(task.sample)))
+    rng, comparing = np.random.default_rng(task.seeds), plan.defaults.comparing
+    group = copies(task.sample)
+    cuts = list(folds(task.sample.n, comparing.enough_rows, rng, labels, group))
     cuts = [(rows, out) for rows, out in cuts if np.ptp(task.sample.y[rows]) > 0 and len(out)]
     comparison = Comparison(plan, task, candidates)
     for k, cut in enumerate(cuts):
         comparison.add_fold(cut, f"rows held out {k + 1} of {len(cuts)}")
-        for candidate in comparison.add(vary) if VARIANTS else []:
-            comparison.tell(
+        for candidate in comparison.add(vary) if comparing.variants else []:
+            comparison.log(
                 f"rows held out 1 to {k + 1}: a variant of {candidate.mode_map.structure}"
             )
             for earlier in cuts[: k + 1]:
@@ -127,26 +113,23 @@ class Comparison:
 
     def __init__(self, plan: FitPlan, task: Task, candidates: list[Candidate]) -> None:
         self.plan, self.task = plan, task
-        self.every, self.left = candidates, list(candidates)
-        self.held: dict[int, list[HeldOut | None]] = {id(candidate): [] for candidate in candidates}
-        self.scores: dict[int, list[Array]] = {id(candidate): [] for candidate in candidates}
-        self.errors: dict[int, list[Array]] = {id(candidate): [] for candidate in candidates}
+        self.candidates, self.remaining = candidates, list(candidates)
         self.rows: list[Array] = []
 
-    def tell(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """Print a line if the fit is verbose."""
         if self.plan.verbose:
             print(line)
 
     def add_fold(self, cut: tuple[Array, Array], title: str) -> None:
-        """Fit the candidates that are left to a fold; fit again those that have collapsed."""
-        for candidate in self.left:
-            self.tell(f"{title}: {candidate.mode_map.structure}")
+        """Fit the candidates that remain to a fold; fit again those that have collapsed."""
+        for candidate in self.remaining:
+            self.log(f"{title}: {candidate.mode_map.structure}")
             self.fit(candidate, cut)
         self.rows.append(cut[1])
         for attempt in range(1, ATTEMPTS + 1):
             for candidate in self.collapsed():
-                self.tell(f"{title}: {candidate.mode_map.structure} again")
+                self.log(f"{title}: {candidate.mode_map.structure} again")
                 self.fit_again(candidate, cut, attempt)
 
     def fit(self, candidate: Candidate, cut: tuple[Array, Array], attempt: int = 0) -> None:
@@ -164,8 +147,8 @@ class Comparison:
             error = held.residuals.mean(axis=0)
             logs = held.log_densities() @ held.weights / len(out)
             candidate.states += list(zip(logs.tolist(), states, strict=True))
-        self.held[id(candidate)].append(held)
-        self.errors[id(candidate)].append(error)
+        candidate.held.append(held)
+        candidate.errors.append(error)
         self._rescore(candidate)
         candidate.seconds += time.perf_counter() - begin
 
@@ -175,25 +158,26 @@ class Comparison:
         They are returned only if another candidate with the same kind of noise shows, for the same
         rows, that there is more to gain.
         """
-        sums = next((candidate for candidate in self.every if not candidate.mode_map.inputs), None)
-        if sums is None or len(self.scores[id(sums)]) < len(self.rows):
+        sums = next(
+            (candidate for candidate in self.candidates if not candidate.mode_map.inputs), None
+        )
+        if sums is None or len(sums.scores) < len(self.rows):
             return []
         weights = self.task.sample.weights[self.rows[-1]]
         share = weights / weights.sum()
-        scores = {id(candidate): self.scores[id(candidate)][-1] for candidate in (sums, *self.left)}
-        without = float(scores[id(sums)] @ share)
+        without = float(sums.scores[-1] @ share)
 
         def nothing(candidate: Candidate) -> bool:
-            heavy, own = candidate.mode_map.heavy, scores[id(candidate)]
-            alike = [other for other in self.left if other.mode_map.heavy == heavy]
-            best = max((scores[id(other)] for other in alike), key=lambda rows: float(rows @ share))
-            mean, error = mean_and_error(np.nan_to_num(best - own, posinf=1e3), share)
-            gained, known = float(own @ share) - without, float(best @ share) - without
+            heavy, score = candidate.mode_map.heavy, candidate.scores[-1]
+            rivals = [other.scores[-1] for other in self.remaining if other.mode_map.heavy == heavy]
+            best = max(rivals, key=lambda rival: float(rival @ share))
+            mean, error = mean_and_error(np.nan_to_num(best - score, posinf=1e3), share)
+            gained, known = float(score @ share) - without, float(best @ share) - without
             return gained < NOTHING * known and mean > CLEARLY_BEHIND * error
 
         return [
             candidate
-            for candidate in self.left
+            for candidate in self.remaining
             if candidate.mode_map.low_rank and nothing(candidate)
         ]
 
@@ -201,28 +185,27 @@ class Comparison:
         """Fit a candidate once more to the last fold, and keep the better attempt."""
         before = len(candidate.states)
         self.fit(candidate, cut, attempt)
-        held, weights = self.held[id(candidate)], self.task.sample.weights[cut[1]]
-        fitted = [fold is not None for fold in held[-2:]]
-        first, second = (scores @ weights for scores in self.scores[id(candidate)][-2:])
+        weights = self.task.sample.weights[cut[1]]
+        fitted = [fold is not None for fold in candidate.held[-2:]]
+        first, second = (scores @ weights for scores in candidate.scores[-2:])
         worse = -1 if first >= second else -2
         if len(candidate.states) > before and all(fitted):
             del candidate.states[worse]
-        for of in (self.held, self.scores, self.errors):
-            del of[id(candidate)][worse]
+        for by_fold in (candidate.held, candidate.scores, candidate.errors):
+            del by_fold[worse]
         self._rescore(candidate)
 
     def _rescore(self, candidate: Candidate) -> None:
         """Choose the noise that suits the rows held out, and compute the scores with it."""
-        folds = self.held[id(candidate)]
-        known = [fold for fold in folds if fold is not None]
+        known = [fold for fold in candidate.held if fold is not None]
         numbers = not self.task.target.signs
         if known and numbers and hasattr(known[0].likelihoods[0], "recalibrated"):
             candidate.noise = best_noise(known)
-        self.scores[id(candidate)] = []
-        for fold, error in zip(folds, self.errors[id(candidate)], strict=True):
+        candidate.scores = []
+        for fold, error in zip(candidate.held, candidate.errors, strict=True):
             score = np.full(len(error), -np.inf) if fold is None else fold.score(candidate.noise)
             score = np.nan_to_num(score, nan=-np.inf, neginf=-np.inf)
-            self.scores[id(candidate)].append(score)
+            candidate.scores.append(score)
 
     def _fit_full(self, candidate: Candidate, cut: tuple[Array, Array]) -> Sequence[Any]:
         """Return posteriors of a full tensor, starting from an earlier fold.
@@ -230,7 +213,7 @@ class Comparison:
         If the noise is not learned, the first rows held out determine the scale of f. With many
         rows the hyperparameters of the first fold are kept, as they hardly differ between folds.
         """
-        settings = self.plan.settings(candidate.mode_map, len(cut[0]))
+        settings = self.plan.settings(candidate.mode_map, self.task.sample)
 
         def fit(*begin: Any, **how: Any) -> Sequence[Any]:
             make = partial(fit_full, self.task, candidate.mode_map, cut[0], settings)
@@ -240,7 +223,7 @@ class Comparison:
 
         learns = learns_noise(settings.likelihood)
         if not candidate.states and candidate.mode_map.heavy:
-            gaussian = next(other for other in self.every if other.mode_map.kernel)
+            gaussian = next(other for other in self.candidates if other.mode_map.kernel)
             return fit(*(state for _, state in gaussian.states[:1]))
         if not candidate.states:
             states = fit() if learns else fit(scale=0.0)
@@ -279,69 +262,68 @@ class Comparison:
         After the first fold there is one of the best tensor. Variants with heavy tails are added
         once the rows held out show such tails.
         """
-        tensors = [candidate for candidate in self.left if candidate.mode_map.low_rank]
+        tensors = [candidate for candidate in self.remaining if candidate.mode_map.low_rank]
         varied: list[ModeMap | None] = []
         if len(self.rows) == 1:
             self.drop()
             varied += [vary(self._best(tensors).mode_map)] if tensors else []
-        if not any(candidate.mode_map.heavy for candidate in self.every):
+        if not any(candidate.mode_map.heavy for candidate in self.candidates):
             varied += [
                 replace(candidate.mode_map, heavy=True) for candidate in self._with_heavy_tails()
             ]
         more = [Candidate(mode_map, 0.0) for mode_map in varied if mode_map is not None]
-        for candidate in more:
-            self.held[id(candidate)], self.errors[id(candidate)] = [], []
-        self.every += more
-        self.left += more
+        self.candidates += more
+        self.remaining += more
         return more
 
     def _best(self, candidates: Sequence[Candidate]) -> Candidate:
         """Return the candidate that predicts the rows held out best."""
 
         def score(candidate: Candidate) -> float:
-            known = np.concatenate(self.scores[id(candidate)])
             weights = self.task.sample.weights[np.concatenate(self.rows)]
-            return float(known @ weights)
+            return float(np.concatenate(candidate.scores) @ weights)
 
         return max(candidates, key=score)
 
     def _with_heavy_tails(self) -> list[Candidate]:
         """Return the best candidate and the full tensor, if their errors have heavy tails."""
-        if not self.task.target.may_be_heavy:
+        if not self.task.target.tries_heavy_tails:
             return []
         y, weights = self.task.sample.y, self.task.sample.weights
         tied = np.bincount(np.unique(y, return_inverse=True)[1], weights)
         if np.max(tied) > MOST_TIED * weights.sum():
             return []  # its density would grow without limit at that value
-        best = self._best(self.left)
+        best = self._best(self.remaining)
         chosen = [
-            candidate for candidate in self.left if candidate is best or candidate.mode_map.kernel
+            candidate
+            for candidate in self.remaining
+            if candidate is best or candidate.mode_map.kernel
         ]
         return [candidate for candidate in chosen if candidate.noise[1] <= HEAVY_TAILS]
 
     def _table(self) -> tuple[Array, Array, Array]:
-        """Return log densities and errors of the candidates left, and the weight of every row."""
-        scores = np.array([np.concatenate(self.scores[id(candidate)]) for candidate in self.left])
-        errors = np.array([np.concatenate(self.errors[id(candidate)]) for candidate in self.left])
-        if any(candidate.mode_map.heavy for candidate in self.every):
+        """Return log densities and errors by remaining candidate, and the weight of every row."""
+        scores = np.array([np.concatenate(candidate.scores) for candidate in self.remaining])
+        errors = np.array([np.concatenate(candidate.errors) for candidate in self.remaining])
+        if any(candidate.mode_map.heavy for candidate in self.candidates):
             # one outlier would decide about the means against all other rows
             most = OUTLIER * float(np.min(np.median(np.abs(errors), axis=1)))
             errors = np.where(np.isfinite(errors), np.clip(errors, -most, most), errors)
         return scores, errors, self.task.sample.weights[np.concatenate(self.rows)]
 
     def weights(self) -> Array | None:
-        """Return weights of the candidates left, or None if none could be fitted."""
+        """Return weights of the candidates that remain, or None if none could be fitted."""
         scores, errors, weight = self._table()
-        some = np.any(np.isfinite(scores), axis=0)
-        if not np.any(some):
+        known = np.any(np.isfinite(scores), axis=0)
+        if not np.any(known):
             return None
-        mode_maps = [candidate.mode_map for candidate in self.left]
+        mode_maps = [candidate.mode_map for candidate in self.remaining]
         prior = np.array([self._doubt(mode_map, mode_maps) for mode_map in mode_maps])
         residuals = None
         if self.task.target.likelihood.additive and np.all(np.isfinite(errors)):
-            residuals = errors[:, some]
+            residuals = errors[:, known]
         share = weight / weight.sum()
-        return stack(scores[:, some], len(weight) * share[some], prior, residuals)
+        return stack(scores[:, known], len(weight) * share[known], prior, residuals)
 
     def _doubt(self, candidate: ModeMap, others: Sequence[ModeMap]) -> float:
         """Return the number of extra rows that a candidate counts as having predicted.
@@ -368,17 +350,17 @@ class Comparison:
         share = weight / weight.sum()
         means = scores @ share
         best = int(np.argmax(means))
-        shapes = [candidate.mode_map for candidate in self.left]
+        shapes = [candidate.mode_map for candidate in self.remaining]
         exact = max((m for a, m in zip(shapes, means, strict=True) if a.kernel), default=-np.inf)
         low = max((m for a, m in zip(shapes, means, strict=True) if a.low_rank), default=-np.inf)
         kept = []
-        for candidate, row, own_mean, w in zip(self.left, scores, means, weights, strict=True):
+        for candidate, row, score, w in zip(self.remaining, scores, means, weights, strict=True):
             behind = np.nan_to_num(scores[best] - row, posinf=1e3)
             mean, error = mean_and_error(behind, share)
-            second = candidate.mode_map.low_rank and own_mean < min(exact, low)
+            second = candidate.mode_map.low_rank and score < min(exact, low)
             if not second and (w >= USELESS or mean <= CLEARLY_BEHIND * error):
                 kept.append(candidate)
-        self.left = kept
+        self.remaining = kept
 
     def drop_worse_means(self) -> None:
         """Leave out candidates whose mean prediction is clearly worse than the best one.
@@ -391,29 +373,29 @@ class Comparison:
         share, squares = weight / weight.sum(), np.nan_to_num(errors**2, posinf=1e100)
         best = squares[int(np.argmin(squares @ share))]
         kept = []
-        for candidate, row in zip(self.left, squares, strict=True):
+        for candidate, row in zip(self.remaining, squares, strict=True):
             mean, error = mean_and_error(row - best, share)
             if mean <= max(CLEARLY_BEHIND * error, WORSE * float(best @ share)):
                 kept.append(candidate)
-        self.left = kept
+        self.remaining = kept
 
     def conclude(self) -> None:
         """Set the weight of every candidate, and sort its posteriors, the best first."""
         if self.rows:
             self.drop_worse_means()
         weights = self.weights() if self.rows else None
-        for candidate in self.every:
+        for candidate in self.candidates:
             ranked = sorted(candidate.states, key=lambda pair: -pair[0])
             candidate.states = [state for _, state in ranked]
         if weights is None:
             return
-        for candidate in self.every:
+        for candidate in self.candidates:
             candidate.weight = 0.0
-            scores = np.concatenate(self.scores[id(candidate)])
+            scores = np.concatenate(candidate.scores)
             weight = self.task.sample.weights[np.concatenate(self.rows)][: len(scores)]
             candidate.log_density = float(scores @ weight / weight.sum())
         weights = np.where(weights < USELESS, 0.0, weights)
-        for candidate, w in zip(self.left, weights / weights.sum(), strict=True):
+        for candidate, w in zip(self.remaining, weights / weights.sum(), strict=True):
             candidate.weight = float(w)
 
 

@@ -17,7 +17,6 @@ from .mode_map import ModeMap, block_size
 Array = np.ndarray
 HELD_OUT = 5  # one in so many rows
 BY_CHANCE = 0.01  # most equals that a row may have by chance, if equal rows count as copies
-ENOUGH_ROWS = 200  # to hold out, if necessary in several folds
 MOST_ROWS, MOST_OF_MANY = 4000, 10_000  # rows used; the second if it is a quarter of all rows
 WEIGHT_OF_ERROR = 4.0  # of the error of the mean relative to the log density: see stack
 TAILS_OF_ERRORS = (np.inf, 12.0, 6.0, 4.0, 3.0, 2.0)  # degrees of freedom
@@ -54,9 +53,13 @@ def _chance_to_agree(column: Array) -> float:
 
 
 def folds(
-    n: int, rng: np.random.Generator, labels: Array | None = None, group: Array | None = None
+    n: int,
+    enough_rows: int,
+    rng: np.random.Generator,
+    labels: Array | None = None,
+    group: Array | None = None,
 ) -> Iterator[tuple[Array, Array]]:
-    """Yield rows to fit and rows to hold out, until enough have been held out.
+    """Yield rows to fit and rows to hold out, until ``enough_rows`` have been held out.
 
     With ``labels`` the folds are stratified; rows of a class too rare to be divided are always
     fitted. Rows of a ``group`` (see ``copies``) are all in one fold: with a copy among the rows
@@ -77,7 +80,7 @@ def folds(
         chosen = np.concatenate([by_class[k::HELD_OUT] for k in range(HELD_OUT)])
     parts = np.array_split(chosen, HELD_OUT)
     held_out = max(int(size[parts[-1]].sum()), 1)
-    for k in range(min(-(-ENOUGH_ROWS // held_out), HELD_OUT)):
+    for k in range(min(-(-enough_rows // held_out), HELD_OUT)):
         fitted = np.concatenate([*parts[:k], *parts[k + 1 :], always])
         yield np.flatnonzero(np.isin(group, fitted)), np.flatnonzero(np.isin(group, parts[k]))
 

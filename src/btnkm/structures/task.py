@@ -1,4 +1,4 @@
-"""What is to be fitted: the target, the coded table and its rows."""
+"""What is to be fitted: the target, the coded table and its rows; and short fits of some rows."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.likelihoods import Likelihood
+from ..core.linalg import NotPositiveDefiniteError
+from ..core.state import State
+from ..execution import fitting
 from ..execution.local import LocalRows
+from ..plan import FitPlan
+from .mode_map import ModeMap
+from .stacking import MOST_ROWS
 
 Array = np.ndarray
+LEAST_SWEEPS = 12  # of the exact phase, which has fewer where there are more than MOST_ROWS rows
+FEWEST_ROWS = 15  # to choose by
+# failures of a candidate that are no reason to give up
+NO_FIT = (NotPositiveDefiniteError, np.linalg.LinAlgError, MemoryError)
 
 
 class Target(NamedTuple):
@@ -23,7 +33,8 @@ class Target(NamedTuple):
     attributes: dict[str, Any]  # to set on the estimator once the fit has succeeded
     n_outputs: int | None = None  # values of f in each row, None for one
     signs: bool = False  # whether numbers stand for two classes, and their noise for nothing
-    may_be_heavy: bool = False  # whether rows held out may choose noise with heavy tails
+    tries_heavy_tails: bool = False  # whether rows held out may choose noise with heavy tails
+    name: str | None = None
 
 
 class Values(NamedTuple):
@@ -44,3 +55,29 @@ class Task(NamedTuple):
     n: int  # rows, a row of weight k counted k times
     seeds: list[int]
     keeps_sums: bool = False  # whether sums over the rows are kept for partial_fit
+
+
+def try_out(
+    plan: FitPlan,
+    task: Task,
+    mode_map: ModeMap,
+    rows: Array,
+    restarts: int,
+    *,
+    attempt: int = 0,
+    default_rank: bool = False,
+) -> list[State]:
+    """Return the posteriors of a short fit of some rows; every ``attempt`` has its own seeds."""
+    n = int(max(len(rows), task.sample.weights[rows].sum()))
+    most = plan.defaults.comparing.sweeps
+    sweeps = min(most, max(LEAST_SWEEPS, most * MOST_ROWS // max(len(rows), 1)))
+    sample = task.sample.take(rows)
+    result = fitting.fit(
+        mode_map.problem(sample, task.target.n_outputs),
+        plan.settings_to_try(mode_map, sample, n, restarts, sweeps, default_rank=default_rank),
+        [*task.seeds, attempt] if attempt else task.seeds,
+        lambda *_: None,
+    )
+    if result.interrupted:
+        raise KeyboardInterrupt("interrupted while structures were compared: nothing to keep yet")
+    return [restart.state for restart in result.restarts]

@@ -20,34 +20,30 @@ import numpy as np
 
 from ..core import rows
 from ..core.state import State
+from ..plan import FitPlan
 from .mode_map import Columns, ModeMap
+from .stacking import MOST_ROWS
+from .task import FEWEST_ROWS, NO_FIT, Task, try_out
 
 Array = np.ndarray
 MOST_EXACT = 10  # inputs whose 2^D cuts are all looked at; more are put in order one by one
 ENOUGH_ROWS = 2000  # for Gram matrices
+ORDER_RESTARTS = 4  # of the CP tensor from which an order of the inputs is derived
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """What the cuts of one fitted CP tensor depend on.
+    """What the cuts of one fitted CP tensor depend on."""
 
-    Attributes
-    ----------
-    grams : ndarray of shape (D, R, R)
-        Of every input, the mean of z z^T over the rows, divided by its largest entry.
-    rest : ndarray of shape (R, R)
-        What belongs to no input: amplitudes and outputs, and the precision of a row.
-    """
-
-    grams: Array
-    rest: Array
+    grams: Array  # of every input, the mean of z z^T over its largest entry: (D, R, R)
+    rest: Array  # amplitudes, outputs and the precision of a row, which belong to no input: (R, R)
 
     @classmethod
     def of(cls, state: State, mode_map: ModeMap, columns: Columns, weight: Array) -> Tensor:
         """Return that of a fit; its grams are in the order of the mode map's inputs."""
-        some = slice(None, None, max(len(weight) // ENOUGH_ROWS, 1))
-        share = weight[some] / weight[some].sum()
-        features = mode_map.features(columns, some)
+        thinned = slice(None, None, max(len(weight) // ENOUGH_ROWS, 1))
+        share = weight[thinned] / weight[thinned].sum()
+        features = mode_map.features(columns, thinned)
         grams = []
         for d, (mode, factor) in enumerate(zip(state.modes, state.factors, strict=True)):
             term = rows.terms(mode, factor, spread=0.0)
@@ -71,6 +67,26 @@ def cost(left: Array, right: Array) -> Array:
     root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
     squares = np.linalg.eigvalsh(np.swapaxes(root, 1, 2) @ right @ root)
     return np.asarray(np.sum(np.log1p(np.maximum(squares, 0.0)), axis=1))
+
+
+def interaction_order(plan: FitPlan, task: Task, components: ModeMap) -> list[int]:
+    """Return the inputs of a CP tensor in the order that suits a tensor train.
+
+    All rows are used, including those held out to compare the orders later: what one order gains
+    by that is far below the difference between restarts. Ranks that were given are those of
+    bonds, so the CP tensor has the default rank.
+    """
+    n = task.sample.n
+    if n < FEWEST_ROWS or len(components.inputs) < 3:
+        return components.inputs
+    places = np.sort(np.random.default_rng(task.seeds).permutation(n)[:MOST_ROWS])
+    try:
+        states = try_out(plan, task, components, places, ORDER_RESTARTS, default_rank=True)
+    except NO_FIT:
+        return components.inputs
+    codes = {j: task.sample.codes[j][places] for j in components.inputs}
+    tensors = [Tensor.of(state, components, codes, task.sample.weights[places]) for state in states]
+    return [components.inputs[d] for d in chain_order(tensors)]
 
 
 def chain_order(tensors: Sequence[Tensor]) -> list[int]:
@@ -107,17 +123,17 @@ def _exact(tensors: Sequence[Tensor]) -> list[int]:
 def _one_by_one(tensors: Sequence[Tensor]) -> list[int]:
     """Put that input next which makes the next cut cheapest."""
     order: list[int] = []
-    left = list(range(len(tensors[0].grams)))
+    remaining = list(range(len(tensors[0].grams)))
     done = [np.ones_like(tensor.rest) for tensor in tensors]
-    while len(left) > 1:
-        costs = np.zeros(len(left))
+    while len(remaining) > 1:
+        costs = np.zeros(len(remaining))
         for tensor, product in zip(tensors, done, strict=True):
-            grams = tensor.grams[left]
+            grams = tensor.grams[remaining]
             ones = np.ones((1, *tensor.rest.shape))
             before = np.cumprod(np.concatenate([ones, grams[:-1]]), axis=0)
             after = np.cumprod(np.concatenate([ones, grams[:0:-1]]), axis=0)[::-1]
             costs += cost(product * grams, before * after * tensor.rest)
-        chosen = left.pop(int(np.argmin(costs)))
+        chosen = remaining.pop(int(np.argmin(costs)))
         order.append(chosen)
         done = [p * tensor.grams[chosen] for p, tensor in zip(done, tensors, strict=True)]
-    return order + left
+    return order + remaining

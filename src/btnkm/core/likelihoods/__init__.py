@@ -7,10 +7,9 @@ file holds of it and its portable form are in the class.
 from typing import Any
 
 from .base import FILE_FIELDS, WARM_NOISE, Begin, Curved, Likelihood, Rows
+from .counts import NegativeBinomial, Poisson
 from .gaussian import Gaussian
 from .logistic import Bernoulli, Logistic
-from .negative_binomial import NegativeBinomial
-from .poisson import Poisson
 from .softmax import Softmax
 from .student_t import StudentT
 

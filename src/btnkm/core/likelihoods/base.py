@@ -14,15 +14,19 @@ weights s_n multiply every contribution of a row.
 
 from __future__ import annotations
 
+import numbers
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
+from array_api_compat import array_namespace
 
-from ..formula import Formula, Term
+from ..formula import Formula
 from ..gamma import Gamma
 
 Array = Any
-_MOST_COUNTS = 1e9  # beyond, the bound is lost in rounding
+LOG_2 = float(np.log(2.0))
+LOG_STEP = 0.1  # to either side of the logarithm of a parameter: for slope and curvature in it
 WARM_NOISE = 0.01  # noise variance held in the warm phase, in units of var(y)
 
 
@@ -126,6 +130,34 @@ class Likelihood(Protocol):
         """Return one draw of y for each f: (n,)."""
 
 
+@dataclass(frozen=True)
+class Bounded:
+    """What likelihoods whose weights depend on f have in common: the sum of the rows' bounds.
+
+    Attributes
+    ----------
+    value : float
+        The sum of the rows' bounds, at their best.
+    """
+
+    fixed: ClassVar[bool] = False
+    additive: ClassVar[bool] = False
+    worth: ClassVar[float] = 0.25
+    gentle: ClassVar[float] = 1.5  # a stronger prior would outweigh such rows
+    learned: ClassVar[tuple[str, ...]] = ()
+    scale: ClassVar[float] = 1.0
+    noise_std: ClassVar[float] = np.nan
+    value: float = field(default=np.nan, kw_only=True, repr=False)
+
+    def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> Self:
+        """Store the sum of the rows' bounds."""
+        return replace(self, value=float(sums[0]))
+
+    def terms(self, n: float, prior: Gamma) -> dict[str, float]:
+        """Return the sum of the rows' bounds."""
+        return {"likelihood": self.value}
+
+
 @runtime_checkable
 class Curved(Protocol):
     """A likelihood whose bound is more curved than its logarithm, so that q is refined at the end.
@@ -142,25 +174,6 @@ class Curved(Protocol):
         """Return the likelihood with the offset of every output moved by a step."""
 
 
-def check_counts(y: np.ndarray) -> None:
-    """Raise a ValueError unless y holds counts, and one above 0."""
-    if np.any(y < 0) or np.any(y != np.floor(y)):
-        wrong = y[(y < 0) | (y != np.floor(y))][0]
-        raise ValueError(
-            f"y must hold counts (0, 1, 2, ...) for this likelihood, got {wrong:g}; use another "
-            "likelihood."
-        )
-    if np.max(y) > _MOST_COUNTS:
-        raise ValueError(
-            f"y must hold counts up to {_MOST_COUNTS:g}, got {np.max(y):g}; for larger counts "
-            "fit their logarithm with another likelihood."
-        )
-    if not np.any(y > 0):
-        raise ValueError(
-            "y must hold a count above 0, got only zeros; a rate cannot be estimated from them."
-        )
-
-
 def density_form(formula: Formula, *, discrete: bool = False, **outputs: Any) -> dict[str, Any]:
     """Return the distribution of y as plain data: a formula of "mean" and "variance" of f, and "y".
 
@@ -171,12 +184,64 @@ def density_form(formula: Formula, *, discrete: bool = False, **outputs: Any) ->
     return {"kind": "density", "discrete": discrete, **formula.plain(**outputs)}
 
 
-def count_grid(location: Term, variance: Term, size: float) -> tuple[Term, Term]:
-    """Return nodes of x ~ N(location, variance) and their weights, as ``CountDensity`` has them."""
-    std = variance.sqrt()
-    width = ((-location.clip(-40.0, 40.0)).exp() / size + 1.0 / size).sqrt()
-    nodes, weights = (width / std).clip(0.01, 0.35).normal_grid(6.3)
-    return location + std * nodes, weights
+def polya_gamma(c: Array) -> tuple[Array, Array]:
+    """Return E[w] of a Polya-Gamma(1, c) variable, tanh(c / 2) / (2 c), and log cosh(c / 2)."""
+    xp = array_namespace(c)
+    small = c < 1e-4  # where the quotient loses its digits the series has them all
+    safe = xp.where(small, xp.ones_like(c), c)
+    weight = xp.where(small, 0.25 - c * c / 48.0, xp.tanh(0.5 * safe) / (2.0 * safe))
+    return weight, 0.5 * c + xp.log1p(xp.exp(-c)) - LOG_2
+
+
+def flattened_sigmoid(mean: Array, variance: Array) -> tuple[Array, Array]:
+    """Return E[sigma(x)] to about .01, x ~ N(mean, variance), and its slope in the mean.
+
+    sigma is much like a normal distribution function, whose average is one of less slope.
+    """
+    xp = array_namespace(mean)
+    flat = 1.0 / xp.sqrt(1.0 + (np.pi / 8.0) * variance)
+    t = xp.tanh(0.5 * flat * mean)
+    return 0.5 * (1.0 + t), 0.25 * flat * (1.0 - t * t)
+
+
+def bent(x: Array, c2: Array, w: Array) -> Array:
+    """Return the curvature of log cosh(c / 2) in E[x], where c^2 = E[x^2] and w = E[w]."""
+    xp = array_namespace(x)
+    known = x * x / xp.where(c2 > 0.0, c2, xp.ones_like(c2))  # 1 where x has no variance
+    return w * (1.0 - known) + known * (0.25 - w * w * c2)
+
+
+def newton_step(below: Any, at: Any, above: Any) -> float:
+    """Return Newton's step to the maximum of a function known at -LOG_STEP, 0 and LOG_STEP."""
+    below, at, above = float(below), float(at), float(above)
+    slope = 0.5 * (above - below) / LOG_STEP
+    curvature = (2.0 * at - above - below) / LOG_STEP**2
+    step = slope / curvature if curvature > 0 else np.sign(slope)
+    return float(np.clip(step, -1.0, 1.0))
+
+
+def weighted_quantile(values: np.ndarray, weight: np.ndarray, level: float) -> float:
+    """Return the smallest value with at least this fraction of the weight at or below it."""
+    order = np.argsort(values, kind="stable")
+    total = np.cumsum(weight[order])
+    return float(values[order[np.searchsorted(total, level * total[-1])]])
+
+
+def mean_and_scale(y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    """Return the weighted mean and standard deviation of y; the latter is 1 if y is constant."""
+    if np.all(y == y[0]):
+        return float(y[0]), 1.0
+    mean = float(np.average(y, weights=weight))
+    return mean, float(np.sqrt(np.average((y - mean) ** 2, weights=weight))) or 1.0
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Raise a ValueError unless ``value`` is a positive finite number."""
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not 0.0 < float(value) < np.inf:
+        raise ValueError(
+            f"{name} must be a positive finite number, got {value!r}; leave it out for the default."
+        )
 
 
 #: Kinds of field that ``file_fields`` may declare, and what a value must be.

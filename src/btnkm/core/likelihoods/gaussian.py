@@ -10,9 +10,8 @@ from array_api_compat import array_namespace
 
 from ..densities import Student, noise_variance
 from ..formula import Formula
-from ..gamma import Gamma
-from ..special import LOG_2PI, mean_and_scale
-from .base import WARM_NOISE, Array, Begin, Rows, density_form
+from ..gamma import LOG_2PI, Gamma
+from .base import WARM_NOISE, Array, Begin, Rows, density_form, mean_and_scale
 
 
 @dataclass(frozen=True)

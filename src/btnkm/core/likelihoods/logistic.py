@@ -10,13 +10,11 @@ from array_api_compat import array_namespace
 from scipy.special import expit
 
 from ..densities import Labels, expected_sigmoid
-from ..gamma import Gamma
-from ..special import LOG_2, bent, flattened_sigmoid, polya_gamma
-from .base import Array, Begin, Rows
+from .base import LOG_2, Array, Begin, Bounded, Rows, bent, flattened_sigmoid, polya_gamma
 
 
 @dataclass(frozen=True)
-class Logistic:
+class Logistic(Bounded):
     """The factor exp(y x) / (1 + exp(x))^b, x = offset + f, of several likelihoods.
 
     Its logarithm is (y - b/2) x - b log 2 - b log cosh(x / 2), and log cosh(x / 2) is at most
@@ -29,25 +27,24 @@ class Logistic:
         A constant added to f, updated together with f. The bound is far more curved than the
         likelihood where x is far from zero, as for a rare class, and f alone would need hundreds
         of sweeps to find its level.
-    value : float
-        The sum of the rows' bounds, at the best c.
     """
 
-    learned: ClassVar[tuple[str, ...]] = ()
     file_fields: ClassVar[dict[str, str]] = {"offset": "number", "value": "float"}
-    fixed: ClassVar[bool] = False
-    additive: ClassVar[bool] = False
     of_labels: ClassVar[bool] = False
-    worth: ClassVar[float] = 0.25
-    gentle: ClassVar[float] = 1.5  # a stronger prior would outweigh such rows
-    scale: ClassVar[float] = 1.0
-    noise_std: ClassVar[float] = np.nan
     offset: float = field(default=0.0, kw_only=True, repr=False)
-    value: float = field(default=np.nan, kw_only=True, repr=False)
 
     def trials(self, y: Array) -> Array:
         """Return b of each row."""
         return array_namespace(y).ones_like(y)
+
+    def trials_at(self, y: Array, p: Array) -> Array:
+        """Return b of each row where the probability sigma(x) is p."""
+        return self.trials(y)
+
+    def _bound(self, y: Array, x: Array, log_cosh: Array) -> tuple[Array, Array]:
+        """Return b and the bound of each row, given E[x] and log cosh(c / 2)."""
+        b = self.trials(y)
+        return b, (y - 0.5 * b) * x - b * (LOG_2 + log_cosh)
 
     def rows(self, y: Array, s: Array | None, mean: Array, square: Array) -> Rows:
         """Return weight s b w, response s (y - b/2 - b w offset), and the sum of the bounds.
@@ -56,10 +53,10 @@ class Logistic:
         """
         xp = array_namespace(mean)
         s = xp.ones_like(mean) if s is None else s
-        b, x = self.trials(y), mean + self.offset
+        x = mean + self.offset
         c2 = xp.clip(square - mean * mean, 0.0) + x * x
         w, log_cosh = polya_gamma(xp.sqrt(c2))
-        value = (y - 0.5 * b) * x - b * (LOG_2 + log_cosh)
+        b, value = self._bound(y, x, log_cosh)
         slope = y - 0.5 * b - b * w * x
         curvature = b * bent(x, c2, w)
         sums = tuple(xp.sum(s * part) for part in (value, slope, curvature))
@@ -79,10 +76,6 @@ class Logistic:
         """Return the likelihood with its offset moved by a step."""
         return replace(self, offset=self.offset + float(step))
 
-    def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> Self:
-        """Store the sum of the rows' bounds."""
-        return replace(self, value=float(sums[0]))
-
     def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:
         """Return weights between the curvature b p (1 - p) and the bound's b w, and responses.
 
@@ -94,8 +87,9 @@ class Logistic:
         """
         xp = array_namespace(f)
         s = xp.ones_like(f) if s is None else s
-        b, x = self.trials(y), f + self.offset
+        x = f + self.offset
         p = 0.5 * (1.0 + xp.tanh(0.5 * x))
+        b = self.trials_at(y, p)
         at_zero = 1.0 - float(np.tanh(0.5 * self.offset)) ** 2  # 4 p (1 - p) at f = 0
         weight = xp.maximum(b * p * (1.0 - p), polya_gamma(xp.abs(x))[0] * xp.abs(y - b * p))
         weight = xp.maximum(weight, at_zero * b * polya_gamma(xp.abs(f))[0])
@@ -106,10 +100,6 @@ class Logistic:
         slope, curvature = float(sums[1]), float(sums[2])
         step = slope / max(curvature, np.finfo(float).tiny)
         return self.moved(np.clip(step, -2.0, 2.0))
-
-    def terms(self, n: float, prior: Gamma) -> dict[str, float]:
-        """Return the sum of the rows' bounds."""
-        return {"likelihood": self.value}
 
 
 @dataclass(frozen=True)

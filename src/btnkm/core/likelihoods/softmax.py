@@ -12,16 +12,14 @@ from scipy.special import ndtri
 
 from ..arrays import like
 from ..densities import Labels
-from ..gamma import Gamma
-from ..special import LOG_2, bent, flattened_sigmoid, polya_gamma
-from .base import Array, Begin, Rows
+from .base import LOG_2, Array, Begin, Bounded, Rows, bent, flattened_sigmoid, polya_gamma
 
 # points per restart for means and for quantiles of the probabilities of many classes
 PROBABILITY_POINTS, INTERVAL_POINTS = 128, 1024
 
 
 @dataclass(frozen=True)
-class Softmax:
+class Softmax(Bounded):
     """y is k with probability exp(x_k) / sum_j exp(x_j), x = offsets + f, for K outputs of f.
 
     Each row uses the higher of two quadratic bounds of -log sum_k exp(x_k). The first (Bouchard) is
@@ -34,22 +32,12 @@ class Softmax:
     ----------
     offsets : tuple of float
         Constants added to f; at first the logarithms of the class frequencies.
-    value : float
-        The sum of the rows' bounds.
     """
 
     title: ClassVar[str] = "Softmax"
-    learned: ClassVar[tuple[str, ...]] = ()
     file_fields: ClassVar[dict[str, str]] = {"offsets": "numbers", "value": "float"}
-    fixed: ClassVar[bool] = False
-    additive: ClassVar[bool] = False
     of_labels: ClassVar[bool] = True
-    worth: ClassVar[float] = 0.25
-    gentle: ClassVar[float] = 1.5
-    scale: ClassVar[float] = 1.0
-    noise_std: ClassVar[float] = np.nan
     offsets: tuple[float, ...] = field(default=(), repr=False)
-    value: float = field(default=np.nan, kw_only=True, repr=False)
 
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
         """Keep classes 0, 1, ..; the offsets are the logarithms of their frequencies."""
@@ -65,11 +53,11 @@ class Softmax:
         xp = array_namespace(mean)
         label, offsets, s = self._of_rows(y, s, mean)
         x, variance = mean + offsets, xp.clip(square - mean * mean, 0.0)
-        level = log_sum_exp(x)
-        p = xp.exp(x - level)
-        a, w, log_cosh = pivot(x, variance, level)
+        log_total = log_sum_exp(x)
+        p = xp.exp(x - log_total)
+        a, w, log_cosh = pivot(x, variance, log_total)
         first = -a - xp.sum(0.5 * (x - a) + LOG_2 + log_cosh, axis=1)[:, None]
-        second = -level - 0.25 * xp.sum(variance, axis=1)[:, None]
+        second = -log_total - 0.25 * xp.sum(variance, axis=1)[:, None]
         higher = second > first
         weight = xp.where(higher, 0.5 * xp.ones_like(w), w)
         slope = label - xp.where(higher, p, 0.5 + w * (x - a))
@@ -105,10 +93,6 @@ class Softmax:
         p = p / xp.sum(p, axis=1)[:, None]
         return s * slope, s * (label - p + slope * mean)
 
-    def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> Softmax:
-        """Store the sum of the rows' bounds."""
-        return replace(self, value=float(sums[0]))
-
     def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:
         """Return weights and responses of the first bound, whose curvature is the smaller one."""
         label, offsets, s = self._of_rows(y, s, f)
@@ -121,10 +105,6 @@ class Softmax:
         slope, curvature = (np.asarray(part) for part in sums[1:])
         step = np.clip(slope / np.maximum(curvature, np.finfo(float).tiny), -2.0, 2.0)
         return self.moved(step)
-
-    def terms(self, n: float, prior: Gamma) -> dict[str, float]:
-        """Return the sum of the rows' bounds."""
-        return {"likelihood": self.value}
 
     def portable(self) -> dict[str, Any]:
         """Return the link of many classes as plain data."""

@@ -11,16 +11,19 @@ from scipy.special import digamma, gammaincinv, gammaln
 
 from ..densities import NormalMixture, noise_variance
 from ..formula import Formula
-from ..gamma import Gamma
-from ..special import (
-    LOG_2PI,
+from ..gamma import LOG_2PI, Gamma
+from .base import (
     LOG_STEP,
+    WARM_NOISE,
+    Array,
+    Begin,
+    Rows,
     check_positive,
+    density_form,
     mean_and_scale,
     newton_step,
     weighted_quantile,
 )
-from .base import WARM_NOISE, Array, Begin, Rows, density_form
 
 _FIRST_DOF, _DOF_RANGE = 4.0, (2.1, 1000.0)  # of degrees of freedom that are learned
 _LEAST_DOF = 1.0
@@ -71,6 +74,11 @@ class StudentT:
     sums_dof: float = field(default=np.nan, kw_only=True, repr=False)
 
     @property
+    def _dof(self) -> float:
+        assert self.dof is not None
+        return self.dof
+
+    @property
     def scale(self) -> float:
         """E[tau]."""
         return float(self.noise.mean)
@@ -105,9 +113,8 @@ class StudentT:
         xp = array_namespace(mean)
         s = xp.ones_like(mean) if s is None else s
         error = xp.clip(y * y - 2.0 * y * mean + square, 0.0)
-        assert self.dof is not None
-        shape = 0.5 * (self.dof + 1.0)
-        rate = 0.5 * (self.dof + self.scale * error)
+        shape = 0.5 * (self._dof + 1.0)
+        rate = 0.5 * (self._dof + self.scale * error)
         u, log_rate = shape / rate, xp.log(rate)
         entropy = shape + float(gammaln(shape)) + (1.0 - shape) * float(digamma(shape)) - log_rate
         parts = [u * error, float(digamma(shape)) - log_rate, u, entropy]
@@ -122,8 +129,7 @@ class StudentT:
         """Return dof and a value on either side, between which ``propose`` interpolates."""
         if not self._learns:
             return ()
-        assert self.dof is not None
-        return tuple(self.dof * float(np.exp(step)) for step in (-LOG_STEP, 0.0, LOG_STEP))
+        return tuple(self._dof * float(np.exp(step)) for step in (-LOG_STEP, 0.0, LOG_STEP))
 
     def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> StudentT:
         """Update q(tau), and the degrees of freedom if they are learned."""
@@ -141,8 +147,7 @@ class StudentT:
                 low, high = (middle, high) if rising else (low, middle)
             dof = float(np.exp(0.5 * (low + high)))
         sums = error, log_u, u, entropy
-        assert self.dof is not None
-        return replace(self, dof=dof, noise=noise, sums=sums, sums_dof=self.dof)
+        return replace(self, dof=dof, noise=noise, sums=sums, sums_dof=self._dof)
 
     def with_noise(self, variance: float) -> StudentT:
         """Return a copy with 1 / E[tau] equal to ``variance``."""
@@ -166,22 +171,19 @@ class StudentT:
     def terms(self, n: float, prior: Gamma) -> dict[str, float]:
         """Return E log p(y | f, u, tau) - KL(q(u) || p(u)) over rows, and -KL(q(tau) || p(tau))."""
         error, log_u, u, entropy = self.sums
-        assert self.dof is not None
-        tau, half = self.noise, 0.5 * self.dof
+        tau, half = self.noise, 0.5 * self._dof
         likelihood = 0.5 * (n * float(tau.log_mean - LOG_2PI) + log_u - float(tau.mean) * error)
         local = n * float(half * np.log(half) - gammaln(half)) + (half - 1.0) * log_u - half * u
         return {"likelihood": likelihood + local + entropy, "noise": -float(tau.kl(prior))}
 
     def recalibrated(self, factor: float, dof: float) -> StudentT:
         """Return a copy with ``factor`` times the squared noise scale and at most ``dof``."""
-        assert self.dof is not None
         noise = Gamma(self.noise.shape, self.noise.rate * factor)
-        return replace(self, dof=min(self.dof, dof), noise=noise)
+        return replace(self, dof=min(self._dof, dof), noise=noise)
 
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> NormalMixture:
         """Return the distribution of y for f ~ N(mean, variance), a mixture over tau u."""
-        assert self.dof is not None
-        half, shape, rate = 0.5 * self.dof, float(self.noise.shape), float(self.noise.rate)
+        half, shape, rate = 0.5 * self._dof, float(self.noise.shape), float(self.noise.rate)
         low, high = np.log(gammaincinv(half, [1e-12, 1.0 - 1e-12])).tolist()
         count = int(max(24, np.ceil((high - low) / 0.3)))
         log_u, step = np.linspace(low, high, count + 1), (high - low) / count
@@ -217,9 +219,8 @@ class StudentT:
 
     def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return one draw of y for each f."""
-        assert self.dof is not None
         precision = rng.gamma(self.noise.shape, 1.0 / self.noise.rate)
-        return np.asarray(f + rng.standard_t(self.dof, len(f)) / np.sqrt(precision))
+        return np.asarray(f + rng.standard_t(self._dof, len(f)) / np.sqrt(precision))
 
 
 def _log_density(x: np.ndarray, shape: float) -> np.ndarray:

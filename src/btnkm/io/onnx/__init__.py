@@ -22,8 +22,7 @@ def to_onnx(model: Any) -> ModelProto:
         ) from None
     from .features import Column
     from .graph import Graph
-    from .networks import parts_of
-    from .outputs import mean_and_std, probabilities
+    from .outputs import mean_and_std, parts_of, probabilities
 
     data = portable(model)
     classes = getattr(model, "classes_", None)

@@ -13,8 +13,7 @@ import numpy as np
 
 from ...bases.chebyshev import polynomials
 from ...core.formula import Formula
-from .formulas import evaluated
-from .graph import ML, Graph, Value
+from .graph import ML, Graph, Value, evaluated
 
 Array = np.ndarray
 Both = tuple[Value, Value]  # of phi and of psi
@@ -46,17 +45,11 @@ class Functions:
 class Lookup:
     """Functions of categories: times weights they are a table with a row for each category.
 
-    Attributes
-    ----------
-    place : Value
-        The row of each of the n values in the table: its code, -2 for a category never seen,
-        and -1 for a missing value, which have the last rows of the table.
-    rows : pair of functions
-        From weights of phi, and of psi, to the table.
+    A category never seen (-2) and a missing value (-1) have the last rows of the table.
     """
 
-    place: Value
-    rows: tuple[Callable[[Array], Array], Callable[[Array], Array]]
+    place: Value  # the row of each of the n values in the table
+    rows: tuple[Callable[[Array], Array], ...]  # from weights of phi, and of psi, to the table
 
     def times(self, mean: Array, second: Array) -> Both:
         """Return the rows of the tables."""
@@ -77,31 +70,22 @@ def _padded(weights: Array, size: int) -> Array:
 
 @dataclass
 class Column:
-    """A column at n rows.
-
-    Attributes
-    ----------
-    plain : dict
-        As in ``portable.py``.
-    value : Value of shape (n, 1)
-        Raw values.
-    x : Value of shape (n, 1)
-        Their coordinates; of categories their codes, UNSEEN for one never seen and MISSING for a
-        missing value.
-    """
+    """A column at n rows."""
 
     graph: Graph
-    plain: dict[str, Any]
-    value: Value
-    x: Value
+    plain: dict[str, Any]  # as in ``portable.py``
+    value: Value  # raw values (n, 1)
+    x: Value  # their coordinates; of categories their codes, or UNSEEN, or MISSING
 
     @classmethod
     def of(cls, graph: Graph, plain: dict[str, Any], value: Value) -> Column:
         """Return a column, given its raw values (n, 1)."""
         if plain["levels"] is not None:
             return cls(graph, plain, value, _codes(graph, plain, value))
-        x = _coordinates(graph, plain, value) if len(plain["knots"]) else value
-        return cls(graph, plain, value, x)
+        if not len(plain["knots"]):
+            return cls(graph, plain, value, value)
+        x = _interpolated(graph, value, plain["knots"], plain["positions"])
+        return cls(graph, plain, value, graph.node("Clip", x, -1.0, 1.0))
 
     def features(self, place: int) -> Features:
         """Return the functions of one of its bases."""
@@ -151,21 +135,15 @@ class Column:
             codes = plain["codes"].astype(np.int64)[None, :]
             return graph.number(graph.node("Equal", self.x, codes))
         x = graph.where(missing, 0.0, self.x)
-        return _smooth_effect(graph, plain, self.plain["positions"], x)
-
-
-def _smooth_effect(graph: Graph, plain: dict[str, Any], positions: Array, x: Value) -> Value:
-    """Return the straight line, polynomials, steps and spikes of a number at coordinates (n, 1)."""
-    parts = [_interpolated(graph, x, positions, plain["line"])]
-    if plain["degree"]:
-        formula, count = Formula(), plain["degree"] + 1
-        curve = formula.plain(T=polynomials(formula.input("x"), count).columns(range(1, count)))
-        parts.append(evaluated(graph, curve, x=x)["T"])
-    if len(plain["steps"]):
-        parts.append(graph.number(graph.node("Greater", x, plain["steps"][None, :])))
-    if len(plain["spikes"]):
-        parts.append(graph.number(graph.node("Equal", x, plain["spikes"][None, :])))
-    return graph.concat(parts)
+        parts = [_interpolated(graph, x, self.plain["positions"], plain["line"])]
+        if plain["degree"]:
+            formula, count = Formula(), plain["degree"] + 1
+            curve = formula.plain(T=polynomials(formula.input("x"), count).columns(range(1, count)))
+            parts.append(evaluated(graph, curve, x=x)["T"])
+        for operator, name in (("Greater", "steps"), ("Equal", "spikes")):
+            if len(plain[name]):
+                parts.append(graph.number(graph.node(operator, x, plain[name][None, :])))
+        return graph.concat(parts)
 
 
 def _number_features(graph: Graph, basis: dict[str, Any], value: Value, x: Value) -> Functions:
@@ -175,8 +153,8 @@ def _number_features(graph: Graph, basis: dict[str, Any], value: Value, x: Value
     phi, psi = functions["phi"], functions["psi"]
     if basis["indicator"] is not None:
         order = 1 if basis["indicator"] == "first" else -1
-        here = graph.number(missing)
-        phi, psi = (graph.concat([here, part][::order]) for part in (phi, psi))
+        flag = graph.number(missing)
+        phi, psi = (graph.concat([flag, part][::order]) for part in (phi, psi))
     if not basis["saw_missing"]:
         phi = graph.where(missing, basis["average_phi"][None, :], phi)
         psi = graph.where(missing, basis["average_psi"][None, :], psi)
@@ -184,16 +162,16 @@ def _number_features(graph: Graph, basis: dict[str, Any], value: Value, x: Value
 
 
 def _padded_to_search(sorted_values: Array) -> Array:
-    """Return sorted numbers with infinities behind them, as many as a power of two."""
+    """Return sorted numbers followed by infinities, a power of two in all."""
     size = 2 ** len(sorted_values).bit_length()
     return np.append(sorted_values, np.full(size - len(sorted_values), np.inf))
 
 
 def _place(graph: Graph, padded: Array, value: Value) -> Value:
-    """Return the position of the last of some sorted numbers that is not above each value.
+    """Return the position of the last of the sorted numbers that is not above each value.
 
-    By halving: the steps are few however many numbers there are, and memory that of the rows. For
-    one below all of them, and for NaN, it is the first.
+    It is 0 for NaN, and for values below all numbers. Bisection needs few steps, and memory for the
+    rows alone.
     """
     bits = len(padded).bit_length() - 1
     place = graph.full(value, 0)
@@ -204,17 +182,12 @@ def _place(graph: Graph, padded: Array, value: Value) -> Value:
     return place
 
 
-def _coordinates(graph: Graph, column: dict[str, Any], value: Value) -> Value:
-    """Return the coordinates of numbers: linear between knots, flat beyond; NaN is left as it is.
-
-    The operations are those of ``numpy.interp``, in its order: spikes are known by equality.
-    """
-    x = _interpolated(graph, value, column["knots"], column["positions"])
-    return graph.node("Clip", x, -1.0, 1.0)
-
-
 def _interpolated(graph: Graph, value: Value, knots: Array, heights: Array) -> Value:
-    """Return the function with these heights at knots, linear between them and flat beyond."""
+    """Return the function with these heights at knots, linear between them and flat beyond.
+
+    The operations are those of ``numpy.interp``, in its order: spikes are known by equality. NaN
+    stays NaN.
+    """
     held = graph.node("Clip", value, float(knots[0]), float(knots[-1]))
     knots, heights = _tables(knots, heights)
     place = _place(graph, knots, held)
@@ -224,10 +197,7 @@ def _interpolated(graph: Graph, value: Value, knots: Array, heights: Array) -> V
 
 
 def _tables(knots: Array, heights: Array) -> tuple[Array, Array]:
-    """Return knots and heights as a graph has them.
-
-    Behind the last knot are such without end, to which the slope is 0.
-    """
+    """Return knots and heights as a graph has them: from the last knot on the slope is 0."""
     return _padded_to_search(knots), np.append(heights, heights[-1])
 
 
@@ -248,7 +218,7 @@ def _codes(graph: Graph, column: dict[str, Any], value: Value) -> Value:
 
 
 def _level_features(basis: dict[str, Any], place: Value) -> Lookup:
-    few = basis["kind"] == "gapped"
+    few = basis["kind"] == "with_missing"
     count = basis["basis"]["n_functions"] if few else basis["n_functions"] - 1
     if few:
         phi, psi = _level_rows(basis, count)
@@ -273,7 +243,7 @@ def _number_code(graph: Graph, levels: dict[str, int], value: Value) -> Value:
 
 
 def _level_rows(basis: dict[str, Any], count: int) -> tuple[Array, Array]:
-    """Return phi and psi of each category, an unseen and a missing one: (count + 2, M)."""
+    """Return phi and psi of each category, an unseen and a missing value: (count + 2, M)."""
     rows = []
     for average in (basis["average_phi"], basis["average_psi"]):
         table = np.eye(count + 2, count)

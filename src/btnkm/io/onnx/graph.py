@@ -1,14 +1,17 @@
-"""Formulas as nodes of an ONNX graph: values that remember how they were made."""
+"""Nodes of an ONNX graph: values with operators, and formulas of bases and likelihoods."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from onnx import ModelProto, TensorProto, helper
+from scipy.special import gammaln, stdtr, stdtrit
 
+from ...core.formula import run
 from ...version import __version__
 
 Array = np.ndarray
@@ -23,6 +26,27 @@ _TYPES = {
 }
 
 
+#: Operators of formulas by their names in ``core/formula.py``.
+_NODES = {
+    **{"add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "power": "Pow"},
+    **{"sqrt": "Sqrt", "exp": "Exp", "log": "Log", "sin": "Sin", "floor": "Floor"},
+    **{"clip": "Clip", "sigmoid": "Sigmoid", "matmul": "MatMul"},
+}
+Method = Callable[["Value", Any], "Value"]
+
+
+def _methods(operator: str) -> tuple[Method, Method]:
+    """Return methods of a value that add a node, with the value first and second."""
+
+    def first(self: Value, other: Any) -> Value:
+        return self.graph.node(operator, self, other)
+
+    def second(self: Value, other: Any) -> Value:
+        return self.graph.node(operator, other, self)
+
+    return first, second
+
+
 @dataclass(frozen=True)
 class Value:
     """The result of a node, or an input; operators add nodes."""
@@ -31,35 +55,11 @@ class Value:
     graph: Graph
     name: str
 
-    def __add__(self, other: Any) -> Value:
-        return self.graph.node("Add", self, other)
-
-    def __radd__(self, other: Any) -> Value:
-        return self.graph.node("Add", other, self)
-
-    def __sub__(self, other: Any) -> Value:
-        return self.graph.node("Sub", self, other)
-
-    def __rsub__(self, other: Any) -> Value:
-        return self.graph.node("Sub", other, self)
-
-    def __mul__(self, other: Any) -> Value:
-        return self.graph.node("Mul", self, other)
-
-    def __rmul__(self, other: Any) -> Value:
-        return self.graph.node("Mul", other, self)
-
-    def __truediv__(self, other: Any) -> Value:
-        return self.graph.node("Div", self, other)
-
-    def __rtruediv__(self, other: Any) -> Value:
-        return self.graph.node("Div", other, self)
-
-    def __matmul__(self, other: Any) -> Value:
-        return self.graph.node("MatMul", self, other)
-
-    def __rmatmul__(self, other: Any) -> Value:
-        return self.graph.node("MatMul", other, self)
+    __add__, __radd__ = _methods("Add")
+    __sub__, __rsub__ = _methods("Sub")
+    __mul__, __rmul__ = _methods("Mul")
+    __truediv__, __rtruediv__ = _methods("Div")
+    __matmul__, __rmatmul__ = _methods("MatMul")
 
     def columns(self, places: Any) -> Value:
         """Return some columns: (n, m) -> (n, len(places))."""
@@ -94,6 +94,7 @@ class Graph:
         self._prefix = prefix
         self._count = 0
         self._constants: dict[Any, Value] = {}
+        self._narrow: dict[Any, Value] = {}
         self._nodes: list[Any] = []
         self._initializers: list[Any] = []
         self._inputs: list[Any] = []
@@ -118,32 +119,28 @@ class Graph:
         return Value(self, name)
 
     def constant(self, value: Any) -> Value:
-        """Return an array, or a number, that is the same whatever comes in."""
+        """Return an array, or a number, that is the same for all inputs."""
         array = np.asarray(value)
-        if array.dtype.kind == "i":
-            array = array.astype(np.int64)
+        return self._stored(array.astype(np.int64) if array.dtype.kind == "i" else array)
+
+    def narrow(self, array: Array, *, whole: bool = False) -> Value:
+        """Return an array as doubles, or as integers, that is stored in its own narrow type."""
+        kind = TensorProto.INT64 if whole else TensorProto.DOUBLE
+        key = array.dtype.str, array.shape, array.tobytes()
+        if key not in self._narrow:
+            self._narrow[key] = self.node("Cast", self._stored(array), to=kind)
+        return self._narrow[key]
+
+    def _stored(self, array: Array) -> Value:
         text = array.dtype.kind in "OU"
         key = array.dtype.str, array.shape, repr(array.tolist()) if text else array.tobytes()
         if key not in self._constants:
-            kind = _TYPES["O" if text else array.dtype.kind]
-            flat: Any = array.tobytes()
-            if text:
-                flat = [str(item).encode() for item in array.ravel()]
+            kind = TensorProto.STRING if text else helper.np_dtype_to_tensor_dtype(array.dtype)
+            flat: Any = [str(v).encode() for v in array.ravel()] if text else key[2]
             name = self._name()
             tensor = helper.make_tensor(name, kind, array.shape, flat, raw=not text)
             self._initializers.append(tensor)
             self._constants[key] = Value(self, name)
-        return self._constants[key]
-
-    def narrow(self, array: Array, *, whole: bool = False) -> Value:
-        """Return an array as doubles, or as integers, that is stored in its own narrow type."""
-        key = array.dtype.str, array.shape, array.tobytes()
-        if key not in self._constants:
-            name, kind = self._name(), helper.np_dtype_to_tensor_dtype(array.dtype)
-            tensor = helper.make_tensor(name, kind, array.shape, key[2], raw=True)
-            self._initializers.append(tensor)
-            kind = TensorProto.INT64 if whole else TensorProto.DOUBLE
-            self._constants[key] = self.node("Cast", Value(self, name), to=kind)
         return self._constants[key]
 
     def node(self, operator: str, *inputs: Any, domain: str = "", **attributes: Any) -> Value:
@@ -210,3 +207,53 @@ class Graph:
             producer_version=__version__,
             doc_string=description,
         )
+
+
+def evaluated(
+    graph: Graph, formula: dict[str, Any], outputs: Sequence[str] | None = None, **inputs: Value
+) -> dict[str, Any]:
+    """Return outputs of a formula, all by default; one that is constant is a number."""
+
+    def node(name: str) -> Callable[..., Value]:
+        return lambda *parts: graph.node(name, *map(_row, parts))
+
+    operations: dict[str, Callable[..., Value]] = {
+        **{name: node(operator) for name, operator in _NODES.items()},
+        "equal": lambda a, b: graph.number(graph.node("Equal", _row(a), _row(b))),
+        "above": lambda a, b: graph.number(graph.node("Greater", _row(a), _row(b))),
+        "concat": lambda *parts: graph.concat(parts),
+        "columns": lambda a, places: a.columns(places),
+        "student_cdf": lambda t, dof: 0.5 + student_excess(graph, t, dof),
+    }
+    return run(formula, inputs, operations, outputs)
+
+
+def _row(value: Any) -> Any:
+    """Return a vector of constants as a row; anything else as it is."""
+    return value[None, :] if np.ndim(value) == 1 else value
+
+
+def student_excess(graph: Graph, z: Value, dof: float) -> Value:
+    """Return P(T <= z) - 1/2 of Student's t.
+
+    With s = z / sqrt(dof + z^2) that is a constant times the integral of (1 - v^2)^(dof / 2 - 1)
+    from 0 to s, by Gauss-Legendre quadrature.
+    """
+    power = 0.5 * dof - 1.0
+    constant = float(np.exp(gammaln(0.5 * (dof + 1.0)) - gammaln(0.5 * dof)) / np.sqrt(np.pi))
+    most = -float(stdtrit(dof, 1e-17))  # beyond it the distribution is 0 or 1
+
+    def excess(z: Any, nodes: Array, weights: Array, sqrt: Any, power_of: Any) -> Any:
+        s = z / sqrt(dof + z * z)
+        v = s * nodes[None, :]
+        return constant * s * (power_of(1.0 - v * v, power) @ weights[:, None])
+
+    tried = np.linspace(0.0, most, 400)[:, None]
+    for count in (32, 64, 128, 256, 512):
+        nodes, weights = np.polynomial.legendre.leggauss(count)
+        nodes, weights = 0.5 * (nodes + 1.0), 0.5 * weights
+        value = excess(tried, nodes, weights, np.sqrt, np.power)
+        if np.max(np.abs(value - (stdtr(dof, tried) - 0.5))) < 1e-12:
+            break
+    sqrt, power_of = (partial(graph.node, operator) for operator in ("Sqrt", "Pow"))
+    return excess(graph.node("Clip", z, -most, most), nodes, weights, sqrt, power_of)

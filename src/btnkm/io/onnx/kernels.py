@@ -20,7 +20,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
-from ...core.kernel import SQRT3, Kernel
+from ...core.full import SQRT3, Kernel
 from .features import Both, Column
 from .graph import Graph, Value
 
@@ -67,29 +67,29 @@ def _covariances(
     prior, prior_product = total, product
     for part in kernel["inputs"]:
         column = columns[part["column"]]
-        gap = graph.number(column.missing())
+        missing = graph.number(column.missing())
         if part["line"]:
             t = graph.where(column.missing(), 0.0, _line(part, column, column.held()))
             total = total + (part["line"] * t) * _row_lines(graph, part, column)
             prior = prior + part["line"] * (t * t)
         if part["missing"]:
-            total = total + (part["missing"] * gap) * _row_gaps(graph, part)
-            prior = prior + part["missing"] * gap
+            total = total + (part["missing"] * missing) * _rows_missing(graph, part)
+            prior = prior + part["missing"] * missing
         if part["curve"]:
             kappa = _correlation(graph, part, column, part["curve_length"])
             total = total + part["curve"] * kappa
-            prior = prior + part["curve"] * (1.0 - gap)
+            prior = prior + part["curve"] * (1.0 - missing)
         if part["factor"]:
             kappa = _correlation(graph, part, column, part["factor_length"])
             share = part["factor"] / (1.0 + part["factor"])
             product = product * (1.0 - share + share * kappa)
-            prior_product = prior_product * (1.0 - share * gap)
-    some = next(iter(columns.values())).x
-    zeros, rows = graph.full(some, 0.0), np.zeros((1, kernel["alpha"].shape[1]))
+            prior_product = prior_product * (1.0 - share * missing)
+    zeros = graph.full(next(iter(columns.values())).x, 0.0)
+    rows = np.zeros((1, kernel["alpha"].shape[1]))
     return zeros + (rows + (total + product)), zeros + (prior + prior_product)
 
 
-def _row_gaps(graph: Graph, part: dict[str, Any]) -> Value | float:
+def _rows_missing(graph: Graph, part: dict[str, Any]) -> Value | float:
     """Return 1 for each training row where the value is missing, else 0: (1, m)."""
     known = part["rows"]["known"]
     return 0.0 if known is None else graph.narrow((known == 0.0).astype(np.int8)[None, :])
@@ -123,7 +123,7 @@ def _row_lines(graph: Graph, part: dict[str, Any], column: Column) -> Any:
     if places is None:
         return part["rows"]["t"][None, :]
     t = _line(part, column, column.at_knots(graph.narrow(places, whole=True))[0])
-    return t if part["rows"]["known"] is None else t * (1.0 - _row_gaps(graph, part))
+    return t if part["rows"]["known"] is None else t * (1.0 - _rows_missing(graph, part))
 
 
 def _row_positions(graph: Graph, part: dict[str, Any], column: Column) -> Any:
@@ -147,7 +147,7 @@ def _correlation(graph: Graph, part: dict[str, Any], column: Column, length: flo
     same = (1.0 - rough) * graph.node("Exp", (-1.0 / 6.0) * (r * r))
     same = same + rough * (1.0 + r) * graph.node("Exp", -1.0 * r)
     if known is not None:
-        same = same * (1.0 - _row_gaps(graph, part))
+        same = same * (1.0 - _rows_missing(graph, part))
     return graph.where(column.missing(), 0.0, same)
 
 
@@ -201,20 +201,20 @@ def _rounded(root: Array, smooth: Array, count: int) -> Array:
     column, from the last on, a number is what makes up best for the errors of those before.
     """
     m = len(root)
-    found, errors = np.zeros_like(root), np.zeros_like(root)
+    rounded, errors = np.zeros_like(root), np.zeros_like(root)
     for c in range(m - 1, -1, -1):
-        found[c:, c] = root[c:, c] - errors[c:, c + 1 :] @ smooth[c + 1 :, c] / smooth[c, c]
-        rest = found[c:, c] - found[c:, c].astype(np.float32)
-        found[c:, c] -= rest
+        rounded[c:, c] = root[c:, c] - errors[c:, c + 1 :] @ smooth[c + 1 :, c] / smooth[c, c]
+        rest = rounded[c:, c] - rounded[c:, c].astype(np.float32)
+        rounded[c:, c] -= rest
         if c < count:
-            found[c:, c] += rest.astype(np.float32)
-        errors[c:, c] = found[c:, c] - root[c:, c]
-    return found
+            rounded[c:, c] += rest.astype(np.float32)
+        errors[c:, c] = rounded[c:, c] - root[c:, c]
+    return rounded
 
 
 def _change(matrix: Array, noise: Array, root: Array, rounded: Array) -> float:
     """Return the largest relative change of a row's variance by a rounded root."""
-    known, other = (np.sum((one @ matrix) ** 2, axis=0) for one in (root, rounded))
+    known, other = (np.sum((r @ matrix) ** 2, axis=0) for r in (root, rounded))
     variance = np.maximum(np.diagonal(matrix) - known, 0.0) + noise
     return float(np.max(np.abs(other - known) / variance))
 
@@ -222,9 +222,7 @@ def _change(matrix: Array, noise: Array, root: Array, rounded: Array) -> float:
 def _unpacked(graph: Graph, root: Array) -> Value:
     """Return R^T, (m, m), of which the graph stores the triangle."""
     m = len(root)
-    packed = np.append(
-        root[np.tril_indices(m)], np.float32(0.0)
-    )  # the last one stands for all zeros
+    packed = np.append(root[np.tril_indices(m)], np.float32(0.0))  # the last is all the zeros
     i = np.arange(m)  # a row of R has i (i + 1) / 2 numbers before it
     j = graph.constant(i[:, None])
     rest = graph.node("Less", i[None, :], j)

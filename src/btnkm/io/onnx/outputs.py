@@ -1,4 +1,4 @@
-"""Outputs of a model from moments of f: numbers, or class probabilities, as nodes.
+"""From functions of the columns to moments of f, and to outputs of a model, as nodes.
 
 Every output is a mixture over restarts. Likelihoods of numbers give the moments of y by formulas;
 the links of classes are those of ``core/densities.py`` and ``core/likelihoods/softmax.py``.
@@ -6,52 +6,170 @@ the links of classes are those of ``core/densities.py`` and ``core/likelihoods/s
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...core.densities import FINE_GRID
 from ...core.layout import pairs
 from ...core.likelihoods.softmax import PROBABILITY_POINTS, normal_points
-from .formulas import evaluated
-from .graph import Graph, Value
-from .networks import Parts, Product, moments
-from .roots import square_root
+from .features import Both, Column, Features
+from .graph import Graph, Value, evaluated
+from .kernels import kernel_moments
 
 Array = np.ndarray
+Made = dict[tuple[int, int], Features]  # functions, by column and which of its bases
 _TINY = float(np.finfo(float).tiny)
 _MOMENTS = ("mean", "model_variance", "noise_variance")
+SWEEPS = 10  # of Jacobi's rotations, which converge quadratically: six do for twenty columns
 
 
-def mean_and_std(graph: Graph, data: dict[str, Any], found: list[Parts]) -> tuple[Value, Value]:
+class Product(NamedTuple):
+    """Moments of the product over all inputs in one restart, before the sum over columns."""
+
+    mean: Value  # (n, R)
+    second: Value  # (n, P), of each pair r <= s
+
+
+class Parts(NamedTuple):
+    """The parts of f in one restart: the tensor, and moments (n, K) of the other two."""
+
+    product: Product | None
+    effects: Both | None
+    kernel: Both | None
+
+
+def parts_of(
+    graph: Graph, restarts: list[dict[str, Any]], columns: dict[int, Column]
+) -> list[Parts]:
+    """Return the parts of f in each restart."""
+    products = _products(restarts, columns)
+    all_sums = [restart["sums"] for restart in restarts if restart["sums"] is not None]
+    used = {(i["column"], i["effect"]) for sums in all_sums for i in sums["inputs"]}
+    functions = {(j, place): columns[j].effect(place) for j, place in sorted(used)}
+    ones = graph.full(next(iter(columns.values())).x, 1.0)
+    parts = []
+    for restart, product in zip(restarts, products, strict=True):
+        sums, kernel = restart["sums"], restart["kernel"]
+        effects = None if sums is None else _main_effects(graph, sums, functions, ones)
+        machine = None if kernel is None else kernel_moments(graph, kernel, columns)
+        parts.append(Parts(product, effects, machine))
+    return parts
+
+
+def _main_effects(
+    graph: Graph, sums: dict[str, Any], functions: dict[tuple[int, int], Value], ones: Value
+) -> Both:
+    """Return mean and variance of the main effects: (n, K) each."""
+    parts = [functions[i["column"], i["effect"]].columns(i["functions"]) for i in sums["inputs"]]
+    g = graph.concat([ones, *parts])
+    size = sums["mean"].shape[1]
+    first, second = np.triu_indices(size)
+    variances = []
+    for packed in sums["cov"]:
+        cov = np.zeros((size, size))
+        cov[first, second] = cov[second, first] = packed
+        variances.append(((g @ cov) * g) @ np.ones((size, 1)))
+    return g @ np.ascontiguousarray(sums["mean"].T), graph.concat(variances)
+
+
+def _products(restarts: list[dict[str, Any]], columns: dict[int, Column]) -> list[Product | None]:
+    """Return the tensor's moments in each restart, None where there is none."""
+    used = {(m["column"], m["basis"]) for restart in restarts for m in restart["modes"]}
+    named = sorted(pair for pair in used if pair[0] is not None)
+    features: Made = {(j, place): columns[j].features(place) for j, place in named}
+    return [_product(r, features) if r["modes"] else None for r in restarts]
+
+
+def _product(restart: dict[str, Any], features: Made) -> Product:
+    """Return the product of all modes: entry by entry, or of a row vector and matrices."""
+    mean: Any = None
+    second: Any = None
+    for mode in restart["modes"]:
+        step: Any = mode["mean"], mode["second"]
+        if mode["column"] is not None:
+            step = features[mode["column"], mode["basis"]].times(*step)
+        if mean is None:
+            mean, second = step
+        elif restart["network"] == "cp":
+            mean, second = mean * step[0], second * step[1]
+        else:
+            left, right = mode["shape"]
+            counts = pairs(left)[2]
+            mean = _times(mean, step[0], left, right)
+            second = _times(second * counts[None, :], step[1], len(counts), len(pairs(right)[2]))
+    return Product(mean, second)
+
+
+def _times(row: Any, matrix: Any, left: int, right: int) -> Any:
+    """Return a row vector (n, left) times a matrix (n, left * right), in each row of the table."""
+    if isinstance(matrix, np.ndarray):
+        return row @ matrix.reshape(left, right)
+    if isinstance(row, np.ndarray):  # the amplitudes, the same in all rows
+        row = matrix.graph.constant(row[:, None, :])
+        return (row @ matrix.reshaped(-1, left, right)).reshaped(-1, right)
+    product = row.reshaped(-1, 1, left) @ matrix.reshaped(-1, left, right)
+    return product.reshaped(-1, right)
+
+
+def moments(graph: Graph, restart: dict[str, Any], parts: Parts) -> Both:
+    """Return E[f] and Var[f]: (n, 1), or (n, K) with an output for each class."""
+    terms = [] if parts.product is None else [_tensor_moments(graph, restart, parts.product)]
+    terms += [part for part in (parts.effects, parts.kernel) if part is not None]
+    mean, variance = terms[0]
+    for more, spread in terms[1:]:
+        mean, variance = mean + more, variance + spread
+    return mean, graph.node("Max", variance, np.atleast_1d(restart["least"])[None, :])
+
+
+def _tensor_moments(graph: Graph, restart: dict[str, Any], product: Product) -> Both:
+    output = restart["output"]
+    if output is None:
+        columns = restart["modes"][-1]["shape"][1]
+        mean_weights, second_weights = np.ones((columns, 1)), restart["multiplicity"][:, None]
+    else:
+        mean_weights = output["mean"].T
+        second_weights = (output["second"] * restart["multiplicity"]).T
+    mean = product.mean @ mean_weights
+    second = product.second @ np.ascontiguousarray(second_weights)
+    return mean, graph.node("Max", second - mean * mean, 0.0)
+
+
+# ---- outputs
+
+
+def mean_and_std(graph: Graph, data: dict[str, Any], parts: list[Parts]) -> tuple[Value, Value]:
     """Return the mean of y and its standard deviation, noise included: (n, 1) each."""
-    means: list[Any] = []
-    spreads: list[Any] = []
-    noises: list[Any] = []
-    for restart, parts in zip(data["restarts"], found, strict=True):
-        mean, variance = moments(graph, restart, parts)
+    each = []
+    for restart, part in zip(data["restarts"], parts, strict=True):
+        mean, variance = moments(graph, restart, part)
         y = evaluated(graph, restart["likelihood"], _MOMENTS, mean=mean, variance=variance)
-        for values, name in zip((means, spreads, noises), _MOMENTS, strict=True):
-            values.append(y[name])
+        each.append([y[name] for name in _MOMENTS])
+    means, spreads, noises = zip(*each, strict=True)
     weights = data["weights"]
     mean = _mixed(weights, means)
-    between = _mixed(weights, [(one - mean) * (one - mean) for one in means])
+    between = _mixed(weights, [(value - mean) * (value - mean) for value in means])
     variance = _mixed(weights, spreads) + between + _mixed(weights, noises)
     std = data["scale"] * graph.node("Sqrt", variance)
     return data["shift"] + data["scale"] * mean, std
 
 
-def _mixed(weights: Array, values: list[Any]) -> Any:
+def _mixed(weights: Array, values: Sequence[Any]) -> Any:
     """Return the weighted mean over restarts."""
-    weighed = [float(w) * value for w, value in zip(weights, values, strict=True)]
+    weighed = []
+    for weight, value in zip(weights.tolist(), values, strict=True):
+        # ONNX Runtime would round a constant factor of a matrix product to float32
+        by = value.graph.full(value, weight) if isinstance(value, Value) else weight
+        weighed.append(by * value)
     return sum(weighed[1:], weighed[0])
 
 
-def probabilities(graph: Graph, data: dict[str, Any], found: list[Parts]) -> Value:
+def probabilities(graph: Graph, data: dict[str, Any], parts: list[Parts]) -> Value:
     """Return the probability of each class: (n, K)."""
     each = [
-        _PROBABILITIES[restart["likelihood"]["kind"]](graph, data, restart, parts)
-        for restart, parts in zip(data["restarts"], found, strict=True)
+        _PROBABILITIES[restart["likelihood"]["kind"]](graph, data, restart, part)
+        for restart, part in zip(data["restarts"], parts, strict=True)
     ]
     return graph.node("Max", _mixed(data["weights"], each), _TINY)
 
@@ -60,10 +178,8 @@ def _logistic(graph: Graph, data: dict[str, Any], restart: dict[str, Any], parts
     """Return E[sigma(-x)] and E[sigma(x)] by the trapezoid rule."""
     mean, variance = moments(graph, restart, parts)
     nodes, weights = (np.array(part) for part in FINE_GRID)
-    x, spread = (
-        mean + restart["likelihood"]["offset"],
-        graph.node("Sqrt", variance) * nodes[None, :],
-    )
+    x = mean + restart["likelihood"]["offset"]
+    spread = graph.node("Sqrt", variance) * nodes[None, :]
     both = [graph.node("Sigmoid", sign * x + spread) @ weights[:, None] for sign in (-1.0, 1.0)]
     return graph.concat(both)
 
@@ -87,10 +203,12 @@ def _softmax(graph: Graph, data: dict[str, Any], restart: dict[str, Any], parts:
         root = _shared_root(graph, restart["output"]["mean"], parts.product)  # (n, K, R)
         shared = ((root * root) @ np.ones((rank, 1))).reshaped(-1, n_classes)
         variance = graph.node("Max", variance - shared, 0.0)
-    own = graph.node("Sqrt", variance)
-    of_own, of_shared = np.split(normal_points(n_classes + rank, PROBABILITY_POINTS).T, [n_classes])
+    std = graph.node("Sqrt", variance)
+    of_each, of_shared = np.split(
+        normal_points(n_classes + rank, PROBABILITY_POINTS).T, [n_classes]
+    )
     centre = mean + restart["likelihood"]["offsets"][None, :]
-    x = centre.reshaped(-1, n_classes, 1) + own.reshaped(-1, n_classes, 1) * of_own[None]
+    x = centre.reshaped(-1, n_classes, 1) + std.reshaped(-1, n_classes, 1) * of_each[None]
     if root is not None:
         x = x + root @ of_shared
     each = graph.node("Softmax", x, axis=1)  # (n, K, points)
@@ -111,3 +229,67 @@ def _shared_root(graph: Graph, weights: Array, product: Product) -> Value:
 
 
 _PROBABILITIES = {"bernoulli": _logistic, "density": _signs, "softmax": _softmax}
+
+
+# ---- square roots
+
+
+def square_root(graph: Graph, matrices: Value, size: int) -> Value:
+    """Return the symmetric root of each matrix, negative eigenvalues taken for zero: (n, R, R).
+
+    In each round every column is turned together with one other, so that the number between them
+    vanishes; after all rounds every two have met.
+    """
+    if size == 1:
+        return graph.node("Sqrt", graph.node("Max", matrices, 0.0))
+    meetings = _rounds(size)
+    ends = np.array([[a for a, _ in pairs] for pairs in meetings])
+    others = np.array([[b for _, b in pairs] for pairs in meetings])
+    count, half = ends.shape
+    # which numbers of a matrix a round looks at, and where sines and cosines go in a rotation
+    looks, cosines = np.zeros((count, size**2, 3 * half)), np.zeros((count, half, size**2))
+    sines, rest = np.zeros_like(cosines), np.zeros((count, 1, size**2))
+    for t in range(count):
+        rest[t, 0] = np.eye(size).ravel()
+        for i, (a, b) in enumerate(zip(ends[t], others[t], strict=True)):
+            for k, place in enumerate((a * size + a, b * size + b, a * size + b)):
+                looks[t, place, k * half + i] = 1.0
+            for place in (a * size + a, b * size + b):
+                cosines[t, i, place], rest[t, 0, place] = 1.0, 0.0
+            sines[t, i, a * size + b], sines[t, i, b * size + a] = 1.0, -1.0
+    body = graph.inner()
+    number, _ = body.argument("i"), body.argument("b")
+    a, v = body.argument("f", "n", size, size), body.argument("f", "n", size, size)
+    now = body.node("Mod", number, np.array(count))
+    look, cosine, sine, still = (
+        body.node("Gather", table, now, axis=0) for table in (looks, cosines, sines, rest)
+    )
+    seen = a.reshaped(-1, size**2) @ look
+    first, second, between = (seen.columns(np.arange(k * half, (k + 1) * half)) for k in range(3))
+    apart = second - first
+    twice = 2.0 * between
+    size_of = body.node("Abs", apart) + body.node("Sqrt", apart * apart + twice * twice)
+    alike = body.node("LessOrEqual", size_of, 0.0)  # and nothing between them
+    sign = body.where(body.node("LessOrEqual", 0.0, apart), 1.0, -1.0)
+    tangent = body.where(alike, 0.0, sign * twice / body.where(alike, 1.0, size_of))
+    c = 1.0 / body.node("Sqrt", 1.0 + tangent * tangent)
+    turn = (c @ cosine + (tangent * c) @ sine + still).reshaped(-1, size, size)
+    results = [turn.turned() @ a @ turn, v @ turn]
+    # the identity, as often as there are matrices
+    begin = 0.0 * matrices + np.eye(size)[None]
+    turned, turns = graph.loop(SWEEPS * count, body, results, [matrices, begin])
+    diagonal = (turned * np.eye(size)[None]) @ np.ones((size, 1))
+    roots = graph.node("Sqrt", graph.node("Max", diagonal, 0.0)).reshaped(-1, 1, size)
+    return (turns * roots) @ turns.turned()
+
+
+def _rounds(size: int) -> list[list[tuple[int, int]]]:
+    """Return rounds of pairs in which every two meet once, as in a tournament."""
+    players = list(range(size + size % 2))
+    rounds = []
+    for _ in range(len(players) - 1):
+        half = len(players) // 2
+        pairs = zip(players[:half], players[: half - 1 : -1], strict=True)
+        rounds.append([(min(p), max(p)) for p in pairs if max(p) < size])
+        players = [players[0], players[-1], *players[1:-1]]
+    return rounds

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from btnkm.core.hamiltonian import draw
+from btnkm.core.evidence import draw
 
 
 def test_draws_have_the_moments_of_a_normal_distribution():

@@ -1,10 +1,10 @@
-"""Modes of very many categories (levels): one block of weights per level, none between levels.
+"""Modes of very many categories: one block of weights per category, none between categories.
 
-Where no row has two levels, the precision of W is one (R, R) block per level: L R^2 numbers, where
-a covariance of all weights would have (L R)^2. A categorical input of this kind is anchored: a
-level multiplies a component by 1 + u with u = 0 a priori, so that a level with few rows is close to
-the average one. Its features are sparse; their last column is for levels never seen. The outputs of
-f are such a mode as well, with neither anchor nor features.
+Where no row has two categories, the precision of W is one (R, R) block per category: L R^2 numbers,
+where a covariance of all weights would have (L R)^2. A categorical input of this kind is anchored:
+a category multiplies a component by 1 + u with u = 0 a priori, so that one with few rows is close
+to the average. Its features are sparse; their last column is for categories never seen. The outputs
+of f are such a mode as well, with neither anchor nor features.
 """
 
 from __future__ import annotations
@@ -17,30 +17,21 @@ import numpy as np
 import scipy.sparse as sp
 
 from .cavi import Block
+from .gamma import LOG_2PI
 from .layout import Layout, components
 from .rows import Terms
-from .special import LOG_2PI
 
 Array = np.ndarray
 
 
 @dataclass(frozen=True)
-class LevelMode:
-    """A mode of very many levels, with the interface of ``state.Mode``.
+class CategoryMode:
+    """A mode of very many categories, with the interface of ``state.Mode``."""
 
-    Attributes
-    ----------
-    keep : ndarray of shape (L,)
-        The levels, which all stay.
-    rate_scale : ndarray of shape (L,)
-    shares : ndarray of shape (L,) or None
-        Weights of the average that stands for a level never seen. None if there can be no other
-        level.
-    anchored : bool
-    """
-
-    keep: Array
-    rate_scale: Array
+    keep: Array  # (L,): the categories, which all stay
+    rate_scale: Array  # (L,)
+    # (L,): weights of the average that stands for a category never seen. None if there is
+    # no such category.
     shares: Array | None
     anchored: bool = True
     may_lose_functions: ClassVar[bool] = False
@@ -52,12 +43,12 @@ class LevelMode:
 
     @property
     def present(self) -> Array:
-        """The levels."""
+        """The categories."""
         return self.keep
 
     @property
     def n_phi(self) -> int:
-        """Columns of the features: the levels, and those never seen."""
+        """Columns of the features: the categories, and those never seen."""
         return len(self.keep) + (self.shares is not None)
 
     n_psi = n_phi
@@ -76,17 +67,17 @@ class LevelMode:
         w = mean[:, groups]
         return np.asarray(np.einsum("lgc,lgcd,lgd->g", w, sums, w, optimize=True))
 
-    def point(self, mean: Array, layout: Layout | None = None) -> LevelFactor:
+    def point(self, mean: Array, layout: Layout | None = None) -> CategoryFactor:
         """Return weights that are known exactly; columns are components by default."""
         size, count = mean.shape
         zeros = np.broadcast_to(0.0, (size, count, count))
-        return LevelFactor(mean, zeros, -np.inf, layout or components(count))
+        return CategoryFactor(mean, zeros, -np.inf, layout or components(count))
 
-    def block(self, second: Array, linear: Array, layout: Layout) -> LevelBlock:
+    def block(self, second: Array, linear: Array, layout: Layout) -> CategoryBlock:
         """Return the conjugate problem, from sums over rows."""
-        return LevelBlock(self, second, linear[self.keep], layout)
+        return CategoryBlock(self, second, linear[self.keep], layout)
 
-    def terms(self, factor: LevelFactor, spread: float, squares: bool) -> Terms:
+    def terms(self, factor: CategoryFactor, spread: float, squares: bool) -> Terms:
         """Return what the rows need of q(W): see ``rows.terms``."""
         values = self.whole(factor.mean, factor.layout.anchor)
         mean = self.on_phi(values)
@@ -98,28 +89,19 @@ class LevelMode:
         return Terms(mean, self.on_phi(second))
 
     def on_phi(self, weights: Array) -> Array:
-        """Return the weights of the levels and, behind them, of one never seen: (n_phi, ...)."""
+        """Return the weights of the categories, then of one never seen: (n_phi, ...)."""
         if self.shares is None:
             return weights
         return np.concatenate([weights, np.tensordot(self.shares, weights, 1)[None]])
 
 
 @dataclass(frozen=True)
-class LevelFactor:
-    """q(W), independent between levels, with the interface of ``state.Factor``.
+class CategoryFactor:
+    """q(W), independent between categories, with the interface of ``state.Factor``."""
 
-    Attributes
-    ----------
-    mean : ndarray of shape (L, C)
-    cov : ndarray of shape (L, C, C)
-    log_det : float
-        log det of the covariance of all weights.
-    layout : Layout
-    """
-
-    mean: Array
-    cov: Array
-    log_det: float
+    mean: Array  # (L, C)
+    cov: Array  # (L, C, C)
+    log_det: float  # log det of the covariance of all weights
     layout: Layout
 
     @cached_property
@@ -142,25 +124,25 @@ class LevelFactor:
         blocks = self._precision[:, columns[:, :, None], columns[:, None, :]]  # (L, G, c, c)
         return np.asarray(np.linalg.slogdet(blocks)[1].sum(axis=0))
 
-    def take_columns(self, which: Array, layout: Layout | None = None) -> LevelFactor:
+    def take_columns(self, which: Array, layout: Layout | None = None) -> CategoryFactor:
         """Return the marginal of the columns ``which``; these are components by default."""
         cov = self.cov[:, which][:, :, which]
         layout = layout or components(len(which))
-        return LevelFactor(self.mean[:, which], cov, _log_det(cov), layout)
+        return CategoryFactor(self.mean[:, which], cov, _log_det(cov), layout)
 
-    def with_functions(self, mean: Array, variance: Array) -> LevelFactor:
-        """Return q with k more levels, of these means (k, C) and the same variances (C,)."""
+    def with_functions(self, mean: Array, variance: Array) -> CategoryFactor:
+        """Return q with k more categories, of these means (k, C) and the same variances (C,)."""
         cov = np.tile(np.diag(variance), (len(mean), 1, 1))
         log_det = self.log_det + len(mean) * float(np.sum(np.log(variance)))
         means, covs = np.concatenate([self.mean, mean]), np.concatenate([self.cov, cov])
-        return LevelFactor(means, covs, log_det, self.layout)
+        return CategoryFactor(means, covs, log_det, self.layout)
 
-    def among(self, mean: Array, places: Array, layout: Layout) -> LevelFactor:
+    def among(self, mean: Array, places: Array, layout: Layout) -> CategoryFactor:
         """Return q with more columns, whose means are known exactly; these go to ``places``."""
         size, count = mean.shape
         cov = np.zeros((size, count, count))
         cov[:, places[:, None], places] = self.cov
-        return LevelFactor(mean, cov, -np.inf, layout)
+        return CategoryFactor(mean, cov, -np.inf, layout)
 
     def log_density_at_zero(self, which: Array) -> float:
         """Return the log density of zero for all weights of the columns ``which``."""
@@ -168,19 +150,19 @@ class LevelFactor:
         square = np.sum(mean * np.linalg.solve(cov, mean[:, :, None])[:, :, 0])
         return -0.5 * (float(square) + _log_det(cov) + mean.size * LOG_2PI)
 
-    def scale(self, factors: Array) -> LevelFactor:
+    def scale(self, factors: Array) -> CategoryFactor:
         """Return q of W with column c multiplied by ``factors[c]`` > 0."""
-        return LevelFactor(
+        return CategoryFactor(
             self.mean * factors,
             self.cov * factors[:, None] * factors,
             self.log_det + 2.0 * len(self.mean) * float(np.sum(np.log(factors))),
             self.layout,
         )
 
-    def turn(self, by: Array) -> LevelFactor:
+    def turn(self, by: Array) -> CategoryFactor:
         """Return q of W times a matrix (C, C)."""
         log_det = self.log_det + 2.0 * len(self.mean) * float(np.linalg.slogdet(by)[1])
-        return LevelFactor(self.mean @ by, by.T @ self.cov @ by, log_det, self.layout)
+        return CategoryFactor(self.mean @ by, by.T @ self.cov @ by, log_det, self.layout)
 
     def energies(self, weight: Array) -> Array:
         """Return sum_l weight_l E[w_lc w_ld]: (C, C)."""
@@ -196,12 +178,12 @@ class LevelFactor:
 
 
 @dataclass(frozen=True)
-class LevelBlock(Block):
+class CategoryBlock(Block):
     """The conjugate problem of such a mode; ``second`` is (n_psi, S), ``linear`` (L, C)."""
 
-    mode: LevelMode  # type: ignore[assignment]
+    mode: CategoryMode  # type: ignore[assignment]
 
-    def solve(self, tau: float, prior: Array, *, mean_only: bool) -> tuple[LevelFactor, float]:
+    def solve(self, tau: float, prior: Array, *, mean_only: bool) -> tuple[CategoryFactor, float]:
         """Return q(W) and no jitter: a prior precision is on every diagonal."""
         size, count = prior.shape
         a = tau * self.second[:size][:, self.layout.statistic]
@@ -216,7 +198,7 @@ class LevelBlock(Block):
         cov = np.linalg.inv(a)
         cov = 0.5 * (cov + np.swapaxes(cov, 1, 2))
         mean = np.einsum("lij,lj->li", cov, b)
-        return LevelFactor(mean, cov, -_log_det(a), self.layout), 0.0
+        return CategoryFactor(mean, cov, -_log_det(a), self.layout), 0.0
 
 
 def _log_det(matrices: Array) -> float:

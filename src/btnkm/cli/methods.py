@@ -1,4 +1,4 @@
-"""Other methods in ``btnkm evaluate``, with the preprocessing that each of them needs."""
+"""Methods that ``btnkm evaluate`` compares: their predictive distributions and scores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from typing import Any, Self
 import numpy as np
 
 from ..data.frames import Frame, as_numbers
-from ..metrics import ClassPredictive, GaussianPredictive
+from ..metrics import (
+    COVERAGE_LEVELS,
+    SMALLEST_PROBABILITY,
+    ClassPredictive,
+    GaussianPredictive,
+    row_scores,
+)
+from .console import number
 
 Array = np.ndarray
 GP_ROWS, GP_CLASS_ROWS = 3000, 1000  # the cost of a Gaussian process is cubic in the rows
@@ -16,14 +23,63 @@ MAX_INDICATORS, MAX_CODES = 20, 250  # of the most frequent categories of a colu
 _HELD_OUT = 5  # every fifth row measures the errors of boosting
 
 
-class Encoding:
-    """Columns as numbers: text as indicators, or as codes for methods that support categories.
+def predictive(model: Any, X: Any) -> Any:
+    """Return the predictive distribution of rows, of numbers or of classes."""
+    if hasattr(model, "classes_"):
+        return ClassPredictive(model.classes_, model.predict_proba(X))
+    return model.predict_dist(X)
 
-    Parameters
-    ----------
-    codes : bool
-        True for codes, and NaN for missing values; False for indicators, and missing values
-        replaced by the median.
+
+class Scores:
+    """Error, negative log-likelihood and coverage over any number of blocks."""
+
+    def __init__(self) -> None:
+        self.n, self.total = 0, 0.0
+        self.sums: dict[str, float] = {}
+
+    def add(self, predicted: Any, y: Array, weight: Array | None = None) -> None:
+        """Add the predictive distribution and the target of some rows."""
+        weight = np.ones(len(y)) if weight is None else weight
+        classes = isinstance(predicted, ClassPredictive)
+        parts = _of_labels(predicted, y) if classes else row_scores(predicted, y)
+        self.n += len(y)
+        self.total += float(weight.sum())
+        for name, values in parts.items():
+            self.sums[name] = self.sums.get(name, 0.0) + float(np.sum(weight * values))
+
+    def means(self) -> dict[str, float]:
+        """Return the scores of all rows."""
+        if not self.total:
+            raise ValueError("there must be rows to test on, got none; add rows, or raise --test.")
+        means = {name: value / self.total for name, value in self.sums.items()}
+        if "rmse" in means:
+            means["rmse"] = float(np.sqrt(means["rmse"]))
+        return means
+
+
+def _of_labels(predicted: ClassPredictive, y: Array) -> dict[str, Array]:
+    observed = y[:, None] == predicted.classes
+    right = observed[np.arange(len(y)), np.argmax(predicted.probabilities, axis=1)]
+    # classes that did not occur in the fit have no probability
+    probability = np.sum(np.where(observed, predicted.probabilities, 0.0), axis=1)
+    return {"error": ~right, "nll": -np.log(np.maximum(probability, SMALLEST_PROBABILITY))}
+
+
+def sentence(scores: dict[str, float]) -> str:
+    """Return scores in words."""
+    if "rmse" not in scores:
+        return f"{scores['error']:.1%} of the classes are wrong, NLL {number(scores['nll'])}"
+    levels = " / ".join(f"{level:.0%}" for level in COVERAGE_LEVELS)
+    inside = " / ".join(f"{scores[f'coverage_{v * 100:.0f}']:.1%}" for v in COVERAGE_LEVELS)
+    text = f"RMSE {number(scores['rmse'])}, NLL {number(scores['nll'])}"
+    return f"{text}; {levels} intervals contain {inside} of the rows"
+
+
+class Encoding:
+    """Columns as numbers.
+
+    With ``codes``, text becomes codes and missing values are NaN. Otherwise text becomes
+    indicators and missing values are replaced by the median.
     """
 
     def __init__(self, codes: bool) -> None:
@@ -37,8 +93,8 @@ class Encoding:
             if values.dtype == object:
                 seen = [v for v in values.tolist() if v is not None]
                 names, count = np.unique(np.array(seen, dtype=object), return_counts=True)
-                most = MAX_CODES if self.codes else MAX_INDICATORS
-                self.categories[name] = names[np.argsort(-count, kind="stable")[:most]].tolist()
+                limit = MAX_CODES if self.codes else MAX_INDICATORS
+                self.categories[name] = names[np.argsort(-count, kind="stable")[:limit]].tolist()
             elif not self.codes:
                 known = as_numbers(values)
                 known = known[~np.isnan(known)]
@@ -67,13 +123,7 @@ class Encoding:
 
 
 class GP:
-    """A Gaussian process with a length scale per input, fitted by the marginal likelihood.
-
-    Parameters
-    ----------
-    classify : bool
-    random_state : int
-    """
+    """A Gaussian process with a length scale per input, fitted by the marginal likelihood."""
 
     def __init__(self, classify: bool, random_state: int) -> None:
         self.classify, self.random_state = classify, random_state
@@ -81,10 +131,10 @@ class GP:
     def fit(self, X: Frame, y: Array, weight: Array | None) -> Self:
         """Fit to the rows, or to a random part of them."""
         rng = np.random.default_rng(self.random_state)
-        most = GP_CLASS_ROWS if self.classify else GP_ROWS
-        if len(y) > most:
-            some = rng.permutation(len(y))[:most]
-            X, y = X.take(some), y[some]
+        limit = GP_CLASS_ROWS if self.classify else GP_ROWS
+        if len(y) > limit:
+            drawn = rng.permutation(len(y))[:limit]
+            X, y = X.take(drawn), y[drawn]
         self.encoding = Encoding(codes=False).fit(X)
         numbers = self.encoding.numbers(X)
         self.varies = np.ptp(numbers, axis=0) > 0
@@ -131,9 +181,9 @@ class Boosting:
         if not self.classify:
             order = np.random.default_rng(self.random_state).permutation(len(y))
             held, rest = order[: len(y) // _HELD_OUT], order[len(y) // _HELD_OUT :]
-            first = self._new().fit(numbers[rest], y[rest], _some(weight, rest))
+            first = self._new().fit(numbers[rest], y[rest], _rows_of(weight, rest))
             errors = (y[held] - first.predict(numbers[held])) ** 2
-            self.std = float(np.sqrt(np.average(errors, weights=_some(weight, held))))
+            self.std = float(np.sqrt(np.average(errors, weights=_rows_of(weight, held))))
         self.model = self._new().fit(numbers, y, weight)
         return self
 
@@ -152,8 +202,30 @@ class Boosting:
         return GaussianPredictive(self.model.predict(numbers), self.std)
 
 
+class Ridge:
+    """Ridge regression, whose penalty maximises the evidence."""
+
+    def __init__(self, classify: bool, random_state: int) -> None:
+        pass  # it has no random part, and classes are not supported
+
+    def fit(self, X: Frame, y: Array, weight: Array | None) -> Self:
+        """Fit to the rows."""
+        from sklearn.linear_model import BayesianRidge
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        self.encoding = Encoding(codes=False).fit(X)
+        self.model = make_pipeline(StandardScaler(), BayesianRidge())
+        self.model.fit(self.encoding.numbers(X), y)
+        return self
+
+    def predictive(self, X: Frame) -> GaussianPredictive:
+        """Return the predictive distribution of rows."""
+        return GaussianPredictive(*self.model.predict(self.encoding.numbers(X), return_std=True))
+
+
 RIVALS: dict[str, Any] = {"gp": GP, "boosting": Boosting}
 
 
-def _some(weight: Array | None, rows: Array) -> Array | None:
+def _rows_of(weight: Array | None, rows: Array) -> Array | None:
     return None if weight is None else weight[rows]

@@ -1,4 +1,4 @@
-"""Very many levels: the same posterior as a dense block, at a cost of rows and levels."""
+"""Very many categories: the same posterior as a dense block, at a cost of rows and categories."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from btnkm import BTNClassifier, BTNRegressor, Solver
 from btnkm.bases import Basis
-from btnkm.bases.levels import Levels
+from btnkm.bases.categorical import ManyCategories
 from btnkm.core import cavi, layout, rows
-from btnkm.core.levels import LevelMode
+from btnkm.core.categories import CategoryMode
 from btnkm.core.state import Mode
 from btnkm.execution.modes import make_mode, size_of
 
@@ -20,17 +20,17 @@ SMALL |= {"structure": "tensor"}
 
 
 class Indicators(Basis):
-    """The constant and one indicator per level, as a dense basis has them."""
+    """The constant and one indicator per category, as a dense basis has them."""
 
     def phi(self, x):
         return np.column_stack([np.ones(len(x)), x[:, None] == np.linspace(-1, 1, 5)])
 
 
 def both_modes(rng, n=60):
-    """Return codes, and the mode and features of five levels in either form."""
+    """Return codes, and the mode and features of five categories in either form."""
     codes = rng.integers(0, 5, n).astype(float)
     codes[:5] = np.arange(5)
-    sparse = Levels().fit(codes)
+    sparse = ManyCategories().fit(codes)
     dense = Indicators().fit(0.5 * codes - 1.0)
     dense_mode = Mode(np.arange(1, 6), dense.table_, np.ones(5), np.zeros(5), anchored=True)
     return (
@@ -41,11 +41,11 @@ def both_modes(rng, n=60):
 
 @pytest.mark.parametrize("mean_only", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_levels_have_the_posterior_of_a_dense_block(mean_only, weighted):
+def test_categories_have_the_posterior_of_a_dense_block(mean_only, weighted):
     rng = np.random.default_rng(0)
     rank, n = 3, 60
     (mode, features), (dense_mode, dense_features) = both_modes(rng, n)
-    assert isinstance(mode, LevelMode)
+    assert isinstance(mode, CategoryMode)
     g = rng.standard_normal((n, rank))
     r, s, _ = layout.pairs(rank)
     outside = rows.Moments(g, g[:, r] * g[:, s] + 0.2 * (r == s), None)
@@ -66,8 +66,10 @@ def test_levels_have_the_posterior_of_a_dense_block(mean_only, weighted):
     if mean_only:
         return
     np.testing.assert_allclose(found.second, expected.second, atol=1e-10)
-    for level in range(5):
-        np.testing.assert_allclose(factor.cov[level], dense.cov[:, level, :, level], atol=1e-12)
+    for category in range(5):
+        np.testing.assert_allclose(
+            factor.cov[category], dense.cov[:, category, :, category], atol=1e-12
+        )
     np.testing.assert_allclose(factor.second, dense.second, atol=1e-10)
     assert factor.log_det == pytest.approx(dense.log_det)
     np.testing.assert_allclose(factor.group_log_dets(0), dense.group_log_dets(0))
@@ -92,7 +94,7 @@ def test_a_level_never_seen_is_the_average_of_the_others():
     term = rows.terms(mode, mode.point(rng.standard_normal((5, 2))), spread=1.0)
     np.testing.assert_allclose(term.mean[5], mode.shares @ term.mean[:5])
     np.testing.assert_allclose(term.second[5], mode.shares @ term.second[:5])
-    basis = Levels().fit(np.array([0.0, 1.0, np.nan]))
+    basis = ManyCategories().fit(np.array([0.0, 1.0, np.nan]))
     phi, _ = basis.features(np.array([1.0, np.nan]))
     np.testing.assert_array_equal(phi.toarray(), [[0, 1, 0, 0], [0, 0, 1, 0]])
 
@@ -116,9 +118,9 @@ def fitted():
     return model, table, f, y, who
 
 
-def test_many_levels_are_learned_and_rare_ones_shrink(fitted):
+def test_many_categories_are_learned_and_rare_ones_shrink(fitted):
     model, table, f, y, who = fitted
-    assert isinstance(model.columns_[1].basis, Levels)
+    assert isinstance(model.columns_[1].basis, ManyCategories)
     assert model.n_basis_[1] > 200
     mean, std = model.predict(table[5000:], return_std=True)
     counts = np.bincount(who[:5000], minlength=400)[who[5000:]]
@@ -133,7 +135,7 @@ def test_many_levels_are_learned_and_rare_ones_shrink(fitted):
     assert model.feature_importances_.sum() == pytest.approx(1.0)
 
 
-def test_unseen_levels_are_average_with_a_wide_interval(fitted):
+def test_unseen_categories_are_average_with_a_wide_interval(fitted):
     model, table, *_ = fitted
     new = table[5000:5200].copy()
     new[:, 1] = "somebody new"
@@ -146,7 +148,7 @@ def test_unseen_levels_are_average_with_a_wide_interval(fitted):
     np.testing.assert_allclose(draws.std(axis=1), std[:20], rtol=0.25)
 
 
-def test_missing_levels_are_a_level_if_fit_saw_them():
+def test_missing_values_are_a_category_if_fit_saw_them():
     table, _, y, _ = people(4000)
     table[::5, 1] = None
     y[::5] += 3.0
@@ -164,14 +166,14 @@ def test_missing_levels_are_a_level_if_fit_saw_them():
     np.testing.assert_allclose(draws.std(axis=1), std[:5], rtol=0.3)
 
 
-def test_without_anchors_the_rarest_levels_are_one():
+def test_without_anchors_the_rarest_categories_are_one():
     table, _, y, _ = people(3000)
     model = BTNRegressor(solver=Solver(anchored=False), **SMALL).fit(table, y)
-    assert not isinstance(model.columns_[1].basis, Levels)
+    assert not isinstance(model.columns_[1].basis, ManyCategories)
     assert model.n_basis_[1] <= 100
 
 
-def test_identifiers_are_no_levels():
+def test_identifiers_are_no_categories():
     rng = np.random.default_rng(2)
     x = rng.uniform(-1, 1, 800)
     table = np.empty((800, 2), dtype=object)
@@ -182,7 +184,7 @@ def test_identifiers_are_no_levels():
     assert model.feature_importances_[1] < 0.05
 
 
-def test_labels_and_many_levels():
+def test_labels_and_many_categories():
     table, f, _, _ = people(5000)
     label = np.where(f + np.random.default_rng(0).logistic(size=5000) > 0, "yes", "no")
     model = BTNClassifier(**SMALL).fit(table[:4000], label[:4000])
@@ -190,7 +192,7 @@ def test_labels_and_many_levels():
     assert model.score(table[4000:], label[4000:]) > best - 0.05
 
 
-def test_memory_grows_with_levels_not_their_square():
+def test_memory_grows_with_categories_not_their_square():
     rng = np.random.default_rng(3)
     n, n_levels = 12_000, 4000
     table = np.empty((n, 2), dtype=object)

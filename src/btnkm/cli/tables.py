@@ -1,53 +1,41 @@
-"""The rows of a table that a model is fitted to."""
+"""Rows of tables: those that a model is fitted to, and those that a fitted model reads."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..data.csv_file import SEPARATORS, Block, CsvFile, DataError
 from ..data.frames import Frame
 from ..data.readers import BATCH_ROWS
-from ..data.table_files import check_columns, is_whole, open_table, scan, values_of
+from ..data.table_files import TableFile, check_columns, is_whole, open_table, scan, values_of
 from ..data.text import BOOLEAN, DATE, DURATION, FLAG, NUMBER, TEXT, TypeGuess, plural
-from .console import Bar, Console, counted
-from .errors import UsageError
+from .console import Bar, Console, UsageError, counted
+from .info import input_kind, is_classifier
 from .options import CLASSIFIER_LIKELIHOODS, dialect_of, seed_of
+from .output import on_screen, rows_to
 
 Array = np.ndarray
 Rows = tuple[Frame, Array, Array | None]
 MAX_IN_MEMORY = 2**22  # values of a table in memory, about 64 MB of text; larger ones are streamed
 FORMS = {
     DATE: "write dates as 2020-12-31",
-    NUMBER: "write numbers as 1000.5, without marks between thousands, or add --decimal , for "
+    NUMBER: "write numbers as 1000.5, without separators of thousands, or add --decimal , for "
     "decimal commas",
 }
 
 
 class Training:
-    """A table with a target and perhaps weights, to be fitted.
+    """A table with a target and perhaps weights, to which a model is fitted.
 
-    A small table is read once and held in memory. Of a larger one every pass reads the file.
-
-    Parameters
-    ----------
-    arguments : Namespace
-        As of ``options.add_training_options`` and ``add_table_options``, and ``data``.
-    console : Console
-    test_fraction : float, default=0.0
-        Fraction of the rows that are kept for a test, drawn by ``random_state``.
-
-    Attributes
-    ----------
-    kinds : dict of str to str
-        Type of every input.
-    classify : bool
-    in_memory : bool
-    n_rows : int
-        Rows with a target.
+    A small table is read once and kept in memory; a larger one is read again in every pass.
+    ``kinds`` holds the type of every input, ``n_rows`` counts the rows with a target, and
+    ``test_fraction`` of the rows, drawn by the random seed, are held out for a test.
     """
 
     def __init__(
@@ -110,7 +98,7 @@ class Training:
         inputs = list(dict.fromkeys(name for name in candidates if name not in others))
         if not inputs:
             raise UsageError(
-                "a column must be left as an input, got none; check --only and --drop."
+                "at least one column must be an input, got none; check --only and --drop."
             )
         return inputs
 
@@ -137,11 +125,11 @@ class Training:
             return classify, ""
         kind = self._kind(self.target)
         if kind in (TEXT, BOOLEAN):
-            return True, {TEXT: "it holds text", BOOLEAN: "it holds true and false"}[kind]
+            return True, {TEXT: "the target is text", BOOLEAN: "the target is boolean"}[kind]
         if self.scan.two_whole_numbers:
             low, high = sorted(self.scan.distinct)
-            return True, f"it holds only {low:g} and {high:g}; --regress takes it as numbers"
-        few = "it holds a few whole numbers; --classify takes them as classes"
+            return True, f"the target is always {low:g} or {high:g}; --regress treats it as numbers"
+        few = "it has few different values; --classify treats them as classes"
         return False, few if self.scan.few_whole_numbers else ""
 
     def _check_target(self, regress: bool) -> None:
@@ -186,19 +174,19 @@ class Training:
         for name, text in scan.first_texts.items():
             if self.kinds.get(name) == TEXT and name not in (given.text or ()):
                 note(
-                    f"column {name!r} is taken as text because of {text.value!r} in {table.unit} "
+                    f"column {name!r} is read as text because of {text.value!r} in {table.unit} "
                     f"{text.position:,} of {self.name}, among {plural(text.kind)}; --number "
-                    f"{name!r} makes that an error."
+                    f"{name!r} makes this an error."
                 )
         for name, kind in self.kinds.items():
             guess = scan.guesses.get(name, TypeGuess())
             if name in (given.text or ()) or name in (given.number or ()):
                 continue
             if guess.looks_like is not None and guess.first_text is None:
-                note(f"column {name!r} is taken as text; {FORMS[guess.looks_like]}.")
+                note(f"column {name!r} is read as text; {FORMS[guess.looks_like]}.")
             if guess.leading_zero is not None and kind == NUMBER:
                 note(
-                    f"column {name!r} is taken as numbers; --text {name!r} keeps leading zeros, as "
+                    f"column {name!r} is read as numbers; --text {name!r} keeps leading zeros, as "
                     f"in {guess.leading_zero!r}."
                 )
         commas = [name for name, g in scan.guesses.items() if g.decimal_commas]
@@ -212,9 +200,9 @@ class Training:
             )
         if not self.classify and len(scan.distinct) == 1:
             (value,) = scan.distinct
-            note(f"every row has the same target ({value:g}): there is nothing to learn.")
+            note(f"every row has the same target ({value:g}): there is nothing to predict.")
         if self.reason and not self.classify:
-            note(f"{self.target!r} is taken as numbers: {self.reason}.")
+            note(f"{self.target!r} is treated as numbers, although {self.reason}.")
 
     def __iter__(self) -> Iterator[Rows]:
         """Yield the rows to fit to, in batches."""
@@ -317,3 +305,138 @@ def _concatenate(parts: list[Rows]) -> Rows:
     X = Frame({name: np.concatenate([part[name] for part, *_ in parts]) for name in names})
     weights = [weight for *_, weight in parts if weight is not None]
     return X, np.concatenate([y for _, y, _ in parts]), np.concatenate(weights) if weights else None
+
+
+class Inputs:
+    """The columns of a table that a model needs; others are ignored.
+
+    Columns are matched by name, or by position if the model was fitted without names; then
+    ``ignored`` columns do not count.
+    """
+
+    def __init__(self, model: Any, table: TableFile, ignored: set[str] | None = None) -> None:
+        self.table = table
+        if hasattr(model, "feature_names_in_"):
+            self.names = [str(name) for name in model.feature_names_in_]
+            check_columns(table, self.names, "an input of the model")
+        else:
+            self.names = [name for name in table.names if name not in (ignored or ())]
+            if len(self.names) != model.n_features_in_:
+                raise DataError(
+                    f"must have {model.n_features_in_} columns, as the model was fitted without "
+                    f"names, got {len(self.names)}; leave out the others.",
+                    table.name,
+                )
+        # numbers in Parquet may be categories: the model converts them itself
+        kinds = [input_kind(column) for column in model.columns_]
+        self.kinds = [None if kind == TEXT else kind for kind in kinds]
+
+    def of(self, block: Block) -> Frame:
+        """Return the inputs in the rows of a block."""
+        pairs = zip(self.names, self.kinds, strict=True)
+        return Frame({name: values_of(self.table, block, name, kind) for name, kind in pairs})
+
+
+class Unseen:
+    """Counts rows with categories or missing values that no training row had, by input."""
+
+    def __init__(self, model: Any) -> None:
+        self.columns = model.columns_
+        self.categories: dict[str, int] = {}
+        self.missing: dict[str, int] = {}
+        self._first: dict[str, Any] = {}
+
+    def count(self, X: Frame) -> None:
+        """Count the rows of a table with the model's inputs in order."""
+        for column, (name, values) in zip(self.columns, X.columns.items(), strict=True):
+            if column.levels is not None:
+                codes = column.encode(values)
+                missing, new = np.isnan(codes), codes < 0
+                if np.any(new):
+                    self.categories[name] = self.categories.get(name, 0) + int(np.sum(new))
+                    self._first.setdefault(name, values[new][0])
+            else:
+                missing = values != values  # NaN and NaT
+            if np.any(missing) and not column.basis.knows_missing:
+                self.missing[name] = self.missing.get(name, 0) + int(np.sum(missing))
+
+    def report(self, note: Any) -> dict[str, Any]:
+        """Print a note for every such column; return the counts for JSON."""
+        for name, n in self.categories.items():
+            note(
+                f"column {name!r} has categories that no training row had in {counted(n, 'row')}, "
+                f"first {self._first[name]!r}."
+            )
+        for name, n in self.missing.items():
+            note(
+                f"column {name!r} has missing values in {counted(n, 'row')}, but had none in the "
+                "training rows."
+            )
+        return {"unseen_categories": self.categories, "unseen_missing": self.missing}
+
+
+def write_rows(
+    model: Any,
+    table: TableFile,
+    kept: list[str],
+    path: Path | None,
+    new_columns: Callable[[Frame], list[dict[str, Any]]],
+    console: Console,
+    what: str,
+    header: Sequence[str] = (),
+) -> tuple[int, dict[str, Any]]:
+    """Write the kept and the new columns of a table, block by block.
+
+    Return the number of rows, and the counts of ``Unseen``. A table without rows has the header.
+    """
+    inputs, unseen, n = Inputs(model, table), Unseen(model), 0
+    with (
+        rows_to(path) as rows,
+        console.library(),
+        console.progress(f"{what} {table.name}", table.measure, mute=on_screen(path)) as bar,
+    ):
+        for block in table.blocks(dict.fromkeys([*inputs.names, *kept])):
+            X = inputs.of(block)
+            try:
+                parts = new_columns(X)
+            except ValueError as error:
+                raise DataError(str(error), table.name) from None
+            for columns in parts:
+                rows.write({**{name: block.columns[name] for name in kept}, **columns})
+            unseen.count(X)
+            n += len(block)
+            bar.update(table.done, table.total)
+        if not n and header:
+            rows.write({name: [] for name in (*kept, *header)})
+    return n, unseen.report(console.note)
+
+
+def rows_with_targets(model: Any, table: TableFile, target: str, note: Any, watch: Any) -> Frame:
+    """Return the inputs of a model and the target, in all rows that have a target."""
+    check_columns(table, [target], "--target")
+    inputs = Inputs(model, table, {target})
+    kind, convert = _type_of_targets(model)
+    frames, targets, n_missing = [], [], 0
+    for block in table.blocks(dict.fromkeys([*inputs.names, target])):
+        watch(table.done, table.total)
+        y = values_of(table, block, target, kind)
+        present = np.array([v is not None and v == v for v in y.tolist()])
+        n_missing += int(np.sum(~present))
+        frames.append(inputs.of(block).take(present))
+        targets.append(y[present])
+    if not sum(map(len, targets)):
+        raise DataError("must have rows with a target, got none.", table.name, column=target)
+    if n_missing:
+        note(f"left out {counted(n_missing, 'row')} without {target!r}.")
+    columns = {name: np.concatenate([frame[name] for frame in frames]) for name in inputs.names}
+    return Frame(columns | {target: np.concatenate(targets).astype(convert)})
+
+
+def _type_of_targets(model: Any) -> tuple[str, Any]:
+    """Return the type in which targets are read, and the one to which they are converted."""
+    if not is_classifier(model):
+        return FLAG, float
+    kind = model.classes_.dtype.kind
+    if kind == "b":
+        return FLAG, bool
+    return (NUMBER, model.classes_.dtype) if kind in "iuf" else (TEXT, object)
