@@ -202,8 +202,8 @@ class BTNRegressor(RegressorMixin, Estimator):
     >>> import numpy as np
     >>> from btnkm import BTNRegressor
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-2, 2, size=(200, 2))
-    >>> y = np.sin(3 * X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(200)
+    >>> X = rng.uniform(-2, 2, size=(100, 2))
+    >>> y = np.sin(3 * X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(100)
     >>> model = BTNRegressor(n_init=1, random_state=0).fit(X, y)
     >>> bool(model.score(X, y) > 0.97)
     True
