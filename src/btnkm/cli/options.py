@@ -164,8 +164,8 @@ def add_table_options(parser: Any) -> None:
     add_names(
         group,
         "--missing",
-        "texts that mean a missing value, besides empty fields (default: NA, N/A, NaN, nan, null, "
-        "NULL)",
+        "texts that mean a missing value, in addition to empty fields (default: NA, N/A, NaN, nan, "
+        "null, NULL)",
     )
 
 
