@@ -25,7 +25,7 @@ LAYERS = [
     ["core"],
     ["bases", "likelihoods", "predictive", "parameters"],
     ["execution"],
-    ["data", "datasets", "metrics"],
+    ["data", "datasets", "metrics", "scorers"],
     ["structures.mode_map"],
     ["structures.full_tensor"],
     ["explain", "baselines"],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
-    from . import bases
+    from . import bases, scorers
     from .classifier import BTNClassifier
     from .core.gamma import Gamma
     from .loading import load
@@ -25,6 +25,7 @@ __all__ = [
     "__version__",
     "bases",
     "load",
+    "scorers",
 ]
 
 _HOME = {
@@ -42,8 +43,8 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     # names are loaded when asked for: a helper process runs starts without scikit-learn, and is
     # ready in a third of the time
-    if name == "bases":
-        return import_module("btnkm.bases")
+    if name in ("bases", "scorers"):
+        return import_module(f"btnkm.{name}")
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'btnkm' has no attribute {name!r}")
