@@ -53,7 +53,8 @@ def add_parser(commands: Any) -> None:
         "inputs interact most. The importance is the fraction of the variance of the predictions "
         "that an input explains (its Sobol index), ± one standard deviation. The importances with "
         "others can add up to more than 100%; feature_importances_ in Python are the same "
-        "importances scaled to sum to 1. With --effects, also write what each value of an input "
+        "importances scaled to sum to 1. If the noise varies, also print which inputs it varies "
+        "with. With --effects, also write what each value of an input "
         "adds to the average prediction. With --local, explain single rows instead: a prediction "
         "is the base value plus the contribution of each input.",
         _EXAMPLES,

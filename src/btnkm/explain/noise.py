@@ -133,7 +133,7 @@ def noise_effects(model: Any, *, points: int = POINTS, level: float = 0.9) -> li
     >>> model = BTNRegressor(structure="sums", noise="varying").fit(X, y)
     >>> effect = noise_effects(model)[0]
     >>> effect.name, bool(effect.factor[0] < 0.6 < 1.8 < effect.factor[-1])
-    (1, True)
+    ('x1', True)
     """
     check_integer("points", points, 2)
     view = FittedModel.of(model)
