@@ -20,6 +20,7 @@ from .student_t import StudentT
 _STEPS = 3  # of coefficients and precisions in turn, in an update of g
 _SHORTER = (1.0, 0.3)  # fractions of a step by the Fisher information, where Newton's fails
 _ENOUGH = 1e-3  # nats that a step must promise
+_NEARLY = 0.03  # nats that a step promises at most once groups may be dropped
 _OWN_SUMS = 5  # sums over rows that are not those of the noise without g
 
 
@@ -111,11 +112,12 @@ class Varying:
         slope = 0.5 * (total - self.scale * pulled)
         linear = (gram[0] @ self.sums.mean[0] + slope)[None]
         new, _ = refine(self.sums, gram, linear, _STEPS)
-        if new.value(gram, linear) - self.sums.value(gram, linear) < _ENOUGH:
-            # only now: at first all curves are small
-            new = smaller(self.sums, gram, linear, negligible=False)
-            if new is self.sums:
+        promised = new.value(gram, linear) - self.sums.value(gram, linear)
+        if promised < _NEARLY:  # not before, as all curves are small at first
+            fewer = smaller(self.sums, gram, linear, negligible=False)
+            if fewer is self.sums and promised < _ENOUGH:
                 return None
+            new = new if fewer is self.sums else fewer
         if attempt:
             before = self.sums.mean[:, self.sums.places_of(new)]
             new = replace(new, mean=before + _SHORTER[attempt - 1] * (new.mean - before))
