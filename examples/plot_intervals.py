@@ -4,13 +4,15 @@ Prediction intervals
 
 A prediction is uncertain for two reasons. Observations have noise, which more rows do not reduce.
 And the function is not known exactly, which more rows do reduce. The model reports both separately.
-This example also checks the coverage of intervals, fits data with outliers, and draws functions.
+This example also checks the coverage of intervals, fits data with outliers and data whose noise
+varies, and draws functions.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 from btnkm import BTNRegressor
+from btnkm.explain import plot_noise_effects
 
 rng = np.random.default_rng(3)
 
@@ -124,6 +126,50 @@ plt.show()
 # %%
 # For counts, use ``likelihood="negative_binomial"``: see :doc:`/guide/likelihoods`.
 #
+# Noise that varies
+# -----------------
+#
+# The noise of this sensor grows with the concentration. The default, ``noise="auto"``, compares
+# models with constant noise on held-out rows, sees that their errors vary in size, and lets the
+# noise depend on the inputs. With constant noise, intervals are too wide on the left and too narrow
+# on the right.
+
+rng = np.random.default_rng(5)
+x = rng.uniform(0, 10, 300)
+spread = 0.06 * np.exp(0.28 * x)
+y = response(x) + spread * rng.standard_normal(len(x))
+x_new = rng.uniform(0, 10, 4000)
+y_new = response(x_new) + 0.06 * np.exp(0.28 * x_new) * rng.standard_normal(len(x_new))
+
+figure, axes = plt.subplots(1, 2, figsize=(9.2, 3.6), sharey=True)
+for axis, noise in zip(axes, ("constant", "auto"), strict=True):
+    fitted = BTNRegressor(noise=noise, n_init=2, random_state=0).fit(x[:, None], y)
+    low, high = fitted.predict_interval(grid[:, None], level=0.95).T
+    axis.fill_between(grid, low, high, color="C0", alpha=0.18, label="95 % of new observations")
+    axis.plot(grid, fitted.predict(grid[:, None]), color="C0", label="prediction")
+    axis.plot(x, y, ".", color="C5", markersize=4, alpha=0.7)
+    axis.set(title=f'noise="{noise}"', xlabel="concentration")
+    low, high = fitted.predict_interval(x_new[:, None], level=0.95).T
+    inside = (low <= y_new) & (y_new <= high)
+    left, right = np.mean(inside[x_new < 3]), np.mean(inside[x_new > 7])
+    print(f"{noise:8s} 95% intervals contain {left:.1%} below 3 and {right:.1%} above 7")
+axes[0].set_ylabel("response")
+axes[1].legend(loc="upper left", fontsize=8.5)
+plt.show()
+
+# %%
+# ``explain.noise_effects`` has what each value of an input multiplies the noise by, relative to its
+# average, and ``plot_noise_effects`` draws it. Here the truth is known.
+
+(axis,) = plot_noise_effects(fitted)
+axis.figure.set_size_inches(5.2, 3.4)
+truth = 0.28 * (grid - np.mean(x))
+axis.plot(grid, truth / np.log(2), "--", color="C1", linewidth=1.4, label="truth")
+axis.set(title="", xlabel="concentration")
+axis.legend(loc="upper left", fontsize=8.5)
+plt.show()
+
+# %%
 # Draws of functions
 # ------------------
 #

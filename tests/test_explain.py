@@ -60,6 +60,7 @@ MODELS = {
     ),
     "many levels": lambda: (BTNRegressor(**TENSOR), regression(n=400, levels=25)),
     "outliers": lambda: (BTNRegressor(**TENSOR, likelihood="student_t"), regression()),
+    "varying noise": lambda: (BTNRegressor(**BOTH, noise="varying"), noisy()),
     "counts": lambda: (BTNRegressor(**TENSOR, likelihood="negative_binomial"), counts()),
     "two classes": lambda: (BTNClassifier(**TENSOR), classes(2)),
     "three classes": lambda: (BTNClassifier(**TENSOR), classes(3)),
@@ -72,6 +73,11 @@ MODELS = {
     "mixture": lambda: mixture(BTNRegressor, regression(gaps=True)),
     "mixture of two classes": lambda: mixture(BTNClassifier, classes(2)),
 }
+
+
+def noisy():
+    X, f, rng = table(gaps=True)
+    return X, f + 0.1 * np.exp(X["a"]) * rng.standard_normal(len(f))
 
 
 def counts():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import textwrap
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,15 @@ from .options import (
 from .output import check_output, check_rows_output, rows_to, write_text
 
 MAX_INPUTS, MAX_PAIRS, MIN_IMPORTANCE = 20, 5, 0.005  # that are printed
-PLOTS = ("importances", "effects", "interactions", "components", "functions", "history")
+PLOTS = (
+    "importances",
+    "effects",
+    "interactions",
+    "noise_effects",
+    "components",
+    "functions",
+    "history",
+)
 _EXAMPLES = """\
   btnkm explain houses.btn
   btnkm explain houses.btn --effects effects.csv --plots pictures
@@ -44,8 +53,8 @@ def add_parser(commands: Any) -> None:
         "inputs interact most. The importance is the fraction of the variance of the predictions "
         "that an input explains (its Sobol index), ± one standard deviation. The column "
         "'with others' can add up to more than 100%; feature_importances_ in Python is this "
-        "column scaled to sum to 1. With --effects, also write what each value of an "
-        "input adds to the average prediction. With --local, explain single rows instead: a "
+        "column scaled to sum to 1. If the noise varies, also print which inputs it varies with. "
+        "With --effects, also write what each value of an input adds to the average prediction. With --local, explain single rows instead: a "
         "prediction is the base value plus the contribution of each input.",
         _EXAMPLES,
     )
@@ -84,7 +93,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain a model, or single rows."""
-    from ..explain import interactions, sobol_indices
+    from ..explain import interactions, noise_effects, sobol_indices
 
     console = Console(arguments)
     _check(arguments, console)
@@ -95,16 +104,20 @@ def run(arguments: argparse.Namespace) -> int:
     with console.library():
         sobol = sobol_indices(model)
         pairs = interactions(model, most=MAX_PAIRS)
+        noise = noise_effects(model)
         files = _write_effects(model, arguments)
-        files += _draw(model, arguments.plots, console) if arguments.plots else []
+        plots = PLOTS if noise else [name for name in PLOTS if name != "noise_effects"]
+        files += _draw(model, plots, arguments.plots, console) if arguments.plots else []
     if model.target_name_:
         console.title(f"What predicts {model.target_name_!r}")
     _print(sobol, pairs, console)
+    _print_noise(noise, console)
     for file in files:
         console.say(f"Wrote {file}")
     listed = [pair.to_dict() for pair in pairs]
     result = {"model": arguments.model, "target": model.target_name_, "files": files}
-    console.result({**result, "sobol_indices": sobol.to_dict(), "interactions": listed})
+    result |= {"sobol_indices": sobol.to_dict(), "interactions": listed}
+    console.result({**result, "noise_effects": [effect.to_dict() for effect in noise]})
     return 0
 
 
@@ -159,6 +172,21 @@ def _print(sobol: Any, pairs: list[Any], console: Console) -> None:
     console.say(table(("inputs", "importance"), list(zip(names, fractions, strict=True))))
 
 
+def _print_noise(effects: list[Any], console: Console) -> None:
+    """Print which inputs drive the noise, and between which factors."""
+    if not effects:
+        return
+    rows = []
+    for effect in effects[:MAX_INPUTS]:
+        factors = [*effect.factor, *effect.spikes["factor"]]
+        factors += [effect.missing["factor"]] if effect.missing is not None else []
+        name = clipped(str(effect.name), console.width - 34)
+        ends = [f"×{end:.3g}" for end in (min(factors), max(factors))]
+        rows.append((name, f"{effect.importance:.1%}", *ends))
+    console.say("\nNoise: what multiplies its standard deviation, relative to its average")
+    console.say(table(("input", "importance", "smallest", "largest"), rows))
+
+
 def _write_effects(model: Any, arguments: argparse.Namespace) -> list[str]:
     """Write the effects of all inputs, or of those named."""
     from ..explain import effects
@@ -197,7 +225,7 @@ def _curve(effect: Any, label: str, k: int | None) -> dict[str, Any]:
     }
 
 
-def _draw(model: Any, folder: Path, console: Console) -> list[str]:
+def _draw(model: Any, names: Sequence[str], folder: Path, console: Console) -> list[str]:
     """Draw all plots that need no rows."""
     import matplotlib
 
@@ -211,8 +239,8 @@ def _draw(model: Any, folder: Path, console: Console) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     with console.progress("drawing") as bar:
-        for place, name in enumerate(PLOTS):
-            bar.update(place, len(PLOTS), f"drawing {name}")
+        for place, name in enumerate(names):
+            bar.update(place, len(names), f"drawing {name.replace('_', ' ')}")
             if name == "interactions" and len(model.columns_) < 2:
                 continue
             axes = getattr(explain, f"plot_{name}")(model)

@@ -118,6 +118,11 @@ def new_model(arguments: argparse.Namespace, classify: bool) -> Any:
     kind = btnkm.BTNClassifier if classify else btnkm.BTNRegressor
     parameters = model_parameters(arguments)
     hidden = {"callback", "warm_start", "verbose", "priors", "solver"}
+    if classify and arguments.noise is not None:
+        raise UsageError(
+            f"--noise is for numbers, got {arguments.noise!r} for a target with classes; leave it "
+            "out, or use --regress."
+        )
     known = {*kind().get_params(deep=False), *option_names()} - hidden
     for name, value in parameters.items():
         if name.startswith("priors.") and isinstance(value, tuple) and len(value) == 2:

@@ -84,8 +84,10 @@ def is_classifier(model: Any) -> bool:
 
 def described(model: Any) -> dict[str, Any]:
     """Return a description of a model, for JSON."""
+    from ..explain import noise_effects
     from ..explain.summary import structure_line, structure_weights
 
+    driven = noise_effects(model, points=2)
     weights = structure_weights(model)
     full = model.fitted_.is_full  # whose rank has no limit
     return {
@@ -97,6 +99,7 @@ def described(model: Any) -> dict[str, Any]:
         "structures": [{"name": name, "weight": weight} for name, weight in weights.items()],
         "rank": None if full else model.rank_,
         "noise_std": None if is_classifier(model) else model.noise_std_,
+        "noise_varies_with": [{"name": e.name, "importance": e.importance} for e in driven],
         "restarts": len(model.posterior_),
         "converged": model.converged_,
         "stop_reason": model.stop_reason_,
@@ -114,8 +117,16 @@ def lines_of(model: dict[str, Any], reason: str = "") -> list[tuple[str, str]]:
         listed = ", ".join(map(str, classes[:8])) + (", …" if len(classes) > 8 else "")
         rows.insert(0, ("classes", f"{len(classes)}: {listed}{f' ({reason})' if reason else ''}"))
     elif noise == noise:
-        rows.append(("noise", f"{number(noise)} (standard deviation)"))
+        rows.append(("noise", f"{number(noise)} (standard deviation){_varies(model)}"))
     return [*rows, ("stopped", model["stop_reason"])]
+
+
+def _varies(model: dict[str, Any]) -> str:
+    """Return with which inputs the noise varies, if it does."""
+    driven = [f"{e['name']} ({e['importance']:.0%})" for e in model["noise_varies_with"]]
+    if not driven:
+        return ""
+    return f" on average; it varies with {', '.join(driven[:8])}{', …' if driven[8:] else ''}"
 
 
 def input_kind(column: Any) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 CLASSIFIER_LIKELIHOODS = ("logistic", "least_squares")
 # the same as ``parameters.STRUCTURES``, whose import is slow
 STRUCTURES = ("auto", "tensor", "sums", "sums+tensor", "full")
+NOISES = ("auto", "constant", "varying")
 _SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|", "\\t": "\t"}
 
 
@@ -217,6 +218,12 @@ def add_model_options(parser: Any) -> None:
         "negative_binomial (counts); for classes: logistic or least_squares",
     )
     group.add_argument(
+        "--noise",
+        choices=NOISES,
+        help="for numbers, whether the noise level may vary with the inputs: constant, varying, or "
+        "auto, which lets it vary if held-out rows show that it does (default: auto)",
+    )
+    group.add_argument(
         "--structure",
         choices=STRUCTURES,
         metavar="NAME",
@@ -266,6 +273,7 @@ def model_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
     given = {
         "random_state": arguments.random_state,
         "likelihood": arguments.likelihood,
+        "noise": arguments.noise,
         "structure": arguments.structure,
         "solver.full_rows": arguments.full_rows,
         "network": arguments.network,

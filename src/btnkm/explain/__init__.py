@@ -13,6 +13,7 @@ from .diagnostics import (
 )
 from .effects import Effect, PartialDependence, Surface, effects, interaction, partial_dependence
 from .fitted import FittedModel
+from .noise import NoiseEffect, noise_effects
 from .plots import (
     plot_calibration,
     plot_components,
@@ -23,6 +24,7 @@ from .plots import (
     plot_interaction,
     plot_interactions,
     plot_local,
+    plot_noise_effects,
     plot_partial_dependence,
     plot_residuals,
 )
@@ -39,6 +41,7 @@ __all__ = [
     "Functions",
     "History",
     "Local",
+    "NoiseEffect",
     "Pair",
     "PartialDependence",
     "Reliability",
@@ -55,6 +58,7 @@ __all__ = [
     "history",
     "interaction",
     "interactions",
+    "noise_effects",
     "partial_dependence",
     "plot_calibration",
     "plot_components",
@@ -64,6 +68,7 @@ __all__ = [
     "plot_interaction",
     "plot_interactions",
     "plot_local",
+    "plot_noise_effects",
     "plot_partial_dependence",
     "plot_residuals",
     "plot_importances",

@@ -374,7 +374,7 @@ def _effect(view: FittedModel, j: int, points: int, wide: float, level: float) -
     n, k = len(grid.codes), len(grid.spike_codes)
     of_rows = np.empty(0)
     if column.levels is not None:
-        of_rows = _category_frequencies(view, j, grid.codes)
+        of_rows = category_frequencies(view, j, grid.codes)
     elif len(grid.codes):
         of_rows = view.quantiles(j, np.linspace(0.0, 1.0, 11))
     spikes = {"values": grid.spikes, "mean": mean[n : n + k], "std": std[n : n + k]}
@@ -397,7 +397,7 @@ def _effect(view: FittedModel, j: int, points: int, wide: float, level: float) -
     )
 
 
-def _category_frequencies(view: FittedModel, j: int, codes: Array) -> Array:
+def category_frequencies(view: FittedModel, j: int, codes: Array) -> Array:
     """Return the frequency of each category among the known values; NaN for a missing value."""
     frequencies, known = view.columns[j].basis.category_shares, np.isfinite(codes)
     if len(frequencies) == 0:

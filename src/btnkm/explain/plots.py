@@ -37,6 +37,7 @@ from .drawing import (
     wrapped,
 )
 from .effects import effects, half_width, interaction, partial_dependence
+from .noise import noise_effects, round_factors
 from .shapley import explain_local
 from .sobol import functions, interactions, sobol_indices
 
@@ -94,6 +95,52 @@ def plot_effects(
             figure.supxlabel(f"not shown: {others}", fontsize="small")
         if shown[0].outputs is not None:
             legend_of_classes(figure, shown[0].outputs)
+    return axes
+
+
+def plot_noise_effects(
+    model: Any,
+    *,
+    most: int = MOST_INPUTS,
+    level: float = 0.9,
+    sharey: bool = True,
+    axes: Any = None,
+) -> Array:
+    """Plot what the inputs that drive the noise multiply its standard deviation by, with bands.
+
+    If the noise is constant, the plot says so.
+
+    Parameters
+    ----------
+    model : BTNRegressor or BTNClassifier, fitted
+    most : int, default=12
+        The number of inputs, the most important ones.
+    level : float, default=0.9
+        Probability of the bands.
+    sharey : bool, default=True
+        Whether all axes have the same scale, so that inputs can be compared.
+    axes : array of matplotlib axes, or None
+        One for each input; None creates a figure.
+
+    Returns
+    -------
+    ndarray of matplotlib axes
+    """
+    check_integer("most", most, 1)
+    shown = noise_effects(model, level=level)[:most]
+    if not shown:
+        return np.array([_note("the noise is constant")])
+    made = axes is None
+    axes = grid_of_axes(len(shown), axes)
+    for effect, ax in zip(shown, axes, strict=True):
+        draw_effect(ax, effect.in_logs())
+    if sharey:
+        same_scale(axes)
+    for ax in axes:
+        marks = round_factors(*np.exp2(ax.get_ylim()))
+        ax.set_yticks(np.log2(marks), [f"×{mark:g}" for mark in marks])
+    if made:
+        axes[0].figure.supylabel("factor of the noise", fontsize="medium")
     return axes
 
 

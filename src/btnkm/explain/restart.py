@@ -221,9 +221,9 @@ class FullRestartView:
         self, features: Sequence[Any], nodes: Array, weights: Array
     ) -> dict[int, tuple[Array, Array]]:
         """Return first and second moments of each column's contribution: (n,) or (n, K)."""
-        x = [np.asarray(phi) for phi, _ in features]
-        functionals = self.functionals.contributions(x, nodes, weights)
         places = self.mode_map.inputs
+        x = [np.asarray(phi) for phi, _ in features[: len(places)]]  # without those of the noise
+        functionals = self.functionals.contributions(x, nodes, weights)
         return {
             j: self.functionals.moments(part) for j, part in zip(places, functionals, strict=True)
         }
@@ -276,7 +276,7 @@ class FullRestartView:
         d, rows = self.mode(j), [np.zeros((len(codes), len(self.state.share)))]
         n = 0
         for features in blocks:
-            x = [np.asarray(phi) for phi, _ in features]
+            x = [np.asarray(phi) for phi, _ in features[: len(self.mode_map.inputs)]]
             n += len(x[0])
             rows.append(len(x[0]) * self._average_cross(x, d, codes))
         cross = np.sum(rows, axis=0) / n

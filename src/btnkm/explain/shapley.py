@@ -140,10 +140,9 @@ def _contributions(
             d = restart.mode(j)
             moments[j] = first[d], second[d]
     if restart.sums is not None:
-        for i, (j, (functions, _)) in enumerate(
-            zip(mode_map.effect_inputs, features[len(mode_map.bases) :], strict=True)
-        ):
-            added = restart.sums.added(i, functions)
+        of_sums = features[len(mode_map.bases) :]  # those of the noise follow
+        for i, j in enumerate(mode_map.effect_inputs):
+            added = restart.sums.added(i, of_sums[i][0])
             moments[j] = together(moments[j], added) if j in moments else added
     return moments
 

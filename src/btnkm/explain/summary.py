@@ -11,11 +11,13 @@ import numpy as np
 
 from ..core.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS
 from .fitted import FittedModel, PlainData
+from .noise import constant_noise, noise_effects, varies_with
 from .restart import FullRestartView, RestartView
 from .sobol import sobol_indices
 
 _MOST_INPUTS = 12  # that are shown
 _DRAWS = 16  # enough for two digits of a standard deviation, at once
+_NOT_LEARNED = {"name", "weight", "noise"}
 _STYLE = """\
 .btnkm-summary{font:13px/1.45 system-ui,sans-serif;margin:.5em 0;overflow-x:auto}
 .btnkm-summary p{margin:.2em 0}
@@ -116,6 +118,8 @@ def summary(model: Any) -> ModelSummary:
     facts["likelihood"] = likelihood_line(likelihoods(model))
     if np.isfinite(getattr(model, "noise_std_", np.nan)):
         facts["noise"] = f"{model.noise_std_:.4g}"
+        if driven := noise_effects(model, points=2):
+            facts["noise"] += f" on average; {varies_with(driven)}"
     facts["interactions"] = f"{indices.interactions:.1%}"
     facts["fit"] = model.stop_reason_
     return ModelSummary(
@@ -167,21 +171,24 @@ def likelihoods(model: Any) -> list[dict[str, Any]]:
     """Return the kinds of likelihood of the restarts, each with its weight and what it learned.
 
     Learned parameters, such as the degrees of freedom of Student-t noise (``dof``) or the size of
-    counts (``size``), are weighted means over the restarts of that kind.
+    counts (``size``), are weighted means over the restarts of that kind. Noise that varies is a
+    kind of its own, with an entry ``noise``.
     """
-    kinds: dict[str, dict[str, Any]] = {}
+    kinds: dict[Any, dict[str, Any]] = {}
     fitted = FittedModel.of(model)
     for likelihood, weight in zip(fitted.likelihoods, fitted.weights, strict=True):
         if not weight > 0.0:
             continue
+        likelihood, varies = constant_noise(likelihood)
         learned = {name: getattr(likelihood, name) for name in getattr(likelihood, "learned", ())}
         kind = type(likelihood).__name__
-        entry = kinds.setdefault(kind, {"name": kind, "weight": 0.0})
+        more = {"noise": "varying"} if varies else {}
+        entry = kinds.setdefault((kind, varies), {"name": kind, "weight": 0.0, **more})
         entry["weight"] += float(weight)
         for name, value in learned.items():
             entry[name] = entry.get(name, 0.0) + float(weight) * float(value)
     for entry in kinds.values():
-        for name in entry.keys() - {"name", "weight"}:
+        for name in entry.keys() - _NOT_LEARNED:
             entry[name] /= entry["weight"]
     return sorted(kinds.values(), key=lambda entry: -entry["weight"])
 
@@ -192,8 +199,9 @@ def likelihood_line(every: list[dict[str, Any]]) -> str:
     titles = {kind.__name__: getattr(kind, "title", kind.__name__) for kind in kinds}
     for entry, weight in zip(every, _weight_texts(entry["weight"] for entry in every), strict=True):
         known = [weight] if len(every) > 1 else []
-        known += [f"{name} {entry[name]:.3g}" for name in entry if name not in ("name", "weight")]
+        known += [f"{name} {entry[name]:.3g}" for name in entry if name not in _NOT_LEARNED]
         name = titles.get(entry["name"], entry["name"])
+        name += " with noise that varies" if "noise" in entry else ""
         lines.append(f"{name} ({', '.join(known)})" if known else name)
     return ", ".join(lines)
 

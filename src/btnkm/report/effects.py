@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from ..explain.effects import Effect, Surface, effects, interaction
+from ..explain.effects import Effect, Surface, effects, half_width, interaction
 from ..explain.fitted import FittedModel
 from ..explain.sobol import Pair, SobolIndices, interactions
 from . import charts, format
@@ -24,6 +24,29 @@ LEAST_EXTENT = 0.05  # of an axis, in standard deviations of y: less would show 
 FEW_VALUES = 6  # of a number, up to which no line connects them
 CATEGORIES, CATEGORIES_OF_PAIR = 14, 10  # in a chart; of more, those with the largest effects
 TOP_MARGIN, CATEGORY_MARGIN = TOP + LABEL, 116
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How a chart writes what the values of an input do."""
+
+    noun: str = "effect"
+    head: str = "Effect"
+
+    def axis(self, ends: Limits, start: float, end: float, most: int = 5) -> Axis:
+        """Return an axis from one end to the other, with round marks."""
+        return charts.axis("number", *ends, start, end, most=most, whole=True)
+
+    def text(self, value: Any, decimals: int | None = None) -> str:
+        """Return a value as text."""
+        return number(value, decimals)
+
+    def around(self, mean: Any, reach: Any, decimals: int) -> str:
+        """Return a value with its band."""
+        return f"{number(mean, decimals)} ± {number(reach, decimals)}"
+
+
+EFFECT = Scale()
 
 
 def in_units_of_y(fitted: FittedModel) -> bool:
@@ -85,10 +108,12 @@ def effects_section(fitted: FittedModel, indices: SobolIndices, target: str) -> 
     series = _shown_classes(every, outputs)
     count = sum(indices.total[j] >= LEAST for j in order[:SHOWN]) or 1
     least = LEAST_EXTENT * (fitted.y_scale if in_units_of_y(fitted) else 1.0)
-    low, high = _extent(every[:count], series)
+    low, high = extent(every[:count], series)
     ends = min(low, -least), max(high, least)
     drawn = [
-        _effect(effect, k, ends, series) for k, effect in enumerate(every) if len(effect.values)
+        draw_effect(effect, f"effect-{k}", ends, series)
+        for k, effect in enumerate(every)
+        if len(effect.values)
     ]
     return {
         "unit": unit_of(fitted, target),
@@ -113,44 +138,52 @@ def _shown_classes(every: Sequence[Effect], outputs: Any) -> list[int]:
     return sorted(largest.tolist())
 
 
-def _extent(every: Sequence[Effect], series: list[int]) -> Limits:
+def extent(every: Sequence[Effect], series: Sequence[int] = (0,)) -> Limits:
+    """Return the least and the largest value of any band, and zero."""
     known = [effect for effect in every if len(effect.low)]
     low = min((float(np.min(_wide(effect.low)[:, series])) for effect in known), default=0.0)
     high = max((float(np.max(_wide(effect.high)[:, series])) for effect in known), default=0.0)
     return min(low, 0.0), max(high, 0.0)
 
 
-def _effect(effect: Effect, k: int, ends: Limits, series: list[int]) -> Chart:
-    limits = _extent([effect], series)
+def draw_effect(
+    effect: Effect, key: str, ends: Limits, series: Sequence[int] = (0,), scale: Scale = EFFECT
+) -> Chart:
+    """Return the chart of an effect; its axis has ``ends`` at least."""
+    limits = extent([effect], series)
     ends = min(ends[0], limits[0]), max(ends[1], limits[1])
     mean, low, high = (_wide(part)[:, series] for part in (effect.mean, effect.low, effect.high))
     decimals = format.decimals_for((ends[1] - ends[0]) / 4)
     draw = _of_categories if effect.kind == "category" else _of_numbers
-    chart = draw(effect, f"effect-{k}", ends, mean, low, high, decimals)
+    chart = draw(effect, key, ends, (mean, low, high), decimals, scale)
     if effect.missing is not None and len(series) == 1:
         center, std = (np.atleast_1d(effect.missing[part])[series[0]] for part in ("mean", "std"))
-        note = f"Missing: {number(center, decimals)} ± {number(1.96 * std, decimals)}"
-        chart.notes.append(note)
+        reach = half_width(effect.level) * std
+        chart.notes.append(f"Missing: {scale.around(center, reach, decimals)}")
     return replace(chart, caption=name(effect.name, 40))
 
 
 def _numbers(
-    effect: Effect, values: Sequence[str], curves: Sequence[Array], decimals: int
+    effect: Effect, values: Sequence[str], curves: Sequence[Array], decimals: int, scale: Scale
 ) -> Table:
     """Return the effect at some values; ``curves`` are mean, low and high at these, (n, K)."""
     head = ["Value"]
     for of in [""] if effect.outputs is None else [f" of {c}" for c in effect.outputs]:
-        head += [f"Effect{of}", "from", "to"]
+        head += [f"{scale.head}{of}", "from", "to"]
     rows = []
     for value, *parts in zip(values, *curves, strict=True):
-        cells = [number(part, decimals) for triple in zip(*parts, strict=True) for part in triple]
+        triples = zip(*parts, strict=True)
+        cells = [scale.text(part, decimals) for triple in triples for part in triple]
         rows.append([value, *cells])
-    return Table(f"Effect of {shortened(effect.name)}", head[: 1 + 3 * curves[0].shape[1]], rows)
+    return Table(
+        f"{scale.head} of {shortened(effect.name)}", head[: 1 + 3 * curves[0].shape[1]], rows
+    )
 
 
 def _of_numbers(
-    effect: Effect, key: str, ends: Limits, mean: Array, low: Array, high: Array, decimals: int
+    effect: Effect, key: str, ends: Limits, parts: Sequence[Array], decimals: int, scale: Scale
 ) -> Chart:
+    mean, low, high = parts
     values = format.as_float(effect.values)
     span = float(np.ptp(values))
     spikes = format.as_float(effect.spikes["values"])
@@ -158,7 +191,7 @@ def _of_numbers(
     margin = 0.15 * span if few else 0.0
     every = np.concatenate([values, spikes])
     x = charts.axis(effect.kind, every.min() - margin, every.max() + margin, LEFT, WIDTH - RIGHT)
-    y = charts.axis("number", *ends, HEIGHT - BOTTOM, TOP, whole=True)
+    y = scale.axis(ends, HEIGHT - BOTTOM, TOP)
 
     def text(i: int) -> str:
         return format.value(effect.kind, values[i], span)
@@ -174,15 +207,17 @@ def _of_numbers(
     else:
         shapes += charts.curves(x, y, values, mean, low, high, format.as_float(effect.rows))
         if len(spikes) and mean.shape[1] == 1:
-            center, reach = _wide(effect.spikes["mean"]), 1.96 * _wide(effect.spikes["std"])
+            center, std = (_wide(effect.spikes[part]) for part in ("mean", "std"))
+            reach = half_width(effect.level) * std
             shapes += _upright(x, y, spikes, center, center - reach, center + reach)
     chosen = np.unique(np.linspace(0, len(values) - 1, 11).astype(int))
-    curves = [part[chosen] for part in (mean, low, high)]
-    table = _numbers(effect, [text(i) for i in chosen], curves, decimals)
+    curves = [part[chosen] for part in parts]
+    table = _numbers(effect, [text(i) for i in chosen], curves, decimals, scale)
     top = int(np.argmax(mean[:, 0]))
     description = (
-        f"The effect goes from {number(mean[0, 0])} at {text(0)} to {number(mean[-1, 0])} at "
-        f"{text(-1)}; it is highest, {number(mean[top, 0])}, at {text(top)}."
+        f"The {scale.noun} goes from {scale.text(mean[0, 0])} at {text(0)} to "
+        f"{scale.text(mean[-1, 0])} at {text(-1)}; it is highest, {scale.text(mean[top, 0])}, at "
+        f"{text(top)}."
     )
     return Chart(key, table.title, description, shapes, table, unit=x.note)
 
@@ -198,15 +233,16 @@ def _upright(x: Axis, y: Axis, at: Array, mean: Array, low: Array, high: Array) 
 
 
 def _of_categories(
-    effect: Effect, key: str, ends: Limits, mean: Array, low: Array, high: Array, decimals: int
+    effect: Effect, key: str, ends: Limits, parts: Sequence[Array], decimals: int, scale: Scale
 ) -> Chart:
+    mean, low, high = parts
     order = np.argsort(-mean[:, 0], kind="stable")
     half, many = CATEGORIES // 2, len(order) > CATEGORIES
     chosen = np.concatenate([order[:half], order[-half:]]) if many else order
     count = mean.shape[1]
     pitch = 13.0 * count if count > 1 else 20.0
     bottom = TOP + pitch * len(chosen)
-    x = charts.axis("number", *ends, CATEGORY_MARGIN, WIDTH - RIGHT, most=4, whole=True)
+    x = scale.axis(ends, CATEGORY_MARGIN, WIDTH - RIGHT, 4)
     shapes = []
     for value, text in x.marks:
         at = float(x.at(value))
@@ -226,13 +262,13 @@ def _of_categories(
         notes.append(f"The {half} highest and {half} lowest of {len(order):,} categories.")
     names = [shortened(value) for value in effect.values]
     listed = order[:200]
-    curves = [part[listed] for part in (mean, low, high)]
-    table = _numbers(effect, [names[i] for i in listed], curves, decimals)
+    curves = [part[listed] for part in parts]
+    table = _numbers(effect, [names[i] for i in listed], curves, decimals, scale)
     first, last = order[0], order[-1]
     categories = counted(len(order), "category", "categories")
     description = (
-        f"Of {categories}, {names[first]} is highest, {number(mean[first, 0])}, and {names[last]} "
-        f"lowest, {number(mean[last, 0])}."
+        f"Of {categories}, {names[first]} is highest, {scale.text(mean[first, 0])}, and "
+        f"{names[last]} lowest, {scale.text(mean[last, 0])}."
     )
     height = bottom + BOTTOM
     return Chart(key, table.title, description, shapes, table, height=height, notes=notes)

@@ -21,6 +21,7 @@ from ..data.frames import name_of
 from ..data.readers import with_targets
 from ..explain.diagnostics import Calibration, History, Reliability, history
 from ..explain.fitted import FittedModel
+from ..explain.noise import constant_noise
 from ..explain.sobol import sobol_indices
 from ..explain.summary import kept_functions, likelihood_line, likelihoods, structure_line
 from ..io.atomic_write import check_folder, file_path, whole_file
@@ -35,6 +36,7 @@ from .metrics import (
     evaluation_charts,
     metrics_table,
 )
+from .noise import noise_section
 from .panel import ENGINE_FILES, Panel, drawn_codes, panel
 from .warnings import Notice, found_nothing, notices
 
@@ -105,6 +107,7 @@ def page(
     nothing = found_nothing(fitted.weights, *moments)
     pairs = [] if nothing else effects.strongest_pairs(fitted)
     bars = effects.importance_bars(indices)
+    noise = noise_section(fitted)
     style = _read("report.css")
     script = "\n".join(_read(file) for file in (*ENGINE_FILES, "report.js"))
     classes = None if fitted.classes is None else fitted.classes.tolist()
@@ -118,7 +121,7 @@ def page(
             style=style,
             script=script,
             title=title if title is not None else f"What predicts {shortened(target, 80)}?",
-            contents=_contents(warnings, nothing=nothing, n_active=len(fitted.active)),
+            contents=_contents(fitted, warnings, nothing=nothing, varies=noise is not None),
             estimator=fitted.estimator,
             n_rows=model.n_samples_seen_,
             n_columns=len(fitted.columns),
@@ -134,7 +137,7 @@ def page(
             ],
             indices=indices,
             at_most=effects.mostly_unknown(pairs, indices),
-            tiles=_tiles(model, fitted, evaluation),
+            tiles=_tiles(model, fitted, evaluation, varies=noise is not None),
             notices=warnings,
             panel=what_if if isinstance(what_if, Panel) else None,
             no_panel=what_if,
@@ -143,6 +146,8 @@ def page(
             importance_table=effects.importance_table(bars),
             effects=effects.effects_section(fitted, indices, target),
             pairs=effects.pairs_section(fitted, pairs, indices, target),
+            noise=noise,
+            noise_std=number(model.noise_std_) if noise else "",
             metrics=evaluation and metrics_table(evaluation),
             confusion=confusion_table(evaluation, classes) if evaluation and classes else None,
             evaluation_charts=evaluation and evaluation_charts(evaluation),
@@ -166,7 +171,9 @@ def _environment() -> Environment:
     return environment
 
 
-def _contents(warnings: Sequence[Notice], *, nothing: bool, n_active: int) -> list[tuple[str, str]]:
+def _contents(
+    fitted: FittedModel, warnings: Sequence[Notice], *, nothing: bool, varies: bool
+) -> list[tuple[str, str]]:
     """Return the key and the heading of each section."""
     serious = any(notice.serious for notice in warnings)
     sections = [
@@ -176,11 +183,13 @@ def _contents(warnings: Sequence[Notice], *, nothing: bool, n_active: int) -> li
         ("importance", "Importance of the inputs"),
         ("effects", "Effects"),
         ("interactions", "Interactions"),
+        ("noise", "How large is the noise?"),
         ("accuracy", "Accuracy"),
         ("fit", "The fit"),
     ]
-    left_out = "interactions" if nothing or n_active < 2 else ""
-    return [section for section in sections if section[0] != left_out]
+    left_out = {"interactions"} if nothing or len(fitted.active) < 2 else set()
+    left_out |= set() if varies else {"noise"}
+    return [section for section in sections if section[0] not in left_out]
 
 
 def _task(fitted: FittedModel) -> str:
@@ -188,7 +197,8 @@ def _task(fitted: FittedModel) -> str:
     if fitted.is_classifier:
         return "classifier"
     first = likelihoods(fitted)[0]["name"]
-    kind = next(part for part in fitted.likelihoods if type(part).__name__ == first)
+    every = [constant_noise(part)[0] for part in fitted.likelihoods]
+    kind = next(part for part in every if type(part).__name__ == first)
     return str(getattr(kind, "task", "regression"))
 
 
@@ -214,7 +224,9 @@ def _accuracy_sentence(evaluation: Evaluation | None) -> str:
     return f"On {where}, it explains {explained} of the variance, and {error}"
 
 
-def _tiles(model: Any, fitted: FittedModel, evaluation: Evaluation | None) -> list[Tile]:
+def _tiles(
+    model: Any, fitted: FittedModel, evaluation: Evaluation | None, *, varies: bool
+) -> list[Tile]:
     """Return the most important numbers."""
     unused = len(fitted.columns) - len(fitted.active)
     note = f"{unused:,} of them constant" if unused else ""
@@ -226,6 +238,7 @@ def _tiles(model: Any, fitted: FittedModel, evaluation: Evaluation | None) -> li
         tiles.append(("Classes", f"{len(fitted.classes):,}", ""))
     elif np.isfinite(model.noise_std_):
         note = "standard deviation that no input explains"
+        note += ", on average: it varies" if varies else ""
         tiles.append(("Noise", number(model.noise_std_), note))
     if evaluation is not None:
         first, note = evaluation.metrics[0], f"on {counted(evaluation.n, 'held-out row')}"
