@@ -1,5 +1,7 @@
 """Noise that varies with the inputs, against formulas written from the model."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -121,8 +123,6 @@ def test_the_coefficients_are_a_stationary_point(noise):
     assert len(kept.kept) >= 1
 
     def value(k, h):
-        from dataclasses import replace
-
         mean = kept.mean.copy()
         mean[0, k] += h
         moved = replace(likelihood, sums=replace(kept, mean=mean))
@@ -226,3 +226,13 @@ def test_blocks_of_rows_are_joined():
     both, whole = joined(blocks), likelihood.at(rows.features)
     np.testing.assert_allclose(both.mean, whole.mean, rtol=1e-12)
     assert joined([Gaussian(), Gaussian()]) == Gaussian()
+
+
+@noises
+@pytest.mark.parametrize("times", [1e4, -1e4])
+def test_a_step_that_is_much_too_long_lowers_the_elbo_without_an_overflow(noise, times):
+    rows = Rows()
+    likelihood = fitted(rows, noise, 3)
+    before, sums = rows.elbo(likelihood), likelihood.sums
+    far = replace(likelihood, sums=replace(sums, mean=times * sums.mean, cov=1e4 * sums.cov))
+    assert rows.elbo(rows.learned(far)) < before

@@ -20,6 +20,7 @@ from .student_t import StudentT
 _STEPS = 3  # of coefficients and precisions in turn, in an update of g
 _SHORTER = (1.0, 0.3)  # fractions of a step by the Fisher information, where Newton's fails
 _ENOUGH = 1e-3  # nats that a step must promise
+_FAR = 200.0  # E[g] and Var[g] that only a step too long exceeds; e^_FAR is far from an overflow
 _OWN_SUMS = 5  # sums over rows that are not those of the noise without g
 
 
@@ -83,7 +84,10 @@ class Varying:
         """Return the noise of some rows, given their features."""
         terms = SumsTerms.of(self.sums, self.first)
         z = terms.features(features_of)
-        return VaryingRows(self.noise_at_zero, z, terms.means(z)[:, 0], terms.variances(z)[:, 0])
+        mean, variance = terms.means(z)[:, 0], terms.variances(z)[:, 0]
+        xp = array_namespace(mean)
+        mean, variance = xp.clip(mean, -_FAR, _FAR), xp.clip(variance, 0.0, _FAR)
+        return VaryingRows(self.noise_at_zero, z, mean, variance)
 
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
         """Begin as without g."""
