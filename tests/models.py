@@ -120,6 +120,12 @@ MAKERS = {
         smooth(3)[0], _numbers(smooth(3)[1], 0.3), likelihood="student_t"
     ),
     "counts": lambda: _regressor(smooth(3)[0], _counts(*smooth(3)), likelihood="negative_binomial"),
+    "varying noise": lambda: _regressor(
+        *uneven(*mixed()), noise="varying", structure="sums+tensor"
+    ),
+    "varying noise, student t": lambda: _regressor(
+        *uneven(*mixed(n_levels=30)), noise="varying", likelihood="student_t"
+    ),
     "two classes": lambda: _classifier(smooth(3)[0], _numbers(smooth(3)[1]) > 0.2),
     "balanced": lambda: _classifier(
         smooth(3)[0], _numbers(smooth(3)[1]) > 1.0, class_weight="balanced"

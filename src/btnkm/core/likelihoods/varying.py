@@ -11,9 +11,10 @@ from array_api_compat import array_namespace
 
 from ..arrays import host
 from ..densities import Scaled
+from ..formula import Formula
 from ..gamma import Gamma
 from ..sums import Sums, SumsTerms, refine, smaller
-from .base import Array, Begin, Rows
+from .base import Array, Begin, Rows, density_form
 from .gaussian import Gaussian
 from .student_t import StudentT
 
@@ -138,6 +139,25 @@ class Varying:
     def with_noise(self, variance: float) -> Varying:
         """Return a copy with 1 / E[tau] equal to ``variance``."""
         return replace(self, noise_at_zero=self.noise_at_zero.with_noise(variance))
+
+    def portable(self) -> dict[str, Any]:
+        """Return the distribution of y as plain data: that of the noise without g, but scaled."""
+        formula, plain = Formula(), self.noise_at_zero.portable()
+        mean, variance, y = map(formula.input, ("mean", "variance", "y"))
+        g_mean, g_variance = map(formula.input, ("g_mean", "g_variance"))
+        spread = (g_mean * -0.5 + g_variance * 0.25).exp()
+        square = spread * spread
+        inputs = {"mean": mean / spread, "variance": variance / square, "y": y / spread}
+        outputs = formula.include(plain, inputs)
+        return density_form(
+            formula,
+            mean=mean,
+            model_variance=variance,
+            noise_variance=square * outputs["noise_variance"],
+            width=spread * outputs["width"],
+            cdf=outputs["cdf"],
+            pdf=outputs["pdf"] / spread,
+        )
 
     def recalibrated(self, factor: float, dof: float) -> Varying:
         """Return a copy with ``factor`` times the noise variance and at most ``dof``."""
