@@ -304,7 +304,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         if isinstance(self.likelihood, str) and self.likelihood in LIKELIHOODS:
             return LIKELIHOODS[self.likelihood]()
         other = isinstance(self.likelihood, str | type) or not hasattr(self.likelihood, "begin")
-        if other or self.likelihood.of_labels:
+        if other or self.likelihood.of_labels or hasattr(self.likelihood, "at"):
             raise ValueError(
                 f"likelihood must be 'auto', one of {sorted(LIKELIHOODS)} or an object such as "
                 f"StudentT(dof=5.0), got {self.likelihood!r}; leave it out for 'auto'."

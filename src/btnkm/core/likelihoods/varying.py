@@ -54,8 +54,8 @@ class Varying:
     worth: ClassVar[float] = 1.0
     gentle: ClassVar[float] = 3.0
     noise_at_zero: Gaussian | StudentT
-    sums: Sums
-    first: int
+    sums: Sums = field(repr=False)
+    first: int = field(repr=False)
     learned_from: tuple[np.ndarray, ...] = field(default=(), repr=False)
 
     @classmethod
