@@ -177,6 +177,18 @@ def test_a_model_learns_on_after_it_was_read(name, path):
     check_same(both[0], again(both[1], path), X)
 
 
+def test_a_stream_takes_new_categories_after_it_was_read(path):
+    model, X = fitted("stream")
+    more, y = X.assign(place="later"), np.linspace(-1.0, 1.0, len(X))
+    more.loc[::5, "whole"] = np.nan
+    both = copy.deepcopy(model), again(model, path)
+    for each in both:
+        quietly(each.partial_fit, more, y)
+    assert "later" in both[0].columns_[PLACE].levels
+    check_same(both[0], again(both[1], path), more)
+    check_same(both[0], again(both[1], path), X)
+
+
 @pytest.mark.parametrize("name", ["sums+tensor", "student t", "mixture"])
 def test_warm_start_goes_on_after_it_was_read(name, path):
     model, X = copy.deepcopy(fitted(name))

@@ -295,7 +295,8 @@ class BTNRegressor(RegressorMixin, Estimator):
 
     def _same_target(self) -> Target:
         encode = partial(_standardised, self._y_shift, self._y_scale)
-        return Target(encode, self.likelihood_, self._y_scale, {})
+        likelihood = getattr(self.likelihood_, "noise_at_zero", self.likelihood_)
+        return Target(encode, likelihood, self._y_scale, {})
 
     def _likelihood(self) -> Likelihood:
         """Return the likelihood that the parameter stands for."""

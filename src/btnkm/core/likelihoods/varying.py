@@ -21,8 +21,8 @@ from .student_t import StudentT
 _STEPS = 3  # of coefficients and precisions in turn, in an update of g
 _SHORTER = (1.0, 0.3)  # fractions of a step by the Fisher information, where Newton's fails
 _ENOUGH = 1e-3  # nats that a step must promise
-_FAR = 200.0  # E[g] and Var[g] that only a step too long exceeds; e^_FAR is far from an overflow
 _OWN_SUMS = 5  # sums over rows that are not those of the noise without g
+_FAR = 200.0  # E[g] and Var[g] that only a step too long exceeds; e^_FAR is far from an overflow
 
 
 @dataclass(frozen=True)
