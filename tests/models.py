@@ -58,6 +58,13 @@ def _numbers(y: np.ndarray, scale: float = 0.1) -> np.ndarray:
     return y + scale * np.random.default_rng(9).standard_normal(len(y))
 
 
+def uneven(frame: pd.DataFrame, y: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
+    """Return a mixed table and its target with noise whose level depends on three columns."""
+    level = 0.05 + np.maximum(frame["size"].fillna(0.0), 0.0) + 0.5 * (frame["place"] == "level 1")
+    level += 1.0 * frame["pay"].isna()
+    return frame, y + level.to_numpy() * np.random.default_rng(9).standard_normal(len(y))
+
+
 def _regressor(X, y, **parameters):
     some = slice(0, N)
     X_new = X.iloc[N:] if hasattr(X, "iloc") else X[N:]
@@ -113,6 +120,12 @@ MAKERS = {
         smooth(3)[0], _numbers(smooth(3)[1], 0.3), likelihood="student_t"
     ),
     "counts": lambda: _regressor(smooth(3)[0], _counts(*smooth(3)), likelihood="negative_binomial"),
+    "varying noise": lambda: _regressor(
+        *uneven(*mixed()), noise="varying", structure="sums+tensor"
+    ),
+    "varying noise, student t": lambda: _regressor(
+        *uneven(*mixed(n_levels=30)), noise="varying", likelihood="student_t"
+    ),
     "two classes": lambda: _classifier(smooth(3)[0], _numbers(smooth(3)[1]) > 0.2),
     "balanced": lambda: _classifier(
         smooth(3)[0], _numbers(smooth(3)[1]) > 1.0, class_weight="balanced"

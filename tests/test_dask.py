@@ -71,7 +71,9 @@ def shards(client):
     return sum(client.run(lambda: len(execution._shards)).values())
 
 
-@pytest.mark.parametrize("kind", ["numbers", "weights", "train", "robust", "two", "three"])
+@pytest.mark.parametrize(
+    "kind", ["numbers", "weights", "train", "robust", "varying", "two", "three"]
+)
 def test_a_cluster_says_what_memory_says(client, kind):
     X, y, rng = make()
     weight = rng.integers(0, 3, len(y)).astype(float)
@@ -88,6 +90,9 @@ def test_a_cluster_says_what_memory_says(client, kind):
         assert_same(BTNRegressor(network=TensorTrain(order="given", cores="full"), **SMALL), X, y)
     elif kind == "robust":
         assert_same(BTNRegressor(likelihood="student_t", **SMALL), X, y, weight)
+    elif kind == "varying":
+        y = y + np.maximum(X[:, 2], 0.0) * rng.standard_normal(len(y))
+        assert_same(BTNRegressor(noise="varying", **SMALL), X, y, weight)
     elif kind == "two":
         assert_same(BTNClassifier(**SMALL), X, y > 0)
     else:
@@ -129,6 +134,22 @@ def test_predictions_are_made_when_they_are_asked_for(client, monkeypatch):
     labels = BTNClassifier(**SMALL).fit(X, np.where(y > 0, "up", "down"))
     assert labels.predict(lazy).compute().tolist() == labels.predict(X).tolist()
     assert labels.predict_proba(lazy).shape == (len(y), 2)
+
+
+def test_noise_that_varies_is_that_of_the_rows_of_a_block(client):
+    X, y, rng = make()
+    y = y + np.maximum(X[:, 2], 0.0) * rng.standard_normal(len(y))
+    model = BTNRegressor(noise="varying", **SMALL).fit(X, y)
+    lazy, _, _ = in_pieces(X, y)
+    few = lazy[lazy[:, 0] > 0.995]  # so that some pieces hold nothing
+    for table, rows in ((lazy, X), (few, X[X[:, 0] > 0.995])):
+        said = *model.predict(table, return_std=True), model.predict_interval(table)
+        expected = *model.predict(rows, return_std=True), model.predict_interval(rows)
+        for a, b in zip(said, expected, strict=True):
+            np.testing.assert_allclose(a.compute(), b, rtol=1e-8)
+        quantiles = model.predict_quantiles(table, [0.1, 0.9]).compute()
+        np.testing.assert_allclose(quantiles, model.predict_quantiles(rows, [0.1, 0.9]), rtol=1e-8)
+    assert np.ptp(model.predict(X, return_std=True)[1]) > 0.1
 
 
 def test_one_round_trip_for_every_mode(client, monkeypatch):

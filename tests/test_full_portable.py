@@ -171,7 +171,7 @@ def moments_of_kernel(data, kernel, rows):
 def test_plain_data_say_what_the_model_says(name):
     model, X = made(name)
     data = json.loads(json.dumps(listed(portable(model))))
-    assert data["format"] == 4
+    assert data["format"] == 5
     expected = model.fitted_.predict(
         model.fitted_.encode(X), lambda one, rows: one.moments(rows), 2
     )

@@ -185,6 +185,14 @@ def summed(data, sums, row):
     return means, [sum(a * b for a, b in zip(own, pairs, strict=True)) for own in sums["cov"]]
 
 
+def noise_moments(data, start, X):
+    """Return E[g] and Var[g] of every row by name, where the noise varies."""
+    if start["noise"] is None:
+        return [{}] * len(X)
+    both = [summed(data, start["noise"], row) for row in rows_of(X)]
+    return [{"g_mean": mean, "g_variance": variance} for (mean,), (variance,) in both]
+
+
 def moments(data, start, row):
     """Return E[f] and Var[f] of one row: lists of one entry, or of one for every class."""
     least = start["least"] if isinstance(start["least"], list) else [start["least"]]
@@ -258,8 +266,10 @@ def test_loops_over_plain_data_say_what_the_model_says(name):
     y = np.round(y) if distribution.discrete else y + 0.1
     said = [
         [
-            run(start["likelihood"], {"mean": mean, "variance": variance, "y": at})
-            for (mean, variance), at in zip(found[k, ..., 0].tolist(), y.tolist(), strict=True)
+            run(start["likelihood"], dict(zip(("mean", "variance"), two, strict=True), y=at) | g)
+            for two, at, g in zip(
+                found[k, ..., 0].tolist(), y.tolist(), noise_moments(data, start, X), strict=True
+            )
         ]
         for k, start in enumerate(data["restarts"])
     ]
@@ -279,8 +289,9 @@ def test_loops_over_plain_data_say_what_the_model_says(name):
     np.testing.assert_allclose(mixed("cdf")[0], distribution.cdf(at), rtol=1e-9)
     density = mixed("pdf")[0] / (1.0 if distribution.discrete else data["scale"])
     np.testing.assert_allclose(density, distribution.pdf(at), rtol=1e-9)
-    for k, state in enumerate(model.posterior_):
-        part = state.likelihood.predictive(*found[k, ..., 0].T)
+    likelihoods = model.fitted_.likelihoods_at(model.fitted_.encode(X))
+    for k, likelihood in enumerate(likelihoods):
+        part = likelihood.predictive(*found[k, ..., 0].T)
         widths = [row["width"][0] for row in said[k]]
         np.testing.assert_allclose(widths, part.width(), rtol=1e-12)
 

@@ -363,7 +363,7 @@ def test_plain_data_tell_all_that_main_effects_need(kind):
     data = portable(model)
     (start,) = data["restarts"]
     assert start["modes"] == []
-    assert data["format"] == 4
+    assert data["format"] == 5
     sums, rows, least = start["sums"], rows_of(X), np.atleast_1d(start["least"])
     assert sums["mean"].shape[0] == (3 if kind == "three classes" else 1)
     means, variances = [], []

@@ -10,6 +10,7 @@ from scipy.stats import norm
 
 from btnkm import BTNRegressor
 from btnkm.bases.effect import MainEffect
+from btnkm.core.formula import Formula, evaluate
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Gaussian, StudentT, Varying, joined, propose
 
@@ -349,3 +350,51 @@ def test_a_wrong_value_is_told():
         BTNRegressor(noise="on").fit(X, Y)
     with pytest.raises(ValueError, match="needs Gaussian or Student-t noise, got likelihood='poi"):
         BTNRegressor(noise="varying", likelihood="poisson").fit(X, np.round(np.exp(Y)))
+
+
+@noises
+@pytest.mark.parametrize("times", [1e4, -1e4])
+def test_a_step_that_is_much_too_long_lowers_the_elbo_without_an_overflow(noise, times):
+    rows = Rows()
+    likelihood = fitted(rows, noise, 3)
+    before, sums = rows.elbo(likelihood), likelihood.sums
+    far = replace(likelihood, sums=replace(sums, mean=times * sums.mean, cov=1e4 * sums.cov))
+    assert rows.elbo(rows.learned(far)) < before
+
+
+@noises
+def test_the_portable_form_is_the_predictive_distribution(noise):
+    rows = Rows()
+    likelihood = fitted(rows, noise, 5)
+    at = likelihood.at(rows.features)
+    inputs = {"mean": rows.mean, "variance": rows.square - rows.mean**2, "y": rows.y}
+    density = at.predictive(inputs["mean"], inputs["variance"])
+    inputs |= {"g_mean": at.mean, "g_variance": at.variance}
+    plain = likelihood.portable()
+    values = evaluate(plain, {name: value[:, None] for name, value in inputs.items()})
+    expected = {
+        "mean": density.mean,
+        "model_variance": density.model_variance,
+        "noise_variance": density.noise_variance,
+        "width": density.width(),
+        "cdf": density.cdf(rows.y),
+        "pdf": np.exp(density.logpdf(rows.y)),
+    }
+    assert values.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(values[name][:, 0], value, rtol=1e-9, err_msg=name)
+
+
+def test_a_formula_includes_another():
+    inner, outer = Formula(), Formula()
+    x, y = map(inner.input, ("x", "y"))
+    plain = inner.plain(product=(x + 1.0) * y, same=y, five=5.0)
+    z = outer.input("z")
+    outputs = outer.include(plain, {"x": z * 2.0, "y": z.exp()})
+    both = outer.plain(**outputs, twice=2.0 * outputs["product"])
+    z = np.array([[0.5], [-1.0]])
+    values = evaluate(both, {"z": z})
+    np.testing.assert_allclose(values["product"], (2.0 * z + 1.0) * np.exp(z))
+    np.testing.assert_allclose(values["twice"], 2.0 * values["product"])
+    np.testing.assert_allclose(values["same"], np.exp(z))
+    assert values["five"] == 5.0

@@ -301,7 +301,8 @@ class BTNRegressor(RegressorMixin, Estimator):
 
     def _same_target(self) -> Target:
         encode = partial(_standardised, self._y_shift, self._y_scale)
-        return Target(encode, self.likelihood_, self._y_scale, {})
+        likelihood = getattr(self.likelihood_, "noise_at_zero", self.likelihood_)
+        return Target(encode, likelihood, self._y_scale, {})
 
     def _likelihood(self) -> Likelihood:
         """Return the likelihood that the parameter stands for."""
@@ -310,7 +311,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         if isinstance(self.likelihood, str) and self.likelihood in LIKELIHOODS:
             return LIKELIHOODS[self.likelihood]()
         other = isinstance(self.likelihood, str | type) or not hasattr(self.likelihood, "begin")
-        if other or self.likelihood.of_labels:
+        if other or self.likelihood.of_labels or hasattr(self.likelihood, "at"):
             raise ValueError(
                 f"likelihood must be 'auto', one of {sorted(LIKELIHOODS)} or an object such as "
                 f"StudentT(dof=5.0), got {self.likelihood!r}; leave it out for 'auto'."

@@ -46,6 +46,11 @@ def check_likelihood(likelihood: Likelihood, y: Any, *, seed: int = 0) -> None:
         raise TypeError(
             f"likelihood must be an object such as StudentT(), got {likelihood!r}; create one."
         )
+    if hasattr(likelihood, "at"):
+        raise TypeError(
+            "likelihood must be the same for all rows, got one that depends on the inputs, "
+            f"{likelihood!r}; check its noise_at_zero."
+        )
     if np.ndim(y) != 1 or len(y) < _LEAST_ROWS:
         raise ValueError(
             f"y must have shape (n,) with n >= {_LEAST_ROWS}, got shape {np.shape(y)}; pass more."

@@ -54,7 +54,8 @@ def add_parser(commands: Any) -> None:
         "that an input explains (its Sobol index), ± one standard deviation. The column "
         "'with others' can add up to more than 100%; feature_importances_ in Python is this "
         "column scaled to sum to 1. If the noise varies, also print which inputs it varies with. "
-        "With --effects, also write what each value of an input adds to the average prediction. With --local, explain single rows instead: a "
+        "With --effects, also write what each value of an input adds to the average prediction. "
+        "With --local, explain single rows instead: a "
         "prediction is the base value plus the contribution of each input.",
         _EXAMPLES,
     )

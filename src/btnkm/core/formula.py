@@ -138,6 +138,21 @@ class Formula:
         self.steps.append([operation, *map(_argument, arguments)])
         return Term(self, str(len(self.steps) - 1))
 
+    def include(self, plain: Mapping[str, Any], inputs: Mapping[str, Term]) -> dict[str, Any]:
+        """Add the steps of another formula, with terms for its inputs; return its outputs."""
+        first = len(self.steps)
+
+        def moved(argument: Any) -> Any:
+            if not isinstance(argument, str):
+                return argument
+            if argument.isdigit():
+                return Term(self, str(first + int(argument)))
+            return inputs[argument]
+
+        for operation, *arguments in plain["steps"]:
+            self.step(operation, *map(moved, arguments))
+        return {name: moved(value) for name, value in plain["outputs"].items()}
+
     def plain(self, **outputs: Any) -> dict[str, Any]:
         """Return the formula as plain data, with outputs of these names."""
         return {

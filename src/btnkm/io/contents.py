@@ -22,7 +22,7 @@ from ..core.cp import CP
 from ..core.full import FullPosterior, Kernel
 from ..core.gamma import Gamma
 from ..core.layout import Layout
-from ..core.likelihoods import BUILT_IN as LIKELIHOODS
+from ..core.likelihoods import BUILT_IN, Varying
 from ..core.posterior import EffectAverages
 from ..core.state import Factor, Mode, State
 from ..core.sums import Group, Sums
@@ -34,6 +34,7 @@ from ..structures.mode_map import ModeMap
 from . import rules
 from .schema import Form
 
+LIKELIHOODS: tuple[Any, ...] = (*BUILT_IN, Varying)
 CLASSES: tuple[type, ...] = (
     *(bases.Basis, bases.WithMissing, bases.Spiked, Anchored, Coordinates),
     *(ManyCategories, MainEffect, *bases.BUILT_IN, *LIKELIHOODS),
@@ -101,7 +102,8 @@ Coordinates(J): coordinates; coordinates_are_bounded
 ModeMap: modes; each_mode_has_an_input, a_full_tensor_is_alone
     full, anchored, sums_first, splines, kernel, heavy: bool; inputs: list(count);
     bases: list(Basis | Coordinates); effects: tuple(MainEffect, E);
-    effect_inputs: tuple(count, E)
+    effect_inputs: tuple(count, E); noise_effects: tuple(MainEffect, F);
+    noise_inputs: tuple(count, F)
 CP: posteriors
     own: bool
 TT: posteriors
@@ -125,6 +127,9 @@ Group: posteriors
 Sums(Q, P): posteriors; variances_are_positive
     groups: tuple(Group, G); group, column: ints(P); degree: numbers(P); mean: numbers(Q, P);
     cov: numbers(Q, P, P); log_det: float; smoothness: numbers(G); precision, prior: Gamma(G)
+Varying: likelihoods; parts_of_varying_noise_are_fitted
+    noise_at_zero: Gaussian | StudentT; sums: Sums(1, P); first: count;
+    learned_from: (numbers(P, P), numbers(P, P), numbers(P), numbers(P), number | numbers())
 Kernel(D): kernels
     categorical: flags(D); constant: number > 0; product: number >= 0;
     line, curve, missing, factor: doubles(D) >= 0; curve_length, factor_length: doubles(D) > 0;
@@ -141,7 +146,7 @@ EffectStats: past rows
     sums: Sums(Q, P); gram: numbers(Q, P, P); linear, beside: numbers(Q, P)
 BatchStats: past rows
     data: Data; modes: tuple(ModeStats);
-    likelihood_sums: tuple(number | numbers() | numbers(_));
+    likelihood_sums: tuple(number | numbers() | numbers(_) | numbers(_, _));
     information: number | numbers() | numbers(_); features: tuple((numbers(_), numbers(_)));
     sums: None | EffectStats
 EffectAverages: averages
@@ -152,7 +157,8 @@ Window: kept rows
     rows: Batch(N); decay: numbers(N) >= 0; total: number; fitted, since: count
 Model: parts; inputs_are_columns, weights_add_up_to_1, targets_fit_the_likelihood,
         likelihoods_are_alike, modes_fit_their_columns, effects_fit_their_columns,
-        posteriors_fit_their_modes, results_are_of_this_fit, past_rows_fit_their_posteriors,
+        posteriors_fit_their_modes, noise_fits_its_effects, results_are_of_this_fit,
+        past_rows_fit_their_posteriors,
         averages_fit_their_posteriors, kept_rows_are_of_this_table
     n_features_in_: size(D); columns_: list(Column, D); feature_names_in_?: texts(D);
     active: list(count); mode_maps: tuple(ModeMap, R);
@@ -169,7 +175,7 @@ Model: parts; inputs_are_columns, weights_add_up_to_1, targets_fit_the_likelihoo
     history_: list({'restart': count, 'sweep': count, 'rows': count, 'rank': count | tuple(count),
         'phase': str, 'elbo': float, 'noise_std': float, 'seconds': float});
     structures_?: list({'name': str, 'restarts': list(count), 'weight': float,
-        'log_density': float, 'seconds': float});
+        'log_density': float, 'seconds': float, 'varying': bool});
     begun_with: dict(str, None | str)
 """
 _HEAD = re.compile(r"(\w+)(?:\((.*)\))?(?: is a (\w+))?: ([\w ]+)(?:; (.*))?")

@@ -13,7 +13,7 @@ from typing import Any
 
 from .archive import Unreadable
 
-VERSION = 7
+VERSION = 8
 OLDEST = 3  # no earlier version was released
 Manifest = dict[str, Any]
 
@@ -104,12 +104,27 @@ def _with_plain_names(manifest: Manifest) -> Manifest:
     return _with_classes(manifest | {"objects": objects}, CLASSES_6)
 
 
+def _with_varying_noise(manifest: Manifest) -> Manifest:
+    """Return a manifest of version 7, when noise had one level, as one of version 8."""
+    manifest = _with_field(
+        manifest, "ModeMap", noise_effects={"tuple": []}, noise_inputs={"tuple": []}
+    )
+    attributes = dict(manifest["attributes"])
+    if "structures_" in attributes:
+        attributes["structures_"] = [
+            {"dict": [*entry["dict"], "varying", False]} for entry in attributes["structures_"]
+        ]
+    more = {"noise": "auto"} if manifest["estimator"] == "BTNRegressor" else {}
+    return manifest | {"attributes": attributes, "parameters": manifest["parameters"] | more}
+
+
 #: From a manifest of version k to one of version k + 1.
 MIGRATIONS: dict[int, Callable[[Manifest], Manifest]] = {
     3: _with_full_tensors,
     4: _with_heavy_tails,
     5: _renamed,
     6: _with_plain_names,
+    7: _with_varying_noise,
 }
 
 

@@ -52,12 +52,15 @@ A kernel machine compares a row with the training rows:
     1e-12 k(x, x). Outputs are independent.
 
 E[f] = E[T] + E[a], and Var[f] = Var[T] + Var[a], but at least ``least``; or they are those of h.
+Where the noise varies, its log precision g is a sum of main effects as in 7, with the moments E[g]
+and Var[g].
 Pairs r <= s are in the order of ``numpy.triu_indices``; one with r < s counts twice.
 
 The distribution of y is a mixture over restarts. With f ~ N(E[f], Var[f]) in each, the likelihood's
 kind is
 
-- "density": a formula gives the distribution of the target; see ``density_form``;
+- "density": a formula gives the distribution of the target, for the moments of f and, where the
+  noise varies, of g; see ``density_form``;
 - "bernoulli": the second class has probability sigma(offset + f);
 - "softmax": class k has a probability proportional to exp(offsets_k + f_k).
 """
@@ -90,7 +93,7 @@ def portable(model: Any) -> dict[str, Any]:
     -------
     dict
         ``format``
-            4, the version of what follows. Version 3 had no formulas.
+            5, the version of what follows. Version 4 had no noise that varies, 3 no formulas.
         ``classes``
             The labels of a classifier; None for a regressor.
         ``shift``, ``scale``
@@ -116,14 +119,15 @@ def portable(model: Any) -> dict[str, Any]:
             position among those of the column, and ``functions``), ``mean`` (K, P) and ``cov``
             (K, P (P + 1) / 2), with K = 1 for one output; ``kernel``, None or a dict with
             ``constant``, ``product``, ``inputs``, ``alpha`` and ``noise``, both (K, n) for n
-            training rows; ``likelihood``, with its ``kind`` and more, as above.
+            training rows; ``noise``, None or a dict as that of ``sums``, for g; ``likelihood``,
+            with its ``kind`` and more, as above.
     """
     fitted = FittedModel.of(model)
     classes, threshold = fitted.classes, fitted.threshold
     best = fitted.likelihoods[fitted.best_restart]
     columns = [_column(c, j in fitted.active) for j, c in enumerate(fitted.columns)]
     return {
-        "format": 4,
+        "format": 5,
         "classes": None if classes is None else classes.tolist(),
         "shift": float(fitted.y_shift),
         "scale": float(fitted.y_scale) if classes is None else 1.0,
@@ -173,13 +177,16 @@ def _restart(state: Any, mode_map: Any, columns: list[dict[str, Any]]) -> dict[s
     """Return a restart; bases and main effects that are new are added to those of the columns."""
     plain: dict[str, Any] = {
         **{"network": "full", "modes": [], "multiplicity": np.empty(0), "least": 0.0},
-        **{"output": None, "sums": None, "kernel": None},
+        **{"output": None, "sums": None, "kernel": None, "noise": None},
         "likelihood": _likelihood(state.likelihood),
     }
     if isinstance(state, FullPosterior):
         plain["kernel"] = _kernel(state, mode_map)
     else:
         plain |= _tensor_and_sums(state, mode_map, columns)
+    if mode_map.noise_effects:
+        parts = mode_map.noise_effects, mode_map.noise_inputs
+        plain["noise"] = _sums(state.likelihood.sums, *parts, columns)
     if state.n_outputs is None:
         return plain | {"least": float(plain["least"])}
     return plain | {"least": np.broadcast_to(plain["least"], state.n_outputs).copy()}
@@ -203,7 +210,9 @@ def _tensor_and_sums(state: Any, mode_map: Any, columns: list[dict[str, Any]]) -
                 "second": np.ascontiguousarray(term.second),
             }
         )
-    output = None
+    output = sums = None
+    if state.sums is not None:
+        sums = _sums(state.sums, mode_map.effects, mode_map.effect_inputs, columns)
     if state.output is not None:
         term = predictor.terms[state.output]
         output = {"mean": term.mean, "second": np.ascontiguousarray(term.second)}
@@ -213,7 +222,7 @@ def _tensor_and_sums(state: Any, mode_map: Any, columns: list[dict[str, Any]]) -
         "multiplicity": pairs(modes[-1]["shape"][1] if modes else 0)[2],
         "least": predictor.least,
         "output": output,
-        "sums": None if state.sums is None else _sums(state.sums, mode_map, columns),
+        "sums": sums,
     }
 
 
@@ -276,12 +285,14 @@ def _basis_place(basis: Any, column: dict[str, Any]) -> int:
         raise TypeError(f"column {column['name']!r}: {reason}") from reason
 
 
-def _sums(sums: Sums, mode_map: Any, columns: list[dict[str, Any]]) -> dict[str, Any]:
+def _sums(
+    sums: Sums, effects: Any, of_inputs: Any, columns: list[dict[str, Any]]
+) -> dict[str, Any]:
     """Return the posterior of main effects; functions that were dropped are left out."""
     inputs = []
     for i, functions in sums.modes.items():
-        j = mode_map.effect_inputs[i]
-        place = _place(mode_map.effects[i].portable(), columns[j]["effects"])
+        j = of_inputs[i]
+        place = _place(effects[i].portable(), columns[j]["effects"])
         inputs.append({"column": j, "effect": place, "functions": functions.tolist()})
     first, second = np.triu_indices(sums.size)
     return {"inputs": inputs, "mean": sums.mean, "cov": sums.cov[:, first, second]}
@@ -298,7 +309,7 @@ def _unframed(basis: Any, mean: Array) -> Array:
 
 def _likelihood(likelihood: Any) -> dict[str, Any]:
     """Return a likelihood as plain data; a subclass may predict anything, so must define it."""
-    kind = type(likelihood)
+    kind = type(getattr(likelihood, "noise_at_zero", likelihood))
     if "portable" not in vars(kind):
         raise TypeError(
             f"the likelihood {kind.__name__} has no portable form; define portable() in its class, "

@@ -24,6 +24,7 @@ from ..core.evidence import Theta
 from ..core.full import KNOWN, POSITION, FullPosterior
 from ..core.full import LINE as STRAIGHT
 from ..core.full_fit import learns_noise
+from ..core.likelihoods import Varying
 from ..core.state import State
 from ..core.sums import Sums
 from ..data.column_stats import KINDS
@@ -165,6 +166,7 @@ def each_mode_has_an_input(mode_map: Any, sizes: Sizes) -> Facts:
     yield mode_map.first_input in (0, 1)
     yield len(set(mode_map.inputs)) == len(mode_map.inputs)
     yield len(set(mode_map.effect_inputs)) == sizes["E"]
+    yield len(set(mode_map.noise_inputs)) == sizes["F"]
     lone = not mode_map.bases and not mode_map.full and not mode_map.kernel
     yield mode_map.inputs or (mode_map.effects and lone)
 
@@ -222,6 +224,13 @@ def variances_are_positive(sums: Any, sizes: Sizes) -> Facts:
     yield np.all(np.diagonal(sums.cov, axis1=1, axis2=2) >= 0.0)
 
 
+def parts_of_varying_noise_are_fitted(likelihood: Any, sizes: Sizes) -> Facts:
+    yield all(value is not None for value in vars(likelihood.noise_at_zero).values())
+    *_, total, _, spread = likelihood.learned_from
+    yield total[0] > 0.0  # the sum of the weights of the rows
+    yield spread > 0.0
+
+
 def rows_are_not_too_many(state: Any, sizes: Sizes) -> Facts:
     n = sizes["N"]
     if not 0 < n <= MOST_FULL_ROWS:
@@ -259,6 +268,7 @@ def inputs_are_columns(model: Any, sizes: Sizes) -> Facts:
     for mode_map in model.mode_maps:
         yield set(mode_map.inputs) <= used
         yield set(mode_map.effect_inputs) <= used
+        yield set(mode_map.noise_inputs) <= used
 
 
 def weights_add_up_to_1(model: Any, sizes: Sizes) -> Facts:
@@ -313,7 +323,8 @@ def modes_fit_their_columns(model: Any, sizes: Sizes) -> Facts:
 
 def effects_fit_their_columns(model: Any, sizes: Sizes) -> Facts:
     for mode_map in model.mode_maps:
-        for j, effect in zip(mode_map.effect_inputs, mode_map.effects, strict=True):
+        inputs = (*mode_map.effect_inputs, *mode_map.noise_inputs)
+        for j, effect in zip(inputs, (*mode_map.effects, *mode_map.noise_effects), strict=True):
             column = model.columns_[j]
             yield _same_warp(effect, column)
             yield (effect.n_categories is None) is (column.levels is None)
@@ -333,7 +344,7 @@ def posteriors_fit_their_modes(model: Any, sizes: Sizes) -> Facts:
             yield from _full_posterior_fits(state, mode_map, model.columns_, n_outputs)
         else:
             yield from _state_fits(state, mode_map, n_outputs)
-            yield from _sums_fit(state.sums, mode_map, n_outputs)
+            yield from _sums_fit(state.sums, mode_map.effects, n_outputs)
 
 
 def _state_fits(state: Any, mode_map: Any, n_outputs: int | None) -> Facts:
@@ -357,12 +368,12 @@ def _state_fits(state: Any, mode_map: Any, n_outputs: int | None) -> Facts:
     yield np.ndim(state.information) == 0 or len(state.information) == n_outputs
 
 
-def _sums_fit(sums: Any, mode_map: Any, n_outputs: int | None) -> Facts:
-    yield (sums is None) is (not mode_map.effects)
+def _sums_fit(sums: Any, effects: Any, n_outputs: int | None) -> Facts:
+    yield (sums is None) is (not effects)
     if sums is None:
         return
     # all functions of these effects, of no output: that takes no memory
-    full = Sums.begin(mode_map.effects, 0)
+    full = Sums.begin(effects, 0)
     yield sums.groups == full.groups
     yield len(sums.group) > 0 and len(sums.mean) == (n_outputs or 1)
     kept = np.isin(full.group, np.append(-1, sums.group))
@@ -408,6 +419,21 @@ def _rows_fit(rows: Any, basis: Any, column: Any) -> Facts:
     yield np.all(np.abs(position) <= (1.0 + ROUNDING) * farthest)
 
 
+def noise_fits_its_effects(model: Any, sizes: Sizes) -> Facts:
+    for mode_map, state in zip(model.mode_maps, model.posterior_, strict=True):
+        yield isinstance(state.likelihood, Varying) is bool(mode_map.noise_effects)
+        if isinstance(state.likelihood, Varying):
+            yield not hasattr(model, "classes_")
+            yield from _noise_fits(state.likelihood, mode_map)
+    if isinstance(model.likelihood_, Varying):
+        yield any(all(_noise_fits(model.likelihood_, mode_map)) for mode_map in model.mode_maps)
+
+
+def _noise_fits(likelihood: Any, mode_map: Any) -> Facts:
+    yield likelihood.first == len(mode_map.bases) + len(mode_map.effects)
+    yield from _sums_fit(likelihood.sums, mode_map.noise_effects, None)
+
+
 def results_are_of_this_fit(model: Any, sizes: Sizes) -> Facts:
     restarts, ranks, bounds = sizes["R"], model.ranks_, model.lower_bounds_
     yield restarts > 0
@@ -438,8 +464,13 @@ def past_rows_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:
             yield psi.shape == (basis.n_products_,)
         yield (past.sums is None) is (state.sums is None)
         if past.sums is not None:
-            yield from _sums_fit(past.sums.sums, mode_map, n_outputs)
+            yield from _sums_fit(past.sums.sums, mode_map.effects, n_outputs)
             yield np.all(np.isin(state.sums.kept, past.sums.sums.kept))
+        if isinstance(state.likelihood, Varying):
+            learned = state.likelihood.learned_from
+            yield [np.shape(part) for part in past.likelihood_sums[-len(learned) :]] == [
+                np.shape(part) for part in learned
+            ]
 
 
 def averages_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:

@@ -88,10 +88,11 @@ def _normalised(frequencies: Array) -> Array:
 def _likely_range(model: Any) -> list[float]:
     """Return a range that contains nearly all predictions and intervals, for a fixed axis."""
     fitted = model.fitted_
-    moments = fitted.predict(drawn_codes(model), lambda part, rows: part.moments(rows), 2)
+    codes = drawn_codes(model)
+    moments = fitted.predict(codes, lambda part, rows: part.moments(rows), 2)
     parts = [
-        state.likelihood.predictive(mean, variance)
-        for state, mean, variance in zip(model.posterior_, *moments, strict=True)
+        likelihood.predictive(mean, variance)
+        for likelihood, mean, variance in zip(fitted.likelihoods_at(codes), *moments, strict=True)
     ]
     mixture = PredictiveDistribution(parts, fitted.y_shift, fitted.y_scale, model.weights_)
     ends = mixture.interval(0.98)

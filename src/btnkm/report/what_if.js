@@ -92,11 +92,11 @@ const WhatIf = (() => {
     return sum;
   };
 
-  // E[a] and Var[a] of the main effects of one restart, for each output; zeros if there are none.
-  function mainEffects(restart, row, count) {
+  // E[a] and Var[a] of a sum of main effects, for each output; zeros if there is none.
+  function mainEffects(sums, row, count) {
     const none = Array.from({ length: count }, () => 0);
-    if (restart.sums === null) return { mean: none, variance: none };
-    const { inputs, mean, cov } = restart.sums;
+    if (sums === null) return { mean: none, variance: none };
+    const { inputs, mean, cov } = sums;
     const g = [1];
     for (const input of inputs) {
       const values = row.effect(input.column, input.effect);
@@ -125,7 +125,7 @@ const WhatIf = (() => {
       const { mean, variance } = row.kernel(restart.kernel);
       return { mean: mean[0], variance: variance[0] };
     }
-    const added = mainEffects(restart, row, 1);
+    const added = mainEffects(restart.sums, row, 1);
     let [first, variance] = [0, 0];
     if (restart.modes.length) {
       const { mean, second } = productOf(restart, row);
@@ -142,7 +142,7 @@ const WhatIf = (() => {
       const { mean, variance } = row.kernel(restart.kernel);
       return { mean, diagonal: variance, root: mean.map(() => []) };
     }
-    const added = mainEffects(restart, row, restart.least.length);
+    const added = mainEffects(restart.sums, row, restart.least.length);
     if (!restart.modes.length) {
       const diagonal = added.variance.map((value, k) => Math.max(value, restart.least[k]));
       return { mean: added.mean, diagonal, root: diagonal.map(() => []) };
@@ -175,11 +175,17 @@ const WhatIf = (() => {
 
   // ---- distributions of y ---------------------------------------------------------------------
 
+  // The moments of the log precision of noise that varies, as inputs of a formula.
+  function noiseMoments(restart, row) {
+    const { mean, variance } = mainEffects(restart.noise, row, 1);
+    return { g_mean: mean[0], g_variance: variance[0] };
+  }
+
   // The distribution of y for f ~ N(mean, variance), by the formula of a likelihood: its mean, cdf,
   // pdf (the probability of a count) and the width on which it changes.
-  function density(likelihood, mean, variance) {
+  function density(likelihood, mean, variance, noise) {
     const { discrete } = likelihood;
-    const known = new Formulas.Evaluation(likelihood, { mean, variance, y: 0 });
+    const known = new Formulas.Evaluation(likelihood, { mean, variance, y: 0, ...noise });
     const at = (y, name) => known.with("y", y).output(name)[0];
     return {
       discrete,
@@ -446,7 +452,9 @@ const WhatIf = (() => {
       const parts = restarts.map((restart) => ({ restart, ...moments(restart, at) }));
       if (classes !== null) return ofTwo(this.data, parts, levels);
       const mixture = new Mixture(
-        parts.map(({ restart, mean, variance }) => density(restart.likelihood, mean, variance)),
+        parts.map(({ restart, mean, variance }) =>
+          density(restart.likelihood, mean, variance, noiseMoments(restart, at)),
+        ),
         weights,
         shift,
         scale,

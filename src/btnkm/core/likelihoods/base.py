@@ -215,6 +215,8 @@ def density_form(formula: Formula, *, discrete: bool = False, **outputs: Any) ->
     Its outputs are the mean of y, its variance in two parts, "model_variance" and "noise_variance",
     the "width" on which the density changes, "cdf" and "pdf". Where y is ``discrete``, it is 0, 1,
     2, .., "pdf" is the probability of y, and both are only asked for at these values.
+
+    Where the noise varies, the moments "g_mean" and "g_variance" of its log precision g are inputs.
     """
     return {"kind": "density", "discrete": discrete, **formula.plain(**outputs)}
 

@@ -11,9 +11,10 @@ from array_api_compat import array_namespace
 
 from ..arrays import host
 from ..densities import Scaled
+from ..formula import Formula
 from ..gamma import Gamma
 from ..sums import Sums, SumsTerms, refine, smaller
-from .base import Array, Begin, Rows
+from .base import Array, Begin, Rows, density_form
 from .gaussian import Gaussian
 from .student_t import StudentT
 
@@ -54,8 +55,8 @@ class Varying:
     worth: ClassVar[float] = 1.0
     gentle: ClassVar[float] = 3.0
     noise_at_zero: Gaussian | StudentT
-    sums: Sums
-    first: int
+    sums: Sums = field(repr=False)
+    first: int = field(repr=False)
     learned_from: tuple[np.ndarray, ...] = field(default=(), repr=False)
 
     @classmethod
@@ -67,6 +68,13 @@ class Varying:
     def scale(self) -> float:
         """E[tau]."""
         return self.noise_at_zero.scale
+
+    @property
+    def dof(self) -> float | None:
+        """The degrees of freedom of Student-t noise."""
+        noise: Any = self.noise_at_zero  # of Gaussian noise, an AttributeError is the answer
+        dof: float | None = noise.dof
+        return dof
 
     @property
     def noise(self) -> Gamma:
@@ -138,6 +146,25 @@ class Varying:
         """Return a copy with 1 / E[tau] equal to ``variance``."""
         return replace(self, noise_at_zero=self.noise_at_zero.with_noise(variance))
 
+    def portable(self) -> dict[str, Any]:
+        """Return the distribution of y as plain data: that of the noise without g, but scaled."""
+        formula, plain = Formula(), self.noise_at_zero.portable()
+        mean, variance, y = map(formula.input, ("mean", "variance", "y"))
+        g_mean, g_variance = map(formula.input, ("g_mean", "g_variance"))
+        spread = (g_mean * -0.5 + g_variance * 0.25).exp()
+        square = spread * spread
+        inputs = {"mean": mean / spread, "variance": variance / square, "y": y / spread}
+        outputs = formula.include(plain, inputs)
+        return density_form(
+            formula,
+            mean=mean,
+            model_variance=variance,
+            noise_variance=square * outputs["noise_variance"],
+            width=spread * outputs["width"],
+            cdf=outputs["cdf"],
+            pdf=outputs["pdf"] / spread,
+        )
+
     def recalibrated(self, factor: float, dof: float) -> Varying:
         """Return a copy with ``factor`` times the noise variance and at most ``dof``."""
         return replace(self, noise_at_zero=self.noise_at_zero.recalibrated(factor, dof))
@@ -195,7 +222,8 @@ class VaryingRows:
     @property
     def spread(self) -> Array:
         """What multiplies the standard deviation of the noise: sqrt(E[exp(-g)])."""
-        return _exp(0.25 * self.variance - 0.5 * self.mean)
+        xp = array_namespace(self.mean)
+        return xp.exp(xp.clip(0.25 * self.variance - 0.5 * self.mean, -_MOST, _MOST))
 
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> Scaled:
         """Return the distribution of y for f ~ N(mean, variance)."""

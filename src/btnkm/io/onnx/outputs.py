@@ -33,11 +33,15 @@ class Product(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """The parts of f in one restart: the tensor, and moments (n, K) of the other two."""
+    """The parts of f in one restart: the tensor, and moments (n, K) of the others.
+
+    ``noise`` are the moments (n, 1) of g, its log precision.
+    """
 
     product: Product | None
     effects: Both | None
     kernel: Both | None
+    noise: Both | None
 
 
 def parts_of(
@@ -45,16 +49,19 @@ def parts_of(
 ) -> list[Parts]:
     """Return the parts of f in each restart."""
     products = _products(restarts, columns)
-    all_sums = [restart["sums"] for restart in restarts if restart["sums"] is not None]
-    used = {(i["column"], i["effect"]) for sums in all_sums for i in sums["inputs"]}
+    both = [restart[name] for restart in restarts for name in ("sums", "noise")]
+    used = {(i["column"], i["effect"]) for sums in both if sums for i in sums["inputs"]}
     functions = {(j, place): columns[j].effect(place) for j, place in sorted(used)}
     ones = graph.full(next(iter(columns.values())).x, 1.0)
     parts = []
     for restart, product in zip(restarts, products, strict=True):
-        sums, kernel = restart["sums"], restart["kernel"]
-        effects = None if sums is None else _main_effects(graph, sums, functions, ones)
+        effects, noise = (
+            None if restart[name] is None else _main_effects(graph, restart[name], functions, ones)
+            for name in ("sums", "noise")
+        )
+        kernel = restart["kernel"]
         machine = None if kernel is None else kernel_moments(graph, kernel, columns)
-        parts.append(Parts(product, effects, machine))
+        parts.append(Parts(product, effects, machine, noise))
     return parts
 
 
@@ -144,7 +151,10 @@ def mean_and_std(graph: Graph, data: dict[str, Any], parts: list[Parts]) -> tupl
     each = []
     for restart, part in zip(data["restarts"], parts, strict=True):
         mean, variance = moments(graph, restart, part)
-        y = evaluated(graph, restart["likelihood"], _MOMENTS, mean=mean, variance=variance)
+        inputs = {"mean": mean, "variance": variance}
+        if part.noise is not None:
+            inputs |= dict(zip(("g_mean", "g_variance"), part.noise, strict=True))
+        y = evaluated(graph, restart["likelihood"], _MOMENTS, **inputs)
         each.append([y[name] for name in _MOMENTS])
     means, spreads, noises = zip(*each, strict=True)
     weights = data["weights"]
