@@ -41,7 +41,7 @@ def quietly(method, *args, **how):
 
 
 def fit(n_levels=4, **how):
-    X, y = uneven(*mixed(n_levels=n_levels))
+    X, y = uneven(*mixed(n_categories=n_levels))
     model = quietly(BTNRegressor(**VARYING | how).fit, X.iloc[:N], y[:N])
     return model, X.iloc[N:].reset_index(drop=True)
 

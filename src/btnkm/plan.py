@@ -239,7 +239,7 @@ class FitPlan:
 
     def ranks(self, mode_map: ModeMap, n: int, *, default_rank: bool = False) -> tuple[Any, Any]:
         """Return the initial and the maximal rank of a structure for n rows."""
-        train = mode_map.full
+        train = mode_map.full_cores
         rank: Any = self.defaults.rank
         rank = _TRAIN_RANK if train else _ANCHORED_RANK if mode_map.anchored else rank
         if self.lists_ranks and not default_rank:
@@ -278,7 +278,7 @@ class FitPlan:
         if mode_map.noise_effects:
             first = len(mode_map.bases) + len(mode_map.effects)
             likelihood = Varying.over(likelihood, mode_map.noise_effects, first)
-        network = TT() if mode_map.full else CP(own=mode_map.anchored)
+        network = TT() if mode_map.full_cores else CP(own=mode_map.anchored)
         limit = rows.usual_memory if self.memory_limit is None else self.memory_limit
         worth, warm_rank = likelihood.worth * rows.data().n, 0
         schedule = Schedule(
@@ -318,7 +318,7 @@ class FitPlan:
     def _warm_rank(self, mode_map: ModeMap, most: int) -> int:
         """Return the components of a warm phase, at most so many; 0 for no extra ones."""
         many = len(mode_map.bases) > 1 and self.n_outputs is None
-        if mode_map.full or mode_map.has_anchors or not many:
+        if mode_map.full_cores or mode_map.has_anchors or not many:
             return 0
         return min(self.defaults.warm_rank, most)
 

@@ -406,7 +406,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         likelihoods = fitted.likelihoods_at(columns)
         for k, state in enumerate(self.posterior_):
             which = np.flatnonzero(chosen == k)
-            if self._mode_maps[k].kernel:
+            if self._mode_maps[k].full_tensor:
                 f = self._full_draws(columns, k, len(which), rng, noise)
                 for i, place in enumerate(which):
                     out[:, place] = likelihoods[k].draw(f[:, i], noise)

@@ -187,7 +187,7 @@ class NoiseCurves:
 def _training_codes(view: FittedModel, j: int, effect: Any) -> tuple[Array, Array]:
     """Return coordinates of a column, and the fraction of the training rows that has each."""
     column = view.columns[j]
-    if column.levels is not None:
+    if column.categories is not None:
         shares = np.asarray(column.basis.category_shares, dtype=float)
         codes = np.arange(len(shares), dtype=float)
     else:
@@ -209,7 +209,7 @@ def _effect(
     importance: float,
 ) -> NoiseEffect:
     grid = view.grid(j, points)
-    apart = np.full(int(grid.missing and view.columns[j].levels is None), np.nan)
+    apart = np.full(int(grid.missing and view.columns[j].categories is None), np.nan)
     codes = np.concatenate([grid.codes, grid.spike_codes, apart])
     means, variances = zip(*(curve.moments(j, codes) for curve in curves), strict=True)
     # the standard deviation is exp(-g / 2)
@@ -224,7 +224,7 @@ def _effect(
     spikes = {"values": grid.spikes} | {name: v[n : n + k] for name, v in parts.items()}
     missing = {name: float(v[-1]) for name, v in parts.items()} if len(apart) else None
     rows = np.empty(0)
-    if view.columns[j].levels is not None:
+    if view.columns[j].categories is not None:
         rows = category_frequencies(view, j, grid.codes)
     elif n:
         rows = view.quantiles(j, np.linspace(0.0, 1.0, 11))
