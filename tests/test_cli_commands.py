@@ -75,9 +75,7 @@ def test_the_examples_of_help_run(name, here, monkeypatch, capsys):
     assert program.main([name, "--help"]) == 0
     lines = capsys.readouterr().out.split("\nexamples:\n")[1].strip().splitlines()
     if name == "demo":  # at its defaults it is what users wait for, not tests
-        quick = partial(
-            btnkm.BTNRegressor, n_init=1, max_iter=3, solver=btnkm.Solver(warm_sweeps=3)
-        )
+        quick = partial(btnkm.BTNRegressor, structure="tensor", n_init=1, max_iter=3, max_rank=3)
         monkeypatch.setattr(btnkm, "BTNRegressor", quick, raising=False)
     for line in lines:
         words = shlex.split(line, comments=True)

@@ -246,7 +246,8 @@ def test_many_inputs_and_few_rows_do_not_hide_the_function():
     X = rng.uniform(size=(1200, 40))
     f = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2
     y = f + 10 * X[:, 3] + 5 * X[:, 4] + rng.standard_normal(1200)
-    model = BTNRegressor(n_basis=8, max_rank=6, n_init=1, random_state=0).fit(X[:200], y[:200])
+    how = {"structure": "tensor", "n_basis": 8, "max_rank": 6, "n_init": 1, "random_state": 0}
+    model = BTNRegressor(**how).fit(X[:200], y[:200])
     assert model.score(X[200:], y[200:]) > 0.9
 
 
@@ -256,6 +257,7 @@ def test_anchored_models_draw_functions_and_bear_missing_values():
     y = X[:, 0] + X[:, 1] ** 2 + 0.1 * rng.standard_normal(150)
     X[:20, 1] = np.nan
     small = {"n_basis": 5, "max_rank": 3, "max_iter": 20, "n_init": 1, "random_state": 0}
+    small |= {"structure": "tensor"}
     model = BTNRegressor(solver=Solver(anchored=True), **small).fit(X, y)
     new = X[:30].copy()
     new[0, 0] = np.nan

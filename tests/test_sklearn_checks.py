@@ -20,12 +20,13 @@ from sklearn.utils.estimator_checks import (
     parametrize_with_checks,
 )
 
-from btnkm import BTNClassifier, BTNRegressor, Gamma, Priors, TensorTrain
+from btnkm import BTNClassifier, BTNRegressor, Gamma, Priors, Solver, TensorTrain
 from btnkm.bases import Chebyshev
 
 SMALL = {"n_init": 1, "max_iter": 4, "max_rank": 3, "n_basis": 5, "random_state": 0}
 GIVEN = {**SMALL, "structure": "sums+tensor"}
-TRAIN = {**SMALL, "max_rank": 2, "n_basis": 4, "network": "tt"}
+TRAIN = {**SMALL, "max_iter": 2, "max_rank": 2, "n_basis": 4, "network": "tt"}
+TRAIN |= {"solver": Solver(warm_sweeps=2, full_rows=1)}  # a full tensor is compared with SMALL
 GIVEN_TRAIN = {**TRAIN, "network": TensorTrain(cores="full", order="given"), "structure": "tensor"}
 WEIGHTS = check_sample_weight_equivalence_on_dense_data.__name__
 #: Checks that are repeated where structures are compared: what a fit does to its input, its
@@ -98,9 +99,9 @@ def data():
 
 def test_pipeline_equals_its_steps(data):
     X, y = data
-    model = make_pipeline(StandardScaler(), BTNRegressor(**SMALL)).fit(X, y)
+    model = make_pipeline(StandardScaler(), BTNRegressor(**GIVEN)).fit(X, y)
     scaled = StandardScaler().fit_transform(X)
-    direct = BTNRegressor(**SMALL).fit(scaled, y)
+    direct = BTNRegressor(**GIVEN).fit(scaled, y)
     np.testing.assert_array_equal(model.predict(X), direct.predict(scaled))
     mean, std = model.predict(X, return_std=True)
     assert mean.shape == std.shape == y.shape
@@ -109,7 +110,7 @@ def test_pipeline_equals_its_steps(data):
 def test_set_output_pandas_feeds_frames(data):
     X, y = data
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
-    model = make_pipeline(SimpleImputer(), BTNRegressor(**SMALL)).set_output(transform="pandas")
+    model = make_pipeline(SimpleImputer(), BTNRegressor(**GIVEN)).set_output(transform="pandas")
     model.fit(frame, y)
     assert list(model[-1].feature_names_in_) == ["a", "b", "c"]
     np.testing.assert_array_equal(model.predict(frame), model[-1].predict(frame))
@@ -132,14 +133,14 @@ def test_grid_search_over_the_basis_inside(data):
 @pytest.mark.filterwarnings("ignore:no input was found")
 def test_cross_val_score_finds_signal(data):
     X, y = data
-    assert np.mean(cross_val_score(BTNRegressor(**SMALL), X, y, cv=3)) > 0.8
+    assert np.mean(cross_val_score(BTNRegressor(**SMALL), X, y, cv=2)) > 0.8
     noise = np.random.default_rng(1).standard_normal(90)
-    assert np.mean(cross_val_score(BTNRegressor(**SMALL), X, noise, cv=3)) < 0.2
+    assert np.mean(cross_val_score(BTNRegressor(**SMALL), X, noise, cv=2)) < 0.2
 
 
 def test_clone_keeps_parameters_and_drops_the_fit(data):
     model = BTNRegressor(
-        **SMALL, basis={0: Chebyshev(n_basis=4)}, priors=Priors(noise=Gamma(1.0, 2.0))
+        **GIVEN, basis={0: Chebyshev(n_basis=4)}, priors=Priors(noise=Gamma(1.0, 2.0))
     )
     model.fit(*data)
     copy = clone(model)
@@ -166,6 +167,6 @@ def test_pickle_round_trip_predicts_the_same(data):
 def test_sample_weight_reaches_fit_and_score(data):
     X, y = data
     weight = np.random.default_rng(2).uniform(0.1, 3.0, 90)
-    model = make_pipeline(StandardScaler(), BTNRegressor(**SMALL))
+    model = make_pipeline(StandardScaler(), BTNRegressor(**GIVEN))
     weighted = model.fit(X, y, btnregressor__sample_weight=weight).predict(X)
     assert np.max(np.abs(weighted - model.fit(X, y).predict(X))) > 1e-3

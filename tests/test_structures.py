@@ -537,9 +537,7 @@ def test_rows_held_out_find_how_large_f_of_classes_is():
 
 
 def test_a_model_tells_the_likelihoods_of_all_its_restarts():
-    rng = np.random.default_rng(3)
-    X = rng.uniform(-1.0, 1.0, (250, 3))
-    y = np.sin(3.0 * X[:, 0]) + 0.2 * rng.standard_t(2.0, len(X))
+    X, y, _ = heavy_table(100)
     model = BTNRegressor(**{**SHORT, "n_init": 2}).fit(X, y)
     every = likelihoods(model)
     kinds = [type(state.likelihood).__name__ for state in model.posterior_]
