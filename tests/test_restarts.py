@@ -115,7 +115,7 @@ class Rows:
 def settings_of(estimator, likelihood, n, mode_map, n_outputs=None):
     target = Target(lambda y, weight: (y, weight), likelihood, 1.0, {}, n_outputs)
     plan = FitPlan.of(estimator, estimator._defaults, target, n, 1)
-    return plan.settings(mode_map, Rows(n))
+    return plan.settings(mode_map, Rows(n), 2)
 
 
 def arranged(anchored):
@@ -211,7 +211,7 @@ def test_a_fit_that_resumes_has_no_phase_before_the_exact_one():
     target = Target(lambda y, weight: (y, weight), LEAST_SQUARES, 1.0, {})
     for model, sweeps in ((BTNRegressor(), 20), (BTNRegressor(max_iter=7), 7)):
         plan = FitPlan.of(model, model._defaults, target, 40, 2)
-        settings = plan.settings(ModeMap(False, [0, 1], TWO, False), Rows(40))
+        settings = plan.settings(ModeMap(False, [0, 1], TWO, False), Rows(40), 2)
         found = plan.settings_to_resume(settings, 3)
         schedule = found.schedule
         assert (schedule.warm_sweeps, schedule.annealing_sweeps, schedule.max_iter) == (

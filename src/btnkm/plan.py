@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import checks
+from .core.ascent import FULL
 from .core.cp import CP
 from .core.likelihoods import Likelihood, StudentT
 from .core.network import Network
@@ -34,6 +35,7 @@ _ANCHORED_RANK = 10
 _TRAIN_RANK = 6  # "auto" of every bond
 _MANY_ROWS = 10_000
 _MOST_RESTARTS = 8
+FEWEST_RESTARTS = 2  # of tensors of low rank with any weight, if there may be so many
 _SWEEPS_TO_RESUME = 20  # "auto" where restarts continue from posteriors
 _WARM_SWEEPS_TO_TRY = 10  # at most, of a short fit
 _FEWEST_WARM_SWEEPS = 5  # of a warm phase with extra components
@@ -183,16 +185,44 @@ class FitPlan:
         """Return the number of restarts of a structure; without a tensor nothing is random."""
         return self.n_init if self.n_init_given or mode_map.low_rank else 1
 
-    def settings(self, mode_map: ModeMap, rows: Any) -> RestartSettings:
-        """Return what a fit of a structure to all rows needs."""
+    def fewer_restarts(self, candidates: Sequence[Any], n_init: int) -> int:
+        """Return how many restarts "auto" means where the rank of a tensor is about to grow.
+
+        Each then takes several times as long, and larger tensors differ less. ``candidates`` have
+        posteriors of short fits (``structures.search.Candidate``).
+        """
+        tensors = [
+            candidate
+            for candidate in candidates
+            if candidate.mode_map.low_rank and candidate.weight > 0
+        ]
+        for candidate in tensors:
+            initial_rank, max_rank = self.ranks(candidate.mode_map, self.n)
+            full = [at_full_rank(state, initial_rank) for state in candidate.states]
+            if full and all(full) and np.any(np.greater(max_rank, initial_rank)):
+                return min(n_init, max(len(tensors), FEWEST_RESTARTS))
+        return n_init
+
+    def memory(self, rows: Any) -> float:
+        """Return the memory limit of a fit, in GiB."""
+        return float(rows.usual_memory if self.memory_limit is None else self.memory_limit)
+
+    def settings(
+        self, mode_map: ModeMap, rows: Any, restarts: int, memory_limit: float | None = None
+    ) -> RestartSettings:
+        """Return what a fit of a structure to all rows needs, with so many restarts.
+
+        Less than the memory limit may be left.
+        """
         return self._settings(
             mode_map,
             rows,
             self.n,
             ranks=self.ranks(mode_map, self.n),
-            n_init=self.restarts(mode_map),
+            n_init=restarts,
             warm_sweeps=int(self.solver.warm_sweeps),
             max_iter=self.max_iter,
+            memory_limit=memory_limit,
         )
 
     def settings_to_resume(self, settings: RestartSettings, count: int) -> RestartSettings:
@@ -266,11 +296,11 @@ class FitPlan:
         n_init: int,
         warm_sweeps: int,
         max_iter: int,
+        memory_limit: float | None = None,
     ) -> RestartSettings:
         """Return the settings of a fit, given what differs between a short and the final one."""
         likelihood = HEAVY_TAILED if mode_map.heavy else self.likelihood
         network = TT() if mode_map.full else CP(own=mode_map.anchored)
-        limit = rows.usual_memory if self.memory_limit is None else self.memory_limit
         worth, warm_rank = likelihood.worth * rows.data().n, 0
         schedule = Schedule(
             warm_sweeps=warm_sweeps,
@@ -302,7 +332,7 @@ class FitPlan:
             warm_rank=warm_rank,
             n_init=n_init,
             may_reduce_restarts=not self.n_init_given,
-            memory_limit=float(limit),
+            memory_limit=self.memory(rows) if memory_limit is None else memory_limit,
             n_jobs=self.n_jobs,
         )
 
@@ -312,6 +342,12 @@ class FitPlan:
         if mode_map.full or mode_map.has_anchors or not many:
             return 0
         return min(self.defaults.warm_rank, most)
+
+
+def at_full_rank(state: Any, initial_rank: Any) -> bool:
+    """Return whether nearly all components of a posterior are in use, so that more may help."""
+    full = FULL * float(np.sum(initial_rank))
+    return bool(state.modes) and float(np.sum(state.network.rank(state))) >= full
 
 
 def _annealing(

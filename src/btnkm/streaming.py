@@ -162,7 +162,8 @@ class Streaming:
         keep: Any = [] if survey.n <= MOST_ROWS else None
         for mode_map in dict.fromkeys(mode_maps):
             places = [k for k, other in enumerate(mode_maps) if other is mode_map]
-            settings = plan.settings_to_resume(plan.settings(mode_map, rows), len(places))
+            settings = plan.settings(mode_map, rows, len(places))
+            settings = plan.settings_to_resume(settings, len(places))
             run = Run("", task.seeds, history, places[0], None)
             result = fitting.fit(
                 mode_map.problem(rows, target.n_outputs),
