@@ -222,6 +222,19 @@ def test_a_fit_that_resumes_has_no_phase_before_the_exact_one():
         assert (found.n_init, found.may_reduce_restarts) == (3, False)
 
 
+@pytest.mark.parametrize(
+    ("n", "max_iter", "expected"),
+    [(1, "auto", 25), (4000, "auto", 25), (5000, "auto", 20), (100_000, "auto", 12), (5000, 7, 7)],
+)
+def test_a_short_fit_has_fewer_sweeps_the_more_rows_there_are(n, max_iter, expected):
+    model, target = BTNRegressor(max_iter=max_iter), Target(None, LEAST_SQUARES, 1.0, {})
+    plan = FitPlan.of(model, model._defaults, target, 10 * n, 2)
+    mode_map = ModeMap(False, [0, 1], TWO, False)
+    settings = plan.settings_to_try(mode_map, Rows(n), n, 3)
+    assert (settings.schedule.max_iter, settings.schedule.warm_sweeps) == (expected, 10)
+    assert settings.initial_rank == settings.max_rank
+
+
 def test_number_of_threads():
     cores = n_threads(-1)
     assert cores >= 1

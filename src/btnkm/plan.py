@@ -19,6 +19,7 @@ from .core.tt import TT
 from .execution.restarts import RestartSettings
 from .parameters import Solver, TensorTrain, priors_of, solver_of, train_of
 from .structures.mode_map import ModeMap
+from .structures.stacking import MOST_ROWS
 
 # "auto" of n_basis: functions of all inputs together, and least and most of each input
 _FUNCTIONS, _N_BASIS = 160, (8, 20)
@@ -37,7 +38,8 @@ _MANY_ROWS = 10_000
 _MOST_RESTARTS = 8
 FEWEST_RESTARTS = 2  # of tensors of low rank with any weight, if there may be so many
 _SWEEPS_TO_RESUME = 20  # "auto" where restarts continue from posteriors
-_WARM_SWEEPS_TO_TRY = 10  # at most, of a short fit
+# at most, of a short fit, and fewest in its exact phase, which has fewer with more than MOST_ROWS
+_WARM_SWEEPS_TO_TRY, _FEWEST_TO_TRY = 10, 12
 _FEWEST_WARM_SWEEPS = 5  # of a warm phase with extra components
 # annealing sweeps; without them most interactions of anchored components are lost
 # (docs/experiments.md)
@@ -241,15 +243,16 @@ class FitPlan:
         rows: Any,
         n: int,
         restarts: int,
-        sweeps: int,
         *,
         default_rank: bool = False,
     ) -> RestartSettings:
-        """Return the settings of a short fit of n rows, with so many restarts and sweeps at most.
+        """Return the settings of a short fit of n rows (by weight), with so many restarts at most.
 
-        It has no more restarts than the final fit, and its rank does not grow. ``default_rank``
-        ignores the ranks that were given.
+        It has no more restarts or sweeps than the final fit, and its rank does not grow.
+        ``default_rank`` ignores the ranks that were given.
         """
+        most = self.defaults.comparing.sweeps
+        sweeps = min(most, max(_FEWEST_TO_TRY, most * MOST_ROWS // max(rows.n, 1)))
         rank, _ = self.ranks(mode_map, n, default_rank=default_rank)
         return self._settings(
             mode_map,
