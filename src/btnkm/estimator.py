@@ -230,14 +230,13 @@ class Estimator(Streaming, Saving, BaseEstimator):
         rows = source.code(columns, target, survey, sample)
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
         task = Task(
-            target,
-            columns,
-            Values(codes, [summary.weight for summary in summaries]),
-            sample,
-            rows,
-            plan.n,
-            [int(s) for s in seeds],
-            keep or survey.n <= MOST_ROWS,
+            target=target,
+            columns=columns,
+            values=Values(codes, [summary.weight for summary in summaries]),
+            sample=sample,
+            rows=rows,
+            seeds=[int(s) for s in seeds],
+            keeps_sums=keep or survey.n <= MOST_ROWS,
         )
         return task, active
 

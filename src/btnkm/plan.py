@@ -104,8 +104,7 @@ class FitPlan:
     """
 
     defaults: Defaults
-    likelihood: Likelihood  # as the warm phase has it
-    n_outputs: int | None  # values of f in each row, None for one
+    target: Any  # a structures.task.Target
     n: int  # rows of the table, a row of weight k counted k times
     structure: str  # "auto" where structures are compared
     train: TensorTrain | None  # None for a CP tensor
@@ -146,8 +145,7 @@ class FitPlan:
         sweeps = defaults.sweeps_of_many if n > _MANY_ROWS else defaults.sweeps
         return cls(
             defaults=defaults,
-            likelihood=target.likelihood,
-            n_outputs=target.n_outputs,
+            target=target,
             n=n,
             structure=structure,
             train=train_of(estimator.network),
@@ -270,7 +268,7 @@ class FitPlan:
         rank: Any = self.defaults.rank
         rank = _TRAIN_RANK if train else _ANCHORED_RANK if mode_map.anchored else rank
         if self.lists_ranks and not default_rank:
-            n_bonds = len(mode_map.bases) - (self.n_outputs is None) if train else 0
+            n_bonds = len(mode_map.bases) - (self.target.n_outputs is None) if train else 0
             rank = checks.check_ranks("max_rank", self.max_rank, n_bonds)
         elif self.max_rank is not None and not default_rank:
             rank = int(self.max_rank)
@@ -302,7 +300,7 @@ class FitPlan:
         memory_limit: float | None = None,
     ) -> RestartSettings:
         """Return the settings of a fit, given what differs between a short and the final one."""
-        likelihood = HEAVY_TAILED if mode_map.heavy else self.likelihood
+        likelihood = HEAVY_TAILED if mode_map.heavy else self.target.likelihood
         network = TT() if mode_map.full else CP(own=mode_map.anchored)
         worth, warm_rank = likelihood.worth * rows.data().n, 0
         schedule = Schedule(
@@ -341,7 +339,7 @@ class FitPlan:
 
     def _warm_rank(self, mode_map: ModeMap, most: int) -> int:
         """Return the components of a warm phase, at most so many; 0 for no extra ones."""
-        many = len(mode_map.bases) > 1 and self.n_outputs is None
+        many = len(mode_map.bases) > 1 and self.target.n_outputs is None
         if mode_map.full or mode_map.has_anchors or not many:
             return 0
         return min(self.defaults.warm_rank, most)

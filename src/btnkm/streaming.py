@@ -156,7 +156,14 @@ class Streaming:
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
         counted = int(max(survey.n, survey.total))
         plan = FitPlan.of(self, self._defaults, target, counted, len(columns))
-        task = Task(target, columns, Values([], []), sample, rows, counted, seeds.tolist())
+        task = Task(
+            target=target,
+            columns=columns,
+            values=Values([], []),
+            sample=sample,
+            rows=rows,
+            seeds=seeds.tolist(),
+        )
         history: list[dict[str, Any]] = []
         results = []
         keep: Any = [] if survey.n <= MOST_ROWS else None

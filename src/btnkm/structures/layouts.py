@@ -62,7 +62,7 @@ class Layouts:
         few = task.rows.n == task.sample.n <= plan.solver.full_rows
         if plan.structure != "auto":
             return few and (plan.structure == "full" or np.ptp(task.sample.y) > 0)
-        few = few and (plan.n_outputs or 1) * task.rows.n**3 <= FULL_WORK
+        few = few and (task.target.n_outputs or 1) * task.rows.n**3 <= FULL_WORK
         return few and not plan.may_resume and np.ptp(task.sample.y) > 0
 
     def full(self) -> ModeMap:
@@ -92,7 +92,7 @@ class Layouts:
             task.values.weights,
             full=full,
             anchored=plan.anchored(self._many and not full),
-            many_outputs=plan.n_outputs is not None,
+            many_outputs=task.target.n_outputs is not None,
             effects=self.effects if sums else (),
             effect_inputs=self.effect_inputs if sums else (),
             average_missing=plan.structure != "tensor",

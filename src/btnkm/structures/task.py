@@ -50,7 +50,6 @@ class Task(NamedTuple):
     values: Values
     sample: LocalRows  # some of the rows, or all
     rows: Any  # all of them, wherever they are
-    n: int  # rows, a row of weight k counted k times
     seeds: list[int]
     keeps_sums: bool = False  # whether sums over the rows are kept for partial_fit
 
