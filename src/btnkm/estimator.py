@@ -205,7 +205,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
         judged = {candidate.mode_map: candidate for candidate in candidates}
         self._conclude(plan, task, results, history, judged)
         self.n_samples_seen_ = survey.n
-        if any(mode_map.kernel for mode_map in self._mode_maps) and self.structure != "full":
+        if any(mode_map.kernel for mode_map in self._mode_maps) and plan.structure != "full":
             self._window = Window.of(survey.sample)  # partial_fit fits them again, with more
         self._list_structures(plan, candidates)
         self._complete(task, new=True)
@@ -221,9 +221,9 @@ class Estimator(Streaming, Saving, BaseEstimator):
     ) -> tuple[Task, list[int]]:
         """Return the coded table, and the columns that vary."""
         # columns of many categories are anchored; without anchors the rarest share a function
-        many = plan.anchored(True) and not is_elsewhere(source.example)  # sparse rows are SciPy's
+        many = plan.may_be_anchored and not is_elsewhere(source.example)  # sparse rows are SciPy's
         summaries = survey.columns
-        columns, codes = fit_columns(summaries, survey.names, self.basis, plan.n_basis, many)
+        columns, codes = fit_columns(summaries, survey.names, plan.basis, plan.n_basis, many)
         # a constant input only scales the others: the network does without it
         active = [j for j, c in enumerate(columns) if not _is_constant(c.basis, codes[j])] or [0]
         sample = coded(survey.sample, columns, target)

@@ -1,4 +1,10 @@
-"""The plan of a fit: every "auto" resolved in one place."""
+"""The plan of a fit: its parameters, with what "auto" means to a table of some size.
+
+What needs fits of some of the rows is decided in ``structures``: the structures to compare
+(``candidates``) and their weights (``search``), the inputs of the sum and of the tensor
+(``screening``), the order and the cores of a tensor train (``candidates``, ``tt_order``), and
+whether noise has heavy tails (``search``).
+"""
 
 from __future__ import annotations
 
@@ -31,6 +37,7 @@ _ROWS_A_COMPONENT, _LEAST_RANK = 25, 4  # "auto" of the initial rank
 # of main effects: polynomials of all inputs together, most of each and, up to so many inputs, least
 _CURVES, _MOST_CURVE = 200, 100
 _LEAST_CURVE = ((60, 6), (250, 3), (np.inf, 0))
+_ANCHOR_CATEGORIES = 10  # of a column, from which on components are anchored
 # "auto" where components are anchored: few of them die, as an unused input costs nothing
 _ANCHORED_RANK = 10
 _TRAIN_RANK = 6  # "auto" of every bond
@@ -97,8 +104,10 @@ class Defaults(NamedTuple):
 class FitPlan:
     """What a fit does: the parameters of an estimator, checked, for a table of n rows.
 
-    Nothing else reads the parameters. What depends on a structure, or on the rows of a single fit
-    (a fold has fewer than the table), is resolved by ``settings``.
+    What depends on a structure, or on the rows of a single fit (a fold has fewer than the table),
+    is resolved by ``settings``. Estimators themselves read ``likelihood`` (and ``class_weight``) to
+    make the target, ``basis`` to read the table, ``random_state`` for the seeds of a task, and
+    what says whether a fit may continue from another (``warm_start``, ``structure``).
 
     None stands for what only a single fit can resolve.
     """
@@ -108,7 +117,7 @@ class FitPlan:
     n: int  # rows of the table, a row of weight k counted k times
     structure: str  # "auto" where structures are compared
     train: TensorTrain | None  # None for a CP tensor
-    default_basis: bool  # whether the bases of all columns are those of "auto"
+    basis: Any  # as it was given
     n_basis: int  # most smooth functions of an input in the tensor
     max_rank: Any  # a number, or one for each bond; None where it depends on the structure
     n_init: int  # restarts of a structure with a tensor of low rank
@@ -149,7 +158,7 @@ class FitPlan:
             n=n,
             structure=structure,
             train=train_of(estimator.network),
-            default_basis=isinstance(estimator.basis, str) and estimator.basis == "auto",
+            basis=estimator.basis,
             n_basis=_given(estimator.n_basis, defaults.n_basis(n, n_inputs)),
             max_rank=None if isinstance(max_rank, str) else max_rank,
             n_init=_given(estimator.n_init, defaults.n_init(n)),
@@ -171,10 +180,29 @@ class FitPlan:
         """Return the number of polynomials of a main effect, given inputs that vary."""
         return self.defaults.n_curve(self.n, n_active)
 
-    def anchored(self, many: bool) -> bool:
-        """Return whether components are anchored, given whether a table has ``many`` inputs."""
-        value = self.solver.anchored
-        return many if isinstance(value, str) else bool(value)
+    @property
+    def default_basis(self) -> bool:
+        """Whether the bases of all columns are those of "auto"."""
+        return isinstance(self.basis, str) and self.basis == "auto"
+
+    @property
+    def may_be_anchored(self) -> bool:
+        """Whether components are anchored in a table with many inputs or categories."""
+        return isinstance(self.solver.anchored, str) or bool(self.solver.anchored)
+
+    def anchored(self, columns: Sequence[Any], n_active: int, *, full: bool = False) -> bool:
+        """Return whether components are anchored, given inputs that vary; "auto" not if ``full``.
+
+        They are where there are so many inputs, or categories of a column.
+        """
+        if not isinstance(self.solver.anchored, str):
+            return bool(self.solver.anchored)
+        return not full and (
+            n_active >= self.defaults.many_inputs
+            or any(
+                c.levels is not None and c.basis.n_functions_ >= _ANCHOR_CATEGORIES for c in columns
+            )
+        )
 
     @property
     def lists_ranks(self) -> bool:

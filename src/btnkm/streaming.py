@@ -26,7 +26,7 @@ from .data.frames import check_names, name_of
 from .data.readers import Table, coded
 from .execution import fitting
 from .execution.modes import of_a_new_level, with_functions_of
-from .parameters import lasting_parameters, priors_of
+from .parameters import lasting_parameters
 from .plan import FitPlan
 from .structures.mode_map import ModeMap
 from .structures.multistart import Run, observer
@@ -150,12 +150,12 @@ class Streaming:
         Returns False, and leaves the model as it was, if the fit was stopped.
         """
         target = self._same_target()._replace(name=target_name)
-        columns, mode_maps, states, pasts = self._grown(survey, pasts)
+        counted = int(max(survey.n, survey.total))
+        plan = FitPlan.of(self, self._defaults, target, counted, len(self.columns_))
+        columns, mode_maps, states, pasts = self._grown(survey, pasts, plan.smoothness)
         sample = coded(survey.sample, columns, target)
         rows = source.code(columns, target, survey, sample)
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
-        counted = int(max(survey.n, survey.total))
-        plan = FitPlan.of(self, self._defaults, target, counted, len(columns))
         task = Task(
             target=target,
             columns=columns,
@@ -233,7 +233,9 @@ class Streaming:
         if hasattr(self.likelihood_, "check"):
             self.likelihood_.check(survey.y.values)
 
-    def _grown(self: Any, survey: Survey, pasts: list[BatchStats] | None) -> Grown:
+    def _grown(
+        self: Any, survey: Survey, pasts: list[BatchStats] | None, smoothness: float
+    ) -> Grown:
         """Return what to continue from, with the categories and missing values that are new."""
         columns, states = list(self.columns_), list(self._states())
         pasts = None if pasts is None else list(pasts)
@@ -246,7 +248,6 @@ class Streaming:
         if not more:
             return Grown(columns, self._mode_maps, states, pasts)
         larger = {mode_map: mode_map.grown(more) for mode_map in self._mode_maps}
-        smoothness = priors_of(self).smoothness
         for k, before in enumerate(self._mode_maps):
             after = larger[before]
             for d, j in enumerate(before.inputs, before.first_input):

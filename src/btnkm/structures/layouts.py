@@ -15,7 +15,6 @@ from .mode_map import ModeMap, full_mode_map, main_effects, make_mode_map
 from .task import Task
 
 FULL_WORK = 4e10  # rows cubed times classes, up to which the full tensor is a candidate of "auto"
-ANCHOR_CATEGORIES = 10  # of a column, from which on components are anchored
 MANY_INPUTS = 60  # from which on the full tensor has curves only where screening found some
 _DEGREE = 1  # of the splines that are tried instead of polynomials
 _CURVE_OF_WIDE = 6  # polynomials of the columns of a wide table that need a curve
@@ -91,7 +90,7 @@ class Layouts:
             task.values.codes,
             task.values.weights,
             full=full,
-            anchored=plan.anchored(self._many and not full),
+            anchored=plan.anchored(task.columns, len(self.active), full=full),
             many_outputs=task.target.n_outputs is not None,
             effects=self.effects if sums else (),
             effect_inputs=self.effect_inputs if sums else (),
@@ -106,14 +105,6 @@ class Layouts:
             return None
         first = mode_map.sums_first
         return self.arranged(mode_map.inputs, mode_map.structure, splines=True, sums_first=first)
-
-    @cached_property
-    def _many(self) -> bool:
-        """Whether there are so many inputs, or categories, that components are anchored."""
-        return len(self.active) >= self.plan.defaults.many_inputs or any(
-            c.levels is not None and c.basis.n_functions_ >= ANCHOR_CATEGORIES
-            for c in self.task.columns
-        )
 
     def _basis(self, j: int, splines: bool) -> Any:
         """Return the fitted basis of a column in the tensor."""
