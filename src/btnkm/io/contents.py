@@ -22,7 +22,7 @@ from ..core.cp import CP
 from ..core.full import FullPosterior, Kernel
 from ..core.gamma import Gamma
 from ..core.layout import Layout
-from ..core.likelihoods import BUILT_IN as LIKELIHOODS
+from ..core.likelihoods import BUILT_IN
 from ..core.posterior import EffectAverages
 from ..core.state import Factor, Mode, State
 from ..core.sums import Group, Sums
@@ -36,7 +36,7 @@ from .schema import Form
 
 CLASSES: tuple[type, ...] = (
     *(bases.Basis, bases.WithMissing, bases.Spiked, Anchored, Coordinates),
-    *(ManyCategories, MainEffect, *bases.BUILT_IN, *LIKELIHOODS),
+    *(ManyCategories, MainEffect, *bases.BUILT_IN, *BUILT_IN),
     *(Gamma, Data, Column, ModeMap, CP, TT, Mode, CategoryMode, Factor, CategoryFactor, State),
     *(Group, Sums, Kernel, FullPosterior, ModeStats, EffectStats, BatchStats, EffectAverages),
     *(Batch, Window, TensorTrain, Priors, Solver),
@@ -51,7 +51,7 @@ WORDS = {
     "limits": "(float >= 0, float >= 0)",
 }
 #: Names in kinds of what has no form.
-FAMILIES: dict[str, Any] = {"Likelihood": LIKELIHOODS, "Layout": Layout}
+FAMILIES: dict[str, Any] = {"Likelihood": BUILT_IN, "Layout": Layout}
 
 SCHEMA = """
 Gamma(S): Gamma distributions; each_shape_has_a_rate
