@@ -301,7 +301,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
             self._warn_of_nothing(task)
 
     def _warn_of_nothing(self, task: Task) -> None:
-        """Warn if f, its level aside, varies less between the rows than it is uncertain."""
+        """Warn if f, its mean aside, varies less between the rows than it is uncertain."""
         sample = task.sample
         share = sample.weights / sample.weights.sum()
         count = min(_LOOK_AT, sample.n)
