@@ -123,6 +123,18 @@ def test_a_summary_says_what_was_done(folder, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+def test_views_of_a_model_that_was_just_fitted_know_the_target(folder, monkeypatch):
+    from btnkm.cli import fit as module
+
+    described, views = module.described, []
+    monkeypatch.setattr(
+        module, "described", lambda model: views.append(model.fitted_) or described(model)
+    )
+    options = ("--likelihood", "poisson", "--only", "area", *QUICK)
+    assert fit("houses.csv", "--target", "rooms", *options, "--quiet", "-o", "m.btn") == 0
+    assert views[0].target_name == "rooms"
+
+
 def test_a_terminal_is_told_of_every_sweep(folder, monkeypatch, capsys):
     told = []
 
@@ -281,7 +293,7 @@ def test_codes_are_text_if_that_is_said(folder, capsys):
         assert fit(*options, *more) == 0
         kinds.append(told(capsys)["inputs"][0]["kind"])
     assert kinds == ["number", "text"]
-    assert btnkm.load("m.btn").columns_[0].levels == {"1010": 0, "2020": 1, "3030": 2}
+    assert btnkm.load("m.btn").columns_[0].categories == {"1010": 0, "2020": 1, "3030": 2}
 
 
 @pytest.mark.parametrize(
@@ -348,7 +360,7 @@ def _same(model, other):
     assert model.lower_bound_ == pytest.approx(other.lower_bound_, rel=1e-9)
     assert list(model.feature_names_in_) == list(other.feature_names_in_)
     for a, b in zip(model.columns_, other.columns_, strict=True):
-        assert (a.name, a.kind, a.levels) == (b.name, b.kind, b.levels)
+        assert (a.name, a.kind, a.categories) == (b.name, b.kind, b.categories)
 
 
 def test_packed_text_standard_input_and_parquet_give_the_same_model(sold_houses, tmp_path):

@@ -40,7 +40,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    # names are loaded when asked for: a helper process runs starts without scikit-learn, and is
+    # names are loaded when asked for: a helper process runs restarts without scikit-learn, and is
     # ready in a third of the time
     if name == "bases":
         return import_module("btnkm.bases")

@@ -173,7 +173,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         two sweeps while an over-relaxation step is tested.
     history_ : list of dict
         One entry per sweep and restart: ``restart``, ``sweep``, ``rows`` (how many were used),
-        ``phase`` ("warm", "annealing" where rows are few, "exact" or "newton"), ``elbo`` (NaN
+        ``phase`` ("warm", "annealing" (see ``Solver``), "exact" or "newton"), ``elbo`` (NaN
         before the exact phase) and its ``terms``, ``rank``, ``noise_std``, ``seconds``,
         ``jitter``, ``trial`` (whether an over-relaxation step is being tested; the other values
         are then those before the step) and ``stage`` (how often the rank has grown). Restarts are
@@ -378,7 +378,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         chosen = rng.choice(len(self.posterior_), size=n_samples, p=self.weights_)
         for k, state in enumerate(self.posterior_):
             which = np.flatnonzero(chosen == k)
-            if self._mode_maps[k].kernel:
+            if self._mode_maps[k].full_tensor:
                 f = self._full_draws(columns, k, len(which), rng, noise)
                 for i, place in enumerate(which):
                     out[:, place] = state.likelihood.draw(f[:, i], noise)

@@ -22,7 +22,7 @@ from ..core.cp import CP
 from ..core.full import FullPosterior, Kernel
 from ..core.gamma import Gamma
 from ..core.layout import Layout
-from ..core.likelihoods import BUILT_IN as LIKELIHOODS
+from ..core.likelihoods import BUILT_IN
 from ..core.posterior import EffectAverages
 from ..core.state import Factor, Mode, State
 from ..core.sums import Group, Sums
@@ -36,7 +36,7 @@ from .schema import Form
 
 CLASSES: tuple[type, ...] = (
     *(bases.Basis, bases.WithMissing, bases.Spiked, Anchored, Coordinates),
-    *(ManyCategories, MainEffect, *bases.BUILT_IN, *LIKELIHOODS),
+    *(ManyCategories, MainEffect, *bases.BUILT_IN, *BUILT_IN),
     *(Gamma, Data, Column, ModeMap, CP, TT, Mode, CategoryMode, Factor, CategoryFactor, State),
     *(Group, Sums, Kernel, FullPosterior, ModeStats, EffectStats, BatchStats, EffectAverages),
     *(Batch, Window, TensorTrain, Priors, Solver),
@@ -51,7 +51,7 @@ WORDS = {
     "limits": "(float >= 0, float >= 0)",
 }
 #: Names in kinds of what has no form.
-FAMILIES: dict[str, Any] = {"Likelihood": LIKELIHOODS, "Layout": Layout}
+FAMILIES: dict[str, Any] = {"Likelihood": BUILT_IN, "Layout": Layout}
 
 SCHEMA = """
 Gamma(S): Gamma distributions; each_shape_has_a_rate
@@ -88,7 +88,7 @@ ManyCategories(L): categories; shares_add_up_to_1
     shares_: numbers(L) >= 0; missing_: None | count; n_functions_, n_products_: size(L + 1)
 Column: columns; knots_ascend, categories_have_functions, basis_is_finite
     name: name; knots: numbers(J); positions: -1 <= numbers(J) <= 1;
-    levels: None | dict(str, count); kind: 'M' | 'm' | 'f' | 'O';
+    categories: None | dict(str, count); kind: 'M' | 'm' | 'f' | 'O';
     basis: WithMissing(_, _) | ManyCategories(_);
     rest: None | count
 MainEffect(P): main effects; each_function_has_a_part
@@ -99,7 +99,7 @@ Coordinates(J): coordinates; coordinates_are_bounded
     categorical, straight, has_missing_, varies_: bool; knots, positions, line_: doubles(J);
     center_: number; scale_: number > 0
 ModeMap: modes; each_mode_has_an_input, a_full_tensor_is_alone
-    full, anchored, sums_first, splines, kernel, heavy: bool; inputs: list(count);
+    full_cores, anchored, sums_first, splines, full_tensor, heavy: bool; inputs: list(count);
     bases: list(Basis | Coordinates); effects: tuple(MainEffect, E);
     effect_inputs: tuple(count, E)
 CP: posteriors

@@ -15,7 +15,6 @@ from .mode_map import ModeMap, full_mode_map, main_effects, make_mode_map
 from .task import Task
 
 FULL_WORK = 4e10  # rows cubed times classes, up to which the full tensor is a candidate of "auto"
-ANCHOR_CATEGORIES = 10  # of a column, from which on components are anchored
 MANY_INPUTS = 60  # from which on the full tensor has curves only where screening found some
 _DEGREE = 1  # of the splines that are tried instead of polynomials
 _CURVE_OF_WIDE = 6  # polynomials of the columns of a wide table that need a curve
@@ -62,10 +61,10 @@ class Layouts:
         few = task.rows.n == task.sample.n <= plan.solver.full_rows
         if plan.structure != "auto":
             return few and (plan.structure == "full" or np.ptp(task.sample.y) > 0)
-        few = few and (plan.n_outputs or 1) * task.rows.n**3 <= FULL_WORK
+        few = few and (task.target.n_outputs or 1) * task.rows.n**3 <= FULL_WORK
         return few and not plan.may_resume and np.ptp(task.sample.y) > 0
 
-    def full(self) -> ModeMap:
+    def full_tensor(self) -> ModeMap:
         """Return the full tensor."""
         task, curved = self.task, self.active
         if len(curved) > MANY_INPUTS:
@@ -78,7 +77,7 @@ class Layouts:
         order: Sequence[int],
         structure: str,
         *,
-        full: bool = False,
+        full_cores: bool = False,
         splines: bool = False,
         sums_first: bool = False,
     ) -> ModeMap:
@@ -90,9 +89,9 @@ class Layouts:
             {j: self._basis(j, splines) for j in inputs},
             task.values.codes,
             task.values.weights,
-            full=full,
-            anchored=plan.anchored(self._many and not full),
-            many_outputs=plan.n_outputs is not None,
+            full_cores=full_cores,
+            anchored=plan.anchored(task.columns, len(self.active), full_cores=full_cores),
+            many_outputs=task.target.n_outputs is not None,
             effects=self.effects if sums else (),
             effect_inputs=self.effect_inputs if sums else (),
             average_missing=plan.structure != "tensor",
@@ -101,24 +100,16 @@ class Layouts:
 
     def with_splines(self, mode_map: ModeMap) -> ModeMap | None:
         """Return a structure with splines instead of polynomials in its tensor, if it has any."""
-        numeric = [j for j in mode_map.inputs if self.task.columns[j].levels is None]
-        if not self.plan.default_basis or mode_map.full or not numeric:
+        numeric = [j for j in mode_map.inputs if self.task.columns[j].categories is None]
+        if not self.plan.default_basis or mode_map.full_cores or not numeric:
             return None
         first = mode_map.sums_first
         return self.arranged(mode_map.inputs, mode_map.structure, splines=True, sums_first=first)
 
-    @cached_property
-    def _many(self) -> bool:
-        """Whether there are so many inputs, or categories, that components are anchored."""
-        return len(self.active) >= self.plan.defaults.many_inputs or any(
-            c.levels is not None and c.basis.n_functions_ >= ANCHOR_CATEGORIES
-            for c in self.task.columns
-        )
-
     def _basis(self, j: int, splines: bool) -> Any:
         """Return the fitted basis of a column in the tensor."""
         column, values = self.task.columns[j], self.task.values
-        if not splines or column.levels is not None:
+        if not splines or column.categories is not None:
             return column.basis
         n_basis = column.basis.basis.basis.n_basis  # inside of WithMissing and Spiked
         basis = WithMissing(Spiked(BSpline(n_basis=n_basis, degree=_DEGREE)))

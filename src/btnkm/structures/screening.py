@@ -54,10 +54,13 @@ class Residuals:
         mean, variance = Predictor.of(state).moments(features.__getitem__)
         y, likelihood = task.sample.y[rows], state.likelihood
         quadratic = likelihood.rows(y, np.ones(len(rows)), mean, variance + mean**2)
-        weight, pull = likelihood.scale * quadratic.weight, likelihood.scale * quadratic.response
-        wide = [part if part.ndim == 2 else part[:, None] for part in (weight, pull, mean)]
-        weight, pull, mean = wide
-        return cls(rows, task.sample.weights[rows], weight, pull - weight * mean, mean)
+        scale, (weight, response, _) = likelihood.scale, quadratic
+        wide = [
+            part if part.ndim == 2 else part[:, None]
+            for part in (scale * weight, scale * response, mean)
+        ]
+        weight, response, mean = wide
+        return cls(rows, task.sample.weights[rows], weight, response - weight * mean, mean)
 
 
 def screen(layouts: Layouts) -> Layouts:
@@ -237,7 +240,7 @@ def _few_functions(task: Any, j: int, rows: Array, count: Array, degree: int) ->
     """Return a few centred functions of a column: polynomials or indicators."""
     codes, column = task.sample.codes[j][rows], task.columns[j]
     seen = ~np.isnan(codes)
-    if column.levels is not None:
+    if column.categories is not None:
         known, group = np.unique(codes[seen], return_inverse=True)
         totals = np.bincount(group, weights=count[seen], minlength=len(known))
         common = known[np.argsort(-totals, kind="stable")[:MOST_INDICATORS]]
