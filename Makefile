@@ -19,7 +19,7 @@ BUILD_SITE = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 .PHONY: help demo docs test bench reproduce clean
 
 help:
-	@echo "make demo    fit a model on a data set bundled with scikit-learn, print what it found, draw demo.png"
+	@echo "make demo    fit a model to simulated data, print what it found, draw demo.png"
 	@echo "make docs    build the documentation, its examples run, in $(SITE)"
 	@echo "make test    check style and types, run the tests and all examples, build the documentation"
 	@echo "make bench   run a benchmark suite and print its table (SUITE=smoke; see benchmarks/README.md)"

@@ -6,16 +6,13 @@ import sys
 from pathlib import Path
 
 from benchmarks.data import FOLDER_DATASETS, data_folder
+from benchmarks.options import names
 from benchmarks.runs.runner import run
 from benchmarks.suites import SUITES, cells_of
 from benchmarks.summary import summarise
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-
-
-def _names(text):
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _setting(text):
@@ -44,8 +41,8 @@ def _parser():
     )
     go.add_argument("suite", choices=SUITES, metavar="SUITE")
     go.add_argument("--splits", type=int, metavar="N", help="the first N splits only")
-    go.add_argument("--methods", type=_names, metavar="A,B", help="these methods only")
-    go.add_argument("--datasets", type=_names, metavar="A,B", help="these data sets only")
+    go.add_argument("--methods", type=names, metavar="A,B", help="these methods only")
+    go.add_argument("--datasets", type=names, metavar="A,B", help="these data sets only")
     go.add_argument(
         "--set",
         type=_setting,

@@ -16,9 +16,16 @@ import pandas as pd
 import pytest
 
 import btnkm
-from btnkm import explain
-from btnkm.cli import COMMANDS, console, program
+from btnkm import classifier, explain, metrics, parameters
+from btnkm.cli import COMMANDS, console, demo, evaluate, methods, options, program
 from tests.cli_data import INPUTS, QUICK, ROWS, houses, read, run, write
+
+
+def test_what_the_program_has_copies_of_is_what_the_library_has():
+    assert options.STRUCTURES == parameters.STRUCTURES
+    assert options.CLASSIFIER_LIKELIHOODS == classifier.CLASSIFIER_LIKELIHOODS
+    assert tuple(methods.RIVALS) == evaluate.METHODS
+    assert demo.LEVELS == metrics.COVERAGE_LEVELS
 
 
 @pytest.fixture

@@ -123,6 +123,18 @@ def test_a_summary_says_what_was_done(folder, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+def test_views_of_a_model_that_was_just_fitted_know_the_target(folder, monkeypatch):
+    from btnkm.cli import fit as module
+
+    described, views = module.described, []
+    monkeypatch.setattr(
+        module, "described", lambda model: views.append(model.fitted_) or described(model)
+    )
+    options = ("--likelihood", "poisson", "--only", "area", *QUICK)
+    assert fit("houses.csv", "--target", "rooms", *options, "--quiet", "-o", "m.btn") == 0
+    assert views[0].target_name == "rooms"
+
+
 def test_a_terminal_is_told_of_every_sweep(folder, monkeypatch, capsys):
     told = []
 

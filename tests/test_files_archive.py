@@ -511,7 +511,7 @@ def test_every_class_in_a_file_has_a_form_of_its_fields():
             assert set(form.names) == {field.name for field in fields(kind)}, kind
         elif issubclass(kind, tuple):
             assert set(form.names) == set(kind.__match_args__), kind
-    assert {*BASES.values(), *contents.LIKELIHOODS} <= set(contents.FORMS)
+    assert {*BASES.values(), *contents.BUILT_IN} <= set(contents.FORMS)
 
 
 def test_a_file_takes_the_place_of_another_as_a_whole(small, tmp_path, monkeypatch):

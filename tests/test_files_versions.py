@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zipfile
+from dataclasses import make_dataclass
 from functools import cache
 from pathlib import Path
 
@@ -21,10 +22,8 @@ from btnkm import (
     Solver,
     TensorTrain,
     explain,
-    saving,
 )
 from btnkm.io import migrate
-from btnkm.io.models import FittedState
 from tests.model_files import forge
 from tests.test_files_models import unlike
 
@@ -203,6 +202,8 @@ OLD = {
     **{"anchored": "auto", "full_rows": 2000, "rank_prior": None, "basis_prior": None},
     **{"noise_prior": None, "smoothness": 1.25, "max_iter": 6},
 }
+BEGUN_WITH = ("basis", "structure", "network", "n_basis", "likelihood")
+BEGUN_WITH += ("cores", "mode_order", "basis_prior", "smoothness", "anchored")
 
 
 @pytest.mark.parametrize(
@@ -225,7 +226,8 @@ OLD = {
 def test_parameters_that_moved_into_a_group_are_read(old, new):
     rest = {"basis": "auto", "structure": "auto", "network": "cp", "max_iter": 6}
     expected = {**rest, "priors": None, "solver": None, **new}
-    assert saving.migrate_parameters({**OLD, **old}) == expected
+    attributes = {"begun_with": dict.fromkeys(BEGUN_WITH)}
+    assert migrate.migrated_state({**OLD, **old}, attributes, 5)[0] == expected
 
 
 @pytest.mark.parametrize("name", ["cores", "mode_order", "smoothness", "rank_prior", "prune"])
@@ -260,12 +262,16 @@ def test_former_parameters_that_cannot_be_are_refused(name, unpacked):
     ],
 )
 def test_parameters_that_changed_since_the_fit_are_known(changed, expected):
-    same = ("basis", "structure", "network", "n_basis", "likelihood")
-    old = (*same, "cores", "mode_order", "basis_prior", "smoothness", "anchored")
-    attributes = {"begun_with": {name: "before" if name == changed else None for name in old}}
-    state = saving.migrated(FittedState("BTNRegressor", OLD, attributes))
-    names = (*same, "priors.basis", "priors.smoothness", "solver.anchored")
-    assert state.attributes["begun_with"] == {**dict.fromkeys(names), **expected}
+    begun_with = {name: "before" if name == changed else None for name in BEGUN_WITH}
+    _, attributes = migrate.migrated_state(OLD, {"begun_with": begun_with}, 5)
+    names = (*BEGUN_WITH[:5], "priors.basis", "priors.smoothness", "solver.anchored")
+    assert attributes["begun_with"] == {**dict.fromkeys(names), **expected}
+
+
+def test_a_later_option_of_the_solver_does_not_matter_to_earlier_files(monkeypatch, unpacked):
+    later = make_dataclass("Solver", [("later", int, 1)], bases=(Solver,))
+    monkeypatch.setattr(migrate, "Solver", later)
+    assert btnkm.load(unpacked("regressor")).solver == later(warm_sweeps=3)
 
 
 def test_the_corpus_has_parameters_in_groups(unpacked):

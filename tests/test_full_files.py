@@ -16,9 +16,9 @@ import pandas as pd
 import pytest
 
 import btnkm
-from btnkm import BTNClassifier, BTNRegressor, explain, parameters
+from btnkm import BTNClassifier, BTNRegressor, explain
 from btnkm.bases.effect import Coordinates
-from btnkm.cli import options, program
+from btnkm.cli import program
 from btnkm.core.full import FullPosterior, Kernel
 from btnkm.io import contents, models, rules
 from btnkm.structures import candidates, layouts
@@ -501,10 +501,6 @@ def test_a_small_file_cannot_ask_for_a_large_matrix(path, monkeypatch):
 
 
 # ---- the program ----------------------------------------------------------------------------
-
-
-def test_the_program_knows_every_structure():
-    assert options.STRUCTURES == parameters.STRUCTURES
 
 
 @pytest.fixture

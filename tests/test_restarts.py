@@ -115,7 +115,7 @@ class Rows:
 def settings_of(estimator, likelihood, n, mode_map, n_outputs=None):
     target = Target(lambda y, weight: (y, weight), likelihood, 1.0, {}, n_outputs)
     plan = FitPlan.of(estimator, estimator._defaults, target, n, 1)
-    return plan.settings(mode_map, Rows(n))
+    return plan.settings(mode_map, Rows(n), 2)
 
 
 def arranged(anchored):
@@ -211,7 +211,7 @@ def test_a_fit_that_resumes_has_no_phase_before_the_exact_one():
     target = Target(lambda y, weight: (y, weight), LEAST_SQUARES, 1.0, {})
     for model, sweeps in ((BTNRegressor(), 20), (BTNRegressor(max_iter=7), 7)):
         plan = FitPlan.of(model, model._defaults, target, 40, 2)
-        settings = plan.settings(ModeMap(False, [0, 1], TWO, False), Rows(40))
+        settings = plan.settings(ModeMap(False, [0, 1], TWO, False), Rows(40), 2)
         found = plan.settings_to_resume(settings, 3)
         schedule = found.schedule
         assert (schedule.warm_sweeps, schedule.annealing_sweeps, schedule.max_iter) == (
@@ -220,6 +220,19 @@ def test_a_fit_that_resumes_has_no_phase_before_the_exact_one():
             sweeps,
         )
         assert (found.n_init, found.may_reduce_restarts) == (3, False)
+
+
+@pytest.mark.parametrize(
+    ("n", "max_iter", "expected"),
+    [(1, "auto", 25), (4000, "auto", 25), (5000, "auto", 20), (100_000, "auto", 12), (5000, 7, 7)],
+)
+def test_a_short_fit_has_fewer_sweeps_the_more_rows_there_are(n, max_iter, expected):
+    model, target = BTNRegressor(max_iter=max_iter), Target(None, LEAST_SQUARES, 1.0, {})
+    plan = FitPlan.of(model, model._defaults, target, 10 * n, 2)
+    mode_map = ModeMap(False, [0, 1], TWO, False)
+    settings = plan.settings_to_try(mode_map, Rows(n), n, 3)
+    assert (settings.schedule.max_iter, settings.schedule.warm_sweeps) == (expected, 10)
+    assert settings.initial_rank == settings.max_rank
 
 
 def test_number_of_threads():

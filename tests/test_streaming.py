@@ -145,6 +145,27 @@ def test_later_batches_must_hold_what_the_likelihood_is_for():
     assert np.all(np.isfinite(model.predict(X)))
 
 
+@pytest.mark.parametrize("likelihood", ["negative_binomial", "poisson"])
+@pytest.mark.parametrize("wrong", [-10.0, 0.5, 1e10])
+def test_a_small_batch_must_hold_what_the_likelihood_is_for(likelihood, wrong):
+    X, _, _ = rows(60, 0)
+    counts = np.random.default_rng(0).poisson(np.exp(1.0 + 2.0 * X[:, 0])).astype(float)
+    how = {**SMALL, "n_init": 1, "max_iter": 5, "likelihood": likelihood}
+    how |= {"structure": "sums", "warm_start": True}
+    fitted = BTNRegressor(**how).fit(X, counts)
+    before = fitted.predict(X)
+    with pytest.raises(ValueError, match="must hold counts"):
+        fitted.fit(X, counts + wrong)
+    with pytest.raises(ValueError, match="must hold counts"):
+        fitted.partial_fit(X[:5], counts[:5] + wrong)
+    np.testing.assert_array_equal(fitted.predict(X), before)
+    streamed = BTNRegressor(**how).partial_fit(X, counts)
+    with pytest.raises(ValueError, match="must hold counts"):
+        streamed.partial_fit(X[:5], counts[:5] + wrong)
+    streamed.partial_fit(X[:5], np.zeros(5))
+    assert np.all(np.isfinite(streamed.predict(X)))
+
+
 def test_a_stop_before_all_restarts_have_gone_on_changes_nothing():
     X, _, y = rows(300, 0)
     model = BTNRegressor(**SMALL, warm_start=True).fit(X, y)

@@ -13,6 +13,7 @@ from scipy import optimize, stats
 from btnkm import BTNClassifier, BTNRegressor, Gamma, Solver, explain, load
 from btnkm.core.likelihoods import Gaussian, StudentT
 from btnkm.explain.summary import likelihoods
+from btnkm.plan import FitPlan
 from btnkm.structures import candidates, screening, search, stacking
 
 QUICK = {"n_init": 2, "max_iter": 8, "n_basis": 6, "max_rank": 3, "random_state": 0, "n_jobs": 1}
@@ -491,12 +492,15 @@ def test_fewer_restarts_where_the_rank_is_about_to_grow(ranks, max_rank, expecte
             self.network = self
             self.rank = lambda _: rank
 
-    class Plan:
+    class Plan(FitPlan):
         n = 1000
         ranks = staticmethod(lambda mode_map, n: (10, max_rank))
 
+        def __init__(self):
+            pass
+
     found = [search.Candidate(_Shape(low_rank=True), states=[State(rank) for rank in ranks])]
-    assert candidates.fewer_restarts(Plan, found, 8) == expected
+    assert Plan().fewer_restarts(found, 8) == expected
 
 
 def test_tensors_share_restarts_and_pass_on_weights_too_small_for_one():

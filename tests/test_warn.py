@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 import warnings
 
 import numpy as np
@@ -10,7 +11,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from btnkm import BTNRegressor
 from btnkm.core.cp import CP
+from btnkm.core.schedule import Progress
 from btnkm.execution.local import make_plan
+from btnkm.execution.restarts import run_restarts
 from btnkm.warn import warn
 
 QUICK = {"structure": "tensor", "max_rank": 3, "n_basis": 6, "max_iter": 3, "n_init": 1}
@@ -97,6 +100,26 @@ def test_a_warning_points_at_the_call(provoke):
 def test_a_warning_of_a_checkpoint_points_at_the_call(tmp_path):
     caught = checkpoint_without_folder(tmp_path)
     assert {warning.filename for warning in caught} == {__file__}
+
+
+def test_warnings_of_threads_are_those_of_the_calling_thread():
+    threads = set()
+    source = "def swept(k, progress):\n    warn(RuntimeWarning(k))"
+    library = compile(source, warn.__code__.co_filename, "exec")
+    exec(library, within := {"warn": warn})
+
+    def run(k):
+        threads.add(threading.current_thread())
+        yield Progress(1, "exact", 0.0, {}, 1, 1.0, 0.0, 0.0, state=object())
+
+    how = run, 3, 2, within["swept"]
+    with pytest.warns(RuntimeWarning) as caught:
+        run_restarts(*how)
+    assert threading.current_thread() not in threads
+    assert {warning.filename for warning in caught} == {__file__}
+    assert {str(warning.message) for warning in caught} == {"0", "1", "2"}
+    with pytest.raises(RuntimeWarning):  # here warnings are errors
+        run_restarts(*how)
 
 
 def test_the_line_is_that_of_the_call():

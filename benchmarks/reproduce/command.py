@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchmarks import options
 from benchmarks.runs.records import read_records
 from benchmarks.runs.runner import run
 
@@ -48,8 +49,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help=f"the first N of {N_SPLITS} splits, and {SEEDS_A_SPLIT} N seeds in fig3",
     )
-    made.add_argument("--datasets", type=_names, metavar="A,B", help="these data sets only")
-    made.add_argument("--methods", type=_names, metavar="A,B", help="these methods only")
+    made.add_argument("--datasets", type=options.names, metavar="A,B", help="these data sets only")
+    made.add_argument("--methods", type=options.names, metavar="A,B", help="these methods only")
     made.add_argument(
         "--out", type=Path, default=Path("reproduction"), metavar="DIR", help="default: %(default)s"
     )
@@ -70,17 +71,30 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
 def reproduce(arguments: argparse.Namespace) -> int:
     """Do what the command line asks for, and return the exit status."""
     from btnkm.execution.restarts import n_cores
 
-    from .measures import measure
-
     jobs = n_cores() if arguments.jobs is None else arguments.jobs
+    names = list(EXPERIMENTS) if arguments.what == "all" else [arguments.what]
+    output = arguments.out / RESULTS
+    document = arguments.document or arguments.out / "reproduction.md"
+    _check_options(arguments, jobs)
+    _check_paths(arguments.out, output, document)
+    status = 0
+    if not arguments.render:
+        status = _measure(arguments, names, output, jobs)
+        if status == 130 or not read_records(output)[0]:
+            return status
+    from .render import render
+
+    for path in render(output, arguments.out, document, names, arguments.any_version):
+        print(f"Wrote {path}")
+    return status
+
+
+def _check_options(arguments: argparse.Namespace, jobs: int) -> None:
+    """Raise a ValueError for options that are not allowed, or cannot be carried out."""
     _check("--splits", 1 <= arguments.splits <= N_SPLITS, f"1 to {N_SPLITS}", arguments.splits)
     _check("--jobs", jobs >= 1, "1 or more", jobs)
     _check_names("--datasets", arguments.datasets, (SYNTHETIC, *ALL_SETS))
@@ -95,52 +109,50 @@ def reproduce(arguments: argparse.Namespace) -> int:
             "the figures must be drawn by matplotlib, which is not installed; "
             "run: pip install matplotlib rich"
         )
-    names = list(EXPERIMENTS) if arguments.what == "all" else [arguments.what]
-    output = arguments.out / RESULTS
-    document = arguments.document or arguments.out / "reproduction.md"
-    for path, right in ((arguments.out, Path.is_dir), (output, Path.is_file)):
+
+
+def _check_paths(folder: Path, output: Path, document: Path) -> None:
+    """Raise a ValueError for paths that cannot be written."""
+    for path, right in ((folder, Path.is_dir), (output, Path.is_file)):
         if path.exists() and not right(path):
             raise ValueError(f"{path} must be a {_KINDS[right]}, got something else; name another.")
     if document.is_dir():
         raise ValueError(
             f"--document must be a file, got the folder {document}; name a file in it."
         )
-    status = 0
-    if not arguments.render:
-        cells = cells_of(names, arguments.splits, arguments.datasets, arguments.methods)
-        if not cells:
-            every = cells_of(names, 1)
-            has = (sorted({getattr(c, kind) for c in every}) for kind in ("dataset", "method"))
-            raise ValueError(
-                f"the choice must leave a run of {arguments.what}, got none; it has the data sets "
-                "{} and the methods {}.".format(*map(", ".join, has))
-            )
-        # better one sentence now than the same failure in every run
-        sets = dict.fromkeys(cell.dataset for cell in cells)
-        data = {name: methods.content(name) for name in sets if name != SYNTHETIC}
-        for dataset, (n_rows, _) in data.items():
-            if n_rows != methods.N_ROWS[dataset]:
-                print(
-                    f"Note: {dataset} has {n_rows} rows here and {methods.N_ROWS[dataset]} in the "
-                    "paper: the figures do not compare."
-                )
-        status = run(
-            arguments.what,
-            measure,
-            cells,
-            output,
-            data={name: identity for name, (_, identity) in data.items()},
-            folders=FOLDERS,
-            any_version=arguments.any_version,
-            n_jobs=jobs,
-        )
-        if status == 130 or not read_records(output)[0]:
-            return status
-    from .render import render
 
-    for path in render(output, arguments.out, document, names, arguments.any_version):
-        print(f"Wrote {path}")
-    return status
+
+def _measure(arguments: argparse.Namespace, names: list[str], output: Path, jobs: int) -> int:
+    """Run what is missing, and return the exit status."""
+    from .measures import measure
+
+    cells = cells_of(names, arguments.splits, arguments.datasets, arguments.methods)
+    if not cells:
+        every = cells_of(names, 1)
+        has = (sorted({getattr(c, kind) for c in every}) for kind in ("dataset", "method"))
+        raise ValueError(
+            f"the choice must leave a run of {arguments.what}, got none; it has the data sets "
+            "{} and the methods {}.".format(*map(", ".join, has))
+        )
+    # better one sentence now than the same failure in every run
+    sets = dict.fromkeys(cell.dataset for cell in cells)
+    data = {name: methods.content(name) for name in sets if name != SYNTHETIC}
+    for dataset, (n_rows, _) in data.items():
+        if n_rows != methods.N_ROWS[dataset]:
+            print(
+                f"Note: {dataset} has {n_rows} rows here and {methods.N_ROWS[dataset]} in the "
+                "paper: the figures do not compare."
+            )
+    return run(
+        arguments.what,
+        measure,
+        cells,
+        output,
+        data={name: identity for name, (_, identity) in data.items()},
+        folders=FOLDERS,
+        any_version=arguments.any_version,
+        n_jobs=jobs,
+    )
 
 
 def _check(option: str, right: bool, expected: str, got: Any) -> None:

@@ -103,7 +103,7 @@ def recover(truth: Truth, seed: int, n_init: int = 4, noise_rate: float = 1e-14)
     with warnings.catch_warnings():
         # the last digits of the ELBO are lost if the noise is 1e-6 of y or less
         warnings.simplefilter("ignore", RuntimeWarning)
-        result = fitting.fit(problem, settings, [seed, 1], lambda start, progress: None)
+        result = fitting.fit(problem, settings, [seed, 1], lambda restart, progress: None)
     state = result.best.state
     assert state is not None
     return state

@@ -185,11 +185,7 @@ def _run(
         "versions": machine.versions(),
         "cpu": machine.cpu_model(),
     }
-    if repair(output):
-        print(f"Cut off a line of {output} that an earlier run was killed in.")
-    records, n_broken = read_records(output)
-    if n_broken:
-        print(f"Ignoring {n_broken} line(s) in {output} that are no results.")
+    records = _earlier(output)
     todo = pending(cells, records, context, data, any_version)
     if len(todo) < len(cells):
         print(f"{len(cells) - len(todo)} of {len(cells)} runs are in {output} already.")
@@ -231,6 +227,16 @@ def _run(
         print("They are not in the file; the same command tries them again.")
         return 1
     return 0
+
+
+def _earlier(output: Any) -> list[Record]:
+    """Return the results that a file has, after a look at how an earlier run ended."""
+    if repair(output):
+        print(f"Cut off a line of {output} that an earlier run was killed in.")
+    records, n_broken = read_records(output)
+    if n_broken:
+        print(f"Ignoring {n_broken} line(s) in {output} that are no results.")
+    return records
 
 
 _Results = Any  # generator of (cell, seconds, result or CellError)

@@ -41,7 +41,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    # names are loaded when asked for: a helper process runs starts without scikit-learn, and is
+    # names are loaded when asked for: a helper process runs restarts without scikit-learn, and is
     # ready in a third of the time
     if name in ("bases", "scorers"):
         return import_module(f"btnkm.{name}")

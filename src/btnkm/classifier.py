@@ -29,7 +29,7 @@ from .predictive import PredictiveDistribution, check_level, mixed_variance, wei
 from .structures.task import Target
 
 Array = np.ndarray
-LIKELIHOODS = ("logistic", "least_squares")
+CLASSIFIER_LIKELIHOODS = ("logistic", "least_squares")
 _POINT_NUMBERS = 2**22  # probabilities in memory at a time
 
 
@@ -142,9 +142,9 @@ feature_names_in_
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if not isinstance(self.likelihood, str) or self.likelihood not in LIKELIHOODS:
+        if not isinstance(self.likelihood, str) or self.likelihood not in CLASSIFIER_LIKELIHOODS:
             raise ValueError(
-                f"likelihood must be one of {', '.join(map(repr, LIKELIHOODS))}, got "
+                f"likelihood must be one of {', '.join(map(repr, CLASSIFIER_LIKELIHOODS))}, got "
                 f"{self.likelihood!r}; leave it out for 'logistic'."
             )
         weight = self.class_weight

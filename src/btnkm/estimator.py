@@ -207,7 +207,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
         judged = {candidate.mode_map: candidate for candidate in candidates}
         self._conclude(plan, task, results, history, judged)
         self.n_samples_seen_ = table_stats.n
-        if any(mode_map.full_tensor for mode_map in self._mode_maps) and self.structure != "full":
+        if any(mode_map.full_tensor for mode_map in self._mode_maps) and plan.structure != "full":
             self._window = Window.of(table_stats.sample)  # partial_fit fits them again, with more
         self._list_structures(plan, candidates)
         self._complete(task, new=True)
@@ -223,23 +223,22 @@ class Estimator(Streaming, Saving, BaseEstimator):
     ) -> tuple[Task, list[int]]:
         """Return the coded table, and the columns that vary."""
         # columns of many categories are anchored; without anchors the rarest share a function
-        many = plan.anchored(True) and not is_elsewhere(source.example)  # sparse rows are SciPy's
+        many = plan.may_be_anchored and not is_elsewhere(source.example)  # sparse rows are SciPy's
         summaries = table_stats.columns
-        columns, codes = fit_columns(summaries, table_stats.names, self.basis, plan.n_basis, many)
+        columns, codes = fit_columns(summaries, table_stats.names, plan.basis, plan.n_basis, many)
         # a constant input only scales the others: the network does without it
         active = [j for j, c in enumerate(columns) if not _is_constant(c.basis, codes[j])] or [0]
         sample = coded(table_stats.sample, columns, target)
         rows = source.code(columns, target, table_stats, sample)
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
         task = Task(
-            target,
-            columns,
-            Values(codes, [summary.weight for summary in summaries]),
-            sample,
-            rows,
-            plan.n,
-            [int(s) for s in seeds],
-            keep or table_stats.n <= MOST_ROWS,
+            target=target,
+            columns=columns,
+            values=Values(codes, [summary.weight for summary in summaries]),
+            sample=sample,
+            rows=rows,
+            seeds=[int(s) for s in seeds],
+            keeps_sums=keep or table_stats.n <= MOST_ROWS,
         )
         return task, active
 
@@ -305,7 +304,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
             self._warn_of_nothing(task)
 
     def _warn_of_nothing(self, task: Task) -> None:
-        """Warn if f, its level aside, varies less between the rows than it is uncertain."""
+        """Warn if f, its mean aside, varies less between the rows than it is uncertain."""
         sample = task.sample
         share = sample.weights / sample.weights.sum()
         count = min(_LOOK_AT, sample.n)

@@ -117,9 +117,9 @@ class Solver(BaseEstimator):
         rows, or twice the rank, whichever is least.
     warm_sweeps : int, default=10
         Sweeps of the warm phase, which ignores covariances. With fewer than four rows (or units
-        of weight) per basis function, 12 annealing sweeps follow, which introduce the covariances
-        gradually. Anchored components always have 10 of them, and full cores of a tensor train 20.
-        0 skips both phases.
+        of weight; 16 for classes and counts) per basis function, 12 annealing sweeps follow, which
+        introduce the covariances gradually. Anchored components always have 10 of them, and full
+        cores of a tensor train 20. 0 skips both phases.
     prune : bool, default=True
         Whether to drop components and functions that are negligible and whose removal raises the
         ELBO. If at most 200 weights are left at the end, this includes components that the others

@@ -1,14 +1,21 @@
-"""The plan of a fit: every "auto" resolved in one place."""
+"""The plan of a fit: its parameters, with what "auto" means to a table of some size.
+
+What needs fits of some of the rows is decided in ``structures``: the structures to compare
+(``candidates``) and their weights (``search``), the inputs of the sum and of the tensor
+(``screening``), the order and the cores of a tensor train (``candidates``, ``tt_order``), and
+whether noise has heavy tails (``search``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import checks
+from .core.ascent import FULL
 from .core.cp import CP
 from .core.likelihoods import Likelihood, StudentT, Varying
 from .core.network import Network
@@ -18,6 +25,7 @@ from .core.tt import TT
 from .execution.restarts import RestartSettings
 from .parameters import Solver, TensorTrain, priors_of, solver_of, train_of
 from .structures.mode_map import ModeMap
+from .structures.stacking import MOST_ROWS
 
 # "auto" of n_basis: functions of all inputs together, and least and most of each input
 _FUNCTIONS, _N_BASIS = 160, (8, 20)
@@ -31,13 +39,16 @@ _CURVES, _MOST_CURVE = 200, 100
 _LEAST_CURVE = ((60, 6), (250, 3), (np.inf, 0))
 # of the log precision of the noise: polynomials of an input, up to so many inputs
 _NOISE_CURVE, _MOST_NOISE_CURVES = 4, 60
+_ANCHOR_CATEGORIES = 10  # of a column, from which on components are anchored
 # "auto" where components are anchored: few of them die, as an unused input costs nothing
 _ANCHORED_RANK = 10
 _TRAIN_RANK = 6  # "auto" of every bond
 _MANY_ROWS = 10_000
 _MOST_RESTARTS = 8
+FEWEST_RESTARTS = 2  # of tensors of low rank with any weight, if there may be so many
 _SWEEPS_TO_RESUME = 20  # "auto" where restarts continue from posteriors
-_WARM_SWEEPS_TO_TRY = 10  # at most, of a short fit
+# at most, of a short fit, and fewest in its exact phase, which has fewer with more than MOST_ROWS
+_WARM_SWEEPS_TO_TRY, _FEWEST_TO_TRY = 10, 12
 _FEWEST_WARM_SWEEPS = 5  # of a warm phase with extra components
 # annealing sweeps; without them most interactions of anchored components are lost
 # (docs/experiments.md)
@@ -95,19 +106,20 @@ class Defaults(NamedTuple):
 class FitPlan:
     """What a fit does: the parameters of an estimator, checked, for a table of n rows.
 
-    Nothing else reads the parameters. What depends on a structure, or on the rows of a single fit
-    (a fold has fewer than the table), is resolved by ``settings``.
+    What depends on a structure, or on the rows of a single fit (a fold has fewer than the table),
+    is resolved by ``settings``. Estimators themselves read ``likelihood`` (and ``class_weight``) to
+    make the target, ``basis`` to read the table, ``random_state`` for the seeds of a task, and
+    what says whether a fit may continue from another (``warm_start``, ``structure``).
 
     None stands for what only a single fit can resolve.
     """
 
     defaults: Defaults
-    likelihood: Likelihood  # as the warm phase has it
-    n_outputs: int | None  # values of f in each row, None for one
+    target: Any  # a structures.task.Target
     n: int  # rows of the table, a row of weight k counted k times
     structure: str  # "auto" where structures are compared
     train: TensorTrain | None  # None for a CP tensor
-    default_basis: bool  # whether the bases of all columns are those of "auto"
+    basis: Any  # as it was given
     n_basis: int  # most smooth functions of an input in the tensor
     max_rank: Any  # a number, or one for each bond; None where it depends on the structure
     n_init: int  # restarts of a structure with a tensor of low rank
@@ -144,12 +156,11 @@ class FitPlan:
         sweeps = defaults.sweeps_of_many if n > _MANY_ROWS else defaults.sweeps
         return cls(
             defaults=defaults,
-            likelihood=target.likelihood,
-            n_outputs=target.n_outputs,
+            target=target,
             n=n,
             structure=structure,
             train=train_of(estimator.network),
-            default_basis=isinstance(estimator.basis, str) and estimator.basis == "auto",
+            basis=estimator.basis,
             n_basis=_given(estimator.n_basis, defaults.n_basis(n, n_inputs)),
             max_rank=None if isinstance(max_rank, str) else max_rank,
             n_init=_given(estimator.n_init, defaults.n_init(n)),
@@ -175,10 +186,31 @@ class FitPlan:
         """Return the number of polynomials of a main effect, given inputs that vary."""
         return self.defaults.n_curve(self.n, n_active)
 
-    def anchored(self, many: bool) -> bool:
-        """Return whether components are anchored, given whether a table has ``many`` inputs."""
-        value = self.solver.anchored
-        return many if isinstance(value, str) else bool(value)
+    @property
+    def default_basis(self) -> bool:
+        """Whether the bases of all columns are those of "auto"."""
+        return isinstance(self.basis, str) and self.basis == "auto"
+
+    @property
+    def may_be_anchored(self) -> bool:
+        """Whether components are anchored in a table with many inputs or categories."""
+        return isinstance(self.solver.anchored, str) or bool(self.solver.anchored)
+
+    def anchored(self, columns: Sequence[Any], n_active: int, *, full_cores: bool = False) -> bool:
+        """Return whether components are anchored, given the number of inputs that vary.
+
+        With "auto" they are, without full cores, where there are so many inputs, or categories
+        of a column.
+        """
+        if not isinstance(self.solver.anchored, str):
+            return bool(self.solver.anchored)
+        return not full_cores and (
+            n_active >= self.defaults.many_inputs
+            or any(
+                c.categories is not None and c.basis.n_functions_ >= _ANCHOR_CATEGORIES
+                for c in columns
+            )
+        )
 
     @property
     def lists_ranks(self) -> bool:
@@ -189,16 +221,44 @@ class FitPlan:
         """Return the number of restarts of a structure; without a tensor nothing is random."""
         return self.n_init if self.n_init_given or mode_map.low_rank else 1
 
-    def settings(self, mode_map: ModeMap, rows: Any) -> RestartSettings:
-        """Return what a fit of a structure to all rows needs."""
+    def fewer_restarts(self, candidates: Sequence[Any], n_init: int) -> int:
+        """Return how many restarts "auto" means where the rank of a tensor is about to grow.
+
+        Each then takes several times as long, and larger tensors differ less. ``candidates`` have
+        posteriors of short fits (``structures.search.Candidate``).
+        """
+        tensors = [
+            candidate
+            for candidate in candidates
+            if candidate.mode_map.low_rank and candidate.weight > 0
+        ]
+        for candidate in tensors:
+            initial_rank, max_rank = self.ranks(candidate.mode_map, self.n)
+            full = [at_full_rank(state, initial_rank) for state in candidate.states]
+            if full and all(full) and np.any(np.greater(max_rank, initial_rank)):
+                return min(n_init, max(len(tensors), FEWEST_RESTARTS))
+        return n_init
+
+    def memory(self, rows: Any) -> float:
+        """Return the memory limit of a fit, in GiB."""
+        return float(rows.usual_memory if self.memory_limit is None else self.memory_limit)
+
+    def settings(
+        self, mode_map: ModeMap, rows: Any, restarts: int, memory_limit: float | None = None
+    ) -> RestartSettings:
+        """Return what a fit of a structure to all rows needs, with so many restarts.
+
+        Less than the memory limit may be left.
+        """
         return self._settings(
             mode_map,
             rows,
             self.n,
             ranks=self.ranks(mode_map, self.n),
-            n_init=self.restarts(mode_map),
+            n_init=restarts,
             warm_sweeps=int(self.solver.warm_sweeps),
             max_iter=self.max_iter,
+            memory_limit=memory_limit,
         )
 
     def settings_to_resume(self, settings: RestartSettings, count: int) -> RestartSettings:
@@ -217,15 +277,16 @@ class FitPlan:
         rows: Any,
         n: int,
         restarts: int,
-        sweeps: int,
         *,
         default_rank: bool = False,
     ) -> RestartSettings:
-        """Return the settings of a short fit of n rows, with so many restarts and sweeps at most.
+        """Return the settings of a short fit of n rows (by weight), with so many restarts at most.
 
-        It has no more restarts than the final fit, and its rank does not grow. ``default_rank``
-        ignores the ranks that were given.
+        It has no more restarts or sweeps than the final fit, and its rank does not grow.
+        ``default_rank`` ignores the ranks that were given.
         """
+        most = self.defaults.comparing.sweeps
+        sweeps = min(most, max(_FEWEST_TO_TRY, most * MOST_ROWS // max(rows.n, 1)))
         rank, _ = self.ranks(mode_map, n, default_rank=default_rank)
         return self._settings(
             mode_map,
@@ -243,7 +304,7 @@ class FitPlan:
         rank: Any = self.defaults.rank
         rank = _TRAIN_RANK if train else _ANCHORED_RANK if mode_map.anchored else rank
         if self.lists_ranks and not default_rank:
-            n_bonds = len(mode_map.bases) - (self.n_outputs is None) if train else 0
+            n_bonds = len(mode_map.bases) - (self.target.n_outputs is None) if train else 0
             rank = checks.check_ranks("max_rank", self.max_rank, n_bonds)
         elif self.max_rank is not None and not default_rank:
             rank = int(self.max_rank)
@@ -272,14 +333,14 @@ class FitPlan:
         n_init: int,
         warm_sweeps: int,
         max_iter: int,
+        memory_limit: float | None = None,
     ) -> RestartSettings:
         """Return the settings of a fit, given what differs between a short and the final one."""
-        likelihood: Any = HEAVY_TAILED if mode_map.heavy else self.likelihood
+        likelihood: Any = HEAVY_TAILED if mode_map.heavy else self.target.likelihood
         if mode_map.noise_effects:
             first = len(mode_map.bases) + len(mode_map.effects)
             likelihood = Varying.over(likelihood, mode_map.noise_effects, first)
         network = TT() if mode_map.full_cores else CP(own=mode_map.anchored)
-        limit = rows.usual_memory if self.memory_limit is None else self.memory_limit
         worth, warm_rank = likelihood.worth * rows.data().n, 0
         schedule = Schedule(
             warm_sweeps=warm_sweeps,
@@ -311,16 +372,22 @@ class FitPlan:
             warm_rank=warm_rank,
             n_init=n_init,
             may_reduce_restarts=not self.n_init_given,
-            memory_limit=float(limit),
+            memory_limit=self.memory(rows) if memory_limit is None else memory_limit,
             n_jobs=self.n_jobs,
         )
 
     def _warm_rank(self, mode_map: ModeMap, most: int) -> int:
         """Return the components of a warm phase, at most so many; 0 for no extra ones."""
-        many = len(mode_map.bases) > 1 and self.n_outputs is None
+        many = len(mode_map.bases) > 1 and self.target.n_outputs is None
         if mode_map.full_cores or mode_map.has_anchors or not many:
             return 0
         return min(self.defaults.warm_rank, most)
+
+
+def at_full_rank(state: Any, initial_rank: Any) -> bool:
+    """Return whether nearly all components of a posterior are in use, so that more may help."""
+    full = FULL * float(np.sum(initial_rank))
+    return bool(state.modes) and float(np.sum(state.network.rank(state))) >= full
 
 
 def _annealing(

@@ -179,7 +179,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         two sweeps while an over-relaxation step is tested.
     history_ : list of dict
         One entry per sweep and restart: ``restart``, ``sweep``, ``rows`` (how many were used),
-        ``phase`` ("warm", "annealing" where rows are few, "exact" or "newton"), ``elbo`` (NaN
+        ``phase`` ("warm", "annealing" (see ``Solver``), "exact" or "newton"), ``elbo`` (NaN
         before the exact phase) and its ``terms``, ``rank``, ``noise_std``, ``seconds``,
         ``jitter``, ``trial`` (whether an over-relaxation step is being tested; the other values
         are then those before the step) and ``stage`` (how often the rank has grown). Restarts are

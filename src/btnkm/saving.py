@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,17 +10,8 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .io.models import FittedState, write_model
-from .parameters import Priors, Solver, TensorTrain, lasting_parameters
+from .parameters import lasting_parameters
 
-NESTED = 6  # format since which parameters may be nested
-#: Names of parameters that cannot change where a fit continues, by those before format ``NESTED``.
-_LASTING = {
-    "cores": "network",
-    "mode_order": "network",
-    "basis_prior": "priors.basis",
-    "smoothness": "priors.smoothness",
-    "anchored": "solver.anchored",
-}
 SAVED = ("BTNClassifier", "BTNRegressor")
 
 
@@ -78,9 +68,7 @@ class Saving:
 
     @classmethod
     def from_fitted_state(cls, state: FittedState) -> Self:
-        """Return the fitted model with this state, whatever version of btnkm has written it."""
-        if state.version < NESTED:
-            state = migrated(state)
+        """Return the fitted model with this state."""
         default: Any = cls()
         names = set(default.get_params(deep=False))
         if set(state.parameters) != names:
@@ -181,37 +169,3 @@ class Saving:
             return summary(self)._repr_html_()
         except Exception:  # a summary that fails must not hide the diagram
             return ""
-
-
-def migrated(state: FittedState) -> FittedState:
-    """Return a state from before format ``NESTED`` with the present parameters."""
-    begun_with = dict(state.attributes["begun_with"])
-    for old, new in _LASTING.items():
-        text = begun_with.pop(old)
-        if new in begun_with:  # of several parameters, the first that has changed
-            text = text if begun_with[new] is None else begun_with[new]
-        begun_with[new] = text
-    attributes = state.attributes | {"begun_with": begun_with}
-    parameters = migrate_parameters(state.parameters)
-    return replace(state, parameters=parameters, attributes=attributes)
-
-
-def migrate_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a file from before format ``NESTED`` as the present ones."""
-    rest = dict(parameters)
-    train = TensorTrain(order=rest.pop("mode_order"), cores=rest.pop("cores"))
-    train.check()  # whether or not it is used
-    if rest["network"] == "tt" and repr(train) != repr(TensorTrain()):
-        rest["network"] = train
-    names = {"rank_prior": "rank", "basis_prior": "basis"}
-    if "class_weight" not in rest:  # classifiers have no noise
-        names["noise_prior"] = "noise"
-    priors = {new: rest.pop(old) for old, new in names.items()}
-    priors = {name: value for name, value in priors.items() if value is not None}
-    given = {
-        "priors": Priors(**priors, smoothness=rest.pop("smoothness")),
-        "solver": Solver(**{field.name: rest.pop(field.name) for field in fields(Solver)}),
-    }
-    for name, group in given.items():
-        rest[name] = None if repr(group) == repr(type(group)()) else group
-    return rest

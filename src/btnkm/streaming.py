@@ -26,7 +26,7 @@ from .data.frames import check_names, name_of
 from .data.readers import Table, coded
 from .execution import fitting
 from .execution.modes import of_a_new_category, with_functions_of
-from .parameters import lasting_parameters, priors_of
+from .parameters import lasting_parameters
 from .plan import FitPlan
 from .structures.mode_map import ModeMap
 from .structures.multistart import Run, observer
@@ -151,19 +151,27 @@ class Streaming:
         Returns False, and leaves the model as it was, if the fit was stopped.
         """
         target = self._same_target()._replace(name=target_name)
-        columns, mode_maps, states, pasts = self._grown(table_stats, pasts)
+        counted = int(max(table_stats.n, table_stats.total))
+        plan = FitPlan.of(self, self._defaults, target, counted, len(self.columns_))
+        columns, mode_maps, states, pasts = self._grown(table_stats, pasts, plan.smoothness)
         sample = coded(table_stats.sample, columns, target)
         rows = source.code(columns, target, table_stats, sample)
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
-        counted = int(max(table_stats.n, table_stats.total))
-        plan = FitPlan.of(self, self._defaults, target, counted, len(columns))
-        task = Task(target, columns, Values([], []), sample, rows, counted, seeds.tolist())
+        task = Task(
+            target=target,
+            columns=columns,
+            values=Values([], []),
+            sample=sample,
+            rows=rows,
+            seeds=seeds.tolist(),
+        )
         history: list[dict[str, Any]] = []
         results = []
         keep: Any = [] if table_stats.n <= MOST_ROWS else None
         for mode_map in dict.fromkeys(mode_maps):
             places = [k for k, other in enumerate(mode_maps) if other is mode_map]
-            settings = plan.settings_to_resume(plan.settings(mode_map, rows), len(places))
+            settings = plan.settings(mode_map, rows, len(places))
+            settings = plan.settings_to_resume(settings, len(places))
             run = Run("", task.seeds, history, places[0], None)
             result = fitting.fit(
                 mode_map.problem(rows, target.n_outputs),
@@ -228,7 +236,9 @@ class Streaming:
         if hasattr(self.likelihood_, "check"):
             self.likelihood_.check(table_stats.y.values)
 
-    def _grown(self: Any, table_stats: TableStats, pasts: list[BatchStats] | None) -> Grown:
+    def _grown(
+        self: Any, table_stats: TableStats, pasts: list[BatchStats] | None, smoothness: float
+    ) -> Grown:
         """Return what to continue from, with the categories and missing values that are new."""
         columns, states = list(self.columns_), list(self._states())
         pasts = None if pasts is None else list(pasts)
@@ -241,7 +251,6 @@ class Streaming:
         if not more:
             return Grown(columns, self._mode_maps, states, pasts)
         larger = {mode_map: mode_map.grown(more) for mode_map in self._mode_maps}
-        smoothness = priors_of(self).smoothness
         for k, before in enumerate(self._mode_maps):
             after = larger[before]
             for d, j in enumerate(before.inputs, before.first_input):

@@ -16,7 +16,20 @@ CATEGORIES, MISSING = "categories", "missing"
 _LEAST_SHARE = 1e-3  # of the mean weight of a row
 
 
-class MainEffect:
+class _WithoutProducts:
+    """Functions of one input whose products nothing needs."""
+
+    def phi(self, x: Array) -> Array:
+        """Return the functions: (n,) -> (n, P)."""
+        raise NotImplementedError
+
+    def features(self, x: Array) -> tuple[Array, Array]:
+        """Return the functions, and no products: (n, P) and (n, 0)."""
+        phi = self.phi(x)
+        return phi, phi[:, :0]
+
+
+class MainEffect(_WithoutProducts):
     """Functions of one input, which are summed over inputs and added to the tensor.
 
     A numeric column has a straight line of the raw value, Chebyshev polynomials of the warped one,
@@ -160,13 +173,8 @@ class MainEffect:
             values = xp.concat([values, last], axis=1)
         return values
 
-    def features(self, x: Array) -> tuple[Array, Array]:
-        """Return the functions, and no products: (n, P) and (n, 0)."""
-        phi = self.phi(x)
-        return phi, phi[:, :0]
 
-
-class Coordinates:
+class Coordinates(_WithoutProducts):
     """Three numbers of each value of one input, for the kernel of the full tensor.
 
     They are the standardised raw value (0 for categories and missing values), the position, which
@@ -224,11 +232,6 @@ class Coordinates:
         if self.varies_:
             line = interpolate(held, self.positions, self.line_)
         return xp.stack([line * known, (held - self.center_) / self.scale_, known], axis=1)
-
-    def features(self, x: Array) -> tuple[Array, Array]:
-        """Return the coordinates, and no products: (n, 3) and (n, 0)."""
-        phi = self.phi(x)
-        return phi, phi[:, :0]
 
 
 def _standardised_line(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SETS = ("heating", "diabetes")
 #: Simulated rows are enough to measure coverage well; real ones are few.
 TEST_SIZE = {"heating": 0.4, "diabetes": 0.2}
-LEVELS = (0.50, 0.90, 0.95)
+LEVELS = (0.50, 0.90, 0.95)  # ``metrics.COVERAGE_LEVELS``, whose import is slow
 _EXAMPLES = """\
   btnkm demo
   btnkm demo --data diabetes -o diabetes.png

@@ -23,7 +23,7 @@ from .options import (
     seed_of,
 )
 
-METHODS = ("gp", "boosting")
+METHODS = ("gp", "boosting")  # the keys of ``methods.RIVALS``, whose import is slow
 _EXAMPLES = """\
   btnkm evaluate houses.csv --target price
   btnkm evaluate houses.csv --target price --folds 3 --against gp,boosting

@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     begin = time.perf_counter()
     fit(model, training.fit_arguments(), console, arguments.checkpoint)
     seconds = time.perf_counter() - begin
-    model.target_name_ = training.target  # y has no name
+    name_target(model, training.target)
     model.save(arguments.output)
     with console.library():
         sobol = sobol_indices(model)
@@ -152,6 +152,12 @@ def fit(model: Any, rows: tuple[Any, ...], console: Console, checkpoint: Any = N
             ) from stop
         finally:
             model.set_params(callback=None)
+
+
+def name_target(model: Any, name: str) -> None:
+    """Give the target of a fitted model its name, which arrays and batches of rows have not."""
+    model.target_name_ = name
+    vars(model).pop("fitted_", None)  # the cached view has none
 
 
 class _Sweeps:

@@ -92,7 +92,7 @@ def described(model: Any) -> dict[str, Any]:
     full = model.fitted_.is_full  # whose rank has no limit
     return {
         "estimator": type(model).__name__,
-        "target": model.target_name_,
+        "target": model.fitted_.target_name,
         "rows": model.n_samples_seen_,
         "classes": model.classes_.tolist() if is_classifier(model) else None,
         "structure": structure_line(model),

@@ -17,8 +17,8 @@ from .console import UsageError
 if TYPE_CHECKING:
     from ..data.csv_file import Dialect
 
+# the same as in ``classifier`` and ``parameters``, whose import is slow
 CLASSIFIER_LIKELIHOODS = ("logistic", "least_squares")
-# the same as ``parameters.STRUCTURES``, whose import is slow
 STRUCTURES = ("auto", "tensor", "sums", "sums+tensor", "full")
 NOISES = ("auto", "constant", "varying")
 _SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|", "\\t": "\t"}

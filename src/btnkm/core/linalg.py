@@ -1,7 +1,7 @@
 """Cholesky factors and inverses of the small dense blocks, with the jitter they needed.
 
 Plain LAPACK ``potri`` runs at a fraction of matrix-product speed and, through SciPy, holds the
-interpreter lock, so starts in threads would queue behind each other. Splitting the matrix in
+interpreter lock, so restarts in threads would queue behind each other. Splitting the matrix in
 halves turns nearly all of the work into matrix products, which do neither.
 """
 

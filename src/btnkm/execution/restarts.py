@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
@@ -23,6 +24,7 @@ from ..core.schedule import Pause, Progress, Schedule
 from ..core.state import Mode, Priors, State
 from ..core.sums import Sums
 from ..core.sweeper import Sweeper
+from ..warn import passing_on, warn
 from . import local
 
 Array = np.ndarray
@@ -339,6 +341,7 @@ class _Runs:
         self.make_run, self.restarts, self.observe = make_run, restarts, observe
         self.stop = threading.Event()
         self.lock = threading.Lock()
+        self.warnings: deque[Warning] = deque()  # of other threads
 
     def run(self, k: int) -> None:
         """Run restart k to its end, or until all are to stop."""
@@ -358,12 +361,18 @@ class _Runs:
     def run_in_threads(self, n_threads: int) -> bool:
         """Run all restarts, and return whether the user interrupted."""
         interrupted = False
+
+        def run(k: int) -> None:
+            with passing_on(self.warnings.append):
+                self.run(k)
+
         with ThreadPoolExecutor(n_threads, thread_name_prefix="btnkm") as pool:
             futures: list[Future[None]] = []
             # the pool waits for its threads, and only ``stop`` ends those
             try:
-                futures.extend(pool.submit(self.run, k) for k in range(len(self.restarts)))
+                futures.extend(pool.submit(run, k) for k in range(len(self.restarts)))
                 while wait(futures, timeout=0.2).not_done:
+                    self._warn()
                     if any(f.done() and f.exception() for f in futures):
                         break
             except KeyboardInterrupt:
@@ -375,4 +384,10 @@ class _Runs:
         for future in futures:
             if not future.cancelled():
                 future.result()
+        self._warn()
         return interrupted
+
+    def _warn(self) -> None:
+        """Warn, in the thread that the user's program called, of what other threads warned of."""
+        while self.warnings:
+            warn(self.warnings.popleft())

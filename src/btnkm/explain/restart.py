@@ -19,8 +19,23 @@ from ..core.state import State
 Array = np.ndarray
 
 
+class _View:
+    """What views of all posteriors have in common."""
+
+    state: Any
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The shape of f in one row: (), or (K,)."""
+        count = self.state.n_outputs
+        return () if count is None else (count,)
+
+    def _nothing(self, n: int) -> tuple[Array, Array]:
+        return np.zeros((n, *self.outputs)), np.zeros((n, *self.outputs))
+
+
 @dataclass(frozen=True)
-class RestartView:
+class RestartView(_View):
     """The posterior of one restart, f = a + T: main effects and a tensor, or one of them.
 
     The parts of T are at sizes that multiply without overflow; ``size`` is what scales them.
@@ -58,12 +73,6 @@ class RestartView:
         """The main effects beside the tensor."""
         return functionals.sum_part_of(self.state, self.effects)
 
-    @property
-    def outputs(self) -> tuple[int, ...]:
-        """The shape of f in one row: (), or (K,)."""
-        count = self.state.n_outputs
-        return () if count is None else (count,)
-
     def base(self) -> tuple[Array, Array]:
         """Return first and second moments of the average of f: () or (K,)."""
         moments = self._nothing(1)
@@ -93,9 +102,6 @@ class RestartView:
         seconds = [part.center_square[None] for part in self.parts]
         firsts[d], seconds[d] = at.added, at.added_square
         return self.first(firsts), self.second(seconds)
-
-    def _nothing(self, n: int) -> tuple[Array, Array]:
-        return np.zeros((n, *self.outputs)), np.zeros((n, *self.outputs))
 
     def at(self, j: int, codes: Array) -> At:
         """Return the moments of a column's mode at some coordinates."""
@@ -158,7 +164,7 @@ class RestartView:
 
 
 @dataclass(frozen=True)
-class FullRestartView:
+class FullRestartView(_View):
     """One posterior of a full tensor, with the methods of ``RestartView`` that explanations use.
 
     It has no components: ``parts`` is empty, and there are no main effects beside it.
@@ -176,21 +182,12 @@ class FullRestartView:
         """The distribution of averages of f over inputs."""
         return FullAverages(self.state)
 
-    @property
-    def outputs(self) -> tuple[int, ...]:
-        """The shape of f in one row: (), or (K,)."""
-        count = self.state.n_outputs
-        return () if count is None else (count,)
-
     def mode(self, j: int) -> int | None:
         """Return the place of a column of the table among the inputs, None if it has none."""
         return self.mode_map.inputs.index(j) if j in self.mode_map.inputs else None
 
     def _at(self, d: int, codes: Array) -> Array:
         return np.asarray(self.mode_map.bases[d].phi(np.asarray(codes, dtype=float)))
-
-    def _nothing(self, n: int) -> tuple[Array, Array]:
-        return np.zeros((n, *self.outputs)), np.zeros((n, *self.outputs))
 
     def base(self) -> tuple[Array, Array]:
         """Return first and second moments of the average of f: () or (K,)."""

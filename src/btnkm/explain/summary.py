@@ -107,7 +107,7 @@ def summary(model: Any) -> ModelSummary:
     rows = model.n_samples_seen_
     count = len(view.names)
     inputs = "1 input" if count == 1 else f"{count} inputs"
-    what = model.target_name_ or "y"
+    what = view.target_name or "y"
     if hasattr(model, "classes_"):
         what = f"{len(model.classes_)} classes"
     best = view.restarts[model.best_restart_]

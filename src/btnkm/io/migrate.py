@@ -1,9 +1,10 @@
-"""Manifests of files that older versions wrote, brought up to the present version.
+"""Contents of files that older versions wrote, brought up to the present version.
 
 ``VERSION`` goes up by one when an older library could not read, or would misread, what is written.
 The same change adds to ``MIGRATIONS`` how a ``model.json`` of the version before becomes one of the
 new version: every file from version ``OLDEST`` on is read step by step. What has only got another
-name has a line in a table of renames.
+name has a line in a table of renames. Where a step needs objects, not plain data, it is one of
+``STATE_MIGRATIONS``: of the parameters and attributes that have been read from the file.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..parameters import Priors, Solver, TensorTrain
 from .archive import Unreadable
 
 VERSION = 8
 OLDEST = 3  # no earlier version was released
 Manifest = dict[str, Any]
+State = tuple[dict[str, Any], dict[str, Any]]  # parameters and attributes
 
 #: Names since version 6 by those of version 5. Values of None are made from others when needed.
 ATTRIBUTES: dict[str, str | None] = {
@@ -29,6 +32,16 @@ ATTRIBUTES: dict[str, str | None] = {
 HISTORY = {"start": "restart", "bound": "elbo"}
 PHASES = {"thaw": "annealing", "settle": "newton"}
 CLASSES = {"Arrangement": "ModeMap"}
+#: Parameters that cannot change where a fit continues, by their names in version 5.
+LASTING = {
+    "cores": "network",
+    "mode_order": "network",
+    "basis_prior": "priors.basis",
+    "smoothness": "priors.smoothness",
+    "anchored": "solver.anchored",
+}
+#: Parameters of version 5 that are options of ``Solver``.
+SOLVER = ("initial_rank", "warm_sweeps", "prune", "anchored", "full_rows")
 #: Classes since version 7 by their names in version 6.
 CLASSES_6 = {
     "Gapped": "WithMissing",
@@ -38,6 +51,12 @@ CLASSES_6 = {
     "Past": "BatchStats",
     "Said": "ModeStats",
     "SumsSaid": "EffectStats",
+}
+#: Fields since version 7 by their names in version 6, of classes as these were called there.
+FIELDS_6 = {
+    "Past": {"asked": "likelihood_sums"},
+    "Column": {"levels": "categories"},
+    "ModeMap": {"full": "full_cores", "kernel": "full_tensor"},
 }
 
 
@@ -97,9 +116,8 @@ def _with_plain_names(manifest: Manifest) -> Manifest:
     """Return a manifest of version 6 with the names of version 7."""
     objects = []
     for item in manifest["objects"]:
-        fields = dict(item["fields"])
-        if item["kind"] == "Past":
-            fields["likelihood_sums"] = fields.pop("asked")
+        names = FIELDS_6.get(item["kind"], {})
+        fields = {names.get(name, name): value for name, value in item["fields"].items()}
         objects.append(item | {"fields": fields})
     return _with_classes(manifest | {"objects": objects}, CLASSES_6)
 
@@ -154,3 +172,47 @@ def migrated(manifest: Manifest, library: str) -> Manifest:
         manifest = MIGRATIONS[version](manifest)
         version += 1
     return manifest
+
+
+def _with_groups(parameters: dict[str, Any], attributes: dict[str, Any]) -> State:
+    """Return a state of version 5, when parameters were not in groups, as one of version 6."""
+    begun_with = dict(attributes["begun_with"])
+    for old, new in LASTING.items():
+        text = begun_with.pop(old)
+        if new in begun_with:  # of several parameters, the first that has changed
+            text = text if begun_with[new] is None else begun_with[new]
+        begun_with[new] = text
+    return _grouped(parameters), attributes | {"begun_with": begun_with}
+
+
+def _grouped(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters of version 5 as those of version 6."""
+    rest = dict(parameters)
+    train = TensorTrain(order=rest.pop("mode_order"), cores=rest.pop("cores"))
+    train.check()  # whether or not it is used
+    if rest["network"] == "tt" and repr(train) != repr(TensorTrain()):
+        rest["network"] = train
+    names = {"rank_prior": "rank", "basis_prior": "basis"}
+    if "class_weight" not in rest:  # classifiers have no noise
+        names["noise_prior"] = "noise"
+    priors = {new: rest.pop(old) for old, new in names.items()}
+    priors = {name: value for name, value in priors.items() if value is not None}
+    given = {
+        "priors": Priors(**priors, smoothness=rest.pop("smoothness")),
+        "solver": Solver(**{name: rest.pop(name) for name in SOLVER}),
+    }
+    for name, group in given.items():
+        rest[name] = None if repr(group) == repr(type(group)()) else group
+    return rest
+
+
+#: From a state of version k to one of version k + 1, where objects are needed.
+STATE_MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, Any]], State]] = {5: _with_groups}
+
+
+def migrated_state(parameters: dict[str, Any], attributes: dict[str, Any], version: int) -> State:
+    """Return the parameters and attributes of a file of a version as those of the present one."""
+    for step in range(version, VERSION):
+        if step in STATE_MIGRATIONS:
+            parameters, attributes = STATE_MIGRATIONS[step](parameters, attributes)
+    return parameters, attributes

@@ -35,7 +35,7 @@ from ..version import __version__
 from .archive import TYPES, Archive, Unreadable, write
 from .atomic_write import file_path
 from .contents import FAMILIES, FORMS, MODEL
-from .migrate import VERSION, migrated
+from .migrate import VERSION, migrated, migrated_state
 from .rules import MOST_FULL_ROWS
 from .schema import Checker
 
@@ -56,7 +56,6 @@ class FittedState:
     estimator: str  # the name of its class
     parameters: dict[str, Any]
     attributes: dict[str, Any]  # those that the schema does not have are left out of a file
-    version: int = VERSION  # of the format of the file that it was read from
 
 
 class Model(SimpleNamespace):
@@ -126,7 +125,8 @@ def read_model(path: Any, estimators: Mapping[str, Any], bases: Iterable[type[Ba
         if not set(attributes) <= set(MODEL.names):
             raise Unreadable("one with other attributes than a model has")
         decoder.checker.check(Model(**attributes), MODEL)
-        state = FittedState(manifest["estimator"], parameters, attributes, version)
+        parameters, attributes = migrated_state(parameters, attributes, version)
+        state = FittedState(manifest["estimator"], parameters, attributes)
         return estimator.from_fitted_state(state)
     except (OSError, MemoryError):
         raise

@@ -79,7 +79,7 @@ def report(
         )
     if cv is not None and X is None:
         raise ValueError("cv needs the training rows, got none; pass X and y.")
-    target = name_of(y) or model.target_name_ or "y"
+    target = name_of(y) or fitted.target_name or "y"
     evaluation = None
     if X is not None:
         X, y, _ = with_targets(X, y, None)

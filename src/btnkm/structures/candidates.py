@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from .. import checks
-from ..core.ascent import FULL
 from ..execution.fitting import Result
 from ..execution.restarts import Restart
-from ..plan import FitPlan
+from ..plan import FEWEST_RESTARTS, FitPlan
 from ..warn import warn
 from .layouts import Layouts
 from .mode_map import ModeMap
@@ -24,7 +23,6 @@ from .tt_order import interaction_order
 
 Array = np.ndarray
 LEAST_WEIGHT = 0.02  # of a restart beside the best one, below which it is left out
-FEWEST_RESTARTS = 2  # of tensors of low rank with any weight, if there may be so many
 ROWS_OF_A_WEIGHT = 10.0  # by which restarts of a structure are weighted: see restart_weights
 
 
@@ -173,36 +171,12 @@ def _recalibrated(restart: Restart, noise: tuple[float, float]) -> Restart:
     return restart if same else restart.with_likelihood(likelihood)
 
 
-def at_full_rank(state: Any, initial_rank: Any) -> bool:
-    """Return whether nearly all components of a posterior are in use, so that more may help."""
-    full = FULL * float(np.sum(initial_rank))
-    return bool(state.modes) and float(np.sum(state.network.rank(state))) >= full
-
-
 def allocate_restarts(plan: FitPlan, candidates: Sequence[Candidate]) -> None:
     """Give every candidate its restarts."""
     n_init = max(plan.restarts(candidate.mode_map) for candidate in candidates)
     if not plan.n_init_given:
-        n_init = fewer_restarts(plan, candidates, n_init)
+        n_init = plan.fewer_restarts(candidates, n_init)
     share_restarts(candidates, n_init)
-
-
-def fewer_restarts(plan: FitPlan, candidates: Sequence[Candidate], n_init: int) -> int:
-    """Return how many restarts "auto" means where the rank of a tensor is about to grow.
-
-    Each then takes several times as long, and larger tensors differ less.
-    """
-    tensors = [
-        candidate
-        for candidate in candidates
-        if candidate.mode_map.low_rank and candidate.weight > 0
-    ]
-    for candidate in tensors:
-        initial_rank, max_rank = plan.ranks(candidate.mode_map, plan.n)
-        full = [at_full_rank(state, initial_rank) for state in candidate.states]
-        if full and all(full) and np.any(np.greater(max_rank, initial_rank)):
-            return min(n_init, max(len(tensors), FEWEST_RESTARTS))
-    return n_init
 
 
 def share_restarts(candidates: Sequence[Candidate], n_init: int) -> None:

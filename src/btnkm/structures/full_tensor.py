@@ -113,12 +113,12 @@ def fit_all(
         # rows held out have found the scale of f where noise is not additive
         scale = None if known is None or learns_noise(search.likelihood) else 0.0
         posteriors = search.run(rows, rng, known, scale=scale)
-    starts = []
+    restarts = []
     for k, state in enumerate(posteriors):
         last = progress(state.evidence, search.searches + 1, state)
         observe(k, last)
-        starts.append(Restart([*sweeps, last] if k == 0 else [last]))
-        starts[-1].end()
+        restarts.append(Restart([*sweeps, last] if k == 0 else [last]))
+        restarts[-1].end()
     return fitting.Result(
-        starts, [], len(starts), interrupted=search.interrupted, ended=not search.stopped
+        restarts, [], len(restarts), interrupted=search.interrupted, ended=not search.stopped
     )

@@ -15,7 +15,6 @@ from .mode_map import ModeMap, full_mode_map, main_effects, make_mode_map
 from .task import Task
 
 FULL_WORK = 4e10  # rows cubed times classes, up to which the full tensor is a candidate of "auto"
-ANCHOR_CATEGORIES = 10  # of a column, from which on components are anchored
 MANY_INPUTS = 60  # from which on the full tensor has curves only where screening found some
 _DEGREE = 1  # of the splines that are tried instead of polynomials
 _CURVE_OF_WIDE = 6  # polynomials of the columns of a wide table that need a curve
@@ -62,7 +61,7 @@ class Layouts:
         few = task.rows.n == task.sample.n <= plan.solver.full_rows
         if plan.structure != "auto":
             return few and (plan.structure == "full" or np.ptp(task.sample.y) > 0)
-        few = few and (plan.n_outputs or 1) * task.rows.n**3 <= FULL_WORK
+        few = few and (task.target.n_outputs or 1) * task.rows.n**3 <= FULL_WORK
         return few and not plan.may_resume and np.ptp(task.sample.y) > 0
 
     def full_tensor(self) -> ModeMap:
@@ -91,8 +90,8 @@ class Layouts:
             task.values.codes,
             task.values.weights,
             full_cores=full_cores,
-            anchored=plan.anchored(self._many and not full),
-            many_outputs=plan.n_outputs is not None,
+            anchored=plan.anchored(task.columns, len(self.active), full_cores=full_cores),
+            many_outputs=task.target.n_outputs is not None,
             effects=self.effects if sums else (),
             effect_inputs=self.effect_inputs if sums else (),
             average_missing=plan.structure != "tensor",
@@ -119,14 +118,6 @@ class Layouts:
         first = mode_map.sums_first
         other = self.arranged(mode_map.inputs, mode_map.structure, splines=True, sums_first=first)
         return self.with_varying_noise(other) if mode_map.noise_effects else other
-
-    @cached_property
-    def _many(self) -> bool:
-        """Whether there are so many inputs, or categories, that components are anchored."""
-        return len(self.active) >= self.plan.defaults.many_inputs or any(
-            c.categories is not None and c.basis.n_functions_ >= ANCHOR_CATEGORIES
-            for c in self.task.columns
-        )
 
     def _basis(self, j: int, splines: bool) -> Any:
         """Return the fitted basis of a column in the tensor."""

@@ -14,9 +14,8 @@ from ..execution import fitting
 from ..execution.local import GIB
 from ..execution.restarts import RestartSettings
 from ..io.checkpoints import Checkpoint
-from ..plan import FitPlan
+from ..plan import FitPlan, at_full_rank
 from ..warn import warn
-from .candidates import at_full_rank
 from .full_tensor import fit_all
 from .mode_map import ModeMap
 from .search import Candidate
@@ -49,11 +48,10 @@ def fit_structures(
     """
     results: list[tuple[ModeMap, fitting.Result]] = []
     before = 0
-    for k, candidate, settings, states in _runs(plan, task, candidates):
-        count = settings.n_init
+    for k, candidate, count, states in _runs(plan, task, candidates):
         kept = sum(restart.state.n_bytes for _, result in results for restart in result.restarts)
-        limit = settings.memory_limit * (1.0 - READERS if task.rows.spilled else 1.0)
-        settings = replace(settings, memory_limit=limit - kept / GIB)
+        limit = plan.memory(task.rows) * (1.0 - READERS if task.rows.spilled else 1.0)
+        settings = plan.settings(candidate.mode_map, task.rows, count, limit - kept / GIB)
         # components begin as they do without full cores beside them
         seeds = [*task.seeds, k] if candidate.mode_map.full_cores else task.seeds
         begin = time.perf_counter()
@@ -85,27 +83,23 @@ def fit_structures(
 
 def _runs(
     plan: FitPlan, task: Task, candidates: list[Candidate]
-) -> Iterator[tuple[int, Candidate, RestartSettings, list[Any]]]:
-    """Yield the fits to run: number, candidate, settings, and posteriors to continue from."""
+) -> Iterator[tuple[int, Candidate, int, list[Any]]]:
+    """Yield the fits to run: number, candidate, restarts, and posteriors to continue from."""
     k = 0
     for candidate in candidates:
         # posteriors of few of the rows know too little of all, and those of full rank may grow
         enough = task.rows.n <= 2 * MOST_ROWS and task.sample.n == task.rows.n
-        settings = plan.settings(candidate.mode_map, task.rows)
         if candidate.mode_map.full_tensor:
             # few rows are soon fitted anew, where rows held out have not found the scale of f
             anew = task.rows.n <= FIRST_ROWS and learns_noise(task.target.likelihood)
             small = [] if anew else candidate.states
         else:
-            small = [
-                state
-                for state in candidate.states
-                if not at_full_rank(state, settings.initial_rank)
-            ]
+            initial_rank, _ = plan.ranks(candidate.mode_map, plan.n)
+            small = [s for s in candidate.states if not at_full_rank(s, initial_rank)]
         states = small[: candidate.count] if enough else []
         for count, begin in ((len(states), states), (candidate.count - len(states), [])):
             if count:
-                yield k, candidate, replace(settings, n_init=count), begin
+                yield k, candidate, count, begin
             k += 1
 
 

@@ -54,10 +54,13 @@ class Residuals:
         mean, variance = Predictor.of(state).moments(features.__getitem__)
         y, likelihood = task.sample.y[rows], state.likelihood
         quadratic = likelihood.rows(y, np.ones(len(rows)), mean, variance + mean**2)
-        weight, pull = likelihood.scale * quadratic.weight, likelihood.scale * quadratic.response
-        wide = [part if part.ndim == 2 else part[:, None] for part in (weight, pull, mean)]
-        weight, pull, mean = wide
-        return cls(rows, task.sample.weights[rows], weight, pull - weight * mean, mean)
+        scale, (weight, response, _) = likelihood.scale, quadratic
+        wide = [
+            part if part.ndim == 2 else part[:, None]
+            for part in (scale * weight, scale * response, mean)
+        ]
+        weight, response, mean = wide
+        return cls(rows, task.sample.weights[rows], weight, response - weight * mean, mean)
 
 
 def screen(layouts: Layouts) -> Layouts:

@@ -228,7 +228,7 @@ class Comparison:
         If the noise is not learned, the first rows held out determine the scale of f. With many
         rows the hyperparameters of the first fold are kept, as they hardly differ between folds.
         """
-        settings = self.plan.settings(candidate.mode_map, self.task.sample)
+        settings = self.plan.settings(candidate.mode_map, self.task.sample, 1)
 
         def fit(*begin: Any, **how: Any) -> Sequence[Any]:
             make = partial(fit_full, self.task, candidate.mode_map, cut[0], settings)

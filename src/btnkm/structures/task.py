@@ -14,10 +14,8 @@ from ..execution import fitting
 from ..execution.local import LocalRows
 from ..plan import FitPlan
 from .mode_map import ModeMap
-from .stacking import MOST_ROWS
 
 Array = np.ndarray
-LEAST_SWEEPS = 12  # of the exact phase, which has fewer where there are more than MOST_ROWS rows
 FEWEST_ROWS = 15  # to choose by
 # failures of a candidate that are no reason to give up
 NO_FIT = (NotPositiveDefiniteError, np.linalg.LinAlgError, MemoryError)
@@ -53,7 +51,6 @@ class Task(NamedTuple):
     values: Values
     sample: LocalRows  # some of the rows, or all
     rows: Any  # all of them, wherever they are
-    n: int  # rows, a row of weight k counted k times
     seeds: list[int]
     keeps_sums: bool = False  # whether sums over the rows are kept for partial_fit
 
@@ -70,12 +67,10 @@ def try_out(
 ) -> list[State]:
     """Return the posteriors of a short fit of some rows; every ``attempt`` has its own seeds."""
     n = int(max(len(rows), task.sample.weights[rows].sum()))
-    most = plan.defaults.comparing.sweeps
-    sweeps = min(most, max(LEAST_SWEEPS, most * MOST_ROWS // max(len(rows), 1)))
     sample = task.sample.take(rows)
     result = fitting.fit(
         mode_map.problem(sample, task.target.n_outputs),
-        plan.settings_to_try(mode_map, sample, n, restarts, sweeps, default_rank=default_rank),
+        plan.settings_to_try(mode_map, sample, n, restarts, default_rank=default_rank),
         [*task.seeds, attempt] if attempt else task.seeds,
         lambda *_: None,
     )

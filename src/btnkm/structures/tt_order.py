@@ -1,4 +1,4 @@
-"""The order of the inputs in a train, from CP tensors that were fitted before.
+"""The order of the inputs in a tensor train, from CP tensors that were fitted before.
 
 A bond carries all that the inputs on its left have to do with those on its right. Written as
 f = sum_k s_k u_k(left) v_k(right), u and v orthonormal, it needs an index for every s_k that stands

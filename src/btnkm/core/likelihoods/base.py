@@ -81,8 +81,10 @@ class Likelihood(Protocol):
 
     Notes
     -----
-    A likelihood describes itself by attributes and a method that are optional:
+    Some attributes and methods are optional:
 
+    - ``check(y)`` raises a ValueError for targets that the likelihood is not for. ``begin`` checks
+      those of a first fit; this is for rows that a fit continues with.
     - ``title`` (str) is its name in summaries and reports, ``task`` (str) what a model with it
       does, and ``learned`` (tuple of str) the parameters that summaries show.
     - Where the mean of y is not f, effects are on the scale of ``level + f``. ``unit`` (str) names

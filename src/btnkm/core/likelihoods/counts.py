@@ -78,9 +78,14 @@ class NegativeBinomial(Logistic):
         assert self.size is not None
         return self.size
 
+    def check(self, y: np.ndarray) -> None:
+        """Raise a ValueError unless y holds counts."""
+        check_counts(y)
+
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
         """Keep y; the offset gives the mean count at f = 0."""
-        check_counts(y)
+        self.check(y)
+        check_any(y)
         if self.size is not None:
             check_positive("size", self.size)
         mean = float(np.average(y, weights=weight))
@@ -210,9 +215,14 @@ class Poisson(Logistic):
         assert self.limit is not None
         return self.limit
 
+    def check(self, y: np.ndarray) -> None:
+        """Raise a ValueError unless y holds counts."""
+        check_counts(y)
+
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
         """Keep y; the offset gives the mean count at f = 0."""
-        check_counts(y)
+        self.check(y)
+        check_any(y)
         if self.limit is not None:
             check_positive("limit", self.limit)
         limit = self.limit
@@ -312,7 +322,7 @@ class PoissonCounts(CountDensity):
 
 
 def check_counts(y: np.ndarray) -> None:
-    """Raise a ValueError unless y holds counts, and one above 0."""
+    """Raise a ValueError unless y holds counts."""
     if np.any(y < 0) or np.any(y != np.floor(y)):
         wrong = y[(y < 0) | (y != np.floor(y))][0]
         raise ValueError(
@@ -324,6 +334,10 @@ def check_counts(y: np.ndarray) -> None:
             f"y must hold counts up to {_MOST_COUNTS:g}, got {np.max(y):g}; for larger counts "
             "fit their logarithm with another likelihood."
         )
+
+
+def check_any(y: np.ndarray) -> None:
+    """Raise a ValueError unless y holds a count above 0."""
     if not np.any(y > 0):
         raise ValueError(
             "y must hold a count above 0, got only zeros; a rate cannot be estimated from them."
