@@ -2,39 +2,6 @@
 
 import pytest
 
-from btnkm import BTNClassifier, BTNRegressor
-from btnkm.plan import Comparing
-
-# Structures are compared on one fold, with few sweeps and without splines: what follows does not
-# depend on which of them wins. Tests of the comparison itself ask for ``thorough_comparisons``;
-# examples in docstrings are not below this folder, and run as they do for users.
-THOROUGH = {kind: kind._defaults for kind in (BTNRegressor, BTNClassifier)}
-QUICK = {
-    kind: defaults._replace(comparing=Comparing(enough_rows=1, sweeps=3, variants=False))
-    for kind, defaults in THOROUGH.items()
-}
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup():
-    """Compare structures quickly, in fixtures of any scope too."""
-    for kind, defaults in QUICK.items():
-        kind._defaults = defaults
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown():
-    """Leave nothing behind for what is outside of this folder."""
-    for kind, defaults in THOROUGH.items():
-        kind._defaults = defaults
-
-
-@pytest.fixture
-def thorough_comparisons(monkeypatch):
-    """Compare structures as thoroughly as outside of tests."""
-    for kind, defaults in THOROUGH.items():
-        monkeypatch.setattr(kind, "_defaults", defaults)
-
 
 @pytest.fixture
 def waiting_helper(tmp_path):

@@ -66,7 +66,7 @@ def uninterrupted(kind):
 
 @pytest.mark.parametrize("stop", [4, 17, 41])
 @pytest.mark.parametrize("kind", ["numbers", "train", "counts", "two", "sums"])
-def test_a_killed_fit_goes_on_to_the_same_result(kind, stop, tmp_path, thorough_comparisons):
+def test_a_killed_fit_goes_on_to_the_same_result(kind, stop, tmp_path):
     path = tmp_path / "fit.checkpoint"
     program = subprocess.run([sys.executable, "-c", PROGRAM, kind, str(path), str(stop)])
     assert program.returncode == -signal.SIGKILL

@@ -41,7 +41,7 @@ def bare(code):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_examples_of_pages_run(path, tmp_path, monkeypatch, thorough_comparisons):
+def test_examples_of_pages_run(path, tmp_path, monkeypatch):
     """A page is one session: names defined in one example are available in the next."""
     monkeypatch.chdir(tmp_path)
     session = {}
@@ -64,7 +64,7 @@ def test_a_wrong_example_is_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("Words.\n\n```pycon\n>>> 1 + 1\n3\n\n```\n", encoding="utf-8")
     with pytest.raises(AssertionError, match="Expected"):
-        test_examples_of_pages_run(page, tmp_path, pytest.MonkeyPatch(), None)
+        test_examples_of_pages_run(page, tmp_path, pytest.MonkeyPatch())
 
 
 @pytest.mark.skipif(not (ROOT / "docs").exists(), reason="an sdist leaves out docs/")

@@ -76,7 +76,8 @@ def test_models_predict_what_they_did(name, unpacked):
         np.testing.assert_allclose(interval, expected["interval"], **CLOSE)
     importances = model.feature_importances_, model.feature_importances_std_
     np.testing.assert_allclose(importances[0], expected["importances"], **CLOSE)
-    np.testing.assert_allclose(importances[1], expected["importances_std"], **CLOSE)
+    # of draws: other BLAS kernels change a root of the covariance by some 1e-9
+    np.testing.assert_allclose(importances[1], expected["importances_std"], rtol=1e-7)
 
 
 @pytest.mark.parametrize("name", CORPUS)

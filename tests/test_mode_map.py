@@ -15,7 +15,6 @@ from btnkm.bases import Chebyshev
 from btnkm.core.cp import CP
 from btnkm.core.tt import TT
 from btnkm.execution import fitting
-from btnkm.plan import Comparing
 from btnkm.structures import search
 from btnkm.structures.candidates import share_out
 from btnkm.structures.mode_map import make_mode_map
@@ -277,23 +276,22 @@ def test_ctrl_c_and_want_of_memory_between_kinds_keep_what_there_is(monkeypatch,
     rng = np.random.default_rng(5)
     X = rng.uniform(-1.0, 1.0, (120, 3))
     y = X[:, 0] * X[:, 1] + X[:, 2] + 0.3 * rng.standard_normal(120)
-    whole = BTNRegressor(**SMALL, n_init=4, n_jobs=1).fit(X, y)
+    how = {**SMALL, "max_iter": 26}  # more than fits of some rows have
+    whole = BTNRegressor(**how, n_init=4, n_jobs=1).fit(X, y)
     first = whole.cores_[0], whole.structures_[0]["restarts"]
     plan = fitting.plan_restarts
     for stops, warning in ((KeyboardInterrupt, ConvergenceWarning), (MemoryError, UserWarning)):
         left = [len(whole.structures_[0]["restarts"])]
 
         def fails(settings, n, *rest, left=left, stops=stops, **where):
-            if n == len(y) and settings.schedule.max_iter == 13:  # in earnest, of all rows
+            if n == len(y) and settings.schedule.max_iter == 26:  # in earnest, of all rows
                 if not left[0]:
                     raise stops
                 left[0] -= settings.n_init
             return plan(settings, n, *rest, **where)
 
         monkeypatch.setattr(fitting, "plan_restarts", fails)
-        model = BTNRegressor(**{**SMALL, "max_iter": 13}, n_init=4, n_jobs=1)
-        comparing = Comparing(enough_rows=1, sweeps=12, variants=False)
-        model._defaults = model._defaults._replace(comparing=comparing)
+        model = BTNRegressor(**how, n_init=4, n_jobs=1)
         with pytest.warns(warning):
             model.fit(X, y)
         assert (model.cores_[0], model.structures_[0]["restarts"]) == first

@@ -635,13 +635,7 @@ def test_memory_limit_changes_no_bit(inputs):
     rows = max(rows for _, rows in limits)
     assert inputs < 9 or len({stride for stride, _ in limits}) == 3
     kept, anew = (
-        model(
-            n_jobs=1,
-            n_basis=6,
-            max_iter=4,
-            memory_limit=limits[keep, rows],
-            solver=Solver(warm_sweeps=0),
-        ).fit(X, y)
+        model(n_jobs=1, n_basis=6, max_iter=4, memory_limit=limits[keep, rows]).fit(X, y)
         for keep in (1, 0)
     )
     np.testing.assert_array_equal(kept.predict(X), anew.predict(X))

@@ -38,19 +38,19 @@ class BTNClassifier(ClassifierMixin, Estimator):
 
     With two classes, the log odds of the second class are offset + f(x), with f as in BTNRegressor
     and an offset that starts at the log odds of all rows. With more classes, the probabilities are
-    a softmax of f_k(x), and the tensor of f_k is sum_r c_kr prod_d w_r^(d) . phi^(d)(x_d). All
-    classes share the components, and each class has its own weights c_kr, so that a class costs no
-    more than a basis function. Each class has its own coefficients in the sum of main effects.
+    a softmax of f_k(x). The tensor of f_k is sum_r c_kr prod_d w_r^(d) . phi^(d)(x_d). All
+    classes share the components, and each class has its own weights c_kr, so a class costs no more
+    than a basis function. Each class has its own coefficients in the sum of main effects.
     Every update has a closed form.
 
     Parameters
     ----------
     basis, structure, network, n_basis, max_rank, priors, n_init, max_iter, tol, solver, \
 memory_limit, n_jobs, random_state, callback, verbose, warm_start
-        As in BTNRegressor, with other values of "auto", as labels contain less information than
-        numbers. ``n_basis`` is such that there are four rows for every function of all inputs
-        together, but at least 4 for each input; it is up to 20 if that leaves eight rows for every
-        function. Without anchors the initial rank is at most 8, and ``max_rank`` is 16 up to
+        As in BTNRegressor. "auto" has other values, because labels contain less information than
+        numbers. ``n_basis`` is such that there are at least four rows for every function of all
+        inputs together, but at least 4 for each input. It is up to 20 if that leaves eight rows for
+        every function. Without anchors the initial rank is at most 8, and ``max_rank`` is 16 up to
         10,000 rows and 8 above. ``n_init`` is 48,000 divided by the number of rows, at least 2 and
         at most 8. ``max_iter`` is 32, and 20 above 10,000 rows. Components are anchored from 8
         inputs on.
@@ -59,10 +59,10 @@ memory_limit, n_jobs, random_state, callback, verbose, warm_start
         sign. This is the classifier of the paper, for comparison; its probabilities are poor.
     class_weight : "balanced", dict or None, default=None
         For every class, its frequency in the population divided by that in the training rows.
-        "balanced" makes all classes equally frequent. The model is fitted to the rows as they are,
-        since weights would make a rare class appear better known than it is. Then the log odds are
-        shifted, so that the probabilities are those of the population. With "least_squares", which
-        has no log odds, rows are weighted instead.
+        "balanced" makes all classes equally frequent. The model is fitted without these weights,
+        because they would make intervals for a rare class too narrow. The log odds are shifted
+        afterwards, so that the probabilities are those of the population. "least_squares" has no
+        log odds, so rows are weighted instead.
 
     Attributes
     ----------
@@ -242,7 +242,7 @@ feature_names_in_
             All classes. With them, an unknown class, or a class that is missing in the first
             batch, raises an error.
         forget : float, default=1.0
-            Factor of the weights of all earlier rows. Below 1 the model follows drift; with
+            Factor of the weights of all earlier rows. Below 1 the model follows drift: with
             batches of b rows it remembers about b / (1 - forget) rows.
         """
         if classes is not None:
@@ -296,9 +296,9 @@ feature_names_in_
 
     @anywhere
     def decision_function(self, X: Any, return_std: bool = False) -> Any:
-        """Return the log odds of ``classes_[1]`` and, if asked, their standard deviation.
+        """Return the log odds of ``classes_[1]``, and optionally their standard deviation.
 
-        With more than two classes, log probabilities minus their mean over the classes.
+        With more than two classes, return log probabilities minus their mean over the classes.
 
         Parameters
         ----------
@@ -371,8 +371,8 @@ feature_names_in_
     def predict_proba_interval(self, X: Any, level: float = 0.95) -> Array:
         """Return the central credible interval of the probability of each class.
 
-        It shows how certain the probability itself is. With more than two classes the ends are
-        quantiles of 1024 points per restart, so levels beyond .99 are approximate.
+        It shows how certain the model is about the probability. With more than two classes the ends
+        are quantiles of 1024 points per restart, so levels beyond .99 are approximate.
 
         Returns
         -------

@@ -115,17 +115,17 @@ class Estimator(Streaming, Saving, BaseEstimator):
         X : array or DataFrame of shape (n, inputs)
             Or rows that are not in memory: a ``numpy.memmap``, an Arrow data set, Parquet files (a
             path, a folder, a pattern such as ``"rows/*.parquet"``, or a list of these), or an
-            iterable that yields tuples (X, y) or (X, y, sample_weight) each time. Arrays of torch,
-            CuPy or another library that follows the array API standard stay on their device.
+            iterable of tuples (X, y) or (X, y, sample_weight) that can be repeated. Arrays of
+            torch, CuPy or another library that follows the array API standard stay on their device.
         y : array of shape (n,), or the name of a column of a frame, an Arrow data set or files
         sample_weight : array of shape (n,), the name of a column, or None
-            A row of weight k counts as k rows; rows of weight 0 are left out.
+            A row of weight k counts as k rows. Rows of weight 0 are left out.
         checkpoint : path or None
-            Checkpoint path; the fit resumes if it exists, with the result that it would have had
-            without the interruption. A checkpoint of other data or parameters is refused. Uses
+            Checkpoint path. If the file exists, the fit resumes, and the result is the same as
+            without the interruption. A checkpoint of other data or parameters raises an error. Uses
             pickle: load only trusted files.
         checkpoint_every : int, default=10
-            Sweeps, of all restarts together, between two writings of the checkpoint.
+            Number of sweeps, of all restarts together, between two writes of the checkpoint.
         """
         if checkpoint is not None:
             checks.check_integer("checkpoint_every", checkpoint_every, 1)

@@ -23,13 +23,13 @@ class TensorTrain(BaseEstimator):
     ----------
     order : "auto", "given" or list, default="auto"
         The order of the inputs along the tensor train. "given" is the order of the columns. "auto"
-        also tries the order in which the bonds have the lowest cost, which it derives from a CP
-        tensor that is fitted first. A list contains the name (or position) of every column once.
+        also tries the order in which the bonds have the lowest cost, according to a CP tensor that
+        is fitted first. A list contains the name (or position) of every column once.
     cores : "auto" or "full", default="auto"
-        "full" uses cores with all their entries. With three inputs or more, and unless
-        ``max_rank`` is a list, "auto" also tries diagonal cores, that is a CP tensor. With
-        ``structure="auto"`` it then also tries the sum alone and the sum beside diagonal cores.
-        Diagonal cores are favoured as if they had predicted ten more rows.
+        "full" uses cores with all entries. "auto" also tries diagonal cores, which make a CP
+        tensor, if there are three or more inputs and ``max_rank`` is not a list. With
+        ``structure="auto"`` it then also tries the sum alone and the sum plus diagonal cores. The
+        comparison slightly favours diagonal cores, as if they had predicted ten more rows.
 
     Examples
     --------
@@ -118,7 +118,8 @@ class Solver(BaseEstimator):
     warm_sweeps : int, default=10
         Sweeps of the warm phase, which ignores covariances. With fewer than four rows (or units
         of weight) per basis function, 12 annealing sweeps follow, which introduce the covariances
-        gradually; full cores always have 20 of them. 0 skips both phases.
+        gradually. Anchored components always have 10 of them, and full cores of a tensor train 20.
+        0 skips both phases.
     prune : bool, default=True
         Whether to drop components and functions that are negligible and whose removal raises the
         ELBO. If at most 200 weights are left at the end, this includes components that the others

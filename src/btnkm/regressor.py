@@ -33,10 +33,10 @@ class BTNRegressor(RegressorMixin, Estimator):
     """Bayesian kernel machine: a sum of main effects plus a low-rank tensor of all inputs.
 
     f(x) = sum_d a_d(x_d) + sum_r prod_d w_r^(d) . phi^(d)(x_d), or either part alone. Priors
-    select the main effects, the number of components R and the functions of each input. The
-    posterior is variational, with full covariances. Columns may be numeric, boolean, dates, text
-    or categories, with missing values. Inputs and y are scaled and encoded internally. Beyond the
-    training range an input is treated as if it were at the nearer end of the range.
+    determine the main effects, the number of components R and the functions of each input. The
+    posterior is a variational approximation with full covariances. Columns may be numeric, boolean,
+    dates, text or categories, with missing values. Inputs and y are scaled and encoded internally.
+    Beyond the training range an input is treated as if it were at the nearer end of the range.
 
     Parameters
     ----------
@@ -62,14 +62,15 @@ class BTNRegressor(RegressorMixin, Estimator):
     structure : "auto", "tensor", "sums", "sums+tensor" or "full", default="auto"
         The parts of f. "sums" is a sum of main effects. The main effect of a numeric input has a
         straight line, a curve, steps and an indicator for each frequent value; that of a
-        categorical input has an indicator for each category. Both have one for missing values.
-        "tensor" is the low-rank tensor of all inputs. "sums+tensor" has both. "full" is a sum plus
-        the tensor without a limit to its rank: a kernel machine with an exact posterior, whose
-        cost grows with the cube of the number of rows. "auto" fits several structures to a part of
-        the rows and weights them by how well they predict the others (see ``structures_``). With
-        more than 12 inputs, only inputs that seem to interact enter the tensor, unless
-        ``structure`` is "tensor". A "tensor" that is compared with the other structures also has
-        the inputs with the largest main effects.
+        categorical input has an indicator for each category. Both have an indicator for missing
+        values. "tensor" is the low-rank tensor of all inputs. "sums+tensor" is the sum of both.
+        "full" is a sum plus a tensor of unlimited rank: a kernel machine with an exact posterior,
+        whose cost grows with the cube of the number of rows. "auto" fits several structures to a
+        part of the rows, and weights them by how well they predict the other rows (see
+        ``structures_``). With more than 12 inputs, only inputs that seem to interact enter the
+        tensor of "sums+tensor". A "tensor" that is compared with other structures has all inputs
+        up to 60. If there are more, it has those that seem to interact and those with the largest
+        main effects. A "tensor" that is given has all inputs.
     network : "cp", "tt" or TensorTrain, default="cp"
         The form of the tensor. "cp" is a sum of products of functions of one input each. "tt" is a
         tensor train: a product of matrices, one for each input. It suits processes of several
@@ -78,29 +79,31 @@ class BTNRegressor(RegressorMixin, Estimator):
     n_basis : int or "auto", default="auto"
         Maximal number of smooth functions of an input in the tensor, for bases given by name. A
         column never has more functions than distinct values. "auto" divides 160 functions (or one
-        for every 16 rows, if that is more) among the inputs, with at least 8 for each and at most
-        20 (or one for every 250 rows, if that is more, up to 40).
+        for every 16 rows, if that is more) among the inputs. Each input has at least 8 functions
+        and at most 20 (or one for every 250 rows, if that is more, up to 40).
     max_rank : int, list of int or "auto", default="auto"
         Maximal number of components of the tensor, or the rank of every bond of a tensor train.
-        Components that add nothing are dropped. "auto" is 80 up to 10,000 rows and 40 above; with
-        anchored components (see ``Solver``) it is 40 and 20. Full cores of a tensor train have 6
-        at every bond. A list contains one number for each bond between inputs that vary, and one
-        more for three or more classes. With few rows, the cost of a sweep of full cores grows with
-        the sixth power of the rank.
+        Components that are not needed are removed. "auto" is 80 up to 10,000 rows and 40 above;
+        with anchored components (see ``Solver``) it is 40 and 20. For full cores of a tensor train
+        it is 6 at every bond. A list contains one number for each bond between inputs that vary,
+        and one more for three or more classes. With few rows, the cost of a sweep of full cores
+        grows with the sixth power of the rank.
     priors : Priors or None, default=None
-        Prior distributions of the precisions of noise, components and basis functions; None is
-        ``Priors()``.
+        Prior distributions of the precisions (inverse variances) of noise, components and basis
+        functions. None is ``Priors()``.
     n_init : int or "auto", default="auto"
-        Number of restarts of the tensor from random factors, whose predictions are averaged.
-        "auto" is 40,000 divided by the number of rows, at least 2 and at most 8. It is less if
-        ``memory_limit`` has no room for the posteriors, and one for each structure (at least two)
+        Number of restarts of the tensor from random factors, whose predictions are averaged. "auto"
+        is 40,000 divided by the number of rows, at least 2 and at most 8. It is less if
+        ``memory_limit`` has no room for the posteriors. It is one for each structure (at least two)
         if the fits that compare structures use all of their components. Restarts are divided among
-        tensors in proportion to their weights. A sum alone is not random and is fitted once.
+        structures with a tensor in proportion to their weights. A sum alone is not random and is
+        fitted once.
     max_iter : int or "auto", default="auto"
-        Maximal number of sweeps of the exact phase; "auto" is 80, and 40 above 10,000 rows. Up to
-        8,000 rows, restarts may continue from the fits that compare structures, for at most
-        ``max_iter`` sweeps ("auto": 20). With more than 262,144 rows, the model is first fitted to
-        a sample of this size and then to all rows, for at most ``max_iter`` sweeps ("auto": 20).
+        Maximal number of sweeps (updates of all inputs) of the exact phase. "auto" is 80, and 40
+        above 10,000 rows. Up to 8,000 rows, restarts may continue from the fits that compare
+        structures, for at most ``max_iter`` sweeps ("auto": 20). With more than 262,144 rows, the
+        model is first fitted to a sample of this size and then to all rows, for at most
+        ``max_iter`` sweeps ("auto": 20).
     tol : float, default=1e-4
         A restart has converged when the last four sweeps raised its ELBO by less than this per
         sweep and row (or unit of sample weight) on average. 0 always uses ``max_iter`` sweeps.
@@ -108,35 +111,37 @@ class BTNRegressor(RegressorMixin, Estimator):
         Details of the algorithm: initial rank, warm phase, pruning, anchored components, and the
         number of rows up to which the full tensor is used. None is ``Solver()``.
     memory_limit : float or "auto", default="auto"
-        Maximal memory of the fit beyond its input, in GiB. "auto" is 1.4, or nine tenths of the
-        free memory of a GPU with the rows. On a cluster it is the limit of each process. With less
-        memory the fit recomputes more, with the same result as long as there is room for the
-        posteriors of all restarts.
+        Maximal memory of the fit in GiB, in addition to its input. "auto" is 1.4, or nine tenths of
+        the free memory of the GPU if the rows are on one. On a cluster it is the limit of each
+        process. With less memory the fit recomputes more. The result is the same as long as there
+        is room for the posteriors of all restarts.
     n_jobs : int or None, default=None
         Number of cores to use; None uses as many as BLAS would. Restarts run in parallel: in
-        threads if there are many rows, else in processes. Processes are started only if the
-        remaining work is worth it, are reused by later fits, and end after a minute without work.
+        threads if there are many rows, otherwise in processes. Processes are started only if the
+        remaining work takes long enough. Later fits reuse them. They end after a minute without
+        work.
     random_state : int, RandomState or None, default=None
         Seed of the restarts and of the choice of held-out rows. An int makes fits reproducible.
     callback : callable or None, default=None
         Called after every sweep with its entry of ``history_``, possibly from another thread and a
-        few sweeps late. If it returns True, the fit stops once a restart is in its exact phase. It
-        is not called for the fits that compare structures. If a process was killed, its restart
-        runs again and is reported again.
+        few sweeps late. If it returns True, the fit stops as soon as a restart is in its exact
+        phase. It is not called for the fits that compare structures. If a process was killed, its
+        restart runs again, and its sweeps are reported again.
     verbose : int, default=0
-        1 prints the structures that are compared and a line for every ten sweeps, 2 a line for
-        every sweep.
+        1 prints the structures that are compared and a line for every ten sweeps. 2 prints a line
+        for every sweep.
     warm_start : bool, default=False
-        Whether ``fit`` continues from the existing posterior, if there is one: with its columns,
-        functions, components and scales, for up to 20 exact sweeps ("auto") over the given rows.
+        Whether ``fit`` continues from the existing posterior, if there is one. It keeps the
+        columns, functions, components and scales, and is fitted to the given rows. "auto" for
+        ``max_iter`` is then 20.
 
     Attributes
     ----------
     structures_ : list of dict
         The structures that were compared, or the given one, sorted by decreasing weight. Each has
         ``name`` ("sums", "tensor", "sums+tensor" or "full"); ``weight``, its weight in the
-        prediction; ``log_density``, the mean over the held-out rows that it predicted (NaN if
-        there were none); ``restarts``, the positions of its posteriors in ``weights_``;
+        prediction; ``log_density``, the mean log density of the held-out rows that it predicted
+        (NaN if there were none); ``restarts``, the positions of its posteriors in ``weights_``;
         ``seconds``, the time of its fits; ``sums_first``, whether the sum was fitted before the
         tensor; ``splines``, whether numbers in the tensor have linear splines; ``heavy``, whether
         ``likelihood="auto"`` chose "student_t"; and ``noise_factor`` and ``noise_dof``, the factor
@@ -149,10 +154,11 @@ class BTNRegressor(RegressorMixin, Estimator):
         best one are left out; ``fit`` warns if these are the majority.
     best_restart_ : int
         The position in ``weights_`` of the restart with the highest ELBO, among those of the
-        structure with the highest weight. The attributes that describe one restart describe this
-        one.
+        structure with the highest weight. Attributes of a single restart, such as ``rank_``, belong
+        to this one.
     rank_ : int or tuple of int
-        Components of that restart, or the rank of each bond of a tensor train; 0 without a tensor.
+        Number of components of that restart, or the rank of each bond of a tensor train; 0 without
+        a tensor.
         Diagonal cores have the same rank at every bond.
     ranks_ : ndarray
         The ranks of all restarts.
@@ -165,10 +171,10 @@ class BTNRegressor(RegressorMixin, Estimator):
         Functions kept for each input in the tensor of that restart, 1 for an input that is not in
         it.
     feature_importances_, feature_importances_std_ : ndarray of shape (inputs,)
-        The importance of each input: its total Sobol index under independent inputs, scaled to sum
-        to 1. Posterior mean and standard deviation.
+        The importance of each input: its total Sobol index for independent inputs, scaled to sum
+        to 1. The values are posterior means and standard deviations.
     lower_bound_, lower_bounds_ : float, ndarray
-        ELBO of that restart, a lower bound on the log evidence of the standardised targets: at the
+        ELBO (lower bound on the log evidence) of that restart, for the standardised targets: at the
         end, and after each sweep of the exact phase. It never falls, and stays constant for up to
         two sweeps while an over-relaxation step is tested.
     history_ : list of dict
@@ -185,8 +191,8 @@ class BTNRegressor(RegressorMixin, Estimator):
     target_name_ : str or None
         The name of the column or series of the targets.
     fitted_ : explain.FittedModel
-        The view of the fitted model that predictions, explanations, reports and files read. It is
-        made once per fit.
+        The view of the fitted model that predictions, explanations, reports and files use. It is
+        computed once per fit.
     n_samples_seen_ : int
         Rows of the fit, or of all batches of a stream.
     n_iter_ : int
@@ -208,8 +214,8 @@ class BTNRegressor(RegressorMixin, Estimator):
     >>> import numpy as np
     >>> from btnkm import BTNRegressor
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-2, 2, size=(200, 2))
-    >>> y = np.sin(3 * X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(200)
+    >>> X = rng.uniform(-2, 2, size=(100, 2))
+    >>> y = np.sin(3 * X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(100)
     >>> model = BTNRegressor(n_init=1, random_state=0).fit(X, y)
     >>> bool(model.score(X, y) > 0.97)
     True
@@ -318,7 +324,7 @@ class BTNRegressor(RegressorMixin, Estimator):
 
     @anywhere
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Return the mean of y at each row and, if asked, its standard deviation, noise included.
+        """Return the mean of y for each row, and optionally its standard deviation with noise.
 
         Parameters
         ----------
@@ -366,7 +372,7 @@ class BTNRegressor(RegressorMixin, Estimator):
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Return draws of y: functions drawn from the posterior, plus noise.
 
-        With Dask, the draws are lazy: every block uses the same functions, and noise of its own.
+        With Dask, the draws are lazy: all blocks use the same functions, and each its own noise.
 
         Parameters
         ----------

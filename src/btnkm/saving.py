@@ -33,10 +33,11 @@ class Saving:
     def save(self: Any, path: Any) -> None:
         """Write the fitted model to a file, from which ``btnkm.load(path)`` reads it.
 
-        The file is a zip of JSON and .npy, without pickle. It holds what predictions and further
-        learning need, and of the training rows no more than ``partial_fit`` keeps. An older file is
-        replaced once the new one is complete. ``callback``, a ``random_state`` that is a generator
-        and attributes that you have added are not saved.
+        The file is a zip of JSON and .npy, without pickle. It has everything that predictions and
+        ``partial_fit`` need. A model with a full tensor contains its training rows, and a short
+        stream of ``partial_fit`` its latest rows. An existing file is replaced only when the new
+        one is complete. ``callback``, a ``random_state`` that is a generator and attributes that
+        you have added are not saved.
 
         Parameters
         ----------
@@ -144,12 +145,12 @@ class Saving:
         path : str or path
             For example "model.html".
         X, y : table of shape (n, inputs) and array of shape (n,), or None
-            Rows that the fit has not seen, to evaluate the predictions; y may be the name of a
+            Rows that were not used in the fit, to evaluate the predictions. y may be the name of a
             column of X.
         title : str or None
         cv : int, splitter or None
-            With ``cv``, X and y are the training rows, and each fold is predicted by a clone that
-            is fitted to the others. All rows have the same weight.
+            With ``cv``, X and y are the training rows. Each fold is predicted by a clone that is
+            fitted to the other folds. All rows have the same weight.
 
         Returns
         -------

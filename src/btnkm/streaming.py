@@ -58,21 +58,22 @@ class Streaming:
     ) -> Any:
         """Update the model with a batch of rows.
 
-        While a stream has, or remembers, up to 8,192 rows, the model (and its file) contains them,
-        and it is fitted anew to all of them each time their number has doubled. Otherwise a batch
-        updates the posterior, and only sums over its rows are kept. New categories are added, and
-        components where more are needed. Scales, functions and the choice of inputs stay.
+        As long as a stream has (or, with ``forget``, remembers) up to 8,192 rows, the model and its
+        file contain them. The model is fitted again to all of them each time their number has
+        doubled. In longer streams, a batch updates the posterior, and only sums over its rows are
+        kept. New categories are added, and components if more are needed. Scales, functions and
+        the choice of inputs do not change.
 
-        A model from ``fit`` that has a full tensor contains its rows as well. The first batch
-        fits it anew to all rows as a stream, which has the structure "tensor" with
-        ``structure="auto"``.
+        If a model from ``fit`` has a full tensor, it contains its rows as well. The first batch
+        then starts a stream with a fit to these rows and its own. With ``structure="auto"`` the
+        stream has the structure "tensor".
 
         Parameters
         ----------
         X, y, sample_weight
             As for ``fit``.
         forget : float, default=1.0
-            Factor of the weights of all earlier rows. Below 1 the model follows drift; with
+            Factor of the weights of all earlier rows. Below 1 the model follows drift: with
             batches of b rows it remembers about b / (1 - forget) rows.
         """
         real = isinstance(forget, numbers.Real) and not isinstance(forget, bool)

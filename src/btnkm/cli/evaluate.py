@@ -48,8 +48,8 @@ def add_parser(commands: Any) -> None:
         "Measure how good predictions are by cross-validation: each fold is predicted by a model "
         "that is fitted to the other folds. The scores are the root mean squared error (RMSE) or "
         "the fraction of wrong classes, the mean negative log-likelihood (NLL; lower is better), "
-        "and the fraction of rows inside the 50%, 90% and 95% intervals. Printed are means over "
-        "the folds, ± the standard deviation.",
+        "and the fraction of rows inside the 50%, 90% and 95% intervals. The command prints means "
+        "over the folds, ± the standard deviation.",
         _EXAMPLES,
     )
     add_table(parser)

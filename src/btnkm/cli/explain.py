@@ -42,11 +42,11 @@ def add_parser(commands: Any) -> None:
         "explain",
         "Print how important each input is, alone and together with others, and which pairs of "
         "inputs interact most. The importance is the fraction of the variance of the predictions "
-        "that an input explains (its Sobol index), ± one standard deviation. The importances with "
-        "others can add up to more than 100%; feature_importances_ in Python are the same "
-        "importances scaled to sum to 1. With --effects, also write what each value of an input "
-        "adds to the average prediction. With --local, explain single rows instead: a prediction "
-        "is the base value plus the contribution of each input.",
+        "that an input explains (its Sobol index), ± one standard deviation. The column "
+        "'with others' can add up to more than 100%; feature_importances_ in Python is this "
+        "column scaled to sum to 1. With --effects, also write what each value of an "
+        "input adds to the average prediction. With --local, explain single rows instead: a "
+        "prediction is the base value plus the contribution of each input.",
         _EXAMPLES,
     )
     add_model(parser)

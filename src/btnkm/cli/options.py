@@ -164,8 +164,8 @@ def add_table_options(parser: Any) -> None:
     add_names(
         group,
         "--missing",
-        "texts that mean a missing value, besides empty fields (default: NA, N/A, NaN, nan, null, "
-        "NULL)",
+        "texts that mean a missing value, in addition to empty fields (default: NA, N/A, NaN, nan, "
+        "null, NULL)",
     )
 
 
@@ -200,8 +200,8 @@ def add_training_options(parser: Any) -> None:
     kind.add_argument(
         "--classify",
         action="store_true",
-        help="predict classes (default if the target is text, boolean, or has exactly two "
-        "different values, both whole numbers)",
+        help="predict classes (default if the target is text or boolean, or has exactly two "
+        "different values, both integers)",
     )
     kind.add_argument("--regress", action="store_true", help="predict numbers")
 
@@ -220,9 +220,9 @@ def add_model_options(parser: Any) -> None:
         "--structure",
         choices=STRUCTURES,
         metavar="NAME",
-        help="form of the model: sums (main effects only), tensor (interactions of all inputs, by "
-        "a low-rank tensor), sums+tensor (both), full (a tensor of unlimited rank, for small "
-        "tables), or auto, which compares these (default: auto)",
+        help="form of the model: sums (main effects only), tensor (interactions of all inputs, as "
+        "a low-rank tensor), sums+tensor (both), full (main effects and a tensor of unlimited "
+        "rank, for small tables), or auto, which compares and averages these (default: auto)",
     )
     group.add_argument(
         "--full-rows",
@@ -233,14 +233,21 @@ def add_model_options(parser: Any) -> None:
     group.add_argument(
         "--network",
         choices=("cp", "tt"),
-        help="form of the low-rank tensor: cp (CP decomposition) or tt (tensor train) "
-        "(default: cp)",
+        help="form of the low-rank tensor: cp (CP decomposition, a sum of products) or tt (tensor "
+        "train, for steps in a fixed order) (default: cp)",
     )
-    group.add_argument("--max-rank", type=count, metavar="N", help="maximum rank of the tensor")
-    group.add_argument("--n-init", type=count, metavar="N", help="number of random restarts")
+    group.add_argument(
+        "--max-rank", type=count, metavar="N", help="maximum rank of the low-rank tensor"
+    )
+    group.add_argument(
+        "--n-init",
+        type=count,
+        metavar="N",
+        help="number of random restarts, which are averaged",
+    )
     group.add_argument("--random-state", type=_seed, metavar="N", help="random seed (default: 0)")
     group.add_argument(
-        "--memory-limit", type=_amount, metavar="GIB", help="maximum memory of the fit"
+        "--memory-limit", type=_amount, metavar="GIB", help="maximum memory of the fit, in GiB"
     )
     group.add_argument("--jobs", type=_jobs, metavar="N", help="number of cores to use, -1 for all")
     group.add_argument(

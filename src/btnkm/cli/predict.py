@@ -36,9 +36,9 @@ def add_parser(commands: Any) -> None:
     parser = command_parser(
         commands,
         "predict",
-        "Predict the target for every row of a table. The output of a regressor is the mean and "
-        "the standard deviation of the target (including noise); that of a classifier is the most "
-        "probable class and the probability of each class. Columns are matched by name; columns "
+        "Predict the target for every row of a table. For a regressor, the output is the mean and "
+        "the standard deviation of the target (including noise). For a classifier, it is the most "
+        "probable class and the probability of each class. Columns are matched by name. Columns "
         "that the model does not use are ignored. The table may be larger than memory. If the "
         "command fails, no output file is written.",
         _EXAMPLES,
@@ -50,8 +50,8 @@ def add_parser(commands: Any) -> None:
         "--interval",
         type=probability,
         metavar="LEVEL",
-        help="add columns low and high: an interval that contains the target (of a classifier: the "
-        "probability of the class) with this probability, such as 0.9",
+        help="add columns low and high: an interval that contains the target (for a classifier, "
+        "the probability of the class) with this probability, such as 0.9",
     )
     parser.add_argument(
         "--quantiles",

@@ -60,8 +60,8 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of all commands, or one that knows the options of a single command."""
     parser = Parser(
         prog="btnkm",
-        description="Regression and classification of tables with Bayesian tensor-network kernel "
-        "machines. Predictions come with their uncertainty.",
+        description="Regression and classification for tables, with prediction intervals and exact "
+        "explanations. The models are Bayesian tensor-network kernel machines.",
         epilog=_EPILOG,
         formatter_class=Help,
         allow_abbrev=False,

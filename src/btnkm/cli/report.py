@@ -29,10 +29,10 @@ def add_parser(commands: Any) -> None:
     parser = command_parser(
         commands,
         "report",
-        "Write an HTML report about a model: how important the inputs are, their effects, and a "
-        "panel in which you change the inputs and see the prediction. The report is one file and "
-        "works offline. With --data and --target, it also shows how accurate the predictions of "
-        "held-out rows are.",
+        "Write an HTML report about a model. It shows how important the inputs are and what effect "
+        "they have. In a panel you can change the inputs and see the prediction. The report is one "
+        "file and works offline. With --data and --target, it also shows how accurate the "
+        "predictions of held-out rows are.",
         _EXAMPLES,
     )
     add_model(parser)
@@ -43,7 +43,7 @@ def add_parser(commands: Any) -> None:
         type=output_file,
         required=True,
         metavar="FILE",
-        help="file to write the report to, .html",
+        help="file to write the report to, such as model.html",
     )
     parser.add_argument("--title", metavar="TEXT", help="title of the report")
     parser.add_argument(

@@ -13,9 +13,9 @@ from .mode_map import ModeMap
 from .stacking import HeldOut
 
 Array = np.ndarray
-STEPS = 40  # of the noise, at most
+STEPS = 60  # of the noise, at most
 NATS = 3.0  # that varying noise must gain
-ENOUGH = 1e-2  # nats that one more update must gain
+ENOUGH = 1e-3  # nats that one more update must gain
 PRIOR = Gamma(1e-6, 1e-6)
 BEGIN = (Gaussian(Gamma(1.0, 1.0)), StudentT(4.0))
 

@@ -28,6 +28,7 @@ from .stacking import HeldOut, best_noise, copies, folds, held_out, mean_and_err
 from .task import FEWEST_ROWS, NO_FIT, Task, try_out
 
 Array = np.ndarray
+BEYOND_DOUBT = 3.0  # standard errors of a mean difference in log density
 CLEARLY_BEHIND = 2.0  # standard errors of the mean difference in log density
 WORSE = 0.1  # of the least mean squared error, by which another is worse at least
 # weight of a candidate below which it is left out: after each fold if it is clearly behind the
@@ -298,11 +299,34 @@ class Comparison:
         return more
 
     def replace_simpler(self, more: list[Candidate]) -> None:
-        """Leave out what has constant noise, and predicts worse than with noise that varies."""
+        """Leave out what has constant noise, and predicts worse than with noise that varies.
+
+        It stays if its mean is more accurate, as weights that follow the noise have their price,
+        unless its log density is beyond doubt worse.
+        """
         for candidate in more:
             simpler = candidate.simpler
-            if simpler is not None and self._best([simpler, candidate]) is candidate:
+            if simpler is None:
+                continue
+            gain, error = self._mean_and_error(
+                np.nan_to_num(np.concatenate(candidate.scores), neginf=-1e3)
+                - np.nan_to_num(np.concatenate(simpler.scores), neginf=-1e3)
+            )
+            beyond_doubt = gain > BEYOND_DOUBT * error
+            if beyond_doubt or (gain > 0 and not self._is_less_accurate(candidate, simpler)):
                 self.remaining = [other for other in self.remaining if other is not simpler]
+
+    def _is_less_accurate(self, candidate: Candidate, other: Candidate) -> bool:
+        """Return whether the mean of a candidate has a larger squared error, and not by chance."""
+        mean, error = self._mean_and_error(
+            np.concatenate(candidate.errors) ** 2 - np.concatenate(other.errors) ** 2
+        )
+        return mean > error
+
+    def _mean_and_error(self, values: Array) -> tuple[float, float]:
+        """Return the mean of values of all held-out rows so far, and its standard error."""
+        weights = self.task.sample.weights[np.concatenate(self.rows)]
+        return mean_and_error(values, weights / weights.sum())
 
     def _noise_varies(self) -> bool:
         """Return whether errors of the best candidate show that the noise varies."""

@@ -21,8 +21,9 @@ from .student_t import StudentT
 _STEPS = 3  # of coefficients and precisions in turn, in an update of g
 _SHORTER = (1.0, 0.3)  # fractions of a step by the Fisher information, where Newton's fails
 _ENOUGH = 1e-3  # nats that a step must promise
+_NEARLY = 0.03  # nats that a step promises at most once groups may be dropped
+_MOST = 100.0  # logarithm of a factor of the noise; a step that goes beyond is never taken
 _OWN_SUMS = 5  # sums over rows that are not those of the noise without g
-_FAR = 200.0  # E[g] and Var[g] that only a step too long exceeds; e^_FAR is far from an overflow
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,7 @@ class Varying:
         """Return the noise of some rows, given their features."""
         terms = SumsTerms.of(self.sums, self.first)
         z = terms.features(features_of)
-        mean, variance = terms.means(z)[:, 0], terms.variances(z)[:, 0]
-        xp = array_namespace(mean)
-        mean, variance = xp.clip(mean, -_FAR, _FAR), xp.clip(variance, 0.0, _FAR)
-        return VaryingRows(self.noise_at_zero, z, mean, variance)
+        return VaryingRows(self.noise_at_zero, z, terms.means(z)[:, 0], terms.variances(z)[:, 0])
 
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
         """Begin as without g."""
@@ -116,11 +114,12 @@ class Varying:
         slope = 0.5 * (total - self.scale * pulled)
         linear = (gram[0] @ self.sums.mean[0] + slope)[None]
         new, _ = refine(self.sums, gram, linear, _STEPS)
-        if new.value(gram, linear) - self.sums.value(gram, linear) < _ENOUGH:
-            # only now: at first all curves are small
-            new = smaller(self.sums, gram, linear, negligible=False)
-            if new is self.sums:
+        promised = new.value(gram, linear) - self.sums.value(gram, linear)
+        if promised < _NEARLY:  # not before, as all curves are small at first
+            fewer = smaller(self.sums, gram, linear, negligible=False)
+            if fewer is self.sums and promised < _ENOUGH:
                 return None
+            new = new if fewer is self.sums else fewer
         if attempt:
             before = self.sums.mean[:, self.sums.places_of(new)]
             new = replace(new, mean=before + _SHORTER[attempt - 1] * (new.mean - before))
@@ -188,7 +187,7 @@ class VaryingRows:
         """Return weights, responses and sums: those of y exp(g / 2), whose noise is constant."""
         xp = array_namespace(mean)
         s = xp.ones_like(mean) if s is None else s
-        factor = xp.exp(self.mean + 0.5 * self.variance)
+        factor = self.factor
         root = xp.sqrt(factor)
         rows = self.noise.rows(root * y, s, root * mean, factor * square)
         error = rows.weight * factor * xp.clip(y * y - 2.0 * y * mean + square, 0.0)
@@ -199,7 +198,7 @@ class VaryingRows:
     def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:
         """Return weights and responses for the warm phase."""
         xp = array_namespace(f)
-        factor = xp.exp(self.mean + 0.5 * self.variance)
+        factor = self.factor
         root = xp.sqrt(factor)
         weight, response = self.noise.newton(root * y, s, root * f)
         return factor * weight, root * response
@@ -209,9 +208,14 @@ class VaryingRows:
         return replace(self, noise=self.noise.recalibrated(factor, dof))
 
     @property
+    def factor(self) -> Array:
+        """What multiplies the precision of the noise: E[exp(g)]."""
+        return _exp(self.mean + 0.5 * self.variance)
+
+    @property
     def spread(self) -> Array:
         """What multiplies the standard deviation of the noise: sqrt(E[exp(-g)])."""
-        return array_namespace(self.mean).exp(-0.5 * self.mean + 0.25 * self.variance)
+        return _exp(0.25 * self.variance - 0.5 * self.mean)
 
     def predictive(self, mean: np.ndarray, variance: np.ndarray) -> Scaled:
         """Return the distribution of y for f ~ N(mean, variance)."""
@@ -222,6 +226,13 @@ class VaryingRows:
         """Return one draw of y for each f."""
         spread = np.asarray(host(self.spread), dtype=float)
         return np.asarray(spread * self.noise.draw(f / spread, rng))
+
+
+def _exp(x: Array) -> Array:
+    """Return exp(x), or NaN where it is beyond all reason: the ELBO of such a step is NaN, too."""
+    xp = array_namespace(x)
+    far = xp.abs(x) > _MOST
+    return xp.where(far, xp.nan * xp.ones_like(x), xp.exp(xp.where(far, xp.zeros_like(x), x)))
 
 
 def joined(blocks: list[Any]) -> Any:
