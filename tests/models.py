@@ -24,20 +24,22 @@ def smooth(n_inputs: int, seed: int = 0, n: int = N + NEW) -> tuple[np.ndarray, 
     return X, np.sin(X[:, 0]) + 0.5 * X[:, -1] * np.cos(X[:, 0])
 
 
-def mixed(seed: int = 1, n_levels: int = 4, gaps: float = 0.15) -> tuple[pd.DataFrame, np.ndarray]:
+def mixed(
+    seed: int = 1, n_categories: int = 4, gaps: float = 0.15
+) -> tuple[pd.DataFrame, np.ndarray]:
     """Return numbers, text, dates, durations and flags with gaps, and a target; new rows last.
 
     Of those, some have levels never seen and gaps where training saw none.
     """
     rng = np.random.default_rng(seed)
     n = N + NEW
-    level = rng.integers(n_levels, size=n)
+    level = rng.integers(n_categories, size=n)
     days = rng.integers(0, 700, n)
     size = rng.normal(size=n)
     frame = pd.DataFrame(
         {
             "size": size,
-            "place": np.array([f"level {k}" for k in range(n_levels)], dtype=object)[level],
+            "place": np.array([f"level {k}" for k in range(n_categories)], dtype=object)[level],
             "since": pd.Timestamp("2021-03-01") + pd.to_timedelta(days, "D"),
             "took": pd.to_timedelta(rng.integers(1, 9000, n), "s"),
             "flag": rng.random(n) < 0.4,
@@ -82,7 +84,7 @@ def _bases():
 
 
 def _gone_on():
-    X, y = mixed(n_levels=3)
+    X, y = mixed(n_categories=3)
     known = X.iloc[:N].ffill().bfill()
     model = BTNRegressor(**(SMALL | {"warm_start": True})).fit(known.iloc[: N // 2], y[: N // 2])
     # levels and gaps that come later stand at the end
@@ -105,7 +107,7 @@ MAKERS = {
     "bases": _bases,
     "mixed": lambda: _regressor(*mixed()),
     "no gaps in training": lambda: _regressor(*mixed(gaps=0.0)),
-    "many levels": lambda: _regressor(*mixed(n_levels=30), solver=Solver(anchored=True)),
+    "many levels": lambda: _regressor(*mixed(n_categories=30), solver=Solver(anchored=True)),
     "gone on": _gone_on,
     "twelve inputs": lambda: _regressor(smooth(12)[0], _numbers(smooth(12)[1])),
     "sixty inputs": lambda: _regressor(smooth(60)[0], _numbers(smooth(60)[1]), max_iter=3),
@@ -124,7 +126,7 @@ MAKERS = {
     "three classes, twelve inputs": lambda: _classifier(smooth(12)[0], _three(*smooth(12))),
     "train": lambda: _regressor(smooth(4)[0], _numbers(smooth(4)[1]), **TRAIN),
     "train of a mixed table": lambda: _regressor(
-        *mixed(n_levels=30), **TRAIN, solver=Solver(prune=False)
+        *mixed(n_categories=30), **TRAIN, solver=Solver(prune=False)
     ),
     "train of three classes": lambda: _classifier(smooth(3)[0], _three(*smooth(3)), **TRAIN),
 }

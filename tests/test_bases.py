@@ -407,7 +407,7 @@ def test_categorical_unknown_codes_are_zero():
 
 @pytest.mark.parametrize("inner", [Chebyshev(4), Fourier(4), Categorical()], ids=repr)
 @pytest.mark.filterwarnings("error")
-def test_gapped_with_missing_values_seen(inner):
+def test_with_missing_values_seen(inner):
     x = np.array([0.0, 1.0, np.nan, 1.0, 0.0, np.nan, 1.0])
     seen = ~np.isnan(x)
     basis = WithMissing(inner).fit(x)
@@ -420,7 +420,7 @@ def test_gapped_with_missing_values_seen(inner):
     np.testing.assert_array_equal(basis.constant_, np.append(0, alone.constant_))
 
 
-def test_gaps_are_filled_as_often_as_weights_say(rng):
+def test_missing_values_are_filled_as_often_as_weights_say(rng):
     x, weight = np.array([-1.0, 0.2, 1.0]), np.array([1.0, 2.0, 7.0])
     basis = WithMissing(Chebyshev(n_basis=2)).fit(x, weight)
     drawn = basis.fill(np.append(np.full(20_000, np.nan), 0.5), rng)
@@ -429,7 +429,7 @@ def test_gaps_are_filled_as_often_as_weights_say(rng):
     np.testing.assert_allclose(shares, weight / 10, atol=0.01)
 
 
-def test_weights_count_rows_in_what_stands_for_a_gap():
+def test_weights_count_rows_in_what_stands_for_a_missing_value():
     x, weight = np.array([-1.0, 0.2, 1.0]), np.array([1.0, 1.0, 3.0])
     weighted, repeated = WithMissing(Chebyshev()).fit(x, weight), WithMissing(Chebyshev())
     repeated.fit(np.repeat(x, weight.astype(int)))
@@ -440,7 +440,7 @@ def test_weights_count_rows_in_what_stands_for_a_gap():
 
 @pytest.mark.parametrize("inner", [Chebyshev(4), Polynomial(4), Categorical(), Hinges()], ids=repr)
 @pytest.mark.filterwarnings("error")
-def test_gapped_without_missing_values_seen_averages(inner, monkeypatch):
+def test_without_missing_values_seen_it_averages(inner, monkeypatch):
     monkeypatch.setattr(missing_module, "BLOCK", 3)  # more blocks than one, the last one short
     x = np.array([0.0, 1.0, 1.0, 2.0, 0.0, 3.0, 3.0, 3.0])
     x = x if isinstance(inner, Categorical) else x / 3
@@ -454,7 +454,7 @@ def test_gapped_without_missing_values_seen_averages(inner, monkeypatch):
     np.testing.assert_array_equal(basis.phi(x), alone.phi(x))
 
 
-def test_gapped_shows_its_basis_neither_nan_nor_far_values():
+def test_with_missing_shows_its_basis_neither_nan_nor_far_values():
     class Fragile(Basis):
         def phi(self, x):
             assert np.all(np.abs(x) <= 1)
@@ -467,7 +467,7 @@ def test_gapped_shows_its_basis_neither_nan_nor_far_values():
     assert not hasattr(inner, "n_functions_")  # a clone is fitted
 
 
-def test_gapped_with_nothing_else_is_constant():
+def test_with_missing_with_nothing_else_is_constant():
     basis = WithMissing(Chebyshev()).fit(np.full(4, np.nan))
     x = np.array([0.3, np.nan, np.inf])
     assert (basis.n_functions_, basis.n_products_) == (1, 1)

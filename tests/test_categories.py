@@ -88,7 +88,7 @@ def test_categories_have_the_posterior_of_a_dense_block(mean_only, weighted):
     np.testing.assert_allclose(draws.var(axis=0), factor.variance, rtol=0.05)
 
 
-def test_a_level_never_seen_is_the_average_of_the_others():
+def test_a_category_never_seen_is_the_average_of_the_others():
     rng = np.random.default_rng(1)
     (mode, _), _ = both_modes(rng)
     term = rows.terms(mode, mode.point(rng.standard_normal((5, 2))), spread=1.0)
@@ -99,11 +99,11 @@ def test_a_level_never_seen_is_the_average_of_the_others():
     np.testing.assert_array_equal(phi.toarray(), [[0, 1, 0, 0], [0, 0, 1, 0]])
 
 
-def people(n=6000, n_levels=400, seed=0):
+def people(n=6000, n_categories=400, seed=0):
     """Rows of many people, each with an effect; some have few rows, five have one or two."""
     rng = np.random.default_rng(seed)
-    who = np.minimum((rng.pareto(0.8, n) * n_levels / 40).astype(int), n_levels - 1)
-    effect = rng.standard_normal(n_levels)
+    who = np.minimum((rng.pareto(0.8, n) * n_categories / 40).astype(int), n_categories - 1)
+    effect = rng.standard_normal(n_categories)
     x = rng.uniform(-1, 1, n)
     f = 2 * np.sin(3 * x) + effect[who]
     table = np.empty((n, 2), dtype=object)
@@ -194,10 +194,12 @@ def test_labels_and_many_categories():
 
 def test_memory_grows_with_categories_not_their_square():
     rng = np.random.default_rng(3)
-    n, n_levels = 12_000, 4000
+    n, n_categories = 12_000, 4000
     table = np.empty((n, 2), dtype=object)
-    table[:, 0], table[:, 1] = rng.uniform(-1, 1, n), [f"v{k % n_levels}" for k in range(n)]
-    y = rng.standard_normal(n_levels)[np.arange(n) % n_levels] + 0.1 * rng.standard_normal(n)
+    table[:, 0], table[:, 1] = rng.uniform(-1, 1, n), [f"v{k % n_categories}" for k in range(n)]
+    y = rng.standard_normal(n_categories)[np.arange(n) % n_categories] + 0.1 * rng.standard_normal(
+        n
+    )
     model = BTNRegressor(n_jobs=1, **{**SMALL, "max_iter": 2})
     tracemalloc.start()
     try:

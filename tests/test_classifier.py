@@ -348,7 +348,7 @@ def test_nothing_found_is_said():
         model().fit(rng.uniform(-1, 1, (300, 3)), rng.integers(0, 2, 300))
 
 
-def test_text_and_gaps():
+def test_text_and_missing_values():
     X, y, _ = draw(500)
     rng = np.random.default_rng(4)
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "sign": np.where(X[:, 2] > 0, "up", "down")})

@@ -293,7 +293,7 @@ def test_codes_are_text_if_that_is_said(folder, capsys):
         assert fit(*options, *more) == 0
         kinds.append(told(capsys)["inputs"][0]["kind"])
     assert kinds == ["number", "text"]
-    assert btnkm.load("m.btn").columns_[0].levels == {"1010": 0, "2020": 1, "3030": 2}
+    assert btnkm.load("m.btn").columns_[0].categories == {"1010": 0, "2020": 1, "3030": 2}
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def _same(model, other):
     assert model.lower_bound_ == pytest.approx(other.lower_bound_, rel=1e-9)
     assert list(model.feature_names_in_) == list(other.feature_names_in_)
     for a, b in zip(model.columns_, other.columns_, strict=True):
-        assert (a.name, a.kind, a.levels) == (b.name, b.kind, b.levels)
+        assert (a.name, a.kind, a.categories) == (b.name, b.kind, b.categories)
 
 
 def test_packed_text_standard_input_and_parquet_give_the_same_model(sold_houses, tmp_path):

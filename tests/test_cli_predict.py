@@ -144,7 +144,7 @@ def test_parquet_in_and_out(here, sold_houses, capsys):
     assert "text.parquet, row 42, column 'area': must hold a number" in capsys.readouterr().err
 
 
-def test_columns_in_any_order_with_others_and_gaps(here, capsys):
+def test_columns_in_any_order_with_others_and_missing_values(here, capsys):
     rows = [dict(zip(HEADER, row, strict=True)) for row in houses(5, seed=3)]
     rows[1]["area"] = rows[2]["city"] = "NA"
     rows[3]["garden"], rows[3]["zip"], rows[4]["built"] = "True", "never seen", ""
@@ -161,7 +161,7 @@ def test_columns_in_any_order_with_others_and_gaps(here, capsys):
     np.testing.assert_array_equal(numbers(read("o.csv")["mean"]), expected)
 
 
-def test_levels_and_gaps_that_the_fit_has_not_seen_are_counted_and_told(here, monkeypatch, capsys):
+def test_what_the_fit_has_not_seen_is_counted_and_told(here, monkeypatch, capsys):
     from btnkm.data import csv_file
 
     monkeypatch.setattr(csv_file, "BLOCK_ROWS", 7)

@@ -134,7 +134,7 @@ def test_values_are_those_of_pandas():
     assert decode(["true", "", "FALSE"], BOOLEAN, USUAL).tolist()[::2] == [1.0, 0.0]
 
 
-def test_marks_of_gaps_and_decimals_are_the_readers_choice():
+def test_marks_of_missing_values_and_decimals_are_the_readers_choice():
     marks = Dialect(missing=frozenset(["", "-999"]), decimal=",")
     found = decode(["1,5", "-999", "", "2"], NUMBER, marks)
     np.testing.assert_array_equal(found, [1.5, np.nan, np.nan, 2.0])

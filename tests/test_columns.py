@@ -19,7 +19,7 @@ from btnkm.bases import Basis, BSpline, Categorical, Chebyshev
 from btnkm.bases.categorical import ManyCategories
 from btnkm.data import columns as columns_room
 from btnkm.data.column_stats import ColumnValues
-from btnkm.data.columns import MAX_KNOTS, MAX_LEVELS, fit_columns, grown
+from btnkm.data.columns import MAX_CATEGORIES, MAX_KNOTS, fit_columns, grown
 from btnkm.data.frames import split_columns
 
 N = 240
@@ -127,7 +127,7 @@ def test_a_fit_on_one_kind_of_table_predicts_on_another(reference):
 
 
 @pytest.mark.parametrize("gap", [np.nan, pd.NA, pd.NaT, float("nan"), np.datetime64("NaT")])
-def test_every_sign_of_a_gap_is_one(reference, gap):
+def test_every_sign_of_a_missing_value_is_one(reference, gap):
     fitted, _, _, expected = reference
     np.testing.assert_array_equal(fitted.predict(objects(gap)[0]), expected)
 
@@ -142,7 +142,7 @@ def test_lists_of_rows(reference):
 def test_plain_text_with_numbers_in_a_list():
     X = [[1, "a"], [2, "b"], [3, "a"], [4, "b"]]
     fitted = model().fit(X, [1.0, 5.0, 1.5, 5.5])
-    assert [c.levels for c in fitted.columns_] == [None, {"a": 0, "b": 1}]
+    assert [c.categories for c in fitted.columns_] == [None, {"a": 0, "b": 1}]
 
 
 @pytest.mark.parametrize("dtype", [float, np.float32, int, np.int8, bool, object])
@@ -204,14 +204,14 @@ def test_zoned_dates_as_objects():
 
 
 @pytest.mark.parametrize("codes", [[3, 1, 2], [True, False], [0.5, 1.0, 7.0]], ids=str)
-def test_categories_of_numbers_are_levels(codes):
+def test_categories_may_be_numbers(codes):
     rng = np.random.default_rng(6)
     values = rng.choice(np.array(codes), 60)
     y = np.where(values == codes[0], 3.0, -1.0) + 0.1 * rng.standard_normal(60)
     frame = pd.DataFrame({"a": pd.Series(values).astype("category")})
     fitted = model().fit(frame, y)
-    assert fitted.columns_[0].levels is not None
-    assert len(fitted.columns_[0].levels) == len(codes)
+    assert fitted.columns_[0].categories is not None
+    assert len(fitted.columns_[0].categories) == len(codes)
     expected = fitted.predict(frame)
     assert fitted.score(frame, y) > 0.95
     # the type was lost on the way: equal numbers are still the same levels
@@ -221,11 +221,11 @@ def test_categories_of_numbers_are_levels(codes):
     np.testing.assert_array_equal(same.predict(pd.DataFrame({"a": values})), expected)
 
 
-def test_categories_with_gaps_and_without_the_unused():
+def test_categories_with_missing_values_and_without_the_unused():
     frame = pd.DataFrame({"a": pd.Categorical(["x", None, "y", "x"] * 10, categories=list("wxyz"))})
     y = np.tile([1.0, 5.0, 3.0, 1.0], 10)
     fitted = model().fit(frame, y)
-    assert fitted.columns_[0].levels == {"x": 0, "y": 1}
+    assert fitted.columns_[0].categories == {"x": 0, "y": 1}
     np.testing.assert_allclose(fitted.predict(frame), y, atol=0.3)
 
 
@@ -233,7 +233,7 @@ def test_mixed_objects_are_text():
     values = np.array([["a"], [1], [np.int64(1)], [2.5], [None], [np.float32(1.0)]] * 8, object)
     y = np.tile([0.0, 4.0, 4.0, 9.0, -3.0, 4.0], 8)
     fitted = model().fit(values, y)
-    assert set(fitted.columns_[0].levels) == {"a", "1", "2.5"}
+    assert set(fitted.columns_[0].categories) == {"a", "1", "2.5"}
     numbers = np.array([[1.0], [2.5]])
     np.testing.assert_allclose(fitted.predict(numbers), [4.0, 9.0], atol=0.5)
 
@@ -247,7 +247,7 @@ def words(n=60, gap=False):
     return word[:, None], y + 0.05 * rng.standard_normal(n)
 
 
-def test_unseen_level_is_the_average_of_the_levels_where_missing_was_seen():
+def test_unseen_category_is_the_average_of_the_categories_where_missing_was_seen():
     X, y = words(gap=True)
     fitted = model().fit(X, y)
     new = np.array([["zzz"], [None]], dtype=object)
@@ -261,7 +261,7 @@ def test_unseen_level_is_the_average_of_the_levels_where_missing_was_seen():
     assert draws[0].std() == pytest.approx(std[0], rel=0.1)
 
 
-def test_unseen_level_acts_as_the_average_where_none_was_missing():
+def test_unseen_category_acts_as_the_average_where_none_was_missing():
     X, y = words()
     fitted = model().fit(X, y)
     new = np.array([["zzz"], [None], [""]], dtype=object)
@@ -429,7 +429,7 @@ def test_a_key_that_is_no_column_raises(key):
         model(basis={key: "bspline"}).fit(frame, [1.0, 2.0, 3.0])
 
 
-def test_thousands_of_levels():
+def test_thousands_of_categories():
     rng = np.random.default_rng(2)
     names = np.array([f"id {k}" for k in range(5000)], dtype=object)
     common = rng.random(6000) < 0.15
@@ -439,19 +439,19 @@ def test_thousands_of_levels():
     fitted = model(max_iter=4).fit(frame, y)
     assert isinstance(fitted.columns_[0].basis, ManyCategories)
     plain = model(max_iter=4, solver=Solver(anchored=False)).fit(frame, y)
-    assert plain.columns_[0].basis.n_functions_ == MAX_LEVELS
+    assert plain.columns_[0].basis.n_functions_ == MAX_CATEGORIES
     often = fitted.predict(pd.DataFrame({"name": ["often", "id 4999", "id 3"], "z": 0.5}))
     np.testing.assert_allclose(often, [3.0, 0.0, 0.0], atol=0.3)
 
 
 @pytest.mark.parametrize("rows", [1, 5])
-def test_rare_levels_share_a_code_and_frequent_ones_do_not(rows):
+def test_rare_categories_share_a_code_and_frequent_ones_do_not(rows):
     """210 rows or so are enough for 26 levels, five times as many for 100."""
     often = [1 + (k < 60) + 2 * (k < 20) for k in range(150)]
     values = np.array([f"v{k}" for k in range(150) for _ in range(rows * often[k])], dtype=object)
     columns, codes = fit_columns([ColumnValues(values, np.ones(len(values)))], ["a"], "auto", 20)
-    levels = columns[0].levels
-    most = min(MAX_LEVELS, len(values) // 8)
+    levels = columns[0].categories
+    most = min(MAX_CATEGORIES, len(values) // 8)
     assert len(set(levels.values())) == most
     count = 20 if rows == 1 else 60
     frequent = [levels[f"v{k}"] for k in range(count)]
@@ -460,14 +460,14 @@ def test_rare_levels_share_a_code_and_frequent_ones_do_not(rows):
     assert codes[0].max() == most - 1
 
 
-def test_a_level_of_its_own_for_every_row_is_none():
+def test_a_category_of_its_own_for_every_row_is_none():
     values = np.array([f"id{k}" for k in range(120)], dtype=object)
     columns, codes = fit_columns([ColumnValues(values, np.ones(120))], ["id"], "auto", 20)
     assert columns[0].basis.n_functions_ == 1
     assert np.all(codes[0] == 0)
 
 
-def test_few_levels_are_kept_however_few_the_rows():
+def test_few_categories_are_kept_however_few_the_rows():
     values = np.array(list("aabbccddeeffgghhii") + ["j"], dtype=object)
     columns, _ = fit_columns([ColumnValues(values, np.ones(19))], ["a"], "auto", 20)
     assert columns[0].basis.n_functions_ == 10
@@ -479,11 +479,11 @@ def test_a_column_named_twice_raises():
         model(basis={"b": "fourier", -1: "bspline"}).fit(frame, [1.0, 2.0, 3.0])
 
 
-def test_weights_decide_which_levels_are_frequent():
+def test_weights_decide_which_categories_are_frequent():
     values = np.array([f"v{k}" for k in range(150)], dtype=object)
     weight = np.ones(150)
     weight[140] = 5.0
-    levels = fit_columns([ColumnValues(values, weight)], ["a"], "auto", 20)[0][0].levels
+    levels = fit_columns([ColumnValues(values, weight)], ["a"], "auto", 20)[0][0].categories
     assert list(levels.values()).count(levels["v140"]) == 1
 
 
@@ -525,7 +525,7 @@ def test_a_lazy_table_raises():
         model().fit(pl.DataFrame({"a": [1.0, 2.0]}).lazy(), [1.0, 2.0])
 
 
-def test_intervals_are_levels_periods_dates_and_decimals_numbers():
+def test_intervals_are_categories_periods_dates_and_decimals_numbers():
     x = np.linspace(0.0, 1.0, 40)
     X = pd.DataFrame(
         {
@@ -536,8 +536,8 @@ def test_intervals_are_levels_periods_dates_and_decimals_numbers():
         }
     )
     fitted = model().fit(X, x)
-    assert len(fitted.columns_[0].levels) == 4
-    assert [column.levels for column in fitted.columns_[1:]] == [None] * 3
+    assert len(fitted.columns_[0].categories) == 4
+    assert [column.categories for column in fitted.columns_[1:]] == [None] * 3
     assert [len(column.knots) for column in fitted.columns_[1:]] == [4, 39, 40]
 
 
@@ -741,16 +741,16 @@ def test_dates_durations_and_numbers_are_not_taken_for_one_another(fitted, given
     assert np.all(np.isfinite(fit.predict(empty)))
 
 
-def test_levels_that_come_one_by_one_share_a_function_beyond_a_hundred(monkeypatch):
-    monkeypatch.setattr(columns_room, "MOST_LEVELS", MAX_LEVELS + 20)
+def test_categories_that_come_one_by_one_share_a_function_beyond_a_hundred(monkeypatch):
+    monkeypatch.setattr(columns_room, "MOST_CATEGORIES", MAX_CATEGORIES + 20)
     values = np.array([f"level {k % 5}" for k in range(50)], dtype=object)
     (column,), _ = fit_columns([ColumnValues(values, np.ones(50))], ["g"], "auto", 8)
-    for k in range(MAX_LEVELS + 30):
+    for k in range(MAX_CATEGORIES + 30):
         one = ColumnValues(np.array([f"later {k}"], dtype=object), np.ones(1))
         column, growth = grown(column, one)
-        assert growth.levels == (k <= MAX_LEVELS - 5)
-    assert column.basis.n_functions_ == MAX_LEVELS + 1
-    assert column.rest == MAX_LEVELS
-    assert len(column.levels) == MAX_LEVELS + 20
+        assert growth.categories == (k <= MAX_CATEGORIES - 5)
+    assert column.basis.n_functions_ == MAX_CATEGORIES + 1
+    assert column.rest == MAX_CATEGORIES
+    assert len(column.categories) == MAX_CATEGORIES + 20
     codes = column.encode(np.array(["later 97", "later 110", "later 129"], dtype=object))
-    assert codes.tolist() == [MAX_LEVELS, MAX_LEVELS, -1]
+    assert codes.tolist() == [MAX_CATEGORIES, MAX_CATEGORIES, -1]

@@ -250,7 +250,7 @@ def test_many_inputs_and_few_rows_do_not_hide_the_function():
     assert model.score(X[200:], y[200:]) > 0.9
 
 
-def test_anchored_models_draw_functions_and_bear_gaps():
+def test_anchored_models_draw_functions_and_bear_missing_values():
     rng = np.random.default_rng(2)
     X = rng.uniform(-1.0, 1.0, (150, 3))
     y = X[:, 0] + X[:, 1] ** 2 + 0.1 * rng.standard_normal(150)

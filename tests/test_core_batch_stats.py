@@ -76,7 +76,7 @@ def test_the_past_is_a_sum():
 
 @pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("kind", ["categorical", "anchored", "many categories"])
-def test_new_levels_change_no_sum_of_rows_that_are_gone(kind, gaps):
+def test_new_categories_change_no_sum_of_rows_that_are_gone(kind, gaps):
     rng = np.random.default_rng(0)
     x = rng.integers(0, 4, 40).astype(float)
     x[:3] = np.nan if gaps else 0.0

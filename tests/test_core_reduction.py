@@ -84,7 +84,7 @@ def test_component_losses_are_those_of_the_warm_phase(kinds):
 
 
 @kinds
-def test_spare_components_with_the_smallest_losses_are_dropped(kinds):
+def test_extra_components_with_the_smallest_losses_are_dropped(kinds):
     small = problems.make(kinds, 5, seed=2)
     for d in range(len(kinds)):
         block = problems.block(small, d, spread=False)

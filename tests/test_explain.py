@@ -398,7 +398,7 @@ def test_partial_dependence_of_the_only_input(kind):
     np.testing.assert_allclose(found.mean, f_of(model, found.values[:, None]), atol=1e-9)
 
 
-def test_components_add_up_to_the_best_start():
+def test_components_add_up_to_the_best_restart():
     model, (X, y) = MODELS["anchored"]()
     model.set_params(n_init=1).fit(X, y)
     rows = World(X).rows

@@ -160,7 +160,7 @@ def test_arguments_that_cannot_be(tmp_path):
         explain.calibration(model, tmp_path / "rows.parquet", "y")
 
 
-def test_durations_have_a_unit_and_levels_names_of_their_own():
+def test_durations_have_a_unit_and_categories_names_of_their_own():
     rng = np.random.default_rng(0)
     days = rng.integers(1, 400, 200)
     X = pd.DataFrame({"wait": days.astype("m8[D]"), "g": [["", "z" * 300][k % 2] for k in days]})

@@ -296,7 +296,7 @@ def test_learning_on_is_what_it_would_have_been(name, again):
     assert unlike(before._window, after._window) is None
 
 
-def test_a_stream_takes_new_levels_after_it_was_read(again):
+def test_a_stream_takes_new_categories_after_it_was_read(again):
     model, X = _stream(BTNRegressor(**QUICK))
     more = X.iloc[:30].assign(colour="violet")
     one, other = copy.deepcopy(model), again(model)

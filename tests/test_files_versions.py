@@ -126,9 +126,9 @@ def test_the_corpus_of_format_6_covers_what_it_says(unpacked):
         with zipfile.ZipFile(path) as file:
             assert json.loads(file.read("model.json"))["version"] == 6, name
         models[name] = btnkm.load(path)
-        assert any(column.levels for column in models[name].columns_), name
+        assert any(column.categories for column in models[name].columns_), name
     assert models["poisson"].likelihood == "poisson"
-    assert any(mode_map.kernel for mode_map in models["kernel"]._mode_maps)
+    assert any(mode_map.full_tensor for mode_map in models["kernel"]._mode_maps)
     assert [column.kind for column in models["kernel"].columns_] == ["f", "M", "O"]
     assert len(models["classes"].classes_) == 3
     assert models["classes"].cores_

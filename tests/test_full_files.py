@@ -107,7 +107,7 @@ def mixture(kind):
 def low_rank(name):
     """Return an attribute of the one member of a mixture that is no full tensor."""
     model = mixture("numbers")
-    own = [one.kernel for one in model._mode_maps].index(False)
+    own = [one.full_tensor for one in model._mode_maps].index(False)
     return getattr(model, name)[own : own + 1]
 
 
@@ -122,7 +122,7 @@ def answers(model, X):
 
 def coordinates(model):
     """Return the attributes of every input of a full tensor."""
-    return [vars(basis) for one in model._mode_maps if one.kernel for basis in one.bases]
+    return [vars(basis) for one in model._mode_maps if one.full_tensor for basis in one.bases]
 
 
 @pytest.fixture
@@ -323,9 +323,9 @@ FORGED = {
     "a column twice": lambda m: _arranged(m, inputs=[0, 1, 2, 2]),
     "a column that is not there": lambda m: _arranged(m, inputs=[0, 1, 2, 9]),
     "no columns": lambda m: _arranged(m, inputs=[], bases=[]),
-    "a kernel of low rank": lambda m: _arranged(m, kernel=False),
-    "a kernel that is neither": lambda m: _arranged(m, kernel=1),
-    "a full train": lambda m: _arranged(m, full=True),
+    "a kernel of low rank": lambda m: _arranged(m, full_tensor=False),
+    "a kernel that is neither": lambda m: _arranged(m, full_tensor=1),
+    "a full train": lambda m: _arranged(m, full_cores=True),
     "anchors": lambda m: _arranged(m, anchored=True),
     "splines": lambda m: _arranged(m, splines=True),
     "a sum before": lambda m: _arranged(m, sums_first=True),

@@ -60,7 +60,7 @@ MAKERS = {
     "rough": lambda: _rough(),
     "mixed": lambda: split(BTNRegressor(**FULL), *mixed()),
     "no gaps in training": lambda: split(BTNRegressor(**FULL), *mixed(gaps=0.0)),
-    "many levels": lambda: split(BTNRegressor(**FULL), *mixed(n_levels=30)),
+    "many levels": lambda: split(BTNRegressor(**FULL), *mixed(n_categories=30)),
     "student t": lambda: split(BTNRegressor(**FULL, likelihood="student_t"), *noisy(2, 0.3)),
     "counts": lambda: split(
         BTNRegressor(**FULL, likelihood="negative_binomial"), smooth(2)[0], counts(smooth(2)[1])
@@ -78,7 +78,7 @@ MAKERS = {
     ),
     "mixture": lambda: blended(BTNRegressor, *mixed()),
     "mixture of many levels": lambda: blended(
-        BTNRegressor, *mixed(n_levels=30), solver=Solver(anchored=True)
+        BTNRegressor, *mixed(n_categories=30), solver=Solver(anchored=True)
     ),
     "mixture of classes": lambda: blended(BTNClassifier, noisy(3)[0], thirds(noisy(3)[1])),
 }
@@ -293,9 +293,9 @@ def test_the_browser_says_what_python_says(page, name):
 
 
 @pytest.mark.parametrize("name", ["many levels", "mixture of many levels"])
-def test_levels_that_are_left_out_are_those_never_seen(page, name):
+def test_categories_that_are_left_out_are_those_never_seen(page, name):
     model, X = made(name)
-    names = list(model.columns_[1].levels)
+    names = list(model.columns_[1].categories)
     kept = names[3:17:2]
     data = with_levels(portable(model), {1: kept})
     X = X.copy()

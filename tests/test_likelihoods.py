@@ -303,7 +303,7 @@ def test_bad_parameters_of_likelihoods_are_refused(bad):
 
 
 @pytest.mark.parametrize("likelihood", ["student_t", "negative_binomial"])
-def test_weights_and_gaps_and_text(likelihood):
+def test_weights_and_missing_values_and_text(likelihood):
     pd = pytest.importorskip("pandas")
     rng = np.random.default_rng(5)
     n = 400

@@ -88,7 +88,7 @@ def test_weights_are_those_of_the_best_mixture():
         (3, (1.0,), [3]),
     ],
 )
-def test_starts_are_shared_out(n_starts, weights, counts):
+def test_restarts_are_shared_out(n_starts, weights, counts):
     assert share_out(n_starts, np.array(weights)) == counts
 
 
@@ -154,7 +154,7 @@ def test_arranged_inputs_have_their_own_features():
             bases,
             X.T,
             np.ones((4, 30)),
-            full=full,
+            full_cores=full,
             anchored=anchored,
             many_outputs=False,
         )
@@ -183,7 +183,7 @@ def evenly(monkeypatch):
     monkeypatch.setattr(search, "stack", lambda scores, *_: np.full(len(scores), 1 / len(scores)))
 
 
-def test_starts_of_two_kinds_make_one_prediction(capsys, evenly):
+def test_restarts_of_two_kinds_make_one_prediction(capsys, evenly):
     rng = np.random.default_rng(3)
     X = rng.uniform(-1.0, 1.0, (150, 4))
     y = np.sin(2.0 * X[:, 0] + X[:, 1]) + X[:, 2] + 0.3 * rng.standard_normal(150)
@@ -247,7 +247,7 @@ def test_tables_and_classes_of_every_kind(evenly):
     assert counts.n_basis_[4] == 1
 
 
-def test_a_stop_keeps_the_starts_of_the_kinds_before(evenly):
+def test_a_stop_keeps_the_restarts_of_the_kinds_before(evenly):
     rng = np.random.default_rng(5)
     X = rng.uniform(-1.0, 1.0, (120, 3))
     y = X[:, 0] * X[:, 1] + X[:, 2] + 0.3 * rng.standard_normal(120)
@@ -298,7 +298,7 @@ def test_ctrl_c_and_want_of_memory_between_kinds_keep_what_there_is(monkeypatch,
         assert len(model.posterior_) == len(first[1])
 
 
-def test_a_candidate_without_room_has_no_start():
+def test_a_candidate_without_room_has_no_restart():
     rng = np.random.default_rng(12)
     X = rng.uniform(-1.0, 1.0, (200, 4))
     y = X[:, 0] + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(200)
@@ -321,7 +321,7 @@ def test_a_failed_fit_leaves_nothing():
     assert not [name for name in vars(model) if name.endswith("_") and name != "n_features_in_"]
 
 
-def test_many_inputs_have_as_many_bonds_in_every_start(evenly):
+def test_many_inputs_have_as_many_bonds_in_every_restart(evenly):
     rng = np.random.default_rng(10)
     X = rng.uniform(-1.0, 1.0, (100, 10))  # components are anchored, with amplitudes
     y = X[:, 0] + 0.5 * rng.standard_normal(100)

@@ -280,7 +280,7 @@ def test_one_linear_input_agrees_with_logistic_regression():
     np.testing.assert_allclose(model.fit(x, y).predict_proba(x), reference, atol=0.02)
 
 
-def test_weights_gaps_text_and_blocks():
+def test_weights_missing_values_text_and_blocks():
     pd = pytest.importorskip("pandas")
     X, y = three_regions(500)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])

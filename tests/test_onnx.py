@@ -104,7 +104,7 @@ def test_single_values_and_their_neighbours_are_told_apart():
     assert abs(at - beside) > 1e-3
 
 
-def test_levels_may_be_numbers_and_names_those_of_outputs():
+def test_categories_may_be_numbers_and_names_those_of_outputs():
     rng = np.random.default_rng(0)
     n = 240
     X = pd.DataFrame(

@@ -142,7 +142,7 @@ def test_variances_add_up(fitted):
     assert d.noise_std[0] == pytest.approx(model.noise_std_)
 
 
-def test_model_std_counts_spread_within_and_between_starts():
+def test_model_std_counts_spread_within_and_between_restarts():
     d = PredictiveDistribution(
         [
             Student(np.array([1.0]), np.array([4.0]), 1.0, 50.0),

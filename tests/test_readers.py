@@ -205,7 +205,7 @@ def test_no_rows_have_no_answers(kind):
             learn(table[:0], y[:0])
 
 
-def test_a_column_that_is_all_gaps_in_a_batch_takes_its_type_from_the_others():
+def test_a_column_that_is_missing_in_a_batch_takes_its_type_from_the_others():
     rng = np.random.default_rng(0)
     x = rng.uniform(-1.0, 1.0, 300)
     other = rng.uniform(-1.0, 1.0, 300)
@@ -218,7 +218,7 @@ def test_a_column_that_is_all_gaps_in_a_batch_takes_its_type_from_the_others():
         assert model.score(numbers, y[100:]) > 0.95
 
 
-def test_many_levels_and_gradients_on_a_device():
+def test_many_categories_and_gradients_on_a_device():
     torch = pytest.importorskip("torch", reason="torch is an extra")
     rng = np.random.default_rng(0)
     level = rng.integers(0, 30, 600).astype(float)
@@ -490,7 +490,7 @@ def test_a_table_may_have_more_columns_than_a_process_may_open_files(monkeypatch
         monkeypatch.setattr(module, "MOST_ROWS", 20)
     X = np.random.default_rng(0).uniform(-1.0, 1.0, (60, 300))
     batches = readers.Batches(lambda: [(X[:30], X[:30, 0]), (X[30:], X[30:, 0])], np.asarray)
-    seen = batches.survey(lambda names: ())
+    seen = batches.table_stats(lambda names: ())
     column, target = Same(), Same()
     sample = readers.LocalRows([], np.empty(0), None)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -514,12 +514,12 @@ def test_rows_kept_do_not_depend_on_batches(monkeypatch):
     monkeypatch.setattr(column_stats, "MOST_ROWS", 50)
     X, y, _ = make(400)
     columns, weight = list(X.T), np.ones(400)
-    whole = column_stats.Survey.of(column_stats.Batch(columns, y, weight), list("abcd"), 0)
+    whole = column_stats.TableStats.of(column_stats.Batch(columns, y, weight), list("abcd"), 0)
     for size in (7, 50, 130):
         found = None
         for start in range(0, 400, size):
             batch = column_stats.Batch(columns, y, weight).take(slice(start, start + size))
-            one = column_stats.Survey.of(batch, list("abcd"), start, (), found)
+            one = column_stats.TableStats.of(batch, list("abcd"), start, (), found)
             found = one if found is None else found.merge(one)
         assert found.n == 400
         assert found.total == pytest.approx(whole.total)
@@ -535,14 +535,16 @@ def noted(values, weight, sizes):
     """Return the note of a column that comes in batches of these sizes."""
     ends = np.cumsum([0, *sizes])
     parts = [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
-    notes = [column_stats.ColumnStats.of(values[rows], weight[rows], levels=True) for rows in parts]
+    notes = [
+        column_stats.ColumnStats.of(values[rows], weight[rows], categorical=True) for rows in parts
+    ]
     found = notes[0]
     for note in notes[1:]:
         found = found.merge(note, "x")
     return found
 
 
-def test_levels_are_counted_whatever_they_are():
+def test_categories_are_counted_whatever_they_are():
     rng = np.random.default_rng(0)
     weight = rng.integers(1, 4, 200).astype(float)
     for levels in (["b", "a", None, "c"], [2.0, np.nan, 0.0, 1.0], [b"a", "a", 1, (1, 2)]):
@@ -560,7 +562,7 @@ def test_levels_are_counted_whatever_they_are():
 
 
 def test_names_of_rows_are_not_all_remembered(monkeypatch):
-    monkeypatch.setattr(column_stats, "MOST_LEVELS", 50)
+    monkeypatch.setattr(column_stats, "MOST_CATEGORIES", 50)
     rng = np.random.default_rng(0)
     often = [f"often{k}" for k in range(20) for _ in range(30)]
     once = [f"once{k:04d}" for k in range(1400)]
@@ -572,7 +574,9 @@ def test_names_of_rows_are_not_all_remembered(monkeypatch):
             note = noted(values, weight, sizes)
             assert len(note.totals) <= 100
             batch = column_stats.Batch([values[:1]], weight[:1], weight[:1])
-            seen = column_stats.Survey(["x"], 2000, 2000.0, batch, np.empty(1), np.empty(1), [note])
+            seen = column_stats.TableStats(
+                ["x"], 2000, 2000.0, batch, np.empty(1), np.empty(1), [note]
+            )
             summary = seen.columns[0]
             assert dict(zip(summary.values, summary.weight, strict=True)) == expected
 
@@ -584,6 +588,6 @@ def test_a_column_of_names_does_no_harm(monkeypatch):
     table = pd.DataFrame(X, columns=list("abcd")).assign(name=[f"n{k}" for k in range(300)])
     model = BTNRegressor(**SMALL)
     expected = answers(model.fit(Batches(table, y)), table)
-    monkeypatch.setattr(column_stats, "MOST_LEVELS", 40)
+    monkeypatch.setattr(column_stats, "MOST_CATEGORIES", 40)
     assert_same(answers(model.fit(Batches(table, y)), table), expected)
-    assert len(model.columns_[-1].levels) == 40
+    assert len(model.columns_[-1].categories) == 40

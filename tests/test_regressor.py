@@ -222,7 +222,7 @@ def test_zero_weights_are_dropped_rows():
     weighted = model().fit(table, y, weight)
     dropped = model().fit(table[:60], y[:60])
     np.testing.assert_array_equal(weighted.predict(table), dropped.predict(table))
-    assert weighted.columns_[3].levels == {"kept": 0}
+    assert weighted.columns_[3].categories == {"kept": 0}
 
 
 def test_equal_weights_are_no_weights(data):
@@ -321,7 +321,7 @@ def test_an_easy_fit_converges():
     assert "tol=0.0001" in easy.stop_reason_
 
 
-def test_relevance_is_the_share_of_the_variance():
+def test_importance_is_the_share_of_the_variance():
     rng = np.random.default_rng(6)
     X = rng.uniform(-1, 1, (300, 3))
     y = 2 * X[:, 0] + X[:, 1] + 0.01 * rng.standard_normal(300)
@@ -332,7 +332,7 @@ def test_relevance_is_the_share_of_the_variance():
     assert np.all(additive.feature_importances_std_ < 0.05)
 
 
-def test_relevance_of_an_interaction_counts_for_both():
+def test_importance_of_an_interaction_counts_for_both():
     rng = np.random.default_rng(6)
     X = rng.uniform(-1, 1, (300, 3))
     product = model(max_iter=50).fit(X, X[:, 0] * X[:, 1] + 0.01 * rng.standard_normal(300))
@@ -531,7 +531,7 @@ def friedman(n, n_inputs, seed):
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_few_rows_are_enough_where_starts_go_gently(seed):
+def test_few_rows_are_enough_where_restarts_go_gently(seed):
     """With all the covariances at once these starts lose what they had: R2 0.00, 0.37, 0.30."""
     X, y = friedman(1150, 10, 0)
     few = model(
@@ -595,7 +595,7 @@ def test_memory_stays_below_its_limit(limit):
     assert peak <= limit * 2**30
 
 
-def test_memory_of_leaps_and_many_blocks_stays_below_the_limit(monkeypatch):
+def test_memory_of_over_relaxation_and_many_blocks_stays_below_the_limit(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (4000, 8))
     y = np.sin(3 * X[:, 0]) * X[:, 1] + 0.3 * rng.standard_normal(4000)
@@ -650,7 +650,7 @@ def test_many_inputs_and_few_rows_still_find_the_signal():
     assert set(np.argsort(-found.feature_importances_)[:2]) == {0, 1}
 
 
-def test_automatic_starts_give_way_to_the_memory_limit(data):
+def test_automatic_restarts_give_way_to_the_memory_limit(data):
     X, y = data
     footprint = CP().footprint(5, X.shape[1])
     need = make_plan(len(y), [(8, 15)] * X.shape[1], footprint, 2, 1, 1.0).n_bytes
@@ -731,7 +731,7 @@ def test_callback_stops_a_fit_with_helpers(data, waiting_helper):
     assert np.all(np.isfinite(stopped.predict(data[0])))
 
 
-def test_a_stop_before_the_exact_phase_of_a_later_start_is_no_convergence(data):
+def test_a_stop_before_the_exact_phase_of_a_later_restart_is_no_convergence(data):
     stopped = model(
         n_init=3, n_jobs=1, tol=1e3, callback=lambda e: (e["restart"], e["sweep"]) == (1, 2)
     ).fit(*data)

@@ -396,7 +396,7 @@ def test_poor_calibration_is_told():
     assert {"Wrong probabilities", "Predictions explain almost nothing"} <= set(found)
 
 
-def test_a_start_without_a_bound_leaves_the_others_their_names():
+def test_a_restart_without_a_bound_leaves_the_others_their_names():
     bounds = [np.array([np.nan, np.nan]), np.array([-9.0, -8.0]), np.array([-9.0, -7.0])]
     ranks = [np.array([2.0, 2.0]), np.array([5.0, 5.0]), np.array([4.0, 4.0])]
     phases = [["exact", "exact"]] * 3
@@ -445,7 +445,7 @@ def test_twenty_inputs_take_less_than_three_megabytes(tmp_path):
     assert len(written(model, tmp_path)) < 3_000_000
 
 
-def test_many_levels_and_inputs_are_folded_away(tmp_path):
+def test_many_categories_and_inputs_are_folded_away(tmp_path):
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"who": [f"customer {k}" for k in rng.integers(300, size=900)]})
     for j in range(15):
@@ -455,7 +455,7 @@ def test_many_levels_and_inputs_are_folded_away(tmp_path):
     page = Page(written(model, tmp_path))
     options = [a for tag, a in page.elements if tag == "option"]
     assert len(options) == 202  # the most frequent, one never seen, a gap
-    count = len(set(model.columns_[0].levels.values()))
+    count = len(set(model.columns_[0].categories.values()))
     said = f"The 200 most frequent categories; {count - 200} others would make the page too large"
     assert said in page.text
     assert "Show 4 less important inputs" in page.text

@@ -73,7 +73,7 @@ def test_threads_and_helpers_change_no_result(likelihood, waiting_helper):
                 np.testing.assert_array_equal(f.cov, g.cov)
 
 
-def test_the_prediction_is_the_mixture_of_the_starts():
+def test_the_prediction_is_the_mixture_of_the_restarts():
     X, y = draw()
     several = BTNRegressor(**SMALL, n_init=3).fit(X, y)
     assert len(several.posterior_) == len(several.ranks_) == 3
@@ -92,7 +92,7 @@ def test_the_prediction_is_the_mixture_of_the_starts():
     assert means.var(axis=0).max() > 0
 
 
-def test_more_starts_begin_with_the_same_ones():
+def test_more_restarts_begin_with_the_same_ones():
     X, y = draw()
     few, many = (BTNRegressor(**SMALL, n_init=k).fit(X, y) for k in (1, 2))
     first, again, other = (s.factors[0].mean for s in (*few.posterior_, *many.posterior_))
@@ -119,13 +119,13 @@ def settings_of(estimator, likelihood, n, mode_map, n_outputs=None):
 
 
 def arranged(anchored):
-    return ModeMap(full=False, inputs=[0], bases=[], anchored=anchored)
+    return ModeMap(full_cores=False, inputs=[0], bases=[], anchored=anchored)
 
 
 @pytest.mark.parametrize(
     ("n", "count"), [(1, 8), (5_000, 8), (5_001, 7), (10_000, 4), (20_000, 2), (10**7, 2)]
 )
-def test_number_of_starts(n, count):
+def test_number_of_restarts(n, count):
     settings = settings_of(BTNRegressor(), Gaussian(), n, arranged(anchored=False))
     assert (settings.n_init, settings.may_reduce_restarts) == (count, True)
     assert settings.initial_rank == np.clip(n // 25, 4, 20)
@@ -136,7 +136,7 @@ def test_number_of_starts(n, count):
 
 
 @pytest.mark.parametrize(("n", "count", "rank"), [(800, 8, 20), (16_000, 3, 10), (10**5, 2, 10)])
-def test_number_of_starts_for_labels(n, count, rank):
+def test_number_of_restarts_for_labels(n, count, rank):
     settings = settings_of(BTNClassifier(), Bernoulli(), n, arranged(anchored=True))
     assert (settings.n_init, settings.max_rank) == (count, rank)
 
@@ -259,7 +259,7 @@ def sweeps(count, log=None, fail_at=None, error=ValueError):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_every_start_runs_to_its_end(threads):
+def test_every_restart_runs_to_its_end(threads):
     seen = []
 
     def observe(k, p):
@@ -285,7 +285,7 @@ def test_an_observer_stops_all(threads):
     assert restarts[0].usable
 
 
-def test_a_start_in_its_warm_phase_is_not_usable():
+def test_a_restart_in_its_warm_phase_is_not_usable():
     restarts, _ = run_restarts(sweeps(10), 1, 1, lambda k, p: p.sweep == 2)
     assert not restarts[0].usable
 

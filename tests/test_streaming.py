@@ -127,7 +127,7 @@ def test_batches_may_follow_a_fit():
 
 
 @pytest.mark.usefixtures("no_window")
-def test_relevance_is_that_of_the_function_whatever_the_batch():
+def test_importance_is_that_of_the_function_whatever_the_batch():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (630, 2))
     y = np.sin(3.0 * X[:, 0]) + 0.1 * rng.standard_normal(630)
@@ -166,7 +166,7 @@ def test_a_small_batch_must_hold_what_the_likelihood_is_for(likelihood, wrong):
     assert np.all(np.isfinite(streamed.predict(X)))
 
 
-def test_a_stop_before_all_starts_have_gone_on_changes_nothing():
+def test_a_stop_before_all_restarts_have_gone_on_changes_nothing():
     X, _, y = rows(300, 0)
     model = BTNRegressor(**SMALL, warm_start=True).fit(X, y)
     before = model.predict(X)
@@ -281,7 +281,7 @@ def with_groups(n, levels, seed):
 
 @pytest.mark.parametrize("window", [0, 10_000])
 @pytest.mark.parametrize(("few", "many"), [(3, 6), (12, 16), (30, 50)])
-def test_levels_that_come_later_join_in(few, many, window, monkeypatch):
+def test_categories_that_come_later_join_in(few, many, window, monkeypatch):
     monkeypatch.setattr(streaming, "WINDOW", window)
     first, _, y = with_groups(800, few, 0)
     then, _, z = with_groups(800, many, 1)
@@ -304,7 +304,7 @@ def test_levels_that_come_later_join_in(few, many, window, monkeypatch):
 
 
 @pytest.mark.usefixtures("no_window")
-def test_levels_of_single_rows_share_one():
+def test_categories_of_single_rows_share_one():
     first, _, y = with_groups(800, 30, 0)
     then, _, z = with_groups(100, 30, 1)
     then["g"] = [f"row {k}" for k in range(100)]
@@ -522,7 +522,7 @@ def test_a_fit_of_other_rows_ends_a_window():
 
 
 @pytest.mark.usefixtures("no_window")
-def test_relevance_after_a_batch_of_one_row():
+def test_importance_after_a_batch_of_one_row():
     X, _, y = rows(400, 0)
     model = BTNRegressor(**{**SMALL, "n_init": 1}).partial_fit(X, y)
     before = model.feature_importances_
@@ -530,7 +530,7 @@ def test_relevance_after_a_batch_of_one_row():
     np.testing.assert_allclose(model.feature_importances_, before, atol=0.05)
 
 
-def test_a_constant_level_that_gets_company():
+def test_a_constant_category_that_gets_company():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"k": ["a"] * 150 + [None] * 50, "x": rng.uniform(-1, 1, 200)})
     y = frame["x"].to_numpy() + frame["k"].isna() + 0.1 * rng.standard_normal(200)

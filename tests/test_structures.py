@@ -384,9 +384,9 @@ def test_other_targets_have_gaussian_noise_alone(target):
 
 
 class _Shape:
-    def __init__(self, kernel=False, low_rank=False, heavy=False):
-        self.kernel, self.low_rank, self.heavy = kernel, low_rank, heavy
-        self.inputs, self.full = [0], False
+    def __init__(self, full_tensor=False, low_rank=False, heavy=False):
+        self.full_tensor, self.low_rank, self.heavy = full_tensor, low_rank, heavy
+        self.inputs, self.full_cores = [0], False
 
 
 def judged(*means, n=50):
@@ -416,7 +416,7 @@ def test_tensors_that_found_next_to_nothing_are_fitted_again():
     # sums, a tensor that has what there is, one that has collapsed, and one with other noise
     found = judged(0.0, 0.0, 1.0, 0.05, 0.5)
     sums, other, good, poor, heavy = found.candidates
-    sums.mode_map.inputs, sums.mode_map.kernel = [], False
+    sums.mode_map.inputs, sums.mode_map.full_tensor = [], False
     heavy.mode_map.heavy = True
     found.remaining.remove(other)
     assert found.collapsed() == [poor]

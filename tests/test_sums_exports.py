@@ -86,7 +86,7 @@ def steps_everywhere():
         more = {}
         for j in inputs:
             seen = np.unique(codes[j][~np.isnan(codes[j])])
-            if columns[j].levels is None and len(seen) > 2:
+            if columns[j].categories is None and len(seen) > 2:
                 between = 0.5 * (seen[1:] + seen[:-1])
                 more[j] = np.unique(between[[len(between) // 3, 2 * len(between) // 3]])
         steps = steps or {}
@@ -433,7 +433,7 @@ def test_the_page_says_what_the_model_says(structure, kind):
 def test_a_page_that_knows_some_categories_takes_the_others_for_new_ones():
     model, X = fitted("sums+tensor", "numbers", n_places=24)
     assert model.columns_[1].basis.n_functions_ == 25
-    names = list(model.columns_[1].levels)
+    names = list(model.columns_[1].categories)
     kept = names[1:15:2]
     data = with_levels(portable(model), {1: kept})
     X = X.assign(place=np.resize(np.array([*kept, None, "never seen"], dtype=object), len(X)))

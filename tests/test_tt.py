@@ -147,7 +147,7 @@ def test_an_interrupted_choice_of_order_ends_the_fit(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:no input was found")
-def test_levels_alone_are_shrunk_to_the_average():
+def test_categories_alone_are_shrunk_to_the_average():
     rng = np.random.default_rng(15)
     levels = np.append(np.repeat(np.arange(35), 12), np.repeat(np.arange(35, 45), 2))
     y = 10.0 + 0.3 * rng.standard_normal(45)[levels] + rng.standard_normal(len(levels))
@@ -157,7 +157,7 @@ def test_levels_alone_are_shrunk_to_the_average():
     assert np.abs(few.mean() - y.mean()) < 0.15
 
 
-def test_relevance_and_functions_stand_at_their_columns():
+def test_importance_and_functions_stand_at_their_columns():
     rng = np.random.default_rng(4)
     X = rng.uniform(-1.0, 1.0, (300, 5))
     X[:, 3] = 2.0  # never varies, and has no core
@@ -188,7 +188,7 @@ def test_likelihoods_weights_and_draws(likelihood):
     assert np.all(np.abs(draws.mean(axis=1) - distribution.mean) < 6 * spread)
 
 
-def test_tables_with_gaps_text_and_many_levels():
+def test_tables_with_missing_values_text_and_many_categories():
     rng = np.random.default_rng(6)
     n = 600
     shop = rng.integers(60, size=n)
@@ -236,7 +236,7 @@ def test_classes(n_classes):
     )
 
 
-def test_starts_blocks_and_processes_make_no_difference():
+def test_restarts_blocks_and_processes_make_no_difference():
     X, y = chain(400, 4, np.random.default_rng(8))
     settings = {**SMALL, "n_init": 3, "max_iter": 12}
     one = BTNRegressor(**settings, n_jobs=1).fit(X, y)

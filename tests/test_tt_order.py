@@ -31,7 +31,7 @@ def make(n_inputs, rank, rng, n_outputs=None, anchored=False):
         bases,
         columns,
         [weight] * n_inputs,
-        full=False,
+        full_cores=False,
         anchored=anchored,
         many_outputs=n_outputs is not None,
     )

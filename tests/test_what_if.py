@@ -142,9 +142,9 @@ def test_directions_make_the_points_of_three_classes():
         assert np.array_equal(point, even[n])
 
 
-def test_levels_that_are_left_out_are_those_never_seen(page):
+def test_categories_that_are_left_out_are_those_never_seen(page):
     model, X = fitted("many levels")
-    names = list(model.columns_[1].levels)
+    names = list(model.columns_[1].categories)
     kept = names[3:17:2]
     data = with_levels(portable(model), {1: kept})
     assert len(embedded(data)[1]) < 0.9 * len(embedded(portable(model))[1])

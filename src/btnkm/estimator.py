@@ -18,8 +18,8 @@ from . import checks
 from .core.arrays import host, is_elsewhere
 from .core.full_functionals import total_effects
 from .core.posterior import found_nothing
-from .data.column_stats import MOST_ROWS, Survey
-from .data.columns import fit_columns, level_columns
+from .data.column_stats import MOST_ROWS, TableStats
+from .data.columns import categorical_columns, fit_columns
 from .data.dask_input import is_dask, open_dask
 from .data.frames import check_names, name_of
 from .data.readers import coded, ones_or_none, open_source
@@ -136,15 +136,15 @@ class Estimator(Streaming, Saving, BaseEstimator):
                     "checkpoint must be None where warm_start continues from another fit, got "
                     f"{str(checkpoint)!r}; leave one of them out."
                 )
-            source, survey = self._open(X, y, sample_weight)
+            source, table_stats = self._open(X, y, sample_weight)
             with closing(source):
-                self._check_more(source, survey)
-                if self._resume(source, survey, name_of(y), None):
+                self._check_more(source, table_stats)
+                if self._resume(source, table_stats, name_of(y), None):
                     self._window = None
             return self
-        source, survey = self._open(X, y, sample_weight)
+        source, table_stats = self._open(X, y, sample_weight)
         with closing(source):
-            self._fit_anew(source, survey, name_of(y), checkpoint, checkpoint_every)
+            self._fit_anew(source, table_stats, name_of(y), checkpoint, checkpoint_every)
         return self
 
     def _open(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
@@ -152,7 +152,9 @@ class Estimator(Streaming, Saving, BaseEstimator):
         self._check_parameters()
         opened = open_dask if is_dask(X) else open_source
         source = opened(X, y, sample_weight, partial(self._check_y, type(self).__name__))
-        return source, source.survey(partial(_level_places, self.basis, is_classifier(self)))
+        return source, source.table_stats(
+            partial(_categorical_places, self.basis, is_classifier(self))
+        )
 
     def _same_target(self) -> Target:
         """Return the target of a model that is fitted already."""
@@ -172,7 +174,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
     def _fit_anew(
         self,
         source: Any,
-        survey: Survey,
+        table_stats: TableStats,
         target_name: str | None,
         checkpoint: Any = None,
         checkpoint_every: int = 1,
@@ -180,33 +182,33 @@ class Estimator(Streaming, Saving, BaseEstimator):
         keep: bool = False,
     ) -> Self:
         """Fit from random factors; ``keep`` sums over the rows even if they are many."""
-        if survey.n < 2:
+        if table_stats.n < 2:
             raise ValueError(
                 "X must have at least 2 rows, got 1 sample, which has no spread; add rows."
             )
-        target = self._target(survey.y.values, ones_or_none(survey.y.weight))
+        target = self._target(table_stats.y.values, ones_or_none(table_stats.y.weight))
         target = target._replace(name=target_name)
         self._clear()
         check_names(self, source.example, reset=True)
-        n = int(max(survey.n, survey.total))  # a weight of k counts k times
-        plan = FitPlan.of(self, self._defaults, target, n, len(survey.names), stream=keep)
-        task, active = self._code(plan, source, survey, target, keep)
+        n = int(max(table_stats.n, table_stats.total))  # a weight of k counts k times
+        plan = FitPlan.of(self, self._defaults, target, n, len(table_stats.names), stream=keep)
+        task, active = self._code(plan, source, table_stats, target, keep)
         keeper = None
         if checkpoint is not None:
-            signed = signature(self, survey, task.rows.data())
+            signed = signature(self, table_stats, task.rows.data())
             keeper = Checkpoint(checkpoint, int(checkpoint_every), signed)
             keeper.seeds = task.seeds if keeper.seeds is None else keeper.seeds
             task = task._replace(seeds=keeper.seeds)
         history: list[dict[str, Any]] = [] if keeper is None else keeper.history
-        candidates = choose(plan, task, active, survey.names)
+        candidates = choose(plan, task, active, table_stats.names)
         results = fit_structures(plan, task, candidates, history, keeper)
         self._active = active
         self._begun_with = lasting_parameters(self, self._lasting)
         judged = {candidate.mode_map: candidate for candidate in candidates}
         self._conclude(plan, task, results, history, judged)
-        self.n_samples_seen_ = survey.n
-        if any(mode_map.kernel for mode_map in self._mode_maps) and plan.structure != "full":
-            self._window = Window.of(survey.sample)  # partial_fit fits them again, with more
+        self.n_samples_seen_ = table_stats.n
+        if any(mode_map.full_tensor for mode_map in self._mode_maps) and plan.structure != "full":
+            self._window = Window.of(table_stats.sample)  # partial_fit fits them again, with more
         self._list_structures(plan, candidates)
         self._complete(task, new=True)
         return self
@@ -215,19 +217,19 @@ class Estimator(Streaming, Saving, BaseEstimator):
         self,
         plan: FitPlan,
         source: Any,
-        survey: Survey,
+        table_stats: TableStats,
         target: Target,
         keep: bool,
     ) -> tuple[Task, list[int]]:
         """Return the coded table, and the columns that vary."""
         # columns of many categories are anchored; without anchors the rarest share a function
         many = plan.may_be_anchored and not is_elsewhere(source.example)  # sparse rows are SciPy's
-        summaries = survey.columns
-        columns, codes = fit_columns(summaries, survey.names, plan.basis, plan.n_basis, many)
+        summaries = table_stats.columns
+        columns, codes = fit_columns(summaries, table_stats.names, plan.basis, plan.n_basis, many)
         # a constant input only scales the others: the network does without it
         active = [j for j, c in enumerate(columns) if not _is_constant(c.basis, codes[j])] or [0]
-        sample = coded(survey.sample, columns, target)
-        rows = source.code(columns, target, survey, sample)
+        sample = coded(table_stats.sample, columns, target)
+        rows = source.code(columns, target, table_stats, sample)
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
         task = Task(
             target=target,
@@ -236,7 +238,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
             sample=sample,
             rows=rows,
             seeds=[int(s) for s in seeds],
-            keeps_sums=keep or survey.n <= MOST_ROWS,
+            keeps_sums=keep or table_stats.n <= MOST_ROWS,
         )
         return task, active
 
@@ -258,7 +260,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
                 "noise_dof": candidate.noise[1],
             }
             if plan.train is not None:
-                entry["cores"] = "full" if candidate.mode_map.full else "diagonal"
+                entry["cores"] = "full" if candidate.mode_map.full_cores else "diagonal"
                 entry["mode_order"] = list(candidate.mode_map.inputs)
             self.structures_.append(entry)
 
@@ -285,7 +287,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
         self._set_results(plan, usable)
         kept = results if judged is None else usable
         # a full tensor keeps rows, not sums over rows: a model with one cannot continue
-        kept = [] if any(mode_map.kernel for mode_map, _ in kept) else kept
+        kept = [] if any(mode_map.full_tensor for mode_map, _ in kept) else kept
         self._pasts = [past for _, result in kept for past in result.pasts]
         parts = [result for _, result in results]
         self.converged_, self.stop_reason_ = fitting.ending(parts, plan.tol)
@@ -343,7 +345,9 @@ class Estimator(Streaming, Saving, BaseEstimator):
         self.best_restart_ = result.restarts.index(best)
         self.ranks_, self.rank_ = np.array(ranks), ranks[self.best_restart_]
         if train:
-            self.cores_ = ["full" if mode_map.full else "diagonal" for mode_map in self._mode_maps]
+            self.cores_ = [
+                "full" if mode_map.full_cores else "diagonal" for mode_map in self._mode_maps
+            ]
             # columns that never vary are last
             rest = np.setdiff1d(np.arange(len(self.columns_)), mode_map.inputs)
             self.mode_order_ = np.append(mode_map.inputs, rest)
@@ -370,7 +374,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
         shares = np.zeros((len(self.posterior_), _DRAWS, len(self.columns_)))
         posteriors: Any = self.posterior_
         for k, (state, mode_map) in enumerate(zip(posteriors, self._mode_maps, strict=True)):
-            if mode_map.kernel:
+            if mode_map.full_tensor:
                 drawn = total_effects(state, _DRAWS, rng)
             else:
                 averages = self._averages[k], self._effect_averages[k]
@@ -451,9 +455,9 @@ def answered(X: Any, values: Array) -> Any:
     return xp.asarray(values, dtype=X.dtype if floating else None, device=device(X))
 
 
-def _level_places(basis: Any, labels: bool, names: list[Any]) -> set[int]:
+def _categorical_places(basis: Any, labels: bool, names: list[Any]) -> set[int]:
     """Return the columns that hold categories, whatever their type; y is the last."""
-    places = level_columns(basis, names)
+    places = categorical_columns(basis, names)
     return places | {len(names)} if labels else places
 
 

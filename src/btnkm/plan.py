@@ -190,17 +190,19 @@ class FitPlan:
         """Whether components are anchored in a table with many inputs or categories."""
         return isinstance(self.solver.anchored, str) or bool(self.solver.anchored)
 
-    def anchored(self, columns: Sequence[Any], n_active: int, *, full: bool = False) -> bool:
-        """Return whether components are anchored, given inputs that vary; "auto" not if ``full``.
+    def anchored(self, columns: Sequence[Any], n_active: int, *, full_cores: bool = False) -> bool:
+        """Return whether components are anchored, given the number of inputs that vary.
 
-        They are where there are so many inputs, or categories of a column.
+        With "auto" they are, without full cores, where there are so many inputs, or categories
+        of a column.
         """
         if not isinstance(self.solver.anchored, str):
             return bool(self.solver.anchored)
-        return not full and (
+        return not full_cores and (
             n_active >= self.defaults.many_inputs
             or any(
-                c.levels is not None and c.basis.n_functions_ >= _ANCHOR_CATEGORIES for c in columns
+                c.categories is not None and c.basis.n_functions_ >= _ANCHOR_CATEGORIES
+                for c in columns
             )
         )
 
@@ -292,7 +294,7 @@ class FitPlan:
 
     def ranks(self, mode_map: ModeMap, n: int, *, default_rank: bool = False) -> tuple[Any, Any]:
         """Return the initial and the maximal rank of a structure for n rows."""
-        train = mode_map.full
+        train = mode_map.full_cores
         rank: Any = self.defaults.rank
         rank = _TRAIN_RANK if train else _ANCHORED_RANK if mode_map.anchored else rank
         if self.lists_ranks and not default_rank:
@@ -329,7 +331,7 @@ class FitPlan:
     ) -> RestartSettings:
         """Return the settings of a fit, given what differs between a short and the final one."""
         likelihood = HEAVY_TAILED if mode_map.heavy else self.target.likelihood
-        network = TT() if mode_map.full else CP(own=mode_map.anchored)
+        network = TT() if mode_map.full_cores else CP(own=mode_map.anchored)
         worth, warm_rank = likelihood.worth * rows.data().n, 0
         schedule = Schedule(
             warm_sweeps=warm_sweeps,
@@ -368,7 +370,7 @@ class FitPlan:
     def _warm_rank(self, mode_map: ModeMap, most: int) -> int:
         """Return the components of a warm phase, at most so many; 0 for no extra ones."""
         many = len(mode_map.bases) > 1 and self.target.n_outputs is None
-        if mode_map.full or mode_map.has_anchors or not many:
+        if mode_map.full_cores or mode_map.has_anchors or not many:
             return 0
         return min(self.defaults.warm_rank, most)
 

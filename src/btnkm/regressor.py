@@ -372,7 +372,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         chosen = rng.choice(len(self.posterior_), size=n_samples, p=self.weights_)
         for k, state in enumerate(self.posterior_):
             which = np.flatnonzero(chosen == k)
-            if self._mode_maps[k].kernel:
+            if self._mode_maps[k].full_tensor:
                 f = self._full_draws(columns, k, len(which), rng, noise)
                 for i, place in enumerate(which):
                     out[:, place] = state.likelihood.draw(f[:, i], noise)

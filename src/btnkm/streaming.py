@@ -19,13 +19,13 @@ from sklearn.utils import check_random_state
 from .core.batch_stats import BatchStats
 from .core.growing import with_functions
 from .core.state import State
-from .data.column_stats import MOST_ROWS, Survey, Window, check_kinds
+from .data.column_stats import MOST_ROWS, TableStats, Window, check_kinds
 from .data.columns import Column, Growth, grown
 from .data.dask_input import is_dask
 from .data.frames import check_names, name_of
 from .data.readers import Table, coded
 from .execution import fitting
-from .execution.modes import of_a_new_level, with_functions_of
+from .execution.modes import of_a_new_category, with_functions_of
 from .parameters import lasting_parameters
 from .plan import FitPlan
 from .structures.mode_map import ModeMap
@@ -82,41 +82,41 @@ class Streaming:
             )
         if hasattr(self, "posterior_") and not is_dask(X) and np.shape(X)[:1] == (0,):
             return self  # a stream may have empty batches
-        source, survey = self._open(X, y, sample_weight)
+        source, table_stats = self._open(X, y, sample_weight)
         with closing(source):
-            self._learn(source, survey, getattr(self, "target_name_", name_of(y)), forget)
+            self._learn(source, table_stats, getattr(self, "target_name_", name_of(y)), forget)
         return self
 
     def _learn(
-        self: Any, source: Any, survey: Survey, target_name: str | None, forget: float
+        self: Any, source: Any, table_stats: TableStats, target_name: str | None, forget: float
     ) -> None:
         """Update the model with a batch, or fit it anew to all rows that were kept."""
         self._check_resumes(again=True)
         if not hasattr(self, "posterior_"):
-            self._fit_anew(source, survey, target_name, keep=True)
-            if survey.n <= WINDOW:
-                self._window = Window.of(survey.sample)
+            self._fit_anew(source, table_stats, target_name, keep=True)
+            if table_stats.n <= WINDOW:
+                self._window = Window.of(table_stats.sample)
             return
-        full = any(mode_map.kernel for mode_map in self._mode_maps)
-        if (not self._pasts and not full) or (full and survey.n > MOST_ROWS):
+        full = any(mode_map.full_tensor for mode_map in self._mode_maps)
+        if (not self._pasts and not full) or (full and table_stats.n > MOST_ROWS):
             raise ValueError(
                 f"partial_fit must follow partial_fit, or a fit of at most {MOST_ROWS:,} rows, got "
                 "a fit of more, which keeps no sums over its rows; use partial_fit for the first "
                 "rows, too."
             )
-        self._check_more(source, survey, again=True)
+        self._check_more(source, table_stats, again=True)
         window = None
-        if self._window is not None and survey.n <= MOST_ROWS:
-            check_kinds(survey.names, self._window.rows, survey.sample)
-            window = self._window.then(survey.sample, forget)
+        if self._window is not None and table_stats.n <= MOST_ROWS:
+            check_kinds(table_stats.names, self._window.rows, table_stats.sample)
+            window = self._window.then(table_stats.sample, forget)
             if window.is_news or full:
-                seen = self.n_samples_seen_ + survey.n
-                self._refit(source.example, window, forget, survey.names)
+                seen = self.n_samples_seen_ + table_stats.n
+                self._refit(source.example, window, forget, table_stats.names)
                 self.n_samples_seen_ = seen
                 return
             window = window.kept(forget, WINDOW)
         pasts = [past.weighed(forget) for past in self._pasts]
-        if self._resume(source, survey, target_name, pasts):
+        if self._resume(source, table_stats, target_name, pasts):
             self._window = window
 
     def _refit(self: Any, example: Any, window: Window, forget: float, names: list[Any]) -> None:
@@ -124,7 +124,7 @@ class Streaming:
         rows = window.rows
         with self._restored_on_failure():
             table = Table(example, rows, names)
-            self._fit_anew(table, Survey.whole(rows, names), self.target_name_, keep=True)
+            self._fit_anew(table, TableStats.whole(rows, names), self.target_name_, keep=True)
         self._window = window._replace(fitted=len(rows.y), since=0).kept(forget, WINDOW)
 
     @contextmanager
@@ -141,7 +141,7 @@ class Streaming:
     def _resume(
         self: Any,
         source: Any,
-        survey: Survey,
+        table_stats: TableStats,
         target_name: str | None,
         pasts: list[BatchStats] | None,
     ) -> bool:
@@ -150,11 +150,11 @@ class Streaming:
         Returns False, and leaves the model as it was, if the fit was stopped.
         """
         target = self._same_target()._replace(name=target_name)
-        counted = int(max(survey.n, survey.total))
+        counted = int(max(table_stats.n, table_stats.total))
         plan = FitPlan.of(self, self._defaults, target, counted, len(self.columns_))
-        columns, mode_maps, states, pasts = self._grown(survey, pasts, plan.smoothness)
-        sample = coded(survey.sample, columns, target)
-        rows = source.code(columns, target, survey, sample)
+        columns, mode_maps, states, pasts = self._grown(table_stats, pasts, plan.smoothness)
+        sample = coded(table_stats.sample, columns, target)
+        rows = source.code(columns, target, table_stats, sample)
         seeds = check_random_state(self.random_state).randint(2**31, size=4)
         task = Task(
             target=target,
@@ -166,7 +166,7 @@ class Streaming:
         )
         history: list[dict[str, Any]] = []
         results = []
-        keep: Any = [] if survey.n <= MOST_ROWS else None
+        keep: Any = [] if table_stats.n <= MOST_ROWS else None
         for mode_map in dict.fromkeys(mode_maps):
             places = [k for k, other in enumerate(mode_maps) if other is mode_map]
             settings = plan.settings(mode_map, rows, len(places))
@@ -190,7 +190,7 @@ class Streaming:
             results.append((mode_map, result))
         with self._restored_on_failure():
             self._conclude(plan, task, results, history)
-            self.n_samples_seen_ = survey.n + (self.n_samples_seen_ if pasts else 0)
+            self.n_samples_seen_ = table_stats.n + (self.n_samples_seen_ if pasts else 0)
             self._complete(task, new=not pasts)
         return True
 
@@ -200,7 +200,7 @@ class Streaming:
         With ``again``, rows that were kept may be fitted again, together with others.
         """
         fitted = hasattr(self, "posterior_")
-        full = fitted and any(mode_map.kernel for mode_map in self._mode_maps)
+        full = fitted and any(mode_map.full_tensor for mode_map in self._mode_maps)
         if full and (self.structure == "full" or self._window is None or not again):
             raise ValueError(
                 "a model must keep sums over its rows to be updated, got one with a full tensor, "
@@ -212,7 +212,9 @@ class Streaming:
                 "which keeps the rows; use 'tensor' or 'sums+tensor'."
             )
 
-    def _check_more(self: Any, source: Any, survey: Survey, *, again: bool = False) -> None:
+    def _check_more(
+        self: Any, source: Any, table_stats: TableStats, *, again: bool = False
+    ) -> None:
         """Raise a ValueError for rows that a model cannot be updated with."""
         self._check_resumes(again=again)
         check_names(self, source.example, reset=False)
@@ -223,7 +225,7 @@ class Streaming:
                     f"{name} must stay what it was in the first fit, {before}, got {now[name]}; "
                     "set it back, or fit anew with warm_start=False."
                 )
-        y, weight = self._same_target().encode(*survey.y)
+        y, weight = self._same_target().encode(*table_stats.y)
         level = float(np.average(y, weights=weight))
         if self._y_scale != 1.0 and abs(level) > FAR:
             warn(
@@ -231,16 +233,16 @@ class Streaming:
                 "scale the model keeps, so the update may be poor; fit anew.",
             )
         if hasattr(self.likelihood_, "check"):
-            self.likelihood_.check(survey.y.values)
+            self.likelihood_.check(table_stats.y.values)
 
     def _grown(
-        self: Any, survey: Survey, pasts: list[BatchStats] | None, smoothness: float
+        self: Any, table_stats: TableStats, pasts: list[BatchStats] | None, smoothness: float
     ) -> Grown:
         """Return what to continue from, with the categories and missing values that are new."""
         columns, states = list(self.columns_), list(self._states())
         pasts = None if pasts is None else list(pasts)
         more: dict[int, Growth] = {}
-        summaries = survey.columns
+        summaries = table_stats.columns
         for j in self._active:
             columns[j], growth = grown(columns[j], summaries[j])
             if any(growth):
@@ -255,7 +257,7 @@ class Streaming:
                     continue
                 old, new = before.bases[d], after.bases[d]
                 mode = with_functions_of(states[k].modes[d], old, new, smoothness)
-                start = of_a_new_level(states[k], d, old)
+                start = of_a_new_category(states[k], d, old)
                 states[k] = with_functions(states[k], d, mode, start)
                 if pasts is not None:
                     count = new.n_functions_ - old.n_functions_

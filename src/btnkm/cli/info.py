@@ -126,13 +126,13 @@ def input_kind(column: Any) -> str:
         return DATE if column.kind == "M" else DURATION
     if column.kind == "O":
         return TEXT
-    return FLAG if column.levels is None and {*column.knots.tolist()} <= {0.0, 1.0} else NUMBER
+    return FLAG if column.categories is None and {*column.knots.tolist()} <= {0.0, 1.0} else NUMBER
 
 
 def _input(column: Any) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": column.name, "kind": input_kind(column)}
-    if column.levels is not None:
-        entry["categories"] = len(column.levels)
+    if column.categories is not None:
+        entry["categories"] = len(column.categories)
     elif len(column.knots):
         low, high = float(column.knots[0]), float(column.knots[-1])
         entry["low"], entry["high"] = _date(low, high) if column.kind == "M" else (low, high)

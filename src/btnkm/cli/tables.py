@@ -349,7 +349,7 @@ class Unseen:
     def count(self, X: Frame) -> None:
         """Count the rows of a table with the model's inputs in order."""
         for column, (name, values) in zip(self.columns, X.columns.items(), strict=True):
-            if column.levels is not None:
+            if column.categories is not None:
                 codes = column.encode(values)
                 missing, new = np.isnan(codes), codes < 0
                 if np.any(new):

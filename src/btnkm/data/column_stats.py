@@ -4,10 +4,10 @@ Statistics need one pass over the rows, batch by batch. A table of up to ``MOST_
 completely. Of a larger one, a sample of this size is kept. It is chosen by a hash of positions, so
 that it does not depend on batches, devices or clusters. In addition the statistics hold the range
 of every numeric column, whether a column has missing values, and the weight of each category of a
-categorical column. If there are more than ``MOST_LEVELS`` categories, the most frequent are kept
-(and of equally frequent ones the first in alphabetical order); the others count as unseen. During
-the pass twice as many are kept: only a category that is dropped and occurs again later gets too
-small a weight.
+categorical column. If there are more than ``MOST_CATEGORIES``, the most frequent are kept (and of
+equally frequent ones the first in alphabetical order); the others count as unseen. During the pass
+twice as many are kept: only a category that is dropped and occurs again later gets too small a
+weight.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .text import DATE, DURATION, NUMBER, TEXT, plural
 
 Array = np.ndarray
 MOST_ROWS = 2**18
-MOST_LEVELS = 2**20  # categories of a column; more would be names of rows
+MOST_CATEGORIES = 2**20  # categories of a column; more would be names of rows
 FAINT = 1e-2  # weight below which a row of a stream is forgotten
 NEARLY = 0.75  # part of the remembered weight that the rows kept must have
 KINDS = {"M": DATE, "m": DURATION, "f": NUMBER, "O": TEXT}  # by the kind of a NumPy type
@@ -127,14 +127,14 @@ class ColumnStats(NamedTuple):
     kind: str  # of a NumPy type
     ends: tuple[Any, ...]  # lowest and highest number; empty if there is none, and for categories
     missing: bool  # whether there are missing values
-    totals: dict[Any, float] | None  # weights of up to 2 MOST_LEVELS categories; None for numbers
+    totals: dict[Any, float] | None  # of up to 2 MOST_CATEGORIES; None for numbers
 
     @classmethod
-    def of(cls, values: Array, weight: Array, *, levels: bool) -> ColumnStats:
+    def of(cls, values: Array, weight: Array, *, categorical: bool) -> ColumnStats:
         """Return the statistics of a column of a batch."""
         if not is_numpy_array(values):
-            if levels:  # numbers that are categories
-                return cls.of(host(values).astype(float), weight, levels=True)
+            if categorical:  # numbers that are categories
+                return cls.of(host(values).astype(float), weight, categorical=True)
             xp = array_namespace(values)
             missing = xp.isnan(values)
             n_missing = int(xp.sum(xp.astype(missing, xp.int64)))
@@ -146,7 +146,7 @@ class ColumnStats(NamedTuple):
             )
             return cls("f", tuple(ends), n_missing > 0, None)
         kind = values.dtype.kind
-        if kind == "O" or levels:
+        if kind == "O" or categorical:
             places: dict[Any, int] = defaultdict(count().__next__)  # in order of appearance
             place = np.fromiter(map(places.__getitem__, values.tolist()), np.intp, len(values))
             sums = zip(places, np.bincount(place, weight).tolist(), strict=True)
@@ -171,8 +171,8 @@ class ColumnStats(NamedTuple):
         totals, ends = None, self.ends + other.ends
         if self.totals is not None and other.totals is not None:
             totals = dict(self.totals)
-            for level, w in other.totals.items():
-                totals[level] = totals.get(level, 0.0) + w
+            for category, w in other.totals.items():
+                totals[category] = totals.get(category, 0.0) + w
             totals = _bounded(totals)
         else:
             ends = min(ends), max(ends)
@@ -180,7 +180,7 @@ class ColumnStats(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Survey:
+class TableStats:
     """Statistics of rows, and those rows that are kept."""
 
     names: list[Any]  # of the columns
@@ -192,7 +192,7 @@ class Survey:
     stats: list[ColumnStats]  # of every column, and of y as the last one
 
     @classmethod
-    def whole(cls, batch: Batch, names: list[Any]) -> Survey:
+    def whole(cls, batch: Batch, names: list[Any]) -> TableStats:
         """Return the statistics of a table that is kept completely."""
         n, total = len(batch.y), float(np.sum(batch.weight))
         return cls(names, n, total, batch.here(), np.zeros(n), np.arange(n), [])
@@ -203,18 +203,21 @@ class Survey:
         batch: Batch,
         names: list[Any],
         offset: int,
-        levels: Collection[int] = (),
-        before: Survey | None = None,
+        categorical: Collection[int] = (),
+        before: TableStats | None = None,
         n_all: int | None = None,
-    ) -> Survey:
+    ) -> TableStats:
         """Return the statistics of a batch whose first row is row ``offset`` of all rows.
 
-        The columns ``levels`` hold categories even if they are numbers; y counts as the last
+        The columns ``categorical`` hold categories even if they are numbers; y counts as the last
         column. Rows that would be dropped in a merge with those ``before``, or with all others of
         ``n_all`` rows, are not kept.
         """
         every = [*batch.columns, batch.y]
-        stats = [ColumnStats.of(v, batch.weight, levels=j in levels) for j, v in enumerate(every)]
+        stats = [
+            ColumnStats.of(v, batch.weight, categorical=j in categorical)
+            for j, v in enumerate(every)
+        ]
         places = np.arange(offset, offset + len(batch.y))
         n, total, keys = len(places), float(np.sum(batch.weight)), _hash(places)
         limit = 2**64 - 1
@@ -225,17 +228,17 @@ class Survey:
         if limit < 2**64 - 1:
             low = np.flatnonzero(keys < np.uint64(limit))
             batch, keys, places = batch.take(low), keys[low], places[low]
-        survey = cls(names, n, total, batch, keys, places, stats)._cut()
-        return replace(survey, sample=survey.sample.here())
+        table_stats = cls(names, n, total, batch, keys, places, stats)._cut()
+        return replace(table_stats, sample=table_stats.sample.here())
 
-    def merge(self, other: Survey) -> Survey:
+    def merge(self, other: TableStats) -> TableStats:
         """Return the statistics of the rows of both."""
         if self.names != other.names:
             raise ValueError(
                 f"every batch must have the same columns, got {self.names} and {other.names}; "
                 "select the same columns."
             )
-        return Survey(
+        return TableStats(
             self.names,
             self.n + other.n,
             self.total + other.total,
@@ -248,7 +251,7 @@ class Survey:
             ],
         )._cut()
 
-    def _cut(self) -> Survey:
+    def _cut(self) -> TableStats:
         """Return the statistics with at most ``MOST_ROWS`` rows, in their order."""
         rows: Any = slice(None)
         if len(self.keys) > MOST_ROWS:
@@ -287,17 +290,17 @@ class Survey:
 
 def _bounded(totals: dict[Any, float]) -> dict[Any, float]:
     """Return at most twice as many categories as are kept: sorting them often would be slow."""
-    return totals if len(totals) <= 2 * MOST_LEVELS else _most_frequent(totals)
+    return totals if len(totals) <= 2 * MOST_CATEGORIES else _most_frequent(totals)
 
 
 def _most_frequent(totals: dict[Any, float]) -> dict[Any, float]:
     """Return the most frequent categories; of equally frequent ones the first by name."""
-    if len(totals) <= MOST_LEVELS:
+    if len(totals) <= MOST_CATEGORIES:
         return totals
-    least = np.partition(np.fromiter(totals.values(), float), -MOST_LEVELS)[-MOST_LEVELS]
-    kept = {level: w for level, w in totals.items() if w > least}
-    ties = sorted((level for level, w in totals.items() if w == least), key=str)
-    return kept | dict.fromkeys(ties[: MOST_LEVELS - len(kept)], float(least))
+    least = np.partition(np.fromiter(totals.values(), float), -MOST_CATEGORIES)[-MOST_CATEGORIES]
+    kept = {category: w for category, w in totals.items() if w > least}
+    ties = sorted((category for category, w in totals.items() if w == least), key=str)
+    return kept | dict.fromkeys(ties[: MOST_CATEGORIES - len(kept)], float(least))
 
 
 def check_kinds(names: list[Any], before: Batch, later: Batch) -> None:

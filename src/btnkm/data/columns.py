@@ -21,7 +21,7 @@ from ..bases.anchored import Anchored
 from ..bases.categorical import ManyCategories
 from ..bases.spiked import stand_out
 from ..core.arrays import interpolate, like
-from .column_stats import KINDS, MOST_LEVELS, ColumnValues, is_empty
+from .column_stats import KINDS, MOST_CATEGORIES, ColumnValues, is_empty
 from .frames import as_numbers, category_name
 from .text import plural
 
@@ -35,10 +35,10 @@ FEW_VALUES = 20  # with at most so many different values, each counts in full
 MAX_KNOTS = 1000  # of the warp
 # With at least so many categories of two or more rows, the weights of categories are independent
 # (the basis ManyCategories)
-MANY_LEVELS = 20
-# Otherwise the rarest categories are merged if there are more than MAX_LEVELS, or more than one per
-# ROWS_PER_LEVEL rows (but not below MIN_LEVELS).
-MAX_LEVELS, MIN_LEVELS, ROWS_PER_LEVEL = 100, 10, 8
+MANY_CATEGORIES = 20
+# Otherwise the rarest categories are merged if there are more than MAX_CATEGORIES, or more than
+# one per ROWS_PER_CATEGORY rows (but not below MIN_CATEGORIES).
+MAX_CATEGORIES, MIN_CATEGORIES, ROWS_PER_CATEGORY = 100, 10, 8
 
 
 @dataclass(frozen=True)
@@ -51,20 +51,20 @@ class Column:
     name: Any
     knots: Array
     positions: Array  # of the knots
-    levels: dict[str, int] | None  # code of each category by its name; None for a numeric column
+    categories: dict[str, int] | None  # codes by name; None for a numeric column
     kind: str  # "M" for dates, "m" for durations, "f" for numbers, "O" for text
     basis: (
         WithMissing | ManyCategories
-    )  # of coordinates; ManyCategories from MANY_LEVELS categories on
+    )  # of coordinates; ManyCategories from MANY_CATEGORIES categories on
     rest: int | None = None  # code of the rarest categories, if they are merged
 
     @property
-    def levels_by_code(self) -> dict[int, list[str]]:
+    def categories_by_code(self) -> dict[int, list[str]]:
         """The categories of every code; the rarest may share one."""
-        levels: dict[int, list[str]] = {}
-        for level, code in (self.levels or {}).items():
-            levels.setdefault(code, []).append(level)
-        return levels
+        categories: dict[int, list[str]] = {}
+        for category, code in (self.categories or {}).items():
+            categories.setdefault(code, []).append(category)
+        return categories
 
     def encode(self, values: Array) -> Array:
         """Return the coordinates of raw values: (n,) floats, NaN where missing.
@@ -79,14 +79,14 @@ class Column:
                 f"column {self.name!r} must hold {plural(KINDS[self.kind])}, as it did in fit, got "
                 f"{plural(KINDS[kind])}; give the column the same type as in fit."
             )
-        if self.levels is not None:
+        if self.categories is not None:
             names = _category_names(values)
-            if values.dtype != object and any(names) and not _hold_number(self.levels):
+            if values.dtype != object and any(names) and not _hold_number(self.categories):
                 raise ValueError(
                     f"column {self.name!r} must hold text, as it did in fit, got numbers or dates; "
                     "give the column the same type as in fit."
                 )
-            codes: dict[Any, float] = {**self.levels, None: np.nan}
+            codes: dict[Any, float] = {**self.categories, None: np.nan}
             return np.array([codes.get(v, -1.0) for v in names], dtype=float)
         if len(self.knots) == 0:
             return np.full(len(values), np.nan)
@@ -103,14 +103,16 @@ class Column:
                 f"column {self.name!r} must hold {plural(KINDS[self.kind])}, as it did in fit, got "
                 "numbers; give the column the same type as in fit."
             )
-        if self.levels is not None and not self.levels:
+        if self.categories is not None and not self.categories:
             codes = xp.where(xp.isnan(x), x, xp.full_like(x, -1.0))
-        elif self.levels is not None:
-            known = sorted((float(level), float(code)) for level, code in self.levels.items())
-            levels, level_codes = (like([pair[i] for pair in known], x) for i in (0, 1))
-            place = xp.clip(xp.searchsorted(levels, x), 0, len(known) - 1)
+        elif self.categories is not None:
+            known = sorted((float(name), float(code)) for name, code in self.categories.items())
+            categories, category_codes = (like([pair[i] for pair in known], x) for i in (0, 1))
+            place = xp.clip(xp.searchsorted(categories, x), 0, len(known) - 1)
             unseen = xp.where(xp.isnan(x), x, xp.full_like(x, -1.0))
-            codes = xp.where(xp.take(levels, place) == x, xp.take(level_codes, place), unseen)
+            codes = xp.where(
+                xp.take(categories, place) == x, xp.take(category_codes, place), unseen
+            )
         elif len(self.knots) < 2:
             only = float(self.positions[0]) if len(self.knots) else np.nan
             codes = xp.where(xp.isnan(x), x, xp.full_like(x, only))
@@ -124,12 +126,12 @@ def fit_columns(
     names: list[Any],
     basis: Any,
     n_basis: int,
-    many_levels: bool = False,
+    many_categories: bool = False,
 ) -> tuple[list[Column], list[Array]]:
     """Choose and fit one basis per column; also return the coordinates of the values.
 
-    ``basis`` and ``n_basis`` are as in the constructor of a model. With ``many_levels`` a column
-    may have any number of categories with two or more rows; otherwise the rarest are merged.
+    ``basis`` and ``n_basis`` are as in the constructor of a model. With ``many_categories`` a
+    column may have any number of categories with two or more rows; otherwise the rarest are merged.
     """
     chosen = _choose(basis, names, n_basis)
     columns, codes = [], []
@@ -141,11 +143,17 @@ def fit_columns(
         categorical = isinstance(choice, Categorical)
         if values.dtype == object and not categorical:
             values = _numbers(values, name)
-        levels, rest = _levels(values, weight, many_levels) if categorical else (None, None)
+        categories, rest = (
+            _categories(values, weight, many_categories) if categorical else (None, None)
+        )
         knots, positions = (np.empty(0), np.empty(0)) if categorical else _warp(values, weight)
-        many = many_levels and levels is not None and len(set(levels.values())) >= MANY_LEVELS
+        many = (
+            many_categories
+            and categories is not None
+            and len(set(categories.values())) >= MANY_CATEGORIES
+        )
         functions = ManyCategories() if many else WithMissing(clone(choice))
-        column = Column(name, knots, positions, levels, given.dtype.kind, functions, rest)
+        column = Column(name, knots, positions, categories, given.dtype.kind, functions, rest)
         code = column.encode(given)
         column.basis.fit(code, weight)
         columns.append(column)
@@ -156,56 +164,58 @@ def fit_columns(
 class Growth(NamedTuple):
     """What is new in a column."""
 
-    levels: int  # number of new categories
-    gap: bool  # whether there are missing values for the first time
+    categories: int  # number of new categories
+    missing: bool  # whether there are missing values for the first time
 
 
 def grown(column: Column, summary: ColumnValues) -> tuple[Column, Growth]:
     """Return a column extended by the categories and missing values of more rows."""
     if isinstance(column.basis, WithMissing) and column.basis.basis_ is None:
-        return column, Growth(0, gap=False)  # all values were missing: it is not an input
+        return column, Growth(0, missing=False)  # all values were missing: it is not an input
     codes = column.encode(summary.values)
     missing = bool(np.any(np.isnan(codes))) and not column.basis.knows_missing
-    unknown = (codes < 0) & (column.levels is not None)
-    levels, rest = column.levels, column.rest
-    if levels is not None and np.any(unknown):
+    unknown = (codes < 0) & (column.categories is not None)
+    categories, rest = column.categories, column.rest
+    if categories is not None and np.any(unknown):
         values, weight = as_numbers(summary.values[unknown]), summary.weight[unknown]
-        new, rest = _more_levels(column, values, weight)
-        levels = levels | new
-    known = set((column.levels or {}).values())
-    growth = Growth(len(set((levels or {}).values()) - known), missing)
+        new, rest = _more_categories(column, values, weight)
+        categories = categories | new
+    known = set((column.categories or {}).values())
+    growth = Growth(len(set((categories or {}).values()) - known), missing)
     basis = column.basis.grown(*growth) if any(growth) else column.basis
-    return replace(column, levels=levels, basis=basis, rest=rest), growth
+    return replace(column, categories=categories, basis=basis, rest=rest), growth
 
 
-def _more_levels(column: Column, values: Array, weight: Array) -> tuple[dict[str, int], int | None]:
+def _more_categories(
+    column: Column, values: Array, weight: Array
+) -> tuple[dict[str, int], int | None]:
     """Return the codes of new categories, and the code of merged categories.
 
     Merged are categories of a single row, if most are of that kind, and those beyond the maximum
-    size of a basis with one function per category, as in ``_levels``. Names beyond ``MOST_LEVELS``
-    are not stored.
+    size of a basis with one function per category, as in ``_categories``. Names beyond
+    ``MOST_CATEGORIES`` are not stored.
     """
     total = _totals(values, weight)
     new, basis = sorted(total), column.basis
     if isinstance(basis, ManyCategories):
         first = len(basis.shares_)
-        shared = [level for level in new if total[level] >= 2]
+        shared = [category for category in new if total[category] >= 2]
         kept = new if 2 * len(shared) >= len(new) else shared
     else:
         assert basis.basis_ is not None
         first = basis.basis_.n_functions_
-        kept = sorted(sorted(new, key=lambda v: -total[v])[: max(MAX_LEVELS - first, 0)])
-    codes = {level: first + k for k, level in enumerate(kept)}
-    assert column.levels is not None
-    others = [level for level in new if level not in codes]
-    others = others[: max(MOST_LEVELS - len(column.levels) - len(codes), 0)]
+        kept = sorted(sorted(new, key=lambda v: -total[v])[: max(MAX_CATEGORIES - first, 0)])
+    codes = {category: first + k for k, category in enumerate(kept)}
+    assert column.categories is not None
+    others = [category for category in new if category not in codes]
+    others = others[: max(MOST_CATEGORIES - len(column.categories) - len(codes), 0)]
     rest = column.rest
     if rest is None and others:
         rest = first + len(kept)
     return codes | dict.fromkeys(others, rest or 0), rest
 
 
-def level_columns(basis: Any, names: list[Any]) -> set[int]:
+def categorical_columns(basis: Any, names: list[Any]) -> set[int]:
     """Return the positions of the columns that are categorical for any type of values."""
     chosen = enumerate(_choose(basis, names, 1))
     return {j for j, choice in chosen if isinstance(choice, Categorical)}
@@ -274,32 +284,33 @@ def _warp(values: Array, weight: Array) -> tuple[Array, Array]:
     return knots, 2.0 * (RANK_SHARE * rank + (1.0 - RANK_SHARE) * value) - 1.0
 
 
-def _levels(values: Array, weight: Array, many: bool) -> tuple[dict[str, int], int | None]:
+def _categories(values: Array, weight: Array, many: bool) -> tuple[dict[str, int], int | None]:
     """Return the codes of categories in sorted order, and the code of merged categories."""
     total = _totals(values, weight)
-    levels = sorted(total)
-    shared = [level for level in levels if total[level] >= 2]
-    most = int(np.clip(sum(total.values()) / ROWS_PER_LEVEL, MIN_LEVELS, MAX_LEVELS))
-    if many and len(shared) >= MANY_LEVELS:
+    categories = sorted(total)
+    shared = [category for category in categories if total[category] >= 2]
+    most = int(np.clip(sum(total.values()) / ROWS_PER_CATEGORY, MIN_CATEGORIES, MAX_CATEGORIES))
+    if many and len(shared) >= MANY_CATEGORIES:
         # most categories have one row: the others determine how much they are shrunk
-        kept = levels if 2 * len(shared) >= len(levels) else shared
-    elif len(levels) <= most:
-        kept = levels
+        kept = categories if 2 * len(shared) >= len(categories) else shared
+    elif len(categories) <= most:
+        kept = categories
     else:
         # sorted first, so that ties are resolved in the same way in every run
         frequent = set(sorted(shared, key=lambda v: -total[v])[: most - 1])
-        kept = [level for level in levels if level in frequent]
-    codes = {level: code for code, level in enumerate(kept)}
+        kept = [category for category in categories if category in frequent]
+    codes = {category: code for code, category in enumerate(kept)}
     rest = len(kept)
-    return {level: codes.get(level, rest) for level in levels}, rest if rest < len(levels) else None
+    every = {category: codes.get(category, rest) for category in categories}
+    return every, rest if rest < len(categories) else None
 
 
 def _totals(values: Array, weight: Array) -> dict[str, float]:
     """Return the weight of each category."""
     total: dict[str, float] = {}
-    for level, w in zip(_category_names(values), weight.tolist(), strict=True):
-        if level is not None:
-            total[level] = total.get(level, 0.0) + w
+    for category, w in zip(_category_names(values), weight.tolist(), strict=True):
+        if category is not None:
+            total[category] = total.get(category, 0.0) + w
     return total
 
 
@@ -310,15 +321,15 @@ def _category_names(values: Array) -> list[Any]:
     return [None if v != v else category_name(v) for v in values.tolist()]
 
 
-def _hold_number(levels: dict[str, int]) -> bool:
+def _hold_number(categories: dict[str, int]) -> bool:
     """Whether any category is the name of a number, or there are no categories."""
-    for level in levels:
+    for category in categories:
         try:
-            float(level)
+            float(category)
         except ValueError:
             continue
         return True
-    return not levels
+    return not categories
 
 
 def _numbers(values: Array, name: str) -> Array:

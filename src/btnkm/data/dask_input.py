@@ -15,12 +15,12 @@ import numpy as np
 from ..core.cavi import Data
 from ..execution.dask import DaskRows, connected, itself, release
 from ..execution.local import LocalRows
-from .column_stats import Batch, Survey
+from .column_stats import Batch, TableStats
 from .frames import by_name, is_arrow
 from .readers import (
     Batches,
+    CategoricalOf,
     CheckY,
-    LevelsOf,
     coded,
     is_stored,
     n_rows,
@@ -55,20 +55,24 @@ class DaskTable:
                 raise ValueError("X must have at least 2 rows, got none; check the partitions.")
         self.parts, self.sizes = ([both[i] for i in used] for both in (self.parts, self.sizes))
 
-    def survey(self, levels_of: LevelsOf) -> Survey:
+    def table_stats(self, categorical_of: CategoricalOf) -> TableStats:
         """Return statistics of all rows, merged from those of the partitions."""
         offsets = np.cumsum([0, *self.sizes[:-1]]).tolist()
         with self._released_on_error():
-            surveys = [
-                self.client.submit(_survey, part, offset, levels_of, sum(self.sizes), pure=False)
+            parts = [
+                self.client.submit(
+                    _table_stats, part, offset, categorical_of, sum(self.sizes), pure=False
+                )
                 for part, offset in zip(self.parts, offsets, strict=True)
             ]
             try:
-                return reduce(Survey.merge, (future.result() for future in surveys))
+                return reduce(TableStats.merge, (future.result() for future in parts))
             finally:
-                release(surveys)
+                release(parts)
 
-    def code(self, columns: list[Any], target: Any, survey: Survey, sample: LocalRows) -> DaskRows:
+    def code(
+        self, columns: list[Any], target: Any, table_stats: TableStats, sample: LocalRows
+    ) -> DaskRows:
         """Return coordinates on the workers."""
         with self._released_on_error():
             encoders = self.client.submit(itself, (columns, target), pure=False)
@@ -241,9 +245,11 @@ def _read(X: Any, y: Any, weight: Any, check_y: CheckY) -> tuple[Batch, list[Any
     return read(X, y, weight, check_y, whole=False)
 
 
-def _survey(part: tuple[Batch, list[Any]], offset: int, levels_of: LevelsOf, n_all: int) -> Survey:
+def _table_stats(
+    part: tuple[Batch, list[Any]], offset: int, categorical_of: CategoricalOf, n_all: int
+) -> TableStats:
     batch, names = part
-    return Survey.of(batch, names, offset, levels_of(names), n_all=n_all)
+    return TableStats.of(batch, names, offset, categorical_of(names), n_all=n_all)
 
 
 def _code(part: tuple[Batch, list[Any]], encoders: tuple[list[Any], Any]) -> LocalRows:

@@ -1,7 +1,7 @@
 """Sources of training rows: a table in memory or on a device, batches, or Parquet files.
 
-Statistics of a source are computed first (``survey``). Then its rows are coded as coordinates of
-the fitted columns. Coordinates of batches go to a temporary file.
+Statistics of a source are computed first (``table_stats``). Then its rows are coded as coordinates
+of the fitted columns. Coordinates of batches go to a temporary file.
 
 Several Parquet files are one table. Names of folders such as year=2024 become columns. Columns that
 a file lacks are missing values. Every file is read with its own types; the types of batches are
@@ -25,7 +25,7 @@ from .. import checks
 from ..core.arrays import here, host, like
 from ..execution.local import LocalRows
 from ..execution.memory import spilled_columns
-from .column_stats import MOST_ROWS, Batch, RowSums, Survey, is_empty
+from .column_stats import MOST_ROWS, Batch, RowSums, TableStats, is_empty
 from .frames import by_name, split_columns
 from .text import DATE, DURATION, NUMBER, TEXT, plural
 
@@ -35,7 +35,7 @@ _ROW_NAMES = re.compile(r"__index_level_\d+__")  # pandas' name of an unnamed in
 # keeps Arrow from reading a gigabyte ahead
 AHEAD = {"batch_readahead": 1, "fragment_readahead": 1}
 CheckY = Callable[[Any], Array]
-LevelsOf = Callable[[list[Any]], Collection[int]]  # names -> positions of categorical columns
+CategoricalOf = Callable[[list[Any]], Collection[int]]  # names -> positions of categorical columns
 
 
 class Source(Protocol):
@@ -43,10 +43,12 @@ class Source(Protocol):
 
     example: Any  # a table with the same columns
 
-    def survey(self, levels_of: LevelsOf) -> Survey:
+    def table_stats(self, categorical_of: CategoricalOf) -> TableStats:
         """Return statistics of all rows."""
 
-    def code(self, columns: list[Any], target: Any, survey: Survey, sample: LocalRows) -> Any:
+    def code(
+        self, columns: list[Any], target: Any, table_stats: TableStats, sample: LocalRows
+    ) -> Any:
         """Return the coded rows; the ``sample`` may hold all of them."""
 
     def close(self) -> None:
@@ -62,16 +64,22 @@ class Table(Source):
     batch: Batch
     names: list[Any]
 
-    def survey(self, levels_of: LevelsOf) -> Survey:
+    def table_stats(self, categorical_of: CategoricalOf) -> TableStats:
         """Return statistics of all rows."""
         if len(self.batch.y) <= MOST_ROWS:
-            return Survey.whole(self.batch, self.names)
-        return Survey.of(self.batch, self.names, 0, levels_of(self.names))
+            return TableStats.whole(self.batch, self.names)
+        return TableStats.of(self.batch, self.names, 0, categorical_of(self.names))
 
-    def code(self, columns: list[Any], target: Any, survey: Survey, sample: LocalRows) -> LocalRows:
+    def code(
+        self, columns: list[Any], target: Any, table_stats: TableStats, sample: LocalRows
+    ) -> LocalRows:
         """Return coordinates on the device of the table."""
         in_memory = is_numpy_array(self.batch.columns[0])
-        return sample if in_memory and sample.n == survey.n else coded(self.batch, columns, target)
+        return (
+            sample
+            if in_memory and sample.n == table_stats.n
+            else coded(self.batch, columns, target)
+        )
 
 
 class Batches(Source):
@@ -99,42 +107,47 @@ class Batches(Source):
             if len(batch.y):
                 yield batch, names
 
-    def survey(self, levels_of: LevelsOf) -> Survey:
+    def table_stats(self, categorical_of: CategoricalOf) -> TableStats:
         """Return statistics of all rows."""
-        total: Survey | None = None
+        total: TableStats | None = None
         self.totals = RowSums()
         for batch, names in self.read():
-            part = Survey.of(batch, names, total.n if total else 0, levels_of(names), total)
+            part = TableStats.of(
+                batch, names, total.n if total else 0, categorical_of(names), total
+            )
             total = part if total is None else total.merge(part)
             self.totals.add(batch)
         if total is None:
             raise ValueError("the batches must have at least 2 rows, got none; check their source.")
         return total
 
-    def code(self, columns: list[Any], target: Any, survey: Survey, sample: LocalRows) -> LocalRows:
+    def code(
+        self, columns: list[Any], target: Any, table_stats: TableStats, sample: LocalRows
+    ) -> LocalRows:
         """Return coordinates in a file, unless the sample holds all rows."""
-        if sample.n == survey.n:
+        if sample.n == table_stats.n:
             return sample
-        codes = spilled_columns(len(columns), survey.n)
-        y, weight = np.empty(survey.n), None
+        codes = spilled_columns(len(columns), table_stats.n)
+        y, weight = np.empty(table_stats.n), None
         done, totals = 0, RowSums()
         for batch, names in self.read():
             rows = slice(done, done + len(batch.y))
             done = rows.stop
-            if done > survey.n or names != survey.names:
+            if done > table_stats.n or names != table_stats.names:
                 break
             totals.add(batch)
             for file, column, values in zip(codes, columns, batch.columns, strict=True):
                 file.append(host(column.encode(values)))
             y[rows], counts = target.encode(batch.y, batch.weight)
             if weight is None and np.any(counts != 1.0):
-                weight = np.ones(survey.n)
+                weight = np.ones(table_stats.n)
             if weight is not None:
                 weight[rows] = counts
-        if done != survey.n or not totals.same(self.totals):
+        if done != table_stats.n or not totals.same(self.totals):
             raise ValueError(
-                f"the batches must hold the same rows in every pass, got {survey.n:,} first and "
-                "others later; pass a list, or an object whose __iter__ starts from the beginning."
+                f"the batches must hold the same rows in every pass, got {table_stats.n:,} first "
+                "and others later; pass a list, or an object whose __iter__ starts from the "
+                "beginning."
             )
         return LocalRows(codes, y, weight)
 

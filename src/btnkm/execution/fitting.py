@@ -19,7 +19,7 @@ from ..core.state import State
 from ..core.sums import Sums
 from ..warn import warn
 from . import local
-from .modes import levels_size, make_mode, n_features, output_mode, size_of
+from .modes import categories_size, make_mode, n_features, output_mode, size_of
 from .processes import run_with_helpers
 from .restarts import (
     Observer,
@@ -51,7 +51,7 @@ class Problem:
         """M and K of every mode, the one of the outputs included."""
         sizes = [size_of(basis) for basis in self.bases]
         if sizes and self.n_outputs is not None:
-            sizes.append(levels_size(self.n_outputs))
+            sizes.append(categories_size(self.n_outputs))
         return sizes or [(1, 1)]
 
 

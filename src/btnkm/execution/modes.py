@@ -17,7 +17,7 @@ Array = np.ndarray
 def size_of(basis: Any) -> tuple[int, int]:
     """Return M and K of a basis, for an estimate of its memory."""
     if isinstance(basis, ManyCategories):
-        return levels_size(len(basis.shares_))
+        return categories_size(len(basis.shares_))
     return basis.n_functions_, basis.n_products_
 
 
@@ -26,16 +26,16 @@ def n_features(basis: Any) -> int:
     return sum(size_of(basis)) if isinstance(basis, ManyCategories) else int(basis.n_numbers)
 
 
-def levels_size(count: int) -> tuple[int, int]:
-    """Return an M and K with the memory of ``count`` levels: L R^2 numbers, and sparse rows."""
+def categories_size(count: int) -> tuple[int, int]:
+    """Return an M and K with the memory of ``count`` categories: L R^2 numbers, and sparse rows."""
     return int(np.ceil(np.sqrt(count))), 4
 
 
 def make_mode(basis: Any, smoothness: float) -> Any:
     """Return the mode of a fitted basis."""
     if isinstance(basis, ManyCategories):
-        levels = np.arange(len(basis.shares_))
-        return CategoryMode(levels, np.ones(len(levels)), basis.shares_)
+        categories = np.arange(len(basis.shares_))
+        return CategoryMode(categories, np.ones(len(categories)), basis.shares_)
     anchored = isinstance(basis, Anchored)
     keep = np.arange(int(anchored), basis.n_functions_)
     return Mode(
@@ -53,7 +53,7 @@ def output_mode(n_outputs: int) -> CategoryMode:
 
 
 def with_functions_of(mode: Any, old: Any, new: Any, smoothness: float) -> Any:
-    """Return the mode of a basis with more levels, without the functions that were dropped."""
+    """Return the mode of a basis with more categories, without the functions that were dropped."""
     full = make_mode(new, smoothness)
     if isinstance(new, ManyCategories):
         return full
@@ -61,10 +61,11 @@ def with_functions_of(mode: Any, old: Any, new: Any, smoothness: float) -> Any:
     return full.take(np.searchsorted(full.keep, keep))
 
 
-def of_a_new_level(state: State, d: int, basis: Any) -> Array:
-    """Return the weights that a new level of mode d begins with: (C,).
+def of_a_new_category(state: State, d: int, basis: Any) -> Array:
+    """Return the weights that a new category of mode d begins with: (C,).
 
-    They are the average over all levels, or zero where a missing value is to make no difference.
+    They are the average over all categories, or zero where a missing value is to make no
+    difference.
     """
     mean = state.factors[d].mean
     if state.modes[d].anchored or not isinstance(basis.basis_, Categorical):

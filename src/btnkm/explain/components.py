@@ -99,7 +99,7 @@ def components(model: Any, *, points: int = 60, most: int | None = None) -> list
     restart = _with_tensor(view, model.best_restart_)
     if restart is None:
         return []
-    if restart.mode_map.full:
+    if restart.mode_map.full_cores:
         raise ValueError(
             "components exist for CP tensors only, got a tensor train with full cores, whose terms "
             "are not products of functions of one input; use network='cp', or effects."

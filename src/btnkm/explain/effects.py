@@ -373,7 +373,7 @@ def _effect(view: FittedModel, j: int, points: int, wide: float, level: float) -
     mean, std = view.pooled(means, seconds)
     n, k = len(grid.codes), len(grid.spike_codes)
     of_rows = np.empty(0)
-    if column.levels is not None:
+    if column.categories is not None:
         of_rows = _category_frequencies(view, j, grid.codes)
     elif len(grid.codes):
         of_rows = view.quantiles(j, np.linspace(0.0, 1.0, 11))

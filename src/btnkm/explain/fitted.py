@@ -154,7 +154,7 @@ class FittedModel:
     @property
     def is_full(self) -> bool:
         """Whether the best restart is a full tensor, whose rank has no limit."""
-        full: bool = self.mode_maps[self.best_restart].kernel
+        full: bool = self.mode_maps[self.best_restart].full_tensor
         return full
 
     @cached_property
@@ -167,7 +167,7 @@ class FittedModel:
         """The posterior of each restart, for explanations."""
         parts = self.posteriors, self.mode_maps, self.averages, self.effect_averages
         return [
-            (FullRestartView if mode_map.kernel else RestartView)(state, mode_map, *averages)
+            (FullRestartView if mode_map.full_tensor else RestartView)(state, mode_map, *averages)
             for state, mode_map, *averages in zip(*parts, strict=True)
         ]
 
@@ -306,12 +306,12 @@ class FittedModel:
     def kind(self, j: int) -> str:
         """Return the type of a column: "category", "number", "date" or "duration"."""
         column = self.columns[j]
-        return "category" if column.levels is not None else KINDS.get(column.kind, "number")
+        return "category" if column.categories is not None else KINDS.get(column.kind, "number")
 
     def grid(self, j: int, points: int) -> Grid:
         """Return values of an input, distributed as in the training rows."""
         column = self.columns[j]
-        if column.levels is not None:
+        if column.categories is not None:
             return _categories_of(column)
         codes = np.unique(np.append(np.linspace(-1.0, 1.0, points), 0.0))
         knots, positions = column.knots, column.positions
@@ -354,7 +354,7 @@ class Grid:
 
 def _categories_of(column: Column) -> Grid:
     """Return the categories; those that share a code are one."""
-    by_code = column.levels_by_code
+    by_code = column.categories_by_code
     codes = sorted(by_code)
     names = [
         by_code[c][0] if len(by_code[c]) == 1 else f"{len(by_code[c])} other categories"

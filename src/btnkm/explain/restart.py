@@ -78,8 +78,8 @@ class RestartView(_View):
         moments = self._nothing(1)
         if self.parts:
             centers = [part.center[None] for part in self.parts]
-            levels = [part.center_square[None] for part in self.parts]
-            moments = self.first(centers), self.second(levels)
+            squares = [part.center_square[None] for part in self.parts]
+            moments = self.first(centers), self.second(squares)
         if self.sums is not None:
             moments = functionals.together(moments, self.sums.base())
         return moments[0][0], moments[1][0]

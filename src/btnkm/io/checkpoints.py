@@ -21,13 +21,13 @@ _DIGEST = hashlib.sha256().digest_size
 _FREE = {"callback", "verbose", "n_jobs", "memory_limit", "warm_start"}
 
 
-def signature(model: Any, survey: Any, data: Any) -> dict[str, str]:
+def signature(model: Any, table_stats: Any, data: Any) -> dict[str, str]:
     """Return what must be the same for a fit to resume: parameters, and a digest of the rows.
 
     Errors name the first difference: other parameters may well lead to other rows.
     """
-    digest = hashlib.sha256(repr(survey.n).encode())
-    batch = survey.sample
+    digest = hashlib.sha256(repr(table_stats.n).encode())
+    batch = table_stats.sample
     for column in (*batch.columns, batch.y, batch.weight):
         plain = column if column.dtype.kind != "O" else np.array([repr(v) for v in column.tolist()])
         digest.update(np.ascontiguousarray(plain).tobytes())
@@ -41,7 +41,7 @@ def signature(model: Any, survey: Any, data: Any) -> dict[str, str]:
     return {
         "the estimator": type(model).__name__,
         **parameters,
-        "the columns": repr(survey.names),
+        "the columns": repr(table_stats.names),
         "the rows": digest.hexdigest(),
     }
 

@@ -88,7 +88,7 @@ ManyCategories(L): categories; shares_add_up_to_1
     shares_: numbers(L) >= 0; missing_: None | count; n_functions_, n_products_: size(L + 1)
 Column: columns; knots_ascend, categories_have_functions, basis_is_finite
     name: name; knots: numbers(J); positions: -1 <= numbers(J) <= 1;
-    levels: None | dict(str, count); kind: 'M' | 'm' | 'f' | 'O';
+    categories: None | dict(str, count); kind: 'M' | 'm' | 'f' | 'O';
     basis: WithMissing(_, _) | ManyCategories(_);
     rest: None | count
 MainEffect(P): main effects; each_function_has_a_part
@@ -99,7 +99,7 @@ Coordinates(J): coordinates; coordinates_are_bounded
     categorical, straight, has_missing_, varies_: bool; knots, positions, line_: doubles(J);
     center_: number; scale_: number > 0
 ModeMap: modes; each_mode_has_an_input, a_full_tensor_is_alone
-    full, anchored, sums_first, splines, kernel, heavy: bool; inputs: list(count);
+    full_cores, anchored, sums_first, splines, full_tensor, heavy: bool; inputs: list(count);
     bases: list(Basis | Coordinates); effects: tuple(MainEffect, E);
     effect_inputs: tuple(count, E)
 CP: posteriors

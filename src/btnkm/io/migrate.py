@@ -52,6 +52,12 @@ CLASSES_6 = {
     "Said": "ModeStats",
     "SumsSaid": "EffectStats",
 }
+#: Fields since version 7 by their names in version 6, of classes as these were called there.
+FIELDS_6 = {
+    "Past": {"asked": "likelihood_sums"},
+    "Column": {"levels": "categories"},
+    "ModeMap": {"full": "full_cores", "kernel": "full_tensor"},
+}
 
 
 def _with_full_tensors(manifest: Manifest) -> Manifest:
@@ -110,9 +116,8 @@ def _with_plain_names(manifest: Manifest) -> Manifest:
     """Return a manifest of version 6 with the names of version 7."""
     objects = []
     for item in manifest["objects"]:
-        fields = dict(item["fields"])
-        if item["kind"] == "Past":
-            fields["likelihood_sums"] = fields.pop("asked")
+        names = FIELDS_6.get(item["kind"], {})
+        fields = {names.get(name, name): value for name, value in item["fields"].items()}
         objects.append(item | {"fields": fields})
     return _with_classes(manifest | {"objects": objects}, CLASSES_6)
 

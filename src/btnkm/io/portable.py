@@ -139,13 +139,13 @@ def portable(model: Any) -> dict[str, Any]:
 
 
 def _column(column: Any, active: bool) -> dict[str, Any]:
-    numeric = column.levels is None
+    numeric = column.categories is None
     return {
         "name": column.name,
         "kind": column.kind,
         "knots": column.knots if numeric else None,
         "positions": column.positions if numeric else None,
-        "levels": None if numeric else dict(column.levels),
+        "levels": None if numeric else dict(column.categories),
         "active": active,
         "bases": [],
         "effects": [],

@@ -96,11 +96,11 @@ def functions_are_finite(basis: Any) -> bool:
     if isinstance(basis, ManyCategories):
         return True
     inner = basis.basis if isinstance(basis, Anchored) else basis
-    gapped = isinstance(inner, WithMissing)
-    kind = inner.basis_ if gapped else inner
-    x = POINTS if gapped else POINTS[:-1]
+    with_missing = isinstance(inner, WithMissing)
+    kind = inner.basis_ if with_missing else inner
+    x = POINTS if with_missing else POINTS[:-1]
     if isinstance(kind, Categorical):
-        x = np.array([-1.0, 0.0, kind.n_functions_ - 1.0] + [np.nan] * gapped)
+        x = np.array([-1.0, 0.0, kind.n_functions_ - 1.0] + [np.nan] * with_missing)
     with np.errstate(all="ignore"):
         phi, psi = basis.features(x)
     return is_finite(phi, len(x), basis.n_functions_) and is_finite(psi, len(x), basis.n_products_)
@@ -113,7 +113,7 @@ def knots_ascend(column: Any, sizes: Sizes) -> Facts:
 def categories_have_functions(column: Any, sizes: Sizes) -> Facts:
     basis = column.basis
     inner = None if isinstance(basis, ManyCategories) else basis.basis_
-    if column.levels is None:
+    if column.categories is None:
         yield not isinstance(basis, ManyCategories) and not isinstance(inner, Categorical)
         yield (inner is None or len(column.knots) > 0) and column.rest is None
         return
@@ -124,7 +124,7 @@ def categories_have_functions(column: Any, sizes: Sizes) -> Facts:
         if isinstance(basis, ManyCategories)
         else getattr(inner, "n_functions_", 0)
     )
-    yield all(code < count for code in column.levels.values())
+    yield all(code < count for code in column.categories.values())
     yield column.rest is None or column.rest < count
 
 
@@ -165,13 +165,13 @@ def each_mode_has_an_input(mode_map: Any, sizes: Sizes) -> Facts:
     yield mode_map.first_input in (0, 1)
     yield len(set(mode_map.inputs)) == len(mode_map.inputs)
     yield len(set(mode_map.effect_inputs)) == sizes["E"]
-    lone = not mode_map.bases and not mode_map.full and not mode_map.kernel
+    lone = not mode_map.bases and not mode_map.full_cores and not mode_map.full_tensor
     yield mode_map.inputs or (mode_map.effects and lone)
 
 
 def a_full_tensor_is_alone(mode_map: Any, sizes: Sizes) -> Facts:
-    if mode_map.kernel:
-        yield not (mode_map.full or mode_map.anchored)
+    if mode_map.full_tensor:
+        yield not (mode_map.full_cores or mode_map.anchored)
         yield not (mode_map.sums_first or mode_map.splines)
         yield not mode_map.effects and mode_map.first_input == 0
 
@@ -298,14 +298,14 @@ def modes_fit_their_columns(model: Any, sizes: Sizes) -> Facts:
             yield functions_are_finite(basis)
         for j, basis in zip(mode_map.inputs, mode_map.bases[first:], strict=True):
             column = model.columns_[j]
-            if mode_map.kernel:
+            if mode_map.full_tensor:
                 yield hasattr(basis, "straight") and _same_warp(basis, column)
-                yield basis.categorical is (column.levels is not None)
+                yield basis.categorical is (column.categories is not None)
                 continue
             yield basis is column.basis or functions_are_finite(basis)
             inner = basis.basis if isinstance(basis, Anchored) else basis
             yield type(inner) is type(column.basis)
-            if column.levels is None:  # a missing value may have a function in one of them alone
+            if column.categories is None:  # one alone may have a function of missing values
                 yield not isinstance(getattr(inner, "basis_", None), Categorical)
             else:
                 yield inner.n_functions_ == column.basis.n_functions_
@@ -316,7 +316,7 @@ def effects_fit_their_columns(model: Any, sizes: Sizes) -> Facts:
         for j, effect in zip(mode_map.effect_inputs, mode_map.effects, strict=True):
             column = model.columns_[j]
             yield _same_warp(effect, column)
-            yield (effect.n_categories is None) is (column.levels is None)
+            yield (effect.n_categories is None) is (column.categories is None)
 
 
 def _same_warp(part: Any, column: Any) -> bool:
@@ -328,8 +328,8 @@ def _same_warp(part: Any, column: Any) -> bool:
 def posteriors_fit_their_modes(model: Any, sizes: Sizes) -> Facts:
     n_outputs = n_outputs_of(model)
     for mode_map, state in zip(model.mode_maps, model.posterior_, strict=True):
-        yield type(state) is (FullPosterior if mode_map.kernel else State)
-        if mode_map.kernel:
+        yield type(state) is (FullPosterior if mode_map.full_tensor else State)
+        if mode_map.full_tensor:
             yield from _full_posterior_fits(state, mode_map, model.columns_, n_outputs)
         else:
             yield from _state_fits(state, mode_map, n_outputs)
@@ -353,7 +353,7 @@ def _state_fits(state: Any, mode_map: Any, n_outputs: int | None) -> Facts:
         yield mode.anchored is isinstance(basis, Anchored)
         yield mode.keep[-1] < basis.n_functions_
         yield mode.full_table is basis.table_  # the same object: it is stored once
-    yield isinstance(state.network, CP) is not mode_map.full
+    yield isinstance(state.network, CP) is not mode_map.full_cores
     yield np.ndim(state.information) == 0 or len(state.information) == n_outputs
 
 
@@ -397,7 +397,7 @@ def _rows_fit(rows: Any, basis: Any, column: Any) -> Facts:
     yield basis.has_missing_ or np.all(known == 1.0)
     yield np.all(line[known == 0.0] == 0.0)
     if basis.categorical:
-        codes = np.array(list(column.levels_by_code), dtype=float)
+        codes = np.array(list(column.categories_by_code), dtype=float)
         yield np.all(line == 0.0)
         yield np.all(np.isin(position[known == 1.0], codes))
         yield np.all(position[known == 0.0] == 0.0)
@@ -422,7 +422,7 @@ def results_are_of_this_fit(model: Any, sizes: Sizes) -> Facts:
 
 def past_rows_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:
     # a full tensor keeps its rows instead
-    resumes = not any(mode_map.kernel for mode_map in model.mode_maps)
+    resumes = not any(mode_map.full_tensor for mode_map in model.mode_maps)
     yield len(model.pasts) in (0, resumes * sizes["R"])
     n_outputs = n_outputs_of(model)
     # there are none for more rows than are kept
@@ -447,7 +447,7 @@ def averages_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:
         *(model.posterior_, model.mode_maps, model.averages, model.effect_averages),
         strict=True,
     ):
-        if mode_map.kernel:  # explanations read the rows themselves
+        if mode_map.full_tensor:  # explanations read the rows themselves
             yield not averages and not effects
             continue
         yield isinstance(effects, list)

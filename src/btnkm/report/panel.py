@@ -51,7 +51,7 @@ def panel(model: Any, importances: Array, order: Array, target: str) -> Panel | 
         data = portable(model)
     except TypeError as reason:
         return f"There is no what-if panel: {reason}"
-    menus = {j: _menu(c) for j, c in enumerate(model.columns_) if c.levels is not None}
+    menus = {j: _menu(c) for j, c in enumerate(model.columns_) if c.categories is not None}
     data = with_levels(data, {j: [category for category, _ in menu] for j, menu in menus.items()})
     text, numbers = embedded(data)
     if len(numbers) > MOST_BYTES:
@@ -100,7 +100,7 @@ def _likely_range(model: Any) -> list[float]:
 
 def _menu(column: Any) -> list[tuple[str, str]]:
     """Return the categories in a menu, each with its text; the rarest may share one."""
-    by_code = column.levels_by_code
+    by_code = column.categories_by_code
     frequencies = column.basis.category_shares
     kept = sorted(by_code, key=lambda code: -frequencies[code] if code < len(frequencies) else 0.0)[
         :MOST_CATEGORIES
@@ -130,9 +130,9 @@ def _control(
 def _categories(column: Any, menu: list[tuple[str, str]]) -> dict[str, Any]:
     """Return a menu of categories; a value is a position among those in the page."""
     frequencies = column.basis.category_shares
-    codes = [column.levels[category] for category, _ in menu]
+    codes = [column.categories[category] for category, _ in menu]
     known = [float(frequencies[code]) if code < len(frequencies) else 0.0 for code in codes]
-    omitted, note = len(set(column.levels.values())) - len(menu), ""
+    omitted, note = len(set(column.categories.values())) - len(menu), ""
     if omitted > 0:
         note = (
             f"The {len(menu)} most frequent categories; {counted(omitted, 'other')} would make the "

@@ -174,7 +174,7 @@ def _of_rows(fitted: FittedModel, importances: Array, X: Any) -> Iterator[Notice
         name, codes = _quoted(column), here(column.encode(values))
         if not column.basis.knows_missing and np.any(np.isnan(codes)):
             missing[name] = int(np.sum(np.isnan(codes)))
-        if column.levels is not None:
+        if column.categories is not None:
             if np.any(codes < 0):
                 unseen[name] = int(np.sum(codes < 0))
         elif len(column.knots):

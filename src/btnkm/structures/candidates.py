@@ -66,7 +66,7 @@ def _of_components(layouts: Layouts) -> list[ModeMap]:
         if name != "full"
     ]
     if structure in ("auto", "full") and layouts.may_be_full:
-        mode_maps.append(layouts.full())
+        mode_maps.append(layouts.full_tensor())
     if len(names) > 1:
         # fitted first, the sum leaves the tensor too little in some tables, and helps in others
         order = layouts.tensor_inputs["sums+tensor"]
@@ -81,7 +81,7 @@ def _of_trains(layouts: Layouts, names: list[Any]) -> list[ModeMap]:
     assert train is not None
     name = "tensor" if plan.structure == "auto" else plan.structure
     if name == "sums" or len(active) == 1:
-        return [layouts.arranged(active, name, full=True)]
+        return [layouts.arranged(active, name, full_cores=True)]
     components = layouts.arranged(active, name)
     orders = [active]
     if not isinstance(train.order, str):
@@ -92,7 +92,7 @@ def _of_trains(layouts: Layouts, names: list[Any]) -> list[ModeMap]:
             print("looking for an order of the inputs")
         other = interaction_order(plan, layouts.task, components)
         orders += [other] if other not in (active, active[::-1]) else []
-    mode_maps = [layouts.arranged(order, name, full=True) for order in orders]
+    mode_maps = [layouts.arranged(order, name, full_cores=True) for order in orders]
     if train.cores == "auto" and not plan.lists_ranks and len(active) > 2:
         mode_maps.append(components)
         if plan.structure == "auto":
@@ -118,7 +118,7 @@ def restart_weights(task: Task, mode_map: ModeMap, states: Sequence[Any]) -> Arr
     ``ROWS_OF_A_WEIGHT``: restarts that differ by chance have about the same weight. One that has
     found nothing, or far less than the best, has none.
     """
-    if len(states) == 1 or mode_map.kernel:
+    if len(states) == 1 or mode_map.full_tensor:
         return np.full(len(states), 1.0 / len(states))
     n = task.sample.n
     rows = np.sort(np.random.default_rng(task.seeds).permutation(n)[:MOST_ROWS])

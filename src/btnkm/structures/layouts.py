@@ -64,7 +64,7 @@ class Layouts:
         few = few and (task.target.n_outputs or 1) * task.rows.n**3 <= FULL_WORK
         return few and not plan.may_resume and np.ptp(task.sample.y) > 0
 
-    def full(self) -> ModeMap:
+    def full_tensor(self) -> ModeMap:
         """Return the full tensor."""
         task, curved = self.task, self.active
         if len(curved) > MANY_INPUTS:
@@ -77,7 +77,7 @@ class Layouts:
         order: Sequence[int],
         structure: str,
         *,
-        full: bool = False,
+        full_cores: bool = False,
         splines: bool = False,
         sums_first: bool = False,
     ) -> ModeMap:
@@ -89,8 +89,8 @@ class Layouts:
             {j: self._basis(j, splines) for j in inputs},
             task.values.codes,
             task.values.weights,
-            full=full,
-            anchored=plan.anchored(task.columns, len(self.active), full=full),
+            full_cores=full_cores,
+            anchored=plan.anchored(task.columns, len(self.active), full_cores=full_cores),
             many_outputs=task.target.n_outputs is not None,
             effects=self.effects if sums else (),
             effect_inputs=self.effect_inputs if sums else (),
@@ -100,8 +100,8 @@ class Layouts:
 
     def with_splines(self, mode_map: ModeMap) -> ModeMap | None:
         """Return a structure with splines instead of polynomials in its tensor, if it has any."""
-        numeric = [j for j in mode_map.inputs if self.task.columns[j].levels is None]
-        if not self.plan.default_basis or mode_map.full or not numeric:
+        numeric = [j for j in mode_map.inputs if self.task.columns[j].categories is None]
+        if not self.plan.default_basis or mode_map.full_cores or not numeric:
             return None
         first = mode_map.sums_first
         return self.arranged(mode_map.inputs, mode_map.structure, splines=True, sums_first=first)
@@ -109,7 +109,7 @@ class Layouts:
     def _basis(self, j: int, splines: bool) -> Any:
         """Return the fitted basis of a column in the tensor."""
         column, values = self.task.columns[j], self.task.values
-        if not splines or column.levels is not None:
+        if not splines or column.categories is not None:
             return column.basis
         n_basis = column.basis.basis.basis.n_basis  # inside of WithMissing and Spiked
         basis = WithMissing(Spiked(BSpline(n_basis=n_basis, degree=_DEGREE)))

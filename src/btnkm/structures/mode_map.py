@@ -28,7 +28,7 @@ NUMBERS = 2**22  # features held at a time in prediction
 class ModeMap:
     """The inputs of a table as modes of a network."""
 
-    full: bool  # whether there is a full core for each input; otherwise there are components
+    full_cores: bool  # whether there is a full core for each input; otherwise there are components
     inputs: list[int]  # columns of the table, in the order of the modes
     # of the modes; if all are anchored, one more, which is constant and has the scale of f (the
     # amplitudes), comes before those of the inputs
@@ -38,13 +38,13 @@ class ModeMap:
     effect_inputs: tuple[int, ...] = ()  # the columns of the main effects
     sums_first: bool = False  # whether the sum is fitted before the tensor, not together with it
     splines: bool = False  # whether numbers in the tensor have splines instead of polynomials
-    kernel: bool = False  # whether it is the full tensor, a kernel machine
+    full_tensor: bool = False  # whether it is the full tensor, a kernel machine
     heavy: bool = False  # whether its noise is Student-t, whatever the likelihood of the others
 
     @property
     def structure(self) -> str:
         """The name of the structure."""
-        if self.kernel:
+        if self.full_tensor:
             return "full"
         tensor = "tensor" if self.inputs else ""
         return "+".join(part for part in ("sums" if self.effects else "", tensor) if part)
@@ -52,7 +52,7 @@ class ModeMap:
     @property
     def low_rank(self) -> bool:
         """Whether there is a tensor of low rank."""
-        return bool(self.inputs) and not self.kernel
+        return bool(self.inputs) and not self.full_tensor
 
     @property
     def has_anchors(self) -> bool:
@@ -131,7 +131,7 @@ def block_size(mode_maps: Sequence[ModeMap], states: Sequence[Any]) -> int:
     width += 2 * max(sum(e.n_functions_ for e in mode_map.effects) for mode_map in mode_maps)
     width = max(width, 1)
     width += sum(6 * len(s.share) for s in states if isinstance(s, FullPosterior))
-    if any(mode_map.full for mode_map in mode_maps):  # a core and its environments
+    if any(mode_map.full_cores for mode_map in mode_maps):  # a core and its environments
         layouts = [factor.layout for state in states for factor in state.factors]
         width += 2 * max(len(layout.multiplicity) for layout in layouts)
     return max(NUMBERS // width, 64)
@@ -153,10 +153,10 @@ def main_effects(
     for j in inputs:
         column = columns[j]
         spikes = np.empty(0)
-        if column.levels is None:
+        if column.categories is None:
             inner = getattr(column.basis, "basis_", None)
             spikes = getattr(inner, "spikes_", spikes)
-        count = None if column.levels is None else len(column.levels_by_code)
+        count = None if column.categories is None else len(column.categories_by_code)
         effect = MainEffect(
             n_curve[j], column.knots, column.positions, spikes, count, (steps or {}).get(j)
         )
@@ -179,10 +179,10 @@ def full_mode_map(
     for j in inputs:
         column = columns[j]
         basis = Coordinates(
-            column.knots, column.positions, column.levels is not None, j not in curved
+            column.knots, column.positions, column.categories is not None, j not in curved
         )
         bases.append(basis.fit(codes[j], weights[j]))
-    return ModeMap(False, list(inputs), bases, False, kernel=True)
+    return ModeMap(False, list(inputs), bases, False, full_tensor=True)
 
 
 def make_mode_map(
@@ -191,7 +191,7 @@ def make_mode_map(
     columns: Sequence[Array],
     weights: Sequence[Array],
     *,
-    full: bool,
+    full_cores: bool,
     anchored: bool,
     many_outputs: bool,
     effects: tuple[MainEffect, ...] = (),
@@ -212,7 +212,9 @@ def make_mode_map(
         modes = [_averaging(bases[j], columns[j], weights[j]) for j in inputs]
     anchored = anchored and any(basis.n_functions_ > 1 for basis in modes)
     if anchored:
-        free = (0, len(modes) - 1) if full else ()  # the ends of a tensor train carry its scale
+        free = (
+            (0, len(modes) - 1) if full_cores else ()
+        )  # the ends of a tensor train carry its scale
         modes = [
             b
             if isinstance(b, ManyCategories) or k in free
@@ -220,10 +222,10 @@ def make_mode_map(
             for k, (j, b) in enumerate(zip(inputs, modes, strict=True))
         ]
     # amplitudes are the weights of one more, constant input; many outputs have their own
-    scaled = all(isinstance(basis, ManyCategories) for basis in modes) if full else anchored
+    scaled = all(isinstance(basis, ManyCategories) for basis in modes) if full_cores else anchored
     if scaled and not many_outputs:
         modes = [Chebyshev(n_basis=1).fit(np.zeros(1)), *modes]
-    return ModeMap(full, inputs, modes, anchored, effects, tuple(effect_inputs))
+    return ModeMap(full_cores, inputs, modes, anchored, effects, tuple(effect_inputs))
 
 
 def _averaging(basis: Any, codes: Array, weight: Array) -> Any:

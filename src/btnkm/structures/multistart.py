@@ -53,7 +53,7 @@ def fit_structures(
         limit = plan.memory(task.rows) * (1.0 - READERS if task.rows.spilled else 1.0)
         settings = plan.settings(candidate.mode_map, task.rows, count, limit - kept / GIB)
         # components begin as they do without full cores beside them
-        seeds = [*task.seeds, k] if candidate.mode_map.full else task.seeds
+        seeds = [*task.seeds, k] if candidate.mode_map.full_cores else task.seeds
         begin = time.perf_counter()
         try:
             run = Run(str(k), seeds, history, before, checkpoint)
@@ -89,7 +89,7 @@ def _runs(
     for candidate in candidates:
         # posteriors of few of the rows know too little of all, and those of full rank may grow
         enough = task.rows.n <= 2 * MOST_ROWS and task.sample.n == task.rows.n
-        if candidate.mode_map.kernel:
+        if candidate.mode_map.full_tensor:
             # few rows are soon fitted anew, where rows held out have not found the scale of f
             anew = task.rows.n <= FIRST_ROWS and learns_noise(task.target.likelihood)
             small = [] if anew else candidate.states
@@ -129,7 +129,7 @@ def _fit_structure(
         run.checkpoint.write()
         return result
 
-    if mode_map.kernel:
+    if mode_map.full_tensor:
         observe = observer(plan, run, task.target, mode_map, {}, task.rows.n)
         return fit_all(task, mode_map, settings, observe, states, curvature)
     may_be_empty = run.before > 0
@@ -214,10 +214,10 @@ def bonds(train: bool, rank: Any, mode_map: ModeMap, n_outputs: int | None) -> A
 
     All bonds of diagonal cores have the same rank. The bond to the amplitudes is left out.
     """
-    if not train or mode_map.kernel:
+    if not train or mode_map.full_tensor:
         return rank
     if not mode_map.inputs:  # no tensor, but as many bonds as beside it
         return (0,) * (len(mode_map.effect_inputs) - (n_outputs is None))
-    if mode_map.full:
+    if mode_map.full_cores:
         return tuple(rank[mode_map.first_input :])
     return (rank,) * (len(mode_map.inputs) - (n_outputs is None))

@@ -240,7 +240,7 @@ def _few_functions(task: Any, j: int, rows: Array, count: Array, degree: int) ->
     """Return a few centred functions of a column: polynomials or indicators."""
     codes, column = task.sample.codes[j][rows], task.columns[j]
     seen = ~np.isnan(codes)
-    if column.levels is not None:
+    if column.categories is not None:
         known, group = np.unique(codes[seen], return_inverse=True)
         totals = np.bincount(group, weights=count[seen], minlength=len(known))
         common = known[np.argsort(-totals, kind="stable")[:MOST_INDICATORS]]

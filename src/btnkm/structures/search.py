@@ -139,7 +139,7 @@ class Comparison:
         held, error = None, np.full(len(out), np.inf)
         with suppress(*NO_FIT):
             states: Sequence[Any]
-            if mode_map.kernel:
+            if mode_map.full_tensor:
                 states = self._fit_full(candidate, cut)
             else:
                 states = try_out(self.plan, self.task, mode_map, rows, 1, attempt=attempt)
@@ -223,7 +223,7 @@ class Comparison:
 
         learns = learns_noise(settings.likelihood)
         if not candidate.states and candidate.mode_map.heavy:
-            gaussian = next(other for other in self.candidates if other.mode_map.kernel)
+            gaussian = next(other for other in self.candidates if other.mode_map.full_tensor)
             return fit(*(state for _, state in gaussian.states[:1]))
         if not candidate.states:
             states = fit() if learns else fit(scale=0.0)
@@ -297,7 +297,7 @@ class Comparison:
         chosen = [
             candidate
             for candidate in self.remaining
-            if candidate is best or candidate.mode_map.kernel
+            if candidate is best or candidate.mode_map.full_tensor
         ]
         return [candidate for candidate in chosen if candidate.noise[1] <= HEAVY_TAILS]
 
@@ -332,9 +332,9 @@ class Comparison:
         rows can hardly tell. They are fewer where a row contains little information, as labels do.
         """
         likelihood = self.task.target.likelihood
-        if candidate.kernel:
+        if candidate.full_tensor:
             more = DOUBT_OF_EXACT if likelihood.additive else DOUBT * likelihood.worth
-            return DOUBT_OF_ALL + more / sum(other.kernel for other in others)
+            return DOUBT_OF_ALL + more / sum(other.full_tensor for other in others)
         return DOUBT_OF_ALL + DOUBT * _beside_full(candidate, others)
 
     def drop(self) -> None:
@@ -351,7 +351,9 @@ class Comparison:
         means = scores @ share
         best = int(np.argmax(means))
         shapes = [candidate.mode_map for candidate in self.remaining]
-        exact = max((m for a, m in zip(shapes, means, strict=True) if a.kernel), default=-np.inf)
+        exact = max(
+            (m for a, m in zip(shapes, means, strict=True) if a.full_tensor), default=-np.inf
+        )
         low = max((m for a, m in zip(shapes, means, strict=True) if a.low_rank), default=-np.inf)
         kept = []
         for candidate, row, score, w in zip(self.remaining, scores, means, weights, strict=True):
@@ -404,13 +406,17 @@ def _is_simple(mode_map: ModeMap, mode_maps: Sequence[ModeMap]) -> bool:
 
     That is the full tensor, main effects alone, or else whatever has no full cores.
     """
-    if any(other.kernel for other in mode_maps):
-        return mode_map.kernel
+    if any(other.full_tensor for other in mode_maps):
+        return mode_map.full_tensor
     if any(not other.inputs for other in mode_maps):
         return not mode_map.inputs
-    return not mode_map.full or all(other.full for other in mode_maps)
+    return not mode_map.full_cores or all(other.full_cores for other in mode_maps)
 
 
 def _beside_full(mode_map: ModeMap, mode_maps: Sequence[ModeMap]) -> bool:
     """Tell whether it is simpler than a candidate with full cores."""
-    return bool(mode_map.inputs) and not mode_map.full and any(other.full for other in mode_maps)
+    return (
+        bool(mode_map.inputs)
+        and not mode_map.full_cores
+        and any(other.full_cores for other in mode_maps)
+    )

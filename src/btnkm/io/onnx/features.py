@@ -94,7 +94,7 @@ class Column:
             ones = self.graph.full(self.value, 1.0)
             return Functions(ones, ones, (1, 1))
         if self.plain["levels"] is not None:
-            return _level_features(basis, self.x)
+            return _category_features(basis, self.x)
         return _number_features(self.graph, basis, self.value, self.x)
 
     def missing(self) -> Value:
@@ -217,11 +217,11 @@ def _codes(graph: Graph, column: dict[str, Any], value: Value) -> Value:
     )
 
 
-def _level_features(basis: dict[str, Any], place: Value) -> Lookup:
+def _category_features(basis: dict[str, Any], place: Value) -> Lookup:
     few = basis["kind"] == "with_missing"
     count = basis["basis"]["n_functions"] if few else basis["n_functions"] - 1
     if few:
-        phi, psi = _level_rows(basis, count)
+        phi, psi = _category_rows(basis, count)
         rows = (lambda w: phi[:, : len(w)] @ w), (lambda w: psi[:, : len(w)] @ w)
     else:
         last = count if basis["missing"] is None else basis["missing"]
@@ -232,7 +232,7 @@ def _level_features(basis: dict[str, Any], place: Value) -> Lookup:
 
 def _number_code(graph: Graph, levels: dict[str, int], value: Value) -> Value:
     """Return the codes of categories that are numbers."""
-    pairs = sorted((float(level), code) for level, code in levels.items())
+    pairs = sorted((float(category), code) for category, code in levels.items())
     if not pairs:
         pairs = [(np.inf, UNSEEN)]
     known, codes = np.array([n for n, _ in pairs]), np.array([code for _, code in pairs])
@@ -242,7 +242,7 @@ def _number_code(graph: Graph, levels: dict[str, int], value: Value) -> Value:
     return graph.where(graph.node("IsNaN", value), np.array(MISSING), code)
 
 
-def _level_rows(basis: dict[str, Any], count: int) -> tuple[Array, Array]:
+def _category_rows(basis: dict[str, Any], count: int) -> tuple[Array, Array]:
     """Return phi and psi of each category, an unseen and a missing value: (count + 2, M)."""
     rows = []
     for average in (basis["average_phi"], basis["average_psi"]):
