@@ -535,7 +535,9 @@ def noted(values, weight, sizes):
     """Return the note of a column that comes in batches of these sizes."""
     ends = np.cumsum([0, *sizes])
     parts = [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
-    notes = [column_stats.ColumnStats.of(values[rows], weight[rows], levels=True) for rows in parts]
+    notes = [
+        column_stats.ColumnStats.of(values[rows], weight[rows], categorical=True) for rows in parts
+    ]
     found = notes[0]
     for note in notes[1:]:
         found = found.merge(note, "x")

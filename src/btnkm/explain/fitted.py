@@ -154,7 +154,7 @@ class FittedModel:
     @property
     def is_full(self) -> bool:
         """Whether the best restart is a full tensor, whose rank has no limit."""
-        full: bool = self.mode_maps[self.best_restart].kernel
+        full: bool = self.mode_maps[self.best_restart].full_tensor
         return full
 
     @cached_property
