@@ -115,7 +115,7 @@ class Rows:
 def settings_of(estimator, likelihood, n, mode_map, n_outputs=None):
     target = Target(lambda y, weight: (y, weight), likelihood, 1.0, {}, n_outputs)
     plan = FitPlan.of(estimator, estimator._defaults, target, n, 1)
-    return plan.settings(mode_map, Rows(n), 2)
+    return plan.settings(mode_map, Rows(n), plan.restarts(mode_map))
 
 
 def arranged(anchored):
