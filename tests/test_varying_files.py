@@ -182,7 +182,7 @@ def test_a_stream_takes_new_categories_after_it_was_read(path):
     both = copy.deepcopy(model), again(model, path)
     for each in both:
         quietly(each.partial_fit, more, y)
-    assert "later" in both[0].columns_[PLACE].levels
+    assert "later" in both[0].columns_[PLACE].categories
     check_same(both[0], again(both[1], path), more)
     check_same(both[0], again(both[1], path), X)
 

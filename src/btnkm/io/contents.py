@@ -37,7 +37,7 @@ from .schema import Form
 LIKELIHOODS: tuple[Any, ...] = (*BUILT_IN, Varying)
 CLASSES: tuple[type, ...] = (
     *(bases.Basis, bases.WithMissing, bases.Spiked, Anchored, Coordinates),
-    *(ManyCategories, MainEffect, *bases.BUILT_IN, *BUILT_IN),
+    *(ManyCategories, MainEffect, *bases.BUILT_IN, *LIKELIHOODS),
     *(Gamma, Data, Column, ModeMap, CP, TT, Mode, CategoryMode, Factor, CategoryFactor, State),
     *(Group, Sums, Kernel, FullPosterior, ModeStats, EffectStats, BatchStats, EffectAverages),
     *(Batch, Window, TensorTrain, Priors, Solver),
@@ -52,7 +52,7 @@ WORDS = {
     "limits": "(float >= 0, float >= 0)",
 }
 #: Names in kinds of what has no form.
-FAMILIES: dict[str, Any] = {"Likelihood": BUILT_IN, "Layout": Layout}
+FAMILIES: dict[str, Any] = {"Likelihood": LIKELIHOODS, "Layout": Layout}
 
 SCHEMA = """
 Gamma(S): Gamma distributions; each_shape_has_a_rate
