@@ -23,8 +23,16 @@ from btnkm.core.posterior import EffectAverages, Predictor
 from btnkm.core.row_block import Chunk
 from btnkm.core.schedule import Schedule
 from btnkm.core.state import Priors, State
-from btnkm.core.sums import INTERCEPT, PRIOR, SMOOTHNESS, Sums, SumsTerms, _fitted_gamma, refine
-from btnkm.core.sweeper import Sweeper, _smaller
+from btnkm.core.sums import (
+    INTERCEPT,
+    PRIOR,
+    SMOOTHNESS,
+    Sums,
+    SumsTerms,
+    _fitted_gamma,
+    refine,
+)
+from btnkm.core.sweeper import Sweeper
 from btnkm.core.tt import TT
 from btnkm.data.column_stats import ColumnValues
 from btnkm.data.columns import fit_columns
@@ -494,15 +502,15 @@ def test_groups_that_the_elbo_can_do_without(n_outputs):
     sums, _ = refine(sums, grams, linear, 200)
     value, gains = sums.value(grams, linear), sums.gains()
     for g in sums.kept:
-        smaller = sums.without(np.array([g]))
-        left = sums.places_of(smaller)
+        without = sums.without(np.array([g]))
+        left = sums.places_of(without)
         rest = grams[:, left[:, None], left], linear[:, left]
-        alone, _ = smaller.solved(*rest)
+        alone, _ = without.solved(*rest)
         assert alone.value(*rest) - value == pytest.approx(gains[g], abs=1e-6)
     lost = sums.expendable(grams)
     assert 0 < len(lost) < len(sums.groups)
     assert sums.group[1] not in lost
-    solved = _smaller(sums, grams, linear)
+    solved = smaller(sums, grams, linear)
     assert not np.any(np.isin(solved.group, lost[:1]))
     left = sums.places_of(solved)
     assert solved.value(grams[:, left[:, None], left], linear[:, left]) > value
@@ -792,9 +800,9 @@ def test_many_coefficients_have_a_covariance_for_each_block(monkeypatch):
     assert not np.any(parts.cov[0, :3, 3:])
     assert np.all(np.diag(parts.cov[0]) <= np.diag(whole.cov[0]) + 1e-15)
     assert parts.value(gram, linear) < whole.value(gram, linear)
-    smaller = parts.without(np.array([1, 4]))
-    dets = [np.linalg.slogdet(smaller.cov[0][np.ix_(b, b)])[1] for b in ([0, 1], [2, 3], [4])]
-    assert smaller.log_det == pytest.approx(sum(dets))
+    without = parts.without(np.array([1, 4]))
+    dets = [np.linalg.slogdet(without.cov[0][np.ix_(b, b)])[1] for b in ([0, 1], [2, 3], [4])]
+    assert without.log_det == pytest.approx(sum(dets))
 
 
 def test_every_step_has_a_precision_of_its_own():

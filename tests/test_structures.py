@@ -380,13 +380,14 @@ def test_other_targets_have_gaussian_noise_alone(target):
     else:
         y = f + 0.2 * np.random.default_rng(0).standard_normal(120)
     model = BTNRegressor(**SHORT).fit(X, y)
-    assert not any(one["heavy"] for one in model.structures_)
+    assert not any(one["heavy"] or one["varying"] for one in model.structures_)
 
 
 class _Shape:
     def __init__(self, full_tensor=False, low_rank=False, heavy=False):
         self.full_tensor, self.low_rank, self.heavy = full_tensor, low_rank, heavy
         self.inputs, self.full_cores = [0], False
+        self.noise_effects, self.noise = (), (False, heavy)
 
 
 def judged(*means, n=50):

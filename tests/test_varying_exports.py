@@ -66,7 +66,7 @@ def test_the_page_says_what_the_model_says(name):
 
 def test_a_page_that_knows_some_categories_takes_the_others_for_new_ones():
     model, X = fitted("many categories")
-    names = list(model.columns_[PLACE].levels)
+    names = list(model.columns_[PLACE].categories)
     kept = names[1:15:2]
     data = with_levels(portable(model), {PLACE: kept})
     X = X.assign(place=np.resize(np.array([*kept, None, "never seen"], dtype=object), len(X)))

@@ -42,7 +42,7 @@ SCALES, SCALED = tuple(np.log(4.0) * np.arange(1, 5)), 1.0
 # more attempts at a tensor that has collapsed: beyond main effects it has gained no more than this
 # part of what the best candidate has
 ATTEMPTS, NOTHING = 2, 0.1
-MOST_TIED = 0.2  # of the rows with one value of y, up to which heavy tails are tried
+MOST_TIED = 0.2  # of the rows with one value of y, up to which other noise is tried
 OUTLIER = 30.0  # median errors, at which errors are clipped where there are heavy tails
 HEAVY_TAILS = 6.0  # degrees of freedom up to which noise gets a likelihood with heavy tails
 KNOWN_ROWS = 200  # from which on a full tensor continues from the hyperparameters of another fold
@@ -122,8 +122,8 @@ class Comparison:
         plan: FitPlan,
         task: Task,
         candidates: list[Candidate],
-        vary: Callable[[ModeMap], ModeMap | None],
-        with_varying_noise: Callable[[ModeMap], ModeMap],
+        vary: Callable[[ModeMap], ModeMap | None] = lambda _: None,
+        with_varying_noise: Callable[[ModeMap], ModeMap] = lambda mode_map: mode_map,
     ) -> None:
         self.plan, self.task = plan, task
         self.vary, self.with_varying_noise = vary, with_varying_noise
@@ -331,7 +331,7 @@ class Comparison:
     def _noise_varies(self) -> bool:
         """Return whether errors of the best candidate show that the noise varies."""
         known = any(candidate.mode_map.noise_effects for candidate in self.candidates)
-        if known or self.task.target.noise != "auto":
+        if known or self.task.target.noise != "auto" or self._is_tied():
             return False
         best = self._best(self.remaining)
         held = [fold for fold in best.held if fold is not None]
@@ -354,10 +354,8 @@ class Comparison:
         """Return the best candidate and the full tensor, if their errors have heavy tails."""
         if not self.task.target.tries_heavy_tails:
             return []
-        y, weights = self.task.sample.y, self.task.sample.weights
-        tied = np.bincount(np.unique(y, return_inverse=True)[1], weights)
-        if np.max(tied) > MOST_TIED * weights.sum():
-            return []  # its density would grow without limit at that value
+        if self._is_tied():
+            return []
         best = self._best(self.remaining)
         chosen = [
             candidate
@@ -365,6 +363,12 @@ class Comparison:
             if candidate is best or candidate.mode_map.full_tensor
         ]
         return [candidate for candidate in chosen if candidate.noise[1] <= HEAVY_TAILS]
+
+    def _is_tied(self) -> bool:
+        """Return whether many rows have the same y: a density could grow there without limit."""
+        y, weights = self.task.sample.y, self.task.sample.weights
+        tied = np.bincount(np.unique(y, return_inverse=True)[1], weights)
+        return bool(np.max(tied) > MOST_TIED * weights.sum())
 
     def _table(self) -> tuple[Array, Array, Array]:
         """Return log densities and errors by remaining candidate, and the weight of every row."""
