@@ -31,6 +31,7 @@ from btnkm.core.sums import (
     SumsTerms,
     _fitted_gamma,
     refine,
+    smaller,
 )
 from btnkm.core.sweeper import Sweeper
 from btnkm.core.tt import TT
