@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 CLASSIFIER_LIKELIHOODS = ("logistic", "least_squares")
 STRUCTURES = ("auto", "tensor", "sums", "sums+tensor", "full")
 NOISES = ("auto", "constant", "varying")
+EXTRAPOLATIONS = ("linear", "flat")
 _SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|", "\\t": "\t"}
 
 
@@ -252,6 +253,13 @@ def add_model_options(parser: Any) -> None:
         metavar="N",
         help="number of random restarts, which are averaged",
     )
+    group.add_argument(
+        "--extrapolate",
+        choices=EXTRAPOLATIONS,
+        help="beyond the range of the training rows: linear, where straight parts of main effects "
+        "run on, or flat, where an input is held at the nearer end of its range; both widen "
+        "intervals (default: linear)",
+    )
     group.add_argument("--random-state", type=_seed, metavar="N", help="random seed (default: 0)")
     group.add_argument(
         "--memory-limit", type=_amount, metavar="GIB", help="maximum memory of the fit, in GiB"
@@ -279,6 +287,7 @@ def model_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
         "network": arguments.network,
         "max_rank": arguments.max_rank,
         "n_init": arguments.n_init,
+        "extrapolate": arguments.extrapolate,
         "memory_limit": arguments.memory_limit,
         "n_jobs": arguments.jobs,
     }
