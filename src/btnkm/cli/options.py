@@ -218,12 +218,7 @@ def add_model_options(parser: Any) -> None:
         help="for numbers: auto, gaussian, student_t (robust to outliers), poisson or "
         "negative_binomial (counts); for classes: logistic or least_squares",
     )
-    group.add_argument(
-        "--noise",
-        choices=NOISES,
-        help="for numbers, whether the noise level may vary with the inputs: constant, varying, or "
-        "auto, which lets it vary if held-out rows show that it does (default: auto)",
-    )
+    _add_uncertainty(group)
     group.add_argument(
         "--structure",
         choices=STRUCTURES,
@@ -253,13 +248,6 @@ def add_model_options(parser: Any) -> None:
         metavar="N",
         help="number of random restarts, which are averaged",
     )
-    group.add_argument(
-        "--extrapolate",
-        choices=EXTRAPOLATIONS,
-        help="beyond the range of the training rows: linear, where straight parts of main effects "
-        "run on, or flat, where an input is held at the nearer end of its range; both widen "
-        "intervals (default: linear)",
-    )
     group.add_argument("--random-state", type=_seed, metavar="N", help="random seed (default: 0)")
     group.add_argument(
         "--memory-limit", type=_amount, metavar="GIB", help="maximum memory of the fit, in GiB"
@@ -273,6 +261,23 @@ def add_model_options(parser: Any) -> None:
         metavar="NAME=VALUE",
         help="set another parameter of the estimator, for example n_basis=12, "
         "solver.warm_sweeps=20 or 'priors.noise=(1e-3,1e-3)'",
+    )
+
+
+def _add_uncertainty(group: Any) -> None:
+    """Add parameters of what intervals depend on."""
+    group.add_argument(
+        "--noise",
+        choices=NOISES,
+        help="for numbers, whether the noise level may vary with the inputs: constant, varying, or "
+        "auto, which lets it vary if held-out rows show that it does (default: auto)",
+    )
+    group.add_argument(
+        "--extrapolate",
+        choices=EXTRAPOLATIONS,
+        help="beyond the range of the training rows: linear, where straight parts of main effects "
+        "run on, or flat, where an input is held at the nearer end of its range; both widen "
+        "intervals (default: linear)",
     )
 
 

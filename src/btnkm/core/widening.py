@@ -3,9 +3,10 @@
 Inside of the range the rows say how much f moves when one input moves by some distance. Beyond an
 end f may move on in the same way, in a direction that nobody knows. What is added to Var[f] at a
 distance delta is the mean square of the increments of f over that distance inside: half the average
-over all places, half what it is next to that end. A straight line that runs on has no part in it,
-as the posterior has the uncertainty of its slope. Up to the width of the range this is a table,
-linear between its entries. From there on it grows with the square of the distance.
+over all places, half what it is next to that end. Of a straight line that runs on it is a small
+part: the posterior has the uncertainty of its slope, but does not doubt that it goes straight on.
+Up to the width of the range this is a table, linear between its entries. From there on it grows
+with the square of the distance.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
-from .columns import MATERIAL, Column
+from .columns import MATERIAL, TAILS, Column
 
 _MOST_NAMED = 5  # columns in a sentence
 
@@ -19,8 +19,8 @@ class ExtrapolationWarning(UserWarning):
 class Beyond:
     """Counts rows that are materially beyond the training range, by column, over several tables.
 
-    A row is so from a tenth of the range on, or, where the outer tenth of the training values takes
-    more than that, from its width on.
+    A row is so from a tenth of the range on, or from one and a half times the width of the outer
+    tenth of the training values, if that is more.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Beyond:
         for column, x in zip(columns, codes, strict=True):
             if x is None or len(column.knots) < 2:
                 continue
-            low, high = (max(tail, MATERIAL) for tail in column.tails)
+            low, high = (max(TAILS * tail, MATERIAL) for tail in column.tails)
             beyond = (x < -1.0 - low) | (x > 1.0 + high)
             xp = array_namespace(x)
             if not bool(xp.any(beyond)):

@@ -45,9 +45,10 @@ MAX_CATEGORIES, MIN_CATEGORIES, ROWS_PER_CATEGORY = 100, 10, 8
 # predict, whose squares must not overflow; of rows that a model is updated with, none of which is
 # to decide alone; and of rows to predict where y is about exp(f).
 FARTHEST, FARTHEST_LEARNED, FARTHEST_OF_LOGARITHM = 1e12, 10.0, 1.0
-# A value is materially beyond the range from this fraction of it on; where the outer tenth of the
-# training values takes more than that, from its width on: random rows of the same kind rarely are.
-MATERIAL, TAIL = 0.1, 0.1
+# A value is materially beyond the range from this fraction of it on, or from one and a half times
+# the width of the outer tenth of the training values, if that is more: random rows of the same kind
+# rarely are.
+MATERIAL, TAIL, TAILS = 0.1, 0.1, 1.5
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..bases.effect import LINE
 from ..core import posterior
+from ..core.full import LINE as STRAIGHT
 from ..core.full import FullPosterior
 from ..core.posterior import contrast_variances
 from ..core.state import State
@@ -20,6 +21,7 @@ Array = np.ndarray
 DRAWS = 8  # of the tensor from its posterior
 POINTS, FULL_WORK = 4096, 4e9  # rows to evaluate for all inputs together, and products of the full
 FEWEST_ROWS, MOST_ROWS = 4, 64  # training rows from which one input is moved
+LINES = 0.1  # of the squared increments of a straight line that runs on
 # of f where y is about exp(f): a larger variance would move the mean of y more than its quantiles
 MOST_OF_LOGARITHM = 4.0
 
@@ -101,7 +103,22 @@ class _Moves:
         apart = moved[:, :, None] - moved[:, None]
         own = np.diagonal(cov, axis1=1, axis2=2)
         spread = (own[:, :, None] + own[:, None] - 2.0 * cov).transpose(1, 2, 0)
-        return np.asarray(np.mean(_squares(apart, spread[None]), axis=0))
+        squares = np.mean(_squares(apart, spread[None]), axis=0)
+        return np.asarray(squares + LINES * self._of_line(j, grid))
+
+    def _of_line(self, j: int, grid: Array) -> Any:
+        """Return E of squared increments of a straight line that runs on; 0 without one."""
+        mode_map, sums = self.mode_map, self.state.sums
+        if sums is None or j not in mode_map.effect_inputs:
+            return 0.0
+        i = mode_map.effect_inputs.index(j)
+        effect, which = mode_map.effects[i], sums.places(i)
+        lines = [p for p in which if effect.parts_[sums.column[p]] == LINE and effect.runs_on]
+        if not lines:
+            return 0.0
+        t = np.interp(grid, effect.positions, effect.line_)
+        slopes = _squares(sums.mean[:, lines[0]], sums.cov[:, lines[0], lines[0]])
+        return (t[:, None] - t)[:, :, None] ** 2 * slopes
 
     def _of_sums(self, j: int, grid: Array) -> tuple[Array, Array]:
         """Return moments of the main effect: (places, K) and (K, places, places)."""
@@ -148,11 +165,13 @@ class _FullMoves:
         state, places = self.state, len(grid)
         d = self.mode_map.inputs.index(j)
         basis, kernel = self.mode_map.bases[d], state.kernel
+        lines: Any = 0.0
         if basis.runs_on:
+            lines = LINES * self._of_line(d, basis.phi(grid)[:, STRAIGHT])
             straight = np.arange(kernel.n_inputs) == d
             kernel = replace(kernel, line=np.where(straight, 0.0, kernel.line))
         if not any(part[d] > 0.0 for part in (kernel.line, kernel.curve, kernel.factor)):
-            return np.zeros((places, places, len(state.target)))
+            return lines + np.zeros((places, places, len(state.target)))
         x = list(self.rows)
         at = basis.phi(grid)
         x[d] = np.tile(at, (len(x[d]) // places, 1))
@@ -170,4 +189,13 @@ class _FullMoves:
             own = np.diagonal(cov, axis1=1, axis2=2)
             spreads.append(own[:, :, None] + own[:, None] - 2.0 * cov)
         spread = np.maximum(np.stack(spreads, axis=-1), 0.0)
-        return np.asarray(np.mean(_squares(mean[:, :, None] - mean[:, None], spread), axis=0))
+        apart = mean[:, :, None] - mean[:, None]
+        return np.asarray(lines + np.mean(_squares(apart, spread), axis=0))
+
+    def _of_line(self, d: int, t: Array) -> Array:
+        """Return E of squared increments of the straight line of an input."""
+        state = self.state
+        size, own = float(state.kernel.line[d]), state.rows[d][:, STRAIGHT]
+        known = np.sum((state.whitener @ own) ** 2, axis=1)
+        slopes = _squares(size * (state.alpha @ own), np.maximum(size - size**2 * known, 0.0))
+        return np.asarray((t[:, None] - t)[:, :, None] ** 2 * slopes)
