@@ -15,7 +15,7 @@ from scipy.linalg.lapack import dpstrf
 
 from btnkm import BTNClassifier, BTNRegressor, Solver
 from btnkm.io.portable import portable
-from btnkm.report.panel import embedded, with_levels
+from btnkm.report.panel import embedded, with_categories
 from tests.browser import browser, opened
 from tests.models import SMALL, N, mixed, smooth
 from tests.test_portable import coordinate, listed, rows_of
@@ -109,7 +109,7 @@ def seen(column, own, value):
     x = coordinate(column, value)
     if x is None:
         return 0.0, 0.0, 0.0
-    if column["levels"] is not None:
+    if column["categories"] is not None:
         return 0.0, x, 1.0
     held = min(max(value, column["knots"][0]), column["knots"][-1])
     t = own["begin"] + own["slope"] * (held - column["knots"][0]) if own["line"] else 0.0
@@ -131,7 +131,7 @@ def covariances(data, kernel, rows, others):
     """Return k between rows, each with its t, u and known in every input."""
     total, product = kernel["constant"], kernel["product"]
     for own, a, b in zip(kernel["inputs"], rows, others, strict=True):
-        categorical = data["columns"][own["column"]]["levels"] is not None
+        categorical = data["columns"][own["column"]]["categories"] is not None
         shared = own["line"] * np.outer(a[0], b[0])
         shared += own["missing"] * np.outer(1.0 - a[2], 1.0 - b[2])
         curve = kappa(own, categorical, a, b, own["curve_length"])
@@ -297,7 +297,7 @@ def test_categories_that_are_left_out_are_those_never_seen(page, name):
     model, X = made(name)
     names = list(model.columns_[1].categories)
     kept = names[3:17:2]
-    data = with_levels(portable(model), {1: kept})
+    data = with_categories(portable(model), {1: kept})
     X = X.copy()
     X["place"] = np.resize(np.array([*kept, None, "never seen"], dtype=object), len(X))
     compare(model, X, asked(page, data, rows_of(X)))

@@ -247,7 +247,7 @@ def test_what_is_predicted_is_what_draws_of_the_weights_say(fitted):
     joint = replace(posterior.Predictor.of(state), least=0.0).joint(features.__getitem__)
     mean, variance = one._moments(some)[:, 0]
     np.testing.assert_allclose(joint.mean, mean)
-    np.testing.assert_allclose(joint.own + np.sum(joint.root**2, axis=2), variance, rtol=1e-8)
+    np.testing.assert_allclose(joint.diagonal + np.sum(joint.root**2, axis=2), variance, rtol=1e-8)
     width = np.diff(one.predict_proba_interval(some, 0.9))[..., 0]
     drawn = np.diff(np.quantile(p, [0.05, 0.95], axis=0), axis=0)[0]
     assert width.mean() == pytest.approx(drawn.mean(), rel=0.07)

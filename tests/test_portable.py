@@ -35,8 +35,8 @@ def listed(value):
 
 def coordinate(column, value):
     """Return what a raw value is to the basis of its column; None where it is missing."""
-    if column["levels"] is not None:
-        return None if value is None else float(column["levels"].get(value, -1))
+    if column["categories"] is not None:
+        return None if value is None else float(column["categories"].get(value, -1))
     if value is None or not column["knots"]:
         return None
     knots, positions = column["knots"], column["positions"]
@@ -159,10 +159,10 @@ def effect(column, own, value):
     known = len(own["center"]) - own["missing"]
     x = coordinate(column, value)
     values = [0.0] * known
-    if column["levels"] is not None and x is not None and x >= 0:
+    if column["categories"] is not None and x is not None and x >= 0:
         values = [float(x == code) for code in own["codes"]]
         values = [v - c for v, c in zip(values, own["center"][:known], strict=True)]
-    elif column["levels"] is None and own["line"] is not None and x is not None:
+    elif column["categories"] is None and own["line"] is not None and x is not None:
         line = float(np.interp(x, column["positions"], own["line"]))
         curve = [math.cos(k * math.acos(x)) for k in range(1, own["degree"] + 1)]
         values = [line, *curve, *(float(x > step) for step in own["steps"])]

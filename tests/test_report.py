@@ -69,7 +69,7 @@ def written(model, folder, *args, **kwargs):
 
 
 def nasty_table():
-    """Return a table whose names and levels would be markup if they were not escaped."""
+    """Return a table whose names and categories would be markup if they were not escaped."""
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(160, len(NASTY))), columns=NASTY)
     place = rng.integers(len(NASTY), size=160)

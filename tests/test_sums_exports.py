@@ -26,7 +26,7 @@ from btnkm.core.posterior import Predictor
 from btnkm.core.sums import Group
 from btnkm.explain.summary import structure_line
 from btnkm.io.portable import portable
-from btnkm.report.panel import ENGINE_FILES, embedded, with_levels
+from btnkm.report.panel import ENGINE_FILES, embedded, with_categories
 from btnkm.structures import layouts
 from btnkm.structures.mode_map import main_effects
 from tests.model_files import forge
@@ -344,8 +344,8 @@ def effect(column, own, value):
     known = len(own["center"]) - own["missing"]
     values = np.zeros(known)
     unknown = value is None
-    if column["levels"] is not None:
-        code = -1 if unknown else column["levels"].get(value, -1)
+    if column["categories"] is not None:
+        code = -1 if unknown else column["categories"].get(value, -1)
         unknown = unknown or code < 0
         values = (own["codes"] == code).astype(float)
     elif own["line"] is not None and not unknown:
@@ -435,7 +435,7 @@ def test_a_page_that_knows_some_categories_takes_the_others_for_new_ones():
     assert model.columns_[1].basis.n_functions_ == 25
     names = list(model.columns_[1].categories)
     kept = names[1:15:2]
-    data = with_levels(portable(model), {1: kept})
+    data = with_categories(portable(model), {1: kept})
     X = X.assign(place=np.resize(np.array([*kept, None, "never seen"], dtype=object), len(X)))
     compare(model, X, asked(data, rows_of(X)))
     said = asked(data, rows_of(X.assign(place=names[0])))

@@ -15,7 +15,7 @@ from btnkm.classifier import INTERVAL_POINTS
 from btnkm.core.likelihoods.softmax import even_points
 from btnkm.io.portable import portable
 from btnkm.report import panel
-from btnkm.report.panel import ENGINE_FILES, embedded, sobol_directions, with_levels
+from btnkm.report.panel import ENGINE_FILES, embedded, sobol_directions, with_categories
 from tests.browser import browser, opened
 from tests.models import MAKERS, SMALL, fitted
 from tests.test_portable import rows_of
@@ -146,7 +146,7 @@ def test_categories_that_are_left_out_are_those_never_seen(page):
     model, X = fitted("many levels")
     names = list(model.columns_[1].categories)
     kept = names[3:17:2]
-    data = with_levels(portable(model), {1: kept})
+    data = with_categories(portable(model), {1: kept})
     assert len(embedded(data)[1]) < 0.9 * len(embedded(portable(model))[1])
     mean = {mode["column"]: mode["mean"] for mode in data["restarts"][0]["modes"]}
     assert len(mean[1]) == len(kept) + 2  # a gap, and what was never seen
@@ -170,5 +170,5 @@ def test_no_text_of_the_users_means_anything_to_the_engine(page):
     X[5, 0], X[6, 0] = "toString", "hasOwnProperty"  # never seen
     text, _ = embedded(portable(model))
     assert not set("<>&\u2028") & set(text)
-    assert json.loads(text)["columns"][0]["levels"][0][0] in names
+    assert json.loads(text)["columns"][0]["categories"][0][0] in names
     compare(model, X[:20], asked(page, portable(model), rows_of(X[:20])))
