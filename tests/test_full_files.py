@@ -30,7 +30,6 @@ N, NEW = 70, 20
 SIZE, PAY, COLOUR, DAY = range(4)  # columns
 HOW = {"structure": "full", "random_state": 0, "n_jobs": 1}
 LOW_RANK = {"n_init": 1, "max_iter": 3, "n_basis": 4, "max_rank": 2, "random_state": 0, "n_jobs": 1}
-COMBINED = ("posterior_", "_mode_maps", "_averages", "_effect_averages")
 KINDS = ("numbers", "outliers", "counts", "least squares", "two classes", "three classes")
 
 
