@@ -650,8 +650,8 @@ def test_frames_of_every_library_have_the_same_columns():
         "duration": "m8[us]",
     }
     for library, table in tables.items():
-        columns, found = split_columns(table)
-        assert found == names, library
+        columns, actual = split_columns(table)
+        assert actual == names, library
         for name, column, other in zip(names, columns, expected, strict=True):
             assert column.dtype == other.dtype, (library, name)
             np.testing.assert_array_equal(column, other, err_msg=f"{library}, {name}")
@@ -746,8 +746,8 @@ def test_categories_that_come_one_by_one_share_a_function_beyond_a_hundred(monke
     values = np.array([f"level {k % 5}" for k in range(50)], dtype=object)
     (column,), _ = fit_columns([ColumnValues(values, np.ones(50))], ["g"], "auto", 8)
     for k in range(MAX_CATEGORIES + 30):
-        one = ColumnValues(np.array([f"later {k}"], dtype=object), np.ones(1))
-        column, growth = grown(column, one)
+        later = ColumnValues(np.array([f"later {k}"], dtype=object), np.ones(1))
+        column, growth = grown(column, later)
         assert growth.categories == (k <= MAX_CATEGORIES - 5)
     assert column.basis.n_functions_ == MAX_CATEGORIES + 1
     assert column.rest == MAX_CATEGORIES

@@ -71,8 +71,8 @@ def test_a_page_that_knows_some_categories_takes_the_others_for_new_ones():
     data = with_categories(portable(model), {PLACE: kept})
     X = X.assign(place=np.resize(np.array([*kept, None, "never seen"], dtype=object), len(X)))
     compare(model, X, asked(data, rows_of(X)))
-    said = asked(data, rows_of(X.assign(place=names[0])))
-    compare(model, X.assign(place="never seen"), said)
+    output = asked(data, rows_of(X.assign(place=names[0])))
+    compare(model, X.assign(place="never seen"), output)
 
 
 @pytest.mark.parametrize("name", ["sums", "full", "mixture"])
