@@ -65,7 +65,7 @@ NARROW = {"bases": {"core.arrays", "core.formula", "core.triton_kernels"}}
 #: Underscored names that their owners document: named tuples, IPython, os.
 PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_repr_html_", "_repr_mimebundle_", "_exit"}
 #: Those of other packages, which have no public name for it.
-PUBLIC |= {"_flags", "_meta_nonempty", "_actions", "_SubParsersAction", "_fill_text"}
+PUBLIC |= {"_flags", "_meta", "_meta_nonempty", "_actions", "_SubParsersAction", "_fill_text"}
 
 
 class Module(NamedTuple):
@@ -208,6 +208,11 @@ def private_reads(module):
                 defined.add(node.attr)
             if not mine and not (called and node.value.func.id == "super"):
                 read.add(node.attr)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            by_name = node.func.id in ("getattr", "hasattr", "setattr", "delattr")
+            if by_name and isinstance(node.args[1], ast.Constant):
+                mine = isinstance(node.args[0], ast.Name) and node.args[0].id in ("self", "cls")
+                read |= {node.args[1].value} if not mine else set()
     hidden = {name for name in read if name.startswith("_") and not name.startswith("__")}
     return sorted(hidden - defined - PUBLIC)
 
@@ -274,6 +279,8 @@ def test_the_checks_see_what_they_look_for():
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
     source = "x = model._threshold\nself._own = 1\ny = other._own\nz = row._replace(a=1)"
     assert private_reads(parsed("cli.fit", source)) == ["_threshold"]
+    assert private_reads(parsed("cli.fit", 'getattr(model, "_threshold", None)')) == ["_threshold"]
+    assert private_reads(parsed("cli.fit", 'getattr(self, "_threshold", None)')) == []
     long = "def f():\n" + "    pass\n" * (LONGEST + 1)
     assert long_functions(parsed("a", long)) == ["a.f"]
     assert long_functions(parsed("a", long.replace("pass", '"""Do."""', 1))) == []
