@@ -317,8 +317,8 @@ class Estimator(Streaming, Saving, BaseEstimator):
             warn(
                 "no input was found to have an effect: the prediction is nearly the same in all "
                 f"rows. If there should be one, the rows may be too few for {len(self.columns_)} "
-                "input(s), or the basis may not suit it: leave out inputs, add rows, or change "
-                "the basis or the network.",
+                "input(s), or the basis unable to follow it: leave out inputs, give rows, change "
+                "the basis, or the network.",
             )
 
     def _check_parameters(self) -> None:

@@ -105,8 +105,8 @@ class Varying:
     def learn(self, sums: tuple[Any, ...], n: float, prior: Gamma) -> Varying:
         """Update q(tau) and what else the noise without g has."""
         noise: Any = self.noise_at_zero.learn(sums[:-_OWN_SUMS], n, prior)
-        noise_sums = tuple(np.asarray(part) for part in sums[-_OWN_SUMS:])
-        return replace(self, noise_at_zero=noise, learned_from=noise_sums)
+        own = tuple(np.asarray(part) for part in sums[-_OWN_SUMS:])
+        return replace(self, noise_at_zero=noise, learned_from=own)
 
     def propose(self, sums: tuple[Any, ...], attempt: int = 0) -> Varying | None:
         """Return a Newton step in g with its precisions; attempts are ever more careful.
@@ -199,8 +199,8 @@ class VaryingRows:
         rows = self.noise.rows(root * y, s, root * mean, factor * square)
         error = rows.weight * factor * xp.clip(y * y - 2.0 * y * mean + square, 0.0)
         products = (self.z.T @ (self.z * part[:, None]) for part in (s, error))
-        noise_sums = (*products, self.z.T @ s, self.z.T @ error, xp.sum(s * self.spread**2))
-        return Rows(factor * rows.weight, root * rows.response, (*rows.sums, *noise_sums))
+        own = (*products, self.z.T @ s, self.z.T @ error, xp.sum(s * self.spread**2))
+        return Rows(factor * rows.weight, root * rows.response, (*rows.sums, *own))
 
     def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:
         """Return weights and responses for the warm phase."""
