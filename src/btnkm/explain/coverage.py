@@ -194,6 +194,7 @@ def conditional_coverage(
     *,
     bins: int = BINS,
     confidence: float = 0.95,
+    alpha: float = 0.01,
 ) -> ConditionalCoverage:
     """Return whether intervals hold in groups of similar rows, on rows the fit has not seen.
 
@@ -216,7 +217,10 @@ def conditional_coverage(
     bins : int, default=5
         The number of ranges of a number; fewer if they would have less than 25 rows each.
     confidence : float, default=0.95
-        Level of the confidence intervals of coverages, and of the test of all groups together.
+        Level of the confidence intervals of coverages.
+    alpha : float, default=0.01
+        If intervals are right, the probability that any group is among the failures is at most
+        this.
 
     Returns
     -------
@@ -241,7 +245,9 @@ def conditional_coverage(
         )
     X, y = checked_rows(model, X, y)
     intervals = Intervals.of(model.predict_dist(X), level)
-    return coverage_of(intervals, y, properties(model, X), level, bins=bins, confidence=confidence)
+    return coverage_of(
+        intervals, y, properties(model, X), level, bins=bins, confidence=confidence, alpha=alpha
+    )
 
 
 def coverage_of(
@@ -252,11 +258,12 @@ def coverage_of(
     *,
     bins: int = BINS,
     confidence: float = 0.95,
+    alpha: float = 0.01,
 ) -> ConditionalCoverage:
     """Return the coverage of intervals of y (n,) in groups of rows, by spread and by inputs."""
     check_integer("bins", bins, 2)
-    check_level(level)
-    check_level(confidence)
+    for given in (level, confidence, alpha):
+        check_level(given)
     inside = (intervals.low <= y) & (y <= intervals.high)
     if len(y) == 0:
         raise ValueError("X must have at least one row, got none; give rows with known y.")
@@ -268,7 +275,7 @@ def coverage_of(
         for places, labels in [_groups(prop, bins)]
         if len(labels) > 1
     ]
-    grouped, failures = _judged(grouped, level, confidence)
+    grouped, failures = _judged(grouped, level, alpha)
     by_inputs = sorted(
         (part for part in grouped if part.kind != "spread"),
         key=lambda part: (not np.any(part.differs), float(np.min(part.p_value))),
@@ -452,7 +459,7 @@ def holm(p_values: Array) -> Array:
 
 
 def _judged(
-    grouped: list[GroupedCoverage], level: float, confidence: float
+    grouped: list[GroupedCoverage], level: float, alpha: float
 ) -> tuple[list[GroupedCoverage], list[CoverageFailure]]:
     """Return the groups with ``differs``, and the failures, the clearest first."""
     if not grouped:
@@ -463,7 +470,7 @@ def _judged(
     failures: list[CoverageFailure] = []
     for part, p in zip(grouped, np.split(corrected, ends[:-1]), strict=True):
         gaps = np.abs(part.coverage - part.expected)
-        differs = (p < 1.0 - confidence) & (gaps >= min(MATTERS, 0.5 * (1.0 - level)))
+        differs = (p < alpha) & (gaps >= min(MATTERS, 0.5 * (1.0 - level)))
         judged.append(GroupedCoverage(**{**vars(part), "differs": differs}))
         failures += _failures(part, p, differs)
     return judged, sorted(failures, key=lambda failure: failure.p_value)

@@ -479,11 +479,15 @@ def plot_conditional_coverage(
     if not shown:
         return np.array([_note("too few rows for groups")])
     made = axes is None
-    axes = grid_of_axes(len(shown), axes, width=3.6, height=2.7)
+    axes = grid_of_axes(len(shown), axes, width=3.9, height=2.8)
     bottom = min(float(part.low.min()) for part in shown)
     top = 1.0 + 0.04 * (1.0 - bottom)
     # the bars of widths have a fifth of the height to themselves
     low = bottom - (top - bottom) * BAR / (0.95 - BAR)
+    for other in {other for ax in axes for other in ax.get_shared_y_axes().get_siblings(ax)}:
+        if other.has_data():  # drawn before, on the same scale
+            low, top = min(low, other.get_ylim()[0]), max(top, other.get_ylim()[1])
+    bottom = low + BAR * (top - low)
     for part, ax in zip(shown, axes, strict=True):
         draw_coverage(ax, part)
         ax.set_ylim(low, top)
