@@ -16,7 +16,7 @@ from statsmodels.stats.proportion import binom_test, proportion_confint
 from btnkm import BTNClassifier, BTNRegressor
 from btnkm.cli import program
 from btnkm.explain import conditional_coverage, plot_conditional_coverage
-from btnkm.explain.coverage import Intervals, Property, coverage_of, holm, properties
+from btnkm.explain.coverage import SPREAD, Intervals, Property, coverage_of, holm, properties
 from btnkm.metrics import GaussianPredictive
 from btnkm.report.intervals import intervals_section
 from btnkm.report.metrics import evaluate
@@ -90,7 +90,7 @@ def test_groups_hold_every_row_once(uneven):
     assert result.n == len(y)
     assert result.coverage == pytest.approx(inside.mean())
     assert [part.kind for part in result.groups].count("spread") == 1
-    assert {part.name for part in result.groups[1:]} == set(X)
+    assert {part.name for part in result.groups[1:]} == {*X, "range of the training rows"}
     for part in result.groups:
         assert part.rows.sum() == len(y)
         assert part.inside.sum() == inside.sum()
@@ -120,6 +120,13 @@ def test_groups_are_the_rows_that_their_labels_name(uneven):
         assert (size.rows[k], size.inside[k]) == (chosen.sum(), inside[chosen].sum())
     assert np.ptp(size.rows[:-1]) <= 1
     assert by_name["rooms"].labels == ["1", "2", "3"]
+    names = ["size", "rooms", "since", "took"]
+    known = table()[0][:150][names]
+    outside = np.any([(X[k] < known[k].min()) | (X[k] > known[k].max()) for k in names], axis=0)
+    within = by_name["range of the training rows"]
+    assert within.labels == ["inside", "outside"]
+    assert within.rows.tolist() == [np.sum(~outside), np.sum(outside)]
+    assert within.inside[1] == np.sum(inside[outside])
     assert by_name["since"].lowest[0] == X["since"].min().to_datetime64()
     assert by_name["took"].labels[-1].endswith(" to 2.5 hours")
 
@@ -262,7 +269,8 @@ def test_the_report_says_that_none_fails():
     evaluation = evaluate(model, X[200:], y[200:])
     section = intervals_section(model.fitted_, evaluation.coverage)
     assert section["failures"] is None
-    assert len(section["charts"]) == 3
+    assert [chart.title.removeprefix("Coverage by ") for chart in section["charts"]][0] == SPREAD
+    assert len(section["charts"]) == 4
     # rows of all folds are those of the table
     crossed = evaluate(model, X[:200], y[:200], cv=KFold(2)).coverage
     parts = []

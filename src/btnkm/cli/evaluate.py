@@ -24,7 +24,7 @@ from .options import (
 )
 
 METHODS = ("gp", "boosting")  # the keys of ``methods.RIVALS``, whose import is slow
-MOST_GROUPS = 15  # of the table of coverages
+MOST_GROUPS, MIN_ROWS = 15, 50  # of the table of coverages
 _EXAMPLES = """\
   btnkm evaluate houses.csv --target price
   btnkm evaluate houses.csv --target price --folds 3 --against gp,boosting
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     rows, inputs = counted(training.n_rows, "row"), counted(len(training.kinds), "input")
     console.title(f"{parts}: {rows}, {inputs}")
     console.say(_table(methods, console.width))
-    if coverage is not None and coverage.groups:
+    if coverage is not None and coverage.n >= MIN_ROWS:
         console.say(_coverage_table(coverage, console.width))
     for text in _notes(against, training, arguments.folds):
         console.note(text)

@@ -17,10 +17,11 @@ from .diagnostics import checked_rows
 from .fitted import MISSING, FittedModel, PlainData, in_units
 
 Array = np.ndarray
-SPREAD = "predicted spread"
+SPREAD, RANGE = "predicted spread", "range of the training rows"
 NEW = "(not in the training rows)"
 BINS = 5
 LEAST_ROWS = 25  # of a range of numbers: fewer would hardly tell anything
+ENOUGH_ROWS = 2 * LEAST_ROWS  # for the report and the program to show groups
 MOST_CATEGORIES, FEW_ROWS = 10, 10  # of an input, and of a category; the others are one group
 # A difference in coverage that does not matter, however certain it is: this, or half of 1 - level
 MATTERS = 0.02
@@ -70,9 +71,9 @@ class GroupedCoverage(PlainData):
 
     Attributes
     ----------
-    name : "predicted spread", or the column's
+    name : "predicted spread", "range of the training rows", or the column's
     kind : str
-        "spread", "number", "date", "duration" or "category".
+        "spread", "range", "number", "date", "duration" or "category".
     labels : list of str
         The range of values, the category, or "(missing)".
     lowest, highest : ndarray of shape (groups,)
@@ -124,7 +125,7 @@ class CoverageFailure(PlainData):
 
     Attributes
     ----------
-    name : "predicted spread", or the column's
+    name : "predicted spread", "range of the training rows", or the column's
     group : str
         The label of the group.
     rows : int
@@ -201,7 +202,8 @@ def conditional_coverage(
     Intervals may contain the right fraction of all rows, and yet be too narrow in some rows and too
     wide in others. Rows are grouped by predicted spread, the standard deviation of y, and by each
     input: numbers by quantiles, categories by name (the rarest are one group), missing values and
-    categories that no training row has apart.
+    categories that no training row has apart. If numbers are outside the range of the training
+    rows, rows with such a number are a group as well.
 
     A group is in ``failures`` if an exact binomial test, corrected for the number of groups by
     Holm's method, finds that its coverage differs from the level, and if the difference matters: it
@@ -299,10 +301,14 @@ def coverage_of(
 
 
 def properties(model: Any, X: Any) -> list[Property]:
-    """Return the inputs that a fitted model may use, with their values in the rows X."""
+    """Return the inputs that a fitted model may use, with their values in the rows X.
+
+    If any value is outside the range of the training rows, whether a row has such a value is one
+    more property.
+    """
     view = FittedModel.of(model)
     raw, _ = split_columns(X)
-    inputs = []
+    inputs, outside = [], np.zeros(len(raw[0]), dtype=bool)
     for j in view.active:
         column, kind, values = view.columns[j], view.kind(j), here(raw[j])
         if column.categories is not None:
@@ -311,7 +317,13 @@ def properties(model: Any, X: Any) -> list[Property]:
             values = objects(known)
         elif values.dtype == object:  # numbers as objects
             values = np.array([np.nan if v is None else float(v) for v in values.tolist()])
+        if len(column.knots):
+            numbers = as_numbers(values)
+            outside |= (numbers < column.knots[0]) | (numbers > column.knots[-1])
         inputs.append(Property(view.names[j], kind, values))
+    if np.any(outside):
+        places = objects(["outside" if out else "inside" for out in outside.tolist()])
+        inputs.append(Property(RANGE, "range", places))
     return inputs
 
 
@@ -324,7 +336,7 @@ def _names(values: Array) -> Array:
 
 def _groups(prop: Property, bins: int) -> tuple[Array, list[str]]:
     """Return the group of every row (n,), and the labels of the groups."""
-    if prop.kind == "category":
+    if prop.kind in ("category", "range"):
         return _by_name(prop.values)
     numbers = as_numbers(prop.values)
     known = ~np.isnan(numbers)
@@ -393,8 +405,11 @@ def _decimals(ends: Array) -> int:
 
 def _text(value: float, decimals: int) -> str:
     """Return a number with so many decimals, or in short if it is very large or very small."""
-    short = abs(value) >= 1e7 or (value and decimals > 7)
-    text = f"{value:.4g}" if short else f"{value:.{decimals}f}"
+    text = f"{value:.{decimals}f}"
+    if abs(value) >= 1e7:
+        text = f"{value:.{min(4 + decimals, 15)}g}"
+    elif value and decimals > 7:
+        text = f"{value:.4g}"
     return text if float(text) else text.lstrip("-")
 
 

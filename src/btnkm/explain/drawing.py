@@ -137,7 +137,7 @@ def draw_coverage(ax: Any, part: GroupedCoverage) -> None:
     line = {"color": "0.35", "linewidth": 0.9, "linestyle": "--", "zorder": 1}
     for middle, expected in zip(at, part.expected, strict=True):
         ax.plot([middle - 0.5, middle + 0.5], [expected, expected], **line)
-    category, unit = part.kind == "category", in_units(part.lowest)[1]
+    category, unit = part.kind in ("category", "range"), in_units(part.lowest)[1]
     labels = [
         short(label) if category else label.replace(unit.replace("(", "").replace(")", ""), "")
         for label in part.labels

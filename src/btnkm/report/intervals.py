@@ -7,7 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..explain.coverage import ConditionalCoverage, CoverageFailure, GroupedCoverage
+from ..explain.coverage import (
+    ENOUGH_ROWS,
+    ConditionalCoverage,
+    CoverageFailure,
+    GroupedCoverage,
+)
 from ..explain.fitted import FittedModel
 from ..explain.noise import constant_noise
 from . import charts
@@ -26,7 +31,7 @@ def intervals_section(
     fitted: FittedModel, coverage: ConditionalCoverage | None
 ) -> dict[str, Any] | None:
     """Return what the template needs, if there are enough rows for groups."""
-    if coverage is None or not coverage.groups:
+    if coverage is None or not coverage.groups or coverage.n < ENOUGH_ROWS:
         return None
     low = min(float(part.low.min()) for part in coverage.groups[:SHOWN])
     drawn = [_chart(part, f"group-{k}", low) for k, part in enumerate(coverage.groups)]

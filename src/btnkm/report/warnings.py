@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 from ..core.arrays import here
 from ..core.posterior import found_nothing
 from ..data.frames import as_numbers, split_columns
-from ..explain.coverage import ConditionalCoverage
+from ..explain.coverage import ENOUGH_ROWS, ConditionalCoverage
 from ..explain.diagnostics import Calibration, Reliability
 from ..explain.fitted import FittedModel
 from .format import counted, listed, number, percent, shortened
@@ -246,8 +246,9 @@ def _of_intervals(evaluation: Evaluation, calibration: Calibration) -> Iterator[
         advice = "too narrow: expect larger errors" if narrow else "wider than necessary"
         text = f"The 95% intervals contain {percent(coverage, 1)} of the {n:,} rows. They are "
         yield Notice(narrow, "Wrong coverage of intervals", f"{text}{advice}.")
-    if evaluation.coverage is not None and evaluation.coverage.failures:
-        yield _wrong_somewhere(evaluation.coverage)
+    groups = evaluation.coverage
+    if groups is not None and groups.failures and groups.n >= ENOUGH_ROWS:
+        yield _wrong_somewhere(groups)
     first = evaluation.metrics[0]
     if first.name == "R²" and first.value < 0.05:
         text = f"R² is {number(first.value, 2)}: predictions are hardly better than the mean of y."
