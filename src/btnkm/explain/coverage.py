@@ -110,6 +110,11 @@ class GroupedCoverage(PlainData):
     p_value: Array
     differs: Array
 
+    @property
+    def lowest_shown(self) -> float:
+        """Where a picture begins: confidence intervals of a few rows may go beyond."""
+        return float(np.min(np.where(self.rows < FEW_ROWS, self.coverage, self.low)))
+
     def to_frame(self) -> Any:
         """Return a pandas frame with a row for each group."""
         import pandas as pd

@@ -480,7 +480,7 @@ def plot_conditional_coverage(
         return np.array([_note("too few rows for groups")])
     made = axes is None
     axes = grid_of_axes(len(shown), axes, width=3.9, height=2.8)
-    bottom = min(float(part.low.min()) for part in shown)
+    bottom = min(part.lowest_shown for part in shown)
     top = 1.0 + 0.04 * (1.0 - bottom)
     # the bars of widths have a fifth of the height to themselves
     low = bottom - (top - bottom) * BAR / (0.95 - BAR)

@@ -20,10 +20,14 @@ from .charts import BOTTOM, LABEL, TOP, WIDTH, Axis, Chart, Shape, Table
 from .format import counted, name, number, percent, shortened
 
 Array = np.ndarray
-SHOWN = 6  # charts before the others are folded away
+SHOWN, FOLDED = 6, 24  # charts before the others are folded away, and with these
 MOST_FAILURES = 12  # of the table
 PITCH = 20.0  # between the lines of groups
 LABELS, BARS = 140, 300  # where the names of groups end, and where the bars of widths begin
+DETAILS = {
+    "spread": "the predicted standard deviation",
+    "range": "whether any number is outside of it",
+}
 ROOM = 0.28  # of the axis, for the number of a group that differs
 
 
@@ -33,10 +37,11 @@ def intervals_section(
     """Return what the template needs, if there are enough rows for groups."""
     if coverage is None or not coverage.groups or coverage.n < ENOUGH_ROWS:
         return None
-    low = min(float(part.low.min()) for part in coverage.groups[:SHOWN])
-    drawn = [_chart(part, f"group-{k}", low) for k, part in enumerate(coverage.groups)]
+    low = min(part.lowest_shown for part in coverage.groups[:SHOWN])
+    drawn = [_chart(part, f"group-{k}", low) for k, part in enumerate(coverage.groups[:FOLDED])]
     failures = coverage.failures
-    count = max(SHOWN, sum(bool(np.any(part.differs)) for part in coverage.groups))
+    failing = sum(bool(np.any(part.differs)) for part in coverage.groups)
+    count = min(max(SHOWN, failing), 2 * SHOWN)
     return {
         "level": percent_of(coverage.level),
         "confidence": percent_of(coverage.confidence),
@@ -50,6 +55,7 @@ def intervals_section(
         "counts": coverage.expected > coverage.level + 1e-6,
         "charts": drawn[:count],
         "more": drawn[count:],
+        "left_out": len(coverage.groups) - len(drawn),
     }
 
 
@@ -91,7 +97,7 @@ def _failures(failures: list[CoverageFailure]) -> Table:
 
 def _chart(part: GroupedCoverage, key: str, low: float) -> Chart:
     """Return the chart of a property of rows; its axis begins at ``low`` or below."""
-    low = min(low, float(part.low.min()))
+    low = min(low, part.lowest_shown)
     bottom = TOP + LABEL + PITCH * len(part.labels)
     x = _axis(low)
     shapes = [charts.label("strong end", WIDTH, TOP + 3, "mean width")]
@@ -105,16 +111,15 @@ def _chart(part: GroupedCoverage, key: str, low: float) -> Chart:
     widest = max(float(np.max(finite, initial=0.0)), 1e-300)
     for k in range(len(part.labels)):
         shapes += _line_of(part, k, TOP + LABEL + PITCH * (k + 0.5), x, widest)
-    spread = part.kind == "spread"
-    title = f"Coverage by {'predicted spread' if spread else shortened(part.name)}"
+    title = f"Coverage by {shortened(part.name)}"
     return Chart(
         key,
         title,
         _description(part),
         shapes,
         _numbers(part, title),
-        "Predicted spread" if spread else name(part.name, 40),
-        detail="the predicted standard deviation" if spread else "",
+        part.name.capitalize() if part.kind in DETAILS else name(part.name, 40),
+        detail=DETAILS.get(part.kind, ""),
         height=bottom + BOTTOM,
     )
 
@@ -130,6 +135,7 @@ def _line_of(part: GroupedCoverage, k: int, y: float, x: Axis, widest: float) ->
     """Return the name of a group, its coverage with what it should be, and the bar of its width."""
     differs = bool(part.differs[k])
     center, low, high = (float(x.at(v[k])) for v in (part.coverage, part.low, part.high))
+    low = max(low, x.start)  # of a few rows
     ideal = float(x.at(part.expected[k]))
     text = shortened(part.labels[k].strip("()") if part.kind != "category" else part.labels[k], 18)
     shapes = [
