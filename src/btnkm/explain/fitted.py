@@ -56,6 +56,16 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
+def in_units(values: Array) -> tuple[Array, str]:
+    """Return durations as numbers in a suitable unit, and the unit."""
+    if values.dtype.kind != "m":
+        return values, ""
+    longest = np.max(np.abs(values.astype("m8[us]").astype(float)), initial=0.0)
+    units = {"days": 86_400e6, "hours": 3_600e6, "minutes": 60e6, "seconds": 1e6}
+    unit = next((name for name, size in units.items() if longest >= 2.0 * size), "seconds")
+    return values.astype("m8[us]").astype(float) / units[unit], f" ({unit})"
+
+
 @dataclass(frozen=True, eq=False)
 class FittedModel:
     """The public view of a fitted estimator, ``model.fitted_``.
