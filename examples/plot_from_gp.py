@@ -206,5 +206,5 @@ plt.show()
 #
 # Two things differ. Far from all rows a Gaussian process returns to its mean with the full prior
 # variance. Here straight parts run on beyond the range of the training rows, the rest stays
-# constant, and the interval widens with the distance. And a kernel that is not a product over inputs, such as one on
-# distances in space, has no counterpart.
+# constant, and the interval widens with the distance. And a kernel that is not a product over
+# inputs, such as one on distances in space, has no counterpart.
