@@ -112,9 +112,9 @@ def portable(model: Any) -> dict[str, Any]:
             One dict for each column of the table: ``name``; ``kind`` ("f" numbers, "M" dates and
             "m" durations in microseconds, "O" text); ``knots`` and ``positions`` of numbers;
             ``categories`` (name to code, None for numbers); ``farthest``, the largest excess;
-            ``active``, whether f may depend on it; ``bases`` of the modes, with ``kind``, ``n_functions``,
-            ``n_products`` and what else the kind has; ``effects``, main effects as above, where
-            ``line`` is None for categories.
+            ``active``, whether f may depend on it; ``bases`` of the modes, with ``kind``,
+            ``n_functions``, ``n_products`` and what else the kind has; ``effects``, main effects as
+            above, where ``line`` is None for categories.
         ``weights``
             Those of the restarts in the mixture, (S,).
         ``restarts``
