@@ -159,8 +159,8 @@ axes[1].legend(loc="upper left", fontsize=8.5)
 plt.show()
 
 # %%
-# ``explain.noise_effects`` has what each value of an input multiplies the noise by, relative to its
-# average, and ``plot_noise_effects`` draws it. Here the truth is known.
+# ``explain.noise_effects`` returns the factor by which each value of an input multiplies the noise,
+# relative to its average, and ``plot_noise_effects`` draws it. Here the truth is known.
 
 (axis,) = plot_noise_effects(fitted)
 axis.figure.set_size_inches(5.2, 3.4)

@@ -250,7 +250,7 @@ class FittedModel:
         """Return the coordinates of at least one row in memory, to be explained."""
         columns = self.encode(here(X))
         if columns[self.active[0]].shape[0] == 0:
-            raise ValueError("X must have at least one row, got none; give rows to explain.")
+            raise ValueError("X must have at least one row, got none; pass the rows to explain.")
         return columns
 
     @cached_property

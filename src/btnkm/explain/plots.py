@@ -109,7 +109,7 @@ def plot_noise_effects(
     sharey: bool = True,
     axes: Any = None,
 ) -> Array:
-    """Plot what the inputs that drive the noise multiply its standard deviation by, with bands.
+    """Plot the factors by which inputs multiply the standard deviation of the noise, with bands.
 
     If the noise is constant, the plot says so.
 
