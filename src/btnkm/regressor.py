@@ -171,8 +171,9 @@ class BTNRegressor(RegressorMixin, Estimator):
         Functions kept for each input in the tensor of that restart, 1 for an input that is not in
         it.
     feature_importances_, feature_importances_std_ : ndarray of shape (inputs,)
-        The importance of each input: its total Sobol index for independent inputs, scaled to sum
-        to 1. The values are posterior means and standard deviations.
+        The importance of each input: its total Sobol index for independent inputs. They sum to 1,
+        or are all 0 if the model has found no effect: if f varies less between the training rows
+        than it is uncertain. The values are posterior means and standard deviations.
     lower_bound_, lower_bounds_ : float, ndarray
         ELBO (lower bound on the log evidence) of that restart, for the standardised targets: at the
         end, and after each sweep of the exact phase. It never falls, and stays constant for up to

@@ -92,6 +92,9 @@ class FittedModel:
         Returns targets as an array (n,), or raises an error if they are invalid.
     check_names : callable
         Raises an error if a table has other columns than the training rows.
+    found_nothing : bool
+        Whether f varies less between the training rows than it is uncertain: no input has an
+        effect that the data can tell, and importances are 0.
     """
 
     estimator: str
@@ -111,6 +114,7 @@ class FittedModel:
     block_rows: int
     check_y: Callable[[Any], Array]
     check_names: Callable[[Any], None]
+    found_nothing: bool = False
 
     @classmethod
     def of(cls, model: Any) -> FittedModel:
