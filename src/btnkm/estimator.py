@@ -100,6 +100,9 @@ class Estimator(Streaming, Saving, BaseEstimator):
     def _finish(self) -> None:
         """Set the fitted attributes that only this estimator has."""
 
+    def _hint(self, task: Task, y: Array) -> None:
+        """Warn if another estimator or likelihood is made for such targets y (n,)."""
+
     def fit(
         self,
         X: Any,
@@ -212,6 +215,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
             self._window = Window.of(table_stats.sample)  # partial_fit fits them again, with more
         self._list_structures(plan, candidates)
         self._complete(task, new=True)
+        self._hint(task, table_stats.sample.y)
         return self
 
     def _code(

@@ -20,12 +20,14 @@ from .core.likelihoods import LIKELIHOODS, Gaussian, Likelihood, StudentT
 from .data.dask_input import anywhere, is_dask, lazily
 from .data.readers import with_targets
 from .estimator import Estimator, answered
+from .hints import hint
 from .parameters import Priors, Solver
 from .plan import Defaults
 from .predictive import PredictiveDistribution
-from .structures.task import Target
+from .structures.task import Target, Task
 
 Array = np.ndarray
+_HINT_ROWS = 1000  # of the training rows, whose intervals may begin below 0
 _JOINT_ROWS = 1000  # drawn together from a full tensor
 
 
@@ -323,6 +325,16 @@ class BTNRegressor(RegressorMixin, Estimator):
         noise = [state.likelihood.noise_std**2 for state in self.posterior_]
         self.noise_std_ = float(self._y_scale * np.sqrt(self.weights_ @ noise))
 
+    def _hint(self, task: Task, y: Array) -> None:
+        if not isinstance(self.likelihood, str) or self.likelihood != "auto":
+            return
+
+        def below_zero() -> Array:
+            rows = np.random.default_rng(task.seeds).permutation(len(y))[:_HINT_ROWS]
+            return self._dist_at([column[rows] for column in task.sample.codes]).cdf(0.0)
+
+        hint(np.asarray(y, dtype=float), below_zero)
+
     @anywhere
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return the mean of y for each row, and optionally its standard deviation with noise.
@@ -352,7 +364,10 @@ class BTNRegressor(RegressorMixin, Estimator):
 
     def predict_dist(self, X: Any) -> PredictiveDistribution:
         """Return the predictive distribution of y at each row."""
-        columns = self.fitted_.encode(X)
+        return self._dist_at(self.fitted_.encode(X))
+
+    def _dist_at(self, columns: list[Any]) -> PredictiveDistribution:
+        """Return the predictive distribution at rows with these coordinates."""
         likelihoods, moments = self.fitted_.likelihoods_at(columns), self._moments_at(columns)
         parts = [
             likelihood.predictive(mean, variance)
