@@ -443,6 +443,8 @@ class Estimator(Streaming, Saving, BaseEstimator):
             check_y=partial(self._check_y, type(self).__name__),
             check_names=partial(check_names, table, reset=False),
             found_nothing=self._found_nothing,
+            exposed=getattr(self, "_exposed", False),
+            exposure_name=getattr(self, "_exposure_name", None),
         )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -18,7 +18,9 @@ Array = np.ndarray
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(100)  # on [-1, 1], of probabilities
 
 
-def log_density(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
+def log_density(
+    estimator: Any, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None
+) -> float:
     """Return the mean log density (for counts: log probability) of y.
 
     Parameters
@@ -28,6 +30,8 @@ def log_density(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> fl
     X : array or DataFrame of shape (n, inputs)
     y : array-like of shape (n,)
     sample_weight : array-like of shape (n,), optional
+    exposure : array-like of shape (n,), optional
+        Of counts, as for ``BTNRegressor.predict``.
 
     Returns
     -------
@@ -45,18 +49,20 @@ def log_density(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> fl
     >>> scores.shape
     (5,)
     """
-    distribution = _distribution(estimator, X)
+    distribution = _distribution(estimator, X, exposure)
     return _mean(distribution.logpdf(here(y)), sample_weight)
 
 
-def neg_crps(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
+def neg_crps(
+    estimator: Any, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None
+) -> float:
     """Return minus the mean continuous ranked probability score of y, in units of y.
 
     The score of a point prediction would be its absolute error. It is the integral of twice the
     pinball loss over all quantiles, here a sum over 100 of them. Parameters are those of
     :func:`log_density`.
     """
-    distribution, y = _distribution(estimator, X), np.asarray(here(y), dtype=float)
+    distribution, y = _distribution(estimator, X, exposure), np.asarray(here(y), dtype=float)
     total = np.zeros(len(y))
     for node, weight in zip(0.5 * (_NODES + 1.0), _WEIGHTS, strict=True):
         error = y - distribution.quantile(float(node))
@@ -65,7 +71,13 @@ def neg_crps(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float
 
 
 def neg_interval_score(
-    estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, level: float = 0.95
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    level: float = 0.95,
+    exposure: Any = None,
 ) -> float:
     """Return minus the mean interval score of the central intervals of probability ``level``.
 
@@ -73,26 +85,34 @@ def neg_interval_score(
     its distance from the interval. ``functools.partial`` sets another level. The other parameters
     are those of :func:`log_density`.
     """
-    low, high, y = _interval(estimator, X, y, level)
+    low, high, y = _interval(estimator, X, y, level, exposure)
     outside = np.maximum(low - y, 0.0) + np.maximum(y - high, 0.0)
     return -_mean(high - low + 2.0 / (1.0 - level) * outside, sample_weight)
 
 
 def coverage(
-    estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, level: float = 0.95
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    level: float = 0.95,
+    exposure: Any = None,
 ) -> float:
     """Return the fraction of y in the central intervals of probability ``level``.
 
     It should be close to ``level``; a greater one is not better. Use it to look at calibration, not
     to choose a model. Parameters are those of :func:`neg_interval_score`.
     """
-    low, high, y = _interval(estimator, X, y, level)
+    low, high, y = _interval(estimator, X, y, level, exposure)
     return _mean((low <= y) & (y <= high), sample_weight)
 
 
-def _interval(estimator: Any, X: Any, y: Any, level: float) -> tuple[Array, Array, Array]:
+def _interval(
+    estimator: Any, X: Any, y: Any, level: float, exposure: Any
+) -> tuple[Array, Array, Array]:
     """Return the ends of the intervals, and y."""
-    low, high = _distribution(estimator, X).quantile(check_level(level)).T
+    low, high = _distribution(estimator, X, exposure).quantile(check_level(level)).T
     return low, high, np.asarray(here(y), dtype=float)
 
 
@@ -100,7 +120,7 @@ def _mean(values: Array, sample_weight: Any) -> float:
     return float(np.average(values, weights=None if sample_weight is None else here(sample_weight)))
 
 
-def _distribution(estimator: Any, X: Any) -> PredictiveDistribution:
+def _distribution(estimator: Any, X: Any, exposure: Any = None) -> PredictiveDistribution:
     """Return the predictive distribution of a regressor, inside of pipelines and searches too."""
     model = estimator
     while not hasattr(model, "predict_dist"):
@@ -113,5 +133,7 @@ def _distribution(estimator: Any, X: Any) -> PredictiveDistribution:
                 "the estimator must have predict_dist, as BTNRegressor has, got "
                 f"{type(estimator).__name__}; for classes use scikit-learn's 'neg_log_loss'."
             )
-    distribution: PredictiveDistribution = model.predict_dist(X)
+    distribution: PredictiveDistribution = (
+        model.predict_dist(X) if exposure is None else model.predict_dist(X, exposure)
+    )
     return distribution

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .gamma import Gamma
-from .likelihoods import Curved, Rows, Softmax, learned, of_rows
+from .likelihoods import Curved, Rows, Softmax, learned, of_rows, of_targets
 from .linalg import whitened
 
 LEAST_WEIGHT = 1e-10
@@ -34,7 +34,7 @@ class Observations:
     """Observations to be fitted: coordinates of every input, targets and sample weights."""
 
     x: tuple[np.ndarray, ...]
-    y: np.ndarray
+    y: np.ndarray  # (n,), or (n, 2) with exposures
     weight: np.ndarray
     noise: tuple[np.ndarray, ...] = ()  # functions of the inputs that the noise may vary with
 
@@ -90,20 +90,23 @@ class Sites:
         mean, square = self.mean, self.mean**2 + self.variance
         if single:
             mean, square = mean[:, 0], square[:, 0]
-        likelihood, moments = self.likelihood, (rows.y, rows.weight, mean, square)
+        likelihood, moments = self.likelihood, (rows.weight, mean, square)
         if newton and isinstance(likelihood, Curved):
             if has_sites(likelihood):
                 total = float(rows.weight.sum())
                 likelihood = learned(likelihood, self._expected_sums(rows), total, prior)
-            weight, response = likelihood.expected(*moments)
+            exposed, y = of_targets(likelihood, rows.y)
+            weight, response = exposed.expected(y, *moments)
         else:
 
             def sums(likelihood: Any) -> tuple[Any, ...]:
-                updated: Rows = of_rows(likelihood, rows.features).rows(*moments)
+                exposed, y = of_targets(of_rows(likelihood, rows.features), rows.y)
+                updated: Rows = exposed.rows(y, *moments)
                 return updated.sums
 
             likelihood = learned(likelihood, sums, float(rows.weight.sum()), prior)
-            weight, response, _ = of_rows(likelihood, rows.features).rows(*moments)
+            exposed, y = of_targets(of_rows(likelihood, rows.features), rows.y)
+            weight, response, _ = exposed.rows(y, *moments)
         weight = np.maximum(np.asarray(weight) * likelihood.scale, LEAST_WEIGHT)
         response = np.asarray(response) * likelihood.scale
         if single:
@@ -120,7 +123,8 @@ class Sites:
         shares = (_WEIGHTS / _WEIGHTS.sum()).tolist()
 
         def sums(likelihood: Any) -> tuple[Any, ...]:
-            parts = [likelihood.rows(rows.y, rows.weight, f, f * f).sums for f in points]
+            exposed, y = of_targets(likelihood, rows.y)
+            parts = [exposed.rows(y, rows.weight, f, f * f).sums for f in points]
             return tuple(
                 sum(share * np.asarray(part) for share, part in zip(shares, column, strict=True))
                 for column in zip(*parts, strict=True)
@@ -176,8 +180,8 @@ class Sites:
         if has_sites(likelihood):
             sums = self._expected_sums(rows)(likelihood)
         else:
-            bound = of_rows(likelihood, rows.features)
-            sums = bound.rows(rows.y, rows.weight, mean[:, 0], square[:, 0]).sums
+            bound, y = of_targets(of_rows(likelihood, rows.features), rows.y)
+            sums = bound.rows(y, rows.weight, mean[:, 0], square[:, 0]).sums
         total = float(rows.weight.sum())
         terms = likelihood.learn(sums, total, prior).terms(total, prior)
         return float(sum(terms.values())) - self.kl

@@ -79,6 +79,11 @@ def report(
         )
     if cv is not None and X is None:
         raise ValueError("cv needs the training rows, got none; pass X and y.")
+    if X is not None and fitted.exposed:
+        raise ValueError(
+            "X and y must be left out for a model with an exposure, got them: a report predicts "
+            "for an exposure of 1; use scorers.log_density(model, X, y, exposure=...)."
+        )
     target = name_of(y) or fitted.target_name or "y"
     evaluation = None
     if X is not None:

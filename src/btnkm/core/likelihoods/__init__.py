@@ -15,6 +15,7 @@ from .base import (
     Rows,
     learned,
     of_rows,
+    of_targets,
     propose,
 )
 from .counts import NegativeBinomial, Poisson
@@ -58,5 +59,6 @@ __all__ = [
     "joined",
     "learned",
     "of_rows",
+    "of_targets",
     "propose",
 ]
