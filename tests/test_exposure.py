@@ -91,7 +91,8 @@ def test_every_prediction_has_exposures(tmp_path):
     frame = pd.DataFrame(X, columns=["a", "b"]).assign(years=exposure, claims=y)
     model = BTNRegressor(likelihood="negative_binomial", **SUMS)
     model.fit(frame, "claims", exposure="years")
-    assert model.target_name_ == "claims" and list(model.feature_names_in_) == ["a", "b"]
+    assert model.target_name_ == "claims"
+    assert list(model.feature_names_in_) == ["a", "b"]
     new = frame[["a", "b", "years"]]
     rate = model.predict(frame[["a", "b"]])
     np.testing.assert_allclose(model.predict(new, exposure="years"), exposure * rate)

@@ -384,13 +384,13 @@ class BTNRegressor(RegressorMixin, Estimator):
         """Store the column of the exposures, which the program looks for in other tables."""
         if name != self._exposure_name:
             self._exposure_name = name
-            vars(self).pop("fitted_", None)
+            self.__dict__.pop("fitted_", None)
             _ = self.fitted_
 
     def _set_target_name(self, name: str | None) -> None:
         if name != self.target_name_:
             self.target_name_ = name
-            vars(self).pop("fitted_", None)
+            self.__dict__.pop("fitted_", None)
             _ = self.fitted_
 
     def _target(self, y: Array, weight: Array | None) -> Target:

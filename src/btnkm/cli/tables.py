@@ -295,7 +295,7 @@ class Training:
 
     def _exposures(self, block: Block, present: Array) -> Array:
         """Return the exposure of each row of a block."""
-        values = values_of(self.table, block, self.exposure, NUMBER)
+        values = values_of(self.table, block, str(self.exposure), NUMBER)
         wrong = ~((values > 0) & np.isfinite(values)) & present
         if np.any(wrong):
             index = int(np.flatnonzero(wrong)[0])

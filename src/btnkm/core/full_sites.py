@@ -26,7 +26,7 @@ def has_sites(likelihood: Any) -> bool:
     The bound of counts is far more curved than their likelihood: by the ELBO of the bound, f = 0
     would be best where there is a clear effect.
     """
-    return isinstance(likelihood, Curved) and not likelihood.of_labels
+    return isinstance(likelihood, Curved) and not getattr(likelihood, "of_labels", False)
 
 
 @dataclass

@@ -195,8 +195,8 @@ def of_targets(likelihood: Any, y: Array) -> tuple[Any, Array]:
 
 
 def propose(likelihood: Any, sums: tuple[Any, ...], attempt: int) -> Any:
-    """Return what a likelihood proposes; one that depends on the inputs has several attempts."""
-    if hasattr(likelihood, "at"):
+    """Return what a likelihood proposes; one with several parameters may have several attempts."""
+    if hasattr(likelihood, "at") or getattr(likelihood, "several_attempts", False):
         return likelihood.propose(sums, attempt)
     return likelihood.propose(sums) if attempt == 0 else None
 

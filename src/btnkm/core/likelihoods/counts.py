@@ -91,7 +91,8 @@ class NegativeBinomial(Logistic):
         if self.size is not None:
             check_positive("size", self.size)
         mean = all_counts = float(np.average(y, weights=weight))
-        means, square = mean, mean**2
+        means: Any = mean
+        square = mean**2
         if exposure is not None:
             mean = all_counts / float(np.average(exposure, weights=weight))
             means = mean * exposure
@@ -152,6 +153,12 @@ class NegativeBinomial(Logistic):
 
     def portable(self) -> dict[str, Any]:
         """Return the distribution of y as plain data."""
+        formula, parts = self._portable()
+        parts.pop("y")
+        return density_form(formula, discrete=True, **parts)
+
+    def _portable(self) -> tuple[Formula, dict[str, Any]]:
+        """Return the formula of the distribution of y, its outputs, and y."""
         size, formula = self._size, Formula()
         mean, variance, y = map(formula.input, ("mean", "variance", "y"))
         location = mean + float(self.offset)
@@ -160,16 +167,15 @@ class NegativeBinomial(Logistic):
         log_pdf = constant + y * x.log_sigmoid() + size * (-x).log_sigmoid()
         average, growth = size * (location + 0.5 * variance).exp(), variance.exp()
         cdf = (-x).sigmoid().beta_cdf(size, y.floor() + 1.0, x.sigmoid())
-        return density_form(
-            formula,
-            discrete=True,
-            mean=average,
-            model_variance=average * average * (growth - 1.0),
-            noise_variance=average + average * average * growth / size,
-            width=1.0,
-            cdf=(weights * cdf).sum(),
-            pdf=(weights * log_pdf.exp()).sum(),
-        )
+        return formula, {
+            "mean": average,
+            "model_variance": average * average * (growth - 1.0),
+            "noise_variance": average + average * average * growth / size,
+            "width": 1.0,
+            "cdf": (weights * cdf).sum(),
+            "pdf": (weights * log_pdf.exp()).sum(),
+            "y": y,
+        }
 
     def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return one draw of y for each f."""
