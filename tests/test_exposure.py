@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 import btnkm
 from btnkm import BTNRegressor, scorers
 from btnkm.cli import program
+from btnkm.explain import conditional_coverage
 
 sm = pytest.importorskip("statsmodels.api")
 
@@ -154,5 +155,8 @@ def test_what_has_no_exposure_is_refused(tmp_path):
     stored = np.memmap(tmp_path / "rows", dtype=float, mode="w+", shape=X.shape)
     with pytest.raises(TypeError, match="exposure needs a table in memory"):
         counts.fit(stored, y, exposure=exposure)
-    with pytest.raises(ValueError, match="X and y must be left out"):
-        counts.fit(X, y, exposure=exposure).report(tmp_path / "r.html", X, y)
+    counts.fit(X, y, exposure=exposure)
+    with pytest.raises(ValueError, match="targets must be left out"):
+        counts.report(tmp_path / "r.html", X, y)
+    with pytest.raises(ValueError, match="targets must be left out"):
+        conditional_coverage(counts, X, y)

@@ -424,6 +424,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
                 setattr(table, name, getattr(self, name))
+        exposed = getattr(self, "_exposed", False)
         return FittedModel(
             estimator=type(self).__name__,
             target_name=self.target_name_,
@@ -440,10 +441,10 @@ class Estimator(Streaming, Saving, BaseEstimator):
             y_scale=self._y_scale,
             threshold=getattr(self, "_threshold", None),
             block_rows=block_size(self._mode_maps, self.posterior_),
-            check_y=partial(self._check_y, type(self).__name__),
+            check_y=_refuse_targets if exposed else partial(self._check_y, type(self).__name__),
             check_names=partial(check_names, table, reset=False),
             found_nothing=self._found_nothing,
-            exposed=getattr(self, "_exposed", False),
+            exposed=exposed,
             exposure_name=getattr(self, "_exposure_name", None),
         )
 
@@ -462,6 +463,14 @@ class Estimator(Streaming, Saving, BaseEstimator):
     def _moments_at(self, columns: list[Any]) -> Array:
         """Return the same for rows with these coordinates."""
         return host(self.fitted_.predict(columns, lambda model, rows: model.moments(rows), 2))
+
+
+def _refuse_targets(y: Any) -> Array:
+    """Raise an error: targets say something about a model only together with their exposures."""
+    raise ValueError(
+        "targets must be left out for a model that was fitted with an exposure, got them: this "
+        "predicts for an exposure of 1; use scorers.log_density(model, X, y, exposure=...)."
+    )
 
 
 def answered(X: Any, values: Array) -> Any:

@@ -288,7 +288,7 @@ class ZeroInflated:
     def logpdf(self, y: Array) -> Array:
         """Return the log probability of y; -inf unless it is 0, 1, 2, ..."""
         other = np.log1p(-self.zero) + self.counts.logpdf(y)
-        return np.where(y == 0, np.logaddexp(np.log(self.zero), other), other)
+        return np.asarray(np.where(y == 0, np.logaddexp(np.log(self.zero), other), other))
 
     def cdf(self, y: Array) -> Array:
         """Return P(Y <= y)."""

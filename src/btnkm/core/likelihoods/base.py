@@ -194,11 +194,24 @@ def of_targets(likelihood: Any, y: Array) -> tuple[Any, Array]:
     return likelihood.exposed(y[:, 1]), y[:, 0]
 
 
-def propose(likelihood: Any, sums: tuple[Any, ...], attempt: int) -> Any:
-    """Return what a likelihood proposes; one with several parameters may have several attempts."""
-    if hasattr(likelihood, "at") or getattr(likelihood, "several_attempts", False):
+def propose(likelihood: Any, sums: tuple[Any, ...] | None, attempt: int) -> Any:
+    """Return what a likelihood proposes; one with several parameters may have several attempts.
+
+    ``sums`` are None where there were earlier rows, whose sums are for other parameters.
+    """
+    if hasattr(likelihood, "at"):
         return likelihood.propose(sums, attempt)
-    return likelihood.propose(sums) if attempt == 0 else None
+    if sums is not None and getattr(likelihood, "several_attempts", False):
+        return likelihood.propose(sums, attempt)
+    return None if sums is None or attempt else likelihood.propose(sums)
+
+
+def of_past(likelihood: Any, sums: tuple[Any, ...], before: Any) -> tuple[Any, ...]:
+    """Return sums over earlier rows for a likelihood, given those for the likelihood ``before``.
+
+    They are other sums only where the likelihood depends on the inputs.
+    """
+    return likelihood.shifted(sums, before) if hasattr(likelihood, "at") else sums
 
 
 def learned(
