@@ -36,6 +36,7 @@ from .plan import Defaults, FitPlan
 from .saving import Saving
 from .streaming import Streaming, Window
 from .structures.candidates import choose, weighted
+from .structures.extrapolation import widening
 from .structures.mode_map import ModeMap, block_size
 from .structures.multistart import bonds, fit_structures
 from .structures.search import Candidate
@@ -63,6 +64,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
         "network",
         "n_basis",
         "likelihood",
+        "extrapolate",
     )
 
     def __init__(self, **parameters: Any) -> None:
@@ -290,7 +292,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
         usable = [(mode_map, result) for mode_map, result in results if result.restarts]
         if judged is not None:
             usable, self.weights_ = weighted(task, usable, judged)
-        self._set_results(plan, usable)
+        self._set_results(plan, task, usable)
         kept = results if judged is None else usable
         # a full tensor keeps rows, not sums over rows: a model with one cannot continue
         kept = [] if any(mode_map.full_tensor for mode_map, _ in kept) else kept
@@ -332,7 +334,9 @@ class Estimator(Streaming, Saving, BaseEstimator):
         """Raise a ValueError for a parameter that is not allowed."""
         check_parameters(self)
 
-    def _set_results(self, plan: FitPlan, results: list[tuple[ModeMap, fitting.Result]]) -> None:
+    def _set_results(
+        self, plan: FitPlan, task: Task, results: list[tuple[ModeMap, fitting.Result]]
+    ) -> None:
         """Set the fitted attributes that describe the posteriors."""
         mode_map, result = results[0]  # the structure with the highest weight
         best, train = result.best, plan.train is not None
@@ -346,6 +350,10 @@ class Estimator(Streaming, Saving, BaseEstimator):
         # of phi and phi phi^T over the rows, in every mode: what explanations average over
         self._averages = tuple(part.averages for _, part, _ in restarts)
         self._effect_averages = tuple(part.effects for _, part, _ in restarts)
+        self._widenings = tuple(
+            widening(state, mode_map, task.columns, task.sample)
+            for state, mode_map in zip(self.posterior_, self._mode_maps, strict=True)
+        )
         ranks = [
             bonds(train, restart.last.rank, structure, self._n_outputs)
             for structure, _, restart in restarts
@@ -435,6 +443,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
             mode_maps=self._mode_maps,
             averages=self._averages,
             effect_averages=self._effect_averages,
+            widenings=getattr(self, "_widenings", None),
             weights=self.weights_,
             best_restart=self.best_restart_,
             y_shift=getattr(self, "_y_shift", 0.0),

@@ -39,7 +39,8 @@ class BTNRegressor(RegressorMixin, Estimator):
     determine the main effects, the number of components R and the functions of each input. The
     posterior is a variational approximation with full covariances. Columns may be numeric, boolean,
     dates, text or categories, with missing values. Inputs and y are scaled and encoded internally.
-    Beyond the training range an input is treated as if it were at the nearer end of the range.
+    Beyond the training range straight parts of main effects run on, and intervals widen (see
+    ``extrapolate``).
 
     Parameters
     ----------
@@ -113,6 +114,12 @@ class BTNRegressor(RegressorMixin, Estimator):
     solver : Solver or None, default=None
         Details of the algorithm: initial rank, warm phase, pruning, anchored components, and the
         number of rows up to which the full tensor is used. None is ``Solver()``.
+    extrapolate : "linear" or "flat", default="linear"
+        Predictions beyond the range of the training rows. "linear" lets the straight parts of main
+        effects run on; curves, steps and the tensor are held at the nearer end of the range. "flat"
+        holds every input at the nearer end. In both, intervals widen with the distance: the
+        variance of f that is added is what f has moved over such a distance inside the range.
+        Predictions warn of rows that are far beyond the range, once for each column.
     memory_limit : float or "auto", default="auto"
         Maximal memory of the fit in GiB, in addition to its input. "auto" is 1.4, or nine tenths of
         the free memory of the GPU if the rows are on one. On a cluster it is the limit of each
@@ -254,6 +261,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         max_iter: int | str = "auto",
         tol: float = 1e-4,
         solver: Solver | None = None,
+        extrapolate: str = "linear",
         memory_limit: float | str = "auto",
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -272,6 +280,7 @@ class BTNRegressor(RegressorMixin, Estimator):
             max_iter=max_iter,
             tol=tol,
             solver=solver,
+            extrapolate=extrapolate,
             memory_limit=memory_limit,
             n_jobs=n_jobs,
             random_state=random_state,
@@ -578,17 +587,19 @@ class BTNRegressor(RegressorMixin, Estimator):
         out = np.empty((n, n_samples))
         chosen = rng.choice(len(self.posterior_), size=n_samples, p=self.weights_)
         likelihoods = self._likelihoods_at(columns, exposure)
+        away = np.random.default_rng([seed, 1]).standard_normal(n_samples)  # of each function
         for k, state in enumerate(self.posterior_):
             which = np.flatnonzero(chosen == k)
             if self._mode_maps[k].full_tensor:
                 f = self._full_draws(columns, k, len(which), rng, noise)
+                self._move_away(f, columns, k, away[which])
                 for i, place in enumerate(which):
                     out[:, place] = likelihoods[k].draw(f[:, i], noise)
                 continue
             draws = posterior.draw_weights(state, len(which), rng)
             sums = None if state.sums is None else state.sums.draw(len(which), rng)
             predictor = fitted.predictors[k]
-            within = replace(predictor, least=0.0)
+            within = replace(predictor, least=0.0, widens=False)
             level = rng.standard_normal(len(which))
             f = np.empty((n, len(which)))
             mode_map = self._mode_maps[k]
@@ -605,9 +616,16 @@ class BTNRegressor(RegressorMixin, Estimator):
                     effects = None if sums is None else sums[i]
                     f[rows, i] = posterior.evaluate(state, drawn, features.__getitem__, effects)
                     f[rows, i] += beyond * level[i]
+            self._move_away(f, columns, k, away[which])
             for i, place in enumerate(which):
                 out[:, place] = likelihoods[k].draw(f[:, i], noise)
         return self._y_shift + self._y_scale * out
+
+    def _move_away(self, f: Array, columns: list[Any], k: int, away: Array) -> None:
+        """Add to draws of f (n, count) what is not known beyond the training range."""
+        variance = self.fitted_.variance_beyond(columns, k)
+        if variance is not None:
+            f += np.sqrt(variance) * away
 
     def _full_draws(
         self,
