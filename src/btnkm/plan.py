@@ -354,10 +354,11 @@ class FitPlan:
             new_components=self.defaults.new_components,
         )
         # nothing is random without a tensor, but noise that is not held low at first hides curves
-        held = likelihood.additive and not likelihood.fixed
+        constant = getattr(likelihood, "noise_at_zero", likelihood)
+        held = constant.additive and not constant.fixed
         of_sums = replace(schedule, warm_sweeps=warm_sweeps if held else 0)
-        if not mode_map.low_rank:
-            schedule = of_sums
+        if not mode_map.low_rank:  # noise that varies begins where one level of noise has led
+            schedule = replace(schedule, warm_sweeps=0) if mode_map.noise_effects else of_sums
         elif warm_sweeps:
             smoothing, annealing = _annealing(mode_map, network, likelihood, worth)
             schedule = replace(schedule, warm_smoothing=smoothing, annealing_sweeps=annealing)

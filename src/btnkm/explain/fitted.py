@@ -108,6 +108,13 @@ class FittedModel:
         Returns targets as an array (n,), or raises an error if they are invalid.
     check_names : callable
         Raises an error if a table has other columns than the training rows.
+    found_nothing : bool
+        Whether f varies less between the training rows than it is uncertain: no input has an
+        effect that the data can tell, and importances are 0.
+    exposed : bool
+        Whether counts had exposures in the fit. Explanations and reports are of an exposure of 1.
+    exposure_name : str or None
+        The name of the column of the exposures.
     """
 
     estimator: str
@@ -128,6 +135,9 @@ class FittedModel:
     block_rows: int
     check_y: Callable[[Any], Array]
     check_names: Callable[[Any], None]
+    found_nothing: bool = False
+    exposed: bool = False
+    exposure_name: str | None = None
     _warned: set[Any] = field(default_factory=set, repr=False)  # columns beyond their range
 
     @classmethod

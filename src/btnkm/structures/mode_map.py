@@ -114,7 +114,8 @@ class ModeMap:
         every = [*self.inputs, *self.effect_inputs, *self.noise_inputs]
         arranged = rows.arranged(every, self.first_input)
         before = None
-        if self.sums_first:
+        # main effects alone: noise that may vary at once would take what they are yet to explain
+        if self.sums_first or (self.noise_effects and not self.inputs):
             alone = rows.arranged(list(self.effect_inputs), 0)
             before = Problem([], alone, n_outputs, self.effects, [None] * len(self.effects))
         parts = self.effects, self.effect_modes, before, self.noise_effects
