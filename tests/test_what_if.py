@@ -69,7 +69,7 @@ def compare(model, X, answers):
 
 
 def close(actual, expected, tolerance=1e-9):
-    np.testing.assert_allclose(actual, expected, rtol=0.0, atol=tolerance)
+    np.testing.assert_allclose(actual, expected, rtol=1e-10, atol=tolerance)  # some are far away
 
 
 @pytest.mark.parametrize("name", MAKERS)

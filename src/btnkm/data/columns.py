@@ -43,7 +43,7 @@ MANY_CATEGORIES = 20
 MAX_CATEGORIES, MIN_CATEGORIES, ROWS_PER_CATEGORY = 100, 10, 8
 # Ranges beyond the training range from which on a value counts as if it were there: of rows to
 # predict, whose squares must not overflow; of rows that a model is updated with, none of which is
-# to decide alone; and of rows to predict where y is about exp(f).
+# to decide alone; and of both where y is not f plus noise, but about exp(f), say.
 FARTHEST, FARTHEST_LEARNED, FARTHEST_OF_LOGARITHM = 1e12, 10.0, 1.0
 # A value is materially beyond the range from this fraction of it on, or from one and a half times
 # the width of the outer tenth of the training values, if that is more: random rows of the same kind
