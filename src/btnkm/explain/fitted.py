@@ -56,6 +56,16 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
+def in_units(values: Array) -> tuple[Array, str]:
+    """Return durations as numbers in a suitable unit, and the unit."""
+    if values.dtype.kind != "m":
+        return values, ""
+    longest = np.max(np.abs(values.astype("m8[us]").astype(float)), initial=0.0)
+    units = {"days": 86_400e6, "hours": 3_600e6, "minutes": 60e6, "seconds": 1e6}
+    unit = next((name for name, size in units.items() if longest >= 2.0 * size), "seconds")
+    return values.astype("m8[us]").astype(float) / units[unit], f" ({unit})"
+
+
 @dataclass(frozen=True, eq=False)
 class FittedModel:
     """The public view of a fitted estimator, ``model.fitted_``.
@@ -92,6 +102,13 @@ class FittedModel:
         Returns targets as an array (n,), or raises an error if they are invalid.
     check_names : callable
         Raises an error if a table has other columns than the training rows.
+    found_nothing : bool
+        Whether f varies less between the training rows than it is uncertain: no input has an
+        effect that the data can tell, and importances are 0.
+    exposed : bool
+        Whether counts had exposures in the fit. Explanations and reports are of an exposure of 1.
+    exposure_name : str or None
+        The name of the column of the exposures.
     """
 
     estimator: str
@@ -111,6 +128,9 @@ class FittedModel:
     block_rows: int
     check_y: Callable[[Any], Array]
     check_names: Callable[[Any], None]
+    found_nothing: bool = False
+    exposed: bool = False
+    exposure_name: str | None = None
 
     @classmethod
     def of(cls, model: Any) -> FittedModel:
@@ -240,7 +260,7 @@ class FittedModel:
         """Return the coordinates of at least one row in memory, to be explained."""
         columns = self.encode(here(X))
         if columns[self.active[0]].shape[0] == 0:
-            raise ValueError("X must have at least one row, got none; give rows to explain.")
+            raise ValueError("X must have at least one row, got none; pass the rows to explain.")
         return columns
 
     @cached_property
