@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from . import checks
 from .core import posterior
 from .core.arrays import here, like
-from .core.likelihoods import LIKELIHOODS, Gaussian, Likelihood, StudentT
+from .core.likelihoods import LIKELIHOODS, Gaussian, Likelihood, StudentT, Transformed, of_noise
 from .data.dask_input import anywhere, is_dask, lazily
 from .data.readers import with_targets
 from .estimator import Estimator, answered
@@ -277,11 +277,23 @@ class BTNRegressor(RegressorMixin, Estimator):
     _check_y = staticmethod(checks.check_target)
 
     def _target(self, y: Array, weight: Array | None) -> Target:
-        _, likelihood, shift, scale = self._likelihood().begin(y, weight)
+        given: Any = self._likelihood()
+        _, likelihood, shift, scale = given.begin(y, weight)
         attributes = {"_y_shift": shift, "_y_scale": scale}
+        noise = self._noise(likelihood)
+        if isinstance(given, Transformed):
+            return Target(
+                partial(_transformed, given, shift, scale),
+                likelihood,
+                scale,
+                attributes,
+                transformation=given,
+                log_slope=float(np.average(given.log_slope(y), weights=weight)),
+                tries_heavy_tails=isinstance(given.noise, str) and given.noise == "auto",
+                noise=noise,
+            )
         encode = partial(_standardised, shift, scale)
         heavy = isinstance(self.likelihood, str) and self.likelihood == "auto"
-        noise = self._noise(likelihood)
         return Target(encode, likelihood, scale, attributes, tries_heavy_tails=heavy, noise=noise)
 
     def _noise(self, likelihood: Likelihood) -> str:
@@ -300,9 +312,13 @@ class BTNRegressor(RegressorMixin, Estimator):
         return "constant"
 
     def _same_target(self) -> Target:
-        encode = partial(_standardised, self._y_shift, self._y_scale)
-        likelihood = getattr(self.likelihood_, "noise_at_zero", self.likelihood_)
-        return Target(encode, likelihood, self._y_scale, {})
+        noise, transformation = of_noise(self.likelihood_), self.fitted_.transformation
+        likelihood = getattr(noise, "noise_at_zero", noise)
+        scale = self._y_shift, self._y_scale
+        if transformation is None:
+            return Target(partial(_standardised, *scale), likelihood, self._y_scale, {})
+        encode = partial(_transformed, transformation, *scale)
+        return Target(encode, likelihood, self._y_scale, {}, transformation=transformation)
 
     def _likelihood(self) -> Likelihood:
         """Return the likelihood that the parameter stands for."""
@@ -357,7 +373,7 @@ class BTNRegressor(RegressorMixin, Estimator):
             likelihood.predictive(mean, variance)
             for likelihood, mean, variance in zip(likelihoods, *moments, strict=True)
         ]
-        return PredictiveDistribution(parts, self._y_shift, self._y_scale, self.weights_)
+        return self.fitted_.distribution(parts)
 
     @anywhere
     def predict_interval(self, X: Any, level: float = 0.95) -> Array:
@@ -433,7 +449,8 @@ class BTNRegressor(RegressorMixin, Estimator):
                     f[rows, i] += beyond * level[i]
             for i, place in enumerate(which):
                 out[:, place] = likelihoods[k].draw(f[:, i], noise)
-        return self._y_shift + self._y_scale * out
+        out = self._y_shift + self._y_scale * out
+        return out if fitted.transformation is None else fitted.transformation.inverse(out)
 
     def _full_draws(
         self,
@@ -458,3 +475,10 @@ class BTNRegressor(RegressorMixin, Estimator):
 
 def _standardised(shift: float, scale: float, y: Array, weight: Array) -> tuple[Array, Array]:
     return (y - shift) / scale, weight
+
+
+def _transformed(
+    transformation: Transformed, shift: float, scale: float, y: Array, weight: Array
+) -> tuple[Array, Array]:
+    transformation.check(y)  # also those rows that the fit did not begin with
+    return _standardised(shift, scale, transformation.forward(y), weight)

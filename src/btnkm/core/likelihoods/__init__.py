@@ -22,6 +22,7 @@ from .gaussian import Gaussian
 from .logistic import Bernoulli, Logistic
 from .softmax import Softmax
 from .student_t import StudentT
+from .transformed import LogitNormal, LogNormal, Transformed, of_noise
 from .varying import Varying, VaryingRows, joined
 
 #: Likelihoods of numbers, by the name that users give.
@@ -30,6 +31,8 @@ LIKELIHOODS: dict[str, Any] = {
     "student_t": StudentT,
     "negative_binomial": NegativeBinomial,
     "poisson": Poisson,
+    "log_normal": LogNormal,
+    "logit_normal": LogitNormal,
 }
 #: Likelihoods of classes: of two, and of more.
 CLASS_LIKELIHOODS: dict[str, Any] = {"bernoulli": Bernoulli, "softmax": Softmax}
@@ -47,16 +50,20 @@ __all__ = [
     "Curved",
     "Gaussian",
     "Likelihood",
+    "LogNormal",
     "Logistic",
+    "LogitNormal",
     "NegativeBinomial",
     "Poisson",
     "Rows",
     "Softmax",
     "StudentT",
+    "Transformed",
     "Varying",
     "VaryingRows",
     "joined",
     "learned",
+    "of_noise",
     "of_rows",
     "propose",
 ]

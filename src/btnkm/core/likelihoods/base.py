@@ -215,8 +215,9 @@ def density_form(formula: Formula, *, discrete: bool = False, **outputs: Any) ->
     """Return the distribution of y as plain data: a formula of "mean" and "variance" of f, and "y".
 
     Its outputs are the mean of y, its variance in two parts, "model_variance" and "noise_variance",
-    the "width" on which the density changes, "cdf" and "pdf". Where y is ``discrete``, it is 0, 1,
-    2, .., "pdf" is the probability of y, and both are only asked for at these values.
+    the "width" on which the density changes, "cdf" and "pdf". Noise with heavy tails also has a
+    "central_variance", that of normal noise with the same central 95%. Where y is ``discrete``, it
+    is 0, 1, 2, .., "pdf" is the probability of y, and both are only asked for at these values.
 
     Where the noise varies, the moments "g_mean" and "g_variance" of its log precision g are inputs.
     """
@@ -292,5 +293,6 @@ FILE_FIELDS = {
     "flag": "a bool",
     "floats": "a tuple of floats, as many as the class has by default",
     "numbers": "a tuple of finite floats, one for each output of f",
+    "noise": "a Gaussian or Student-t likelihood, or its name",
     "limits": "a tuple of two floats that are not negative, the second may be infinite",
 }
