@@ -70,8 +70,9 @@ def unit_of(fitted: FittedModel, target: str) -> str:
 
 def what_doubles(fitted: FittedModel, target: str) -> str:
     """Return what 0.7 more doubles where effects add up on a logarithmic scale, else nothing."""
-    if fitted.transformation is not None:
-        return str(fitted.transformation.doubles).format(shortened(target, 50))
+    likelihood = fitted.transformation or fitted.likelihoods[0]
+    if hasattr(likelihood, "doubles"):
+        return str(likelihood.doubles).format(shortened(target, 50))
     if fitted.outputs is not None or in_units_of_y(fitted) or not fitted.unit.startswith("log o"):
         return ""
     return "odds" if fitted.is_classifier else "expected count"

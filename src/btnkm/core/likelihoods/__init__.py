@@ -18,6 +18,7 @@ from .base import (
     propose,
 )
 from .counts import NegativeBinomial, Poisson
+from .gamma_mean import GammaLikelihood
 from .gaussian import Gaussian
 from .logistic import Bernoulli, Logistic
 from .softmax import Softmax
@@ -31,6 +32,7 @@ LIKELIHOODS: dict[str, Any] = {
     "student_t": StudentT,
     "negative_binomial": NegativeBinomial,
     "poisson": Poisson,
+    "gamma": GammaLikelihood,
     "log_normal": LogNormal,
     "logit_normal": LogitNormal,
 }
@@ -48,6 +50,7 @@ __all__ = [
     "Begin",
     "Bernoulli",
     "Curved",
+    "GammaLikelihood",
     "Gaussian",
     "Likelihood",
     "LogNormal",
