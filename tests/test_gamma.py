@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+import statsmodels.api as sm
 from scipy import integrate, stats
 
 import btnkm
@@ -19,7 +20,7 @@ from tests.test_onnx import check as check_onnx
 from tests.test_portable import rows_of
 from tests.test_sums_exports import asked
 
-HOW = {"n_init": 1, "random_state": 0, "n_jobs": 1, "max_rank": 3, "n_basis": 5, "max_iter": 20}
+HOW = {"n_init": 1, "random_state": 0, "n_jobs": 1, "max_rank": 3, "n_basis": 5, "max_iter": 40}
 RNG = np.random.default_rng(0)
 TARGETS = {
     "skewed": (GammaLikelihood(), RNG.gamma(0.5, 3.0, 150)),
@@ -83,7 +84,6 @@ def test_the_distribution_is_that_of_quadrature(shape, where):
 
 
 def test_predictions_are_those_of_a_generalised_linear_model():
-    sm = pytest.importorskip("statsmodels.api")
     X, _, y = problem()
     family = sm.families.Gamma(sm.families.links.Log())
     glm = sm.GLM(y, sm.add_constant(X), family=family).fit()
@@ -96,7 +96,7 @@ def test_predictions_are_those_of_a_generalised_linear_model():
     low, high = distribution.interval(0.9).T
     inside, order = (low <= z) & (z <= high), np.argsort(truth)
     for part in np.array_split(order, 3):
-        assert np.mean(inside[part]) == pytest.approx(0.9, abs=0.03)
+        assert np.mean(inside[part]) == pytest.approx(0.9, abs=0.05)
     assert np.all(low > 0.0)
     theirs = stats.gamma(1.0 / glm.scale, scale=glm.predict(sm.add_constant(Z)) * glm.scale)
     assert distribution.logpdf(z).mean() > theirs.logpdf(z).mean() - 0.01

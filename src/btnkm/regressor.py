@@ -49,12 +49,15 @@ class BTNRegressor(RegressorMixin, Estimator):
         positions to one of these; other columns keep "auto".
     likelihood : "auto", str or Likelihood, default="auto"
         The distribution of y given f: "gaussian", "student_t" (robust to outliers, with learned
-        degrees of freedom), "negative_binomial" or "poisson" (for counts, where f is the logarithm
-        of the rate up to a constant). "auto" is "gaussian". If structures are compared and
+        degrees of freedom), "log_normal" (for y > 0, such as prices: log y is f plus noise),
+        "logit_normal" (for 0 < y < 1, such as proportions: the logit of y is f plus noise), "gamma"
+        (for y > 0, where f is the logarithm of the mean up to a constant), "negative_binomial" or
+        "poisson" (for counts, where f is the logarithm of the rate up to a constant). "auto" is "gaussian". If structures are compared and
         held-out rows show heavy tails, the best candidates are also fitted with "student_t". An
         object such as ``likelihoods.StudentT(dof=5.0)`` fixes the parameters that it is given.
     noise : "auto", "constant" or "varying", default="auto"
-        Whether the noise level may vary with the inputs, for Gaussian and Student-t noise. If it
+        Whether the noise level may vary with the inputs, for Gaussian and Student-t noise, also
+        that of the logarithm or the logit of y. If it
         does, the logarithm of its precision is a sum of curves of the inputs, which are learned
         together with f, and inputs that do not matter for it drop out. "auto" is "constant",
         unless structures are compared and the errors of held-out rows vary with the inputs: then
@@ -185,9 +188,11 @@ class BTNRegressor(RegressorMixin, Estimator):
         are then those before the step) and ``stage`` (how often the rank has grown). Restarts are
         numbered before any are left out.
     noise_std_ : float
-        Standard deviation of the noise, in units of y; NaN for counts.
+        Standard deviation of the noise, in units of y (of log y for "log_normal", of the logit for
+        "logit_normal"); NaN for counts and "gamma".
     likelihood_ : Likelihood
-        The likelihood of that restart, with its learned parameters (``dof``, ``size``).
+        The likelihood of that restart, with its learned parameters (``dof``, ``size``, ``shape``).
+        That of log y or the logit of y is its ``noise``.
     target_name_ : str or None
         The name of the column or series of the targets.
     fitted_ : explain.FittedModel

@@ -61,8 +61,19 @@ class GammaLikelihood(Logistic):
 
     The bound of a row is more curved than the likelihood by about
     r / (2 log r), r = mean / least. The Newton refinement corrects most of the effect on the
-    posterior. Where means vary by orders of magnitude, the ELBO is loose and fits take more sweeps;
+    posterior, but a shape that is learned from few rows is somewhat too small. Where means vary by orders of magnitude, the ELBO is loose and fits take more sweeps;
     "log_normal" may then be the better choice.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from btnkm import BTNRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(size=(200, 1))
+    >>> rain = np.exp(2.0 * X[:, 0]) * rng.gamma(2.0, 0.5, 200)
+    >>> model = BTNRegressor(likelihood="gamma", structure="sums").fit(X, rain)
+    >>> bool(1.5 < model.likelihood_.shape < 2.5)
+    True
     """
 
     title: ClassVar[str] = "gamma"

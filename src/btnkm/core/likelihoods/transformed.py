@@ -164,6 +164,18 @@ class LogNormal(Transformed):
     exp(2 m + v) (exp(v) - 1); the median is exp(m). Where log y has heavier tails than a normal
     distribution, v is the variance of its noise plus that of f, and with Student-t noise the
     variance of normal noise with the same central 95%: the mean of exp(z) would be infinite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from btnkm import BTNRegressor
+    >>> from btnkm.likelihoods import LogNormal
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(size=(60, 1))
+    >>> price = np.exp(3.0 * X[:, 0] + 0.5 * rng.standard_normal(60))
+    >>> model = BTNRegressor(likelihood=LogNormal("student_t"), structure="sums").fit(X, price)
+    >>> bool(np.all(model.predict_interval(X) > 0.0))
+    True
     """
 
     title: ClassVar[str] = "log-normal"
@@ -234,6 +246,13 @@ class LogitNormal(Transformed):
     Notes
     -----
     Mean and variance of y are those of a normal distribution of its logit, by quadrature.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from btnkm.likelihoods import LogitNormal
+    >>> LogitNormal().forward(np.array([0.25, 0.5]))
+    array([-1.09861229,  0.        ])
     """
 
     title: ClassVar[str] = "logit-normal"
