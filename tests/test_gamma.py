@@ -102,6 +102,15 @@ def test_predictions_are_those_of_a_generalised_linear_model():
     assert distribution.logpdf(z).mean() > theirs.logpdf(z).mean() - 0.01
 
 
+def test_the_shape_is_right_where_the_bound_is_loose():
+    X, mean, _ = problem(600)
+    mean = mean**4
+    y = mean * np.random.default_rng(2).gamma(10.0, 0.1, len(mean))
+    model = BTNRegressor(likelihood="gamma", structure="sums", **HOW).fit(X, y)
+    assert np.quantile(mean, 0.99) / model.likelihood_.least > 1000.0
+    assert model.likelihood_.shape == pytest.approx(10.0, rel=0.2)
+
+
 @pytest.mark.parametrize("structure", ["sums", "tensor", "full"])
 def test_the_bound_of_a_fit_never_falls(structure):
     model = fitted(structure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import cache, partial
 
 import numpy as np
@@ -341,6 +342,18 @@ def test_a_file_learns_on(tmp_path):
     for each in (model, read):
         each.partial_fit(X[40:], np.exp(z[40:]))
     np.testing.assert_array_equal(read.predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "auto", Gaussian, Gamma(1.0, 1.0), None])
+def test_files_with_noise_that_was_never_fitted_are_refused(noise, tmp_path):
+    model = copy.copy(fitted("log_normal", "heavy")[0])
+    model.likelihood_ = LogNormal(noise() if noise is Gaussian else noise)
+    model.save(tmp_path / "m.btn")
+    if noise is Gaussian:  # other restarts may have another noise than this one
+        btnkm.load(tmp_path / "m.btn")
+        return
+    with pytest.raises(ValueError, match="path must name a model saved by btnkm"):
+        btnkm.load(tmp_path / "m.btn")
 
 
 def test_explanations_are_on_the_scale_of_the_function_of_y(tmp_path):

@@ -52,16 +52,17 @@ class BTNRegressor(RegressorMixin, Estimator):
         degrees of freedom), "log_normal" (for y > 0, such as prices: log y is f plus noise),
         "logit_normal" (for 0 < y < 1, such as proportions: the logit of y is f plus noise), "gamma"
         (for y > 0, where f is the logarithm of the mean up to a constant), "negative_binomial" or
-        "poisson" (for counts, where f is the logarithm of the rate up to a constant). "auto" is "gaussian". If structures are compared and
-        held-out rows show heavy tails, the best candidates are also fitted with "student_t". An
-        object such as ``likelihoods.StudentT(dof=5.0)`` fixes the parameters that it is given.
+        "poisson" (for counts, where f is the logarithm of the rate up to a constant). "auto" is
+        "gaussian". If structures are compared and held-out rows show heavy tails, the best
+        candidates are also fitted with "student_t". An object such as
+        ``likelihoods.StudentT(dof=5.0)`` fixes the parameters that it is given.
     noise : "auto", "constant" or "varying", default="auto"
         Whether the noise level may vary with the inputs, for Gaussian and Student-t noise, also
-        that of the logarithm or the logit of y. If it
-        does, the logarithm of its precision is a sum of curves of the inputs, which are learned
-        together with f, and inputs that do not matter for it drop out. "auto" is "constant",
-        unless structures are compared and the errors of held-out rows vary with the inputs: then
-        the candidates are also fitted with noise that varies.
+        that of the logarithm or the logit of y. If it does, the logarithm of its precision is a sum
+        of curves of the inputs, which are learned together with f, and inputs that do not matter
+        for it drop out. "auto" is "constant", unless structures are compared and the errors of
+        held-out rows vary with the inputs: then the candidates are also fitted with noise that
+        varies.
     structure : "auto", "tensor", "sums", "sums+tensor" or "full", default="auto"
         The parts of f. "sums" is a sum of main effects. The main effect of a numeric input has a
         straight line, a curve, steps and an indicator for each frequent value; that of a

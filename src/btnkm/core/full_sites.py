@@ -81,6 +81,10 @@ class Sites:
             mean, square = mean[:, 0], square[:, 0]
         likelihood, moments = self.likelihood, (rows.y, rows.weight, mean, square)
         if newton and isinstance(likelihood, Curved):
+            refines: Any = likelihood
+            if hasattr(refines, "refined"):
+                sums_of_rows = refines.expected_sums(*moments)
+                likelihood = refines.refined(sums_of_rows, float(rows.weight.sum()))
             weight, response = likelihood.expected(*moments)
         else:
 

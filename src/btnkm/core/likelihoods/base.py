@@ -88,7 +88,8 @@ class Likelihood(Protocol):
     - ``title`` (str) is its name in summaries and reports, ``task`` (str) what a model with it
       does, and ``learned`` (tuple of str) the parameters that summaries show.
     - Where the mean of y is not f, effects are on the scale of ``level + f``. ``unit`` (str) names
-      this scale, with {} for the name of the target.
+      this scale, with {} for the name of the target, and ``doubles`` (str), for reports, what a
+      difference of 0.7 doubles.
     - ``file_fields`` (dict) declares what a file holds; see ``FILE_FIELDS``.
     - ``portable()`` returns the distribution of y as plain data, for ONNX and the what-if panel;
       see ``density_form``.
@@ -166,6 +167,8 @@ class Curved(Protocol):
     """A likelihood whose bound is more curved than its logarithm, so that q is refined at the end.
 
     The Newton refinement replaces the bound by a quadratic approximation of the likelihood itself.
+    Parameters of the likelihood may be updated as well: ``expected_sums(y, s, mean, square)``
+    returns sums over rows, and ``refined(sums, n)`` the likelihood.
     """
 
     def expected(
