@@ -35,6 +35,8 @@ NOISE = {
     "heavy": {"structure": "sums"},
     "full": {"structure": "full"},
 }
+CASES = [("log_normal", noise) for noise in NOISE]
+CASES += [("logit_normal", noise) for noise in ("constant", "varying")]
 
 
 def problem(n=150, seed=0):
@@ -189,8 +191,7 @@ def test_the_contract_finds_a_slope_that_is_wrong():
 # ---- fits ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("likelihood", INVERSES)
-@pytest.mark.parametrize("noise", NOISE)
+@pytest.mark.parametrize(("likelihood", "noise"), CASES)
 def test_a_fit_is_that_of_the_function_of_y_by_hand(likelihood, noise):
     model, by_hand = fitted(likelihood, noise)
     X = problem(40, seed=1)[0]
@@ -219,8 +220,8 @@ def test_structures_are_compared_as_by_hand():
         assert ours["log_density"] == pytest.approx(theirs["log_density"] - z.mean())
 
 
-@pytest.mark.parametrize("likelihood", INVERSES)
-def test_streams_and_warm_starts_go_on_as_by_hand(likelihood):
+def test_streams_and_warm_starts_go_on_as_by_hand():
+    likelihood = "log_normal"
     X, z = problem(120)
     y = INVERSES[likelihood](z)
     z = FORWARDS[likelihood](y)
@@ -307,8 +308,7 @@ def test_scores_are_in_units_of_y():
 # ---- wherever a model appears --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("likelihood", INVERSES)
-@pytest.mark.parametrize("noise", ["constant", "varying", "heavy"])
+@pytest.mark.parametrize(("likelihood", "noise"), [case for case in CASES if case[1] != "full"])
 def test_graphs_and_pages_say_what_the_model_says(likelihood, noise):
     model, _ = fitted(likelihood, noise)
     X = problem(25, seed=1)[0]
@@ -321,8 +321,7 @@ def test_graphs_and_pages_say_what_the_model_says(likelihood, noise):
         np.testing.assert_allclose([row[name] for row in told], values, rtol=1e-8)
 
 
-@pytest.mark.parametrize("likelihood", INVERSES)
-@pytest.mark.parametrize("noise", NOISE)
+@pytest.mark.parametrize(("likelihood", "noise"), CASES)
 def test_files_hold_all_that_predictions_need(likelihood, noise, tmp_path):
     model, _ = fitted(likelihood, noise)
     X = problem(25, seed=1)[0]

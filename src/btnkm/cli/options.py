@@ -214,9 +214,9 @@ def add_model_options(parser: Any) -> None:
         "--likelihood",
         action=LikelihoodName,
         metavar="NAME",
-        help="for numbers: auto, gaussian, student_t (robust to outliers), log_normal (above 0, "
-        "such as prices), logit_normal (between 0 and 1, such as proportions), poisson or "
-        "negative_binomial (counts); for classes: logistic or least_squares",
+        help="for numbers: auto, gaussian, student_t (robust to outliers), log_normal or gamma "
+        "(above 0, such as prices), logit_normal (between 0 and 1, such as proportions), poisson "
+        "or negative_binomial (counts); for classes: logistic or least_squares",
     )
     group.add_argument(
         "--noise",
