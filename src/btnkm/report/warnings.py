@@ -10,11 +10,12 @@ import numpy as np
 from scipy.stats import binomtest
 
 from ..core.arrays import here
-from ..core.posterior import found_nothing
 from ..data.frames import as_numbers, split_columns
+from ..explain.coverage import ENOUGH_ROWS, ConditionalCoverage
 from ..explain.diagnostics import Calibration, Reliability
 from ..explain.fitted import FittedModel
 from .format import counted, listed, number, percent, shortened
+from .intervals import percent_of, where
 from .metrics import Evaluation
 
 Array = np.ndarray
@@ -125,11 +126,11 @@ def _of_restarts(fitted: FittedModel, moments: Any) -> Iterator[Notice]:
         return
     means, variances = moments
     weights = fitted.weights
-    if found_nothing(weights, means, variances):
+    if fitted.found_nothing:
         yield Notice(
             True,
             "No effect was found",
-            "The prediction is nearly the same in all rows. There may be too few rows, or the "
+            "No input has an effect that the data can tell. There may be too few rows, or the "
             "inputs may be unrelated to the target.",
         )
     elif len(means) > 1:
@@ -190,8 +191,7 @@ def _of_rows(fitted: FittedModel, importances: Array, X: Any) -> Iterator[Notice
         count = int(any_beyond.sum())
         text = (
             f"{count:,} of {n:,} rows ({percent(count / n)}) have values outside the range of the "
-            f"training rows, in {_with_counts(beyond)}. For these the model predicts as at the "
-            "nearer end of the range, and its intervals do not become wider."
+            f"training rows, in {_with_counts(beyond)}. {fitted.rule_beyond}"
         )
         yield Notice(int(far_beyond.sum()) > 0.05 * n, "Extrapolation", text)
     if unseen:
@@ -244,10 +244,26 @@ def _of_intervals(evaluation: Evaluation, calibration: Calibration) -> Iterator[
         advice = "too narrow: expect larger errors" if narrow else "wider than necessary"
         text = f"The 95% intervals contain {percent(coverage, 1)} of the {n:,} rows. They are "
         yield Notice(narrow, "Wrong coverage of intervals", f"{text}{advice}.")
+    groups = evaluation.coverage
+    if groups is not None and groups.failures and groups.n >= ENOUGH_ROWS:
+        yield _wrong_somewhere(groups)
     first = evaluation.metrics[0]
     if first.name == "R²" and first.value < 0.05:
         text = f"R² is {number(first.value, 2)}: predictions are hardly better than the mean of y."
         yield Notice(True, "Predictions explain almost nothing", text)
+
+
+def _wrong_somewhere(coverage: ConditionalCoverage) -> Notice:
+    """Return in which groups of rows the intervals fail."""
+    narrow = [failure for failure in coverage.failures if failure.too_narrow]
+    shown = narrow or coverage.failures
+    listed_groups = [f"{where(part)} ({percent(part.coverage)})" for part in shown]
+    text = (
+        f"The {percent_of(coverage.level)} intervals contain too {'few' if narrow else 'many'} "
+        f"rows in {len(shown)} of {coverage.n_groups} groups: {listed(listed_groups, 4)}. The "
+        "section “Do the intervals hold everywhere?” has more."
+    )
+    return Notice(bool(narrow), "Intervals do not hold everywhere", text)
 
 
 def _of_probabilities(evaluation: Evaluation, reliability: Reliability) -> Iterator[Notice]:

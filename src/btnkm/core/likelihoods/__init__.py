@@ -14,7 +14,9 @@ from .base import (
     Likelihood,
     Rows,
     learned,
+    of_past,
     of_rows,
+    of_targets,
     propose,
 )
 from .counts import NegativeBinomial, Poisson
@@ -25,6 +27,7 @@ from .softmax import Softmax
 from .student_t import StudentT
 from .transformed import LogitNormal, LogNormal, Transformed, of_noise
 from .varying import Varying, VaryingRows, joined
+from .zero_inflated import ZeroInflatedNegativeBinomial
 
 #: Likelihoods of numbers, by the name that users give.
 LIKELIHOODS: dict[str, Any] = {
@@ -35,6 +38,7 @@ LIKELIHOODS: dict[str, Any] = {
     "gamma": GammaLikelihood,
     "log_normal": LogNormal,
     "logit_normal": LogitNormal,
+    "zero_inflated_negative_binomial": ZeroInflatedNegativeBinomial,
 }
 #: Likelihoods of classes: of two, and of more.
 CLASS_LIKELIHOODS: dict[str, Any] = {"bernoulli": Bernoulli, "softmax": Softmax}
@@ -64,9 +68,12 @@ __all__ = [
     "Transformed",
     "Varying",
     "VaryingRows",
+    "ZeroInflatedNegativeBinomial",
     "joined",
     "learned",
     "of_noise",
+    "of_past",
     "of_rows",
+    "of_targets",
     "propose",
 ]

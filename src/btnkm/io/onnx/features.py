@@ -17,6 +17,7 @@ from .graph import ML, Graph, Value, evaluated
 
 Array = np.ndarray
 Both = tuple[Value, Value]  # of phi and of psi
+_TINY = float(np.finfo(float).tiny)
 UNSEEN, MISSING = -2, -1  # codes of a category never seen, and of a missing value
 
 
@@ -80,7 +81,7 @@ class Column:
     @classmethod
     def of(cls, graph: Graph, plain: dict[str, Any], value: Value) -> Column:
         """Return a column, given its raw values (n, 1)."""
-        if plain["levels"] is not None:
+        if plain["categories"] is not None:
             return cls(graph, plain, value, _codes(graph, plain, value))
         if not len(plain["knots"]):
             return cls(graph, plain, value, value)
@@ -93,13 +94,13 @@ class Column:
         if basis["kind"] == "constant":  # the fit saw only missing values
             ones = self.graph.full(self.value, 1.0)
             return Functions(ones, ones, (1, 1))
-        if self.plain["levels"] is not None:
+        if self.plain["categories"] is not None:
             return _category_features(basis, self.x)
         return _number_features(self.graph, basis, self.value, self.x)
 
     def missing(self) -> Value:
         """Return where values are missing: (n, 1)."""
-        if self.plain["levels"] is not None:
+        if self.plain["categories"] is not None:
             return self.graph.node("Equal", self.x, np.array(MISSING))
         return self.graph.node("IsNaN", self.value)
 
@@ -114,11 +115,19 @@ class Column:
         raw, x = (self.graph.node("Gather", table, places) for table in tables)
         return raw, x
 
+    def excess(self) -> Value:
+        """Return how far numbers are beyond the knots, 0 where missing: (n, 1)."""
+        graph, (first, last) = self.graph, (float(self.plain["knots"][k]) for k in (0, -1))
+        half, far = max(0.5 * last - 0.5 * first, _TINY), float(self.plain["farthest"])
+        above, below = ((0.5 * self.value - 0.5 * end) / half for end in (last, first))
+        beyond = graph.node("Clip", above, 0.0, far) + graph.node("Clip", below, -far, 0.0)
+        return graph.where(self.missing(), 0.0, beyond)
+
     def effect(self, place: int) -> Value:
         """Return the functions of one of its main effects, less their means: (n, P)."""
         graph, plain = self.graph, self.plain["effects"][place]
         missing = unknown = self.missing()
-        if self.plain["levels"] is not None:
+        if self.plain["categories"] is not None:
             unknown = graph.node("Less", self.x, np.array(0))
         known, parts = len(plain["center"]) - plain["missing"], []
         if known:
@@ -131,11 +140,14 @@ class Column:
     def _known_effect(self, plain: dict[str, Any], missing: Value) -> Value:
         """Return the functions of values that are not missing."""
         graph = self.graph
-        if self.plain["levels"] is not None:
+        if self.plain["categories"] is not None:
             codes = plain["codes"].astype(np.int64)[None, :]
             return graph.number(graph.node("Equal", self.x, codes))
         x = graph.where(missing, 0.0, self.x)
-        parts = [_interpolated(graph, x, self.plain["positions"], plain["line"])]
+        line = _interpolated(graph, x, self.plain["positions"], plain["line"])
+        if plain["runs_on"]:
+            line = line + self.excess() * float(plain["line"][-1] - plain["line"][0])
+        parts = [line]
         if plain["degree"]:
             formula, count = Formula(), plain["degree"] + 1
             curve = formula.plain(T=polynomials(formula.input("x"), count).columns(range(1, count)))
@@ -203,10 +215,10 @@ def _tables(knots: Array, heights: Array) -> tuple[Array, Array]:
 
 def _codes(graph: Graph, column: dict[str, Any], value: Value) -> Value:
     """Return the codes of categories."""
-    levels = column["levels"]
+    categories = column["categories"]
     if column["kind"] != "O":
-        return _number_code(graph, levels, value)
-    known = {"": MISSING} | levels
+        return _number_code(graph, categories, value)
+    known = {"": MISSING} | categories
     return graph.node(
         "LabelEncoder",
         value,
@@ -230,9 +242,9 @@ def _category_features(basis: dict[str, Any], place: Value) -> Lookup:
     return Lookup(place.reshaped(-1), rows)
 
 
-def _number_code(graph: Graph, levels: dict[str, int], value: Value) -> Value:
+def _number_code(graph: Graph, categories: dict[str, int], value: Value) -> Value:
     """Return the codes of categories that are numbers."""
-    pairs = sorted((float(category), code) for category, code in levels.items())
+    pairs = sorted((float(category), code) for category, code in categories.items())
     if not pairs:
         pairs = [(np.inf, UNSEEN)]
     known, codes = np.array([n for n, _ in pairs]), np.array([code for _, code in pairs])
