@@ -134,6 +134,7 @@ class FitPlan:
     memory_limit: float | None  # in GiB; None for the usual limit where the rows are
     n_jobs: int | None
     verbose: int
+    runs_on: bool  # whether straight lines run on beyond the training range
     may_resume: bool  # whether a later fit continues from this one, and needs sums over rows
     # receives the entry of each sweep in ``history_``, and may stop the fit
     report: Callable[[dict[str, Any]], bool | None] | None
@@ -175,6 +176,7 @@ class FitPlan:
             memory_limit=None if isinstance(limit, str) else float(limit),
             n_jobs=estimator.n_jobs,
             verbose=int(estimator.verbose),
+            runs_on=estimator.extrapolate == "linear",
             may_resume=bool(estimator.warm_start),
             report=estimator.callback,
         )
