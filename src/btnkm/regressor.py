@@ -52,8 +52,8 @@ class BTNRegressor(RegressorMixin, Estimator):
         positions to one of these; other columns keep "auto".
     likelihood : "auto", str or Likelihood, default="auto"
         The distribution of y given f: "gaussian", "student_t" (robust to outliers, with learned
-        degrees of freedom), "negative_binomial" or "poisson" (for counts, where f is the logarithm
-        of the rate up to a constant). "auto" is "gaussian". If structures are compared and
+        degrees of freedom), "negative_binomial", "zero_inflated_negative_binomial" or "poisson"
+        (for counts, where f is the logarithm of the rate up to a constant). "auto" is "gaussian". If structures are compared and
         held-out rows show heavy tails, the best candidates are also fitted with "student_t". An
         object such as ``likelihoods.StudentT(dof=5.0)`` fixes the parameters that it is given.
     noise : "auto", "constant" or "varying", default="auto"

@@ -214,8 +214,8 @@ def add_model_options(parser: Any) -> None:
         "--likelihood",
         action=LikelihoodName,
         metavar="NAME",
-        help="for numbers: auto, gaussian, student_t (robust to outliers), poisson or "
-        "negative_binomial (counts); for classes: logistic or least_squares",
+        help="for numbers: auto, gaussian, student_t (robust to outliers), poisson, "
+        "negative_binomial or zero_inflated_negative_binomial (counts); for classes: logistic or least_squares",
     )
     group.add_argument(
         "--noise",
