@@ -21,7 +21,6 @@ import btnkm
 import btnkm.report
 from btnkm import BTNClassifier, BTNRegressor, Solver
 from btnkm.bases.effect import MainEffect
-from btnkm.core.posterior import Predictor
 from btnkm.core.sums import Group
 from btnkm.explain.summary import structure_line
 from btnkm.io.portable import portable
@@ -31,7 +30,7 @@ from btnkm.structures.mode_map import main_effects
 from tests.model_files import refusals
 from tests.test_files_models import answers, unlike
 from tests.test_onnx import check as check_graph
-from tests.test_portable import rows_of
+from tests.test_portable import excess, rows_of, widening
 from tests.test_what_if import compare
 
 N, NEW = 110, 24

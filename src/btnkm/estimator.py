@@ -356,7 +356,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
         self._averages = tuple(part.averages for _, part, _ in restarts)
         self._effect_averages = tuple(part.effects for _, part, _ in restarts)
         self._widenings = tuple(
-            widening(state, mode_map, task.columns, task.sample)
+            widening(state, mode_map, task)
             for state, mode_map in zip(self.posterior_, self._mode_maps, strict=True)
         )
         ranks = [

@@ -232,7 +232,8 @@ class FittedModel:
         It is one where y is about exp(f): the mean would soon be without bounds.
         """
         likelihood: Any = self.likelihoods[0]
-        return FARTHEST if likelihood.additive or likelihood.of_labels else FARTHEST_OF_LOGARITHM
+        plain = self.transformation is None and (likelihood.additive or likelihood.of_labels)
+        return FARTHEST if plain else FARTHEST_OF_LOGARITHM
 
     @cached_property
     def restarts(self) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +15,7 @@ from ..core.posterior import contrast_variances
 from ..core.state import State
 from ..core.widening import PLACES, Widening, mean_squares
 from .mode_map import ModeMap
+from .task import Task
 
 Array = np.ndarray
 DRAWS, FEWEST_DRAWS = 8, 2  # of the tensor from its posterior
@@ -23,34 +23,33 @@ MOVED = 600  # inputs that are moved in all draws together, at most
 POINTS, FULL_WORK = 4096, 4e9  # rows to evaluate for all inputs together, and products of the full
 FEWEST_ROWS, MOST_ROWS = 4, 64  # training rows from which one input is moved
 LINES = 0.1  # of the squared increments of a straight line that runs on
-# of f where y is about exp(f): a larger variance would move the mean of y more than its quantiles
+# of log y: a larger variance would move the mean of y more than its quantiles
 MOST_OF_LOGARITHM = 4.0
 
 
-def widening(
-    state: Any, mode_map: ModeMap, columns: Sequence[Any], sample: Any, seed: int = 0
-) -> Widening | None:
+def widening(state: Any, mode_map: ModeMap, task: Task) -> Widening | None:
     """Return what is added to Var[f] beyond the range of each input; None if nothing ever is.
 
     Some training rows of the sample are taken, and one input at a time is moved over its range.
     """
+    columns, sample = task.columns, task.sample
     inputs = sorted({*mode_map.inputs, *mode_map.effect_inputs})
     inputs = [j for j in inputs if len(columns[j].knots) > 1]
     if not inputs:
         return None
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     chosen = _chosen(sample, _n_rows(state, len(inputs)), rng)
     codes = {j: sample.codes[j][chosen] for j in (*mode_map.inputs, *mode_map.effect_inputs)}
     full = isinstance(state, FullPosterior)
     moves: Any = (_FullMoves if full else _Moves)(state, mode_map, codes, rng)
-    likelihood, tables = state.likelihood, []
+    tables = []
     for j in inputs:
         t, knots = np.linspace(0.0, 1.0, PLACES), columns[j].knots
         grid = np.interp((1.0 - t) * knots[0] + t * knots[-1], knots, columns[j].positions)
         tables.append(mean_squares(moves.increments(j, grid)))
-    variances = np.array(tables)
-    if not (likelihood.additive or likelihood.of_labels):
-        variances = np.minimum(variances, MOST_OF_LOGARITHM)
+    variances, target = np.array(tables), task.target
+    if target.is_logarithm:
+        variances = np.minimum(variances, MOST_OF_LOGARITHM / target.scale**2)
     matter = np.flatnonzero(np.any(variances > 0.0, axis=(1, 2, 3)))
     if not len(matter):
         return None
