@@ -60,7 +60,7 @@ def excess(column, value):
 
 def widening(data, start, row):
     """Return what is added to the variance of one row, by output."""
-    total = [0.0] * (len(start["least"]) if isinstance(start["least"], list) else 1)
+    total = [0.0] * np.size(start["least"])
     for item in start["widening"]:
         e = excess(data["columns"][item["column"]], row[item["column"]])
         tables, e = item["below" if e < 0.0 else "above"], abs(e)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..bases.effect import LINE
 from ..core import posterior
+from ..core.arrays import host
 from ..core.full import LINE as STRAIGHT
 from ..core.full import FullPosterior
 from ..core.posterior import contrast_variances
@@ -33,13 +34,14 @@ def widening(state: Any, mode_map: ModeMap, task: Task) -> Widening | None:
     Some training rows of the sample are taken, and one input at a time is moved over its range.
     """
     columns, sample = task.columns, task.sample
-    inputs = sorted({*mode_map.inputs, *mode_map.effect_inputs})
-    inputs = [j for j in inputs if len(columns[j].knots) > 1]
+    used = sorted({*mode_map.inputs, *mode_map.effect_inputs})
+    inputs = [j for j in used if len(columns[j].knots) > 1]
     if not inputs:
         return None
     rng = np.random.default_rng(0)
-    chosen = _chosen(sample, _n_rows(state, len(inputs)), rng)
-    codes = {j: sample.codes[j][chosen] for j in (*mode_map.inputs, *mode_map.effect_inputs)}
+    codes = {j: host(sample.codes[j]) for j in used}
+    chosen = _chosen(codes, host(sample.weights), _n_rows(state, len(inputs)))
+    codes = {j: x[chosen] for j, x in codes.items()}
     full = isinstance(state, FullPosterior)
     moves: Any = (_FullMoves if full else _Moves)(state, mode_map, codes, rng)
     tables = []
@@ -63,11 +65,18 @@ def _n_rows(state: Any, n_inputs: int) -> int:
     return int(np.clip(points // ((PLACES) * n_inputs), FEWEST_ROWS, MOST_ROWS))
 
 
-def _chosen(sample: Any, count: int, rng: np.random.Generator) -> Array:
-    """Return the positions of so many rows, drawn by their weights."""
-    share = sample.weights / sample.weights.sum()
-    count = min(count, int(np.count_nonzero(share)))
-    return np.sort(rng.choice(sample.n, count, replace=False, p=share))
+def _chosen(codes: dict[int, Array], weights: Array, count: int) -> Array:
+    """Return the positions of so many rows, whose order is of no matter: a weight of k is k rows.
+
+    Rows are sorted by a number that differs between different rows.
+    """
+    key, factors = np.zeros(len(weights)), np.random.default_rng(1).uniform(0.5, 1.5, len(codes))
+    for factor, x in zip(factors, codes.values(), strict=True):
+        key = key + factor * np.where(np.isnan(x), -2.0, x)
+    order = np.argsort(key, kind="stable")
+    total = np.cumsum(weights[order])
+    at = (np.arange(count) + 0.5) / count * total[-1]
+    return np.asarray(order[np.searchsorted(total, at, side="right").clip(max=len(order) - 1)])
 
 
 def _squares(mean: Array, variance: Array) -> Array:
