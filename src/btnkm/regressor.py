@@ -55,10 +55,10 @@ class BTNRegressor(RegressorMixin, Estimator):
         The distribution of y given f: "gaussian", "student_t" (robust to outliers, with learned
         degrees of freedom), "log_normal" (for y > 0, such as prices: log y is f plus noise),
         "logit_normal" (for 0 < y < 1, such as proportions: the logit of y is f plus noise), "gamma"
-        (for y > 0, where f is the logarithm of the mean up to a constant), "negative_binomial" or
-        "poisson" (for counts, where f is the logarithm of the rate up to a constant). "auto" is
-        "gaussian". If structures are compared and held-out rows show heavy tails, the best
-        candidates are also fitted with "student_t". An object such as
+        (for y > 0, where f is the logarithm of the mean up to a constant), "negative_binomial",
+        "zero_inflated_negative_binomial" or "poisson" (for counts, where f is the logarithm of the
+        rate up to a constant). "auto" is "gaussian". If structures are compared and held-out rows
+        show heavy tails, the best candidates are also fitted with "student_t". An object such as
         ``likelihoods.StudentT(dof=5.0)`` fixes the parameters that it is given.
     noise : "auto", "constant" or "varying", default="auto"
         Whether the noise level may vary with the inputs, for Gaussian and Student-t noise, also

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -278,9 +279,15 @@ class FittedModel:
             held = "straight parts of main effects run on and all else is held at the nearer end"
         return f"For these the model extrapolates: {held}, and intervals widen with the distance."
 
-    def say_nothing_beyond(self) -> None:
-        """Do not warn of rows beyond the training range, as the caller does."""
+    @contextmanager
+    def silent_beyond(self) -> Iterator[None]:
+        """Do not warn of rows beyond the training range, as the caller does if there is need."""
+        before = set(self._warned)
         self._warned.update(self.names)
+        try:
+            yield
+        finally:
+            self._warned.intersection_update(before)
 
     def _warn_beyond(self, codes: list[Any]) -> None:
         """Warn of rows that are materially beyond the training range, once for each column."""
