@@ -108,7 +108,7 @@ def page(
     nothing = fitted.found_nothing
     pairs = [] if nothing else effects.strongest_pairs(fitted)
     bars = effects.importance_bars(indices)
-    noise = noise_section(fitted)
+    noise = noise_section(fitted, target)
     intervals = intervals_section(fitted, evaluation.coverage if evaluation else None)
     classes = None if fitted.classes is None else fitted.classes.tolist()
     return (
@@ -145,7 +145,6 @@ def page(
             noise=noise,
             intervals=intervals,
             noise_std=number(model.noise_std_) if noise else "",
-            noise_of=effects.unit_of(fitted, target) if noise else "",
             metrics=evaluation and metrics_table(evaluation),
             confusion=confusion_table(evaluation, classes) if evaluation and classes else None,
             evaluation_charts=evaluation and evaluation_charts(evaluation),
