@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,8 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 from . import checks
 from .core import posterior
 from .core.arrays import here, like
+from .core.densities import Averaged, Density
 from .core.likelihoods import LIKELIHOODS, Gaussian, Likelihood, StudentT
 from .data.dask_input import anywhere, is_dask, lazily
+from .data.fills import COUNT
 from .data.readers import with_targets
 from .estimator import Estimator, answered
 from .parameters import Priors, Solver
@@ -351,13 +353,24 @@ class BTNRegressor(RegressorMixin, Estimator):
 
     def predict_dist(self, X: Any) -> PredictiveDistribution:
         """Return the predictive distribution of y at each row."""
-        columns = self.fitted_.encode(X)
+        parts = self._densities(self.fitted_.encode(X))
+        return PredictiveDistribution(parts, self._y_shift, self._y_scale, self.weights_)
+
+    def _densities(self, columns: Sequence[Any]) -> list[Density]:
+        """Return the distribution of y of each restart, with mixtures where a value is missing."""
+        parts = self._densities_at(columns)
+        rows = self.fitted_.fills.rows(columns)
+        if not len(rows):
+            return parts
+        copies = self._densities_at(self.fitted_.fills.copies(columns, rows))
+        return [Averaged(part, rows, copy) for part, copy in zip(parts, copies, strict=True)]
+
+    def _densities_at(self, columns: Sequence[Any]) -> list[Density]:
         likelihoods, moments = self.fitted_.likelihoods_at(columns), self._moments_at(columns)
-        parts = [
+        return [
             likelihood.predictive(mean, variance)
             for likelihood, mean, variance in zip(likelihoods, *moments, strict=True)
         ]
-        return PredictiveDistribution(parts, self._y_shift, self._y_scale, self.weights_)
 
     @anywhere
     def predict_interval(self, X: Any, level: float = 0.95) -> Array:
@@ -373,6 +386,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         """Return draws of y: functions drawn from the posterior, plus noise.
 
         With Dask, the draws are lazy: all blocks use the same functions, and each its own noise.
+        Draws for rows with missing values may be independent between rows.
 
         Parameters
         ----------
@@ -433,7 +447,23 @@ class BTNRegressor(RegressorMixin, Estimator):
                     f[rows, i] += beyond * level[i]
             for i, place in enumerate(which):
                 out[:, place] = likelihoods[k].draw(f[:, i], noise)
+        self._draw_averaged(out, columns, chosen, noise)
         return self._y_shift + self._y_scale * out
+
+    def _draw_averaged(
+        self, out: Array, columns: list[Any], chosen: Array, noise: np.random.Generator
+    ) -> None:
+        """Replace draws of rows with missing values by others, which are independent."""
+        fills = self.fitted_.fills
+        rows = fills.rows(columns)
+        if not len(rows):
+            return
+        copies = self._densities_at(fills.copies(columns, rows))
+        for k, density in enumerate(copies):
+            which = np.flatnonzero(chosen == k)
+            drawn = density.draw(noise, len(which)).reshape(COUNT, len(rows), len(which))
+            copy = noise.integers(COUNT, size=(1, len(rows), len(which)))
+            out[rows[:, None], which] = np.take_along_axis(drawn, copy, axis=0)[0]
 
     def _full_draws(
         self,

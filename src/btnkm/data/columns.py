@@ -66,6 +66,14 @@ class Column:
             categories.setdefault(code, []).append(category)
         return categories
 
+    def numbers(self, codes: Array) -> Array:
+        """Return the numbers that have these coordinates; dates in microseconds."""
+        return np.interp(codes, self.positions, self.knots)
+
+    def positions_of(self, numbers: Array) -> Array:
+        """Return the coordinates of numbers."""
+        return np.interp(numbers, self.knots, self.positions)
+
     def encode(self, values: Array) -> Array:
         """Return the coordinates of raw values: (n,) floats, NaN where missing.
 
@@ -92,7 +100,7 @@ class Column:
             return np.full(len(values), np.nan)
         if values.dtype == object:
             values = _numbers(values, self.name)
-        return np.interp(values, self.knots, self.positions)
+        return self.positions_of(values)
 
     def _encode_elsewhere(self, values: Any) -> Any:
         """Return coordinates with operations of the array API."""

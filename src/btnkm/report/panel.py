@@ -14,7 +14,12 @@ import numpy as np
 from jinja2.utils import htmlsafe_json_dumps
 
 from ..bases.categorical import ManyCategories
-from ..core.likelihoods.softmax import INTERVAL_POINTS, PROBABILITY_POINTS, even_points
+from ..core.likelihoods.softmax import (
+    COPY_POINTS,
+    INTERVAL_POINTS,
+    PROBABILITY_POINTS,
+    even_points,
+)
 from ..io.portable import portable
 from ..predictive import PredictiveDistribution
 from . import format
@@ -263,7 +268,7 @@ def _for_page(data: dict[str, Any]) -> dict[str, Any]:
         shared = {0 if output is None else output["mean"].shape[1] for output in outputs}
         sizes = sorted(len(classes) + count for count in shared)
         directions = {str(size): sobol_directions(size) for size in sizes}
-    points = {"probability": PROBABILITY_POINTS, "interval": INTERVAL_POINTS}
+    points = {"probability": PROBABILITY_POINTS, "interval": INTERVAL_POINTS, "copy": COPY_POINTS}
     many = {"directions": directions, "n_points": points}  # for three classes or more
     return {**data, "columns": columns, "classes": classes, **many}
 
@@ -304,6 +309,7 @@ def with_levels(data: dict[str, Any], kept: dict[int, list[str]]) -> dict[str, A
             ]
             bases = [_basis_of(basis, codes) for basis in bases]
             effects = [_effect_of(effect, codes) for effect in effects]
+            columns[j] = {**columns[j], "fills": _recoded_fills(columns[j]["fills"], codes)}
         columns[j] = {**columns[j], "levels": levels, "bases": bases, "effects": effects}
     return {**data, "columns": columns, "restarts": restarts}
 
@@ -345,6 +351,15 @@ def _recoded(kernel: dict[str, Any] | None, column: int, codes: list[int]) -> An
             entry = {**entry, "rows": {**rows, "u": u}}
         inputs.append(entry)
     return {**kernel, "inputs": inputs}
+
+
+def _recoded_fills(fills: dict[str, Any] | None, codes: list[int]) -> dict[str, Any] | None:
+    """Return the new codes of the categories that stand for a missing value; -1 is no other."""
+    if fills is None:
+        return None
+    new = {code: k for k, code in enumerate(codes)}
+    values = [np.nan if np.isnan(v) else new.get(int(v), -1) for v in fills["values"]]
+    return {**fills, "values": np.array(values, dtype=float)}
 
 
 def _effect_of(effect: dict[str, Any], codes: list[int]) -> dict[str, Any]:

@@ -84,7 +84,7 @@ class Column:
             return cls(graph, plain, value, _codes(graph, plain, value))
         if not len(plain["knots"]):
             return cls(graph, plain, value, value)
-        x = _interpolated(graph, value, plain["knots"], plain["positions"])
+        x = interpolated(graph, value, plain["knots"], plain["positions"])
         return cls(graph, plain, value, graph.node("Clip", x, -1.0, 1.0))
 
     def features(self, place: int) -> Features:
@@ -135,7 +135,7 @@ class Column:
             codes = plain["codes"].astype(np.int64)[None, :]
             return graph.number(graph.node("Equal", self.x, codes))
         x = graph.where(missing, 0.0, self.x)
-        parts = [_interpolated(graph, x, self.plain["positions"], plain["line"])]
+        parts = [interpolated(graph, x, self.plain["positions"], plain["line"])]
         if plain["degree"]:
             formula, count = Formula(), plain["degree"] + 1
             curve = formula.plain(T=polynomials(formula.input("x"), count).columns(range(1, count)))
@@ -182,7 +182,7 @@ def _place(graph: Graph, padded: Array, value: Value) -> Value:
     return place
 
 
-def _interpolated(graph: Graph, value: Value, knots: Array, heights: Array) -> Value:
+def interpolated(graph: Graph, value: Value, knots: Array, heights: Array) -> Value:
     """Return the function with these heights at knots, linear between them and flat beyond.
 
     The operations are those of ``numpy.interp``, in its order: spikes are known by equality. NaN
