@@ -16,6 +16,7 @@ from .columns import Column
 Array = np.ndarray
 COUNT = 32  # copies of a row, Q
 FEWEST_KNOTS = 20  # of a column whose values are told from other columns
+MOST_ROWS = 4000  # to find that out
 MOST_INPUTS = 10  # from which a column is told
 LEAST_SQUARE = 0.1  # R^2, adjusted for the number of inputs, from which on this is done
 
@@ -176,7 +177,9 @@ def told_from_others(
     numeric = [j for j in active if columns[j].categories is None and len(columns[j].knots) > 1]
     if len(numeric) < 2:
         return {}
-    x = np.stack([np.asarray(codes[j], dtype=float) for j in numeric], axis=1)
+    some = slice(None, None, -(-len(weight) // MOST_ROWS))
+    x = np.stack([np.asarray(codes[j][some], dtype=float) for j in numeric], axis=1)
+    weight = weight[some]
     known = ~np.isnan(x)
     held = known * weight[:, None]
     count = np.maximum(held.sum(axis=0), np.finfo(float).tiny)
