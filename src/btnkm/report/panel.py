@@ -289,14 +289,14 @@ def with_levels(data: dict[str, Any], kept: dict[int, list[str]]) -> dict[str, A
     """Return a portable model with only these categories of some columns, by position.
 
     All others are treated as never seen. This leaves out most of the weights of a column with very
-    many categories.
+    many categories; those that stand for a missing value stay.
     """
     columns, restarts = list(data["columns"]), list(data["restarts"])
     for j, names in kept.items():
         levels = {name: columns[j]["levels"][name] for name in names}
         bases, effects = columns[j]["bases"], columns[j]["effects"]
         if any(basis["kind"] == "many_categories" for basis in bases):
-            codes = sorted(set(levels.values()))
+            codes = sorted(set(levels.values()) | _fill_codes(columns[j]["fills"]))
             levels = {name: codes.index(code) for name, code in levels.items()}
             rows = [_kept_rows(basis, codes) for basis in bases]
             restarts = [
@@ -353,12 +353,17 @@ def _recoded(kernel: dict[str, Any] | None, column: int, codes: list[int]) -> An
     return {**kernel, "inputs": inputs}
 
 
+def _fill_codes(fills: dict[str, Any] | None) -> set[int]:
+    """Return the codes of the categories that stand for a missing value."""
+    return set() if fills is None else {int(v) for v in fills["values"] if not np.isnan(v)}
+
+
 def _recoded_fills(fills: dict[str, Any] | None, codes: list[int]) -> dict[str, Any] | None:
-    """Return the new codes of the categories that stand for a missing value; -1 is no other."""
+    """Return the same with new codes."""
     if fills is None:
         return None
     new = {code: k for k, code in enumerate(codes)}
-    values = [np.nan if np.isnan(v) else new.get(int(v), -1) for v in fills["values"]]
+    values = [np.nan if np.isnan(v) else new[int(v)] for v in fills["values"]]
     return {**fills, "values": np.array(values, dtype=float)}
 
 
