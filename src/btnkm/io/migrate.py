@@ -133,6 +133,8 @@ def _with_varying_noise(manifest: Manifest) -> Manifest:
             {"dict": [*entry["dict"], "varying", False]} for entry in attributes["structures_"]
         ]
     more = {"noise": "auto"} if manifest["estimator"] == "BTNRegressor" else {}
+    if more:  # a parameter that may not change where a fit continues, and has not
+        attributes["begun_with"] = {"dict": [*attributes["begun_with"]["dict"], "noise", None]}
     return manifest | {"attributes": attributes, "parameters": manifest["parameters"] | more}
 
 

@@ -8,8 +8,8 @@ const Features = (() => {
   // A category may also be given as {code}.
   function coordinate(column, value) {
     if (isMissing(value)) return NaN;
-    if (column.levels && typeof value === "object") return value.code;
-    if (column.levels) return column.levels.has(value) ? column.levels.get(value) : -1;
+    if (column.categories && typeof value === "object") return value.code;
+    if (column.categories) return column.categories.has(value) ? column.categories.get(value) : -1;
     return column.knots.length ? interpolated(value, column.knots, column.positions) : NaN;
   }
 
@@ -72,7 +72,7 @@ const Features = (() => {
   // All functions of a main effect at a coordinate, less their means.
   function effect(terms, column, x) {
     const missing = Number.isNaN(x);
-    const unknown = missing || (column.levels && x < 0);
+    const unknown = missing || (column.categories && x < 0);
     const values = unknown ? [] : knownEffect(terms, column, x);
     const known = terms.center.length - (terms.missing ? 1 : 0);
     const out = Array.from({ length: known }, (_, k) => (unknown ? 0 : values[k] - terms.center[k]));
@@ -82,7 +82,7 @@ const Features = (() => {
 
   function knownEffect(terms, column, x) {
     const equal = (places, at) => Array.from(places, (place) => (at === place ? 1 : 0));
-    if (column.levels) return equal(terms.codes, x);
+    if (column.categories) return equal(terms.codes, x);
     if (terms.line === null) return [];
     const at = clipped(x);
     const values = [interpolated(at, column.positions, terms.line)];
@@ -97,10 +97,10 @@ const Features = (() => {
 
   // What stands for a missing value in a copy of a row, some columns of which may be filled already.
   function filled(columns, j, copy, q) {
-    const { fills, levels, knots, positions } = columns[j];
+    const { fills, categories, knots, positions } = columns[j];
     const value = fills.values[q];
     if (Number.isNaN(value)) return null;
-    if (levels) return { code: value };
+    if (categories) return { code: value };
     if (!fills.inputs.length) return value;
     let x = fills.center + fills.spread * (interpolated(value, knots, positions) - fills.center);
     fills.inputs.forEach((k, place) => {

@@ -129,7 +129,7 @@ def _filled(graph: Graph, copies: dict[int, Column], j: int, count: int) -> Colu
         shape = graph.node("Shape", flat)
         return graph.node("Expand", values[:, None, None], shape).reshaped(-1, 1)
 
-    if plain["levels"] is not None:
+    if plain["categories"] is not None:
         known = ~np.isnan(fills["values"])
         codes = np.where(known, np.where(known, fills["values"], 0.0), MISSING)
         x = graph.where(missing, each(codes.astype(np.int64)), column.x)
