@@ -184,5 +184,5 @@ def test_moments_without_a_row_are_those_of_the_other_rows():
     every = np.arange(8)
     mean, variance = np.array([posterior(every, k) for k in every]).T
     without = np.array([posterior(np.delete(every, k), k) for k in every]).T
-    found = without_itself(Gaussian(), 1.0 / noise, y, np.ones(8), mean, variance)
-    np.testing.assert_allclose(found, without, rtol=1e-9)
+    moments = without_itself(Gaussian(), 1.0 / noise, y, np.ones(8), mean, variance)
+    np.testing.assert_allclose(moments, without, rtol=1e-9)

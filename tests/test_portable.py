@@ -194,7 +194,7 @@ def noise_moments(data, start, X):
 
 
 def copies_of(data, row):
-    """Return a row, or its copies with other raw values, or coordinates {"x": x}, where missing."""
+    """Return a row, or its copies with other raw values where it has none."""
     columns = data["columns"]
     missing = [
         j for j, own in enumerate(columns) if own["active"] and own["fills"] and row[j] is None
@@ -292,7 +292,7 @@ def test_loops_over_plain_data_say_what_the_model_says(name):
     if data["classes"] is not None:
         return
     whole = np.array([len(copies_of(data, row)) == 1 for row in rows_of(X)])
-    X, found = X[whole], found[:, whole]
+    X, actual = X[whole], actual[:, whole]
     distribution = model.predict_dist(X)
     weights, y = np.array(data["weights"]), (model.predict(X) - data["shift"]) / data["scale"]
     y = np.round(y) if distribution.discrete else y + 0.1
