@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -135,6 +137,26 @@ def test_files_and_streams_keep_what_stands_for_missing_values(tmp_path):
     np.testing.assert_allclose(after.std, before.std, rtol=1e-12)
     model.partial_fit(new, y[60:])  # the first input is missing for the first time
     assert model.predict_dist(new).std[0] > np.median(model.predict_dist(X[70:]).std)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"copies": np.arange(COUNT) + 1},
+        {"values": np.zeros(COUNT - 1)},
+        {"inputs": np.array([7]), "slopes": np.ones(1), "centers": np.ones(1)},
+        {"inputs": np.array([0]), "slopes": np.ones(1), "centers": np.ones(1)},
+        {"spread": -1.0},
+    ],
+    ids=["copies", "sizes", "no column", "itself", "spread"],
+)
+def test_a_file_with_impossible_values_for_missing_ones_is_refused(wrong, tmp_path):
+    X, y = table(40)
+    model = BTNRegressor(**SUMS).fit(X, y)
+    model._fills[0] = replace(model._fills[0], **wrong)
+    model.save(tmp_path / "m.btn")
+    with pytest.raises(ValueError, match="path must name a model saved by btnkm"):
+        btnkm.load(tmp_path / "m.btn")
 
 
 def test_a_table_of_categories_with_missing_values_of_each_kind():
