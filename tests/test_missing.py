@@ -11,7 +11,9 @@ import pytest
 import btnkm
 from btnkm import BTNClassifier, BTNRegressor, TensorTrain
 from btnkm.core.likelihoods import Gaussian
-from btnkm.data.fills import COUNT
+from btnkm.data.column_stats import ColumnValues
+from btnkm.data.columns import fit_columns
+from btnkm.data.fills import COUNT, told_from_others
 from btnkm.structures.learned_missing import best_share, without_itself
 
 SMALL = {"n_init": 1, "max_iter": 20, "random_state": 0}
@@ -121,6 +123,37 @@ def test_a_number_is_told_from_others():
     assert 0.9 < covered(model, X, y, new) < 0.99
     spread = np.sqrt(np.mean((y[new] - 5.0 * b[new]) ** 2))
     assert np.mean(model.predict_dist(X[new]).std) == pytest.approx(spread, rel=0.15)
+
+
+def test_chance_and_too_few_rows_tell_nothing():
+    rng = np.random.default_rng(0)
+    for n, count in ((60, 40), (300, 3)):
+        X = rng.standard_normal((n, count))
+        columns, codes = fit_columns(
+            [ColumnValues(x, np.ones(n)) for x in X.T], list(range(count)), "auto", 5
+        )
+        assert told_from_others(columns, range(count), codes, np.ones(n)) == {}
+    X[4:, 0], X[:4, 1] = np.nan, np.nan  # never known together
+    columns, codes = fit_columns(
+        [ColumnValues(x, np.ones(n)) for x in X.T], list(range(count)), "auto", 5
+    )
+    assert told_from_others(columns, range(count), codes, np.ones(n)) == {}
+
+
+def test_a_regression_on_others_is_that_of_least_squares():
+    rng = np.random.default_rng(3)
+    z = rng.standard_normal((500, 3))
+    X = np.column_stack([z[:, 0] + 0.5 * z[:, 1] + z[:, 2], z[:, 0], z[:, 1]])
+    summaries = [ColumnValues(x, np.ones(500)) for x in X.T]
+    columns, codes = fit_columns(summaries, [0, 1, 2], "auto", 5)
+    told = told_from_others(columns, range(3), codes, np.ones(500))[0]
+    assert told["inputs"].tolist() == [1, 2]
+    away = np.stack(codes, axis=1) - np.mean(codes, axis=1)
+    slopes, (left,), _, _ = np.linalg.lstsq(away[:, 1:], away[:, 0], rcond=None)
+    np.testing.assert_allclose(told["slopes"], slopes, rtol=0.02)
+    spread = np.sqrt(left / np.sum(away[:, 0] ** 2))
+    assert told["spread"] == pytest.approx(spread, rel=0.02)
+    assert told["center"] == pytest.approx(np.mean(codes[0]))
 
 
 def test_files_and_streams_keep_what_stands_for_missing_values(tmp_path):

@@ -16,8 +16,9 @@ from .columns import Column
 Array = np.ndarray
 COUNT = 32  # copies of a row, Q
 FEWEST_KNOTS = 20  # of a column whose values are told from other columns
-MOST_ROWS = 4000  # to find that out
+MOST_ROWS, MOST_NUMBERS = 4000, 1000  # rows and columns to find that out
 MOST_INPUTS = 10  # from which a column is told
+ROWS_OF_INPUT = 3  # rows for each of these and three more, at least
 LEAST_SQUARE = 0.1  # R^2, adjusted for the number of inputs, from which on this is done
 
 
@@ -175,11 +176,11 @@ def told_from_others(
     One that hardly depends on others is left out.
     """
     numeric = [j for j in active if columns[j].categories is None and len(columns[j].knots) > 1]
-    if len(numeric) < 2:
+    if not 2 <= len(numeric) <= MOST_NUMBERS:
         return {}
     some = slice(None, None, -(-len(weight) // MOST_ROWS))
     x = np.stack([np.asarray(codes[j][some], dtype=float) for j in numeric], axis=1)
-    weight = weight[some]
+    weight = weight[some] / np.mean(weight[some])
     known = ~np.isnan(x)
     held = known * weight[:, None]
     count = np.maximum(held.sum(axis=0), np.finfo(float).tiny)
@@ -195,11 +196,16 @@ def told_from_others(
         spikes = getattr(getattr(columns[j].basis, "basis_", None), "spikes_", ())
         if len(columns[j].knots) <= FEWEST_KNOTS or len(spikes):
             continue
-        square = corr[i] ** 2
+        # more than the largest of as many correlations that are due to chance
+        square = np.where(
+            corr[i] ** 2 > (2.0 * np.log(len(numeric)) + 4.0) / both[i], corr[i] ** 2, 0.0
+        )
         square[i] = 0.0
-        others = np.sort(np.argsort(-square, kind="stable")[:MOST_INPUTS])
-        others = others[others != i]
-        rows = float(np.min(both[i, others]))
+        others = np.argsort(-square, kind="stable")[:MOST_INPUTS]
+        others = np.sort(others[square[others] > 0.0])
+        rows = float(np.min(both[i, others], initial=np.inf))
+        if not len(others) or rows < ROWS_OF_INPUT * (len(others) + 3):
+            continue
         a = corr[np.ix_(others, others)] + np.eye(len(others)) * (1e-6 + 1.0 / rows)
         slopes = np.linalg.solve(a, corr[i, others])
         among = corr[np.ix_(others, others)]
