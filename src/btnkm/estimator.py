@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from . import checks
 from .core.arrays import host, is_elsewhere
 from .core.full_functionals import total_effects
+from .core.likelihoods.base import of_targets
 from .core.posterior import found_nothing
 from .data.column_stats import MOST_ROWS, TableStats
 from .data.columns import categorical_columns, fit_columns
@@ -38,6 +39,7 @@ from .plan import Defaults, FitPlan
 from .saving import Saving
 from .streaming import Streaming, Window
 from .structures.candidates import choose, weighted
+from .structures.extrapolation import widening
 from .structures.learned_missing import fills_of, mixture_log_density, without_itself
 from .structures.mode_map import ModeMap, block_size
 from .structures.multistart import bonds, fit_structures
@@ -59,6 +61,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
 
     _defaults: Defaults
     _fills: list[Fill | None] | None = None
+    _found_nothing = False  # whether f varies less between the rows than it is uncertain
     # parameters that a fit which continues from another cannot change, beside some options
     _lasting: ClassVar[tuple[str, ...]] = (
         "basis",
@@ -66,6 +69,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
         "network",
         "n_basis",
         "likelihood",
+        "extrapolate",
     )
 
     def __init__(self, **parameters: Any) -> None:
@@ -102,6 +106,9 @@ class Estimator(Streaming, Saving, BaseEstimator):
 
     def _finish(self) -> None:
         """Set the fitted attributes that only this estimator has."""
+
+    def _hint(self, task: Task, y: Array) -> None:
+        """Warn if another estimator or likelihood is made for such targets y (n,)."""
 
     def fit(
         self,
@@ -215,6 +222,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
             self._window = Window.of(table_stats.sample)  # partial_fit fits them again, with more
         self._list_structures(plan, candidates)
         self._complete(task, new=True)
+        self._hint(task, table_stats.sample.y)
         return self
 
     def _code(
@@ -289,7 +297,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
         usable = [(mode_map, result) for mode_map, result in results if result.restarts]
         if judged is not None:
             usable, self.weights_ = weighted(task, usable, judged)
-        self._set_results(plan, usable)
+        self._set_results(plan, task, usable)
         kept = results if judged is None else usable
         # a full tensor keeps rows, not sums over rows: a model with one cannot continue
         kept = [] if any(mode_map.full_tensor for mode_map, _ in kept) else kept
@@ -303,10 +311,17 @@ class Estimator(Streaming, Saving, BaseEstimator):
     def _complete(self, task: Task, *, new: bool) -> None:
         """Name the target and make the fitted view; warn if a ``new`` model has found no effect."""
         self.target_name_ = task.target.name
+        self._found_nothing = self._finds_nothing(task)
         self._choose_fills(task)
+        self.__dict__.pop("fitted_", None)
         _ = self.fitted_  # predictions do not change the attributes
-        if new and np.ptp(task.sample.y) > 0:
-            self._warn_of_nothing(task)
+        if new and self._found_nothing and np.ptp(task.sample.y) > 0:
+            warn(
+                "no input was found to have an effect: the prediction is nearly the same in all "
+                f"rows. If there should be one, the rows may be too few for {len(self.columns_)} "
+                "input(s), or the basis unable to follow it: leave out inputs, give rows, change "
+                "the basis, or the network.",
+            )
 
     def _choose_fills(self, task: Task) -> None:
         """Set what predictions of rows with missing values are averaged over."""
@@ -322,16 +337,18 @@ class Estimator(Streaming, Saving, BaseEstimator):
         likelihoods = [state.likelihood for state in states]
         if any(hasattr(likelihood, "at") for likelihood in likelihoods):
             likelihoods = self.fitted_.likelihoods_at(columns)
+        likelihoods = [of_targets(likelihood, y)[0] for likelihood in likelihoods]
+        counted = y if y.ndim == 1 else y[:, 0]
         means, variances = self._moments_at(columns)
         if alone:
             for k, (state, likelihood) in enumerate(zip(states, likelihoods, strict=True)):
                 scale = getattr(state.likelihood, "scale", 1.0)
-                moments = without_itself(likelihood, scale, y, weight, means[k], variances[k])
-                means[k], variances[k] = moments
-        return mixture_log_density(likelihoods, self.weights_, means, variances, y)
+                parts = likelihood, scale, counted, weight, means[k], variances[k]
+                means[k], variances[k] = without_itself(*parts)
+        return mixture_log_density(likelihoods, self.weights_, means, variances, counted)
 
-    def _warn_of_nothing(self, task: Task) -> None:
-        """Warn if f, its mean aside, varies less between the rows than it is uncertain."""
+    def _finds_nothing(self, task: Task) -> bool:
+        """Return whether f, its mean aside, varies less between the rows than it is uncertain."""
         sample = task.sample
         share = sample.weights / sample.weights.sum()
         count = min(_LOOK_AT, sample.n)
@@ -340,19 +357,16 @@ class Estimator(Streaming, Saving, BaseEstimator):
         means, variances = self.fitted_.predict(
             columns, lambda model, rows: replace(model, least=0.0).contrasts(rows), 2
         )
-        if found_nothing(self.weights_, means, variances):
-            warn(
-                "no input was found to have an effect: the prediction is nearly the same in all "
-                f"rows. If there should be one, the rows may be too few for {len(self.columns_)} "
-                "input(s), or the basis unable to follow it: leave out inputs, give rows, change "
-                "the basis, or the network.",
-            )
+        least = [predictor.least for predictor in self.fitted_.predictors]
+        return found_nothing(self.weights_, means, variances, least)
 
     def _check_parameters(self) -> None:
         """Raise a ValueError for a parameter that is not allowed."""
         check_parameters(self)
 
-    def _set_results(self, plan: FitPlan, results: list[tuple[ModeMap, fitting.Result]]) -> None:
+    def _set_results(
+        self, plan: FitPlan, task: Task, results: list[tuple[ModeMap, fitting.Result]]
+    ) -> None:
         """Set the fitted attributes that describe the posteriors."""
         mode_map, result = results[0]  # the structure with the highest weight
         best, train = result.best, plan.train is not None
@@ -366,6 +380,10 @@ class Estimator(Streaming, Saving, BaseEstimator):
         # of phi and phi phi^T over the rows, in every mode: what explanations average over
         self._averages = tuple(part.averages for _, part, _ in restarts)
         self._effect_averages = tuple(part.effects for _, part, _ in restarts)
+        self._widenings = tuple(
+            widening(state, mode_map, task.columns, task.sample)
+            for state, mode_map in zip(self.posterior_, self._mode_maps, strict=True)
+        )
         ranks = [
             bonds(train, restart.last.rank, structure, self._n_outputs)
             for structure, _, restart in restarts
@@ -416,14 +434,18 @@ class Estimator(Streaming, Saving, BaseEstimator):
 
     @cached_property
     def feature_importances_(self) -> Array:
-        """Total Sobol index of every input, scaled to sum to 1: (D,)."""
+        """Total Sobol index of every input, scaled to sum to 1; all 0 without any effect: (D,)."""
         check_is_fitted(self)
+        if self._found_nothing:
+            return np.zeros(len(self.columns_))
         return np.einsum("s,sjd->d", self.weights_ / _DRAWS, self._total_effects)
 
     @cached_property
     def feature_importances_std_(self) -> Array:
         """Standard deviation of ``feature_importances_`` over the posterior: (D,)."""
         check_is_fitted(self)
+        if self._found_nothing:
+            return np.zeros(len(self.columns_))
         away = self._total_effects - self.feature_importances_
         return np.sqrt(np.einsum("s,sjd->d", self.weights_ / _DRAWS, away**2))
 
@@ -440,6 +462,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
                 setattr(table, name, getattr(self, name))
+        exposed = getattr(self, "_exposed", False)
         return FittedModel(
             estimator=type(self).__name__,
             target_name=self.target_name_,
@@ -451,14 +474,18 @@ class Estimator(Streaming, Saving, BaseEstimator):
             mode_maps=self._mode_maps,
             averages=self._averages,
             effect_averages=self._effect_averages,
+            widenings=getattr(self, "_widenings", None),
             weights=self.weights_,
             best_restart=self.best_restart_,
             y_shift=getattr(self, "_y_shift", 0.0),
             y_scale=self._y_scale,
             threshold=getattr(self, "_threshold", None),
             block_rows=block_size(self._mode_maps, self.posterior_),
-            check_y=partial(self._check_y, type(self).__name__),
+            check_y=_refuse_targets if exposed else partial(self._check_y, type(self).__name__),
             check_names=partial(check_names, table, reset=False),
+            found_nothing=self._found_nothing,
+            exposed=exposed,
+            exposure_name=getattr(self, "_exposure_name", None),
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -480,6 +507,14 @@ class Estimator(Streaming, Saving, BaseEstimator):
     def _moments_at(self, columns: Sequence[Any]) -> Array:
         """Return E[f] and Var[f] for every restart and row, in local memory: (2, S, n)."""
         return host(self.fitted_.predict(columns, lambda model, rows: model.moments(rows), 2))
+
+
+def _refuse_targets(y: Any) -> Array:
+    """Raise an error: targets say something about a model only together with their exposures."""
+    raise ValueError(
+        "targets must be left out for a model that was fitted with an exposure, got them: this "
+        "predicts for an exposure of 1; use scorers.log_density(model, X, y, exposure=...)."
+    )
 
 
 def answered(X: Any, values: Array) -> Any:

@@ -33,6 +33,7 @@ class Console:
         self.quiet = bool(arguments.quiet)
         self.verbose = bool(arguments.verbose)
         self.notes: list[str] = []
+        self._beyond = False  # whether a note has told of rows beyond the training range
 
     @property
     def width(self) -> int:
@@ -72,8 +73,18 @@ class Console:
         with warnings.catch_warnings(), redirect_stdout(sys.stderr):
             warnings.simplefilter("ignore")  # such as deprecations
             warnings.simplefilter("always", UserWarning)
-            warnings.showwarning = lambda message, *_, **__: self.note(str(message))
+            warnings.showwarning = lambda message, *_, **__: self._show(message)
             yield
+
+    def _show(self, message: Any) -> None:
+        """Show a warning of the library as a note; of models of several folds, only the first."""
+        from ..data.beyond import ExtrapolationWarning
+
+        if isinstance(message, ExtrapolationWarning):
+            if self._beyond:
+                return
+            self._beyond = True
+        self.note(str(message))
 
     @contextmanager
     def progress(self, what: str, unit: str = "", *, mute: bool = False) -> Iterator[Bar]:
@@ -148,7 +159,7 @@ def importances(sobol: Any, width: int, most: int) -> str:
     ``sobol`` is of ``explain.sobol_indices``; bars are left out if there is no room.
     """
     if not sobol.variance:
-        return "The model makes the same prediction for all rows: no input matters."
+        return "No input has an effect that the data can tell."
     order = sobol.order.tolist()
     names = {j: str(sobol.names[j]) for j in order[:most]}
     room = width - len("    100.0%  100.0% ± 10.0%  ")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 CLASSIFIER_LIKELIHOODS = ("logistic", "least_squares")
 STRUCTURES = ("auto", "tensor", "sums", "sums+tensor", "full")
 NOISES = ("auto", "constant", "varying")
+EXTRAPOLATIONS = ("linear", "flat")
 _SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|", "\\t": "\t"}
 
 
@@ -217,12 +218,7 @@ def add_model_options(parser: Any) -> None:
         help="for numbers: auto, gaussian, student_t (robust to outliers), poisson or "
         "negative_binomial (counts); for classes: logistic or least_squares",
     )
-    group.add_argument(
-        "--noise",
-        choices=NOISES,
-        help="for numbers, whether the noise level may vary with the inputs: constant, varying, or "
-        "auto, which lets it vary if held-out rows show that it does (default: auto)",
-    )
+    _add_uncertainty(group)
     group.add_argument(
         "--structure",
         choices=STRUCTURES,
@@ -268,6 +264,23 @@ def add_model_options(parser: Any) -> None:
     )
 
 
+def _add_uncertainty(group: Any) -> None:
+    """Add parameters of what intervals depend on."""
+    group.add_argument(
+        "--noise",
+        choices=NOISES,
+        help="for numbers, whether the noise level may vary with the inputs: constant, varying, or "
+        "auto, which lets it vary if held-out rows show that it does (default: auto)",
+    )
+    group.add_argument(
+        "--extrapolate",
+        choices=EXTRAPOLATIONS,
+        help="beyond the range of the training rows: linear, where straight parts of main effects "
+        "run on, or flat, where an input is held at the nearer end of its range; both widen "
+        "intervals (default: linear)",
+    )
+
+
 def model_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the parameters given on the command line."""
     given = {
@@ -279,6 +292,7 @@ def model_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
         "network": arguments.network,
         "max_rank": arguments.max_rank,
         "n_init": arguments.n_init,
+        "extrapolate": arguments.extrapolate,
         "memory_limit": arguments.memory_limit,
         "n_jobs": arguments.jobs,
     }

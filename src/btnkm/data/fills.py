@@ -27,8 +27,8 @@ class Fill:
     """What stands for a missing value of one column in the copies of a row.
 
     The coordinate of a number is ``center + spread (x - center) + sum_k slope_k (x_k - center_k)``,
-    from -1 to 1, where x is that of one of ``values`` and x_k are those of other columns. A column
-    that is missing itself does not count.
+    from -1 to 1, where x is that of one of ``values`` and x_k are those of other columns, held in
+    the same range. A column that is missing itself does not count.
 
     Attributes
     ----------
@@ -149,7 +149,7 @@ class Fills:
         if len(fill.inputs):
             values = fill.center + fill.spread * (values - fill.center)
             for k, slope, center in zip(fill.inputs, fill.slopes, fill.centers, strict=True):
-                away = copied[k] - float(center)
+                away = xp.clip(copied[k], -1.0, 1.0) - float(center)
                 zeros = xp.zeros_like(away)
                 values = values + float(slope) * xp.where(xp.isnan(away), zeros, away)
             values = xp.clip(values, -1.0, 1.0)

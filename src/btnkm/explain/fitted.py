@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,12 +15,14 @@ from ..bases import Spiked, WithMissing
 from ..core.arrays import here, host, is_elsewhere, like
 from ..core.likelihoods import joined, of_rows
 from ..core.posterior import Predictor
-from ..data.columns import Column
+from ..data.beyond import Beyond, ExtrapolationWarning
+from ..data.columns import FARTHEST, FARTHEST_OF_LOGARITHM, Column
 from ..data.dask_input import is_dask
 from ..data.fills import Fills
 from ..data.frames import split_columns
 from ..data.readers import is_stored
 from ..predictive import mixed_variance
+from ..warn import warn
 from .restart import FullRestartView, RestartView
 
 Array = np.ndarray
@@ -36,7 +38,7 @@ class PlainData:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name, arrays as lists, dates as text."""
-        return {field.name: plain(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
+        return {part.name: plain(getattr(self, part.name)) for part in fields(self)}  # type: ignore[arg-type]
 
 
 def plain(value: Any) -> Any:
@@ -92,6 +94,9 @@ class FittedModel:
     averages, effect_averages : tuple
         For each restart, averages over the training rows of the functions of each mode and of each
         main effect.
+    widenings : tuple or None
+        For each restart, what is added to its variance beyond the training range, or None. None of
+        a model from an older file, whose intervals do not widen.
     weights : ndarray of shape (S,)
         The weight of each restart in the prediction.
     best_restart : int
@@ -106,6 +111,13 @@ class FittedModel:
         Returns targets as an array (n,), or raises an error if they are invalid.
     check_names : callable
         Raises an error if a table has other columns than the training rows.
+    found_nothing : bool
+        Whether f varies less between the training rows than it is uncertain: no input has an
+        effect that the data can tell, and importances are 0.
+    exposed : bool
+        Whether counts had exposures in the fit. Explanations and reports are of an exposure of 1.
+    exposure_name : str or None
+        The name of the column of the exposures.
     """
 
     estimator: str
@@ -118,6 +130,7 @@ class FittedModel:
     mode_maps: tuple[Any, ...]
     averages: tuple[Any, ...]
     effect_averages: tuple[Any, ...]
+    widenings: tuple[Any, ...] | None
     weights: Array
     best_restart: int
     y_shift: float
@@ -126,6 +139,10 @@ class FittedModel:
     block_rows: int
     check_y: Callable[[Any], Array]
     check_names: Callable[[Any], None]
+    found_nothing: bool = False
+    exposed: bool = False
+    exposure_name: str | None = None
+    _warned: set[Any] = field(default_factory=set, repr=False)  # columns beyond their range
 
     @classmethod
     def of(cls, model: Any) -> FittedModel:
@@ -186,7 +203,30 @@ class FittedModel:
     @cached_property
     def predictors(self) -> list[Any]:
         """The predictor of each restart."""
-        return [Predictor.of(state) for state in self.posteriors]
+        made = [Predictor.of(state) for state in self.posteriors]
+        return [
+            predictor if of_restart is None else replace(predictor, widens=True)
+            for predictor, of_restart in zip(made, self.added, strict=True)
+        ]
+
+    @cached_property
+    def added(self) -> tuple[Any, ...]:
+        """What is added to the variance of each restart beyond the training range, or None."""
+        return self.widenings or (None,) * len(self.posteriors)
+
+    def variance_beyond(self, columns: Sequence[Any], k: int) -> Any:
+        """Return the variance (n, K) that is added to that of a restart in each row, or None."""
+        extra = self.added[k]
+        return None if extra is None else extra.added(columns, slice(None))
+
+    @cached_property
+    def farthest(self) -> float:
+        """Ranges beyond the training range from which on a number counts as if it were there.
+
+        It is one where y is about exp(f): the mean would soon be without bounds.
+        """
+        likelihood: Any = self.likelihoods[0]
+        return FARTHEST if likelihood.additive or likelihood.of_labels else FARTHEST_OF_LOGARITHM
 
     @cached_property
     def restarts(self) -> list[Any]:
@@ -208,14 +248,49 @@ class FittedModel:
         raw, _ = split_columns(X, least=0)
         self.check_names(X)
         used = set(self.active)
-        return [
+        codes = [
             column.encode(raw[j]) if j in used else None for j, column in enumerate(self.columns)
         ]
+        self._warn_beyond(codes)
+        return [self._held(j, x) for j, x in enumerate(codes)]
+
+    def _held(self, j: int, x: Any) -> Any:
+        """Return coordinates of a column, none of them farther beyond the range than allowed."""
+        if x is None or self.columns[j].categories is not None or self.farthest == FARTHEST:
+            return x
+        return array_namespace(x).clip(x, -1.0 - self.farthest, 1.0 + self.farthest)
+
+    @property
+    def rule_beyond(self) -> str:
+        """What happens to predictions beyond the training range, in a sentence."""
+        if self.widenings is None:
+            return (
+                "For these the model predicts as at the nearer end of the range, and its intervals "
+                "do not become wider."
+            )
+        held = "all inputs are held at the nearer end of their range"
+        if any(mode_map.runs_on for mode_map in self.mode_maps):
+            held = "straight parts of main effects run on and all else is held at the nearer end"
+        return f"For these the model extrapolates: {held}, and intervals widen with the distance."
+
+    def say_nothing_beyond(self) -> None:
+        """Do not warn of rows beyond the training range, as the caller does."""
+        self._warned.update(self.names)
+
+    def _warn_beyond(self, codes: list[Any]) -> None:
+        """Warn of rows that are materially beyond the training range, once for each column."""
+        beyond = Beyond().count(self.columns, codes)
+        if not set(beyond.columns) <= self._warned:
+            self._warned.update(beyond.columns)
+            warn(beyond.sentence(widens=self.widenings is not None), ExtrapolationWarning)
 
     def row_blocks(
         self, columns: Sequence[Any], most: int = _BLOCK_ROWS, restarts: slice = slice(None)
     ) -> Iterator[tuple[slice, list[list[Any]]]]:
-        """Yield blocks of up to ``most`` rows, with phi and psi of the modes of some restarts."""
+        """Yield blocks of up to ``most`` rows, with phi and psi of the modes of some restarts.
+
+        Last is the variance that is added beyond the training range, if the restart has any.
+        """
         first = columns[self.active[0]]
         n, size = first.shape[0], min(most, self.block_rows)
         if is_elsewhere(first):
@@ -223,7 +298,11 @@ class FittedModel:
         for begin in range(0, max(n, 1), size):  # no rows are one block, for results of its shape
             rows = slice(begin, min(begin + size, n))
             made: dict[int, Any] = {}
-            yield rows, [part.features(columns, rows, made) for part in self.mode_maps[restarts]]
+            features = [part.features(columns, rows, made) for part in self.mode_maps[restarts]]
+            for of_restart, extra in zip(features, self.added[restarts], strict=True):
+                if extra is not None:  # the last of the features: ``posterior.WIDENING``
+                    of_restart.append((extra.added(columns, rows), None))
+            yield rows, features
 
     def predict(
         self, columns: Sequence[Any], function: Callable[..., tuple[Any, ...]], count: int

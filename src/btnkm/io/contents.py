@@ -27,6 +27,7 @@ from ..core.posterior import EffectAverages
 from ..core.state import Factor, Mode, State
 from ..core.sums import Group, Sums
 from ..core.tt import TT
+from ..core.widening import Widening
 from ..data.column_stats import Batch, Window
 from ..data.columns import Column
 from ..data.fills import Fill
@@ -41,7 +42,7 @@ CLASSES: tuple[type, ...] = (
     *(ManyCategories, MainEffect, *bases.BUILT_IN, *LIKELIHOODS),
     *(Gamma, Data, Column, ModeMap, CP, TT, Mode, CategoryMode, Factor, CategoryFactor, State),
     *(Group, Sums, Kernel, FullPosterior, ModeStats, EffectStats, BatchStats, EffectAverages),
-    *(Batch, Window, Fill, TensorTrain, Priors, Solver),
+    *(Widening, Batch, Window, Fill, TensorTrain, Priors, Solver),
 )
 #: Words for the fields of likelihoods; parameters that are learned may be None before a fit.
 WORDS = {
@@ -99,10 +100,10 @@ Fill(V, P): what stands for missing values; each_copy_has_a_value
 MainEffect(P): main effects; each_function_has_a_part
     n_curve, degree_: count; knots, positions, line_: numbers(J);
     steps, spikes, codes_: numbers(_); n_categories: None | count; has_missing_: bool;
-    parts_: list(str, P); degrees_: numbers(P) >= 1; center_: numbers(P)
+    parts_: list(str, P); degrees_: numbers(P) >= 1; center_: numbers(P); runs_on: bool
 Coordinates(J): coordinates; coordinates_are_bounded
-    categorical, straight, has_missing_, varies_: bool; knots, positions, line_: doubles(J);
-    center_: number; scale_: number > 0
+    categorical, straight, has_missing_, varies_, runs_on: bool;
+    knots, positions, line_: doubles(J); center_: number; scale_: number > 0
 ModeMap: modes; each_mode_has_an_input, a_full_tensor_is_alone
     full_cores, anchored, sums_first, splines, full_tensor, heavy: bool; inputs: list(count);
     bases: list(Basis | Coordinates); effects: tuple(MainEffect, E);
@@ -155,15 +156,18 @@ BatchStats: past rows
     sums: None | EffectStats
 EffectAverages: averages
     mode: None | count; mean: numbers(P); gram: numbers(P, P); cross: numbers(P, _)
+Widening: variances beyond the range; variances_begin_at_zero_and_rise
+    inputs: tuple(count, I); variances: doubles(I, _, _, _) >= 0
 Batch(N): kept rows; columns_are_of_a_known_type
-    columns: list(array(N)); y: array(N); weight: numbers(N) > 0
+    columns: list(array(N)); y: array(N) | array(N, _); weight: numbers(N) > 0
 Window: kept rows
     rows: Batch(N); decay: numbers(N) >= 0; total: number; fitted, since: count
 Model: parts; inputs_are_columns, weights_add_up_to_1, targets_fit_the_likelihood,
         likelihoods_are_alike, modes_fit_their_columns, effects_fit_their_columns,
         posteriors_fit_their_modes, noise_fits_its_effects, results_are_of_this_fit,
         past_rows_fit_their_posteriors,
-        averages_fit_their_posteriors, kept_rows_are_of_this_table, fills_fit_their_columns
+        averages_fit_their_posteriors, widenings_fit_their_columns, kept_rows_are_of_this_table,
+        fills_fit_their_columns
     n_features_in_: size(D); columns_: list(Column, D); feature_names_in_?: texts(D);
     active: list(count); mode_maps: tuple(ModeMap, R);
     posterior_: tuple(State | FullPosterior, R); weights_: list(number >= 0, R);
@@ -172,11 +176,13 @@ Model: parts; inputs_are_columns, weights_add_up_to_1, targets_fit_the_likelihoo
     encode?: () | (number, number > 0, numbers(2) >= 0); pasts: list(BatchStats);
     fills?: list(None | Fill, D);
     averages: tuple(list((numbers(_), numbers(_, _) | csr(_, _))), R);
-    effect_averages: tuple(list(EffectAverages) | (), R); window?: None | Window;
+    effect_averages: tuple(list(EffectAverages) | (), R); widenings?: tuple(None | Widening, R);
+    window?: None | Window;
     n_basis_: integers(D); rank_: count | tuple(count); ranks_: array(R) | array(R, _);
     mode_order_?: integers(D); cores_?: list(str); lower_bounds_: array(_); lower_bound_: float;
     n_iter_, best_restart_, n_samples_seen_: count; converged_: flag; stop_reason_: str;
-    target_name_: None | str; noise_std_?: float;
+    target_name_: None | str; noise_std_?: float; found_nothing?: bool;
+    exposed?: bool; exposure_name?: None | str;
     history_: list({'restart': count, 'sweep': count, 'rows': count, 'rank': count | tuple(count),
         'phase': str, 'elbo': float, 'noise_std': float, 'seconds': float});
     structures_?: list({'name': str, 'restarts': list(count), 'weight': float,

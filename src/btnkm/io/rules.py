@@ -27,6 +27,7 @@ from ..core.full_fit import learns_noise
 from ..core.likelihoods import Varying
 from ..core.state import State
 from ..core.sums import Sums
+from ..core.widening import PLACES
 from ..data.column_stats import KINDS
 from ..data.fills import COUNT
 from ..structures.full_tensor import parts_of
@@ -505,6 +506,22 @@ def averages_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:
             yield average.cross.shape[1] == (0 if d is None else len(averages[d][0]))
 
 
+def variances_begin_at_zero_and_rise(widening: Any, sizes: Sizes) -> Facts:
+    yield are_places(widening.inputs, 1 + max(widening.inputs, default=0))
+    yield len(widening.inputs) > 0 and widening.variances.shape[1:3] == (2, PLACES)
+    yield np.all(widening.variances[:, :, 0] == 0.0)
+    yield np.all(np.diff(widening.variances, axis=2) >= 0.0)
+    yield np.all(widening.variances < _FARTHEST)
+
+
+def widenings_fit_their_columns(model: Any, sizes: Sizes) -> Facts:
+    for widening in getattr(model, "widenings", ()):
+        if widening is not None:
+            yield widening.variances.shape[3] == (n_outputs_of(model) or 1)
+            for j in widening.inputs:
+                yield j in model.active and len(model.columns_[j].knots) > 1
+
+
 def kept_rows_are_of_this_table(model: Any, sizes: Sizes) -> Facts:
     window = getattr(model, "window", None)
     if window is None:
@@ -514,7 +531,9 @@ def kept_rows_are_of_this_table(model: Any, sizes: Sizes) -> Facts:
     if hasattr(model, "classes_"):
         yield set(y.tolist()) <= set(model.classes_.tolist())
     else:
-        yield y.dtype.kind == "f" and all(map(is_number, y))
+        exposed = bool(getattr(model, "exposed", False))
+        yield y.dtype.kind == "f" and y.ndim == 1 + exposed and y.size == len(y) * (1 + exposed)
+        yield all(map(is_number, y.ravel()))
 
 
 def fills_fit_their_columns(model: Any, sizes: Sizes) -> Facts:

@@ -10,7 +10,17 @@ const Features = (() => {
     if (isMissing(value)) return NaN;
     if (column.categories && typeof value === "object") return value.code;
     if (column.categories) return column.categories.has(value) ? column.categories.get(value) : -1;
-    return column.knots.length ? interpolated(value, column.knots, column.positions) : NaN;
+    if (!column.knots.length) return NaN;
+    return interpolated(value, column.knots, column.positions) + excess(column, value);
+  }
+
+  // How far a number is beyond the range of the training rows, in units of the range.
+  function excess({ knots, farthest }, value) {
+    const [first, last] = [knots[0], knots[knots.length - 1]];
+    if (knots.length < 2 || (value >= first && value <= last)) return 0;
+    const half = Math.max(0.5 * last - 0.5 * first, 2.2250738585072014e-308);
+    const beyond = (0.5 * value - 0.5 * (value > last ? last : first)) / half;
+    return Math.min(Math.max(beyond, -farthest), farthest);
   }
 
   // The function with these values at some places, linear between them and constant beyond.
@@ -85,7 +95,9 @@ const Features = (() => {
     if (column.categories) return equal(terms.codes, x);
     if (terms.line === null) return [];
     const at = clipped(x);
-    const values = [interpolated(at, column.positions, terms.line)];
+    const { line } = terms;
+    const further = terms.runs_on ? (x - at) * (line[line.length - 1] - line[0]) : 0;
+    const values = [interpolated(at, column.positions, line) + further];
     let [before, now] = [1, at];
     for (let k = 0; k < terms.degree; k++) {
       values.push(now);
@@ -104,7 +116,7 @@ const Features = (() => {
     if (!fills.inputs.length) return value;
     let x = fills.center + fills.spread * (interpolated(value, knots, positions) - fills.center);
     fills.inputs.forEach((k, place) => {
-      const away = coordinate(columns[k], copy[k]) - fills.centers[place];
+      const away = clipped(coordinate(columns[k], copy[k])) - fills.centers[place];
       if (!Number.isNaN(away)) x += fills.slopes[place] * away;
     });
     return interpolated(clipped(x), positions, knots);
@@ -123,5 +135,5 @@ const Features = (() => {
     });
   }
 
-  return { coordinate, copiesOf, effect, features };
+  return { coordinate, copiesOf, effect, features, interpolated };
 })();

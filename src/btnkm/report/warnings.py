@@ -10,7 +10,6 @@ import numpy as np
 from scipy.stats import binomtest
 
 from ..core.arrays import here
-from ..core.posterior import found_nothing
 from ..data.frames import as_numbers, split_columns
 from ..explain.coverage import ENOUGH_ROWS, ConditionalCoverage
 from ..explain.diagnostics import Calibration, Reliability
@@ -127,11 +126,11 @@ def _of_restarts(fitted: FittedModel, moments: Any) -> Iterator[Notice]:
         return
     means, variances = moments
     weights = fitted.weights
-    if found_nothing(weights, means, variances):
+    if fitted.found_nothing:
         yield Notice(
             True,
             "No effect was found",
-            "The prediction is nearly the same in all rows. There may be too few rows, or the "
+            "No input has an effect that the data can tell. There may be too few rows, or the "
             "inputs may be unrelated to the target.",
         )
     elif len(means) > 1:
@@ -192,8 +191,7 @@ def _of_rows(fitted: FittedModel, importances: Array, X: Any) -> Iterator[Notice
         count = int(any_beyond.sum())
         text = (
             f"{count:,} of {n:,} rows ({percent(count / n)}) have values outside the range of the "
-            f"training rows, in {_with_counts(beyond)}. For these the model predicts as at the "
-            "nearer end of the range, and its intervals do not become wider."
+            f"training rows, in {_with_counts(beyond)}. {fitted.rule_beyond}"
         )
         yield Notice(int(far_beyond.sum()) > 0.05 * n, "Extrapolation", text)
     if unseen:

@@ -5,7 +5,7 @@
 // Every function agrees with its counterpart in Python to about 1e-12.
 const WhatIf = (() => {
   const { normalCdf, normalGrid, normalPdf, normalQuantile, sigmoid, squareRoot } = Numerics;
-  const { coordinate, copiesOf, effect, features } = Features;
+  const { coordinate, copiesOf, effect, features, interpolated } = Features;
 
   // ---- moments of f ---------------------------------------------------------------------------
 
@@ -119,11 +119,29 @@ const WhatIf = (() => {
     return sum;
   }
 
+  // What is added to Var[f] of each of so many outputs beyond the range of the training rows.
+  function widening(restart, row, count) {
+    const added = Array.from({ length: count }, () => 0);
+    for (const { column, below, above } of restart.widening) {
+      const x = row.coordinate(column);
+      const e = Number.isNaN(x) ? 0 : Math.max(Math.abs(x) - 1, 0);
+      if (e === 0) continue;
+      const { data, rows, columns } = x < 0 ? below : above;
+      const places = Array.from({ length: rows }, (_, k) => k / (rows - 1));
+      for (let k = 0; k < count; k++) {
+        const values = places.map((_, i) => data[i * columns + k]);
+        added[k] += interpolated(e, places, values) * Math.max(e, 1) ** 2;
+      }
+    }
+    return added;
+  }
+
   // E[f] and Var[f] of one restart.
   function moments(restart, row) {
+    const wider = widening(restart, row, 1);
     if (restart.kernel !== null) {
       const { mean, variance } = row.kernel(restart.kernel);
-      return { mean: mean[0], variance: variance[0] };
+      return { mean: mean[0], variance: variance[0] + wider[0] };
     }
     const added = mainEffects(restart.sums, row, 1);
     let [first, variance] = [0, 0];
@@ -133,18 +151,22 @@ const WhatIf = (() => {
       variance = Math.max(dot(second, restart.multiplicity) - first * first, 0);
     }
     variance = Math.max(variance + added.variance[0], restart.least);
-    return { mean: added.mean[0] + first, variance };
+    return { mean: added.mean[0] + first, variance: variance + wider[0] };
   }
 
   // E[f] and Cov[f] = root root^T + diag(diagonal) of the K outputs of one restart.
   function joint(restart, row) {
+    const wider = widening(restart, row, restart.least.length);
     if (restart.kernel !== null) {
       const { mean, variance } = row.kernel(restart.kernel);
-      return { mean, diagonal: variance, root: mean.map(() => []) };
+      const diagonal = variance.map((value, k) => value + wider[k]);
+      return { mean, diagonal, root: mean.map(() => []) };
     }
     const added = mainEffects(restart.sums, row, restart.least.length);
     if (!restart.modes.length) {
-      const diagonal = added.variance.map((value, k) => Math.max(value, restart.least[k]));
+      const diagonal = added.variance.map(
+        (value, k) => Math.max(value, restart.least[k]) + wider[k],
+      );
       return { mean: added.mean, diagonal, root: diagonal.map(() => []) };
     }
     const product = productOf(restart, row);
@@ -168,7 +190,7 @@ const WhatIf = (() => {
       const variance = Math.max(second - mean * mean + added.variance[k], restart.least[k]);
       out.mean.push(mean + added.mean[k]);
       out.root.push(root);
-      out.diagonal.push(Math.max(variance - dot(root, root), 0));
+      out.diagonal.push(Math.max(variance - dot(root, root), 0) + wider[k]);
     }
     return out;
   }
@@ -436,6 +458,7 @@ const WhatIf = (() => {
       return {
         features: (j, place) => once(j, "bases", place, (basis, _, x) => features(basis, x)),
         effect: (j, place) => once(j, "effects", place, effect),
+        coordinate: (j) => coordinate(this.data.columns[j], row[j]),
         kernel: (kernel) => {
           const { columns } = this.data;
           return Kernels.moments(kernel, columns, row, (j) => coordinate(columns[j], row[j]));

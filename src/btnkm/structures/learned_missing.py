@@ -62,7 +62,7 @@ def fills_of(
         y, weight = sample.y[rows], sample.weights[rows]
         learned = density(codes, y, weight, True)
         copies = Fills.of(columns, {j: 0.0}, told).copies(codes, np.arange(len(rows)))
-        logs = density(copies, np.tile(y, COUNT), np.tile(weight, COUNT), False)
+        logs = density(copies, np.concatenate([y] * COUNT), np.tile(weight, COUNT), False)
         averaged = logsumexp(logs.reshape(COUNT, -1), axis=0) - np.log(COUNT)
         shares[j] = best_share(learned, averaged, weight, prior)
     return Fills.of(columns, shares, told)
