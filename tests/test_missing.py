@@ -76,6 +76,22 @@ def test_probabilities_are_averages_over_the_training_values():
         assert np.all(std[0] > np.median(std[1:], axis=0))
 
 
+def test_counts_with_exposures_are_averages_too():
+    X, _ = table(COUNT)
+    rng = np.random.default_rng(4)
+    exposure = rng.uniform(0.5, 3.0, COUNT)
+    y = rng.poisson(exposure * np.exp(1.0 + X[:, 0]))
+    model = BTNRegressor(**SUMS, likelihood="poisson").fit(X, y, exposure=exposure)
+    row = np.array([[np.nan, 0.3, -0.2]])
+    filled = np.column_stack([X[:, 0], np.full((COUNT, 2), [0.3, -0.2])])
+    one = model.predict_dist(row, exposure=[2.0])
+    every = model.predict_dist(filled, exposure=np.full(COUNT, 2.0))
+    np.testing.assert_allclose(one.mean, every.mean.mean(), rtol=1e-9)
+    np.testing.assert_allclose(one.pdf(4.0), every.pdf(4.0).mean(), rtol=1e-9)
+    draws = model.sample_y(np.repeat(row, 40, axis=0), 40, exposure=np.full(40, 2.0))
+    assert np.mean(draws) == pytest.approx(one.mean[0], rel=0.1)
+
+
 def test_rows_without_missing_values_have_no_copies():
     X, y = table(60)
     model = BTNRegressor(**SUMS).fit(X, y)
