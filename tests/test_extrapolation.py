@@ -307,6 +307,13 @@ def test_dask_says_the_same():
     model, at = fitted("tensor"), along([0.0, 0.4, 3.0, 7.0])
     lazy = model.predict_interval(da.from_array(at, chunks=(2, 2)))
     np.testing.assert_allclose(lazy.compute(scheduler="sync"), model.predict_interval(at))
+    X, y = rows()
+    model = BTNRegressor(structure="sums", **QUICK).fit(X + 10.0, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lazy = model.predict(da.from_array(at, chunks=(2, 2)))
+    with pytest.warns(ExtrapolationWarning):
+        lazy.compute(scheduler="sync")
 
 
 def test_contributions_add_up_beyond_the_range():

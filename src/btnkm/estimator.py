@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from . import checks
 from .core.arrays import host, is_elsewhere
 from .core.full_functionals import total_effects
-from .core.likelihoods.base import of_targets
+from .core.likelihoods import Transformed, of_targets
 from .core.posterior import found_nothing
 from .data.column_stats import MOST_ROWS, TableStats
 from .data.columns import categorical_columns, fit_columns
@@ -61,6 +61,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
 
     _defaults: Defaults
     _fills: list[Fill | None] | None = None
+    likelihood_: Any
     _found_nothing = False  # whether f varies less between the rows than it is uncertain
     # parameters that a fit which continues from another cannot change, beside some options
     _lasting: ClassVar[tuple[str, ...]] = (
@@ -257,12 +258,13 @@ class Estimator(Streaming, Saving, BaseEstimator):
     def _list_structures(self, plan: FitPlan, candidates: list[Candidate]) -> None:
         """Set ``structures_``: the structures that were compared, and what came of it."""
         self.structures_ = []
+        log_unit = float(np.log(self._y_scale)) - plan.target.log_slope
         for candidate in candidates:
             restarts = [k for k, other in enumerate(self._mode_maps) if other is candidate.mode_map]
             entry = {
                 "name": candidate.mode_map.structure,
                 "weight": float(np.sum(self.weights_[restarts])),
-                "log_density": candidate.log_density - float(np.log(self._y_scale)),
+                "log_density": candidate.log_density - log_unit,
                 "restarts": restarts,
                 "seconds": candidate.seconds,
                 "sums_first": candidate.mode_map.sums_first,
@@ -298,6 +300,8 @@ class Estimator(Streaming, Saving, BaseEstimator):
         if judged is not None:
             usable, self.weights_ = weighted(task, usable, judged)
         self._set_results(plan, task, usable)
+        if task.target.transformation is not None:
+            self.likelihood_ = task.target.transformation.around(self.likelihood_)
         kept = results if judged is None else usable
         # a full tensor keeps rows, not sums over rows: a model with one cannot continue
         kept = [] if any(mode_map.full_tensor for mode_map, _ in kept) else kept
@@ -483,6 +487,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
             block_rows=block_size(self._mode_maps, self.posterior_),
             check_y=_refuse_targets if exposed else partial(self._check_y, type(self).__name__),
             check_names=partial(check_names, table, reset=False),
+            transformation=self.likelihood_ if isinstance(self.likelihood_, Transformed) else None,
             found_nothing=self._found_nothing,
             exposed=exposed,
             exposure_name=getattr(self, "_exposure_name", None),

@@ -17,7 +17,7 @@ from . import checks
 from .core import posterior
 from .core.arrays import here, like
 from .core.densities import Averaged, Density
-from .core.likelihoods import LIKELIHOODS, Gaussian, Likelihood, StudentT
+from .core.likelihoods import LIKELIHOODS, Gaussian, Likelihood, StudentT, Transformed, of_noise
 from .data.dask_input import anywhere, is_dask, lazily
 from .data.exposure import Exposed, exposure_of, with_exposure
 from .data.fills import COUNT
@@ -55,16 +55,20 @@ class BTNRegressor(RegressorMixin, Estimator):
         positions to one of these; other columns keep "auto".
     likelihood : "auto", str or Likelihood, default="auto"
         The distribution of y given f: "gaussian", "student_t" (robust to outliers, with learned
-        degrees of freedom), "negative_binomial" or "poisson" (for counts, where f is the logarithm
-        of the rate up to a constant). "auto" is "gaussian". If structures are compared and
-        held-out rows show heavy tails, the best candidates are also fitted with "student_t". An
-        object such as ``likelihoods.StudentT(dof=5.0)`` fixes the parameters that it is given.
+        degrees of freedom), "log_normal" (for y > 0, such as prices: log y is f plus noise),
+        "logit_normal" (for 0 < y < 1, such as proportions: the logit of y is f plus noise), "gamma"
+        (for y > 0, where f is the logarithm of the mean up to a constant), "negative_binomial",
+        "zero_inflated_negative_binomial" or "poisson" (for counts, where f is the logarithm of the
+        rate up to a constant). "auto" is "gaussian". If structures are compared and held-out rows
+        show heavy tails, the best candidates are also fitted with "student_t". An object such as
+        ``likelihoods.StudentT(dof=5.0)`` fixes the parameters that it is given.
     noise : "auto", "constant" or "varying", default="auto"
-        Whether the noise level may vary with the inputs, for Gaussian and Student-t noise. If it
-        does, the logarithm of its precision is a sum of curves of the inputs, which are learned
-        together with f, and inputs that do not matter for it drop out. "auto" is "constant",
-        unless structures are compared and the errors of held-out rows vary with the inputs: then
-        the candidates are also fitted with noise that varies.
+        Whether the noise level may vary with the inputs, for Gaussian and Student-t noise, also
+        that of the logarithm or the logit of y. If it does, the logarithm of its precision is a sum
+        of curves of the inputs, which are learned together with f, and inputs that do not matter
+        for it drop out. "auto" is "constant", unless structures are compared and the errors of
+        held-out rows vary with the inputs: then the candidates are also fitted with noise that
+        varies.
     structure : "auto", "tensor", "sums", "sums+tensor" or "full", default="auto"
         The parts of f. "sums" is a sum of main effects. The main effect of a numeric input has a
         straight line, a curve, steps and an indicator for each frequent value; that of a
@@ -198,9 +202,11 @@ class BTNRegressor(RegressorMixin, Estimator):
         are then those before the step) and ``stage`` (how often the rank has grown). Restarts are
         numbered before any are left out.
     noise_std_ : float
-        Standard deviation of the noise, in units of y; NaN for counts.
+        Standard deviation of the noise, in units of y (of log y for "log_normal", of the logit for
+        "logit_normal"); NaN for counts and "gamma".
     likelihood_ : Likelihood
-        The likelihood of that restart, with its learned parameters (``dof``, ``size``).
+        The likelihood of that restart, with its learned parameters (``dof``, ``size``, ``shape``).
+        That of log y or the logit of y is its ``noise``.
     target_name_ : str or None
         The name of the column or series of the targets.
     fitted_ : explain.FittedModel
@@ -413,12 +419,25 @@ class BTNRegressor(RegressorMixin, Estimator):
                 "exposure needs a likelihood of counts, got "
                 f"likelihood={self.likelihood!r}; use 'negative_binomial' or 'poisson'."
             )
+        transformation = begun if isinstance(begun, Transformed) else None
         begun = begun.begin(y[:, 0], weight, y[:, 1]) if exposed else begun.begin(y, weight)
         _, likelihood, shift, scale = begun
         attributes = {"_y_shift": shift, "_y_scale": scale, "_exposed": exposed}
+        noise = self._noise(likelihood)
+        if transformation is not None:
+            given = transformation.noise
+            return Target(
+                partial(_transformed, transformation, shift, scale),
+                likelihood,
+                scale,
+                attributes,
+                transformation=transformation,
+                log_slope=float(np.average(transformation.log_slope(y), weights=weight)),
+                tries_heavy_tails=isinstance(given, str) and given == "auto",
+                noise=noise,
+            )
         encode = partial(_standardised, shift, scale)
         heavy = isinstance(self.likelihood, str) and self.likelihood == "auto"
-        noise = self._noise(likelihood)
         return Target(encode, likelihood, scale, attributes, tries_heavy_tails=heavy, noise=noise)
 
     def _noise(self, likelihood: Likelihood) -> str:
@@ -437,9 +456,13 @@ class BTNRegressor(RegressorMixin, Estimator):
         return "constant"
 
     def _same_target(self) -> Target:
-        encode = partial(_standardised, self._y_shift, self._y_scale)
-        likelihood = getattr(self.likelihood_, "noise_at_zero", self.likelihood_)
-        return Target(encode, likelihood, self._y_scale, {})
+        noise, transformation = of_noise(self.likelihood_), self.fitted_.transformation
+        likelihood = getattr(noise, "noise_at_zero", noise)
+        scale = self._y_shift, self._y_scale
+        if transformation is None:
+            return Target(partial(_standardised, *scale), likelihood, self._y_scale, {})
+        encode = partial(_transformed, transformation, *scale)
+        return Target(encode, likelihood, self._y_scale, {}, transformation=transformation)
 
     def _likelihood(self) -> Likelihood:
         """Return the likelihood that the parameter stands for."""
@@ -529,7 +552,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         if len(rows):
             copies = self._densities_of_copies(columns, rows, exposure)
             parts = [Averaged(part, rows, copy) for part, copy in zip(parts, copies, strict=True)]
-        return PredictiveDistribution(parts, self._y_shift, self._y_scale, self.weights_)
+        return self.fitted_.distribution(parts)
 
     def _densities_of_copies(
         self, columns: list[Any], rows: Array, exposure: Array | None
@@ -639,7 +662,8 @@ class BTNRegressor(RegressorMixin, Estimator):
             for i, place in enumerate(which):
                 out[:, place] = likelihoods[k].draw(f[:, i], noise)
         self._draw_averaged(out, columns, chosen, noise, exposure)
-        return self._y_shift + self._y_scale * out
+        out = self._y_shift + self._y_scale * out
+        return out if fitted.transformation is None else fitted.transformation.inverse(out)
 
     def _draw_averaged(
         self,
@@ -692,3 +716,10 @@ def _standardised(shift: float, scale: float, y: Array, weight: Array) -> tuple[
     if y.ndim == 2:  # counts and their exposures
         return np.column_stack([y[:, 0], np.log(y[:, 1])]), weight
     return (y - shift) / scale, weight
+
+
+def _transformed(
+    transformation: Transformed, shift: float, scale: float, y: Array, weight: Array
+) -> tuple[Array, Array]:
+    transformation.check(y)  # also those rows that the fit did not begin with
+    return _standardised(shift, scale, transformation.forward(y), weight)

@@ -215,8 +215,10 @@ def add_model_options(parser: Any) -> None:
         "--likelihood",
         action=LikelihoodName,
         metavar="NAME",
-        help="for numbers: auto, gaussian, student_t (robust to outliers), poisson or "
-        "negative_binomial (counts); for classes: logistic or least_squares",
+        help="for numbers: auto, gaussian, student_t (robust to outliers), log_normal or gamma "
+        "(above 0, such as prices), logit_normal (between 0 and 1, such as proportions), poisson, "
+        "negative_binomial or zero_inflated_negative_binomial (counts); for classes: logistic or "
+        "least_squares",
     )
     _add_uncertainty(group)
     group.add_argument(

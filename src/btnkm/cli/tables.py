@@ -446,8 +446,8 @@ def write_rows(
     inputs, unseen, n = Inputs(model, table), Unseen(model), 0
     exposure = [inputs.exposure] if exposed and inputs.exposure else []
     check_columns(table, exposure, "the exposure of the model")
-    model.fitted_.say_nothing_beyond()  # but at the end, about all blocks together
     with (
+        model.fitted_.silent_beyond(),  # at the end there is a note about all blocks together
         rows_to(path) as rows,
         console.library(),
         console.progress(f"{what} {table.name}", table.measure, mute=on_screen(path)) as bar,

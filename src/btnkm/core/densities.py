@@ -48,6 +48,11 @@ def noise_variance(shape: float, rate: float) -> float:
     return rate / max(shape - 1.0, 0.5 * shape)
 
 
+def central_variance(density: Density) -> Array:
+    """Return the variance of normal noise in place of noise whose tails may be heavy: (n,)."""
+    return np.asarray(getattr(density, "central_variance", density.noise_variance))
+
+
 class Student:
     """Student-t: a normal f, and normal noise whose precision has a Gamma posterior."""
 
@@ -86,15 +91,27 @@ class Student:
 
 
 class NormalMixture:
-    """Normals with the same mean; each adds one of the noise variances (Q,) to that of f."""
+    """Normals with the same mean; each adds one of the noise variances (Q,) to that of f.
+
+    ``central`` is the variance of normal noise that has the same central 95%.
+    """
 
     discrete: ClassVar[bool] = False
 
     def __init__(
-        self, mean: Array, variance: Array, noise: Array, weights: Array, noise_total: float
+        self,
+        mean: Array,
+        variance: Array,
+        noise: Array,
+        weights: Array,
+        noise_total: float,
+        central: float | None = None,
     ) -> None:
         self.mean, self.model_variance = mean, variance
         self.noise_variance = np.full(len(mean), noise_total)
+        self.central_variance = self.noise_variance
+        if central is not None:
+            self.central_variance = np.full(len(mean), central)
         self.weights = weights
         self.noise = noise
 
@@ -151,6 +168,7 @@ class Scaled:
         self.mean = scale * density.mean
         self.model_variance = scale**2 * density.model_variance
         self.noise_variance = scale**2 * density.noise_variance
+        self.central_variance = scale**2 * central_variance(density)
 
     def logpdf(self, y: Array) -> Array:
         """Return the log density at y."""
@@ -190,14 +208,25 @@ class Averaged:
     def __init__(self, density: Density, rows: Array, copies: Density) -> None:
         self.density, self.rows, self.copies = density, rows, copies
         self.count = len(copies.mean) // len(rows)
-        self.mean = np.array(density.mean)
-        self.model_variance = np.array(density.model_variance)
+        alone, several = (
+            (part.mean, part.model_variance + part.noise_variance, part.model_variance)
+            for part in (density, copies)
+        )
+        self.mean, _, self.model_variance = self.mixed_moments(alone, several)
         self.noise_variance = np.array(density.noise_variance)
-        means = self._by_copy(copies.mean)
-        self.mean[rows] = means.mean(axis=0)
-        between = means.var(axis=0)
-        self.model_variance[rows] = self._by_copy(copies.model_variance).mean(axis=0) + between
         self.noise_variance[rows] = self._by_copy(copies.noise_variance).mean(axis=0)
+
+    def mixed_moments(
+        self, alone: tuple[Array, Array, Array], copies: tuple[Array, Array, Array]
+    ) -> tuple[Array, Array, Array]:
+        """Return mean, variance and a part of the variance of mixtures, given those of both."""
+        mean, variance, part = map(np.array, alone)
+        means, variances, parts = map(self._by_copy, copies)
+        between = means.var(axis=0)
+        mean[self.rows] = means.mean(axis=0)
+        variance[self.rows] = variances.mean(axis=0) + between
+        part[self.rows] = parts.mean(axis=0) + between
+        return mean, variance, part
 
     @property
     def discrete(self) -> bool:
@@ -267,7 +296,7 @@ class CountDensity:
         width = np.sqrt(np.exp(-np.clip(location, -40.0, 40.0)) / size + 1.0 / size)
         with np.errstate(divide="ignore"):
             step = float(np.min(width / self.std, initial=1.0))
-        self._grid = _normal_grid(6.3, float(np.clip(step, 0.01, 0.35)))
+        self._grid = normal_grid(6.3, float(np.clip(step, 0.01, 0.35)))
 
     def _log_constant(self, k: Array) -> Array:
         """Return the terms of the log probability of k that do not depend on x."""
@@ -411,14 +440,14 @@ def draw_counts(x: Array, size: float, rng: np.random.Generator) -> Array:
     return np.asarray(rng.poisson(np.minimum(rate, 1e18)), dtype=float)
 
 
-def _normal_grid(end: float, step: float) -> tuple[list[float], list[float]]:
+def normal_grid(end: float, step: float) -> tuple[list[float], list[float]]:
     """Return nodes and weights of the trapezoid rule for a standard normal variable."""
     nodes = np.arange(-end, end + 0.5 * step, step)
     density = np.exp(-0.5 * nodes**2)
     return nodes.tolist(), (density / density.sum()).tolist()
 
 
-FINE_GRID = _normal_grid(8.5, 0.1)
+FINE_GRID = normal_grid(8.5, 0.1)
 
 
 def expected_sigmoid(mean: Array, variance: Array) -> Array:

@@ -154,11 +154,12 @@ def found_nothing(
     """Return whether f of a mixture varies less between rows than its uncertainty.
 
     Of S restarts with these weights, means and variances are (S, n), or (S, n, K). ``least`` has
-    the variance of the mean of f over the rows, (S,) or (S, K): f of a collapsed tensor has next to
-    no variance of its own, and varies by less than that.
+    the variance of the mean of f over the rows for each restart, a number or (K,): f of a collapsed
+    tensor has next to no variance of its own, and varies by less than that.
     """
     mean, variance = (np.tensordot(weights, part, 1) for part in (means, variances))
-    level = np.tensordot(weights, np.asarray(least, dtype=float), 1)
+    levels = [np.broadcast_to(np.asarray(value, dtype=float), mean.shape[1:]) for value in least]
+    level = np.tensordot(weights, np.array(levels), 1)
     return bool(np.all(np.var(mean, axis=0) <= np.maximum(np.mean(variance, axis=0), level)))
 
 

@@ -416,6 +416,10 @@ class Sweeper:
         if self.state.sums is not None:
             self._expand(moved, self.last or 0)
             self.update_sums(learn=False)
+        if self.past is None and hasattr(moved, "refined"):
+            refine = partial(row_block.expected_sums, likelihood=moved, d=self.last or 0)
+            refined = moved.refined(self.executor.sum(refine), self.data.n)
+            self.state = replace(self.state, likelihood=refined)
 
     def _expand(self, likelihood: Curved, d: int) -> None:
         """Let the rows expand the likelihood itself around the current f."""

@@ -66,7 +66,7 @@ class Beyond:
         ]
         if len(names) > _MOST_NAMED:
             parts.append(f"and {len(names) - _MOST_NAMED:,} more columns")
-        are = "row is" if self.rows == 1 else "rows are"
+        are = f"{'row' if self.n == 1 else 'rows'} {'is' if self.rows == 1 else 'are'}"
         intervals = (
             "intervals widen with the distance"
             if widens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -21,7 +22,7 @@ from ..data.dask_input import is_dask
 from ..data.fills import Fills
 from ..data.frames import split_columns
 from ..data.readers import is_stored
-from ..predictive import mixed_variance
+from ..predictive import PredictiveDistribution, TransformedDistribution, mixed_variance
 from ..warn import warn
 from .restart import FullRestartView, RestartView
 
@@ -111,6 +112,8 @@ class FittedModel:
         Returns targets as an array (n,), or raises an error if they are invalid.
     check_names : callable
         Raises an error if a table has other columns than the training rows.
+    transformation : Transformed or None
+        The function h with h(y) = y_shift + y_scale * target, if it is not the identity.
     found_nothing : bool
         Whether f varies less between the training rows than it is uncertain: no input has an
         effect that the data can tell, and importances are 0.
@@ -139,6 +142,7 @@ class FittedModel:
     block_rows: int
     check_y: Callable[[Any], Array]
     check_names: Callable[[Any], None]
+    transformation: Any = None
     found_nothing: bool = False
     exposed: bool = False
     exposure_name: str | None = None
@@ -199,6 +203,13 @@ class FittedModel:
             for _, features in self.row_blocks(columns)
         ]
         return [joined(list(of_restart)) for of_restart in zip(*blocks, strict=True)]
+
+    def distribution(self, parts: Sequence[Any]) -> PredictiveDistribution:
+        """Return the distribution of y, given that of the target in each restart."""
+        scale = self.y_shift, self.y_scale, self.weights
+        if self.transformation is None:
+            return PredictiveDistribution(parts, *scale)
+        return TransformedDistribution(self.transformation, parts, *scale)
 
     @cached_property
     def predictors(self) -> list[Any]:
@@ -273,9 +284,15 @@ class FittedModel:
             held = "straight parts of main effects run on and all else is held at the nearer end"
         return f"For these the model extrapolates: {held}, and intervals widen with the distance."
 
-    def say_nothing_beyond(self) -> None:
-        """Do not warn of rows beyond the training range, as the caller does."""
+    @contextmanager
+    def silent_beyond(self) -> Iterator[None]:
+        """Do not warn of rows beyond the training range, as the caller does if there is need."""
+        before = set(self._warned)
         self._warned.update(self.names)
+        try:
+            yield
+        finally:
+            self._warned.intersection_update(before)
 
     def _warn_beyond(self, codes: list[Any]) -> None:
         """Warn of rows that are materially beyond the training range, once for each column."""
@@ -377,6 +394,8 @@ class FittedModel:
             assert self.threshold is not None
             return 1.0, -self.threshold * same, f"score of {self.classes[1]}"
         target = self.target_name or "y"
+        if self.transformation is not None:
+            return self.y_scale, self.y_shift * same, self.transformation.unit.format(target)
         if likelihoods[0].additive:
             return self.y_scale, self.y_shift * same, target
         offsets = np.array([getattr(part, "level", 0.0) for part in likelihoods])

@@ -52,6 +52,7 @@ WORDS = {
     "floats": "tuple(float)",  # as many as the class has by default
     "numbers": "tuple(number, outputs)",
     "limits": "(float >= 0, float >= 0)",
+    "noise": "'auto' | 'gaussian' | 'student_t' | Gaussian | StudentT | Varying",
 }
 #: Names in kinds of what has no form.
 FAMILIES: dict[str, Any] = {"Likelihood": LIKELIHOODS, "Layout": Layout}

@@ -70,8 +70,8 @@ With ``inputs``, which are other columns of numbers, the coordinate x of this va
 center + spread (x - center) + sum_k slopes_k (x_k - centers_k), but from -1 to 1, where x_k are
 coordinates in the same copy, from -1 to 1; those still missing are left out of the sum.
 
-The distribution of y is a mixture over restarts. With f ~ N(E[f], Var[f]) in each, the likelihood's
-kind is
+The distribution of the target is a mixture over restarts. With f ~ N(E[f], Var[f]) in each, the
+likelihood's kind is
 
 - "density": a formula gives the distribution of the target, for the moments of f and, where the
   noise varies, of g; see ``density_form``;
@@ -107,12 +107,15 @@ def portable(model: Any) -> dict[str, Any]:
     -------
     dict
         ``format``
-            5, the version of what follows. Version 4 had no noise that varies and no ``fills``, 3
-            no formulas.
+            5, the version of what follows. Version 4 had no noise that varies, no transformation
+            and no ``fills``, 3 no formulas.
         ``classes``
             The labels of a classifier; None for a regressor.
         ``shift``, ``scale``
             y = shift + scale * target, with the target what ``likelihood`` is about.
+        ``transformation``
+            None, or a formula of a function h: h(y) = shift + scale * target. Then the mean of y
+            is that for a normal h(y) in each restart; see ``Transformed.portable``.
         ``threshold``, ``noise_std``
             For the "least_squares" classifier, the target above which the second class begins, and
             the noise of the best restart, on which intervals of probabilities depend. Else None.
@@ -153,6 +156,7 @@ def portable(model: Any) -> dict[str, Any]:
         "classes": None if classes is None else classes.tolist(),
         "shift": float(fitted.y_shift),
         "scale": float(fitted.y_scale) if classes is None else 1.0,
+        "transformation": _transformation(fitted),
         "threshold": None if threshold is None else float(threshold),
         "noise_std": None if threshold is None else best.noise_std,
         "columns": columns,
@@ -351,6 +355,11 @@ def _unframed(basis: Any, mean: Array) -> Array:
         used = np.flatnonzero(np.any(mean != 0.0, axis=1))
         mean = mean[: used[-1] + 1]
     return np.ascontiguousarray(mean)
+
+
+def _transformation(fitted: FittedModel) -> dict[str, Any] | None:
+    """Return the transformation of y as plain data, None where there is none."""
+    return None if fitted.transformation is None else fitted.transformation.portable()
 
 
 def _likelihood(likelihood: Any) -> dict[str, Any]:

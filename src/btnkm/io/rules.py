@@ -24,7 +24,7 @@ from ..core.evidence import Theta
 from ..core.full import KNOWN, POSITION, FullPosterior
 from ..core.full import LINE as STRAIGHT
 from ..core.full_fit import learns_noise
-from ..core.likelihoods import Varying
+from ..core.likelihoods import Varying, of_noise
 from ..core.state import State
 from ..core.sums import Sums
 from ..core.widening import PLACES
@@ -299,11 +299,13 @@ def targets_fit_the_likelihood(model: Any, sizes: Sizes) -> Facts:
 
 
 def likelihoods_are_alike(model: Any, sizes: Sizes) -> Facts:
-    for likelihood in [model.likelihood_, *(state.likelihood for state in model.posterior_)]:
+    first = of_noise(model.likelihood_)
+    yield not isinstance(first, str)
+    for likelihood in [first, *(state.likelihood for state in model.posterior_)]:
         yield all(value is not None for value in vars(likelihood).values())  # it is fitted
         yield sizes.of(likelihood).get("outputs") == n_outputs_of(model)
-        both_of_numbers = likelihood.additive and model.likelihood_.additive
-        yield both_of_numbers or type(likelihood) is type(model.likelihood_)
+        both_of_numbers = likelihood.additive and first.additive
+        yield both_of_numbers or type(likelihood) is type(first)
 
 
 def modes_fit_their_columns(model: Any, sizes: Sizes) -> Facts:
@@ -431,8 +433,9 @@ def noise_fits_its_effects(model: Any, sizes: Sizes) -> Facts:
         if isinstance(state.likelihood, Varying):
             yield not hasattr(model, "classes_")
             yield from _noise_fits(state.likelihood, mode_map)
-    if isinstance(model.likelihood_, Varying):
-        yield any(all(_noise_fits(model.likelihood_, mode_map)) for mode_map in model.mode_maps)
+    first = of_noise(model.likelihood_)
+    if isinstance(first, Varying):
+        yield any(all(_noise_fits(first, mode_map)) for mode_map in model.mode_maps)
 
 
 def _noise_fits(likelihood: Any, mode_map: Any) -> Facts:

@@ -151,6 +151,7 @@ def page(
             noise=noise,
             intervals=intervals,
             noise_std=number(model.noise_std_) if noise else "",
+            noise_of=effects.unit_of(fitted, target) if noise else "",
             metrics=evaluation and metrics_table(evaluation),
             confusion=confusion_table(evaluation, classes) if evaluation and classes else None,
             evaluation_charts=evaluation and evaluation_charts(evaluation),
@@ -201,6 +202,8 @@ def _task(fitted: FittedModel) -> str:
     """Return what kind of model it is."""
     if fitted.is_classifier:
         return "classifier"
+    if fitted.transformation is not None:
+        return str(fitted.transformation.task)
     first = likelihoods(fitted)[0]["name"]
     every = [constant_noise(part)[0] for part in fitted.likelihoods]
     kind = next(part for part in every if type(part).__name__ == first)
@@ -242,7 +245,8 @@ def _tiles(
     if fitted.classes is not None:
         tiles.append(("Classes", f"{len(fitted.classes):,}", ""))
     elif np.isfinite(model.noise_std_):
-        note = "standard deviation that no input explains"
+        of = "" if fitted.transformation is None else f" of the {shortened(fitted.unit, 50)}"
+        note = f"standard deviation{of} that no input explains"
         note += ", on average: it varies" if varies else ""
         tiles.append(("Noise", number(model.noise_std_), note))
     if evaluation is not None:

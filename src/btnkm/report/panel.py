@@ -21,7 +21,6 @@ from ..core.likelihoods.softmax import (
     even_points,
 )
 from ..io.portable import portable
-from ..predictive import PredictiveDistribution
 from . import format
 from .charts import nice_step
 from .format import counted
@@ -101,8 +100,7 @@ def _likely_range(model: Any) -> list[float]:
         likelihood.predictive(mean, variance)
         for likelihood, mean, variance in zip(fitted.likelihoods_at(codes), *moments, strict=True)
     ]
-    mixture = PredictiveDistribution(parts, fitted.y_shift, fitted.y_scale, model.weights_)
-    ends = mixture.interval(0.98)
+    ends = fitted.distribution(parts).interval(0.98)
     return [float(np.quantile(ends[:, 0], 0.02)), float(np.quantile(ends[:, 1], 0.98))]
 
 

@@ -209,9 +209,12 @@ const WhatIf = (() => {
     const { discrete } = likelihood;
     const known = new Formulas.Evaluation(likelihood, { mean, variance, y: 0, ...noise });
     const at = (y, name) => known.with("y", y).output(name)[0];
+    const central = "central_variance" in likelihood.outputs ? "central_variance" : "noise_variance";
     return {
       discrete,
       mean: known.output("mean")[0],
+      // that of noise with heavy tails as if it were normal
+      variance: () => known.output("model_variance")[0] + known.output(central)[0],
       width: known.output("width")[0],
       pdf: (y) => at(y, "pdf"),
       cdf: (y) => (discrete && y < 0 ? 0 : Math.min(at(discrete ? Math.floor(y) : y, "cdf"), 1)),
@@ -228,11 +231,44 @@ const WhatIf = (() => {
     };
   };
 
+  // A function h with h(y) = shift + scale * target, from its formula; see Transformed.portable.
+  class Transformation {
+    constructor(formula) {
+      this.formula = formula;
+      [this.low, this.high] = formula.support.map((end, k) => end ?? [-Infinity, Infinity][k]);
+    }
+
+    output(name, inputs) {
+      return new Formulas.Evaluation(this.formula, inputs).output(name)[0];
+    }
+
+    inverse(z) {
+      return this.output("y", { z });
+    }
+
+    // The mean of y for a normal h(y).
+    mean(mean, variance) {
+      return this.output("y_mean", { mean, variance });
+    }
+
+    // h(y) and its slope; infinite and zero where y is impossible.
+    forward(y) {
+      if (y <= this.low) return { z: -Infinity, slope: 0 };
+      if (y >= this.high) return { z: Infinity, slope: 0 };
+      return { z: this.output("z", { y }), slope: this.output("slope", { y }) };
+    }
+  }
+
   // The mixture over restarts, in units of y.
   class Mixture {
-    constructor(parts, weights, shift, scale) {
+    constructor(parts, weights, shift, scale, transformation = null) {
       Object.assign(this, { parts, weights, shift, scale, discrete: Boolean(parts[0].discrete) });
-      this.mean = shift + scale * this.average((part) => part.mean);
+      this.transformation = transformation && new Transformation(transformation);
+      this.mean = this.transformation
+        ? this.average((part) =>
+            this.transformation.mean(shift + scale * part.mean, scale * scale * part.variance()),
+          )
+        : shift + scale * this.average((part) => part.mean);
     }
 
     average(of) {
@@ -240,11 +276,22 @@ const WhatIf = (() => {
     }
 
     pdf(y) {
+      if (this.transformation) {
+        const { z, slope } = this.transformation.forward(y);
+        if (slope === 0) return 0;
+        const at = (z - this.shift) / this.scale;
+        return (slope * this.average((part) => part.pdf(at))) / this.scale;
+      }
       const at = (y - this.shift) / this.scale;
       return this.average((part) => part.pdf(at)) / this.scale;
     }
 
     cdf(y) {
+      if (this.transformation) {
+        const { z } = this.transformation.forward(y);
+        if (!Number.isFinite(z)) return z < 0 ? 0 : 1;
+        return this.standardCdf((z - this.shift) / this.scale);
+      }
       return this.standardCdf((y - this.shift) / this.scale);
     }
 
@@ -270,7 +317,8 @@ const WhatIf = (() => {
         x = next;
         if (last <= 1e-14 * narrowest + 1e-16 * Math.abs(x)) break;
       }
-      return this.shift + this.scale * x;
+      const z = this.shift + this.scale * x;
+      return this.transformation ? this.transformation.inverse(z) : z;
     }
 
     // Lower and upper bounds of the quantile, increasingly far from the means.
@@ -481,7 +529,7 @@ const WhatIf = (() => {
     predict(row, levels = [0.025, 0.975]) {
       const copies = copiesOf(this.data.columns, row).map((copy) => this.functionsOf(copy));
       const data = this.forCopies(copies.length);
-      const { restarts, weights, classes, shift, scale } = data;
+      const { restarts, weights, classes, shift, scale, transformation } = data;
       const everywhere = (make) =>
         copies.flatMap((at) => restarts.map((restart) => ({ restart, at, ...make(restart, at) })));
       if (classes !== null && classes.length > 2) return ofMany(data, everywhere(joint), levels);
@@ -494,6 +542,7 @@ const WhatIf = (() => {
         weights,
         shift,
         scale,
+        transformation,
       );
       const interval = levels.map((level) => mixture.quantile(level));
       return { mean: mixture.mean, interval, mixture };

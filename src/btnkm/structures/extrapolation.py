@@ -18,7 +18,8 @@ from ..core.widening import PLACES, Widening, mean_squares
 from .mode_map import ModeMap
 
 Array = np.ndarray
-DRAWS = 8  # of the tensor from its posterior
+DRAWS, FEWEST_DRAWS = 8, 2  # of the tensor from its posterior
+MOVED = 600  # inputs that are moved in all draws together, at most
 POINTS, FULL_WORK = 4096, 4e9  # rows to evaluate for all inputs together, and products of the full
 FEWEST_ROWS, MOST_ROWS = 4, 64  # training rows from which one input is moved
 LINES = 0.1  # of the squared increments of a straight line that runs on
@@ -89,7 +90,8 @@ class _Moves:
     ) -> None:
         self.state, self.mode_map = state, mode_map
         self.tensor = replace(state, sums=None)
-        self.draws = posterior.draw_weights(state, DRAWS, rng)
+        many = int(np.clip(MOVED // max(len(mode_map.inputs), 1), FEWEST_DRAWS, DRAWS))
+        self.draws = posterior.draw_weights(state, many, rng)
         places = PLACES
         self.codes = {j: np.repeat(x, places) for j, x in codes.items()}
         self.n = len(next(iter(codes.values())))
@@ -145,9 +147,9 @@ class _Moves:
         features[d] = mode_map.bases[d].features(np.tile(grid, self.n))
         drawn = [
             posterior.evaluate(self.tensor, [w[k] for w in self.draws], features.__getitem__)
-            for k in range(DRAWS)
+            for k in range(len(self.draws[0]))
         ]
-        return np.concatenate(drawn).reshape(DRAWS * self.n, places, count)
+        return np.concatenate(drawn).reshape(-1, places, count)
 
 
 class _FullMoves:

@@ -188,11 +188,16 @@ class Varying:
         square = spread * spread
         inputs = {"mean": mean / spread, "variance": variance / square, "y": y / spread}
         outputs = formula.include(plain, inputs)
+        noise = {
+            name: square * outputs[name]
+            for name in ("noise_variance", "central_variance")
+            if name in outputs
+        }
         return density_form(
             formula,
             mean=mean,
             model_variance=variance,
-            noise_variance=square * outputs["noise_variance"],
+            **noise,
             width=spread * outputs["width"],
             cdf=outputs["cdf"],
             pdf=outputs["pdf"] / spread,

@@ -167,21 +167,44 @@ def _tensor_moments(graph: Graph, restart: dict[str, Any], product: Product) -> 
 
 def mean_and_std(graph: Graph, data: dict[str, Any], parts: list[Parts]) -> tuple[Value, Value]:
     """Return the mean of y and its standard deviation, noise included: (n, 1) each."""
+    transformed = data["transformation"] is not None
     each = []
     for restart, part in zip(data["restarts"], parts, strict=True):
         mean, variance = moments(graph, restart, part)
         inputs = {"mean": mean, "variance": variance}
         if part.noise is not None:
             inputs |= dict(zip(("g_mean", "g_variance"), part.noise, strict=True))
-        y = evaluated(graph, restart["likelihood"], _MOMENTS, **inputs)
-        each.append([y[name] for name in _MOMENTS])
-    means, spreads, noises = zip(*each, strict=True)
+        central = transformed and "central_variance" in restart["likelihood"]["outputs"]
+        names = *_MOMENTS[:2], "central_variance" if central else _MOMENTS[2]
+        y = evaluated(graph, restart["likelihood"], names, **inputs)
+        each.append([y[name] for name in names])
     weights = data["weights"]
+    if transformed:
+        return _transformed(graph, data, each)
+    means, spreads, noises = zip(*each, strict=True)
     mean = _mixed(weights, means)
     between = _mixed(weights, [(value - mean) * (value - mean) for value in means])
     variance = _mixed(weights, spreads) + between + _mixed(weights, noises)
     std = data["scale"] * graph.node("Sqrt", variance)
     return data["shift"] + data["scale"] * mean, std
+
+
+def _transformed(
+    graph: Graph, data: dict[str, Any], each: Sequence[Sequence[Any]]
+) -> tuple[Value, Value]:
+    """Return mean and standard deviation of y, from those of a function of it in each restart."""
+    moments_of_y = []
+    for mean, spread, noise in each:
+        # ONNX Runtime would round a constant factor of a matrix product to float32
+        scale, square = (graph.full(mean, data["scale"] ** power) for power in (1, 2))
+        normal = {"mean": data["shift"] + scale * mean, "variance": square * (spread + noise)}
+        y = evaluated(graph, data["transformation"], ("y_mean", "y_variance"), **normal)
+        moments_of_y.append((y["y_mean"], y["y_variance"]))
+    means, variances = zip(*moments_of_y, strict=True)
+    weights = data["weights"]
+    mean = _mixed(weights, means)
+    between = _mixed(weights, [(value - mean) * (value - mean) for value in means])
+    return mean, graph.node("Sqrt", _mixed(weights, variances) + between)
 
 
 def _mixed(weights: Array, values: Sequence[Any]) -> Any:
