@@ -110,18 +110,12 @@ def page(
     bars = effects.importance_bars(indices)
     noise = noise_section(fitted)
     intervals = intervals_section(fitted, evaluation.coverage if evaluation else None)
-    style = _read("report.css")
-    script = "\n".join(_read(file) for file in (*ENGINE_FILES, "report.js"))
     classes = None if fitted.classes is None else fitted.classes.tolist()
     return (
         _environment()
         .get_template("page.html")
         .render(
-            version=__version__,
-            today=datetime.now(UTC).strftime("%Y-%m-%d"),
-            policy=_policy(style, script),
-            style=style,
-            script=script,
+            **_frame(),
             title=title if title is not None else f"What predicts {shortened(target, 80)}?",
             contents=_contents(fitted, warnings, nothing, noise, intervals),
             estimator=fitted.estimator,
@@ -159,6 +153,19 @@ def page(
             facts=_facts(model, fitted),
         )
     )
+
+
+def _frame() -> dict[str, Any]:
+    """Return what every page has: version, date, style, script and the policy for these."""
+    style = _read("report.css")
+    script = "\n".join(_read(file) for file in (*ENGINE_FILES, "report.js"))
+    return {
+        "version": __version__,
+        "today": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "policy": _policy(style, script),
+        "style": style,
+        "script": script,
+    }
 
 
 @cache
