@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from sklearn.utils import check_random_state
 
 from .checks import check_integer
-from .core.densities import Density, central_variance
+from .core.densities import Averaged, Density, central_variance
 from .core.likelihoods import Transformed
 
 Array = np.ndarray
@@ -188,21 +188,21 @@ class TransformedDistribution(PredictiveDistribution):
     def _set_moments(self) -> None:
         """Leave the moments to be computed when they are asked for."""
 
-    @cached_property
-    def _normals(self) -> tuple[Array, Array, Array]:
-        """Mean of h(y), variance of f and of the noise in each restart: (S, n) each."""
-        parts, factor = self._parts, self._scale**2
-        return (
-            self._shift + self._scale * np.array([part.mean for part in parts]),
-            factor * np.array([part.model_variance for part in parts]),
-            factor * np.array([central_variance(part) for part in parts]),
-        )
+    def _of_part(self, part: Density) -> tuple[Array, Array, Array]:
+        """Return mean and variance of y in a restart, and what f has of the variance: (n,) each."""
+        if isinstance(part, Averaged):
+            alone, copies = self._of_part(part.density), self._of_part(part.copies)
+            return part.mixed_moments(alone, copies)
+        mean, factor = self._shift + self._scale * part.mean, self._scale**2
+        spread, noise = factor * part.model_variance, factor * central_variance(part)
+        moments = self._transformation.moments(mean, spread + noise)
+        return (*moments, self._transformation.model_variance(mean, spread, noise))
 
     @cached_property
-    def _moments(self) -> tuple[Array, Array]:
-        """Mean and variance of y in each restart: (S, n) each."""
-        means, spread, noise = self._normals
-        return self._transformation.moments(means, spread + noise)
+    def _moments(self) -> tuple[Array, Array, Array]:
+        """Mean and variance of y in each restart, and what f has of the variance: (S, n) each."""
+        means, variances, models = zip(*map(self._of_part, self._parts), strict=True)
+        return np.array(means), np.array(variances), np.array(models)
 
     @cached_property
     def mean(self) -> Array:  # type: ignore[override]
@@ -217,14 +217,14 @@ class TransformedDistribution(PredictiveDistribution):
     @cached_property
     def model_std(self) -> Array:  # type: ignore[override]
         """Standard deviation of y that uncertainty of f causes."""
-        return self._std(self._transformation.model_variance(*self._normals), between=True)
+        return self._std(self._moments[2], between=True)
 
     @cached_property
     def noise_std(self) -> Array:  # type: ignore[override]
         """Standard deviation of y that the noise causes."""
-        model = self._transformation.model_variance(*self._normals)
+        _, variances, models = self._moments
         with np.errstate(invalid="ignore"):
-            return self._std(np.maximum(self._moments[1] - model, 0.0), between=False)
+            return self._std(np.maximum(variances - models, 0.0), between=False)
 
     def _std(self, variances: Array, *, between: bool) -> Array:
         """Return the root of the mean variance of the restarts, or of that of their mixture."""

@@ -16,9 +16,11 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from . import checks
 from .core import posterior
 from .core.arrays import here, like
+from .core.densities import Averaged, Density
 from .core.likelihoods import LIKELIHOODS, Gaussian, Likelihood, StudentT, Transformed, of_noise
 from .data.dask_input import anywhere, is_dask, lazily
 from .data.exposure import Exposed, exposure_of, with_exposure
+from .data.fills import COUNT
 from .data.readers import with_targets
 from .estimator import Estimator, answered
 from .hints import hint
@@ -545,13 +547,29 @@ class BTNRegressor(RegressorMixin, Estimator):
 
     def _dist_at(self, columns: list[Any], exposure: Array | None = None) -> PredictiveDistribution:
         """Return the predictive distribution at rows with these coordinates."""
+        parts = self._densities_at(columns, exposure)
+        rows = self.fitted_.fills.rows(columns)
+        if len(rows):
+            copies = self._densities_of_copies(columns, rows, exposure)
+            parts = [Averaged(part, rows, copy) for part, copy in zip(parts, copies, strict=True)]
+        return self.fitted_.distribution(parts)
+
+    def _densities_of_copies(
+        self, columns: list[Any], rows: Array, exposure: Array | None
+    ) -> list[Density]:
+        """Return the distribution of y of each restart at the copies of some rows."""
+        if exposure is not None:
+            exposure = np.tile(np.asarray(exposure)[rows], COUNT)
+        return self._densities_at(self.fitted_.fills.copies(columns, rows), exposure)
+
+    def _densities_at(self, columns: list[Any], exposure: Array | None) -> list[Density]:
+        """Return the distribution of y of each restart, as learned where a value is missing."""
         likelihoods = self._likelihoods_at(columns, exposure)
         moments = self._moments_at(columns)
-        parts = [
+        return [
             likelihood.predictive(mean, variance)
             for likelihood, mean, variance in zip(likelihoods, *moments, strict=True)
         ]
-        return self.fitted_.distribution(parts)
 
     @anywhere
     def predict_interval(self, X: Any, level: float = 0.95, exposure: Any = None) -> Array:
@@ -569,6 +587,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         """Return draws of y: functions drawn from the posterior, plus noise.
 
         With Dask, the draws are lazy: all blocks use the same functions, and each its own noise.
+        Draws for rows with missing values may be independent between rows.
 
         Parameters
         ----------
@@ -642,8 +661,29 @@ class BTNRegressor(RegressorMixin, Estimator):
             self._move_away(f, columns, k, away[which])
             for i, place in enumerate(which):
                 out[:, place] = likelihoods[k].draw(f[:, i], noise)
+        self._draw_averaged(out, columns, chosen, noise, exposure)
         out = self._y_shift + self._y_scale * out
         return out if fitted.transformation is None else fitted.transformation.inverse(out)
+
+    def _draw_averaged(
+        self,
+        out: Array,
+        columns: list[Any],
+        chosen: Array,
+        noise: np.random.Generator,
+        exposure: Array | None,
+    ) -> None:
+        """Replace draws of rows with missing values by others, which are independent."""
+        fills = self.fitted_.fills
+        rows = fills.rows(columns)
+        if not len(rows):
+            return
+        copies = self._densities_of_copies(columns, rows, exposure)
+        for k, density in enumerate(copies):
+            which = np.flatnonzero(chosen == k)
+            drawn = density.draw(noise, len(which)).reshape(COUNT, len(rows), len(which))
+            copy = noise.integers(COUNT, size=(1, len(rows), len(which)))
+            out[rows[:, None], which] = np.take_along_axis(drawn, copy, axis=0)[0]
 
     def _move_away(self, f: Array, columns: list[Any], k: int, away: Array) -> None:
         """Add to draws of f (n, count) what is not known beyond the training range."""

@@ -19,10 +19,13 @@ Array = np.ndarray
 class Density(Protocol):
     """What a mixture needs of its parts; arrays have shape (n,)."""
 
-    discrete: ClassVar[bool]
     mean: Array
     model_variance: Array
     noise_variance: Array
+
+    @property
+    def discrete(self) -> bool:
+        """Whether y is an integer."""
 
     def logpdf(self, y: Array) -> Array:
         """Return the log density, or log probability, at y."""
@@ -187,6 +190,92 @@ class Scaled:
     def draw(self, rng: np.random.Generator, size: int) -> Array:
         """Return draws: (n, size)."""
         return np.asarray(self.scale[:, None] * self.density.draw(rng, size))
+
+
+class Averaged:
+    """At some of the points an even mixture of Q densities, at the others a density.
+
+    Parameters
+    ----------
+    density : Density
+        At all n points.
+    rows : ndarray of shape (a,)
+        The points with a mixture.
+    copies : Density
+        At Q a points: the first part of each mixture, then the second, ..
+    """
+
+    def __init__(self, density: Density, rows: Array, copies: Density) -> None:
+        self.density, self.rows, self.copies = density, rows, copies
+        self.count = len(copies.mean) // len(rows)
+        alone, several = (
+            (part.mean, part.model_variance + part.noise_variance, part.model_variance)
+            for part in (density, copies)
+        )
+        self.mean, _, self.model_variance = self.mixed_moments(alone, several)
+        self.noise_variance = np.array(density.noise_variance)
+        self.noise_variance[rows] = self._by_copy(copies.noise_variance).mean(axis=0)
+
+    def mixed_moments(
+        self, alone: tuple[Array, Array, Array], copies: tuple[Array, Array, Array]
+    ) -> tuple[Array, Array, Array]:
+        """Return mean, variance and a part of the variance of mixtures, given those of both."""
+        mean, variance, part = map(np.array, alone)
+        means, variances, parts = map(self._by_copy, copies)
+        between = means.var(axis=0)
+        mean[self.rows] = means.mean(axis=0)
+        variance[self.rows] = variances.mean(axis=0) + between
+        part[self.rows] = parts.mean(axis=0) + between
+        return mean, variance, part
+
+    @property
+    def discrete(self) -> bool:
+        """Whether y is an integer."""
+        return self.density.discrete
+
+    def _by_copy(self, values: Array) -> Array:
+        return values.reshape(self.count, len(self.rows), *values.shape[1:])
+
+    def _of_copies(self, function: str, y: Array) -> tuple[Array, Array]:
+        """Return a function of y at all points, and at the copies: (n,) and (Q, a)."""
+        y = np.broadcast_to(y, self.mean.shape)
+        values = np.array(getattr(self.density, function)(y))
+        return values, self._by_copy(
+            getattr(self.copies, function)(np.tile(y[self.rows], self.count))
+        )
+
+    def logpdf(self, y: Array) -> Array:
+        """Return the log density at y."""
+        values, copies = self._of_copies("logpdf", y)
+        values[self.rows] = logsumexp(copies, axis=0) - np.log(self.count)
+        return values
+
+    def cdf(self, y: Array) -> Array:
+        """Return P(Y <= y)."""
+        values, copies = self._of_copies("cdf", y)
+        values[self.rows] = copies.mean(axis=0)
+        return values
+
+    def bracket(self, level: float) -> tuple[Array, Array]:
+        """Return the smallest and largest quantile of the parts."""
+        low, high = (np.array(end) for end in self.density.bracket(level))
+        lows, highs = map(self._by_copy, self.copies.bracket(level))
+        low[self.rows], high[self.rows] = lows.min(axis=0), highs.max(axis=0)
+        return low, high
+
+    def width(self) -> Array:
+        """Return the smallest scale on which the density changes."""
+        width = np.array(self.density.width())
+        width[self.rows] = self._by_copy(self.copies.width()).min(axis=0)
+        return width
+
+    def draw(self, rng: np.random.Generator, size: int) -> Array:
+        """Return draws: (n, size)."""
+        drawn = np.array(self.density.draw(rng, size))
+        copies = self._by_copy(self.copies.draw(rng, size))
+        chosen = rng.integers(self.count, size=(1, len(self.rows), size))
+        drawn[self.rows] = np.take_along_axis(copies, chosen, axis=0)[0]
+        return drawn
 
 
 class CountDensity:

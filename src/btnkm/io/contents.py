@@ -30,6 +30,7 @@ from ..core.tt import TT
 from ..core.widening import Widening
 from ..data.column_stats import Batch, Window
 from ..data.columns import Column
+from ..data.fills import Fill
 from ..parameters import Priors, Solver, TensorTrain
 from ..structures.mode_map import ModeMap
 from . import rules
@@ -41,7 +42,7 @@ CLASSES: tuple[type, ...] = (
     *(ManyCategories, MainEffect, *bases.BUILT_IN, *LIKELIHOODS),
     *(Gamma, Data, Column, ModeMap, CP, TT, Mode, CategoryMode, Factor, CategoryFactor, State),
     *(Group, Sums, Kernel, FullPosterior, ModeStats, EffectStats, BatchStats, EffectAverages),
-    *(Widening, Batch, Window, TensorTrain, Priors, Solver),
+    *(Widening, Batch, Window, Fill, TensorTrain, Priors, Solver),
 )
 #: Words for the fields of likelihoods; parameters that are learned may be None before a fit.
 WORDS = {
@@ -94,6 +95,9 @@ Column: columns; knots_ascend, categories_have_functions, basis_is_finite
     categories: None | dict(str, count); kind: 'M' | 'm' | 'f' | 'O';
     basis: WithMissing(_, _) | ManyCategories(_);
     rest: None | count
+Fill(V, P): what stands for missing values; each_copy_has_a_value
+    values: numbers(V); copies: ints(V); inputs: ints(P); slopes, centers: numbers(P);
+    center: number; spread: number >= 0
 MainEffect(P): main effects; each_function_has_a_part
     n_curve, degree_: count; knots, positions, line_: numbers(J);
     steps, spikes, codes_: numbers(_); n_categories: None | count; has_missing_: bool;
@@ -163,13 +167,15 @@ Model: parts; inputs_are_columns, weights_add_up_to_1, targets_fit_the_likelihoo
         likelihoods_are_alike, modes_fit_their_columns, effects_fit_their_columns,
         posteriors_fit_their_modes, noise_fits_its_effects, results_are_of_this_fit,
         past_rows_fit_their_posteriors,
-        averages_fit_their_posteriors, widenings_fit_their_columns, kept_rows_are_of_this_table
+        averages_fit_their_posteriors, widenings_fit_their_columns, kept_rows_are_of_this_table,
+        fills_fit_their_columns
     n_features_in_: size(D); columns_: list(Column, D); feature_names_in_?: texts(D);
     active: list(count); mode_maps: tuple(ModeMap, R);
     posterior_: tuple(State | FullPosterior, R); weights_: list(number >= 0, R);
     likelihood_: Likelihood; y_scale: number > 0; y_shift?, threshold?: number;
     classes_?: array(_); log_weights?: numbers(_);
     encode?: () | (number, number > 0, numbers(2) >= 0); pasts: list(BatchStats);
+    fills?: list(None | Fill, D);
     averages: tuple(list((numbers(_), numbers(_, _) | csr(_, _))), R);
     effect_averages: tuple(list(EffectAverages) | (), R); widenings?: tuple(None | Widening, R);
     window?: None | Window;

@@ -63,6 +63,13 @@ Where the noise varies, its log precision g is a sum of main effects as in 7, wi
 and Var[g].
 Pairs r <= s are in the order of ``numpy.triu_indices``; one with r < s counts twice.
 
+A row with missing values in columns with ``fills`` has Q copies, and the distribution of y is an
+even mixture of theirs. In copy q each of these columns, in their order, has value q of the
+``values`` of its fills: a number, or the code of a category, or NaN where the value stays missing.
+With ``inputs``, which are other columns of numbers, the coordinate x of this value becomes
+center + spread (x - center) + sum_k slopes_k (x_k - centers_k), but from -1 to 1, where x_k are
+coordinates in the same copy, from -1 to 1; those still missing are left out of the sum.
+
 The distribution of the target is a mixture over restarts. With f ~ N(E[f], Var[f]) in each, the
 likelihood's kind is
 
@@ -100,8 +107,8 @@ def portable(model: Any) -> dict[str, Any]:
     -------
     dict
         ``format``
-            5, the version of what follows. Version 4 had no noise that varies and no
-            transformation, 3 no formulas.
+            5, the version of what follows. Version 4 had no noise that varies, no transformation
+            and no ``fills``, 3 no formulas.
         ``classes``
             The labels of a classifier; None for a regressor.
         ``shift``, ``scale``
@@ -116,9 +123,10 @@ def portable(model: Any) -> dict[str, Any]:
             One dict for each column of the table: ``name``; ``kind`` ("f" numbers, "M" dates and
             "m" durations in microseconds, "O" text); ``knots`` and ``positions`` of numbers;
             ``categories`` (name to code, None for numbers); ``farthest``, the largest excess;
-            ``active``, whether f may depend on it; ``bases`` of the modes, with ``kind``,
-            ``n_functions``, ``n_products`` and what else the kind has; ``effects``, main effects as
-            above, where ``line`` is None for categories.
+            ``fills``, what stands for missing values as above, or None; ``active``, whether f may
+            depend on it; ``bases`` of the modes, with ``kind``, ``n_functions``, ``n_products`` and
+            what else the kind has; ``effects``, main effects as above, where ``line`` is None for
+            categories.
         ``weights``
             Those of the restarts in the mixture, (S,).
         ``restarts``
@@ -139,7 +147,10 @@ def portable(model: Any) -> dict[str, Any]:
     classes, threshold = fitted.classes, fitted.threshold
     best = fitted.likelihoods[fitted.best_restart]
     far, active = fitted.farthest, set(fitted.active)
-    columns = [_column(c, j in active) | {"farthest": far} for j, c in enumerate(fitted.columns)]
+    columns = [
+        _column(c, fill, j in active) | {"farthest": far}
+        for j, (c, fill) in enumerate(zip(fitted.columns, fitted.fills.fills, strict=True))
+    ]
     return {
         "format": 5,
         "classes": None if classes is None else classes.tolist(),
@@ -168,9 +179,10 @@ def _widening(extra: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _column(column: Any, active: bool) -> dict[str, Any]:
+def _column(column: Any, fill: Any, active: bool) -> dict[str, Any]:
     numeric = column.categories is None
     return {
+        "fills": None if fill is None else _fill(fill),
         "name": column.name,
         "kind": column.kind,
         "knots": column.knots if numeric else None,
@@ -179,6 +191,17 @@ def _column(column: Any, active: bool) -> dict[str, Any]:
         "active": active,
         "bases": [],
         "effects": [],
+    }
+
+
+def _fill(fill: Any) -> dict[str, Any]:
+    return {
+        "values": fill.every,
+        "center": float(fill.center),
+        "spread": float(fill.spread),
+        "inputs": fill.inputs.tolist(),
+        "slopes": fill.slopes,
+        "centers": fill.centers,
     }
 
 

@@ -29,6 +29,7 @@ from ..core.state import State
 from ..core.sums import Sums
 from ..core.widening import PLACES
 from ..data.column_stats import KINDS
+from ..data.fills import COUNT
 from ..structures.full_tensor import parts_of
 from .archive import Unreadable
 from .schema import Sizes, is_number
@@ -132,6 +133,10 @@ def categories_have_functions(column: Any, sizes: Sizes) -> Facts:
 
 def basis_is_finite(column: Any, sizes: Sizes) -> Facts:
     yield functions_are_finite(column.basis)
+
+
+def each_copy_has_a_value(fill: Any, sizes: Sizes) -> Facts:
+    yield len(fill.values) > 0 and are_places(fill.copies.tolist(), COUNT)
 
 
 def each_function_has_a_part(effect: Any, sizes: Sizes) -> Facts:
@@ -532,3 +537,20 @@ def kept_rows_are_of_this_table(model: Any, sizes: Sizes) -> Facts:
         exposed = bool(getattr(model, "exposed", False))
         yield y.dtype.kind == "f" and y.ndim == 1 + exposed and y.size == len(y) * (1 + exposed)
         yield all(map(is_number, y.ravel()))
+
+
+def fills_fit_their_columns(model: Any, sizes: Sizes) -> Facts:
+    for j, fill in enumerate(getattr(model, "fills", ())):
+        if fill is None:
+            continue
+        column = model.columns_[j]
+        yield j in model.active
+        others = fill.inputs.tolist()
+        yield set(others) <= set(model.active) - {j} and are_places(others, sizes["D"])
+        numeric = [model.columns_[k].categories is None for k in (j, *others)]
+        yield all(numeric) if others else True
+        if column.categories is None:
+            yield len(column.knots) > 0
+        else:
+            codes = {float(code) for code in column.categories.values()}
+            yield set(fill.values.tolist()) <= codes

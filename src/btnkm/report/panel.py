@@ -14,7 +14,12 @@ import numpy as np
 from jinja2.utils import htmlsafe_json_dumps
 
 from ..bases.categorical import ManyCategories
-from ..core.likelihoods.softmax import INTERVAL_POINTS, PROBABILITY_POINTS, even_points
+from ..core.likelihoods.softmax import (
+    COPY_POINTS,
+    INTERVAL_POINTS,
+    PROBABILITY_POINTS,
+    even_points,
+)
 from ..io.portable import portable
 from . import format
 from .charts import nice_step
@@ -265,7 +270,7 @@ def _for_page(data: dict[str, Any]) -> dict[str, Any]:
         shared = {0 if output is None else output["mean"].shape[1] for output in outputs}
         sizes = sorted(len(classes) + count for count in shared)
         directions = {str(size): sobol_directions(size) for size in sizes}
-    points = {"probability": PROBABILITY_POINTS, "interval": INTERVAL_POINTS}
+    points = {"probability": PROBABILITY_POINTS, "interval": INTERVAL_POINTS, "copy": COPY_POINTS}
     many = {"directions": directions, "n_points": points}  # for three classes or more
     return {**data, "columns": columns, "classes": classes, **many}
 
@@ -286,14 +291,14 @@ def with_categories(data: dict[str, Any], kept: dict[int, list[str]]) -> dict[st
     """Return a portable model with only these categories of some columns, by position.
 
     All others are treated as never seen. This leaves out most of the weights of a column with very
-    many categories.
+    many categories; those that stand for a missing value stay.
     """
     columns, restarts = list(data["columns"]), list(data["restarts"])
     for j, names in kept.items():
         codes_of = {name: columns[j]["categories"][name] for name in names}
         bases, effects = columns[j]["bases"], columns[j]["effects"]
         if any(basis["kind"] == "many_categories" for basis in bases):
-            codes = sorted(set(codes_of.values()))
+            codes = sorted(set(codes_of.values()) | _fill_codes(columns[j]["fills"]))
             codes_of = {name: codes.index(code) for name, code in codes_of.items()}
             rows = [_kept_rows(basis, codes) for basis in bases]
             restarts = [
@@ -306,6 +311,7 @@ def with_categories(data: dict[str, Any], kept: dict[int, list[str]]) -> dict[st
             ]
             bases = [_basis_of(basis, codes) for basis in bases]
             effects = [_effect_of(effect, codes) for effect in effects]
+            columns[j] = {**columns[j], "fills": _recoded_fills(columns[j]["fills"], codes)}
         columns[j] = {**columns[j], "categories": codes_of, "bases": bases, "effects": effects}
     return {**data, "columns": columns, "restarts": restarts}
 
@@ -347,6 +353,20 @@ def _recoded(kernel: dict[str, Any] | None, column: int, codes: list[int]) -> An
             entry = {**entry, "rows": {**rows, "u": u}}
         inputs.append(entry)
     return {**kernel, "inputs": inputs}
+
+
+def _fill_codes(fills: dict[str, Any] | None) -> set[int]:
+    """Return the codes of the categories that stand for a missing value."""
+    return set() if fills is None else {int(v) for v in fills["values"] if not np.isnan(v)}
+
+
+def _recoded_fills(fills: dict[str, Any] | None, codes: list[int]) -> dict[str, Any] | None:
+    """Return the same with new codes."""
+    if fills is None:
+        return None
+    new = {code: k for k, code in enumerate(codes)}
+    values = [np.nan if np.isnan(v) else new[int(v)] for v in fills["values"]]
+    return {**fills, "values": np.array(values, dtype=float)}
 
 
 def _effect_of(effect: dict[str, Any], codes: list[int]) -> dict[str, Any]:

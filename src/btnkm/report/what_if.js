@@ -5,7 +5,7 @@
 // Every function agrees with its counterpart in Python to about 1e-12.
 const WhatIf = (() => {
   const { normalCdf, normalGrid, normalPdf, normalQuantile, sigmoid, squareRoot } = Numerics;
-  const { coordinate, effect, features, interpolated } = Features;
+  const { coordinate, copiesOf, effect, features, interpolated } = Features;
 
   // ---- moments of f ---------------------------------------------------------------------------
 
@@ -409,8 +409,9 @@ const WhatIf = (() => {
     const samples = Array.from({ length: n }, () => []);
     joints.forEach(({ restart, mean, diagonal, root }, s) => {
       const shared = root[0].length;
-      const weight = data.weights[s] / data.n_points.probability;
-      const points = data.points(n + shared);
+      const { probability, interval } = data.n_points;
+      const weight = data.weights[s] / probability;
+      const points = data.points(n + shared).slice(0, Math.max(probability, interval));
       const deviation = diagonal.map(Math.sqrt);
       points.forEach((z, index) => {
         const x = mean.map((m, k) => {
@@ -421,8 +422,8 @@ const WhatIf = (() => {
         const weights = x.map((value) => Math.exp(value - top));
         const total = weights.reduce((a, b) => a + b, 0);
         weights.forEach((unscaled, k) => {
-          samples[k].push([unscaled / total, data.weights[s] / data.n_points.interval]);
-          if (index < data.n_points.probability) sums[k] += weight * (unscaled / total);
+          if (index < interval) samples[k].push([unscaled / total, data.weights[s] / interval]);
+          if (index < probability) sums[k] += weight * (unscaled / total);
         });
       });
     });
@@ -513,17 +514,29 @@ const WhatIf = (() => {
       };
     }
 
+    // The data with a weight for each restart in each of so many copies of a row.
+    forCopies(count) {
+      if (count === 1) return this.data;
+      const { weights, n_points: points } = this.data;
+      const each = Array.from(weights, (weight) => weight / count);
+      return {
+        ...this.data,
+        weights: Array.from({ length: count }, () => each).flat(),
+        n_points: { ...points, interval: points.copy },
+      };
+    }
+
     predict(row, levels = [0.025, 0.975]) {
-      const at = this.functionsOf(row);
-      const { restarts, weights, classes, shift, scale, transformation } = this.data;
-      if (classes !== null && classes.length > 2) {
-        const joints = restarts.map((restart) => ({ restart, ...joint(restart, at) }));
-        return ofMany(this.data, joints, levels);
-      }
-      const parts = restarts.map((restart) => ({ restart, ...moments(restart, at) }));
-      if (classes !== null) return ofTwo(this.data, parts, levels);
+      const copies = copiesOf(this.data.columns, row).map((copy) => this.functionsOf(copy));
+      const data = this.forCopies(copies.length);
+      const { restarts, weights, classes, shift, scale, transformation } = data;
+      const everywhere = (make) =>
+        copies.flatMap((at) => restarts.map((restart) => ({ restart, at, ...make(restart, at) })));
+      if (classes !== null && classes.length > 2) return ofMany(data, everywhere(joint), levels);
+      const parts = everywhere(moments);
+      if (classes !== null) return ofTwo(data, parts, levels);
       const mixture = new Mixture(
-        parts.map(({ restart, mean, variance }) =>
+        parts.map(({ restart, at, mean, variance }) =>
           density(restart.likelihood, mean, variance, noiseMoments(restart, at)),
         ),
         weights,

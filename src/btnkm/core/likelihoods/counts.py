@@ -355,7 +355,9 @@ class PoissonCounts(CountDensity):
         return np.asarray(gammaincc(k + 1.0, self.size * expit(x)))
 
     def _draw_given(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        return np.asarray(rng.poisson(self.size * expit(x)), dtype=float)
+        size = np.asarray(self.size)  # with exposures it differs between rows
+        size = size[:, None] if size.ndim else size
+        return np.asarray(rng.poisson(size * expit(x)), dtype=float)
 
 
 def check_counts(y: np.ndarray) -> None:
