@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .core.arrays import here
-from .predictive import PredictiveDistribution, check_level
+from .predictive import PredictiveDistribution
 
 Array = np.ndarray
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(100)  # on [-1, 1], of probabilities
@@ -92,7 +92,7 @@ def coverage(
 
 def _interval(estimator: Any, X: Any, y: Any, level: float) -> tuple[Array, Array, Array]:
     """Return the ends of the intervals, and y."""
-    low, high = _distribution(estimator, X).quantile(check_level(level)).T
+    low, high = _distribution(estimator, X).interval(level).T
     return low, high, np.asarray(here(y), dtype=float)
 
 

@@ -84,6 +84,7 @@ def is_classifier(model: Any) -> bool:
 
 def described(model: Any) -> dict[str, Any]:
     """Return a description of a model, for JSON."""
+    from ..core.recalibration import plain_form
     from ..explain import noise_effects
     from ..explain.summary import structure_line, structure_weights
 
@@ -100,6 +101,7 @@ def described(model: Any) -> dict[str, Any]:
         "rank": None if full else model.rank_,
         "noise_std": None if is_classifier(model) else model.noise_std_,
         "noise_varies_with": [{"name": e.name, "importance": e.importance} for e in driven],
+        "calibration": plain_form(model.fitted_.calibration),
         "restarts": len(model.posterior_),
         "converged": model.converged_,
         "stop_reason": model.stop_reason_,
@@ -118,6 +120,8 @@ def lines_of(model: dict[str, Any], reason: str = "") -> list[tuple[str, str]]:
         rows.insert(0, ("classes", f"{len(classes)}: {listed}{f' ({reason})' if reason else ''}"))
     elif noise == noise:
         rows.append(("noise", f"{number(noise)} (standard deviation){_varies(model)}"))
+    if model["calibration"] is not None:
+        rows.append(("recalibrated", model["calibration"]["summary"]))
     return [*rows, ("stopped", model["stop_reason"])]
 
 

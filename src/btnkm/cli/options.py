@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 CLASSIFIER_LIKELIHOODS = ("logistic", "least_squares")
 STRUCTURES = ("auto", "tensor", "sums", "sums+tensor", "full")
 NOISES = ("auto", "constant", "varying")
+CALIBRATIONS = ("cv",)
 _SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|", "\\t": "\t"}
 
 
@@ -224,6 +225,12 @@ def add_model_options(parser: Any) -> None:
         "auto, which lets it vary if held-out rows show that it does (default: auto)",
     )
     group.add_argument(
+        "--calibration",
+        choices=CALIBRATIONS,
+        help="recalibrate intervals, or probabilities of classes, by cross-validation (cv), which "
+        "takes about five times as long (default: none; see also btnkm calibrate)",
+    )
+    group.add_argument(
         "--structure",
         choices=STRUCTURES,
         metavar="NAME",
@@ -274,6 +281,7 @@ def model_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
         "random_state": arguments.random_state,
         "likelihood": arguments.likelihood,
         "noise": arguments.noise,
+        "calibration": arguments.calibration,
         "structure": arguments.structure,
         "solver.full_rows": arguments.full_rows,
         "network": arguments.network,

@@ -40,6 +40,13 @@ class Density(Protocol):
         """Return draws, independent between points: (n, size)."""
 
 
+def survival(density: Density, y: Array) -> Array:
+    """Return P(Y > y): by ``sf``, with all its digits, where the density has this method."""
+    if hasattr(density, "sf"):
+        return np.asarray(density.sf(y))
+    return np.asarray(np.maximum(1.0 - density.cdf(y), np.finfo(float).eps))
+
+
 def noise_variance(shape: float, rate: float) -> float:
     """Return E[1 / tau] of a Gamma posterior, held finite where its shape is near one."""
     return rate / max(shape - 1.0, 0.5 * shape)
@@ -66,6 +73,10 @@ class Student:
     def cdf(self, y: Array) -> Array:
         """Return P(Y <= y)."""
         return np.asarray(stdtr(self.dof, (y - self.mean) / self.scale))
+
+    def sf(self, y: Array) -> Array:
+        """Return P(Y > y)."""
+        return np.asarray(stdtr(self.dof, (self.mean - y) / self.scale))
 
     def bracket(self, level: float) -> tuple[Array, Array]:
         """Return the quantile, twice."""
@@ -117,6 +128,10 @@ class NormalMixture:
             total += weight * ndtr((y - self.mean) / scale)
         return total
 
+    def sf(self, y: Array) -> Array:
+        """Return P(Y > y)."""
+        return self.cdf(2.0 * self.mean - y)
+
     def bracket(self, level: float) -> tuple[Array, Array]:
         """Return the smallest and largest quantile of the parts."""
         scales = (
@@ -156,6 +171,10 @@ class Scaled:
     def cdf(self, y: Array) -> Array:
         """Return P(Y <= y)."""
         return np.asarray(self.density.cdf(y / self.scale))
+
+    def sf(self, y: Array) -> Array:
+        """Return P(Y > y)."""
+        return survival(self.density, y / self.scale)
 
     def bracket(self, level: float) -> tuple[Array, Array]:
         """Return a lower and an upper bound of the quantile."""

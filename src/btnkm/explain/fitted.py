@@ -92,6 +92,8 @@ class FittedModel:
         Returns targets as an array (n,), or raises an error if they are invalid.
     check_names : callable
         Raises an error if a table has other columns than the training rows.
+    calibration : Recalibration, LogitScaling or None
+        How predictive distributions are recalibrated.
     """
 
     estimator: str
@@ -111,6 +113,7 @@ class FittedModel:
     block_rows: int
     check_y: Callable[[Any], Array]
     check_names: Callable[[Any], None]
+    calibration: Any = None
 
     @classmethod
     def of(cls, model: Any) -> FittedModel:

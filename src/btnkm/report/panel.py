@@ -15,8 +15,10 @@ from jinja2.utils import htmlsafe_json_dumps
 
 from ..bases.categorical import ManyCategories
 from ..core.likelihoods.softmax import INTERVAL_POINTS, PROBABILITY_POINTS, even_points
+from ..core.recalibration import Recalibration
 from ..io.portable import portable
 from ..predictive import PredictiveDistribution
+from ..recalibrated import RecalibratedDistribution
 from . import format
 from .charts import nice_step
 from .format import counted
@@ -28,6 +30,7 @@ BITS = 30  # of a coordinate of a Sobol sequence
 MOST_CATEGORIES = 200  # in a menu; of more than these, the most frequent
 STEPS = 200  # of a slider
 MOST_BYTES = 20_000_000  # of numbers in a page; with more it would be slow to open
+MOST_EXTREME = 6.0  # normal score of the end of an interval
 DRAWS = 400  # rows for the range of likely predictions
 _MISSING = ("missing", "(missing)")
 _UNSEEN = ("unseen", "(a category never seen)")
@@ -51,6 +54,11 @@ def panel(model: Any, importances: Array, order: Array, target: str) -> Panel | 
         data = portable(model)
     except TypeError as reason:
         return f"There is no what-if panel: {reason}"
+    if _is_extreme(model):
+        return (
+            "There is no what-if panel: the intervals of the recalibrated model end further out in "
+            "the tails of the fitted one than the page can compute."
+        )
     menus = {j: _menu(c) for j, c in enumerate(model.columns_) if c.categories is not None}
     data = with_levels(data, {j: [category for category, _ in menu] for j, menu in menus.items()})
     text, numbers = embedded(data)
@@ -65,6 +73,14 @@ def panel(model: Any, importances: Array, order: Array, target: str) -> Panel | 
     axis = None if hasattr(model, "classes_") else _likely_range(model)
     page = as_json({"axis": axis, "target": target})
     return Panel(controls, f'{{"model":{text},"page":{page}}}', numbers)
+
+
+def _is_extreme(model: Any) -> bool:
+    """Whether the page, which has no survival functions, would lose digits of 95% intervals."""
+    calibration = model.fitted_.calibration
+    if not isinstance(calibration, Recalibration):
+        return False
+    return max(map(abs, calibration.ends(0.025))) > MOST_EXTREME
 
 
 def drawn_codes(model: Any, n: int = DRAWS) -> list[Array | None]:
@@ -95,7 +111,9 @@ def _likely_range(model: Any) -> list[float]:
         for likelihood, mean, variance in zip(fitted.likelihoods_at(codes), *moments, strict=True)
     ]
     mixture = PredictiveDistribution(parts, fitted.y_shift, fitted.y_scale, model.weights_)
-    ends = mixture.interval(0.98)
+    if fitted.calibration is not None:
+        mixture = RecalibratedDistribution(mixture, fitted.calibration)
+    ends = mixture.quantile([0.01, 0.99])
     return [float(np.quantile(ends[:, 0], 0.02)), float(np.quantile(ends[:, 1], 0.98))]
 
 
