@@ -14,7 +14,7 @@ from .core.densities import Density, survival
 from .core.recalibration import FARTHEST, normal_score
 
 Array = np.ndarray
-#: Normal scores up to which 1 - F(y) has digits where a density has no ``sf``, as those of counts.
+#: Normal scores up to which 1 - F(y) has digits where a density has no ``sf``.
 SATURATED = 7.0
 
 
@@ -159,8 +159,7 @@ class PredictiveDistribution:
     @property
     def farthest(self) -> float:
         """Normal scores beyond which the distribution is not known."""
-        exact = not self.discrete and all(hasattr(part, "sf") for part in self._parts)
-        return FARTHEST if exact else SATURATED
+        return FARTHEST if all(hasattr(part, "sf") for part in self._parts) else SATURATED
 
     def at_scores(self, scores: Array) -> Array:
         """Return y whose P(Y <= y) have these normal scores: (n,) -> (n,).
@@ -173,7 +172,7 @@ class PredictiveDistribution:
         low = np.min([end for end, _ in ends], axis=0)
         high = np.max([end for _, end in ends], axis=0)
         if self.discrete:
-            return self._integer_quantile(level, low, high)
+            return self._counts_at_scores(scores, low, high)
         x = 0.5 * (low + high)
         low, high = self._widened(scores, low, high)
         last = high - low
@@ -194,6 +193,20 @@ class PredictiveDistribution:
             last, x = np.where(near, last, np.abs(step - x)), step
         return np.asarray(self._shift + self._scale * x)
 
+    def _counts_at_scores(self, scores: Array, low: Array, high: Array) -> Array:
+        """Return the smallest counts that reach these scores, by halving a bracket."""
+        for _ in range(60):
+            short = self._score(high) < scores
+            if not np.any(short):
+                break
+            high = np.where(short, 2.0 * high, high)
+        while True:
+            middle = np.floor(0.5 * (low + high))
+            if np.all((middle <= low) | (middle >= high)):
+                return high
+            reached = self._score(middle) >= scores
+            low, high = np.where(reached, low, middle), np.where(reached, middle, high)
+
     def _widened(self, scores: Array, low: Array, high: Array) -> tuple[Array, Array]:
         """Return brackets of y with these scores, given some that do not reach far enough."""
         step = np.max([part.width() for part in self._parts], axis=0)
@@ -206,7 +219,7 @@ class PredictiveDistribution:
             step = 2.0 * step
         return low, high
 
-    def _integer_quantile(self, level: Any, low: Array, high: Array) -> Array:
+    def _integer_quantile(self, level: float, low: Array, high: Array) -> Array:
         """Return the smallest count whose distribution function reaches the level, by halving."""
         while True:
             middle = np.floor(0.5 * (low + high))

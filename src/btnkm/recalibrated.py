@@ -10,11 +10,11 @@ from sklearn.utils import check_random_state
 
 from .checks import check_integer
 from .core.recalibration import FARTHEST, Recalibration, log_difference, normal_score
-from .predictive import SATURATED, PredictiveDistribution, check_level
+from .predictive import PredictiveDistribution, check_level
 from .warn import warn
 
 Array = np.ndarray
-_ROUNDING = 1e-9  # relative, of probabilities of counts and of levels
+_ROUNDING = 1e-9  # of normal scores of counts, and of levels
 
 
 class RecalibratedDistribution(PredictiveDistribution):
@@ -47,9 +47,9 @@ class RecalibratedDistribution(PredictiveDistribution):
             return logs + calibration.log_slope(at)
         low = np.where(below <= -FARTHEST, -np.inf, calibration.forward(below))
         exact = log_difference(low, calibration.forward(at))
-        # far above the mean the difference has no digits
-        rough = logs + calibration.log_slope(np.minimum(at, SATURATED))
-        return np.where(np.isfinite(logs) & (at < SATURATED), exact, rough)
+        farthest = self._base.farthest  # beyond, the difference has no digits
+        rough = logs + calibration.log_slope(np.minimum(at, farthest))
+        return np.where(np.isfinite(logs) & (at < farthest), exact, rough)
 
     def cdf(self, y: Any) -> Array:
         """Return P(Y <= y): (n,) -> (n,)."""
@@ -84,8 +84,7 @@ class RecalibratedDistribution(PredictiveDistribution):
             )
         low, high = calibration.ends(below)
         if self.discrete:  # y is inside if F(y) >= p and F(y - 1) <= q, whatever the rounding
-            low = float(ndtri(ndtr(low) * (1.0 - _ROUNDING)))
-            high = float(min(ndtri(min(ndtr(high) * (1.0 + _ROUNDING), 1.0)), FARTHEST))
+            low, high = low - _ROUNDING, high + _ROUNDING
         ends = self._at_score(low), self._at_score(high)
         return np.stack([ends[0], np.maximum(*ends)], axis=1)
 

@@ -211,25 +211,7 @@ def add_training_options(parser: Any) -> None:
 def add_model_options(parser: Any) -> None:
     """Add parameters of the estimators."""
     group = parser.add_argument_group("model (the defaults suit most tables)")
-    group.add_argument(
-        "--likelihood",
-        action=LikelihoodName,
-        metavar="NAME",
-        help="for numbers: auto, gaussian, student_t (robust to outliers), poisson or "
-        "negative_binomial (counts); for classes: logistic or least_squares",
-    )
-    group.add_argument(
-        "--noise",
-        choices=NOISES,
-        help="for numbers, whether the noise level may vary with the inputs: constant, varying, or "
-        "auto, which lets it vary if held-out rows show that it does (default: auto)",
-    )
-    group.add_argument(
-        "--calibration",
-        choices=CALIBRATIONS,
-        help="recalibrate intervals, or probabilities of classes, by cross-validation (cv), which "
-        "takes about five times as long (default: none; see also btnkm calibrate)",
-    )
+    _add_distribution_options(group)
     group.add_argument(
         "--structure",
         choices=STRUCTURES,
@@ -272,6 +254,29 @@ def add_model_options(parser: Any) -> None:
         metavar="NAME=VALUE",
         help="set another parameter of the estimator, for example n_basis=12, "
         "solver.warm_sweeps=20 or 'priors.noise=(1e-3,1e-3)'",
+    )
+
+
+def _add_distribution_options(group: Any) -> None:
+    """Add parameters of the distribution of the target."""
+    group.add_argument(
+        "--likelihood",
+        action=LikelihoodName,
+        metavar="NAME",
+        help="for numbers: auto, gaussian, student_t (robust to outliers), poisson or "
+        "negative_binomial (counts); for classes: logistic or least_squares",
+    )
+    group.add_argument(
+        "--noise",
+        choices=NOISES,
+        help="for numbers, whether the noise level may vary with the inputs: constant, varying, or "
+        "auto, which lets it vary if held-out rows show that it does (default: auto)",
+    )
+    group.add_argument(
+        "--calibration",
+        choices=CALIBRATIONS,
+        help="recalibrate intervals, or probabilities of classes, by cross-validation (cv), which "
+        "takes about five times as long (default: none; see also btnkm calibrate)",
     )
 
 

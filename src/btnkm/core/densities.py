@@ -7,7 +7,7 @@ probability for counts), a distribution function, a bracket of each quantile and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -238,11 +238,15 @@ class CountDensity:
 
     def cdf(self, y: Array) -> Array:
         """Return P(Y <= y)."""
+        return np.where(y < 0, 0.0, self._averaged(self._cdf_given, y))
+
+    def _averaged(self, given: Callable[[Array, Array], Array], y: Array) -> Array:
+        """Return the average over x of a probability of counts, given these and x."""
         k = np.maximum(np.floor(y), 0.0)
         total = np.zeros_like(self.location)
         for z, weight in zip(*self._grid, strict=True):
-            total += weight * self._cdf_given(k, self.location + self.std * z)
-        return np.where(y < 0, 0.0, np.minimum(total, 1.0))
+            total += weight * given(k, self.location + self.std * z)
+        return np.asarray(np.minimum(total, 1.0))
 
     def bracket(self, level: float) -> tuple[Array, Array]:
         """Return -1 and a count whose distribution function reaches the level."""
@@ -285,6 +289,13 @@ class Counts(CountDensity):
 
     def _cdf_given(self, k: Array, x: Array) -> Array:
         return np.asarray(betainc(self.size, k + 1.0, expit(-x)))
+
+    def _sf_given(self, k: Array, x: Array) -> Array:
+        return np.asarray(betainc(k + 1.0, self.size, expit(x)))
+
+    def sf(self, y: Array) -> Array:
+        """Return P(Y > y)."""
+        return np.where(y < 0, 1.0, self._averaged(self._sf_given, y))
 
     def _draw_given(self, x: Array, rng: np.random.Generator) -> Array:
         return draw_counts(x, self.size, rng)

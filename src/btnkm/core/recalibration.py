@@ -263,7 +263,7 @@ def plain_form(calibration: Any) -> dict[str, Any] | None:
     """Return what a recalibration does as plain data, None if there is none."""
     if calibration is None:
         return None
-    names = ("highest_level", "factor", "shift", "scale", "skew", "tails")
+    names: tuple[str, ...] = ("highest_level", "factor", "shift", "scale", "skew", "tails")
     if isinstance(calibration, LogitScaling):
         names = ("temperature", "offset")
     shown = ("kind", "rows", *names)

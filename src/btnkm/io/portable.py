@@ -158,7 +158,7 @@ def portable(model: Any) -> dict[str, Any]:
 
 def _calibration(calibration: Any) -> dict[str, Any] | None:
     """Return a recalibration as plain data."""
-    names = ("lower", "upper", "shift", "scale", "skew", "tails", "factor")
+    names: tuple[str, ...] = ("lower", "upper", "shift", "scale", "skew", "tails", "factor")
     if isinstance(calibration, LogitScaling):
         names = ("slope", "offset")
     return None if calibration is None else {name: getattr(calibration, name) for name in names}

@@ -283,9 +283,8 @@ const WhatIf = (() => {
     // The end of the central interval that is below or above y with a probability.
     end(level) {
       if (!this.calibration) return this.quantile(level);
-      const p = normalCdf(this.calibration.end(level));
-      if (!this.discrete) return this.quantile(p);
-      return this.quantile(Math.min(p * (1 + (level < 0.5 ? -1e-9 : 1e-9)), 1 - 1e-12));
+      const outward = level < 0.5 ? -1e-9 : 1e-9; // whatever the rounding
+      return this.quantile(normalCdf(this.calibration.end(level) + (this.discrete ? outward : 0)));
     }
 
     standardCdf(y) {
