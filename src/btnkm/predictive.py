@@ -173,7 +173,8 @@ class PredictiveDistribution:
         high = np.max([end for _, end in ends], axis=0)
         if self.discrete:
             return self._counts_at_scores(scores, low, high)
-        x = 0.5 * (low + high)
+        pairs = zip(self._parts, ends, strict=True)
+        x = self._mixed([np.clip(p.mean + scores * p.width(), *within) for p, within in pairs])
         low, high = self._widened(scores, low, high)
         last = high - low
         narrowest = np.min([part.width() for part in self._parts], axis=0)

@@ -32,8 +32,8 @@ FARTHEST = 37.0  # normal scores, whose probability is still a number
 MOST_SCORES = 20_000  # that are kept; a random sample of more
 _ROUNDING = 1e-9  # relative, of a rank
 #: Parameters of T that are fitted together, from few to many: shift, log scale, skew, log tails.
-_CANDIDATES = ((), (1,), (0, 1), (1, 3), (0, 1, 3), (0, 1, 2), (0, 1, 2, 3))
-_LIMITS = ((-5.0, 5.0), (-4.0, 4.0), (-3.0, 3.0), (-0.7, 1.0))
+_CANDIDATES = ((), (1,), (0, 1), (0, 2), (1, 3), (0, 1, 3), (0, 1, 2), (0, 1, 2, 3))
+_LIMITS = ((-5.0, 5.0), (-4.0, 4.0), (-3.0, 3.0), (-1.0, 1.0))
 _ROWS_PER_PARAMETER = 25
 
 
