@@ -100,8 +100,10 @@ def _als(X, y, n_basis, rank, dtype, gamma=1.0, seed=0):
     from tnkm.optim import train_als
 
     # the sines vanish outside the range of the data, not within it
-    one = (SquaredExpFeature(n_basis, scale=0.5, v_bound=1.5, k_col=d) for d in range(X.shape[1]))
-    model = CPKM(ProductFeatures(one), rank=rank, seed=seed, dtype=dtype)
+    features = (
+        SquaredExpFeature(n_basis, scale=0.5, v_bound=1.5, k_col=d) for d in range(X.shape[1])
+    )
+    model = CPKM(ProductFeatures(features), rank=rank, seed=seed, dtype=dtype)
     X, y = jnp.asarray(X, dtype=dtype), jnp.asarray(y, dtype=dtype)
 
     def run(n_epoch):

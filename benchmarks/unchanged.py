@@ -7,6 +7,8 @@ with another, on the same machine, and compare::
     PYTHONPATH=src python -m benchmarks.unchanged record after.npz
     python -m benchmarks.unchanged compare before.npz after.npz
 
+``--set noise=constant`` gives the regressors a parameter that the version before did not have.
+
 The sets are the paper's four regression sets, with the paper's splits, and Spambase. BTNKM_DATA
 names their folder (see benchmarks/README.md). BLAS uses one thread, as its sums depend on their
 number. Only names that every version has are used.
@@ -33,12 +35,12 @@ def measure(job):
 
     Parameters
     ----------
-    job : tuple of (str, int)
-        The set, and the number of the split.
+    job : tuple of (str, int, dict)
+        The set, the number of the split, and parameters of the regressors.
     """
     import btnkm
 
-    name, split = job
+    name, split, parameters = job
     table = np.genfromtxt(data_folder() / f"{name}.csv", delimiter=",", skip_header=1)
     X, y = table[:, :-1], table[:, -1]
     order = np.random.RandomState(split).permutation(len(y))
@@ -46,7 +48,10 @@ def measure(job):
     kind = btnkm.BTNClassifier if name in CLASSES else btnkm.BTNRegressor
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = kind(random_state=0, n_jobs=1).fit(X[train], y[train])
+        model = kind(random_state=0, n_jobs=1)
+        if name not in CLASSES:
+            model.set_params(**parameters)
+        model.fit(X[train], y[train])
     if name in CLASSES:
         predictions = model.predict_proba(X[test])
     else:
@@ -59,14 +64,15 @@ def measure(job):
     }
 
 
-def record(path, n_splits, n_processes):
+def record(path, n_splits, n_processes, parameters):
     """Write the results of all sets to a file."""
-    jobs = [(name, split) for name in (*CLASSES, *REGRESSION) for split in range(n_splits)]
+    sets = (*CLASSES, *REGRESSION)
+    jobs = [(name, split, parameters) for name in sets for split in range(n_splits)]
     results = {}
     with ProcessPoolExecutor(n_processes, mp_context=get_context("spawn")) as pool:
         for job, part in zip(jobs, pool.map(measure, jobs), strict=True):
             results |= part
-            print(*job, flush=True)
+            print(*job[:2], flush=True)
     np.savez(path, **results)
 
 
@@ -97,6 +103,7 @@ def main(arguments=None):
     recorder.add_argument("file")
     recorder.add_argument("--splits", type=int, default=10)
     recorder.add_argument("--processes", type=int, default=os.cpu_count())
+    recorder.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     comparer = commands.add_parser("compare", help="compare two files; exits with 1 if they differ")
     comparer.add_argument("before")
     comparer.add_argument("after")
@@ -105,7 +112,8 @@ def main(arguments=None):
         return int(not compare(given.before, given.after))
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = "1"
-    record(given.file, given.splits, given.processes)
+    parameters = dict(pair.split("=", 1) for pair in given.set)
+    record(given.file, given.splits, given.processes, parameters)
     return 0
 
 

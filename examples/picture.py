@@ -25,7 +25,7 @@ def main():
     X, y = make_heating()
     X, X_new, y, y_new = train_test_split(X, y, train_size=1200, random_state=0)
     model = BTNRegressor(random_state=0).fit(X, y)
-    path = next(found for name in BROWSERS if (found := shutil.which(name)))
+    path = next(program for name in BROWSERS if (program := shutil.which(name)))
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         page = model.report(Path(folder) / "heating.html", X_new, y_new)
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])

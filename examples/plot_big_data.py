@@ -103,7 +103,7 @@ print(f"resumed = uninterrupted: {np.array_equal(resumed.predict(X), whole.predi
 # --------------------
 #
 # ``partial_fit`` takes one batch at a time. The rows of a short stream are kept, and the model is
-# fitted anew each time their number has doubled. For a long stream only sums over the rows are
+# fitted again each time their number has doubled. For a long stream only sums over the rows are
 # kept: the posterior becomes the prior of the next batch. With ``forget=0.8`` past batches lose a
 # fifth of their weight with every new batch; the default of 1 forgets nothing.
 #

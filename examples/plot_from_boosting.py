@@ -119,7 +119,7 @@ plt.show()
 # ------------------------
 #
 # Trees represent steps exactly. They are better for rules with thresholds, such as those of
-# subsidies, and the more so the more rows there are:
+# subsidies, especially with many rows:
 
 
 def subsidy(frame):

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from btnkm import BTNRegressor
-from btnkm.explain import plot_noise_effects
+from btnkm.explain import conditional_coverage, plot_conditional_coverage, plot_noise_effects
 
 rng = np.random.default_rng(3)
 
@@ -141,9 +141,10 @@ y = response(x) + spread * rng.standard_normal(len(x))
 x_new = rng.uniform(0, 10, 4000)
 y_new = response(x_new) + 0.06 * np.exp(0.28 * x_new) * rng.standard_normal(len(x_new))
 
+fits = {}
 figure, axes = plt.subplots(1, 2, figsize=(9.2, 3.6), sharey=True)
 for axis, noise in zip(axes, ("constant", "auto"), strict=True):
-    fitted = BTNRegressor(noise=noise, n_init=2, random_state=0).fit(x[:, None], y)
+    fits[noise] = fitted = BTNRegressor(noise=noise, n_init=2, random_state=0).fit(x[:, None], y)
     low, high = fitted.predict_interval(grid[:, None], level=0.95).T
     axis.fill_between(grid, low, high, color="C0", alpha=0.18, label="95 % of new observations")
     axis.plot(grid, fitted.predict(grid[:, None]), color="C0", label="prediction")
@@ -158,8 +159,8 @@ axes[1].legend(loc="upper left", fontsize=8.5)
 plt.show()
 
 # %%
-# ``explain.noise_effects`` has what each value of an input multiplies the noise by, relative to its
-# average, and ``plot_noise_effects`` draws it. Here the truth is known.
+# ``explain.noise_effects`` returns the factor by which each value of an input multiplies the noise,
+# relative to its average, and ``plot_noise_effects`` draws it. Here the truth is known.
 
 (axis,) = plot_noise_effects(fitted)
 axis.figure.set_size_inches(5.2, 3.4)
@@ -167,6 +168,23 @@ truth = 0.28 * (grid - np.mean(x))
 axis.plot(grid, truth / np.log(2), "--", color="C1", linewidth=1.4, label="truth")
 axis.set(title="", xlabel="concentration")
 axis.legend(loc="upper left", fontsize=8.5)
+plt.show()
+
+# %%
+# Do the intervals hold everywhere?
+# ---------------------------------
+#
+# The new rows show it without the truth. ``conditional_coverage`` groups them by the predicted
+# standard deviation and by each input, and names the groups whose coverage clearly differs. Grey
+# bars are mean widths. With constant noise, all widths are about the same, but the errors are not.
+
+figure, axes = plt.subplots(2, 2, figsize=(9.2, 6), sharey=True, layout="constrained")
+for line, (noise, fitted) in zip(axes, fits.items(), strict=True):
+    print(f"{noise}: {conditional_coverage(fitted, x_new[:1000, None], y_new[:1000]).conclusion}")
+    plot_conditional_coverage(fitted, x_new[:1000, None], y_new[:1000], axes=line)
+    for axis, what in zip(line, ("predicted spread", "concentration"), strict=True):
+        axis.set_title(f'noise="{noise}", by {what}')
+figure.supylabel("rows inside of 95 % intervals", fontsize=10)
 plt.show()
 
 # %%

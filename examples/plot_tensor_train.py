@@ -89,5 +89,5 @@ plt.show()
 # %%
 # ``rank_`` has a number for each of the four bonds between plates. With enough rows it is three:
 # two for the states of the light, and one for the mean of y, which is subtracted before the fit.
-# On tables that are not a chain, a tensor train takes several times as long and is not more
-# accurate, or less accurate. :doc:`/cp-vs-tt` compares both on nine data sets.
+# On tables that are not a chain, a tensor train takes several times as long, and is as
+# accurate or less accurate. :doc:`/cp-vs-tt` compares both on nine data sets.

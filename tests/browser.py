@@ -32,7 +32,7 @@ def _without(reason: str) -> None:
 @contextmanager
 def browser() -> Iterator:
     """Yield a headless Chromium of its own, with an empty profile."""
-    path = next((found for name in NAMES if (found := shutil.which(name))), None)
+    path = next((actual for name in NAMES if (actual := shutil.which(name))), None)
     if path is None:
         _without("no Chromium was found")
     try:
@@ -40,11 +40,11 @@ def browser() -> Iterator:
     except ImportError:
         _without("Playwright is not installed")
     with sync_playwright() as driver:
-        one = driver.chromium.launch(executable_path=path, args=list(FLAGS))
+        chromium = driver.chromium.launch(executable_path=path, args=list(FLAGS))
         try:
-            yield one
+            yield chromium
         finally:
-            one.close()
+            chromium.close()
 
 
 @contextmanager
@@ -52,15 +52,17 @@ def opened(browser, **settings) -> Iterator:
     """Yield an offline page that fails the test if it asks for anything, errs or complains."""
     context = browser.new_context(offline=True, **settings)
     page = context.new_page()
-    asked, said = [], []
+    asked, answers = [], []
     page.on("request", lambda request: asked.append((request.resource_type, request.url)))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("console", lambda message: said.append(message.text))
-    page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+    page.on("pageerror", lambda error: answers.append(str(error)))
+    page.on("console", lambda message: answers.append(message.text))
+    page.on("dialog", lambda dialog: (answers.append(dialog.message), dialog.dismiss()))
     try:
         yield page
     finally:
         context.close()
     # the page itself, and nothing it might ask for
-    assert [one for one in asked if one[0] != "document" or not one[1].startswith("file://")] == []
-    assert said == []
+    assert [
+        item for item in asked if item[0] != "document" or not item[1].startswith("file://")
+    ] == []
+    assert answers == []

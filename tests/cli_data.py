@@ -29,7 +29,7 @@ QUICK = (
 
 
 def houses(n, seed=0):
-    """Return rows of text: numbers with gaps, text, dates, booleans, codes; a price and a class."""
+    """Return rows of text (some numbers are missing), a price and a class."""
     rng = np.random.default_rng(seed)
     worth = {"Rome": 10.0, "São Paulo": 30.0, "Lima": 0.0}
     rows = []

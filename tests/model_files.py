@@ -17,7 +17,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+import btnkm
 from btnkm import BTNClassifier, BTNRegressor, Solver
+from btnkm.explain import summary
 
 
 def forge(path, change):
@@ -32,6 +34,40 @@ def forge(path, change):
         new.comment = b"0" * 64
     body = out.getvalue()[:-64]
     path.write_bytes(body + hashlib.sha256(body).hexdigest().encode())
+
+
+def refusals(path, X, kinds, others, count, more=()):
+    """Put other values into random fields of a file; return how many of these files are refused.
+
+    The fields are those of objects of these ``kinds``, and of the objects ``more`` by number. A
+    model that is loaded nevertheless must predict finite means and positive deviations for X.
+    """
+    whole = path.read_bytes()
+    with zipfile.ZipFile(path) as file:
+        objects = json.loads(file.read("model.json"))["objects"]
+    chosen = [k for k, o in enumerate(objects) if k in more or o["kind"] in kinds]
+    fields = [(k, field) for k in chosen for field in objects[k]["fields"]]
+    rng, messages = np.random.default_rng(0), []
+    for _ in range(count):
+        (k, field), other = fields[rng.integers(len(fields))], others[rng.integers(len(others))]
+
+        def put(manifest, k=k, field=field, other=other):
+            manifest["objects"][k]["fields"][field] = other
+            return manifest
+
+        path.write_bytes(whole)
+        forge(path, put)
+        try:
+            same = btnkm.load(path)
+        except ValueError as error:
+            messages.append(str(error))
+            continue
+        mean, std = same.predict(X, return_std=True)
+        assert np.all(np.isfinite(mean)), (objects[k]["kind"], field, other)
+        assert np.all(std > 0), (objects[k]["kind"], field, other)
+        assert str(summary(same)), (objects[k]["kind"], field, other)
+    assert all(text.startswith("path must name a model saved by btnkm, got") for text in messages)
+    return len(messages)
 
 
 def table(n, seed):

@@ -27,9 +27,9 @@ def smooth(n_inputs: int, seed: int = 0, n: int = N + NEW) -> tuple[np.ndarray, 
 def mixed(
     seed: int = 1, n_categories: int = 4, gaps: float = 0.15
 ) -> tuple[pd.DataFrame, np.ndarray]:
-    """Return numbers, text, dates, durations and flags with gaps, and a target; new rows last.
+    """Return columns of every kind with missing values, and a target; new rows are last.
 
-    Of those, some have levels never seen and gaps where training saw none.
+    Of those, some have categories never seen and missing values where training saw none.
     """
     rng = np.random.default_rng(seed)
     n = N + NEW
@@ -94,7 +94,7 @@ def _gone_on():
     X, y = mixed(n_categories=3)
     known = X.iloc[:N].ffill().bfill()
     model = BTNRegressor(**(SMALL | {"warm_start": True})).fit(known.iloc[: N // 2], y[: N // 2])
-    # levels and gaps that come later stand at the end
+    # categories and missing values that come later stand at the end
     more = X.iloc[N // 2 : N].copy()
     more.loc[more.index[:30], "place"] = "later"
     return model.fit(more, y[N // 2 : N]), X.iloc[N:]

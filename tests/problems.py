@@ -33,16 +33,16 @@ KINDS = {
     "bspline": BSpline(n_basis=4, degree=2),
     "categorical": Categorical(),
     "packed": Hinges(),
-    "gapped": WithMissing(Chebyshev(n_basis=2)),
+    "missing": WithMissing(Chebyshev(n_basis=2)),
 }
 MIXES = [(kind,) for kind in KINDS] + [
     ("chebyshev", "categorical"),
     ("polynomial", "bspline"),
-    ("gapped", "packed"),
-    ("fourier", "gapped", "powers"),
+    ("missing", "packed"),
+    ("fourier", "missing", "powers"),
     ("packed", "bspline", "polynomial"),
 ]
-SMALL = [("chebyshev",), ("categorical", "fourier"), ("gapped", "packed", "powers")]
+SMALL = [("chebyshev",), ("categorical", "fourier"), ("missing", "packed", "powers")]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def column(kind, n, rng):
     if kind == "categorical":
         return np.append([0.0, 1.0, 2.0], rng.integers(3, size=n - 3)).astype(float)
     x = rng.uniform(-1.0, 1.0, n)
-    if kind == "gapped":
+    if kind == "missing":
         x[rng.integers(n, size=n // 4)] = np.nan
     return x
 

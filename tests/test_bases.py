@@ -57,17 +57,21 @@ NUMERIC = [
     BSpline(n_basis=3, degree=5),
     BSpline(n_basis=1),
 ]
-GAPPED = [WithMissing(Chebyshev(n_basis=5)), WithMissing(BSpline(n_basis=6)), WithMissing(Hinges())]
+WITH_MISSING = [
+    WithMissing(Chebyshev(n_basis=5)),
+    WithMissing(BSpline(n_basis=6)),
+    WithMissing(Hinges()),
+]
 SPIKED = [Spiked(Chebyshev(n_basis=4)), Spiked(BSpline(n_basis=5)), Spiked(Polynomial(n_basis=3))]
-GAPPED_SPIKED = WithMissing(Spiked(Chebyshev(n_basis=4)))
+MISSING_SPIKED = WithMissing(Spiked(Chebyshev(n_basis=4)))
 EVERY = [
     *NUMERIC,
     Categorical(),
     Hinges(),
-    *GAPPED,
+    *WITH_MISSING,
     WithMissing(Categorical()),
     *SPIKED,
-    GAPPED_SPIKED,
+    MISSING_SPIKED,
 ]
 numeric = pytest.mark.parametrize("basis", NUMERIC, ids=repr)
 every = pytest.mark.parametrize("basis", EVERY, ids=repr)
@@ -79,7 +83,7 @@ def rng():
 
 
 def column(basis, n=60):
-    """Return a column for the basis; gapped ones get a few missing values."""
+    """Return a column for the basis; those that take missing values get a few."""
     rng = np.random.default_rng(7)
     inner = basis.basis if isinstance(basis, WithMissing) else basis
     x = rng.integers(0, 5, n).astype(float)
@@ -175,7 +179,7 @@ def test_constant_is_one(basis, tolerance):
     assert np.abs(basis.constant_).max() < 10
 
 
-@pytest.mark.parametrize("basis", [*NUMERIC, *GAPPED], ids=repr)
+@pytest.mark.parametrize("basis", [*NUMERIC, *WITH_MISSING], ids=repr)
 def test_outside_the_range_is_the_edge(basis):
     basis, _ = fitted(basis)
     outside, edge = np.array([-np.inf, -1.5, 1.5, np.inf]), np.array([-1.0, -1.0, 1.0, 1.0])
@@ -260,8 +264,8 @@ def test_mistakes_in_a_basis_of_ones_own_are_named(mistake, message):
 def test_names():
     assert set(BASES) == {"chebyshev", "polynomial", "fourier", "bspline", "categorical"}
     assert all(issubclass(basis, Basis) for basis in BASES.values())
-    gapped = WithMissing(Chebyshev()).set_params(basis__n_basis=3)
-    assert gapped.fit(np.linspace(-1, 1, 9)).n_functions_ == 3
+    with_missing = WithMissing(Chebyshev()).set_params(basis__n_basis=3)
+    assert with_missing.fit(np.linspace(-1, 1, 9)).n_functions_ == 3
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,10 @@ def test_energy_comes_in_two_kinds(folder):
     np.testing.assert_array_equal(y, 1000 + np.arange(31))
 
 
-@pytest.mark.parametrize(("value", "said"), [(None, "is not set"), ("/no/such", "not a folder")])
-def test_missing_folder_is_a_sentence(value, said, monkeypatch, capsys, tmp_path):
+@pytest.mark.parametrize(
+    ("value", "expected"), [(None, "is not set"), ("/no/such", "not a folder")]
+)
+def test_missing_folder_is_a_sentence(value, expected, monkeypatch, capsys, tmp_path):
     if value is None:
         monkeypatch.delenv("BTNKM_DATA", raising=False)
     else:
@@ -104,7 +106,7 @@ def test_missing_folder_is_a_sentence(value, said, monkeypatch, capsys, tmp_path
     assert run_yacht(tmp_path / "r.jsonl") == 2
     message = capsys.readouterr().err
     assert "BTNKM_DATA must name the folder" in message
-    assert said in message
+    assert expected in message
 
 
 def test_missing_table_names_the_file(folder):
@@ -236,7 +238,7 @@ def test_error_in_a_child_arrives_with_its_reason(folder):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["--methods", "nothing"], "a method must be among"),
         (["--datasets", "nothing"], "a data set must be among"),
@@ -244,9 +246,9 @@ def test_error_in_a_child_arrives_with_its_reason(folder):
         (["--set", "gp.alpha=1", "--methods", "constant"], "the method of a setting"),
     ],
 )
-def test_wrong_choices_are_sentences(arguments, said, folder, capsys):
+def test_wrong_choices_are_sentences(arguments, expected, folder, capsys):
     assert command_line.main(["run", "paper", *arguments]) == 2
-    assert said in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
 # What a result depends on

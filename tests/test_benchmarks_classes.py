@@ -90,7 +90,7 @@ def test_adult_96_has_96_columns(folder):
     table, labels = DATASETS["adult"]()
     np.testing.assert_array_equal(X[:, :6], table.select_dtypes("number"))
     np.testing.assert_array_equal(y, labels)
-    # Without its first level a category of n levels leaves n - 1 columns: here the first.
+    # Without its first category an input of n categories leaves n - 1 columns: here the first.
     np.testing.assert_array_equal(
         X[:, 6:12], table["workclass"].cat.codes.to_numpy()[:, np.newaxis] == np.arange(1, 7)
     )

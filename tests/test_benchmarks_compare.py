@@ -46,7 +46,7 @@ def findings(**changes):
                 if method == "hgb":
                     metrics["fit_seconds"] = 0.5
                 records[source].append(record(place, split, name, config, **metrics))
-    return Findings({source: Results(found) for source, found in records.items()})
+    return Findings({source: Results(actual) for source, actual in records.items()})
 
 
 def test_what_is_ahead_is_told():
@@ -56,7 +56,7 @@ def test_what_is_ahead_is_told():
     assert "lowest error on 6 of 6 sets and the lowest NLL on 6 of 6" in verdict(none)
     assert "longer than boosting on 6 of 6" in verdict(none)
     some = findings(hgb_adult=0.5, tkrr_yacht=0.25)
-    assert {(one.dataset, one.method) for one in some.ahead()} == {
+    assert {(item.dataset, item.method) for item in some.ahead()} == {
         ("adult", "hgb"),
         ("yacht", "tkrr"),
     }
@@ -66,13 +66,13 @@ def test_what_is_ahead_is_told():
 
 
 def test_methods_are_compared_on_the_splits_that_both_have():
-    found = findings()
+    findings_made = findings()
     config = SUITES["boosting"].defaults["btn"]
     extra = record("yacht", 2, "btn", config, rmse=9.0, nll=9.0, fit_seconds=1.0)
-    old = list(found.results["boosting"].of_key.values())
-    found.results["boosting"] = Results([*old, extra])
-    assert found.summary("yacht", OURS, "error").mean == pytest.approx(11 / 3)
-    assert found.ahead() == []
+    old = list(findings_made.results["boosting"].of_key.values())
+    findings_made.results["boosting"] = Results([*old, extra])
+    assert findings_made.summary("yacht", OURS, "error").mean == pytest.approx(11 / 3)
+    assert findings_made.ahead() == []
 
 
 def test_the_committed_page_is_what_the_committed_results_say():

@@ -17,19 +17,19 @@ QUICK = {"n_init": 2, "max_iter": 6, "max_rank": 2, "n_basis": 4, "random_state"
 
 @pytest.mark.parametrize("config", [{}, {"network": "tt"}, {"network": "tt", "cores": "full"}])
 def test_a_cell_tells_what_the_study_needs(config):
-    found = measure_network(Cell("components", 0, "any", QUICK | config))
-    assert found["rmse"] > 0
-    assert np.isfinite(found["nll"])
-    assert 1 <= found["rank"] <= 2
-    assert found["parameters"] <= 2 * 2 * 4 * 6
-    assert 0 <= found["full"] <= 1
-    assert ("order_kept" in found) == ("network" in config)
+    actual = measure_network(Cell("components", 0, "any", QUICK | config))
+    assert actual["rmse"] > 0
+    assert np.isfinite(actual["nll"])
+    assert 1 <= actual["rank"] <= 2
+    assert actual["parameters"] <= 2 * 2 * 4 * 6
+    assert 0 <= actual["full"] <= 1
+    assert ("order_kept" in actual) == ("network" in config)
     if not config:
-        assert found["full_sweep_seconds"] is None
-        assert 0 < found["sweep_seconds"] < np.inf
+        assert actual["full_sweep_seconds"] is None
+        assert 0 < actual["sweep_seconds"] < np.inf
     if "cores" in config:
-        assert found["full"] == 1
-        assert found["sweep_seconds"] is None
+        assert actual["full"] == 1
+        assert actual["sweep_seconds"] is None
 
 
 def test_the_truths_are_what_they_are_said_to_be():

@@ -35,12 +35,12 @@ QUICK = {"n_jobs": 2, "warm_sweeps": 1, "max_iter": 4}
 
 
 def needs(library):
-    found = pytest.importorskip(library, reason=f"{library} is in the dependency group 'scale'")
+    actual = pytest.importorskip(library, reason=f"{library} is in the dependency group 'scale'")
     if library == "gpytorch":
         import torch
 
         torch.set_num_threads(1)  # on busy cores two wait for each other
-    return found
+    return actual
 
 
 # Sweeps
@@ -55,19 +55,19 @@ def test_a_shape_has_a_name_that_tells_it():
 
 
 def test_a_sweep_is_measured_beside_its_limit():
-    found = measure_sweep(Cell(str(SMALL), 0, "kept", QUICK | {"memory_limit": 1.0}))
-    parts = [found[f"{name}_seconds"] for name in ("products", "traffic", "solve")]
+    actual = measure_sweep(Cell(str(SMALL), 0, "kept", QUICK | {"memory_limit": 1.0}))
+    parts = [actual[f"{name}_seconds"] for name in ("products", "traffic", "solve")]
     assert min(parts) > 0
-    assert found["limit_seconds"] == pytest.approx(max(parts[:2]) + parts[2])
-    assert found["over_limit"] == pytest.approx(found["sweep_seconds"] / found["limit_seconds"])
-    assert [found[name] for name in "nDMR"] == [600, 3, 4, 2]
-    assert found["keep_features"]
-    assert found["stride"] == 1
+    assert actual["limit_seconds"] == pytest.approx(max(parts[:2]) + parts[2])
+    assert actual["over_limit"] == pytest.approx(actual["sweep_seconds"] / actual["limit_seconds"])
+    assert [actual[name] for name in "nDMR"] == [600, 3, 4, 2]
+    assert actual["keep_features"]
+    assert actual["stride"] == 1
 
 
 def test_a_shape_that_fits_below_the_default_is_not_measured_twice():
-    found = measure_sweep(Cell(str(SMALL), 0, "default", QUICK | {"memory_limit": 1.4}))
-    assert "as `kept`" in found["skipped"]
+    actual = measure_sweep(Cell(str(SMALL), 0, "default", QUICK | {"memory_limit": 1.4}))
+    assert "as `kept`" in actual["skipped"]
 
 
 def test_bytes_are_counted_for_every_mode_but_one():
@@ -87,10 +87,10 @@ def test_turns_leave_out_all_before_the_second_exact_sweep():
 
 def test_an_epoch_of_tnkm_takes_turns_with_sweeps():
     needs("tnkm")
-    found = measure_epoch(Cell(str(SMALL), 0, "float32", QUICK | {"dtype": "float32"}))
-    ratio = found["epoch_seconds"] / found["sweep_seconds"]
-    assert found["epoch_over_sweep"] == pytest.approx(ratio)
-    assert found["repetitions"] == 3
+    actual = measure_epoch(Cell(str(SMALL), 0, "float32", QUICK | {"dtype": "float32"}))
+    ratio = actual["epoch_seconds"] / actual["sweep_seconds"]
+    assert actual["epoch_over_sweep"] == pytest.approx(ratio)
+    assert actual["repetitions"] == 3
 
 
 # Other libraries
@@ -131,10 +131,10 @@ def test_other_libraries_predict(method, monkeypatch):
     library, config = QUICK_METHODS[method]
     needs(library)
     monkeypatch.setattr(scale_compare, "TEST_ROWS", 500)
-    found = measure_compare(Cell(SYNTHETIC[0], 0, method, config | {"random_state": 0}))
-    assert 1 < found["rmse"] < 5  # a constant has 5
-    assert 1.4 < found["nll"] < 3.5
-    assert found["library"].startswith(library)
+    actual = measure_compare(Cell(SYNTHETIC[0], 0, method, config | {"random_state": 0}))
+    assert 1 < actual["rmse"] < 5  # a constant has 5
+    assert 1.4 < actual["nll"] < 3.5
+    assert actual["library"].startswith(library)
 
 
 @pytest.mark.parametrize("method", ["svgp", "ngboost"])
@@ -151,8 +151,8 @@ def test_other_libraries_classify_a_table(method):
     predictive = SCALE_CLASSIFIERS[method][0](**config).fit(X, y).predictive(X)
     assert list(predictive.classes) == ["no", "yes"]
     np.testing.assert_allclose(predictive.probabilities.sum(axis=1), 1)
-    found = predictive.classes[predictive.probabilities.argmax(axis=1)]
-    assert np.mean(found == y) > 0.6
+    actual = predictive.classes[predictive.probabilities.argmax(axis=1)]
+    assert np.mean(actual == y) > 0.6
 
 
 # The page
@@ -173,10 +173,10 @@ def test_repetitions_are_pooled_by_the_yardstick():
     skipped = {"dataset": str(BASE), "method": "default", "metrics": {"skipped": "why"}}
     # the second had two thirds of the processor, the fourth next to nothing of it
     times = [record(0, 1.0, 0.1), record(1, 1.5, 0.15), record(2, 3.0, 0.1), record(3, 9.0, 0.3)]
-    found = pooled([*times, skipped])
-    assert set(found) == {(BASE, "kept")}
-    assert found[BASE, "kept"]["sweep_seconds"] == pytest.approx(1.0)
-    assert found[BASE, "kept"]["stride"] == 1
+    actual = pooled([*times, skipped])
+    assert set(actual) == {(BASE, "kept")}
+    assert actual[BASE, "kept"]["sweep_seconds"] == pytest.approx(1.0)
+    assert actual[BASE, "kept"]["stride"] == 1
     assert quiet([*times, skipped]) == times[:3]
     # a shape that has no quiet repetition keeps what it has
     alone = record(0, 9.0, 0.3) | {"dataset": str(LARGE)}

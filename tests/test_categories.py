@@ -50,22 +50,22 @@ def test_categories_have_the_posterior_of_a_dense_block(mean_only, weighted):
     r, s, _ = layout.pairs(rank)
     outside = rows.Moments(g, g[:, r] * g[:, s] + 0.2 * (r == s), None)
     weight = rng.uniform(0.5, 2.0, (n, 1)) if weighted else None
-    pull = rng.standard_normal((n, 1))
+    response = rng.standard_normal((n, 1))
     prior = rng.uniform(0.5, 3.0, (5, rank))
     columns = layout.components(rank)
-    second, linear = rows.block_sums(features, outside, weight, pull, mode, rank)
+    second, linear = rows.block_sums(features, outside, weight, response, mode, rank)
     factor, _ = mode.block(second, linear, columns).solve(2.0, prior, mean_only=mean_only)
-    second, linear = rows.block_sums(dense_features, outside, weight, pull, dense_mode, rank)
+    second, linear = rows.block_sums(dense_features, outside, weight, response, dense_mode, rank)
     block = cavi.Block(dense_mode, second, linear[dense_mode.present], columns)
     dense, _ = block.solve(2.0, prior, mean_only=mean_only)
     np.testing.assert_allclose(factor.mean, dense.mean, atol=1e-10)
     spread = 0.0 if mean_only else 0.7
-    found = rows.moments(features, rows.terms(mode, factor, spread=spread))
+    actual = rows.moments(features, rows.terms(mode, factor, spread=spread))
     expected = rows.moments(dense_features, rows.terms(dense_mode, dense, spread=spread))
-    np.testing.assert_allclose(found.mean, expected.mean, atol=1e-10)
+    np.testing.assert_allclose(actual.mean, expected.mean, atol=1e-10)
     if mean_only:
         return
-    np.testing.assert_allclose(found.second, expected.second, atol=1e-10)
+    np.testing.assert_allclose(actual.second, expected.second, atol=1e-10)
     for category in range(5):
         np.testing.assert_allclose(
             factor.cov[category], dense.cov[:, category, :, category], atol=1e-12
@@ -77,8 +77,8 @@ def test_categories_have_the_posterior_of_a_dense_block(mean_only, weighted):
     assert fewer.log_det == pytest.approx(dense_fewer.log_det)
     np.testing.assert_allclose(fewer.group_log_dets(0), dense_fewer.group_log_dets(0))
     for which in ([1], [0, 2]):
-        found, expected = (f.log_density_at_zero(np.array(which)) for f in (factor, dense))
-        assert found == pytest.approx(expected)
+        actual, expected = (f.log_density_at_zero(np.array(which)) for f in (factor, dense))
+        assert actual == pytest.approx(expected)
     scaled, dense_scaled = (f.scale(np.array([2.0, 0.5, 3.0])) for f in (factor, dense))
     np.testing.assert_allclose(scaled.second, dense_scaled.second)
     np.testing.assert_allclose(scaled.group_log_dets(0), dense_scaled.group_log_dets(0))

@@ -205,8 +205,8 @@ def test_stopping_right_after_going_on_leaves_a_file_that_is_right(tmp_path):
         model = make_model("counts").set_params(callback=stops)
         with pytest.raises(RuntimeError, match="stop here"):
             model.fit(X, y, checkpoint=path, checkpoint_every=1)
-    found = make_model("counts").fit(X, y, checkpoint=path).predict(X)
-    np.testing.assert_allclose(found, expected, rtol=1e-8)
+    actual = make_model("counts").fit(X, y, checkpoint=path).predict(X)
+    np.testing.assert_allclose(actual, expected, rtol=1e-8)
 
 
 def test_a_generator_of_seeds_can_go_on(tmp_path):

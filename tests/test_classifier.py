@@ -47,16 +47,16 @@ def fitted(data):
 @pytest.mark.parametrize("mean", [-30.0, -3.0, 0.0, 0.5, 6.0])
 @pytest.mark.parametrize("std", [0.0, 1e-3, 1.0, 4.0, 10.0])
 def test_expected_sigmoid_is_the_integral(mean, std):
-    found = float(expected_sigmoid(np.array([mean]), np.array([std**2]))[0])
+    actual = float(expected_sigmoid(np.array([mean]), np.array([std**2]))[0])
     if std == 0:
-        assert found == pytest.approx(expit(mean), rel=1e-12)
+        assert actual == pytest.approx(expit(mean), rel=1e-12)
         return
 
     def integrand(z):
         return stats.norm.pdf(z) * expit(mean + std * z)
 
     truth = integrate.quad(integrand, -12, 12, points=[-mean / std], epsabs=1e-14, limit=200)[0]
-    assert found == pytest.approx(truth, abs=1e-8, rel=1e-3)
+    assert actual == pytest.approx(truth, abs=1e-8, rel=1e-3)
 
 
 def test_probabilities_are_recovered_and_calibrated():
@@ -372,8 +372,8 @@ def test_the_bound_never_falls(fitted):
 
 def test_helpers_change_no_result(data, waiting_helper):
     X, y, _ = data
-    one = model(n_init=3, n_jobs=1).fit(X, y).predict_proba(X)
-    np.testing.assert_array_equal(model(n_init=3, n_jobs=2).fit(X, y).predict_proba(X), one)
+    first = model(n_init=3, n_jobs=1).fit(X, y).predict_proba(X)
+    np.testing.assert_array_equal(model(n_init=3, n_jobs=2).fit(X, y).predict_proba(X), first)
 
 
 def test_pickle_and_clone(fitted, data):

@@ -58,9 +58,11 @@ def test_help_comes_at_once():
         "import sys; from btnkm.cli.program import main; "
         "main(['fit', '--help']); print(len(sys.modules))"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "numpy" not in found.stderr
-    modules = int(found.stdout.splitlines()[-1])
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert "numpy" not in process.stderr
+    modules = int(process.stdout.splitlines()[-1])
     assert modules < 300  # scikit-learn alone has many more
 
 
@@ -107,17 +109,17 @@ def test_the_examples_of_help_run(name, here, monkeypatch, capsys):
 
 def test_explanations_are_those_of_the_library(here, capsys):
     assert program.main(["explain", "houses.btn", "--json", "--effects", "e.csv"]) == 0
-    found = told(capsys)
+    printed = told(capsys)
     model = btnkm.load("houses.btn")
     shares = explain.sobol_indices(model)
-    np.testing.assert_allclose(found["sobol_indices"]["total"], shares.total)
-    np.testing.assert_allclose(found["sobol_indices"]["first_std"], shares.first_std)
-    assert found["files"] == ["e.csv"]
+    np.testing.assert_allclose(printed["sobol_indices"]["total"], shares.total)
+    np.testing.assert_allclose(printed["sobol_indices"]["first_std"], shares.first_std)
+    assert printed["files"] == ["e.csv"]
     table = pd.read_csv("e.csv", keep_default_na=False)
     for effect in explain.effects(model):
-        own = table[table["input"] == effect.name]
-        np.testing.assert_allclose(own["mean"].astype(float), effect.mean)
-        np.testing.assert_allclose(own["high"].astype(float), effect.high)
+        rows = table[table["input"] == effect.name]
+        np.testing.assert_allclose(rows["mean"].astype(float), effect.mean)
+        np.testing.assert_allclose(rows["high"].astype(float), effect.high)
     assert program.main(["explain", "houses.btn", "--effects", "e.json", "--inputs", "city"]) == 0
     capsys.readouterr()
     (city,) = json.loads(Path("e.json").read_text(encoding="utf-8"))
@@ -129,13 +131,13 @@ def test_contributions_of_rows_add_up(here, capsys):
     explains = ["explain", "houses.btn", "--local", "new.csv", "--keep", "id", "--std"]
     assert program.main([*explains, "-o", "l.csv", "--json"]) == 0
     assert told(capsys)["rows"] == 30
-    found = {name: np.array(v, dtype=float) for name, v in read("l.csv").items()}
-    parts = sum(found[f"contribution {name}"] for name in INPUTS)
-    np.testing.assert_allclose(found["base"] + parts, found["prediction"], rtol=1e-10)
+    actual = {name: np.array(v, dtype=float) for name, v in read("l.csv").items()}
+    parts = sum(actual[f"contribution {name}"] for name in INPUTS)
+    np.testing.assert_allclose(actual["base"] + parts, actual["prediction"], rtol=1e-10)
     frame = pd.read_csv("new.csv", parse_dates=["built"], dtype={"zip": str})[list(INPUTS)]
     expected = btnkm.load("houses.btn").predict(frame)
-    np.testing.assert_allclose(found["prediction"], expected, rtol=1e-8)
-    assert np.all(found["std area"] > 0)
+    np.testing.assert_allclose(actual["prediction"], expected, rtol=1e-8)
+    assert np.all(actual["std area"] > 0)
     rows = [(f"{x:.2f}", "abc"[int(3 * x)]) for x in np.random.default_rng(0).uniform(size=50)]
     write("t.csv", rows, ("x", "y"))
     assert program.main(["fit", "t.csv", "--target", "y", "-o", "t.btn", "--quiet", *QUICK]) == 0
@@ -160,10 +162,10 @@ def test_an_evaluation_is_what_scikit_learn_would_find(here, capsys):
 
     options = ["--target", "price", "--only", "area,city", "--folds", "2", "--json", *QUICK]
     assert program.main(["evaluate", "houses.csv", "--against", "gp,boosting", *options]) == 0
-    found = told(capsys)
-    assert (found["task"], found["rows"], found["folds"]) == ("regression", ROWS, 2)
-    assert list(found["methods"]) == ["btnkm", "gp", "boosting"]
-    assert any("boosting predicts no distribution" in note for note in found["notes"])
+    printed = told(capsys)
+    assert (printed["task"], printed["rows"], printed["folds"]) == ("regression", ROWS, 2)
+    assert list(printed["methods"]) == ["btnkm", "gp", "boosting"]
+    assert any("boosting predicts no distribution" in note for note in printed["notes"])
     frame = pd.read_csv("houses.csv")
     X, y = frame[["area", "city"]], frame["price"]
     gaps = []
@@ -172,10 +174,10 @@ def test_an_evaluation_is_what_scikit_learn_would_find(here, capsys):
         model = btnkm.BTNRegressor(**how, structure="tensor")
         model.fit(X.iloc[train], y.iloc[train])
         gaps.append(np.sqrt(np.mean((model.predict(X.iloc[test]) - y.iloc[test]) ** 2)))
-    assert found["methods"]["btnkm"]["rmse"]["folds"] == pytest.approx(gaps)
-    assert found["methods"]["btnkm"]["rmse"]["std"] == pytest.approx(np.std(gaps, ddof=1))
+    assert printed["methods"]["btnkm"]["rmse"]["folds"] == pytest.approx(gaps)
+    assert printed["methods"]["btnkm"]["rmse"]["std"] == pytest.approx(np.std(gaps, ddof=1))
     spread = float(np.std(y))
-    for method in found["methods"].values():  # each has learned something, and knows how well
+    for method in printed["methods"].values():  # each has learned something, and knows how well
         assert method["rmse"]["mean"] < 0.6 * spread
         assert 0.75 < method["coverage_95"]["mean"] <= 1
         assert method["nll"]["mean"] < np.log(spread) + 1.42
@@ -191,13 +193,13 @@ def test_classes_are_evaluated_too(here, capsys):
     assert lines[2].split() == ["btnkm", "gp", "boosting"]
     assert lines[3].startswith("  wrong classes")
     assert all(float(share) < 45 for share in re.findall(r"([\d.]+)% ±", lines[3]))
-    for arguments, said in (
+    for arguments, message in (
         (["--against", "magic"], "--against must be among gp, boosting"),
         (["--folds", "1"], "--folds must be 2 or more"),
         (["--against", "gp", "--weight", "rooms"], "--weight"),
     ):
         assert program.main(["evaluate", "houses.csv", "--target", "sold", *arguments]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     write("few.csv", houses(6))
     assert program.main(["evaluate", "few.csv", "--target", "price", "--folds", "5"]) == 1
     assert "must have at least 10 rows" in capsys.readouterr().err
@@ -209,8 +211,8 @@ def test_more_rows_than_a_gaussian_process_can_take(here, monkeypatch, capsys):
     monkeypatch.setattr(methods, "GP_ROWS", 30)
     options = ["--target", "price", "--only", "area", "--folds", "2", "--json", *QUICK]
     assert program.main(["evaluate", "houses.csv", "--against", "gp", *options]) == 0
-    found = told(capsys)
-    assert any("gp is fitted to 30 random rows of each fold" in note for note in found["notes"])
+    printed = told(capsys)
+    assert any("gp is fitted to 30 random rows of each fold" in note for note in printed["notes"])
 
 
 def test_numbers_have_four_digits_and_their_deviation_as_many_decimals():
@@ -222,17 +224,17 @@ def test_numbers_have_four_digits_and_their_deviation_as_many_decimals():
 
 def test_what_is_in_a_model(here, capsys):
     assert program.main(["info", "houses.btn", "--json"]) == 0
-    found = told(capsys)
-    assert (found["estimator"], found["rows"]) == ("BTNRegressor", ROWS)
+    printed = told(capsys)
+    assert (printed["estimator"], printed["rows"]) == ("BTNRegressor", ROWS)
     model = btnkm.load("houses.btn")
-    assert found["restarts"] == len(model.posterior_)
-    assert sum(one["weight"] for one in found["structures"]) == pytest.approx(1.0)
-    names = [one["name"].replace("+", " + ") for one in found["structures"]]
-    assert all(name in found["structure"] for name in names)
-    kinds = [one["kind"] for one in found["inputs"]]
+    assert printed["restarts"] == len(model.posterior_)
+    assert sum(entry["weight"] for entry in printed["structures"]) == pytest.approx(1.0)
+    names = [entry["name"].replace("+", " + ") for entry in printed["structures"]]
+    assert all(name in printed["structure"] for name in names)
+    kinds = [entry["kind"] for entry in printed["inputs"]]
     assert kinds == ["number", "number", "text", "date", "number or boolean", "text"]
-    assert found["inputs"][2]["categories"] == 3
-    assert found["parameters"]["max_iter"] == 6
+    assert printed["inputs"][2]["categories"] == 3
+    assert printed["parameters"]["max_iter"] == 6
     assert program.main(["info", "sold.btn"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"^  structure +(sums|tensor)", out, re.MULTILINE)
@@ -286,11 +288,11 @@ def _completed(words, folder):
         _shtab_btnkm
         printf '%s\\n' "${COMPREPLY[@]}"
     """
-    found = subprocess.run(
+    process = subprocess.run(
         ["bash", "-c", script, "bash", *words], cwd=folder, capture_output=True, text=True
     )
-    assert found.returncode == 0, found.stderr
-    return set(found.stdout.split("\n")) - {""}
+    assert process.returncode == 0, process.stderr
+    return set(process.stdout.split("\n")) - {""}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs bash")

@@ -160,25 +160,27 @@ def test_a_terminal_is_told_of_every_sweep(folder, monkeypatch, capsys):
 def test_json_is_one_object_with_the_scores_of_rows_held_out(folder, capsys):
     options = ("--target", "price", "--only", "area,city", "--test", "0.3", "--json", "-o", "m.btn")
     assert fit("houses.csv", *options) == 0
-    found = told(capsys)
-    assert found["rows"] + found["test"]["rows"] == 60
-    assert 5 < found["test"]["rows"] < 40
-    assert [one["name"] for one in found["inputs"]] == ["area", "city"]
-    assert [one["kind"] for one in found["inputs"]] == ["number", "text"]
-    assert found["interrupted"] is False
+    printed = told(capsys)
+    assert printed["rows"] + printed["test"]["rows"] == 60
+    assert 5 < printed["test"]["rows"] < 40
+    assert [entry["name"] for entry in printed["inputs"]] == ["area", "city"]
+    assert [entry["kind"] for entry in printed["inputs"]] == ["number", "text"]
+    assert printed["interrupted"] is False
     # the same rows are held out every time, and scored as the library would
     frame = pd.read_csv("houses.csv")
     held = np.random.default_rng([0, 1]).random(60) < 0.3
     model = btnkm.load("m.btn")
     shares = explain.sobol_indices(model)
-    assert [one["importance"] for one in found["inputs"]] == pytest.approx(shares.total)
-    assert [one["importance_std"] for one in found["inputs"]] == pytest.approx(shares.total_std)
-    said = model.predict_dist(frame.loc[held, ["area", "city"]])
+    assert [entry["importance"] for entry in printed["inputs"]] == pytest.approx(shares.total)
+    assert [entry["importance_std"] for entry in printed["inputs"]] == pytest.approx(
+        shares.total_std
+    )
+    answers = model.predict_dist(frame.loc[held, ["area", "city"]])
     y = frame.loc[held, "price"].to_numpy()
-    assert found["test"]["rmse"] == pytest.approx(np.sqrt(np.mean((said.mean - y) ** 2)))
-    assert found["test"]["nll"] == pytest.approx(-np.mean(said.logpdf(y)))
-    low, high = said.interval(0.9).T
-    assert found["test"]["coverage_90"] == pytest.approx(np.mean((low <= y) & (y <= high)))
+    assert printed["test"]["rmse"] == pytest.approx(np.sqrt(np.mean((answers.mean - y) ** 2)))
+    assert printed["test"]["nll"] == pytest.approx(-np.mean(answers.logpdf(y)))
+    low, high = answers.interval(0.9).T
+    assert printed["test"]["coverage_90"] == pytest.approx(np.mean((low <= y) & (y <= high)))
 
 
 @pytest.mark.parametrize(
@@ -195,10 +197,10 @@ def test_what_a_target_holds_tells_what_is_fitted(target, classes, tmp_path, cap
     rows = [(f"{i % 7}", target[i % len(target)]) for i in range(30)]
     data, out = write(tmp_path / "t.csv", rows, ("x", "y")), tmp_path / "m.btn"
     assert fit(data, "--target", "y", "--json", "-o", out) == 0
-    found = told(capsys)
-    assert found["classes"] == classes
-    assert type(btnkm.load(out)).__name__ == found["estimator"]
-    few = [note for note in found["notes"] if "--classify" in note]
+    printed = told(capsys)
+    assert printed["classes"] == classes
+    assert type(btnkm.load(out)).__name__ == printed["estimator"]
+    few = [note for note in printed["notes"] if "--classify" in note]
     assert len(few) == (target == ["1", "2", "3"])
     if target == ["1", "2", "3"]:
         assert fit(data, "--target", "y", "--classify", "--json", "-o", out) == 0
@@ -224,10 +226,10 @@ def test_rows_without_a_target_are_left_out_and_told(tmp_path, capsys):
     data, out = write(tmp_path / "t.csv", rows, ("x", "y", "w")), tmp_path / "m.btn"
     rank = ("--max-rank", "3")
     assert fit(data, "--target", "y", "--weight", "w", "--json", "-o", out, *rank) == 0
-    found = told(capsys)
-    assert (found["rows"], found["rows_left_out"]) == (38, 2)
-    assert [one["name"] for one in found["inputs"]] == ["x"]
-    assert any("left out 2 rows without 'y', the first in line 5" in n for n in found["notes"])
+    printed = told(capsys)
+    assert (printed["rows"], printed["rows_left_out"]) == (38, 2)
+    assert [entry["name"] for entry in printed["inputs"]] == ["x"]
+    assert any("left out 2 rows without 'y', the first in line 5" in n for n in printed["notes"])
     frame = pd.read_csv(data).dropna()
     parameters = {
         "n_init": 1,
@@ -249,14 +251,14 @@ def test_rows_without_a_target_are_left_out_and_told(tmp_path, capsys):
 def test_targets_that_are_all_the_same_are_told(tmp_path, capsys):
     rows = [(f"{i}", f"{i % 3}", "7.0" if i % 2 else "7") for i in range(40)]
     data, out = write(tmp_path / "t.csv", rows, ("x", "z", "y")), tmp_path / "m.btn"
-    said = "every row has the same target (7): there is nothing to predict."
+    message = "every row has the same target (7): there is nothing to predict."
     assert fit(data, "--target", "y", "--json", "-o", out) == 0
-    found = told(capsys)
-    assert found["notes"] == [said]
-    assert [one["importance"] for one in found["inputs"]] == [0.0, 0.0]
+    output = told(capsys)
+    assert output["notes"] == [message]
+    assert [entry["importance"] for entry in output["inputs"]] == [0.0, 0.0]
     assert fit(data, "--target", "y", "-o", out) == 0
     printed, err = capsys.readouterr()
-    assert err == f"note: {said}\n"
+    assert err == f"note: {message}\n"
     assert printed.endswith("The model makes the same prediction for all rows: no input matters.\n")
     assert program.main(["explain", str(out)]) == 0
     assert capsys.readouterr().out.splitlines()[2:] == [printed.splitlines()[-1]]
@@ -268,9 +270,9 @@ def test_a_number_column_with_a_text_becomes_text_with_a_note_or_an_error(folder
     write("late.csv", rows)
     options = ("--target", "price", "--only", "area", "-o", "m.btn")
     assert fit("late.csv", *options, "--json") == 0
-    found = told(capsys)
-    assert found["inputs"][0]["kind"] == "text"
-    note, *others = found["notes"]  # a category for each row has no effect that could be found
+    printed = told(capsys)
+    assert printed["inputs"][0]["kind"] == "text"
+    note, *others = printed["notes"]  # a category for each row has no effect that could be found
     assert all("no input was found to have an effect" in other for other in others)
     assert "column 'area' is read as text because of 'big' in line 47 of late.csv" in note
     Path("m.btn").unlink()
@@ -297,7 +299,7 @@ def test_codes_are_text_if_that_is_said(folder, capsys):
 
 
 @pytest.mark.parametrize(
-    ("values", "kind", "said"),
+    ("values", "kind", "expected"),
     [
         (["31.12.2020", "1.2.2021"], "text", "is read as text; write dates as 2020-12-31"),
         (["12/31/2020", "", "1/2/21"], "text", "is read as text; write dates as 2020-12-31"),
@@ -313,15 +315,15 @@ def test_codes_are_text_if_that_is_said(folder, capsys):
         (["1.2.3", "1.2.4"], "text", None),
     ],
 )
-def test_what_looks_like_something_else_is_told(values, kind, said, tmp_path, capsys):
+def test_what_looks_like_something_else_is_told(values, kind, expected, tmp_path, capsys):
     rows = [(values[i % len(values)], f"{i}.5") for i in range(30)]
     data, out = write(tmp_path / "t.csv", rows, ("x", "y")), tmp_path / "m.btn"
     assert fit(data, "--target", "y", "--json", "-o", out) == 0
-    found = told(capsys)
-    assert found["inputs"][0]["kind"] == kind
-    notes = [note for note in found["notes"] if note.startswith("column 'x'")]
-    assert len(notes) == (said is not None)
-    assert said is None or said in notes[0]
+    printed = told(capsys)
+    assert printed["inputs"][0]["kind"] == kind
+    notes = [note for note in printed["notes"] if note.startswith("column 'x'")]
+    assert len(notes) == (expected is not None)
+    assert expected is None or expected in notes[0]
     assert fit(data, "--target", "y", "--text", "x", "--json", "-o", out) == 0
     assert not [note for note in told(capsys)["notes"] if note.startswith("column 'x'")]
 
@@ -397,9 +399,9 @@ def test_folders_of_parquet_files_larger_than_a_block(tmp_path, monkeypatch, cap
         )
     for data in (tmp_path / "rows", tmp_path / "rows" / "*.parquet"):
         assert fit(data, "--target", "y", "--json", "-o", tmp_path / "m.btn") == 0
-        found = told(capsys)
-        assert (found["rows"], found["rows_left_out"]) == (117, 3)
-        assert found["classes"] == [False, True]
+        printed = told(capsys)
+        assert (printed["rows"], printed["rows_left_out"]) == (117, 3)
+        assert printed["classes"] == [False, True]
 
 
 def test_names_of_any_kind(tmp_path, capsys):
@@ -407,12 +409,12 @@ def test_names_of_any_kind(tmp_path, capsys):
     rows = [(f"{i % 9}", "аб"[i % 2], f"{i}", f"{(i % 9) + (i % 2)}.5") for i in range(40)]
     data, out = write(tmp_path / "t.csv", rows, header), tmp_path / "m.btn"
     assert fit(data, "--target", "y", "--json", "-o", out) == 0
-    found = told(capsys)
-    assert [one["name"] for one in found["inputs"]] == ["größe, in m", "город", "column 3"]
-    assert any("'column 3'" in note for note in found["notes"])
+    printed = told(capsys)
+    assert [entry["name"] for entry in printed["inputs"]] == ["größe, in m", "город", "column 3"]
+    assert any("'column 3'" in note for note in printed["notes"])
     dropped = '"größe, in m",column 3'
     assert fit(data, "--target", "y", "--drop", dropped, "--json", "-o", out) == 0
-    assert [one["name"] for one in told(capsys)["inputs"]] == ["город"]
+    assert [entry["name"] for entry in told(capsys)["inputs"]] == ["город"]
 
 
 BROKEN = {
@@ -441,14 +443,14 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_table_is_one_sentence_with_file_and_line(name, tmp_path, capsys):
-    content, said = BROKEN[name]
+    content, message = BROKEN[name]
     data, out = tmp_path / "t.csv", tmp_path / "m.btn"
     data.write_bytes(content)
     assert fit(data, "--target", "y", "-o", out) == 1
     printed, err = capsys.readouterr()
     assert printed == ""
     assert err.startswith(f"error: {data}")
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
     assert os.listdir(tmp_path) == ["t.csv"]
 
@@ -488,29 +490,29 @@ MISUSED = {
 
 @pytest.mark.parametrize("name", MISUSED)
 def test_misuse_is_one_sentence(name, folder, capsys):
-    arguments, said = MISUSED[name]
+    arguments, message = MISUSED[name]
     assert program.main(["fit", *arguments, "-o", "m.btn", "--json"]) == 2
     error = json.loads(capsys.readouterr().err)
-    assert said in error.pop("error")
+    assert message in error.pop("error")
     assert error == {"file": None, "line": None, "column": None}
     assert program.main(["fit", *arguments, "-o", "m.btn"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("error: ")
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
     assert not Path("m.btn").exists()
 
 
 def test_a_place_where_no_model_can_be_is_told_before_the_fit(folder, capsys):
     options = ["fit", "houses.csv", "--target", "price", "-o"]
-    for place, said in (
+    for place, message in (
         ("no/m.btn", "must be in an existing folder"),
         (".", "must name a file, got the folder"),
         ("houses.csv", "must not be the table itself"),
     ):
         assert program.main([*options, place]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert Path("houses.csv").read_text(encoding="utf-8").startswith(",".join(HEADER))
     if Path("/dev/null").exists():
         assert program.main([*options, "/dev/null"]) == 2
@@ -540,7 +542,7 @@ def test_a_fit_that_is_stopped_keeps_what_it_has(how, folder):
     out, err = process.communicate(timeout=600)
     assert process.returncode == 0
     assert "fitted until it was interrupted" in out
-    told = r"note: Interrupted: the posteriors of (\d+) of \1 restarts, as they stood, are kept."
+    told = r"note: Interrupted: the posteriors of (\d+) of \1 restarts are kept."
     assert re.search(told, err)
     model = btnkm.load(folder / "m.btn")
     assert np.all(np.isfinite(model.predict(pd.read_csv(folder / "houses.csv")[["area", "city"]])))

@@ -35,8 +35,8 @@ def here(sold_houses, tmp_path, monkeypatch):
 
 
 def frame(path):
-    found = pd.read_csv(path, parse_dates=["built"], dtype={"zip": str, "garden": bool})
-    return found[list(INPUTS)]
+    written = pd.read_csv(path, parse_dates=["built"], dtype={"zip": str, "garden": bool})
+    return written[list(INPUTS)]
 
 
 def numbers(column):
@@ -48,15 +48,15 @@ def test_means_deviations_intervals_and_quantiles_are_those_of_the_library(here)
     status, out, err = run("predict", "houses.btn", "new.csv", *options)
     assert (status, err) == (0, "")
     assert out.startswith("Wrote 30 predictions to out.csv in ")
-    found = read("out.csv")
-    assert list(found) == ["mean", "std", "low", "high", "q0.1", "q0.5"]
-    said = btnkm.load("houses.btn").predict_dist(frame("new.csv"))
-    np.testing.assert_array_equal(numbers(found["mean"]), said.mean)
-    np.testing.assert_array_equal(numbers(found["std"]), said.std)
-    low, high = said.interval(0.8).T
-    np.testing.assert_array_equal(numbers(found["low"]), low)
-    np.testing.assert_array_equal(numbers(found["high"]), high)
-    np.testing.assert_array_equal(numbers(found["q0.5"]), said.quantile(0.5))
+    written = read("out.csv")
+    assert list(written) == ["mean", "std", "low", "high", "q0.1", "q0.5"]
+    answers = btnkm.load("houses.btn").predict_dist(frame("new.csv"))
+    np.testing.assert_array_equal(numbers(written["mean"]), answers.mean)
+    np.testing.assert_array_equal(numbers(written["std"]), answers.std)
+    low, high = answers.interval(0.8).T
+    np.testing.assert_array_equal(numbers(written["low"]), low)
+    np.testing.assert_array_equal(numbers(written["high"]), high)
+    np.testing.assert_array_equal(numbers(written["q0.5"]), answers.quantile(0.5))
     assert not list(here.glob(".*"))
 
 
@@ -70,9 +70,9 @@ def test_classes_and_their_probabilities_on_standard_output(here):
     data = pd.read_csv("new.csv", parse_dates=["built"], dtype={"zip": str, "garden": bool})
     X = data[list(model.feature_names_in_)]
     assert [row[0] for row in rows] == model.predict(X).tolist()
-    found = np.array([row[1:] for row in rows], dtype=float)
-    np.testing.assert_array_equal(found[:, :2], model.predict_proba(X))
-    np.testing.assert_array_equal(found[:, 2:], model.predict_proba_interval(X, 0.9))
+    actual = np.array([row[1:] for row in rows], dtype=float)
+    np.testing.assert_array_equal(actual[:, :2], model.predict_proba(X))
+    np.testing.assert_array_equal(actual[:, 2:], model.predict_proba_interval(X, 0.9))
 
 
 def test_more_than_two_classes_have_an_interval_each(tmp_path, capsys):
@@ -88,14 +88,14 @@ def test_more_than_two_classes_have_an_interval_each(tmp_path, capsys):
     assert (
         program.main(["predict", str(model), str(data), "--interval", "0.5", "-o", str(out)]) == 0
     )
-    found = read(out)
-    assert list(found) == [
+    written = read(out)
+    assert list(written) == [
         "label", "probability a", "probability b", "probability c",
         "low a", "high a", "low b", "high b", "low c", "high c",
     ]  # fmt: skip
     expected = btnkm.load(model).predict_proba_interval(pd.read_csv(data)[["x"]], 0.5)
-    np.testing.assert_array_equal(numbers(found["low b"]), expected[:, 1, 0])
-    np.testing.assert_array_equal(numbers(found["high c"]), expected[:, 2, 1])
+    np.testing.assert_array_equal(numbers(written["low b"]), expected[:, 1, 0])
+    np.testing.assert_array_equal(numbers(written["high c"]), expected[:, 2, 1])
 
 
 def test_kept_columns_come_first_as_they_are_and_blocks_join(here, monkeypatch, capsys):
@@ -105,10 +105,10 @@ def test_kept_columns_come_first_as_they_are_and_blocks_join(here, monkeypatch, 
     assert program.main([*predict, "whole.csv"]) == 0
     monkeypatch.setattr(csv_file, "BLOCK_ROWS", 7)
     assert program.main([*predict, "parts.csv"]) == 0
-    found, whole, given = read("parts.csv"), read("whole.csv"), read("new.csv")
-    np.testing.assert_allclose(numbers(found["mean"]), numbers(whole["mean"]), rtol=1e-12)
-    assert list(found) == ["id", "city", "mean", "std"]
-    assert (found["id"], found["city"]) == (given["id"], given["city"])
+    actual, whole, given = read("parts.csv"), read("whole.csv"), read("new.csv")
+    np.testing.assert_allclose(numbers(actual["mean"]), numbers(whole["mean"]), rtol=1e-12)
+    assert list(actual) == ["id", "city", "mean", "std"]
+    assert (actual["id"], actual["city"]) == (given["id"], given["city"])
     assert program.main(["predict", "houses.btn", "new.csv", "--keep", "-o", "all.csv.gz"]) == 0
     with gzip.open("all.csv.gz", "rt", encoding="utf-8") as file:
         assert next(csv.reader(file)) == [*HEADER, "mean", "std"]
@@ -128,14 +128,14 @@ def test_parquet_in_and_out(here, sold_houses, capsys):
     assert program.main([*predict, "-o", "o.parquet", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["rows"], told["columns"][0], told["notes"]) == (ROWS, "id", [])
-    found = pq.read_table("o.parquet").to_pandas()
-    assert found["id"].tolist() == list(range(ROWS))
-    assert found["garden"].dtype == bool
-    assert found["built"].iloc[0] == pd.read_parquet(rows)["built"].iloc[0]
+    written = pq.read_table("o.parquet").to_pandas()
+    assert written["id"].tolist() == list(range(ROWS))
+    assert written["garden"].dtype == bool
+    assert written["built"].iloc[0] == pd.read_parquet(rows)["built"].iloc[0]
     expected = btnkm.load("houses.btn").predict(frame(sold_houses / "houses.csv"))
-    np.testing.assert_allclose(found["mean"], expected, rtol=1e-12)
+    np.testing.assert_allclose(written["mean"], expected, rtol=1e-12)
     assert program.main([*predict, "-o", "o.csv"]) == 0
-    np.testing.assert_array_equal(numbers(read("o.csv")["mean"]), found["mean"])
+    np.testing.assert_array_equal(numbers(read("o.csv")["mean"]), written["mean"])
     # text in Parquet is read as that of other files is
     table = pd.read_parquet(rows).astype({"area": str})
     table.loc[41, "area"] = "wide"
@@ -171,7 +171,7 @@ def test_what_the_fit_has_not_seen_is_counted_and_told(here, monkeypatch, capsys
     rows[26] = _changed(rows[26], "area", "")
     rows[27] = _changed(rows[27], "rooms", "")  # as in the fit
     write("t.csv", rows)
-    said = [
+    expected = [
         "column 'city' has categories that no training row had in 2 rows, first 'Oslo'.",
         "column 'area' has missing values in 1 row, but had none in the training rows.",
     ]
@@ -180,11 +180,14 @@ def test_what_the_fit_has_not_seen_is_counted_and_told(here, monkeypatch, capsys
         ["explain", "houses.btn", "--local", "t.csv"],
     ):
         assert program.main([*command, "-o", "o.csv", "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)
-        assert found["notes"] == said
-        assert (found["unseen_categories"], found["unseen_missing"]) == ({"city": 2}, {"area": 1})
+        printed = json.loads(capsys.readouterr().out)
+        assert printed["notes"] == expected
+        assert (printed["unseen_categories"], printed["unseen_missing"]) == (
+            {"city": 2},
+            {"area": 1},
+        )
         assert program.main(command) == 0
-        assert capsys.readouterr().err == "".join(f"note: {one}\n" for one in said)
+        assert capsys.readouterr().err == "".join(f"note: {answer}\n" for answer in expected)
 
 
 def test_one_row_and_none(here, capsys):
@@ -203,7 +206,7 @@ def _changed(row, column, value):
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "said"),
+    ("column", "value", "expected"),
     [
         ("area", "12 m", "must hold a number, got '12 m'"),
         ("area", "1_000", "must hold a number, got '1_000'"),
@@ -213,7 +216,7 @@ def _changed(row, column, value):
         ("garden", "perhaps", "must hold a number, true or false, got 'perhaps'"),
     ],
 )
-def test_a_wrong_value_is_told_with_file_line_and_column(column, value, said, here, capsys):
+def test_a_wrong_value_is_told_with_file_line_and_column(column, value, expected, here, capsys):
     rows = houses(4)
     # a field of two lines comes before: lines are those of the file, not rows
     rows[0] = _changed(rows[0], "city", "two\nlines")
@@ -224,7 +227,7 @@ def test_a_wrong_value_is_told_with_file_line_and_column(column, value, said, he
     assert out == ""
     error = json.loads(err)
     assert (error["file"], error["line"], error["column"]) == ("bad.csv", 5, column)
-    assert error["error"].startswith(f"bad.csv, line 5, column {column!r}: {said}")
+    assert error["error"].startswith(f"bad.csv, line 5, column {column!r}: {expected}")
     assert not Path("o.csv").exists()
 
 
@@ -232,7 +235,7 @@ def test_what_cannot_be_is_one_sentence(here, capsys):
     write("less.csv", [row[2:] for row in houses(3)], HEADER[2:])
     Path("old.csv").write_text("as it was")
     Path("folder").mkdir()
-    for status, said, *arguments in (
+    for status, message, *arguments in (
         (1, "less.csv: has no column 'area' (an input of the model)", "houses.btn", "less.csv"),
         (1, "nothing.csv: No such file", "houses.btn", "nothing.csv"),
         (1, "nothing.btn: No such file", "nothing.btn", "new.csv"),
@@ -265,7 +268,7 @@ def test_what_cannot_be_is_one_sentence(here, capsys):
         out, err = capsys.readouterr()
         assert out == ""
         assert err.startswith("error: ")
-        assert said in err
+        assert message in err
         assert err.count("\n") == 1
     assert Path("old.csv").read_text() == "as it was"
     assert program.main(["predict", "houses.btn", "new.csv", "-o", "o.xlsx"]) == 2
@@ -367,10 +370,10 @@ def test_memory_does_not_grow_with_the_rows(here):
     for times in (20, 200):
         write("many.csv", rows * times)
         predict = ("predict", "houses.btn", "many.csv", "--keep", "-o", "o.csv", "--quiet")
-        found = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", code, *predict], capture_output=True, text=True, check=True
         )
-        peaks.append(int(found.stdout))
+        peaks.append(int(process.stdout))
         with Path("o.csv").open(encoding="utf-8") as file:
             assert sum(1 for _ in file) == 1000 * times + 1
     # 180,000 rows of nine texts are a hundred megabytes, half of what the rest takes
@@ -381,17 +384,17 @@ def test_memory_does_not_grow_with_the_rows(here):
 def test_streams_that_are_closed_are_one_sentence_or_none(here):
     def shell(command):
         program = f"{sys.executable} -m btnkm {command}"
-        found = subprocess.run(["bash", "-c", program], capture_output=True, text=True)
-        return found.returncode, found.stdout, found.stderr
+        process = subprocess.run(["bash", "-c", program], capture_output=True, text=True)
+        return process.returncode, process.stdout, process.stderr
 
-    said = "standard output must be open, got it closed; send it to a file, or add -o FILE and"
+    message = "standard output must be open, got it closed; send it to a file, or add -o FILE and"
     assert shell("predict houses.btn - <&-") == (
         1,
         "",
         "error: standard input: must be open, got it closed; name a file.\n",
     )
     for command in ("info houses.btn >&-", "predict houses.btn new.csv --quiet >&-"):
-        assert shell(command) == (1, "", f"error: {said} --quiet.\n")
+        assert shell(command) == (1, "", f"error: {message} --quiet.\n")
     assert shell("predict houses.btn nothing.csv 2>&-") == (1, "", "")
     write("t.csv", [_changed(row, "city", "Oslo") for row in houses(3)])  # of which there is a note
     status, out, _ = shell("predict houses.btn t.csv 2>&-")
@@ -422,9 +425,9 @@ def test_a_full_disk_is_told_with_the_file(here, capsys):
         assert not Path(file).exists()
     if Path("/dev/full").exists():
         command = f"{sys.executable} -m btnkm info houses.btn > /dev/full"
-        found = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-        said = "error: standard output: No space left on device.\n"
-        assert (found.returncode, found.stderr) == (1, said)
+        process = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+        message = "error: standard output: No space left on device.\n"
+        assert (process.returncode, process.stderr) == (1, message)
 
 
 @POSIX
@@ -435,20 +438,20 @@ def test_rows_on_a_terminal_have_no_bar_among_them(here):
     command = [sys.executable, "-m", "btnkm", "predict", "houses.btn", "new.csv"]
     with subprocess.Popen(command, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
-        said = b""
+        message = b""
         with contextlib.suppress(OSError):  # of a terminal that nobody has any more
             while some := os.read(ours, 4096):
-                said += some
+                message += some
     os.close(ours)
     assert process.returncode == 0
-    assert said.startswith(b"mean,std\r\n")
-    assert b"\x1b" not in said
+    assert message.startswith(b"mean,std\r\n")
+    assert b"\x1b" not in message
 
 
 @POSIX
 def test_a_reader_who_has_seen_enough_is_no_error(here):
     write("many.csv", houses(200) * 100)
     command = f"{sys.executable} -m btnkm predict houses.btn many.csv | head -n 2"
-    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
-    assert found.stdout.startswith("mean,std\n")
-    assert found.stderr == ""
+    process = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert process.stdout.startswith("mean,std\n")
+    assert process.stderr == ""

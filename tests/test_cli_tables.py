@@ -125,19 +125,19 @@ def test_values_are_those_of_pandas():
         "2000-01-01T01:00+02:00",
         "2000-01-01 05:00Z",
     ]
-    found = decode(dates, DATE, USUAL)
+    actual = decode(dates, DATE, USUAL)
     seen = [pd.Timestamp(d) for d in dates if d]
     utc = [d.tz_convert(None) if d.tzinfo else d for d in seen]
-    assert found[[0, 2, 3, 4]].tolist() == [d.to_pydatetime() for d in utc]
-    assert np.isnat(found[1])
+    assert actual[[0, 2, 3, 4]].tolist() == [d.to_pydatetime() for d in utc]
+    assert np.isnat(actual[1])
     assert decode(["a", "", "NA", "nan ", "n "], TEXT, USUAL).tolist() == ["a", *[None] * 3, "n "]
     assert decode(["true", "", "FALSE"], BOOLEAN, USUAL).tolist()[::2] == [1.0, 0.0]
 
 
 def test_marks_of_missing_values_and_decimals_are_the_readers_choice():
     marks = Dialect(missing=frozenset(["", "-999"]), decimal=",")
-    found = decode(["1,5", "-999", "", "2"], NUMBER, marks)
-    np.testing.assert_array_equal(found, [1.5, np.nan, np.nan, 2.0])
+    actual = decode(["1,5", "-999", "", "2"], NUMBER, marks)
+    np.testing.assert_array_equal(actual, [1.5, np.nan, np.nan, 2.0])
     with pytest.raises(InvalidValue) as bad:
         decode(["1,5", "NA"], NUMBER, marks)
     assert (bad.value.index, bad.value.value) == (1, "NA")
@@ -153,16 +153,16 @@ COLUMN = st.lists(st.sampled_from(["1", "2.5", "", "x", "true", "2024-01-01", "1
 @given(column=COLUMN, most=st.integers(1, 5))
 def test_kinds_do_not_depend_on_blocks(column, most):
     text = "".join(f"{'' if v is None else csv_quoted(v)},0\n" for v in column)
-    found = []
+    result = []
     for size in (most, 1000):
         before, csv_file.BLOCK_ROWS = csv_file.BLOCK_ROWS, size
         try:
-            found.append(scanned("x,y\n" + text))
+            result.append(scanned("x,y\n" + text))
         finally:
             csv_file.BLOCK_ROWS = before
-    assert found[0].kinds == found[1].kinds
-    assert found[0].n_rows == found[1].n_rows == len(column)
-    assert found[0].kinds["x"] == (kind_of(column, USUAL) or NUMBER)
+    assert result[0].kinds == result[1].kinds
+    assert result[0].n_rows == result[1].n_rows == len(column)
+    assert result[0].kinds["x"] == (kind_of(column, USUAL) or NUMBER)
 
 
 def csv_quoted(value):
@@ -236,8 +236,8 @@ def test_a_column_that_is_not_there_is_told_with_one_that_is_similar():
         ("wimd", "Did you mean 'wind'[?]"),
         ("month", "Its columns are 'Ozone', 'wind'[.]"),
     ):
-        said = rf"standard input: has no column '{name}' \(--target\)[.] {hint}"
-        with pytest.raises(DataError, match=said) as error:
+        message = rf"standard input: has no column '{name}' \(--target\)[.] {hint}"
+        with pytest.raises(DataError, match=message) as error:
             check_columns(table, [name], "--target")
         assert error.value.where["column"] == name
     check_columns(table, ["wind"], "--target")

@@ -1,4 +1,4 @@
-"""Tables of every kind: what becomes numeric, what becomes levels, what happens to gaps."""
+"""Tables of every kind: what becomes numeric, what categories, and missing values."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_categories_may_be_numbers(codes):
     assert len(fitted.columns_[0].categories) == len(codes)
     expected = fitted.predict(frame)
     assert fitted.score(frame, y) > 0.95
-    # the type was lost on the way: equal numbers are still the same levels
+    # the type was lost on the way: equal numbers are still the same categories
     np.testing.assert_array_equal(fitted.predict(pd.DataFrame({"a": values})), expected)
     # and a column of numbers with a Categorical basis is the same model
     same = model(basis=Categorical()).fit(pd.DataFrame({"a": values}), y)
@@ -256,7 +256,7 @@ def test_unseen_category_is_the_average_of_the_categories_where_missing_was_seen
     observed = X[:, 0] != np.array(None)
     assert unseen == pytest.approx(fitted.predict(X[observed]).mean(), rel=1e-9)
     _, std = fitted.predict(new, return_std=True)
-    assert std[0] > 5 * std[1]  # any of the levels, which are far apart
+    assert std[0] > 5 * std[1]  # any of the categories, whose means are far apart
     draws = fitted.sample_y(new, 2000)
     assert draws[0].std() == pytest.approx(std[0], rel=0.1)
 
@@ -446,7 +446,7 @@ def test_thousands_of_categories():
 
 @pytest.mark.parametrize("rows", [1, 5])
 def test_rare_categories_share_a_code_and_frequent_ones_do_not(rows):
-    """210 rows or so are enough for 26 levels, five times as many for 100."""
+    """210 rows or so are enough for 26 categories, five times as many for 100."""
     often = [1 + (k < 60) + 2 * (k < 20) for k in range(150)]
     values = np.array([f"v{k}" for k in range(150) for _ in range(rows * often[k])], dtype=object)
     columns, codes = fit_columns([ColumnValues(values, np.ones(len(values)))], ["a"], "auto", 20)
@@ -650,8 +650,8 @@ def test_frames_of_every_library_have_the_same_columns():
         "duration": "m8[us]",
     }
     for library, table in tables.items():
-        columns, found = split_columns(table)
-        assert found == names, library
+        columns, actual = split_columns(table)
+        assert actual == names, library
         for name, column, other in zip(names, columns, expected, strict=True):
             assert column.dtype == other.dtype, (library, name)
             np.testing.assert_array_equal(column, other, err_msg=f"{library}, {name}")
@@ -746,8 +746,8 @@ def test_categories_that_come_one_by_one_share_a_function_beyond_a_hundred(monke
     values = np.array([f"level {k % 5}" for k in range(50)], dtype=object)
     (column,), _ = fit_columns([ColumnValues(values, np.ones(50))], ["g"], "auto", 8)
     for k in range(MAX_CATEGORIES + 30):
-        one = ColumnValues(np.array([f"later {k}"], dtype=object), np.ones(1))
-        column, growth = grown(column, one)
+        later = ColumnValues(np.array([f"later {k}"], dtype=object), np.ones(1))
+        column, growth = grown(column, later)
         assert growth.categories == (k <= MAX_CATEGORIES - 5)
     assert column.basis.n_functions_ == MAX_CATEGORIES + 1
     assert column.rest == MAX_CATEGORIES

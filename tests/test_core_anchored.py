@@ -23,9 +23,9 @@ from tests import oracle, problems
 KINDS = {
     "chebyshev": Chebyshev(n_basis=3),
     "categorical": Categorical(),
-    "gapped": WithMissing(Chebyshev(n_basis=3)),
+    "missing": WithMissing(Chebyshev(n_basis=3)),
 }
-MIXES = [("chebyshev",), ("categorical", "chebyshev"), ("gapped", "chebyshev", "categorical")]
+MIXES = [("chebyshev",), ("categorical", "chebyshev"), ("missing", "chebyshev", "categorical")]
 mixes = pytest.mark.parametrize("kinds", MIXES, ids="-".join)
 
 
@@ -47,12 +47,12 @@ def make(kinds, rank=3, n=25, seed=0, weighted=False):
     s = np.ones(n) if weight is None else weight
     factors = tuple(problems.random_factor(m, rank, rng) for m in sizes)
     basis = tuple(problems.random_gamma(m, rng) for m in sizes)
-    own = problems.random_gamma((len(modes), rank), rng)
+    precisions = problems.random_gamma((len(modes), rank), rng)
     state = State(
         modes,
         factors,
         basis,
-        tuple(Gamma(*pair) for pair in zip(own.shape, own.rate, strict=True)),
+        tuple(Gamma(*pair) for pair in zip(precisions.shape, precisions.rate, strict=True)),
         Gaussian(Gamma(6.0, 2.0)),
         CP(own=True),
     )
@@ -102,7 +102,7 @@ def dense_elbo(small):
         total += stats.multivariate_normal(np.zeros(m * rank), cov).entropy()
         q, prior = (basis.shape, basis.rate), (2.5, 1.7 * mode.rate_scale)
         total += oracle.gamma_cross(q, prior) + oracle.gamma_entropy(q)
-    for gamma, prior in (*((own, priors.rank) for own in state.rank), (tau, priors.noise)):
+    for gamma, prior in (*((vector, priors.rank) for vector in state.rank), (tau, priors.noise)):
         q = gamma.shape, gamma.rate
         total += oracle.gamma_cross(q, (prior.shape, prior.rate)) + oracle.gamma_entropy(q)
     return float(total)
@@ -111,9 +111,9 @@ def dense_elbo(small):
 def block(small, d):
     mode = small.state.modes[d]
     weight = None if small.weight is None else small.weight[:, None]
-    pull = (small.y if small.weight is None else small.weight * small.y)[:, None]
+    response = (small.y if small.weight is None else small.weight * small.y)[:, None]
     outside = problems.outside(small, d)
-    second, linear = rows.block_sums(small.features[d], outside, weight, pull, mode, 3)
+    second, linear = rows.block_sums(small.features[d], outside, weight, response, mode, 3)
     return cavi.Block(mode, second, linear[mode.present], components(3))
 
 
@@ -172,9 +172,9 @@ def test_precisions_are_updated_to_where_the_bound_is_highest(kinds):
 def test_moments_and_draws_know_the_anchors(kinds):
     small = make(kinds)
     mean, second = oracle.f_moments(phis(small), *whole(small.state))
-    found = posterior.Predictor.of(small.state).moments(small.features.__getitem__)
-    np.testing.assert_allclose(found[0], mean, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(found[1], second - mean**2, rtol=1e-8, atol=1e-10)
+    actual = posterior.Predictor.of(small.state).moments(small.features.__getitem__)
+    np.testing.assert_allclose(actual[0], mean, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(actual[1], second - mean**2, rtol=1e-8, atol=1e-10)
     draws = posterior.draw_weights(small.state, 1, np.random.default_rng(0))
     weights = [draw[0] for draw in draws]
     f = posterior.evaluate(small.state, weights, small.features.__getitem__)
@@ -190,7 +190,7 @@ def test_a_component_is_dropped_by_its_amplitude_and_for_the_gain_foretold():
     state = small.state
     factors = tuple(f.take_columns(kept) for f in state.factors)
     smaller = small.with_state(
-        replace(state, factors=factors, rank=tuple(own.take(kept) for own in state.rank))
+        replace(state, factors=factors, rank=tuple(vector.take(kept) for vector in state.rank))
     )
     r, s, _ = pairs(3)
     left = np.isin(r, kept) & np.isin(s, kept)
@@ -203,7 +203,7 @@ def test_a_component_is_dropped_by_its_amplitude_and_for_the_gain_foretold():
 
 
 def test_functions_are_dropped_for_the_gain_foretold():
-    small, b = solved(make(("chebyshev", "gapped")), 2)
+    small, b = solved(make(("chebyshev", "missing")), 2)
     which = np.array([1])
     gain = reduction.function_gain(small.state, 2, which, small.priors)
     state = small.state

@@ -21,9 +21,9 @@ def said(columns, rows=(4, 3), seed=0):
     return ModeStats(second, rng.random((rows[1], columns.n_columns)))
 
 
-def full(one, columns):
+def full(stats, columns):
     """Return the second sums of every two columns: (K, C, C)."""
-    return one.second[:, columns.statistic]
+    return stats.second[:, columns.statistic]
 
 
 LAYOUTS = [
@@ -51,10 +51,10 @@ def test_columns_that_are_new_know_nothing_and_go_without_a_trace(network, small
 
 def test_scales_are_taken_out():
     columns = layout.components(3)
-    one, by = said(columns), np.array([2.0, 0.5, 3.0])
-    scaled = one.scaled(by, columns)
-    np.testing.assert_allclose(full(scaled, columns) * np.outer(by, by), full(one, columns))
-    np.testing.assert_allclose(scaled.linear * by, one.linear)
+    stats, by = said(columns), np.array([2.0, 0.5, 3.0])
+    scaled = stats.scaled(by, columns)
+    np.testing.assert_allclose(full(scaled, columns) * np.outer(by, by), full(stats, columns))
+    np.testing.assert_allclose(scaled.linear * by, stats.linear)
 
 
 def test_the_past_is_a_sum():
@@ -115,7 +115,7 @@ def test_new_categories_change_no_sum_of_rows_that_are_gone(kind, gaps):
 
 
 def test_functions_dropped_before_leave_a_gap():
-    one = said(layout.components(2), rows=(2, 2))
-    wider = one.with_functions((4, 3), 1)
-    np.testing.assert_array_equal(wider.second, np.concatenate([one.second, np.zeros((3, 3))]))
-    np.testing.assert_array_equal(wider.linear, np.concatenate([one.linear, np.zeros((2, 2))]))
+    stats = said(layout.components(2), rows=(2, 2))
+    wider = stats.with_functions((4, 3), 1)
+    np.testing.assert_array_equal(wider.second, np.concatenate([stats.second, np.zeros((3, 3))]))
+    np.testing.assert_array_equal(wider.linear, np.concatenate([stats.linear, np.zeros((2, 2))]))

@@ -33,7 +33,7 @@ N, D = 30, 4
 def coordinates(n: int = N, seed: int = 0) -> tuple[np.ndarray, ...]:
     """Return two numbers, a number with missing values, and a category."""
     rng = np.random.default_rng(seed)
-    found = []
+    result = []
     for d in range(D):
         u, known = rng.standard_normal(n), np.ones(n)
         line = u.copy()
@@ -42,8 +42,8 @@ def coordinates(n: int = N, seed: int = 0) -> tuple[np.ndarray, ...]:
             u, line = u * known, line * known
         if d == 3:
             u, line = rng.integers(0, 3, n).astype(float), np.zeros(n)
-        found.append(np.column_stack([line, u, known]))
-    return tuple(found)
+        result.append(np.column_stack([line, u, known]))
+    return tuple(result)
 
 
 PARTS = Parts(
@@ -87,8 +87,8 @@ def test_slopes_of_the_evidence():
     at = theta.begin() + 0.3 * rng.standard_normal(len(theta.begin()))
     step = 1e-5
     numeric = [
-        (evidence(at + step * one)[0] - evidence(at - step * one)[0]) / (2.0 * step)
-        for one in np.eye(len(at))
+        (evidence(at + step * item)[0] - evidence(at - step * item)[0]) / (2.0 * step)
+        for item in np.eye(len(at))
     ]
     slopes = evidence(at)[1]
     np.testing.assert_allclose(slopes, numeric, rtol=1e-5, atol=2e-4)
@@ -160,9 +160,9 @@ def test_equals_a_gaussian_process_of_scikit_learn(log_odds, other):
     prior, prior_slopes = layout.prior(theta)
     theirs, gradient = machine.log_marginal_likelihood(machine.kernel_.theta, eval_gradient=True)
     assert -value - prior == pytest.approx(theirs + 0.5 * 25 * np.log(2.0 * np.pi), abs=1e-5)
-    own = -slopes - prior_slopes
+    gradients = -slopes - prior_slopes
     for k, name in enumerate(("curve", "curve_length")):
-        assert own[layout.places[name]][0] == pytest.approx(gradient[k], rel=1e-4)
+        assert gradients[layout.places[name]][0] == pytest.approx(gradient[k], rel=1e-4)
 
 
 def test_straight_lines_alone_are_ridge_regression():
@@ -204,8 +204,8 @@ def test_is_the_full_tensor_of_a_finite_basis(n_inputs):
     state = fit._posterior(rows, theta, fit._maximise(rows, theta, 0)[1])
     # functions of one category: a constant, and an indicator of each
     design = np.ones((n, 1))
-    for size, c, own in zip(sizes, codes, b, strict=True):
-        phi = np.column_stack([np.ones(n), np.sqrt(own) * np.eye(size)[c]]) / np.sqrt(1.0 + own)
+    for size, c, entry in zip(sizes, codes, b, strict=True):
+        phi = np.column_stack([np.ones(n), np.sqrt(entry) * np.eye(size)[c]]) / np.sqrt(1.0 + entry)
         design = np.einsum("ni,nj->nij", design, phi).reshape(n, -1)
     covariance = np.linalg.inv(design.T @ design + np.eye(design.shape[1]))
     features = [(part, None) for part in x]
@@ -294,7 +294,7 @@ def every_row(state: FullPosterior) -> tuple[list[np.ndarray], np.ndarray]:
     """Return all combinations of some rows' inputs, and their shares: few rows, by brute force."""
     n = len(state.share)
     index = np.array(np.meshgrid(*[np.arange(n)] * D, indexing="ij")).reshape(D, -1)
-    share = np.prod([state.share[one] for one in index], axis=0)
+    share = np.prod([state.share[item] for item in index], axis=0)
     return [state.rows[d][index[d]] for d in range(D)], share
 
 
@@ -314,9 +314,9 @@ def covariance_of(state: FullPosterior, x: list[np.ndarray], k: int = 0) -> np.n
     return state.kernel.cross(x, x) - cross @ state.inverse[k] @ cross.T
 
 
-def check(state: FullPosterior, found: Functional, operator: np.ndarray, x: list[np.ndarray]):
+def check(state: FullPosterior, actual: Functional, operator: np.ndarray, x: list[np.ndarray]):
     """Compare functionals with the rows of an operator on f at x."""
-    first, second = FullAverages(state).moments(found)
+    first, second = FullAverages(state).moments(actual)
     mean = state.kernel.cross(x, state.rows) @ state.alpha[0]
     np.testing.assert_allclose(first, operator @ mean, atol=1e-8)
     variance = np.sum((operator @ covariance_of(state, x)) * operator, axis=1)
@@ -328,8 +328,8 @@ def averager(state: FullPosterior, keep: tuple[int, ...]) -> np.ndarray:
     n = len(state.share)
     operator = np.ones((1, 1))
     for d in range(D):
-        one = np.eye(n) if d in keep else np.tile(state.share, (n, 1))
-        operator = np.kron(operator, one)
+        indicator = np.eye(n) if d in keep else np.tile(state.share, (n, 1))
+        operator = np.kron(operator, indicator)
     return operator
 
 
@@ -354,7 +354,7 @@ def test_contributions_are_shapley_values():
     some = np.array([0, 123, 311, 600])
     orders = list(permutations(range(D)))
     nodes, weights = np.polynomial.legendre.leggauss(4)
-    found = FullAverages(state).contributions(
+    actual = FullAverages(state).contributions(
         [part[some] for part in x], 0.5 * (nodes + 1.0), 0.5 * weights
     )
     for d in range(D):
@@ -362,7 +362,7 @@ def test_contributions_are_shapley_values():
         for order in orders:
             before = order[: order.index(d)]
             operator = operator + averager(state, (*before, d)) - averager(state, before)
-        check(state, found[d], operator[some] / len(orders), x)
+        check(state, actual[d], operator[some] / len(orders), x)
 
 
 @pytest.mark.parametrize("outputs", [None, 3])

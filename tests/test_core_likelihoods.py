@@ -81,14 +81,14 @@ def test_slope_and_curvature_of_the_offset(spread):
 @pytest.mark.parametrize("offset", [0.0, -8.0])
 @pytest.mark.parametrize("scale", [0.1, 6.0])
 def test_newton_converges_from_anywhere(offset, scale):
-    """A linear model fitted by its weights and pulls ends where the likelihood is highest."""
+    """A linear model fitted by its weights and responses ends where the likelihood is highest."""
     rng = np.random.default_rng(6)
     x = np.stack([np.ones(4000), rng.standard_normal(4000)], axis=1)
     y = (rng.random(4000) < expit(x @ [offset + 1.0, 1.5])).astype(float)
     w = scale * rng.standard_normal(2)
     for _ in range(25):
-        weight, pull = Bernoulli(offset=offset).newton(y, None, x @ w)
-        w = np.linalg.solve(x.T @ (weight[:, None] * x), x.T @ pull)
+        weight, response = Bernoulli(offset=offset).newton(y, None, x @ w)
+        w = np.linalg.solve(x.T @ (weight[:, None] * x), x.T @ response)
     slope = x.T @ (y - expit(x @ w + offset))
     np.testing.assert_allclose(slope, 0.0, atol=1e-3)
 
@@ -111,7 +111,7 @@ def quadratic(likelihood, rows, f):
 @pytest.mark.parametrize(
     "likelihood", [Bernoulli(offset=-1.3), Gaussian(Gamma(3.0, 2.0))], ids=repr
 )
-def test_weights_and_pulls_are_slope_and_curvature_of_the_bound(likelihood, weighted):
+def test_weights_and_responses_are_slope_and_curvature_of_the_bound(likelihood, weighted):
     """Where f is known the quadratic touches log p(y | f): same slope; and it stays below."""
     rng = np.random.default_rng(1)
     f, y = rng.standard_normal(40), (rng.random(40) < 0.4).astype(float)
@@ -125,8 +125,8 @@ def test_weights_and_pulls_are_slope_and_curvature_of_the_bound(likelihood, weig
 
     step = 1e-5
     slope = (log_density(f + step) - log_density(f - step)) / (2 * step)
-    found = likelihood.scale * (rows.response - rows.weight * f)
-    np.testing.assert_allclose(found, slope, atol=1e-7)
+    actual = likelihood.scale * (rows.response - rows.weight * f)
+    np.testing.assert_allclose(actual, slope, atol=1e-7)
     for away in (-4.0, -0.5, 0.1, 3.0):
         gain = quadratic(likelihood, rows, f + away) - quadratic(likelihood, rows, f)
         assert np.all(gain <= log_density(f + away) - log_density(f) + 1e-9)
@@ -239,13 +239,13 @@ def test_expected_slope_and_curvature_are_those_of_the_likelihood(likelihood, st
 
     step = 1e-3
     here, left, right = (average(mean + k * step) for k in (0, -1, 1))
-    weight, pull = likelihood.expected(y, None, mean, mean**2 + std**2)
+    weight, response = likelihood.expected(y, None, mean, mean**2 + std**2)
     trials = likelihood.trials(y)
-    np.testing.assert_allclose(pull - weight * mean, (right - left) / (2 * step), atol=0.04)
+    np.testing.assert_allclose(response - weight * mean, (right - left) / (2 * step), atol=0.04)
     curvature = (2 * here - left - right) / step**2
     np.testing.assert_allclose(weight / trials, curvature / trials, atol=0.02)
     twice = likelihood.expected(y, np.full(7, 2.0), mean, mean**2 + std**2)
-    np.testing.assert_allclose(twice, [2 * weight, 2 * pull])
+    np.testing.assert_allclose(twice, [2 * weight, 2 * response])
 
 
 def test_settling_ends_where_the_likelihood_itself_is_stationary():
@@ -259,12 +259,12 @@ def test_settling_ends_where_the_likelihood_itself_is_stationary():
     features = [b.features(c) for b, c in zip(problem.bases, problem.rows.codes, strict=True)]
     predictor = predictor_of(state)
     mean, variance = predictor.moments(features.__getitem__)
-    weight, pull = state.likelihood.expected(problem.rows.y, None, mean, mean**2 + variance)
+    weight, response = state.likelihood.expected(problem.rows.y, None, mean, mean**2 + variance)
     assert state.information == pytest.approx(weight.sum(), rel=1e-3)
     others = [moments(features[k], predictor.terms[k]) for k in (0, 1)]
     outside = multiply(*others)
     sums = block_sums(
-        features[2], outside, weight[:, None], pull[:, None], state.modes[2], state.n_components
+        features[2], outside, weight[:, None], response[:, None], state.modes[2], state.n_components
     )
     block = cavi.Block(state.modes[2], *sums, state.factors[2].layout)
     precision = cavi.prior_precision(state, 2)

@@ -95,7 +95,7 @@ def test_terms_do_not_change_the_factor():
 
 
 def test_the_oracle_agrees_with_monte_carlo():
-    small = problems.make(("gapped", "packed", "categorical"), 2)
+    small = problems.make(("missing", "packed", "categorical"), 2)
     q = problems.dense(small.state, small.priors)
     rng = np.random.default_rng(0)
     f = np.array(
@@ -127,7 +127,7 @@ def copies(parts):
 @pytest.mark.parametrize("stride", [0, 1, 2, 4])
 @pytest.mark.parametrize("n_modes", [2, 5, 17, 20])
 def test_environments_in_any_order_equal_the_direct_product(stride, n_modes):
-    kinds = ("chebyshev", "categorical", "packed", "gapped", "powers")
+    kinds = ("chebyshev", "categorical", "packed", "missing", "powers")
     rng = np.random.default_rng(1)
     environments = Environments(n_modes, stride=stride, network=CP())
     for rank in (2, 1, 3):  # arrays of the rank before are at hand, and of no use
@@ -136,10 +136,10 @@ def test_environments_in_any_order_equal_the_direct_product(stride, n_modes):
         environments.reset()
         walk = [*range(n_modes), *range(n_modes)[::-1], *rng.integers(n_modes, size=10)]
         for d in walk:
-            found = environments.outside(d, copies(parts))
+            actual = environments.outside(d, copies(parts))
             expected = rows.expand(problems.product(p for k, p in enumerate(parts) if k != d))
-            np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-11)
-            np.testing.assert_allclose(found.second, expected.second, rtol=1e-11)
+            np.testing.assert_allclose(actual.mean, expected.mean, rtol=1e-11)
+            np.testing.assert_allclose(actual.second, expected.second, rtol=1e-11)
             parts[d] = rows.Moments(parts[d].mean * 0.9 + 0.1, parts[d].second * 0.9 + 0.2, None)
             environments.changed(d)
 
@@ -240,10 +240,10 @@ def test_arrays_of_another_rank_are_not_overwritten():
     environments.reset()
     features, state = other.features, other.state
     terms = [rows.terms(m, f, spread=1.0) for m, f in zip(state.modes, state.factors, strict=True)]
-    found = environments.outside(1, lambda k, into: rows.moments(features[k], terms[k], into))
+    actual = environments.outside(1, lambda k, into: rows.moments(features[k], terms[k], into))
     expected = problems.outside(other, 1)
-    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12)
-    np.testing.assert_allclose(found.second, expected.second, rtol=1e-12)
+    np.testing.assert_allclose(actual.mean, expected.mean, rtol=1e-12)
+    np.testing.assert_allclose(actual.second, expected.second, rtol=1e-12)
 
 
 def test_one_mode_has_nothing_outside():
@@ -262,8 +262,8 @@ def strict(part):
     return array_api_strict.asarray(np.ascontiguousarray(part))
 
 
-def assert_strict_equal(found, expected):
-    for a, b in zip(found, expected, strict=True):
+def assert_strict_equal(actual, expected):
+    for a, b in zip(actual, expected, strict=True):
         assert (a is None) == (b is None)
         if a is not None:
             assert isinstance(a, type(array_api_strict.ones(1)))
@@ -271,7 +271,7 @@ def assert_strict_equal(found, expected):
 
 
 @pytest.mark.parametrize("spread", [True, False])
-@pytest.mark.parametrize("kinds", [("chebyshev",), ("bspline", "gapped", "packed")], ids="-".join)
+@pytest.mark.parametrize("kinds", [("chebyshev",), ("bspline", "missing", "packed")], ids="-".join)
 def test_strict_arrays_agree_with_numpy(kinds, spread):
     small = problems.make(kinds, 3, weighted=True)
     state = small.state
@@ -280,18 +280,18 @@ def test_strict_arrays_agree_with_numpy(kinds, spread):
         rows.terms(m, f, spread=spread) for m, f in zip(state.modes, state.factors, strict=True)
     ]
     expected = problems.mode_moments(small, spread)
-    found = [rows.moments(f, t) for f, t in zip(features, terms, strict=True)]
-    for a, b in zip(found, expected, strict=True):
+    actual = [rows.moments(f, t) for f, t in zip(features, terms, strict=True)]
+    for a, b in zip(actual, expected, strict=True):
         assert_strict_equal(a, b)
         assert_strict_equal(rows.rescale(a), rows.rescale(b))
         assert_strict_equal(rows.expand(rows.rescale(a)), b)
-    full, full_np = rows.rescale(problems.product(found)), rows.rescale(problems.product(expected))
+    full, full_np = rows.rescale(problems.product(actual)), rows.rescale(problems.product(expected))
     assert_strict_equal(rows.multiply(full, full), rows.multiply(full_np, full_np))
     columns = layout.components(3)
     assert_strict_equal(rows.contract(full, columns), rows.contract(full_np, columns))
     environments = Environments(len(kinds), stride=1, network=CP())
     for d, mode in enumerate(state.modes):
-        around = environments.outside(d, lambda k, into: found[k])
+        around = environments.outside(d, lambda k, into: actual[k])
         y_np, weight_np = small.y[:, None], small.weight[:, None]
         y, weight = strict(y_np), strict(weight_np)
         for w, w_np in ((weight, weight_np), (None, None)):

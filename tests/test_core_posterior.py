@@ -55,13 +55,13 @@ def test_draws_have_the_moments_of_q():
 
 @pytest.mark.parametrize("dropped", [False, True], ids=["whole", "dropped"])
 def test_draws_evaluate_to_the_definition_of_f(dropped):
-    small = problems.make(("chebyshev", "bspline", "gapped"), 3, dropped=dropped)
+    small = problems.make(("chebyshev", "bspline", "missing"), 3, dropped=dropped)
     draws = posterior.draw_weights(small.state, 3, np.random.default_rng(1))
     for i in range(3):
         weights = [draw[i] for draw in draws]
-        found = posterior.evaluate(small.state, weights, small.features.__getitem__)
+        actual = posterior.evaluate(small.state, weights, small.features.__getitem__)
         expected = oracle.f_values(problems.phis(small), weights)
-        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(actual, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_values_of_draws_have_the_predicted_moments():
@@ -80,8 +80,8 @@ def test_values_of_draws_have_the_predicted_moments():
 
 
 def effect_shares(weights, averages):
-    found = posterior.total_effects(SimpleNamespace(network=CP()), weights, averages)
-    return found / max(found.sum(), np.finfo(float).tiny)
+    actual = posterior.total_effects(SimpleNamespace(network=CP()), weights, averages)
+    return actual / max(actual.sum(), np.finfo(float).tiny)
 
 
 @pytest.mark.parametrize("kinds", [("chebyshev",), ("packed", "categorical", "powers")], ids=len)
@@ -90,12 +90,12 @@ def test_effect_shares_on_a_grid(kinds):
     small = problems.make(kinds, 2, n=5)
     phis, weights = problems.phis(small), [f.mean for f in small.state.factors]
     averages = [(p.mean(axis=0), p.T @ p / len(p)) for p in phis]
-    found = effect_shares(weights, averages)
+    actual = effect_shares(weights, averages)
     grid = list(product(range(5), repeat=len(kinds)))
     repeated = [phi[[index[d] for index in grid]] for d, phi in enumerate(phis)]
     f = oracle.f_values(repeated, weights).reshape((5,) * len(kinds))
     expected = [f.var(axis=d).mean() for d in range(len(kinds))]
-    np.testing.assert_allclose(found, expected / np.sum(expected), rtol=1e-9)
+    np.testing.assert_allclose(actual, expected / np.sum(expected), rtol=1e-9)
 
 
 def test_effect_shares_of_hundreds_of_inputs_neither_overflow_nor_vanish():
@@ -172,8 +172,8 @@ def test_long_products_neither_overflow_nor_vanish(order):
     mean, second = long.log_domain()
     expected = mean.sum(axis=1)
     assert np.all(np.abs(mean) > 1e-12)  # the test is about the way there, not the result
-    found, variance = long.predictor().moments(long.features)
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
+    actual, variance = long.predictor().moments(long.features)
+    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
     expected = second @ long.multiplicity - expected**2
     np.testing.assert_allclose(variance, expected, rtol=1e-8)
 
@@ -184,10 +184,10 @@ def test_long_environments_neither_overflow_nor_vanish(order, stride):
     long = Long(order)
     environments = Environments(long.n_modes, stride=stride, network=CP())
     for d in (0, 17, 250, 499, 251):
-        found = environments.outside(d, long.moments)
+        actual = environments.outside(d, long.moments)
         mean, second = long.log_domain(without=d)
-        np.testing.assert_allclose(found.mean, mean, rtol=1e-9)
-        np.testing.assert_allclose(found.second, second, rtol=1e-9)
+        np.testing.assert_allclose(actual.mean, mean, rtol=1e-9)
+        np.testing.assert_allclose(actual.second, second, rtol=1e-9)
 
 
 @pytest.mark.parametrize("where", [0, 5, 40])
@@ -202,17 +202,17 @@ def test_exact_zeros_stay_exact(where):
     mean, second = long.log_domain()
     assert not np.any(mean[:, 0])
     assert not np.any(mean[0])
-    found, variance = long.predictor().moments(long.features)
-    assert found[0] == 0.0
+    actual, variance = long.predictor().moments(long.features)
+    assert actual[0] == 0.0
     assert variance[0] == 0.0
-    np.testing.assert_allclose(found, mean[:, 1], rtol=1e-9)
+    np.testing.assert_allclose(actual, mean[:, 1], rtol=1e-9)
     np.testing.assert_allclose(variance, second[:, 2] - mean[:, 1] ** 2, rtol=1e-8)
     environments = Environments(64, stride=1, network=CP())
     for d in (where, where + 1, 63):
-        found = environments.outside(d, long.moments)
+        actual = environments.outside(d, long.moments)
         mean, second = long.log_domain(without=d)
-        np.testing.assert_allclose(found.mean, mean, rtol=1e-9)
-        np.testing.assert_allclose(found.second, second, rtol=1e-9)
+        np.testing.assert_allclose(actual.mean, mean, rtol=1e-9)
+        np.testing.assert_allclose(actual.second, second, rtol=1e-9)
 
 
 @pytest.mark.parametrize("power", [-3000, -400, 0, 400])

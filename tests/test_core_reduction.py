@@ -49,8 +49,8 @@ def test_function_gain_is_the_change_of_the_bound(kinds, basis_prior):
         small, _ = problems.solved(start, d)
         size = len(small.state.modes[d].keep)
         for lost in [*combinations(range(size), 1), *combinations(range(size), size - 1)]:
-            found = reduction.function_gain(small.state, d, np.array(lost), small.priors)
-            assert found == pytest.approx(gain_without_functions(small, d, lost), rel=1e-6)
+            actual = reduction.function_gain(small.state, d, np.array(lost), small.priors)
+            assert actual == pytest.approx(gain_without_functions(small, d, lost), rel=1e-6)
 
 
 @kinds
@@ -59,9 +59,9 @@ def test_component_gains_are_the_change_of_the_bound(kinds, basis_prior):
     start = problems.make(kinds, 3, weighted=True, basis_prior=basis_prior, seed=2)
     for d in range(len(kinds)):
         small, _ = problems.solved(start, d)
-        found = component_gains(small.state, d, small.priors)
+        actual = component_gains(small.state, d, small.priors)
         expected = [gain_without_components(small, d, [r]) for r in range(3)]
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 @kinds
@@ -79,8 +79,8 @@ def test_component_losses_are_those_of_the_warm_phase(kinds):
 
         every = np.arange(size)
         expected = [best(every) - best(every[every // m != r]) for r in range(3)]
-        found = reduction.component_losses(small.state, d, block)
-        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9 * best(every))
+        actual = reduction.component_losses(small.state, d, block)
+        np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-9 * best(every))
 
 
 @kinds
@@ -109,8 +109,8 @@ def test_gain_of_several_components_together(kinds):
         state = small.state
         (family,) = state.network.families(state, d)
         for lost in combinations(range(3), 2):
-            _, found = reduction._marginal(state, d, family, np.array(lost), small.priors)
-            assert found == pytest.approx(gain_without_components(small, d, lost), rel=1e-6)
+            _, actual = reduction._marginal(state, d, family, np.array(lost), small.priors)
+            assert actual == pytest.approx(gain_without_components(small, d, lost), rel=1e-6)
 
 
 def test_taken_components_are_the_marginal():
@@ -118,12 +118,12 @@ def test_taken_components_are_the_marginal():
     kept = np.array([0, 2])
     q = oracle.without_components(problems.dense(small.state, small.priors), [1])
     for d, factor in enumerate(small.state.factors):
-        found = factor.take_columns(kept)
+        actual = factor.take_columns(kept)
         expected = problems.dense_factor(q.means[d], q.covs[d])
-        np.testing.assert_array_equal(found.mean, expected.mean)
-        np.testing.assert_allclose(found.cov, expected.cov)
-        assert found.log_det == pytest.approx(expected.log_det)
-        np.testing.assert_allclose(found.group_log_dets(0), expected.group_log_dets(0))
+        np.testing.assert_array_equal(actual.mean, expected.mean)
+        np.testing.assert_allclose(actual.cov, expected.cov)
+        assert actual.log_det == pytest.approx(expected.log_det)
+        np.testing.assert_allclose(actual.group_log_dets(0), expected.group_log_dets(0))
 
 
 @kinds

@@ -25,7 +25,7 @@ from btnkm.execution.modes import make_mode
 from btnkm.execution.restarts import RestartSettings
 from tests import problems
 
-NUMERIC = ["chebyshev", "polynomial", "fourier", "bspline", "packed", "gapped"]
+NUMERIC = ["chebyshev", "polynomial", "fourier", "bspline", "packed", "missing"]
 AGGRESSIVE = Schedule(warm_sweeps=4, max_iter=14, tol=0.0, negligible=1.0, plain_sweeps=3)
 MILD = Schedule(warm_sweeps=4, max_iter=14, tol=0.0, plain_sweeps=3)
 PRIORS = Priors(Gamma(1e-3, 1e-3), Gamma(1e-5, 1e-6), Gamma(1.0, 1.0))
@@ -43,7 +43,7 @@ def make_problem(kinds, n, seed, *, weighted=False, gaps=0.0, noise=0.3):
     bases = []
     for kind, code in zip(kinds, codes, strict=True):
         basis = clone(problems.KINDS[kind])
-        if np.any(np.isnan(code)) and kind != "gapped":
+        if np.any(np.isnan(code)) and kind != "missing":
             basis = WithMissing(basis)
         bases.append(basis.fit(code))
     y = signal + noise * rng.standard_normal(n)
@@ -126,7 +126,7 @@ def test_the_bound_never_falls(kinds, rank, n, seed, weighted, gaps, noise, prio
 @pytest.mark.parametrize("schedule", [AGGRESSIVE, MILD], ids=["aggressive", "mild"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 def test_the_bound_of_a_fit_is_the_oracles(schedule, weighted):
-    problem = make_problem(("chebyshev", "gapped", "categorical"), 25, 3, weighted=weighted)
+    problem = make_problem(("chebyshev", "missing", "categorical"), 25, 3, weighted=weighted)
     for progress in exact_sweeps_with_states(problem, make_settings(schedule)):
         small = as_small(problem, PRIORS, progress.state)
         assert progress.bound == pytest.approx(problems.oracle_elbo(small), rel=1e-8)
@@ -282,13 +282,13 @@ def test_one_mode_alone_is_never_over_relaxed(monkeypatch):
 
 
 def test_no_over_relaxation_without_two_sweeps_after_it(monkeypatch):
-    leaps = []
-    monkeypatch.setattr(Sweeper, "over_relax", lambda *args: leaps.append(args))
+    steps = []
+    monkeypatch.setattr(Sweeper, "over_relax", lambda *args: steps.append(args))
     problem = make_problem(("chebyshev", "packed"), 30, 0)
     for sweeps, count in [(8, 1), (9, 1), (10, 2)]:
-        leaps.clear()
+        steps.clear()
         run(problem, make_settings(replace(MILD, max_iter=sweeps, plain_sweeps=0)))
-        assert len(leaps) == count
+        assert len(steps) == count
 
 
 def test_stops_when_the_bound_is_calm():
@@ -328,7 +328,7 @@ def assert_same(a, b, **tolerance):
 
 @pytest.fixture(scope="module")
 def blocky():
-    problem = make_problem(("chebyshev", "gapped", "categorical"), 150, 2, weighted=True)
+    problem = make_problem(("chebyshev", "missing", "categorical"), 150, 2, weighted=True)
     how = make_settings(replace(MILD, max_iter=5))
     return problem, how, run(problem, how)
 
@@ -347,13 +347,13 @@ def all_plans(problem, rank):
     """Return every plan that ever lower memory limits lead to, with its limit in GiB."""
     sizes = [(b.n_functions_, b.n_products_) for b in problem.bases]
     footprint = CP().footprint(rank, len(sizes))
-    found, limit = [], 1.0
+    actual, limit = [], 1.0
     while True:
         try:
             plan = local.make_plan(len(problem.rows.y), sizes, footprint, 1, 1, limit)
         except MemoryError:
-            return found
-        found.append((limit, plan))
+            return actual
+        actual.append((limit, plan))
         limit = (plan.n_bytes - 1) / local.GIB
 
 
@@ -366,10 +366,10 @@ def test_memory_limits_do_not_change_the_result():
     expected = run(problem, how)
     for limit, plan in plans:
         assert plan.n_bytes <= limit * local.GIB
-        found = run(problem, replace(how, memory_limit=limit))
-        assert_same(found, expected, rtol=1e-10)
+        actual = run(problem, replace(how, memory_limit=limit))
+        assert_same(actual, expected, rtol=1e-10)
         if plan.block_rows == plans[0][1].block_rows:  # then it is the same to the last bit
-            assert exact_sweeps(found)[-1].bound == exact_sweeps(expected)[-1].bound
+            assert exact_sweeps(actual)[-1].bound == exact_sweeps(expected)[-1].bound
     with pytest.raises(MemoryError, match="memory_limit must be at least"):
         run(problem, replace(how, memory_limit=1e-9))
 
@@ -378,9 +378,9 @@ def test_rows_across_threads_give_the_same_bits(blocky, monkeypatch):
     problem, how, _ = blocky
     plan = local.MemoryPlan(32, True, True, 1, 0)
     monkeypatch.setattr(local, "make_plan", lambda *args, **_: plan)
-    one, two = run(problem, how), run(problem, replace(how, n_jobs=2))
+    first, two = run(problem, how), run(problem, replace(how, n_jobs=2))
     np.testing.assert_array_equal(
-        [p.bound for p in exact_sweeps(one)], [p.bound for p in exact_sweeps(two)]
+        [p.bound for p in exact_sweeps(first)], [p.bound for p in exact_sweeps(two)]
     )
 
 

@@ -45,7 +45,7 @@ from btnkm.structures.mode_map import ModeMap, main_effects
 from tests import oracle, problems
 
 PRIORS = Priors(Gamma(1.5, 0.7), Gamma(2.0, 1.3), Gamma(2.5, 1.7))
-KINDS = [(), ("chebyshev",), ("categorical", "fourier"), ("gapped", "packed", "powers")]
+KINDS = [(), ("chebyshev",), ("categorical", "fourier"), ("missing", "packed", "powers")]
 kinds = pytest.mark.parametrize("kinds", KINDS, ids=lambda kinds: "-".join(kinds) or "alone")
 weighted = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 
@@ -72,10 +72,10 @@ class Both:
     @property
     def phi(self):
         """The functions in the model, one coefficient at a time: (n, P)."""
-        sums, found = self.state.sums, [np.ones(len(self.small.y))]
+        sums, actual = self.state.sums, [np.ones(len(self.small.y))]
         for g, column in zip(sums.group[1:], sums.column[1:], strict=True):
-            found.append(self.values[sums.groups[g].mode][:, column])
-        return np.stack(found, axis=1)
+            actual.append(self.values[sums.groups[g].mode][:, column])
+        return np.stack(actual, axis=1)
 
     def with_state(self, state):
         return replace(self, small=self.small.with_state(state))
@@ -223,18 +223,18 @@ def test_moments_and_predictions(kinds, dropped):
     mean, square = dense_moments(both)
     (chunk,) = sweeper_of(both).executor.chunks
     for d in range(max(len(kinds), 1)):
-        found = chunk.moments_of_f(d)
-        np.testing.assert_allclose(found[0], mean, rtol=1e-10, atol=1e-12)
-        np.testing.assert_allclose(found[1], square, rtol=1e-10, atol=1e-12)
+        actual = chunk.moments_of_f(d)
+        np.testing.assert_allclose(actual[0], mean, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(actual[1], square, rtol=1e-10, atol=1e-12)
     predictor = Predictor.of(both.state)
-    found, variance = predictor.moments(both.features.__getitem__)
-    np.testing.assert_allclose(found, mean, rtol=1e-10, atol=1e-12)
+    actual, variance = predictor.moments(both.features.__getitem__)
+    np.testing.assert_allclose(actual, mean, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(variance, square - mean**2, rtol=1e-8, atol=1e-11)
     np.testing.assert_allclose(predictor.mean(both.features.__getitem__), mean, atol=1e-12)
     sweeper = sweeper_of(both)
     sweeper.switch(spread=0.0)  # the warm phase knows nothing but means
-    found = sweeper.executor.chunks[0].moments_of_f(0)
-    np.testing.assert_allclose(found, [mean, mean**2], rtol=1e-10, atol=1e-12)
+    actual = sweeper.executor.chunks[0].moments_of_f(0)
+    np.testing.assert_allclose(actual, [mean, mean**2], rtol=1e-10, atol=1e-12)
 
 
 @kinds
@@ -254,15 +254,15 @@ def test_update_of_the_coefficients_and_of_the_noise(kinds, weighted, dropped):
     sweeper = sweeper_of(both)
     sweeper.update_sums(learn=False)
     tau = small.state.likelihood.scale
-    own = [INTERCEPT]
+    penalties = [INTERCEPT]
     for p, g in enumerate(sums.group[1:], 1):
-        own.append(sums.precision.mean[g] * sums.degree[p] ** (2.0 * sums.smoothness[g]))
-    a = tau * phi.T @ (small.s[:, None] * phi) + np.diag(own)
+        penalties.append(sums.precision.mean[g] * sums.degree[p] ** (2.0 * sums.smoothness[g]))
+    a = tau * phi.T @ (small.s[:, None] * phi) + np.diag(penalties)
     b = tau * phi.T @ (small.s * (small.y - tensor_moments(both)[0]))
-    found = sweeper.state.sums
-    np.testing.assert_allclose(found.mean[0], np.linalg.solve(a, b), rtol=1e-8, atol=1e-11)
-    np.testing.assert_allclose(found.cov[0], np.linalg.inv(a), rtol=1e-8, atol=1e-11)
-    assert found.log_det == pytest.approx(-np.linalg.slogdet(a)[1], rel=1e-10)
+    actual = sweeper.state.sums
+    np.testing.assert_allclose(actual.mean[0], np.linalg.solve(a, b), rtol=1e-8, atol=1e-11)
+    np.testing.assert_allclose(actual.cov[0], np.linalg.inv(a), rtol=1e-8, atol=1e-11)
+    assert actual.log_det == pytest.approx(-np.linalg.slogdet(a)[1], rel=1e-10)
     after = both.with_state(sweeper.state)
     error, noise = dense_error(after), sweeper.state.likelihood.noise
     assert sweeper.state.likelihood.error == pytest.approx(error, rel=1e-8)
@@ -283,9 +283,9 @@ def test_update_of_a_mode_sees_what_the_sum_leaves(kinds, weighted):
         sweeper = sweeper_of(both)
         sweeper.step(d)
         expected = oracle.solve_factor(problems.phis(small), q, left, small.s, d)
-        found = sweeper.state.factors[d]
-        np.testing.assert_allclose(found.mean, expected.means[d], rtol=1e-8, atol=1e-10)
-        flat = found.cov.reshape(found.mean.size, -1)
+        actual = sweeper.state.factors[d]
+        np.testing.assert_allclose(actual.mean, expected.means[d], rtol=1e-8, atol=1e-10)
+        flat = actual.cov.reshape(actual.mean.size, -1)
         np.testing.assert_allclose(flat, expected.covs[d], rtol=1e-8, atol=1e-10)
         after = both.with_state(sweeper.state)
         assert sweeper.state.likelihood.error == pytest.approx(dense_error(after), rel=1e-8)
@@ -425,11 +425,11 @@ def test_known_precisions_make_it_bayesian_linear_regression():
     phi = np.column_stack([np.ones(50), X])
     sums = Sums.begin(straight(X, "one"), 1)
     sums = replace(sums, precision=Gamma(np.ones(1), np.array([0.25])))
-    found, jitter = sums.solved(9.0 * (phi.T @ phi)[None], 9.0 * (phi.T @ y)[None])
+    actual, jitter = sums.solved(9.0 * (phi.T @ phi)[None], 9.0 * (phi.T @ y)[None])
     precision = 9.0 * phi.T @ phi + np.diag([INTERCEPT] + [4.0] * 6)
     assert jitter == 0.0
-    np.testing.assert_allclose(found.mean[0], np.linalg.solve(precision, 9.0 * phi.T @ y))
-    np.testing.assert_allclose(found.cov[0], np.linalg.inv(precision), atol=1e-14)
+    np.testing.assert_allclose(actual.mean[0], np.linalg.solve(precision, 9.0 * phi.T @ y))
+    np.testing.assert_allclose(actual.cov[0], np.linalg.inv(precision), atol=1e-14)
 
 
 def test_one_precision_for_all_is_bayesian_ridge():
@@ -483,8 +483,8 @@ def test_a_weight_of_k_is_a_row_repeated_k_times(kinds):
     repeated = replace(small, features=features, y=small.y[index], data=data)
     repeated = Both(repeated, both.effects, [g[index] for g in both.values])
     states = []
-    for one in (counted, repeated):
-        sweeper = sweeper_of(one.with_sums())
+    for item in (counted, repeated):
+        sweeper = sweeper_of(item.with_sums())
         for _ in range(3):
             sweeper.sweep()
         states.append(sweeper.state)
@@ -576,9 +576,9 @@ def test_total_effects_on_a_grid(network, n_outputs):
     bases = [Chebyshev(n_basis=3).fit(x) for x in codes[:2]]  # the third has a main effect alone
     effects = []
     for j in (0, 2):
-        effect, own = number_effect(codes[j], 2)
-        effects.append(effect.fit(own, np.ones(n)))
-        codes[j] = own
+        effect, coded = number_effect(codes[j], 2)
+        effects.append(effect.fit(coded, np.ones(n)))
+        codes[j] = coded
     modes = tuple(make_mode(b, 1.0) for b in bases)
     if n_outputs:
         modes += (output_mode(n_outputs),)
@@ -607,10 +607,10 @@ def test_total_effects_on_a_grid(network, n_outputs):
         ),
         EffectAverages(None, values[1].mean(axis=0), values[1].T @ values[1] / n, np.zeros((4, 0))),
     ]
-    found = np.zeros(3)
-    found[:2] = posterior.total_effects(state, weights, averages)[:2]
+    actual = np.zeros(3)
+    actual[:2] = posterior.total_effects(state, weights, averages)[:2]
     added = posterior.sum_effects(state, state.sums.mean, weights, averages, listed)
-    found[[0, 2]] += added
+    actual[[0, 2]] += added
     grid = np.array(list(product(range(n), repeat=3)))
     features = [basis.features(codes[j][grid[:, j]]) for j, basis in enumerate(bases)]
     features += [(values[i][grid[:, j]], None) for i, j in enumerate((0, 2))]
@@ -619,7 +619,7 @@ def test_total_effects_on_a_grid(network, n_outputs):
     if n_outputs:
         f = f - f.mean(axis=3, keepdims=True)
     expected = [f.var(axis=d).mean() for d in range(3)]
-    np.testing.assert_allclose(found, expected, rtol=1e-8)
+    np.testing.assert_allclose(actual, expected, rtol=1e-8)
 
 
 # Whole fits.
@@ -653,8 +653,8 @@ def fit_problem(kind, n=60, weighted=False, tensor=True, seed=0):
     columns, codes = fit_columns(summaries, list("abc"), basis, 4)
     effects = main_effects([0, 1, 2], columns, codes, [counts] * 3, dict.fromkeys(range(3), 4))
     bases, inputs = ([c.basis for c in columns], [0, 1, 2]) if tensor else ([], [])
-    one = ModeMap(False, inputs, bases, False, effects, (0, 1, 2))
-    return one.problem(LocalRows(codes, y, weight), n_outputs), likelihood
+    mode_map = ModeMap(False, inputs, bases, False, effects, (0, 1, 2))
+    return mode_map.problem(LocalRows(codes, y, weight), n_outputs), likelihood
 
 
 def settings(likelihood, memory_limit=1.0, **how):
@@ -714,11 +714,11 @@ def test_settled_coefficients_solve_the_likelihood_itself(kind):
     features = [e.features(x) for e, x in zip(problem.effects, problem.rows.codes, strict=True)]
     predictor = replace(Predictor.of(state), least=0.0)
     mean, variance = predictor.moments(features.__getitem__)
-    weight, pull = state.likelihood.expected(problem.rows.y, None, mean, mean**2 + variance)
+    weight, response = state.likelihood.expected(problem.rows.y, None, mean, mean**2 + variance)
     phi = predictor.sums.features(features.__getitem__)
-    weight, pull = (part.reshape(len(mean), -1) for part in (weight, pull))
+    weight, response = (part.reshape(len(mean), -1) for part in (weight, response))
     gram = np.stack([phi.T @ (w[:, None] * phi) for w in weight.T])
-    solved, _ = state.sums.solved(gram, pull.T @ phi)
+    solved, _ = state.sums.solved(gram, response.T @ phi)
     np.testing.assert_allclose(solved.mean, state.sums.mean, atol=1e-3)
     np.testing.assert_allclose(solved.cov, state.sums.cov, atol=1e-3)
 
@@ -775,8 +775,8 @@ def test_lines_that_matter_alike_are_close_to_ridge_regression():
     X = rng.standard_normal((60, 20))
     y = X @ rng.standard_normal(20) + rng.standard_normal(60)
     ridge = BayesianRidge().fit(X, y)
-    own = fitted_lines(X, y, steps=60).sums.mean[0, 1:]
-    apart = np.linalg.norm(own - ridge.coef_) / np.linalg.norm(ridge.coef_)
+    slopes = fitted_lines(X, y, steps=60).sums.mean[0, 1:]
+    apart = np.linalg.norm(slopes - ridge.coef_) / np.linalg.norm(ridge.coef_)
     ard = ARDRegression().fit(X, y).coef_
     assert apart < 0.1
     assert apart < np.linalg.norm(ard - ridge.coef_) / np.linalg.norm(ridge.coef_)
@@ -905,9 +905,9 @@ def test_numbers_of_any_size_make_the_same_line(scale):
     rng = np.random.default_rng(0)
     x = rng.uniform(-1.0, 1.0, 30)
     effect, codes = number_effect(x * scale)
-    one, _ = number_effect(x)
-    found = effect.fit(codes, np.ones(30)).phi(codes)
-    np.testing.assert_allclose(found, one.fit(codes, np.ones(30)).phi(codes), atol=1e-9)
+    line, _ = number_effect(x)
+    actual = effect.fit(codes, np.ones(30)).phi(codes)
+    np.testing.assert_allclose(actual, line.fit(codes, np.ones(30)).phi(codes), atol=1e-9)
 
 
 # Arrays of other libraries.
@@ -930,13 +930,13 @@ def test_functions_on_a_device(as_array):
     codes[::5] = 0.0
     effect.fit(codes, np.ones(40))
     categories = np.append([np.nan, -1.0], np.arange(38) % 4)
-    for one, at in (
+    for curve, at in (
         (effect, codes),
         (MainEffect(n_categories=4).fit(categories, np.ones(40)), categories),
     ):
-        found = one.phi(as_array(at))
-        assert type(found) is type(as_array(at))
-        np.testing.assert_allclose(np.asarray(found), one.phi(at), atol=1e-12)
+        actual = curve.phi(as_array(at))
+        assert type(actual) is type(as_array(at))
+        np.testing.assert_allclose(np.asarray(actual), curve.phi(at), atol=1e-12)
 
 
 @pytest.mark.parametrize("as_array", list(libraries()))
@@ -944,7 +944,7 @@ def test_functions_on_a_device(as_array):
 @weighted
 def test_rows_on_a_device(as_array, kinds, weighted):
     both = make(kinds, n=30, weighted=weighted, dropped=(1,))
-    found = []
+    result = []
     for kind in (np.asarray, as_array):
         sweeper = sweeper_of(both, 2, kind)
         for _ in range(3):
@@ -954,6 +954,6 @@ def test_rows_on_a_device(as_array, kinds, weighted):
         modes = [0 if kinds else None, None, None]
         command = lambda chunk, modes=modes: row_block.effect_averages(chunk, len(kinds), modes)  # noqa: E731
         sums = sweeper.executor.sum(command)
-        found.append((np.asarray(mean), np.asarray(variance), sweeper.state.sums.mean, *sums))
-    for a, b in zip(*found, strict=True):
+        result.append((np.asarray(mean), np.asarray(variance), sweeper.state.sums.mean, *sums))
+    for a, b in zip(*result, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)

@@ -27,7 +27,7 @@ CASES = [
     (("chebyshev",), ()),
     (("chebyshev", "categorical"), (2,)),
     (("polynomial", "fourier", "powers"), (2, 3)),
-    (("gapped", "packed", "categorical"), (3, 2)),
+    (("missing", "packed", "categorical"), (3, 2)),
     (("chebyshev", "powers", "polynomial", "bspline"), (2, 3, 2)),
 ]
 cases = pytest.mark.parametrize(("kinds", "ranks"), CASES)
@@ -173,8 +173,8 @@ def test_moments_and_bound_agree_with_a_sum_over_paths(kinds, ranks, weighted):
     small = make(kinds, ranks, weighted=weighted)
     mean, second = dense_moments(small)
     predictor = Predictor.of(small.state)
-    found, variance = predictor.moments(small.features.__getitem__)
-    np.testing.assert_allclose(found, mean, rtol=1e-10, atol=1e-12)
+    actual, variance = predictor.moments(small.features.__getitem__)
+    np.testing.assert_allclose(actual, mean, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(variance, second - mean**2, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(predictor.mean(small.features.__getitem__), mean, atol=1e-12)
     assert problems.library_elbo(small) == pytest.approx(dense_elbo(small), rel=1e-11)
@@ -299,17 +299,17 @@ def test_rank_one_is_the_same_in_both_networks():
     )
     for a, b in zip(dense_moments(small), dense_moments(small.with_state(state)), strict=True):
         np.testing.assert_allclose(a, b)
-    one, other = Predictor.of(state), Predictor.of(cp)
+    first, other = Predictor.of(state), Predictor.of(cp)
     for a, b in zip(
-        one.moments(small.features.__getitem__),
+        first.moments(small.features.__getitem__),
         other.moments(small.features.__getitem__),
         strict=True,
     ):
         np.testing.assert_allclose(a, b, rtol=1e-12)
     for d in range(3):
-        found, expected = block_of(small, d), block_of(small.with_state(cp), d)
-        np.testing.assert_allclose(found.second, expected.second, rtol=1e-12)
-        np.testing.assert_allclose(found.linear, expected.linear, rtol=1e-12)
+        actual, expected = block_of(small, d), block_of(small.with_state(cp), d)
+        np.testing.assert_allclose(actual.second, expected.second, rtol=1e-12)
+        np.testing.assert_allclose(actual.linear, expected.linear, rtol=1e-12)
 
 
 def test_components_written_as_diagonal_cores_predict_the_same():
@@ -337,11 +337,11 @@ def test_components_written_as_diagonal_cores_predict_the_same():
 @pytest.mark.parametrize("blocks", [1, 3])
 def test_blocks_of_rows_and_what_is_kept_make_no_difference(blocks, stride):
     small = make(("polynomial", "chebyshev", "powers", "fourier"), (2, 3, 2), n=30, weighted=True)
-    one, other = sweeper_of(small), sweeper_of(small, blocks=blocks, stride=stride)
+    first, other = sweeper_of(small), sweeper_of(small, blocks=blocks, stride=stride)
     for _ in range(3):
-        one.sweep()
+        first.sweep()
         other.sweep()
-    for a, b in zip(one.state.factors, other.state.factors, strict=True):
+    for a, b in zip(first.state.factors, other.state.factors, strict=True):
         np.testing.assert_allclose(a.mean, b.mean, rtol=1e-8, atol=1e-10)
         np.testing.assert_allclose(a.cov, b.cov, rtol=1e-7, atol=1e-10)
 
@@ -350,7 +350,7 @@ def test_blocks_of_rows_and_what_is_kept_make_no_difference(blocks, stride):
 def test_the_bound_never_falls_whatever_the_ranks(seed):
     rng = np.random.default_rng(seed)
     count = int(rng.integers(2, 6))
-    kinds = rng.choice(["polynomial", "chebyshev", "powers", "categorical", "gapped"], count)
+    kinds = rng.choice(["polynomial", "chebyshev", "powers", "categorical", "missing"], count)
     ranks = tuple(int(r) for r in rng.integers(1, 5, count - 1))
     small = make(tuple(kinds), ranks, n=40, seed=seed)
     sweeper = sweeper_of(small)
@@ -391,18 +391,18 @@ def test_a_hundred_cores_neither_overflow_nor_vanish(stride):
         plain.append(rows.Terms(mean, second))
         scaled.append(rows.Terms(mean * np.exp(log), second * np.exp(2 * log)))
     features = [(x, x) for x in 1.0 + 0.1 * rng.standard_normal((n_modes, n, 1))]
-    one, other = (Predictor(TT(), terms, layout.core(1, 1)) for terms in (plain, scaled))
-    for a, b in zip(*(p.moments(features.__getitem__) for p in (one, other)), strict=True):
+    first, other = (Predictor(TT(), terms, layout.core(1, 1)) for terms in (plain, scaled))
+    for a, b in zip(*(p.moments(features.__getitem__) for p in (first, other)), strict=True):
         assert np.all(np.isfinite(b))
         np.testing.assert_allclose(b, a, rtol=1e-9)
     for d in (0, 13, 50, 99):
-        found = []
+        result = []
         for terms in (plain, scaled):
             environments = Environments(n_modes, stride=stride, network=TT())
             outside = environments.outside(
                 d, lambda k, into, terms=terms: rows.moments(features[k], terms[k], into)
             )
             here = rows.moments(features[d], terms[d])
-            found.append(rows.contract(rows.multiply(outside, here), shapes[d]))
-        for a, b in zip(*found, strict=True):
+            result.append(rows.contract(rows.multiply(outside, here), shapes[d]))
+        for a, b in zip(*result, strict=True):
             np.testing.assert_allclose(b, a, rtol=1e-9)

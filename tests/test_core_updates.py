@@ -53,8 +53,8 @@ def test_block_sums_and_precision(kinds, weighted, dropped):
             lower_blocks(block.system(1.0, 0.0 * prior)[0]), second, rtol=1e-9, atol=1e-11
         )
         expected, _ = oracle.factor_problem(phis, q, small.y, small.s, d)
-        found = lower_blocks(block.system(small.state.likelihood.scale, prior)[0])
-        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
+        actual = lower_blocks(block.system(small.state.likelihood.scale, prior)[0])
+        np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
 
 
 @kinds
@@ -67,8 +67,8 @@ def test_block_sums_of_the_warm_phase(kinds, weighted):
     for d in range(len(kinds)):
         block = problems.block(small, d, spread=False)
         second, linear = oracle.block_sums(phis, q, small.y, small.s, d)
-        found = lower_blocks(block.system(1.0, 0.0 * block.linear)[0])
-        np.testing.assert_allclose(found, second, rtol=1e-9, atol=1e-11)
+        actual = lower_blocks(block.system(1.0, 0.0 * block.linear)[0])
+        np.testing.assert_allclose(actual, second, rtol=1e-9, atol=1e-11)
         np.testing.assert_allclose(block.linear.T.ravel(), linear, rtol=1e-9, atol=1e-11)
 
 
@@ -82,12 +82,12 @@ def test_update_factor(kinds, weighted, dropped):
         block = problems.block(small, d)
         state, jitter = cavi.update_factor(small.state, d, block)
         expected = oracle.solve_factor(phis, q, small.y, small.s, d)
-        found = problems.dense(state, small.priors)
+        actual = problems.dense(state, small.priors)
         assert jitter == 0.0
         for k in range(len(kinds)):
-            np.testing.assert_allclose(found.means[k], expected.means[k], rtol=1e-8, atol=1e-11)
-            np.testing.assert_allclose(found.covs[k], expected.covs[k], rtol=1e-8, atol=1e-11)
-        factor, reference = state.factors[d], problems.dense_factor(found.means[d], found.covs[d])
+            np.testing.assert_allclose(actual.means[k], expected.means[k], rtol=1e-8, atol=1e-11)
+            np.testing.assert_allclose(actual.covs[k], expected.covs[k], rtol=1e-8, atol=1e-11)
+        factor, reference = state.factors[d], problems.dense_factor(actual.means[d], actual.covs[d])
         assert factor.log_det == pytest.approx(reference.log_det, rel=1e-9)
         np.testing.assert_allclose(factor.group_log_dets(0), reference.group_log_dets(0), rtol=1e-8)
         mean_only, _ = cavi.update_factor(small.state, d, block, mean_only=True)
@@ -108,15 +108,15 @@ def test_gamma_updates_and_error(kinds, weighted, dropped):
             problems.dense(state, small.priors).basis[d], expected.basis[d], strict=True
         ):
             np.testing.assert_allclose(a, b, rtol=1e-11)
-        found = problems.error(small.state, d, problems.block(small, d), small.data)
-        assert found == pytest.approx(problems.oracle_error(small), rel=1e-10)
-    found = problems.dense(cavi.update_rank(small.state, 0, small.priors), small.priors).rank
-    np.testing.assert_allclose(found, oracle.solve_rank(q, prior).rank, rtol=1e-11)
+        actual = problems.error(small.state, d, problems.block(small, d), small.data)
+        assert actual == pytest.approx(problems.oracle_error(small), rel=1e-10)
+    actual = problems.dense(cavi.update_rank(small.state, 0, small.priors), small.priors).rank
+    np.testing.assert_allclose(actual, oracle.solve_rank(q, prior).rank, rtol=1e-11)
     sums = (small.state.likelihood.error,)
     state = cavi.update_likelihood(small.state, sums, small.data, small.priors)
-    found = state.likelihood.noise
+    actual = state.likelihood.noise
     expected = oracle.solve_noise(phis, q, prior, small.y, small.s).noise
-    np.testing.assert_allclose((found.shape, found.rate), expected, rtol=1e-11)
+    np.testing.assert_allclose((actual.shape, actual.rate), expected, rtol=1e-11)
 
 
 def test_known_basis_precisions_stay_whatever_the_weights():
@@ -300,7 +300,7 @@ def test_gamma_updates_are_stationary(kinds, weighted):
 # Rebalancing.
 
 
-@pytest.mark.parametrize("kinds", [*SMALL, ("bspline", "categorical", "gapped")], ids="-".join)
+@pytest.mark.parametrize("kinds", [*SMALL, ("bspline", "categorical", "missing")], ids="-".join)
 @basis_prior
 def test_rebalance_keeps_f_and_finds_the_best_scales(kinds, basis_prior):
     small = problems.make(kinds, 3, basis_prior=basis_prior, seed=6)
@@ -339,9 +339,9 @@ def test_rebalance_from_scales_far_apart(spread):
     apart = np.array([spread, 1.0 / spread])
     moved = (factors[0].scale(apart), factors[1].scale(1.0 / apart), factors[2])
     rebalance = small.state.network.rebalance
-    one, _ = rebalance(small.state, small.priors)
+    first, _ = rebalance(small.state, small.priors)
     two, _ = rebalance(replace(small.state, factors=moved), small.priors)
-    for a, b in zip(one.factors, two.factors, strict=True):
+    for a, b in zip(first.factors, two.factors, strict=True):
         np.testing.assert_allclose(a.mean, b.mean, rtol=1e-6)
         np.testing.assert_allclose(a.cov, b.cov, rtol=1e-6, atol=1e-12)
 
@@ -363,10 +363,10 @@ def test_one_mode_is_bayesian_linear_regression(weighted):
     np.testing.assert_allclose(factor.cov[0, :, 0], np.linalg.inv(precision), rtol=1e-8, atol=1e-12)
     new = np.linspace(-1.0, 1.0, 9)
     features = small.bases[0].features(new)
-    found = Predictor.of(after.state).moments(lambda d: features)
-    np.testing.assert_allclose(found[0], features[0] @ mean, rtol=1e-9)
+    actual = Predictor.of(after.state).moments(lambda d: features)
+    np.testing.assert_allclose(actual[0], features[0] @ mean, rtol=1e-9)
     spread = np.einsum("ni,ni->n", features[0], np.linalg.solve(precision, features[0].T).T)
-    np.testing.assert_allclose(found[1], spread, rtol=1e-7)
+    np.testing.assert_allclose(actual[1], spread, rtol=1e-7)
 
 
 def test_point_factor_has_no_spread():

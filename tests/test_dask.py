@@ -113,8 +113,8 @@ def test_frames_of_a_cluster(client):
     for table, target in ((on_cluster, by_position), (on_cluster, named["y"]), (named, "y")):
         model.fit(table, target)
         assert model.feature_names_in_.tolist() == list(frame.columns)
-        found = model.predict(on_cluster, return_std=True)
-        for a, b in zip(found, expected, strict=True):
+        actual = model.predict(on_cluster, return_std=True)
+        for a, b in zip(actual, expected, strict=True):
             np.testing.assert_allclose(a.compute(), b, rtol=1e-8)
 
 
@@ -143,9 +143,9 @@ def test_noise_that_varies_is_that_of_the_rows_of_a_block(client):
     lazy, _, _ = in_pieces(X, y)
     few = lazy[lazy[:, 0] > 0.995]  # so that some pieces hold nothing
     for table, rows in ((lazy, X), (few, X[X[:, 0] > 0.995])):
-        said = *model.predict(table, return_std=True), model.predict_interval(table)
+        answers = *model.predict(table, return_std=True), model.predict_interval(table)
         expected = *model.predict(rows, return_std=True), model.predict_interval(rows)
-        for a, b in zip(said, expected, strict=True):
+        for a, b in zip(answers, expected, strict=True):
             np.testing.assert_allclose(a.compute(), b, rtol=1e-8)
         quantiles = model.predict_quantiles(table, [0.1, 0.9]).compute()
         np.testing.assert_allclose(quantiles, model.predict_quantiles(rows, [0.1, 0.9]), rtol=1e-8)
@@ -181,10 +181,10 @@ def test_a_worker_killed_in_mid_fit_costs_time_only(client, kind):
             killed.append(pid)
             os.kill(pid, signal.SIGKILL)
 
-    found = estimator(**SMALL, callback=kill).fit(lazy, target)
+    actual = estimator(**SMALL, callback=kill).fit(lazy, target)
     assert len(set(killed)) == 2
-    np.testing.assert_allclose(found.lower_bounds_, expected.lower_bounds_, rtol=1e-8)
-    np.testing.assert_allclose(found.predict(X), expected.predict(X), rtol=1e-8)
+    np.testing.assert_allclose(actual.lower_bounds_, expected.lower_bounds_, rtol=1e-8)
+    np.testing.assert_allclose(actual.predict(X), expected.predict(X), rtol=1e-8)
     client.wait_for_workers(2, timeout=600)
 
 
@@ -316,8 +316,8 @@ def test_draws_are_of_the_same_functions_in_every_block(monkeypatch):
     draws = model.sample_y(lazy, 6, random_state=3)
     assert draws.shape == (600, 6)
     assert draws.chunks[0] == lazy.chunks[0]
-    found = draws.compute(scheduler="sync")
-    np.testing.assert_array_equal(draws.compute(scheduler="sync"), found)
+    actual = draws.compute(scheduler="sync")
+    np.testing.assert_array_equal(draws.compute(scheduler="sync"), actual)
     twice = model.sample_y(da.from_array(np.tile(X[:100], (2, 1)), chunks=(100, 3)), 6)
     first, second = np.split(twice.compute(scheduler="sync"), 2)
     assert np.min(np.abs(first - second)) > 0  # noise is not the same
@@ -328,8 +328,8 @@ def test_draws_are_of_the_same_functions_in_every_block(monkeypatch):
     whole = X[~np.isnan(X).any(axis=1)]
     monkeypatch.setattr(type(model.likelihood_), "draw", lambda self, f, rng: f)
     expected = model.sample_y(da.from_array(whole, chunks=(-1, -1)), 6).compute(scheduler="sync")
-    found = model.sample_y(da.from_array(whole, chunks=(130, 3)), 6).compute(scheduler="sync")
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    actual = model.sample_y(da.from_array(whole, chunks=(130, 3)), 6).compute(scheduler="sync")
+    np.testing.assert_allclose(actual, expected, rtol=1e-10)
 
 
 def test_without_a_cluster_dask_is_read_piece_by_piece(monkeypatch):

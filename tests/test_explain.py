@@ -108,7 +108,7 @@ def made(name):
 def test_the_models_have_steps(name):
     model, _, _ = made(name)
     sums = [state.sums for state in model.posterior_ if state.sums is not None]
-    assert "steps" in {own.groups[g].part for own in sums for g in own.kept}
+    assert "steps" in {entry.groups[g].part for entry in sums for g in entry.kept}
 
 
 class World:
@@ -154,9 +154,9 @@ class World:
             gaps = np.array([v != v for v in values])
             if gaps.any():
                 weights = np.where(gaps, shares, 0.0) / shares[gaps].sum()
-                one = np.tensordot(weights, moments, (0, d + 1))
+                moment = np.tensordot(weights, moments, (0, d + 1))
                 slots = np.moveaxis(moments.copy(), d + 1, 0)
-                slots[gaps] = one
+                slots[gaps] = moment
                 moments = np.moveaxis(slots, 0, d + 1)
         return moments
 
@@ -177,9 +177,9 @@ def f_of(model, rows):
 
 def features_of(start, seen, hidden):
     """Return all features of rows, given what is seen of them and what may be behind."""
-    one = start.mode_map
-    features, behind = one.features(seen), one.features(hidden)
-    for d, basis in enumerate(one.bases):
+    mode_map = start.mode_map
+    features, behind = mode_map.features(seen), mode_map.features(hidden)
+    for d, basis in enumerate(mode_map.bases):
         inner = basis.basis if isinstance(basis, Anchored) else basis
         if getattr(inner, "saw_missing_", True) is False:  # it averages
             features[d] = behind[d]
@@ -192,12 +192,12 @@ def draws_of(model, rows, count, seed=0, hidden=None):
     seen = model.fitted_.encode(rows)
     behind = seen if hidden is None else model.fitted_.encode(hidden)
     ends = np.cumsum(np.append(0.0, view.weights)) * count * len(view.restarts)
-    for start, own in zip(view.restarts, np.diff(np.round(ends).astype(int)), strict=True):
-        weights = posterior.draw_weights(start.state, own, rng)
+    for start, n_draws in zip(view.restarts, np.diff(np.round(ends).astype(int)), strict=True):
+        weights = posterior.draw_weights(start.state, n_draws, rng)
         sums = start.state.sums
-        beta = [None] * own if sums is None else sums.draw(own, rng)
+        beta = [None] * n_draws if sums is None else sums.draw(n_draws, rng)
         features = features_of(start, seen, behind)
-        for i in range(own):
+        for i in range(n_draws):
             drawn = [w[i] for w in weights]
             f = posterior.evaluate(start.state, drawn, features.__getitem__, beta[i])
             out.append(f if f.ndim == 1 else f - f.mean(axis=1, keepdims=True))
@@ -221,8 +221,8 @@ def test_main_effects_are_averages_over_the_others(fitted):
         gaps = [value != value for value in world.values[world.names.index(effect.name)]]
         assert len(order) == gaps.count(False)
         assert (effect.missing is not None) == any(gaps)
-        found = effect.mean.reshape(len(effect.values), -1)
-        np.testing.assert_allclose(found, expected[order], atol=1e-8)
+        actual = effect.mean.reshape(len(effect.values), -1)
+        np.testing.assert_allclose(actual, expected[order], atol=1e-8)
         if effect.missing is not None:
             gap = expected[world.place(effect.name, np.nan)]
             np.testing.assert_allclose(np.ravel(effect.missing["mean"]), gap, atol=1e-8)
@@ -239,8 +239,8 @@ def test_bands_are_those_of_draws(fitted):
             for f in drawn
         ]
         expected = np.std(curves, axis=0)[order]
-        found = effect.std.reshape(expected.shape)
-        np.testing.assert_allclose(found, expected, rtol=0.25, atol=0.02 * np.std(drawn))
+        actual = effect.std.reshape(expected.shape)
+        np.testing.assert_allclose(actual, expected, rtol=0.25, atol=0.02 * np.std(drawn))
 
 
 def test_interactions_are_what_main_effects_leave(fitted):
@@ -254,26 +254,26 @@ def test_interactions_are_what_main_effects_leave(fitted):
     at = np.ix_(
         [world.place("a", x) for x in surface.x], [0], [world.place("g", g) for g in surface.y]
     )
-    for found, expected in ((surface.mean, rest), (surface.total, total)):
-        np.testing.assert_allclose(found.ravel(), expected[at].ravel(), atol=1e-8)
+    for actual, expected in ((surface.mean, rest), (surface.total, total)):
+        np.testing.assert_allclose(actual.ravel(), expected[at].ravel(), atol=1e-8)
 
 
 def variances(world, f):
     """Variance of f, what each input explains alone and with others, and each pair beyond."""
     names = world.names
     total = world.explained(f, names)
-    one = {name: world.explained(f, [name]) for name in names}
+    alone = {name: world.explained(f, [name]) for name in names}
     others = {n: total - world.explained(f, [o for o in names if o != n]) for n in names}
-    pairs = {p: world.explained(f, p) - one[p[0]] - one[p[1]] for p in combinations(names, 2)}
-    return total, one, others, pairs
+    pairs = {p: world.explained(f, p) - alone[p[0]] - alone[p[1]] for p in combinations(names, 2)}
+    return total, alone, others, pairs
 
 
 def test_sobol_indices_are_those_of_draws(fitted):
     model, X, _ = fitted
     world = World(X)
     drawn = draws_of(model, world.rows, 200, hidden=world.hidden)
-    found = [variances(world, f) for f in drawn]
-    total = np.mean([v[0] for v in found])
+    actual = [variances(world, f) for f in drawn]
+    total = np.mean([v[0] for v in actual])
     indices = explain.sobol_indices(model)
     assert indices.variance == pytest.approx(total, rel=0.1)
     for j, name in enumerate(X):
@@ -281,12 +281,12 @@ def test_sobol_indices_are_those_of_draws(fitted):
             (1, indices.first, indices.first_std),
             (2, indices.total, indices.total_std),
         ):
-            drawn = [v[k][name] for v in found]
+            drawn = [v[k][name] for v in actual]
             assert value[j] == pytest.approx(np.mean(drawn) / total, rel=0.1, abs=0.012)
-            spread = np.std([v[k][name] / v[0] for v in found])
+            spread = np.std([v[k][name] / v[0] for v in actual])
             assert std[j] == pytest.approx(spread, rel=0.4, abs=0.01)
     for pair in explain.interactions(model):
-        expected = np.mean([v[3][pair.names] for v in found]) / total
+        expected = np.mean([v[3][pair.names] for v in actual]) / total
         assert pair.importance == pytest.approx(expected, rel=0.1, abs=0.012)
 
 
@@ -300,9 +300,9 @@ def test_sobol_indices_without_uncertainty_are_exact(name):
     del model.fitted_  # made of what it was before
     world = World(X)
     (f,) = draws_of(model, world.rows, 1, hidden=world.hidden)
-    total, one, others, pairs = variances(world, f)
+    total, alone, others, pairs = variances(world, f)
     indices = explain.sobol_indices(model)
-    np.testing.assert_allclose(indices.first, [one[n] / total for n in X], atol=1e-9)
+    np.testing.assert_allclose(indices.first, [alone[n] / total for n in X], atol=1e-9)
     np.testing.assert_allclose(indices.total, [others[n] / total for n in X], atol=1e-9)
     assert indices.variance == pytest.approx(total)
     assert np.max(indices.first_std) < 1e-9
@@ -386,13 +386,13 @@ def test_contributions_of_many_inputs(monkeypatch):
 def test_partial_dependence_keeps_other_inputs_as_they_are(fitted):
     model, X, _ = fitted
     some = X.iloc[:40]
-    found = explain.partial_dependence(model, some, "a", draws=300)
+    actual = explain.partial_dependence(model, some, "a", draws=300)
     spread = []
-    for value, mean in zip(found.values, found.mean, strict=True):
+    for value, mean in zip(actual.values, actual.mean, strict=True):
         there = some.assign(a=value)
         np.testing.assert_allclose(mean, f_of(model, there).mean(axis=0), atol=1e-8)
         spread.append(draws_of(model, there, 150).mean(axis=1).std(axis=0))
-    np.testing.assert_allclose(found.std, spread, rtol=0.25, atol=0.02 * np.std(f_of(model, X)))
+    np.testing.assert_allclose(actual.std, spread, rtol=0.25, atol=0.02 * np.std(f_of(model, X)))
 
 
 @pytest.mark.parametrize("kind", [BTNRegressor, BTNClassifier])
@@ -400,8 +400,8 @@ def test_partial_dependence_of_the_only_input(kind):
     x = np.linspace(-1, 1, 120)[:, None]
     y = np.sin(3 * x[:, 0]) if kind is BTNRegressor else (x[:, 0] > 0.1).astype(int)
     model = kind(n_init=1, max_iter=8, random_state=0).fit(x, y)
-    found = explain.partial_dependence(model, x[:50], 0, draws=4)
-    np.testing.assert_allclose(found.mean, f_of(model, found.values[:, None]), atol=1e-9)
+    actual = explain.partial_dependence(model, x[:50], 0, draws=4)
+    np.testing.assert_allclose(actual.mean, f_of(model, actual.values[:, None]), atol=1e-9)
 
 
 def test_components_add_up_to_the_best_restart():
@@ -409,16 +409,18 @@ def test_components_add_up_to_the_best_restart():
     model.set_params(n_init=1).fit(X, y)
     rows = World(X).rows
     total = 0.0
-    for one in explain.components(model):
-        part = np.full(len(rows), one.amplitude)
-        for factor in one.factors:
+    for term in explain.components(model):
+        part = np.full(len(rows), term.amplitude)
+        for factor in term.factors:
             values = pd.Series(factor.mean, index=factor.values)
             part = part * rows[factor.name].map(values).to_numpy()
         total = total + part
-        assert str(one).count("×") == len(one.factors)
+        assert str(term).count("×") == len(term.factors)
     # but for factors that hardly vary, which are taken as constant
     assert np.std(model._y_shift + total - model.predict(rows)) < 0.1 * np.std(y)
-    assert sum(one.importance for one in explain.components(model)) == pytest.approx(1.0)
+    assert sum(component.importance for component in explain.components(model)) == pytest.approx(
+        1.0
+    )
     assert len(explain.components(model, most=1)) == 1
     train = BTNRegressor(**SMALL, network=TensorTrain(cores="full", order="given")).fit(X, y)
     with pytest.raises(ValueError, match="not products of functions of one input"):
@@ -456,14 +458,14 @@ def test_functions_tell_what_was_kept():
     assert len(explain.functions(model, ["x1"])) == 1
     assert second.name == "x1"
     both = BTNRegressor(**SMALL, structure="sums+tensor").fit(X, y)
-    found = explain.functions(both)
-    assert [(one.name, one.part) for one in found] == [
+    actual = explain.functions(both)
+    assert [(listed.name, listed.part) for listed in actual] == [
         (name, part) for name in ("x0", "x1") for part in ("tensor", "sums")
     ]
-    (one, *_) = both._mode_maps
-    for own, effect in zip(found[1::2], one.effects, strict=True):
-        assert len(own.numbers) + own.dropped == effect.n_functions_
-        assert len(own.precision) == len(own.numbers)
+    (mode_map, *_) = both._mode_maps
+    for entry, effect in zip(actual[1::2], mode_map.effects, strict=True):
+        assert len(entry.numbers) + entry.dropped == effect.n_functions_
+        assert len(entry.precision) == len(entry.numbers)
 
 
 def test_calibration_of_what_is_right_and_wrong():
@@ -487,9 +489,9 @@ def test_calibration_of_what_is_right_and_wrong():
 def test_calibration_of_counts_is_even_where_right():
     X, y = counts()
     model = BTNRegressor(**SMALL, structure="tensor", likelihood="negative_binomial").fit(X, y)
-    found = explain.calibration(model, X, y)
-    assert found.histogram.min() > 0.02
-    assert found.histogram.max() < 0.2
+    actual = explain.calibration(model, X, y)
+    assert actual.histogram.min() > 0.02
+    assert actual.histogram.max() < 0.2
     assert explain.residuals(model, X, y).rmse < np.std(y)
 
 
@@ -497,16 +499,16 @@ def test_calibration_of_counts_is_even_where_right():
 def test_reliability_of_classes(count):
     X, y = classes(count)
     model = BTNClassifier(**SMALL, structure="tensor").fit(X, y)
-    found = explain.calibration(model, X, y)
-    assert len(found.classes) == (1 if count == 2 else 3)
+    actual = explain.calibration(model, X, y)
+    assert len(actual.classes) == (1 if count == 2 else 3)
     for predicted, observed, counted in zip(
-        found.predicted, found.observed, found.counts, strict=True
+        actual.predicted, actual.observed, actual.counts, strict=True
     ):
         assert counted.sum() == len(y)
         assert np.corrcoef(predicted, observed)[0, 1] > 0.9
-    assert found.accuracy == pytest.approx(model.score(X, y))
-    own = model.predict_proba(X)[np.arange(len(y)), np.searchsorted(model.classes_, y)]
-    assert found.log_loss == pytest.approx(-np.mean(np.log(own)))
+    assert actual.accuracy == pytest.approx(model.score(X, y))
+    likelihoods = model.predict_proba(X)[np.arange(len(y)), np.searchsorted(model.classes_, y)]
+    assert actual.log_loss == pytest.approx(-np.mean(np.log(likelihoods)))
     with pytest.raises(ValueError, match="classes of the fit only"):
         explain.calibration(model, X, np.full(len(y), "zzz"))
     with pytest.raises(TypeError, match="use calibration"):
@@ -518,29 +520,29 @@ def test_residuals_tell_where_the_noise_is_larger():
     X = pd.DataFrame({"a": rng.uniform(0, 1, 600), "b": rng.uniform(0, 1, 600)})
     y = X["a"] + 0.5 * X["b"] * rng.standard_normal(600)
     model = BTNRegressor(structure="sums", random_state=0).fit(X, y)
-    found = explain.residuals(model, X.assign(y=y), "y")
-    assert found.by_input["b"] > 0.3
+    actual = explain.residuals(model, X.assign(y=y), "y")
+    assert actual.by_input["b"] > 0.3
     coarse = X.assign(b=np.round(X["b"]))  # ties
     model_2 = BTNRegressor(structure="sums", random_state=0).fit(coarse, y)
     ties = explain.residuals(model_2, coarse, y)
     expected = spearmanr(coarse["b"], np.abs(ties.score)).statistic
     assert ties.by_input["b"] == pytest.approx(expected)
-    assert abs(found.by_input["a"]) < 0.2
-    np.testing.assert_allclose(found.residual, y - model.predict(X))
+    assert abs(actual.by_input["a"]) < 0.2
+    np.testing.assert_allclose(actual.residual, y - model.predict(X))
     pit = model.predict_dist(X).cdf(y)
-    np.testing.assert_allclose(found.score, ndtri(pit), atol=1e-9)
-    assert np.abs(found.score[found.worst[0]]) == np.max(np.abs(found.score))
+    np.testing.assert_allclose(actual.score, ndtri(pit), atol=1e-9)
+    assert np.abs(actual.score[actual.worst[0]]) == np.max(np.abs(actual.score))
 
 
 def test_history_is_that_of_the_fit(fitted):
     model, _, _ = fitted
-    found = explain.history(model)
-    assert sum(map(len, found.elbo)) == len(model.history_)
-    assert found.elbo[found.best][-1] == model.lower_bound_
+    actual = explain.history(model)
+    assert sum(map(len, actual.elbo)) == len(model.history_)
+    assert actual.elbo[actual.best][-1] == model.lower_bound_
     rank = np.mean(model.rank_) if model.network == "cp" else None
-    assert rank is None or found.ranks[found.best][-1] == rank
+    assert rank is None or actual.ranks[actual.best][-1] == rank
     assert np.all(model.ranks_[model.best_restart_] == model.rank_)
-    assert set().union(*found.phases) <= {"warm", "annealing", "exact", "newton"}
+    assert set().union(*actual.phases) <= {"warm", "annealing", "exact", "newton"}
 
 
 def test_results_are_plain_data(fitted):
@@ -574,21 +576,21 @@ def test_kinds_of_columns_and_odd_names():
     y = (X["g"] == "u") + (day - day.min()).astype(float) / 300 + (X["zero"] == 0)
     y = y + 0.05 * rng.standard_normal(n)
     model = BTNRegressor(**SMALL, structure="sums+tensor").fit(X, y)
-    found = {effect.name: effect for effect in explain.effects(model)}
-    assert [e.kind for e in found.values()] == ["date", "duration", "number", "category", "number"]
-    assert found["day"].values.dtype.kind == "M"
-    assert found["day"].to_dict()["values"][0].startswith("2024-01-0")
-    assert np.all(found["same"].mean == 0)
-    assert found["g"].values.tolist() == ["u", "v", MISSING]
-    assert found["g"].rows[:2].sum() == pytest.approx(1.0)
-    spikes = found["zero"].spikes
+    actual = {effect.name: effect for effect in explain.effects(model)}
+    assert [e.kind for e in actual.values()] == ["date", "duration", "number", "category", "number"]
+    assert actual["day"].values.dtype.kind == "M"
+    assert actual["day"].to_dict()["values"][0].startswith("2024-01-0")
+    assert np.all(actual["same"].mean == 0)
+    assert actual["g"].values.tolist() == ["u", "v", MISSING]
+    assert actual["g"].rows[:2].sum() == pytest.approx(1.0)
+    spikes = actual["zero"].spikes
     assert spikes["values"].tolist() == [0.0]
     assert spikes["mean"][0] > 0.3
     alone = explain.interaction(model, "same", "g")
     assert np.all(alone.mean == 0.0)
     assert np.all(alone.std == 0.0)
-    np.testing.assert_allclose(alone.total[0], found["g"].mean, atol=1e-10)
-    assert explain.partial_dependence(model, X, "same").std.shape == found["same"].mean.shape
+    np.testing.assert_allclose(alone.total[0], actual["g"].mean, atol=1e-10)
+    assert explain.partial_dependence(model, X, "same").std.shape == actual["same"].mean.shape
 
 
 def test_what_cannot_be_explained():
@@ -635,10 +637,10 @@ def test_a_model_at_a_glance():
     plain = model._repr_html_()
     assert "btnkm-summary" not in plain
     model.fit(X.rename(columns={"a": "<b>a</b>"}), y)
-    found = explain.summary(model)
-    assert [one["name"] for one in found.inputs][0] == "<b>a</b>"
-    assert sum(one["functions"] for one in found.inputs) == model.n_basis_.sum()
-    text = str(found)
+    actual = explain.summary(model)
+    assert [entry["name"] for entry in actual.inputs][0] == "<b>a</b>"
+    assert sum(entry["functions"] for entry in actual.inputs) == model.n_basis_.sum()
+    text = str(actual)
     assert "240 rows" in text
     assert all(name in text for name in ("<b>a</b>", "b", "g", f"{model.noise_std_:.4g}"))
     html = model._repr_html_()
@@ -646,7 +648,7 @@ def test_a_model_at_a_glance():
     assert "<b>a</b>" not in html
     assert html.count("btnkm-summary'") == 1
     assert model._repr_mimebundle_()["text/html"].count("btnkm-summary'") == 1
-    json.dumps(found.to_dict(), allow_nan=False)
+    json.dumps(actual.to_dict(), allow_nan=False)
     with config_context(display="text"):
         assert not hasattr(model, "_repr_html_")
         assert "text/html" not in model._repr_mimebundle_()

@@ -108,14 +108,14 @@ def members(content):
 
 def forged(content, change):
     """Return a file with another ``model.json``, and a checksum that is right."""
-    found = members(content)
-    manifest = change(json.loads(found["model.json"]))
-    return packed({**found, "model.json": json.dumps(manifest).encode()}.items())
+    stored = members(content)
+    manifest = change(json.loads(stored["model.json"]))
+    return packed({**stored, "model.json": json.dumps(manifest).encode()}.items())
 
 
 def test_a_file_is_a_zip_of_json_and_npy_that_anyone_can_read(content):
-    with zipfile.ZipFile(io.BytesIO(content)) as found:
-        assert found.testzip() is None
+    with zipfile.ZipFile(io.BytesIO(content)) as actual:
+        assert actual.testzip() is None
     parts = members(content)
     manifest = json.loads(parts.pop("model.json"))
     assert manifest["format"] == "btnkm model"
@@ -147,13 +147,13 @@ def test_arrays_keep_their_bits_and_their_order_in_memory(tmp_path):
     others += [np.arange(3, dtype=np.int32), np.array([np.nan, np.inf, -0.0]), half[::2, 1:3]]
     archive.write(tmp_path / "a", {}, [*square, *others])
     with archive.Archive(tmp_path / "a") as file:
-        found = file.arrays(file.manifest["arrays"])
-    for array, other in zip([*square, *others], found, strict=True):
+        actual = file.arrays(file.manifest["arrays"])
+    for array, other in zip([*square, *others], actual, strict=True):
         assert other.dtype == array.dtype
         assert other.shape == array.shape
         assert other.tobytes() == array.tobytes()
-    assert found[5].flags.f_contiguous
-    assert found[6].transpose(1, 0, 2).flags.c_contiguous
+    assert actual[5].flags.f_contiguous
+    assert actual[6].transpose(1, 0, 2).flags.c_contiguous
 
 
 def test_an_older_version_is_brought_up_to_date_step_by_step(small, content, read, monkeypatch):
@@ -204,8 +204,8 @@ def test_a_file_that_is_only_packed_anew_is_read(small, content, read):
 
 def test_every_flipped_bit_is_noticed(content, refused):
     rng = np.random.default_rng(0)
-    with zipfile.ZipFile(io.BytesIO(content)) as found:
-        headers = [info.header_offset + k for info in found.infolist() for k in range(46)]
+    with zipfile.ZipFile(io.BytesIO(content)) as actual:
+        headers = [info.header_offset + k for info in actual.infolist() for k in range(46)]
     end = range(len(content) - 300, len(content))  # the zip's list of what it holds
     for place in {*headers, *end, *rng.integers(len(content), size=100).tolist()}:
         wrong = bytearray(content)
@@ -239,16 +239,22 @@ def test_other_files_are_refused(refused, tmp_path):
 
 
 def test_members_that_do_not_belong_are_refused(content, refused):
-    own = members(content)
+    archived = members(content)
     for name in ("../../evil.txt", "/etc/evil", "float64.npy", "arrays/", "MODEL.JSON"):
-        refused(packed([*own.items(), (name, b"x")]), "other members than a model has")
-    without = [item for item in own.items() if item[0] != "model.json"]
+        refused(packed([*archived.items(), (name, b"x")]), "other members than a model has")
+    without = [item for item in archived.items() if item[0] != "model.json"]
     refused(packed(without), "other members than a model has")
-    refused(packed([*own.items(), ("float32.npy", b"")]), "other types of arrays than it lists")
-    swapped = {**own, "float64.npy": own["int64.npy"], "int64.npy": own["float64.npy"]}
+    refused(
+        packed([*archived.items(), ("float32.npy", b"")]), "other types of arrays than it lists"
+    )
+    swapped = {
+        **archived,
+        "float64.npy": archived["int64.npy"],
+        "int64.npy": archived["float64.npy"],
+    }
     refused(packed(swapped.items()), "other arrays than it lists")
-    refused(packed(own.items(), zipfile.ZIP_DEFLATED), "compressed or encrypted")
-    refused(packed(own.items(), zipfile.ZIP_BZIP2), "compressed or encrypted")
+    refused(packed(archived.items(), zipfile.ZIP_DEFLATED), "compressed or encrypted")
+    refused(packed(archived.items(), zipfile.ZIP_BZIP2), "compressed or encrypted")
 
 
 def test_bombs_are_refused_before_they_take_memory(content, refused):
@@ -268,10 +274,10 @@ def test_bombs_are_refused_before_they_take_memory(content, refused):
             return manifest
 
         refused(forged(content, wide), "a value of a kind that no file has")
-    own = members(content)
-    deep = {**own, "model.json": b"[" * 10**6}
+    archived = members(content)
+    deep = {**archived, "model.json": b"[" * 10**6}
     refused(packed(deep.items()), "model.json cannot be read")
-    zeros = {**own, "float64.npy": bytes(10**7)}
+    zeros = {**archived, "float64.npy": bytes(10**7)}
     refused(packed(zeros.items(), zipfile.ZIP_DEFLATED), "compressed or encrypted")
 
 
@@ -279,23 +285,27 @@ def test_text_takes_no_more_room_in_memory_than_its_file_can_pay_for():
     long = ["x" * 2000] + [""] * 999
     for array in (np.array(["a", "bcd"], "U20"), np.array(["a", "bcd"], "U900"), np.array(long)):
         encoder = models.Encoder()
-        found = models.Decoder([], [], ()).value(encoder.node(array, "it"))
-        assert found.tolist() == array.tolist()
-        assert found.nbytes <= min(array.nbytes, 64 * sum(1 + len(item) for item in found))
+        actual = models.Decoder([], [], ()).value(encoder.node(array, "it"))
+        assert actual.tolist() == array.tolist()
+        assert actual.nbytes <= min(array.nbytes, 64 * sum(1 + len(item) for item in actual))
 
 
 def test_arrays_of_objects_are_refused(content, refused):
-    own, made = members(content), io.BytesIO()
+    archived, made = members(content), io.BytesIO()
     np.save(made, np.array([{"a": 1}, None], dtype=object), allow_pickle=True)
-    refused(packed({**own, "float64.npy": made.getvalue()}.items()), "other arrays than it lists")
+    refused(
+        packed({**archived, "float64.npy": made.getvalue()}.items()), "other arrays than it lists"
+    )
 
 
 def test_arrays_that_were_changed_are_refused(content, refused):
-    own = members(content)
+    archived = members(content)
     for place in (-1, -9, 130):
-        wrong = bytearray(own["float64.npy"])
+        wrong = bytearray(archived["float64.npy"])
         wrong[place] ^= 1
-        refused(packed({**own, "float64.npy": bytes(wrong)}.items()), "differs from its checksum")
+        refused(
+            packed({**archived, "float64.npy": bytes(wrong)}.items()), "differs from its checksum"
+        )
 
 
 def test_posteriors_without_a_number_are_refused(small, refused, tmp_path):
@@ -355,10 +365,10 @@ def test_parameters_and_names_are_those_that_can_be(small, content, read, refuse
             refused(forged(content, with_solver))
     with pytest.raises(ValueError, match="max_iter must be an integer >= 1"):
         copy.deepcopy(small).set_params(max_iter=0).save(tmp_path / "wrong.btn")
-    one = copy.deepcopy(small)
-    del one.feature_names_in_
-    one.columns_[0] = replace(one.columns_[0], name=["a"])
-    one.save(tmp_path / "wrong.btn")
+    changed = copy.deepcopy(small)
+    del changed.feature_names_in_
+    changed.columns_[0] = replace(changed.columns_[0], name=["a"])
+    changed.save(tmp_path / "wrong.btn")
     refused(
         (tmp_path / "wrong.btn").read_bytes(),
         r"columns that do not fit together \(Column.name must be name\)",

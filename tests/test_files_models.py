@@ -222,8 +222,8 @@ def unlike(a, b, where="model", seen=None):
         parts = [("attributes", vars(a), vars(b))]
     else:
         return None if a == b or (a != a and b != b) else f"{where}: {a!r} {b!r}"
-    found = (unlike(x, y, f"{where}.{name}", seen) for name, x, y in parts)
-    return next((text for text in found if text), None)
+    actual = (unlike(x, y, f"{where}.{name}", seen) for name, x, y in parts)
+    return next((text for text in actual if text), None)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -246,11 +246,11 @@ def test_what_was_one_object_is_one_again(name, again):
     def places(model):
         """Return which mode map each restart has, and which basis of a column each mode."""
         every = list(model._mode_maps)
-        own = {id(column.basis): j for j, column in enumerate(model.columns_)}
-        modes = [basis for one in every for basis in one.bases[one.first_input :]]
+        position_of = {id(column.basis): j for j, column in enumerate(model.columns_)}
+        modes = [basis for mode_map in every for basis in mode_map.bases[mode_map.first_input :]]
         bases = [[basis, getattr(basis, "basis", None)] for basis in modes]
-        first = [[other is one for other in every].index(True) for one in every]
-        return first, [[own.get(id(basis)) for basis in two] for two in bases]
+        first = [[other is mode_map for other in every].index(True) for mode_map in every]
+        return first, [[position_of.get(id(basis)) for basis in two] for two in bases]
 
     assert places(same) == places(model)
     assert all(any(j is not None for j in two) for two in places(same)[1])
@@ -288,8 +288,8 @@ def test_learning_on_is_what_it_would_have_been(name, again):
     y = np.resize(model.classes_, 50) if hasattr(model, "classes_") else np.arange(50.0) % 7
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        for one in (before, after):
-            one.partial_fit(X, y, forget=0.9)
+        for item in (before, after):
+            item.partial_fit(X, y, forget=0.9)
     for a, b in zip(answers(before, X), answers(after, X), strict=True):
         assert np.array_equal(a, b)
     assert unlike(before._pasts, after._pasts) is None
@@ -299,11 +299,11 @@ def test_learning_on_is_what_it_would_have_been(name, again):
 def test_a_stream_takes_new_categories_after_it_was_read(again):
     model, X = _stream(BTNRegressor(**QUICK))
     more = X.iloc[:30].assign(colour="violet")
-    one, other = copy.deepcopy(model), again(model)
-    for each in (one, other):
+    first, other = copy.deepcopy(model), again(model)
+    for each in (first, other):
         each.partial_fit(more, np.arange(30.0) % 3)
         each.partial_fit(more, np.arange(30.0) % 3)
-    for a, b in zip(answers(one, more), answers(again(other), more), strict=True):
+    for a, b in zip(answers(first, more), answers(again(other), more), strict=True):
         assert np.array_equal(a, b)
 
 

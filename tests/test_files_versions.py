@@ -31,6 +31,7 @@ TESTS = Path(__file__).parent
 CORPUS = {  # the folder of each model
     **dict.fromkeys(("regressor", "classifier", "full"), TESTS / "model_files_v1"),
     **dict.fromkeys(("poisson", "kernel", "classes"), TESTS / "model_files_v6"),
+    "kernel7": TESTS / "model_files_v7",
 }
 # the same sums may be rounded in another way by another BLAS
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}

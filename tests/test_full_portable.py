@@ -15,7 +15,7 @@ from scipy.linalg.lapack import dpstrf
 
 from btnkm import BTNClassifier, BTNRegressor, Solver
 from btnkm.io.portable import portable
-from btnkm.report.panel import embedded, with_levels
+from btnkm.report.panel import embedded, with_categories
 from tests.browser import browser, opened
 from tests.models import SMALL, N, mixed, smooth
 from tests.test_portable import coordinate, listed, rows_of
@@ -104,24 +104,24 @@ def made(name):
 # ---- plain data ----------------------------------------------------------------------------------
 
 
-def seen(column, own, value):
+def seen(column, part, value):
     """Return t, u and whether it is known."""
     x = coordinate(column, value)
     if x is None:
         return 0.0, 0.0, 0.0
-    if column["levels"] is not None:
+    if column["categories"] is not None:
         return 0.0, x, 1.0
     held = min(max(value, column["knots"][0]), column["knots"][-1])
-    t = own["begin"] + own["slope"] * (held - column["knots"][0]) if own["line"] else 0.0
-    return t, (x - own["center"]) / own["scale"], 1.0
+    t = part["begin"] + part["slope"] * (held - column["knots"][0]) if part["line"] else 0.0
+    return t, (x - part["center"]) / part["scale"], 1.0
 
 
-def kappa(own, categorical, a, b, length):
+def kappa(part, categorical, a, b, length):
     """Return the correlations of values a with values b: (n, m)."""
-    (u, known), (v, other) = ((part[1], part[2]) for part in (a, b))
+    (u, known), (v, other) = ((values[1], values[2]) for values in (a, b))
     apart = (u[:, None] - v) / length
     r = np.sqrt(3.0) * np.abs(apart)
-    same = (1.0 - own["rough"]) * np.exp(-0.5 * apart**2) + own["rough"] * (1.0 + r) * np.exp(-r)
+    same = (1.0 - part["rough"]) * np.exp(-0.5 * apart**2) + part["rough"] * (1.0 + r) * np.exp(-r)
     if categorical:
         same = (u[:, None] == v) & (u[:, None] >= 0)
     return known[:, None] * other * same
@@ -130,14 +130,14 @@ def kappa(own, categorical, a, b, length):
 def covariances(data, kernel, rows, others):
     """Return k between rows, each with its t, u and known in every input."""
     total, product = kernel["constant"], kernel["product"]
-    for own, a, b in zip(kernel["inputs"], rows, others, strict=True):
-        categorical = data["columns"][own["column"]]["levels"] is not None
-        shared = own["line"] * np.outer(a[0], b[0])
-        shared += own["missing"] * np.outer(1.0 - a[2], 1.0 - b[2])
-        curve = kappa(own, categorical, a, b, own["curve_length"])
-        factor = kappa(own, categorical, a, b, own["factor_length"])
-        total = total + shared + own["curve"] * curve
-        product = product * (1.0 + own["factor"] * factor) / (1.0 + own["factor"])
+    for entry, a, b in zip(kernel["inputs"], rows, others, strict=True):
+        categorical = data["columns"][entry["column"]]["categories"] is not None
+        shared = entry["line"] * np.outer(a[0], b[0])
+        shared += entry["missing"] * np.outer(1.0 - a[2], 1.0 - b[2])
+        curve = kappa(entry, categorical, a, b, entry["curve_length"])
+        factor = kappa(entry, categorical, a, b, entry["factor_length"])
+        total = total + shared + entry["curve"] * curve
+        product = product * (1.0 + entry["factor"] * factor) / (1.0 + entry["factor"])
     return total + product
 
 
@@ -147,8 +147,8 @@ def moments_of_kernel(data, kernel, rows):
     n = alpha.shape[1]
     empty = {"t": np.zeros(n), "u": np.zeros(n), "known": np.ones(n)}
     then = [
-        [empty[k] if own["rows"][k] is None else np.array(own["rows"][k]) for k in empty]
-        for own in kernel["inputs"]
+        [empty[k] if entry["rows"][k] is None else np.array(entry["rows"][k]) for k in empty]
+        for entry in kernel["inputs"]
     ]
     now = [
         np.transpose([seen(data["columns"][i["column"]], i, row[i["column"]]) for row in rows])
@@ -156,13 +156,15 @@ def moments_of_kernel(data, kernel, rows):
     ]
     cross, matrix = (covariances(data, kernel, part, then) for part in (now, then))
     prior, product = kernel["constant"], kernel["product"]
-    for own, (t, _, known) in zip(kernel["inputs"], now, strict=True):
-        prior = prior + own["line"] * t**2 + own["curve"] * known + own["missing"] * (1.0 - known)
-        product = product * (1.0 + own["factor"] * known) / (1.0 + own["factor"])
+    for item, (t, _, known) in zip(kernel["inputs"], now, strict=True):
+        prior = (
+            prior + item["line"] * t**2 + item["curve"] * known + item["missing"] * (1.0 - known)
+        )
+        product = product * (1.0 + item["factor"] * known) / (1.0 + item["factor"])
     prior = prior + product
     variances = []
-    for own in noise:
-        root = solve_triangular(np.linalg.cholesky(matrix + np.diag(own)), cross.T, lower=True)
+    for item in noise:
+        root = solve_triangular(np.linalg.cholesky(matrix + np.diag(item)), cross.T, lower=True)
         variances.append(np.maximum(prior - np.sum(root**2, axis=0), 1e-12 * prior))
     return cross @ alpha.T, np.transpose(variances)
 
@@ -173,18 +175,18 @@ def test_plain_data_say_what_the_model_says(name):
     data = json.loads(json.dumps(listed(portable(model))))
     assert data["format"] == 5
     expected = model.fitted_.predict(
-        model.fitted_.encode(X), lambda one, rows: one.moments(rows), 2
+        model.fitted_.encode(X), lambda predictor, rows: predictor.moments(rows), 2
     )
     expected = expected if expected.ndim == 4 else expected[..., None]  # (2, S, n, K)
     for k, start in enumerate(data["restarts"]):
         if start["kernel"] is None:
-            found = [moments_of_tensor(data, start, row) for row in rows_of(X)]
-            found = np.moveaxis(found, 1, 0)
+            actual = [moments_of_tensor(data, start, row) for row in rows_of(X)]
+            actual = np.moveaxis(actual, 1, 0)
         else:
             assert (start["network"], start["modes"], start["sums"]) == ("full", [], None)
-            found = moments_of_kernel(data, start["kernel"], rows_of(X))
-        np.testing.assert_allclose(found[0], expected[0, k], rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(found[1], expected[1, k], rtol=1e-6, atol=1e-9)
+            actual = moments_of_kernel(data, start["kernel"], rows_of(X))
+        np.testing.assert_allclose(actual[0], expected[0, k], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(actual[1], expected[1, k], rtol=1e-6, atol=1e-9)
     assert any(start["kernel"] for start in data["restarts"])
 
 
@@ -208,18 +210,18 @@ def test_a_matrix_that_is_nearly_singular_is_told_with_what_was_added():
 def check_graph(model, X):
     from tests.test_onnx import told
 
-    found = told(model, X)
+    actual = told(model, X)
     if hasattr(model, "classes_"):
-        label, probability = found
+        label, probability = actual
         np.testing.assert_allclose(probability, model.predict_proba(X), rtol=1e-6, atol=1e-8)
         assert np.array_equal(label[:, 0], model.predict(X))
         return
     mean, std = model.predict(X, return_std=True)
     scale = model._y_scale
     if model.likelihood == "gaussian":
-        np.testing.assert_allclose(found[0][:, 0] / scale, mean / scale, atol=1e-9)
-    np.testing.assert_allclose(found[0][:, 0], mean, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(found[1][:, 0], std, rtol=1e-6)
+        np.testing.assert_allclose(actual[0][:, 0] / scale, mean / scale, atol=1e-9)
+    np.testing.assert_allclose(actual[0][:, 0], mean, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(actual[1][:, 0], std, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -246,8 +248,8 @@ def test_no_rows_have_no_answers_and_one_row_has_one(name):
     model, X = made(name)
     graph = session(model.to_onnx())
     for n in (0, 1):
-        found = graph.run(None, {f"x{j}": X[:n, [j]] for j in range(3)})
-        assert [len(part) for part in found] == [n, n]
+        actual = graph.run(None, {f"x{j}": X[:n, [j]] for j in range(3)})
+        assert [len(part) for part in actual] == [n, n]
     check_graph(model, X[:1])
 
 
@@ -270,8 +272,8 @@ def test_rounding_changes_variances_by_as_little_as_is_said(noise, most):
     prior = 20.0 + np.sum(new**2, axis=1)
     lower = np.linalg.cholesky(matrix + np.diag(rows))
     exact = prior - np.sum(solve_triangular(lower, cross, lower=True) ** 2, axis=0)
-    found = prior - np.sum((root @ cross) ** 2, axis=0)
-    assert np.max(np.abs(found - exact) / (exact + noise)) < most
+    actual = prior - np.sum((root @ cross) ** 2, axis=0)
+    assert np.max(np.abs(actual - exact) / (exact + noise)) < most
     plain = prior - np.sum((coarse.astype(float) @ cross) ** 2, axis=0)
     assert np.max(np.abs(plain - exact) / (exact + noise)) > 10.0 * most
 
@@ -281,7 +283,7 @@ def test_rounding_changes_variances_by_as_little_as_is_said(noise, most):
 
 @pytest.fixture(scope="module")
 def page():
-    with browser() as one, opened(one) as page:
+    with browser() as chromium, opened(chromium) as page:
         page.set_content(f"<script>{ENGINE}</script>")
         yield page
 
@@ -297,14 +299,14 @@ def test_categories_that_are_left_out_are_those_never_seen(page, name):
     model, X = made(name)
     names = list(model.columns_[1].categories)
     kept = names[3:17:2]
-    data = with_levels(portable(model), {1: kept})
+    data = with_categories(portable(model), {1: kept})
     X = X.copy()
     X["place"] = np.resize(np.array([*kept, None, "never seen"], dtype=object), len(X))
     compare(model, X, asked(page, data, rows_of(X)))
     X["place"] = names[0]
-    said = asked(page, data, rows_of(X))
+    answers = asked(page, data, rows_of(X))
     X["place"] = "never seen"
-    compare(model, X, said)
+    compare(model, X, answers)
 
 
 # ---- sizes ---------------------------------------------------------------------------------------

@@ -60,14 +60,14 @@ def test_a_mixture_with_one_fits_its_rows_again(tmp_path):
     X, y = rows()
     with even_weights("full", "sums"):
         model = quietly(BTNRegressor(**HOW).fit, X, y)
-    assert {one.structure for one in model._mode_maps} == {"full", "sums"}
+    assert {mode_map.structure for mode_map in model._mode_maps} == {"full", "sums"}
     model.save(tmp_path / "m.btn")
-    for one in (model, btnkm.load(tmp_path / "m.btn")):
-        refused(KEEPS, one.set_params(warm_start=True).fit, X, y)
-        quietly(one.set_params(warm_start=False).partial_fit, X[:20], y[:20])
-        assert one.n_samples_seen_ == len(y) + 20
-        assert {other.structure for other in one._mode_maps} == {"tensor"}
-        assert one.score(X, y) > 0.5
+    for fitted in (model, btnkm.load(tmp_path / "m.btn")):
+        refused(KEEPS, fitted.set_params(warm_start=True).fit, X, y)
+        quietly(fitted.set_params(warm_start=False).partial_fit, X[:20], y[:20])
+        assert fitted.n_samples_seen_ == len(y) + 20
+        assert {other.structure for other in fitted._mode_maps} == {"tensor"}
+        assert fitted.score(X, y) > 0.5
 
 
 def test_a_stream_does_not_begin_with_a_full_tensor():
@@ -84,7 +84,7 @@ def test_a_stream_of_any_structure_learns_on():
     for some in np.array_split(np.arange(90), 3):
         quietly(model.partial_fit, X[some], y[some])
     assert model.n_samples_seen_ == 90
-    assert {one.structure for one in model._mode_maps} == {"tensor"}
+    assert {mode_map.structure for mode_map in model._mode_maps} == {"tensor"}
 
 
 def test_a_fit_that_is_to_go_on_is_not_compared_with_a_full_tensor():
@@ -92,7 +92,7 @@ def test_a_fit_that_is_to_go_on_is_not_compared_with_a_full_tensor():
     names = {}
     for warm_start in (False, True):
         model = quietly(BTNRegressor(**HOW, warm_start=warm_start).fit, X, y)
-        names[warm_start] = {one["name"] for one in model.structures_}
+        names[warm_start] = {entry["name"] for entry in model.structures_}
     assert names[False] - names[True] == {"full"}
     quietly(model.fit, X, y)
     quietly(model.partial_fit, X, y)
@@ -102,7 +102,7 @@ def test_a_fit_that_is_to_go_on_is_not_compared_with_a_full_tensor():
 def test_a_full_tensor_that_was_asked_for_may_have_warm_start():
     X, y = rows()
     model = BTNRegressor(**HOW, structure="full", warm_start=True).fit(X, y)
-    assert {one.structure for one in model._mode_maps} == {"full"}
+    assert {mode_map.structure for mode_map in model._mode_maps} == {"full"}
     refused(KEEPS, model.fit, X, y)
 
 
@@ -144,7 +144,7 @@ def test_auto_leaves_out_what_has_too_many_rows():
     X, y = rows()
     for most in (59, 0):
         model = quietly(BTNRegressor(**HOW, solver=Solver(full_rows=most)).fit, X, y)
-        assert "full" not in {one["name"] for one in model.structures_}
+        assert "full" not in {entry["name"] for entry in model.structures_}
 
 
 def test_rows_that_are_not_all_in_memory_are_refused(monkeypatch):
@@ -203,14 +203,14 @@ def test_full_rows_is_a_number_of_rows(wrong):
 @pytest.mark.parametrize("network", ["tt", TensorTrain(cores="full"), TensorTrain(order="given")])
 def test_the_network_does_not_matter(inputs, network, tmp_path):
     X, y = numbers(60, inputs=inputs)
-    one = BTNRegressor(structure="full", random_state=0).fit(X, y)
+    first = BTNRegressor(structure="full", random_state=0).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         other = BTNRegressor(structure="full", random_state=0, network=network).fit(X, y)
-    said = [model.predict(X, return_std=True) for model in (one, other)]
-    assert np.array_equal(*said)
+    answers = [model.predict(X, return_std=True) for model in (first, other)]
+    assert np.array_equal(*answers)
     other.save(tmp_path / "m.btn")
-    assert np.array_equal(btnkm.load(tmp_path / "m.btn").predict(X), one.predict(X))
+    assert np.array_equal(btnkm.load(tmp_path / "m.btn").predict(X), first.predict(X))
 
 
 # ---- checkpoints ----------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_a_fit_with_a_checkpoint_ends_and_goes_on(structure, every, tmp_path):
             quietly(BTNRegressor(**HOW, structure=structure).fit, X, y, **how)
             for how in ({}, *2 * [{"checkpoint": path, "checkpoint_every": every}])
         ]
-    assert {one.structure for one in models[0]._mode_maps} == set(names)
+    assert {mode_map.structure for mode_map in models[0]._mode_maps} == set(names)
     for model in models[1:]:
         assert np.array_equal(model.predict(X), models[0].predict(X))
         assert np.array_equal(model.weights_, models[0].weights_)

@@ -66,7 +66,7 @@ NARROW = {"bases": {"core.arrays", "core.formula", "core.triton_kernels"}}
 #: Underscored names that their owners document: named tuples, IPython, os.
 PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_repr_html_", "_repr_mimebundle_", "_exit"}
 #: Those of other packages, which have no public name for it.
-PUBLIC |= {"_flags", "_meta_nonempty", "_actions", "_SubParsersAction", "_fill_text"}
+PUBLIC |= {"_flags", "_meta", "_meta_nonempty", "_actions", "_SubParsersAction", "_fill_text"}
 
 
 class Module(NamedTuple):
@@ -88,13 +88,13 @@ def parsed(name, source, is_package=False):
 
 @cache
 def modules():
-    found = {}
+    result = {}
     for path in sorted(ROOT.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
         is_package = parts[-1] == "__init__"
         name = ".".join(parts[:-1] if is_package else parts)
-        found[name] = parsed(name, path.read_text(encoding="utf-8"), is_package)
-    return found
+        result[name] = parsed(name, path.read_text(encoding="utf-8"), is_package)
+    return result
 
 
 def imported(module):
@@ -117,13 +117,13 @@ def split(name):
 
 def of_ours(module, known):
     """Return the modules of the library that a module imports."""
-    found = set()
+    result = set()
     for package, name in imported(module):
         if package == "btnkm":
             while name not in known:  # a name in a module
                 name = name.rpartition(".")[0]
-            found.add(name)
-    return found - {module.name}
+            result.add(name)
+    return result - {module.name}
 
 
 def layer(name):
@@ -140,14 +140,14 @@ def layer(name):
 
 def wrong_direction(name, target):
     """Tell whether a module must not import another."""
-    (own, room), (other, there) = layer(name), layer(target)
+    (level, room), (other, there) = layer(name), layer(target)
     if room == there:
         return False
-    if own == other:
+    if level == other:
         return frozenset({room, there}) not in SIDEWAYS
     if room in NARROW and there == "core":
         return target not in NARROW[room]
-    return other > own
+    return other > level
 
 
 @pytest.mark.parametrize("name", modules())
@@ -182,8 +182,8 @@ def cycles(graph):
     for name, targets in graph.items():
         for target in targets:
             backwards.setdefault(target, set()).add(name)
-    found = {frozenset(reached(name, graph) & reached(name, backwards)) for name in graph}
-    return sorted(sorted(part) for part in found if len(part) > 1)
+    actual = {frozenset(reached(name, graph) & reached(name, backwards)) for name in graph}
+    return sorted(sorted(part) for part in actual if len(part) > 1)
 
 
 def test_no_modules_import_each_other_in_a_circle():
@@ -193,12 +193,12 @@ def test_no_modules_import_each_other_in_a_circle():
 
 def private_reads(module):
     """Return underscored names of other objects that a module reads and does not define itself."""
-    own, read = set(), set()
+    defined, read = set(), set()
     for node in ast.walk(module.tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            own.add(node.name)
+            defined.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            own.add(node.id)
+            defined.add(node.id)
         elif isinstance(node, ast.ImportFrom):
             ours = node.level or (node.module or "").split(".")[0] == "btnkm"
             read |= {alias.name for alias in node.names if ours}
@@ -206,11 +206,16 @@ def private_reads(module):
             mine = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
             called = isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name)
             if mine and isinstance(node.ctx, ast.Store):
-                own.add(node.attr)
+                defined.add(node.attr)
             if not mine and not (called and node.value.func.id == "super"):
                 read.add(node.attr)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            by_name = node.func.id in ("getattr", "hasattr", "setattr", "delattr")
+            if by_name and isinstance(node.args[1], ast.Constant):
+                mine = isinstance(node.args[0], ast.Name) and node.args[0].id in ("self", "cls")
+                read |= {node.args[1].value} if not mine else set()
     hidden = {name for name in read if name.startswith("_") and not name.startswith("__")}
-    return sorted(hidden - own - PUBLIC)
+    return sorted(hidden - defined - PUBLIC)
 
 
 @pytest.mark.parametrize("name", list(modules()))
@@ -220,14 +225,14 @@ def test_no_module_reads_what_is_private_to_another(name):
 
 def long_functions(module):
     """Return the functions of more than LONGEST lines, their docstrings aside."""
-    found = []
+    result = []
     for node in ast.walk(module.tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             documented = ast.get_docstring(node) is not None and len(node.body) > 1
             first = node.body[1] if documented else node.body[0]
             if node.end_lineno - first.lineno + 1 > LONGEST:
-                found.append(f"{module.name}.{node.name}")
-    return found
+                result.append(f"{module.name}.{node.name}")
+    return result
 
 
 def benchmarks():
@@ -275,6 +280,8 @@ def test_the_checks_see_what_they_look_for():
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
     source = "x = model._threshold\nself._own = 1\ny = other._own\nz = row._replace(a=1)"
     assert private_reads(parsed("cli.fit", source)) == ["_threshold"]
+    assert private_reads(parsed("cli.fit", 'getattr(model, "_threshold", None)')) == ["_threshold"]
+    assert private_reads(parsed("cli.fit", 'getattr(self, "_threshold", None)')) == []
     long = "def f():\n" + "    pass\n" * (LONGEST + 1)
     assert long_functions(parsed("a", long)) == ["a.f"]
     assert long_functions(parsed("a", long.replace("pass", '"""Do."""', 1))) == []

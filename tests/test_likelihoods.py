@@ -51,8 +51,8 @@ def test_student_t_is_averaged_over_its_scale(dof, shape):
     weight = stats.gamma.pdf(tau, shape, scale=0.5 / shape)
     tails = stats.t.sf(y * np.sqrt(tau)[:, None], dof)
     tail = np.trapezoid(weight[:, None] * tails, tau, axis=0)
-    found = 1.0 - likelihood.predictive(np.zeros(4), np.zeros(4)).cdf(y)
-    np.testing.assert_allclose(found, tail, rtol=0.02, atol=1e-6)
+    actual = 1.0 - likelihood.predictive(np.zeros(4), np.zeros(4)).cdf(y)
+    np.testing.assert_allclose(actual, tail, rtol=0.02, atol=1e-6)
     density = likelihood.predictive(np.zeros(4), np.zeros(4))
     if dof > 3:  # variances of heavier tails are made by values too rare for the grid
         assert density.weights @ density.noise == pytest.approx(likelihood.noise_std**2, rel=0.02)
@@ -63,12 +63,14 @@ def test_degrees_of_freedom_step_from_where_the_sums_were_made():
     y = rng.standard_t(5, 400)
     zeros = np.zeros(400)
     begun = StudentT().begin(y, None)
-    one = begun.likelihood
-    learned = one.learn(one.rows(begun.target, None, zeros, zeros).sums, 400.0, Gamma(1e-3, 1e-3))
-    sums = one.rows(begun.target, None, zeros, zeros).sums
+    likelihood = begun.likelihood
+    learned = likelihood.learn(
+        likelihood.rows(begun.target, None, zeros, zeros).sums, 400.0, Gamma(1e-3, 1e-3)
+    )
+    sums = likelihood.rows(begun.target, None, zeros, zeros).sums
     step = newton_step(*sums[4:])
-    assert learned.dof != one.dof
-    assert learned.propose(sums).dof == pytest.approx(one.dof * np.exp(step))
+    assert learned.dof != likelihood.dof
+    assert learned.propose(sums).dof == pytest.approx(likelihood.dof * np.exp(step))
 
 
 @pytest.mark.parametrize("wrong", ["gaussian", StudentT, 3])
@@ -93,9 +95,9 @@ def test_a_fitted_likelihood_holds_what_it_found():
     rng = np.random.default_rng(1)
     X = rng.uniform(-1, 1, (300, 1))
     y = X[:, 0] + 0.3 * rng.standard_t(4, 300)
-    found = BTNRegressor(likelihood="student_t", **SMALL).fit(X, y).likelihood_
-    again = BTNRegressor(likelihood=found, **SMALL).fit(X, 2.0 * y).likelihood_
-    assert again.dof == found.dof
+    actual = BTNRegressor(likelihood="student_t", **SMALL).fit(X, y).likelihood_
+    again = BTNRegressor(likelihood=actual, **SMALL).fit(X, 2.0 * y).likelihood_
+    assert again.dof == actual.dof
 
 
 class ForgetsTheSpread(Gaussian):
@@ -398,11 +400,11 @@ def test_rows_of_another_array_library(likelihood):
     rng = np.random.default_rng(0)
     y, f, s = rng.integers(0, 2, 9).astype(float), rng.standard_normal(9), rng.random(9)
     expected = likelihood.rows(y, s, f, f**2 + 0.1)
-    found = likelihood.rows(*(strict.asarray(part) for part in (y, s, f, f**2 + 0.1)))
-    np.testing.assert_allclose(np.asarray(found.weight), expected.weight)
-    np.testing.assert_allclose(np.asarray(found.response), expected.response)
-    for a, b in zip(found.sums, expected.sums, strict=True):
+    actual = likelihood.rows(*(strict.asarray(part) for part in (y, s, f, f**2 + 0.1)))
+    np.testing.assert_allclose(np.asarray(actual.weight), expected.weight)
+    np.testing.assert_allclose(np.asarray(actual.response), expected.response)
+    for a, b in zip(actual.sums, expected.sums, strict=True):
         assert float(a) == pytest.approx(float(b))
-    found = likelihood.newton(*(strict.asarray(part) for part in (y, s, f)))
-    for a, b in zip(found, likelihood.newton(y, s, f), strict=True):
+    actual = likelihood.newton(*(strict.asarray(part) for part in (y, s, f)))
+    for a, b in zip(actual, likelihood.newton(y, s, f), strict=True):
         np.testing.assert_allclose(np.asarray(a), b)

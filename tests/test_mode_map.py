@@ -64,12 +64,12 @@ def test_weights_are_those_of_the_best_mixture():
     # a weight of k is k rows
     times = rng.integers(1, 4, 4000)
     prior = np.array([0.0, 0.0, 300.0])
-    one, other = (
+    first, other = (
         stack(scores, times.astype(float), prior),
         stack(np.repeat(scores, times, axis=1), np.ones(sum(times)), prior),
     )
-    np.testing.assert_allclose(one, other)
-    assert one[2] == pytest.approx(300 / (300 + sum(times)), rel=0.05)
+    np.testing.assert_allclose(first, other)
+    assert first[2] == pytest.approx(300 / (300 + sum(times)), rel=0.05)
     # what could not be fitted has no weight
     scores[1] = -np.inf
     assert stack(scores, np.ones(4000), np.zeros(3))[1] == 0.0
@@ -149,7 +149,7 @@ def test_arranged_inputs_have_their_own_features():
     X = rng.uniform(-1.0, 1.0, (30, 4))
     bases = [Chebyshev(n_basis=3 + j).fit(x) for j, x in enumerate(X.T)]
     for full, anchored, extra in [(False, False, 0), (False, True, 1), (True, True, 0)]:
-        one = make_mode_map(
+        mode_map = make_mode_map(
             [3, 0, 2],
             bases,
             X.T,
@@ -158,10 +158,10 @@ def test_arranged_inputs_have_their_own_features():
             anchored=anchored,
             many_outputs=False,
         )
-        assert one.first_input == extra
-        features = one.features(X.T, slice(5, 15))
+        assert mode_map.first_input == extra
+        features = mode_map.features(X.T, slice(5, 15))
         assert [phi.shape[0] for phi, _ in features] == [10] * (3 + extra)
-        np.testing.assert_allclose(one.codes(X.T)[extra], X[:, 3])
+        np.testing.assert_allclose(mode_map.codes(X.T)[extra], X[:, 3])
         wide = [phi.shape[1] for phi, _ in features][extra:]
         assert wide == [6, 3, 5]
 

@@ -45,7 +45,7 @@ def test_outputs_are_one_more_input_of_stacked_rows(spread):
     cov = root @ np.swapaxes(root, 1, 2)
     factors.append(CategoryFactor(rng.standard_normal((k, rank)), cov, 0.0, components(rank)))
     terms = [rows.terms(m, f, spread=spread) for m, f in zip(modes, factors, strict=True)]
-    weight, pull = rng.uniform(0.1, 1.0, (n, k)), rng.standard_normal((n, k))
+    weight, response = rng.uniform(0.1, 1.0, (n, k)), rng.standard_normal((n, k))
     features = [b.features(c) for b, c in zip(bases, codes, strict=True)]
     stacked = [tuple(np.repeat(part, k, axis=0) for part in pair) for pair in features]
     indicator = np.tile(np.eye(k), (n, 1))
@@ -56,16 +56,16 @@ def test_outputs_are_one_more_input_of_stacked_rows(spread):
         return moments[0] if len(moments) == 1 else rows.multiply(*moments)
 
     for d, other in ((0, 1), (1, 0)):
-        asks = rows.output_responses(weight, pull, terms[2])
-        found = rows.block_sums(features[d], product(features, [other]), *asks, modes[d], rank)
+        asks = rows.output_responses(weight, response, terms[2])
+        actual = rows.block_sums(features[d], product(features, [other]), *asks, modes[d], rank)
         outside = product(stacked, [other, 2])
-        asks = weight.reshape(-1, 1), pull.reshape(-1, 1)
+        asks = weight.reshape(-1, 1), response.reshape(-1, 1)
         expected = rows.block_sums(stacked[d], outside, *asks, modes[d], rank)
-        for a, b in zip(found, expected, strict=True):
+        for a, b in zip(actual, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
-    found = rows.output_sums(product(features, [0, 1]), weight, pull)
+    actual = rows.output_sums(product(features, [0, 1]), weight, response)
     expected = rows.block_sums(stacked[2], product(stacked, [0, 1]), *asks, modes[2], rank)
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(actual, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
     mean, square = rows.contract(product(features, [0, 1]), components(rank), terms[2])
     whole = rows.multiply(product(stacked, [0, 1]), rows.moments(stacked[2], terms[2]))
@@ -100,7 +100,7 @@ def test_softmax_bounds_the_expected_log_probability(mean, std):
 
 
 @pytest.mark.parametrize("std", [0.1, 1.5])
-def test_weights_and_pulls_are_the_slopes_of_the_softmax_bound(std):
+def test_weights_and_responses_are_the_slopes_of_the_softmax_bound(std):
     rng = np.random.default_rng(1)
     n, k = 30, 4
     likelihood = Softmax(tuple(rng.standard_normal(k)))
@@ -110,14 +110,16 @@ def test_weights_and_pulls_are_the_slopes_of_the_softmax_bound(std):
     def value(mean, variance):
         return likelihood.rows(y, s, mean, mean**2 + variance).sums[0]
 
-    found = likelihood.rows(y, s, mean, mean**2 + variance)
+    actual = likelihood.rows(y, s, mean, mean**2 + variance)
     shift, widening = rng.standard_normal((n, k)), rng.random((n, k))
     step = 1e-5
     slope = (value(mean + step * shift, variance) - value(mean - step * shift, variance)) / step / 2
-    assert np.sum((found.response - found.weight * mean) * shift) == pytest.approx(slope, rel=1e-5)
+    assert np.sum((actual.response - actual.weight * mean) * shift) == pytest.approx(
+        slope, rel=1e-5
+    )
     ends = [value(mean, variance + sign * step * widening) for sign in (1, -1)]
     slope = (ends[0] - ends[1]) / step / 2
-    assert -0.5 * np.sum(found.weight * widening) == pytest.approx(slope, rel=1e-5)
+    assert -0.5 * np.sum(actual.weight * widening) == pytest.approx(slope, rel=1e-5)
 
 
 def test_offsets_settle_where_the_shares_are():
@@ -176,9 +178,9 @@ def test_predictive_probabilities_are_the_average_over_f():
     likelihood = Softmax((0.5, 0.0, -1.0, 0.2))
     draws = mean + np.sqrt(variance) * rng.standard_normal((100_000, 3, 4))
     exact = np.exp(log_softmax(draws + likelihood.offsets, axis=2)).mean(axis=0)
-    found = likelihood.predictive(mean, variance).probabilities.T
-    np.testing.assert_allclose(found, exact, atol=0.01)
-    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    actual = likelihood.predictive(mean, variance).probabilities.T
+    np.testing.assert_allclose(actual, exact, atol=0.01)
+    np.testing.assert_allclose(actual.sum(axis=1), 1.0)
     labels = likelihood.draw(np.tile(mean[0], (50_000, 1)), rng)
     p = np.exp(log_softmax(mean[0] + likelihood.offsets))
     np.testing.assert_allclose(np.bincount(labels.astype(int)) / 50_000, p, atol=0.01)
@@ -227,11 +229,11 @@ def test_what_is_predicted_is_what_draws_of_the_weights_say(fitted):
     model, X, _ = fitted
     some, n_draws = X[:40], 3000
     state = model.posterior_[0]
-    one = copy.copy(model)
-    one.posterior_ = (state,)
+    reduced = copy.copy(model)
+    reduced.posterior_ = (state,)
     rng = np.random.default_rng(0)
-    one._mode_maps, one.weights_ = model._mode_maps[:1], np.ones(1)
-    (_, (features,)), *_ = one.fitted_.row_blocks(one.fitted_.encode(some))
+    reduced._mode_maps, reduced.weights_ = model._mode_maps[:1], np.ones(1)
+    (_, (features,)), *_ = reduced.fitted_.row_blocks(reduced.fitted_.encode(some))
     draws = posterior.draw_weights(state, n_draws, rng)
     x = np.array(state.likelihood.offsets) + np.array(
         [
@@ -240,15 +242,15 @@ def test_what_is_predicted_is_what_draws_of_the_weights_say(fitted):
         ]
     )
     p = np.exp(log_softmax(x, axis=2))
-    np.testing.assert_allclose(one.predict_proba(some), p.mean(axis=0), atol=0.01)
-    _, std = one.decision_function(some, return_std=True)
+    np.testing.assert_allclose(reduced.predict_proba(some), p.mean(axis=0), atol=0.01)
+    _, std = reduced.decision_function(some, return_std=True)
     contrasts = x - x.mean(axis=2, keepdims=True)
     np.testing.assert_allclose(std, contrasts.std(axis=0), rtol=0.1)
     joint = replace(posterior.Predictor.of(state), least=0.0).joint(features.__getitem__)
-    mean, variance = one._moments(some)[:, 0]
+    mean, variance = reduced._moments(some)[:, 0]
     np.testing.assert_allclose(joint.mean, mean)
-    np.testing.assert_allclose(joint.own + np.sum(joint.root**2, axis=2), variance, rtol=1e-8)
-    width = np.diff(one.predict_proba_interval(some, 0.9))[..., 0]
+    np.testing.assert_allclose(joint.diagonal + np.sum(joint.root**2, axis=2), variance, rtol=1e-8)
+    width = np.diff(reduced.predict_proba_interval(some, 0.9))[..., 0]
     drawn = np.diff(np.quantile(p, [0.05, 0.95], axis=0), axis=0)[0]
     assert width.mean() == pytest.approx(drawn.mean(), rel=0.07)
 

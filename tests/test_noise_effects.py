@@ -239,8 +239,8 @@ def test_pictures():
     depth = next(e for e in explain.noise_effects(model) if e.name == "depth")
     drawn = next(ax for ax in axes if ax.get_title() == "depth")
     np.testing.assert_allclose(np.exp2(drawn.lines[0].get_ydata()), depth.factor)
-    _, own = plt.subplots(1, 3)
-    assert explain.plot_noise_effects(model, most=2, axes=own).tolist() == own[:2].tolist()
+    _, given = plt.subplots(1, 3)
+    assert explain.plot_noise_effects(model, most=2, axes=given).tolist() == given[:2].tolist()
     (note,) = explain.plot_noise_effects(constant())
     assert note.texts[0].get_text() == "the noise is constant"
     plt.close("all")
@@ -296,9 +296,9 @@ def test_the_program_tells_what_the_noise_varies_with(tmp_path, monkeypatch, cap
     )
     assert "Gaussian with noise that varies" in out
     assert program.main(["info", "m.btn", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["noise_varies_with"]
+    printed = json.loads(capsys.readouterr().out)["noise_varies_with"]
     effects = explain.noise_effects(model)
-    assert [entry["name"] for entry in found] == [effect.name for effect in effects]
+    assert [entry["name"] for entry in printed] == [effect.name for effect in effects]
     assert program.main(["explain", "m.btn", "--plots", "p"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"^  speed +\d+\.\d% +×0\.\d+ +×[1-9]\S*$", out, re.MULTILINE)
@@ -316,8 +316,8 @@ def test_the_noise_is_a_parameter_of_the_program(noise, varies, tmp_path, monkey
     monkeypatch.setattr(btnkm.BTNRegressor, "save", lambda *_: None)
     options = ["--target", "y", "--structure", "sums", "--noise", noise, "-o", "m.btn", "--json"]
     assert program.main(["fit", "t.csv", *options]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert bool(found["noise_varies_with"]) is varies
+    printed = json.loads(capsys.readouterr().out)
+    assert bool(printed["noise_varies_with"]) is varies
     wrong = ["fit", "t.csv", "--target", "y", "--noise", "loud", "-o", "m.btn"]
     assert program.main(wrong) == 2
     assert "--noise" in capsys.readouterr().err

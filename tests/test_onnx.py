@@ -43,18 +43,18 @@ def told(model, X):
 
 
 def check(model, X):
-    found = told(model, X)
+    actual = told(model, X)
     if isinstance(model, BTNClassifier):
-        label, probability = found
+        label, probability = actual
         expected = model.predict_proba(X)
         np.testing.assert_allclose(probability, expected, rtol=1e-9, atol=1e-12)
         assert label.shape == (len(X), 1)
         assert np.array_equal(label[:, 0], model.predict(X))
         return
     mean, std = model.predict(X, return_std=True)
-    assert found[0].shape == found[1].shape == (len(X), 1)
-    np.testing.assert_allclose(found[0][:, 0], mean, rtol=1e-9)
-    np.testing.assert_allclose(found[1][:, 0], std, rtol=1e-9)
+    assert actual[0].shape == actual[1].shape == (len(X), 1)
+    np.testing.assert_allclose(actual[0][:, 0], mean, rtol=1e-9)
+    np.testing.assert_allclose(actual[1][:, 0], std, rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -88,8 +88,8 @@ def test_no_rows_have_no_answers_and_one_row_has_one(name):
     model, X = fitted(name)
     opened = session(model.to_onnx())
     for n in (0, 1):
-        found = opened.run(None, {f"x{j}": X[:n, [j]] for j in range(3)})
-        assert [len(part) for part in found] == [n, n]
+        actual = opened.run(None, {f"x{j}": X[:n, [j]] for j in range(3)})
+        assert [len(part) for part in actual] == [n, n]
     check(model, X[:1])
 
 
@@ -163,12 +163,12 @@ def test_roots_by_rotations_are_those_of_eigenvectors(size):
     graph = Graph(["given", "root"])
     root = square_root(graph, graph.input("given", "f", ("n", size, size)), size)
     proto = graph.model({"root": (root, "f", ("n", size, size))}, "")
-    (found,) = session(proto).run(None, {"given": matrices})
-    np.testing.assert_allclose(found, np.swapaxes(found, 1, 2), atol=1e-12)
-    np.testing.assert_allclose(found @ found, matrices, atol=1e-12)
-    for one, matrix in zip(found, matrices, strict=True):
-        np.testing.assert_allclose(one @ one.T, root_by_python(matrix) @ root_by_python(matrix).T)
-        assert np.linalg.eigvalsh(one).min() > -1e-9
+    (actual,) = session(proto).run(None, {"given": matrices})
+    np.testing.assert_allclose(actual, np.swapaxes(actual, 1, 2), atol=1e-12)
+    np.testing.assert_allclose(actual @ actual, matrices, atol=1e-12)
+    for item, matrix in zip(actual, matrices, strict=True):
+        np.testing.assert_allclose(item @ item.T, root_by_python(matrix) @ root_by_python(matrix).T)
+        assert np.linalg.eigvalsh(item).min() > -1e-9
 
 
 @pytest.mark.parametrize("dof", [2.0, 5.0, 30.0, 1e3, 1e5])
@@ -181,8 +181,8 @@ def test_students_distribution_by_quadrature(dof):
     excess = student_excess(graph, graph.input("z", "f"), dof)
     opened = session(graph.model({"excess": (excess, "f", ("n", 1))}, ""))
     z = np.append(np.linspace(-60.0, 60.0, 201), [1e-9, 1e9, -1e300])[:, None]
-    (found,) = opened.run(None, {"z": z})
-    np.testing.assert_allclose(0.5 + found, stdtr(dof, z), atol=1e-10)
+    (actual,) = opened.run(None, {"z": z})
+    np.testing.assert_allclose(0.5 + actual, stdtr(dof, z), atol=1e-10)
 
 
 def test_a_graph_can_be_written_and_read(tmp_path):

@@ -148,9 +148,9 @@ def test_they_conform():
     check_likelihood(KnownNoise(), problem()[1])
     x = np.linspace(-1.0, 1.0, 57)
     basis = Ramps().fit(x)
-    found = evaluate(basis.portable(), {"x": x[:, None]})
+    actual = evaluate(basis.portable(), {"x": x[:, None]})
     for name, expected in zip(("phi", "psi"), basis.features(x), strict=True):
-        np.testing.assert_allclose(found[name], expected, rtol=1e-14)
+        np.testing.assert_allclose(actual[name], expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize("parts", PARTS, ids=str)

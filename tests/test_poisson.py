@@ -245,9 +245,9 @@ def test_rows_of_another_array_library():
     likelihood = Poisson(limit=40.0, offset=-1.0)
     given = y, s, f, f**2 + 0.1
     other = tuple(strict.asarray(part) for part in given)
-    expected, found = likelihood.rows(*given), likelihood.rows(*other)
-    pairs = [*zip(expected.sums, found.sums, strict=True)]
-    pairs += [(expected.weight, found.weight), (expected.response, found.response)]
+    expected, actual = likelihood.rows(*given), likelihood.rows(*other)
+    pairs = [*zip(expected.sums, actual.sums, strict=True)]
+    pairs += [(expected.weight, actual.weight), (expected.response, actual.response)]
     pairs += zip(likelihood.expected(*given), likelihood.expected(*other), strict=True)
     pairs += zip(likelihood.newton(*given[:3]), likelihood.newton(*other[:3]), strict=True)
     for a, b in pairs:

@@ -35,8 +35,8 @@ def listed(value):
 
 def coordinate(column, value):
     """Return what a raw value is to the basis of its column; None where it is missing."""
-    if column["levels"] is not None:
-        return None if value is None else float(column["levels"].get(value, -1))
+    if column["categories"] is not None:
+        return None if value is None else float(column["categories"].get(value, -1))
     if value is None or not column["knots"]:
         return None
     knots, positions = column["knots"], column["positions"]
@@ -73,9 +73,9 @@ def features(basis, x):
     if kind == "categorical":
         return ([float(i == x) for i in range(m)],) * 2
     assert kind == "formula"
-    found = run(basis, {"x": min(max(x, -1.0), 1.0)})
-    assert [len(found["phi"]), len(found["psi"])] == [m, k]
-    return found["phi"], found["psi"]
+    actual = run(basis, {"x": min(max(x, -1.0), 1.0)})
+    assert [len(actual["phi"]), len(actual["psi"])] == [m, k]
+    return actual["phi"], actual["psi"]
 
 
 def sigmoid(x):
@@ -154,35 +154,35 @@ def pair_counts(rank):
     return [1.0 if r == s else 2.0 for r in range(rank) for s in range(r, rank)]
 
 
-def effect(column, own, value):
+def effect(column, basis, value):
     """Return the functions of a main effect at a raw value; None where it is missing."""
-    known = len(own["center"]) - own["missing"]
+    known = len(basis["center"]) - basis["missing"]
     x = coordinate(column, value)
     values = [0.0] * known
-    if column["levels"] is not None and x is not None and x >= 0:
-        values = [float(x == code) for code in own["codes"]]
-        values = [v - c for v, c in zip(values, own["center"][:known], strict=True)]
-    elif column["levels"] is None and own["line"] is not None and x is not None:
-        line = float(np.interp(x, column["positions"], own["line"]))
-        curve = [math.cos(k * math.acos(x)) for k in range(1, own["degree"] + 1)]
-        values = [line, *curve, *(float(x > step) for step in own["steps"])]
-        values += [float(x == spike) for spike in own["spikes"]]
-        values = [v - c for v, c in zip(values, own["center"][:known], strict=True)]
-    return values + [float(value is None) - own["center"][-1]] * own["missing"]
+    if column["categories"] is not None and x is not None and x >= 0:
+        values = [float(x == code) for code in basis["codes"]]
+        values = [v - c for v, c in zip(values, basis["center"][:known], strict=True)]
+    elif column["categories"] is None and basis["line"] is not None and x is not None:
+        line = float(np.interp(x, column["positions"], basis["line"]))
+        curve = [math.cos(k * math.acos(x)) for k in range(1, basis["degree"] + 1)]
+        values = [line, *curve, *(float(x > step) for step in basis["steps"])]
+        values += [float(x == spike) for spike in basis["spikes"]]
+        values = [v - c for v, c in zip(values, basis["center"][:known], strict=True)]
+    return values + [float(value is None) - basis["center"][-1]] * basis["missing"]
 
 
 def summed(data, sums, row):
     """Return E[a] and Var[a] of the main effects of one row, of every output."""
     g = [1.0]
-    for one in sums["inputs"]:
-        column = data["columns"][one["column"]]
-        values = effect(column, column["effects"][one["effect"]], row[one["column"]])
-        g += [values[k] for k in one["functions"]]
+    for entry in sums["inputs"]:
+        column = data["columns"][entry["column"]]
+        values = effect(column, column["effects"][entry["effect"]], row[entry["column"]])
+        g += [values[k] for k in entry["functions"]]
     pairs = [
         (1.0 if p == q else 2.0) * g[p] * g[q] for p in range(len(g)) for q in range(p, len(g))
     ]
-    means = [sum(a * b for a, b in zip(own, g, strict=True)) for own in sums["mean"]]
-    return means, [sum(a * b for a, b in zip(own, pairs, strict=True)) for own in sums["cov"]]
+    means = [sum(a * b for a, b in zip(row, g, strict=True)) for row in sums["mean"]]
+    return means, [sum(a * b for a, b in zip(row, pairs, strict=True)) for row in sums["cov"]]
 
 
 def noise_moments(data, start, X):
@@ -253,29 +253,29 @@ def test_loops_over_plain_data_say_what_the_model_says(name):
     model, X = fitted(name)
     plain = portable(model)
     data = json.loads(json.dumps(listed(plain)))
-    found = np.array(
+    actual = np.array(
         [[moments(data, start, row) for row in rows_of(X)] for start in data["restarts"]]
     )  # (S, n, 2, K)
     expected = model.fitted_.predict(model.fitted_.encode(X), Predictor.moments, 2)
     expected = expected if expected.ndim == 4 else expected[..., None]
-    np.testing.assert_allclose(np.moveaxis(found, 2, 0), expected, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(np.moveaxis(actual, 2, 0), expected, rtol=1e-10, atol=1e-10)
     if data["classes"] is not None:
         return
     distribution = model.predict_dist(X)
     weights, y = np.array(data["weights"]), (model.predict(X) - data["shift"]) / data["scale"]
     y = np.round(y) if distribution.discrete else y + 0.1
-    said = [
+    answers = [
         [
             run(start["likelihood"], dict(zip(("mean", "variance"), two, strict=True), y=at) | g)
             for two, at, g in zip(
-                found[k, ..., 0].tolist(), y.tolist(), noise_moments(data, start, X), strict=True
+                actual[k, ..., 0].tolist(), y.tolist(), noise_moments(data, start, X), strict=True
             )
         ]
         for k, start in enumerate(data["restarts"])
     ]
 
     def mixed(name):
-        parts = np.array([[row[name][0] for row in rows] for rows in said])
+        parts = np.array([[row[name][0] for row in rows] for rows in answers])
         return weights @ parts, parts
 
     mean, means = mixed("mean")
@@ -291,8 +291,8 @@ def test_loops_over_plain_data_say_what_the_model_says(name):
     np.testing.assert_allclose(density, distribution.pdf(at), rtol=1e-9)
     likelihoods = model.fitted_.likelihoods_at(model.fitted_.encode(X))
     for k, likelihood in enumerate(likelihoods):
-        part = likelihood.predictive(*found[k, ..., 0].T)
-        widths = [row["width"][0] for row in said[k]]
+        part = likelihood.predictive(*actual[k, ..., 0].T)
+        widths = [row["width"][0] for row in answers[k]]
         np.testing.assert_allclose(widths, part.width(), rtol=1e-12)
 
 
@@ -300,8 +300,8 @@ def test_what_classes_need_is_there():
     assert portable(fitted("least squares")[0])["threshold"] is not None
     assert portable(fitted("two classes")[0])["classes"] == [False, True]
     kinds = ["two classes", "three classes", "least squares", "gaussian"]
-    found = [portable(fitted(name)[0])["restarts"][0]["likelihood"]["kind"] for name in kinds]
-    assert found == ["bernoulli", "softmax", "density", "density"]
+    actual = [portable(fitted(name)[0])["restarts"][0]["likelihood"]["kind"] for name in kinds]
+    assert actual == ["bernoulli", "softmax", "density", "density"]
 
 
 def test_constant_columns_have_no_part():

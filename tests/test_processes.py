@@ -78,16 +78,16 @@ def processes_of(restarts):
 def test_helpers_change_no_result(waiting_helper):
     X, y = draw()
     seen = []
-    one = BTNRegressor(**SMALL, n_jobs=1).fit(X, y)
+    first = BTNRegressor(**SMALL, n_jobs=1).fit(X, y)
     two = BTNRegressor(**SMALL, n_jobs=2, callback=lambda e: seen.append(e["restart"])).fit(X, y)
-    for a, b in zip(one.predict(X, True), two.predict(X, True), strict=True):
+    for a, b in zip(first.predict(X, True), two.predict(X, True), strict=True):
         np.testing.assert_array_equal(a, b)
     keys = ("restart", "sweep", "phase", "elbo", "rank", "terms")
     np.testing.assert_equal(
-        [[e[k] for k in keys] for e in one.history_], [[e[k] for k in keys] for e in two.history_]
+        [[e[k] for k in keys] for e in first.history_], [[e[k] for k in keys] for e in two.history_]
     )
     assert len(seen) == len(two.history_)
-    assert one.stop_reason_ == two.stop_reason_
+    assert first.stop_reason_ == two.stop_reason_
 
 
 def test_helpers_really_run_restarts(tmp_path):

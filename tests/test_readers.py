@@ -71,8 +71,8 @@ def answers(model, X):
     return [*model.predict(X, return_std=True), model.predict(X), model.predict_interval(X)]
 
 
-def assert_same(found, expected, rtol=1e-8):
-    for a, b in zip(found, expected, strict=True):
+def assert_same(actual, expected, rtol=1e-8):
+    for a, b in zip(actual, expected, strict=True):
         np.testing.assert_allclose(host(a), b, rtol=rtol, atol=rtol)
 
 
@@ -86,11 +86,11 @@ def test_a_device_says_what_numpy_says(model, X, y, weight, library, monkeypatch
     expected = answers(model.fit(X, y, weight), X)
     there = to(X)
     model.fit(there, to(y), None if weight is None else to(weight))
-    found = answers(model, there)
-    assert all(type(a) is type(there) for a in found)
+    actual = answers(model, there)
+    assert all(type(a) is type(there) for a in actual)
     # rows of several classes change from one bound to another at a hair's breadth
     several = getattr(model, "classes_", np.empty(0)).size > 2
-    assert_same(found, expected, rtol=5e-3 if several else 1e-8)
+    assert_same(actual, expected, rtol=5e-3 if several else 1e-8)
     assert model.score(there, to(y)) > 0.5
 
 
@@ -177,13 +177,13 @@ def test_empty_batches_and_files_are_passed_over(tmp_path):
     model = BTNRegressor(**SMALL)
     expected = model.fit(X, y).predict(X)
     nothing = (X[:0], y[:0])
-    found = model.fit([nothing, (X[:90], y[:90]), nothing, (X[90:], y[90:])]).predict(X)
-    np.testing.assert_allclose(found, expected, rtol=1e-8)
+    actual = model.fit([nothing, (X[:90], y[:90]), nothing, (X[90:], y[90:])]).predict(X)
+    np.testing.assert_allclose(actual, expected, rtol=1e-8)
     table = pa.table({**{name: X[:, j] for j, name in enumerate("abcd")}, "y": y})
     for k, part in enumerate((table[:90], table[:0], table[90:])):
         pq.write_table(part, tmp_path / f"{k}.parquet")
-    found = model.fit(tmp_path, "y").predict(tmp_path)
-    np.testing.assert_allclose(found, expected, rtol=1e-8)
+    actual = model.fit(tmp_path, "y").predict(tmp_path)
+    np.testing.assert_allclose(actual, expected, rtol=1e-8)
     with pytest.raises(TypeError, match="must be a table in memory here"):
         model.predict_dist(tmp_path)
 
@@ -226,8 +226,8 @@ def test_many_categories_and_gradients_on_a_device():
     y = rng.standard_normal(30)[level.astype(int)] + X[:, 1] + 0.1 * rng.standard_normal(600)
     there = torch.tensor(X, requires_grad=True)
     model = BTNRegressor(**SMALL, basis={0: "categorical"}).fit(there, torch.asarray(y))
-    found = model.predict(there)
-    assert not found.requires_grad
+    actual = model.predict(there)
+    assert not actual.requires_grad
     assert model.score(there, torch.asarray(y)) > 0.7
     X[:, 0] = np.nan
     model.fit(torch.asarray(X), torch.asarray(y))
@@ -293,8 +293,8 @@ def test_batches_with_other_rows_in_a_later_pass(monkeypatch):
             BTNRegressor(**SMALL).fit(Fickle(*rows))
     # another order is no other table
     order = np.random.default_rng(1).permutation(300)
-    found = BTNRegressor(**SMALL).fit(Fickle(X[order], y[order])).predict(X)
-    assert np.corrcoef(found, expected)[0, 1] > 0.98
+    actual = BTNRegressor(**SMALL).fit(Fickle(X[order], y[order])).predict(X)
+    assert np.corrcoef(actual, expected)[0, 1] > 0.98
 
 
 def numbers_and_text(n=300):
@@ -324,8 +324,8 @@ def test_what_folders_names_tell_is_a_column(tmp_path):
     assert set(model.feature_names_in_) == {"a", "t", "k", "year"}  # as pandas has it
     assert model.score(parts, "y", "w") > 0.95
     assert BTNClassifier(**SMALL).fit(path, "k").classes_.tolist() == [0, 1, 2]
-    one = next(parts[0].iterdir())
-    assert model.fit(one, "y", "w").feature_names_in_.tolist() == ["a", "t"]
+    file = next(parts[0].iterdir())
+    assert model.fit(file, "y", "w").feature_names_in_.tolist() == ["a", "t"]
 
 
 def test_names_of_rows_are_no_input(tmp_path):
@@ -516,18 +516,18 @@ def test_rows_kept_do_not_depend_on_batches(monkeypatch):
     columns, weight = list(X.T), np.ones(400)
     whole = column_stats.TableStats.of(column_stats.Batch(columns, y, weight), list("abcd"), 0)
     for size in (7, 50, 130):
-        found = None
+        result = None
         for start in range(0, 400, size):
             batch = column_stats.Batch(columns, y, weight).take(slice(start, start + size))
-            one = column_stats.TableStats.of(batch, list("abcd"), start, (), found)
-            found = one if found is None else found.merge(one)
-        assert found.n == 400
-        assert found.total == pytest.approx(whole.total)
-        np.testing.assert_array_equal(found.places, whole.places)
-        for a, b in zip(found.columns, whole.columns, strict=True):
+            part = column_stats.TableStats.of(batch, list("abcd"), start, (), result)
+            result = part if result is None else result.merge(part)
+        assert result.n == 400
+        assert result.total == pytest.approx(whole.total)
+        np.testing.assert_array_equal(result.places, whole.places)
+        for a, b in zip(result.columns, whole.columns, strict=True):
             np.testing.assert_array_equal(a.values, b.values)
-        assert len(found.sample.y) == 50
-        ends = [(np.nanmin(c.values), np.nanmax(c.values)) for c in found.columns]
+        assert len(result.sample.y) == 50
+        ends = [(np.nanmin(c.values), np.nanmax(c.values)) for c in result.columns]
         assert ends == [(np.nanmin(c), np.nanmax(c)) for c in X.T]
 
 
@@ -538,10 +538,10 @@ def noted(values, weight, sizes):
     notes = [
         column_stats.ColumnStats.of(values[rows], weight[rows], categorical=True) for rows in parts
     ]
-    found = notes[0]
+    actual = notes[0]
     for note in notes[1:]:
-        found = found.merge(note, "x")
-    return found
+        actual = actual.merge(note, "x")
+    return actual
 
 
 def test_categories_are_counted_whatever_they_are():

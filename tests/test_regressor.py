@@ -600,8 +600,8 @@ def test_memory_of_over_relaxation_and_many_blocks_stays_below_the_limit(monkeyp
     X = rng.uniform(-1, 1, (4000, 8))
     y = np.sin(3 * X[:, 0]) * X[:, 1] + 0.3 * rng.standard_normal(4000)
     assert not make_plan(4000, [(16, 31)] * 8, CP().footprint(8, 8), 1, 1, 0.015).stride
-    leaps, leap = [], Sweeper.over_relax
-    monkeypatch.setattr(Sweeper, "over_relax", lambda *args: (leaps.append(1), leap(*args)))
+    steps, over_relax = [], Sweeper.over_relax
+    monkeypatch.setattr(Sweeper, "over_relax", lambda *args: (steps.append(1), over_relax(*args)))
     hungry = model(
         n_jobs=1,
         n_basis=16,
@@ -609,7 +609,7 @@ def test_memory_of_over_relaxation_and_many_blocks_stays_below_the_limit(monkeyp
         max_iter=22,
         memory_limit=0.015,
         solver=Solver(warm_sweeps=2, prune=False),
-        callback=lambda _: bool(leaps),
+        callback=lambda _: bool(steps),
     )
     tracemalloc.start()
     try:
@@ -617,7 +617,7 @@ def test_memory_of_over_relaxation_and_many_blocks_stays_below_the_limit(monkeyp
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert leaps
+    assert steps
     assert peak <= 0.015 * 2**30
 
 
@@ -645,9 +645,9 @@ def test_many_inputs_and_few_rows_still_find_the_signal():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(350, 20))
     y = 2 * X[:, 0] + X[:, 1] + 0.1 * rng.normal(size=350)
-    found = BTNRegressor(n_init=1, max_iter=60, random_state=0).fit(X[:150], y[:150])
-    assert found.score(X[150:], y[150:]) > 0.95
-    assert set(np.argsort(-found.feature_importances_)[:2]) == {0, 1}
+    actual = BTNRegressor(n_init=1, max_iter=60, random_state=0).fit(X[:150], y[:150])
+    assert actual.score(X[150:], y[150:]) > 0.95
+    assert set(np.argsort(-actual.feature_importances_)[:2]) == {0, 1}
 
 
 def test_automatic_restarts_give_way_to_the_memory_limit(data):

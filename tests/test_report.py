@@ -69,7 +69,7 @@ def written(model, folder, *args, **kwargs):
 
 
 def nasty_table():
-    """Return a table whose names and levels would be markup if they were not escaped."""
+    """Return a table whose names and categories would be markup if they were not escaped."""
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(160, len(NASTY))), columns=NASTY)
     place = rng.integers(len(NASTY), size=160)
@@ -198,19 +198,19 @@ def test_rows_and_targets_come_together(tmp_path):
 def test_held_out_figures_are_those_of_scikit_learn(tmp_path):
     model, X = fitted("gaussian")
     y = model.predict(X) + 3.0 * np.sin(np.arange(len(X)))
-    found = {metric.name: metric.value for metric in evaluate(model, X, y).metrics}
+    actual = {metric.name: metric.value for metric in evaluate(model, X, y).metrics}
     mean = model.predict(X)
-    assert found["R²"] == pytest.approx(r2_score(y, mean))
-    assert found["MAE"] == pytest.approx(mean_absolute_error(y, mean))
-    assert found["RMSE"] == pytest.approx(np.sqrt(np.mean((y - mean) ** 2)))
-    assert found["NLL"] == pytest.approx(-np.mean(model.predict_dist(X).logpdf(y)))
+    assert actual["R²"] == pytest.approx(r2_score(y, mean))
+    assert actual["MAE"] == pytest.approx(mean_absolute_error(y, mean))
+    assert actual["RMSE"] == pytest.approx(np.sqrt(np.mean((y - mean) ** 2)))
+    assert actual["NLL"] == pytest.approx(-np.mean(model.predict_dist(X).logpdf(y)))
     interval = model.predict_interval(X)
     inside = np.mean((interval[:, 0] <= y) & (y <= interval[:, 1]))
     coverage = evaluate(model, X, y).calibration
     assert coverage.coverage[coverage.levels == 0.95] == pytest.approx(inside)
     page = Page(written(model, tmp_path, X, pd.Series(y, name="price")))
     assert f"Measured on the {len(X)} rows given with this report" in page.text
-    assert format.number(found["R²"]) in page.text
+    assert format.number(actual["R²"]) in page.text
     assert "What predicts price?" in page.text
     assert "feature_importances_ holds the same importances scaled to sum to 1" in page.text
     model, frame = fitted("mixed")
@@ -222,34 +222,34 @@ def test_figures_of_classes_are_those_of_scikit_learn():
     model, X = fitted("three classes")
     y = model.predict(X)
     y[:6] = "low"
-    found = {metric.name: metric.value for metric in evaluate(model, X, y).metrics}
-    assert found["Accuracy"] == pytest.approx(accuracy_score(y, model.predict(X)))
+    actual = {metric.name: metric.value for metric in evaluate(model, X, y).metrics}
+    assert actual["Accuracy"] == pytest.approx(accuracy_score(y, model.predict(X)))
     probability = model.predict_proba(X)
-    assert found["Log loss"] == pytest.approx(log_loss(y, probability, labels=model.classes_))
+    assert actual["Log loss"] == pytest.approx(log_loss(y, probability, labels=model.classes_))
 
 
 def test_folds_are_predicted_by_models_that_have_not_seen_them(tmp_path):
     X, y = smooth(2)
     X, y = X[:90], y[:90]
     model = BTNRegressor(**SMALL).fit(X, y)
-    found = evaluate(model, X, y, cv=3)
+    actual = evaluate(model, X, y, cv=3)
     mean = np.empty(90)
     for known, left_out in KFold(3).split(X):
         mean[left_out] = clone(model).fit(X[known], y[known]).predict(X[left_out])
-    np.testing.assert_allclose(found.predicted, mean)
-    assert found.folds == 3
+    np.testing.assert_allclose(actual.predicted, mean)
+    assert actual.folds == 3
     text = Page(written(model, tmp_path, X, y, cv=3)).text
     assert "Cross-validated: the 90 rows were divided into 3 parts" in text
     assert "all rows with the same weight" in text
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1]})
     labels = np.where(y > 0.0, "yes", "no")
     model = BTNClassifier(**SMALL).fit(frame, labels)
-    found = evaluate(model, frame, labels, cv=3)
+    actual = evaluate(model, frame, labels, cv=3)
     hits = []
     for known, left_out in StratifiedKFold(3).split(X, labels):
         other = clone(model).fit(frame.iloc[known], labels[known])
         hits.append(other.predict(frame.iloc[left_out]) == labels[left_out])
-    assert found.metrics[0].value == pytest.approx(np.mean(np.concatenate(hits)))
+    assert actual.metrics[0].value == pytest.approx(np.mean(np.concatenate(hits)))
     with pytest.raises(ValueError, match="cv must leave out every row once"):
         evaluate(model, frame, labels, cv=[(np.arange(40), np.arange(40, 90))])
 
@@ -271,13 +271,13 @@ def test_rows_unlike_those_of_the_fit_are_told():
     X.loc[X.index[:3], "place"] = "elsewhere"
     X.loc[X.index[:7], "whole"] = np.nan
     X.loc[X.index[:9], "size"] = 1e3
-    found = titles(model, X)
-    assert "in “place” (3 rows)" in found["New categories"].text
-    assert "in “whole” (7 rows)" in found["Missing values"].text
-    assert "“size” (9 rows)" in found["Extrapolation"].text
-    assert found["Extrapolation"].serious
+    shown = titles(model, X)
+    assert "in “place” (3 rows)" in shown["New categories"].text
+    assert "in “whole” (7 rows)" in shown["Missing values"].text
+    assert "“size” (9 rows)" in shown["Extrapolation"].text
+    assert shown["Extrapolation"].serious
     X["size"] = X["size"].where(X["size"] < 10.0, 0.0)
-    assert "“size”" not in titles(model, X).get("Extrapolation", found["Missing values"]).text
+    assert "“size”" not in titles(model, X).get("Extrapolation", shown["Missing values"]).text
 
 
 def test_what_the_fit_lacked_is_told():
@@ -290,8 +290,8 @@ def test_what_the_fit_lacked_is_told():
     frame = pd.DataFrame({"a": X[:, 0], "same": 1.0, "b": X[:, 1]})
     how = {**SMALL, "max_iter": 200, "structure": "tensor"}
     model = BTNRegressor(**how).fit(frame, y)
-    found = titles(model)
-    assert "“same” had the same value" in found["A constant input"].text
+    shown = titles(model)
+    assert "“same” had the same value" in shown["A constant input"].text
     drawn = np.zeros((2, 30)), np.ones((2, 30))
     assert titles(model, drawn=drawn)["No effect was found"].serious
     apart = np.array([np.linspace(-1, 1, 30), np.linspace(1, -1.2, 30)]), np.full((2, 30), 1e-9)
@@ -335,10 +335,10 @@ def test_only_a_bound_that_still_rises_by_much_is_serious():
     for gain, title in ((0.1, "Not converged"), (0.01, "Nearly converged"), (1e-4, None)):
         # what came before the last four sweeps does not count
         model.lower_bounds_ = rows * np.array([-9.0, 0.0, 0.0, 0.5 * gain, 0.5 * gain, gain])
-        found = titles(model)
-        told = {"Not converged", "Nearly converged"} & set(found)
+        shown = titles(model)
+        told = {"Not converged", "Nearly converged"} & set(shown)
         assert told == ({title} if title else set())
-        assert not told or found[title].serious == (title == "Not converged")
+        assert not told or shown[title].serious == (title == "Not converged")
     model.converged_ = True
     assert "Not converged" not in titles(model)
 
@@ -359,10 +359,10 @@ def test_one_input_is_one_curve_whatever_the_rank():
 def test_rows_that_may_be_those_of_the_fit_are_told(tmp_path):
     X, y = smooth(2)
     model = BTNRegressor(**SMALL).fit(X, y)
-    said = "As many rows as in the fit"
-    assert said in titles(model, X, evaluate(model, X, y))
-    assert said not in titles(model, X, evaluate(model, X[1:], y[1:]))
-    assert said not in titles(model, X, replace(evaluate(model, X, y), folds=5))
+    message = "As many rows as in the fit"
+    assert message in titles(model, X, evaluate(model, X, y))
+    assert message not in titles(model, X, evaluate(model, X[1:], y[1:]))
+    assert message not in titles(model, X, replace(evaluate(model, X, y), folds=5))
 
 
 def test_targets_have_the_name_that_the_fit_knows(tmp_path):
@@ -385,15 +385,15 @@ def test_poor_calibration_is_told():
     right = model.sample_y(X, random_state=1)[:, 0]
     assert "Wrong coverage of intervals" not in titles(model, evaluation=evaluate(model, X, right))
     wrong = right + 60.0 * rng.standard_normal(len(right))
-    found = titles(model, evaluation=evaluate(model, X, wrong))
-    assert found["Wrong coverage of intervals"].serious
-    assert "too narrow" in found["Wrong coverage of intervals"].text
+    shown = titles(model, evaluation=evaluate(model, X, wrong))
+    assert shown["Wrong coverage of intervals"].serious
+    assert "too narrow" in shown["Wrong coverage of intervals"].text
     model, X = fitted("two classes")
     X = np.repeat(X, 5, axis=0)
     right = rng.random(len(X)) < model.predict_proba(X)[:, 1]
     assert "Wrong probabilities" not in titles(model, evaluation=evaluate(model, X, right))
-    found = titles(model, evaluation=evaluate(model, X, ~right))
-    assert {"Wrong probabilities", "Predictions explain almost nothing"} <= set(found)
+    shown = titles(model, evaluation=evaluate(model, X, ~right))
+    assert {"Wrong probabilities", "Predictions explain almost nothing"} <= set(shown)
 
 
 def test_a_restart_without_a_bound_leaves_the_others_their_names():
@@ -401,8 +401,8 @@ def test_a_restart_without_a_bound_leaves_the_others_their_names():
     ranks = [np.array([2.0, 2.0]), np.array([5.0, 5.0]), np.array([4.0, 4.0])]
     phases = [["exact", "exact"]] * 3
     searches = [[], *([Search(np.array([1, 2]), elbo)] for elbo in bounds[1:])]
-    found = History(phases, bounds, searches, ranks, bounds, 2, True, "converged")
-    chart = report_page.elbo_chart(found)
+    actual = History(phases, bounds, searches, ranks, bounds, 2, True, "converged")
+    chart = report_page.elbo_chart(actual)
     assert chart.table.rows == [["2", "2", "−8.00", "5"], ["3 (best)", "2", "−7.00", "4"]]
     assert [shape.attributes["class"] for shape in chart.shapes].count("line c0") == 1
 
@@ -417,14 +417,14 @@ def test_a_new_search_begins_a_new_line():
             zip(elbo, [0, 0, 0, 1, 1, 1], [9, 9, 9, 9, 9, 20], strict=True)
         )
     ]
-    found = history(model)
-    assert [search.sweep.tolist() for search in found.searches[0]] == [[2, 3], [4, 5], [6]]
-    assert [search.elbo.tolist() for search in found.searches[0]] == [
+    actual = history(model)
+    assert [search.sweep.tolist() for search in actual.searches[0]] == [[2, 3], [4, 5], [6]]
+    assert [search.elbo.tolist() for search in actual.searches[0]] == [
         [-9.0, -7.0],
         [-8.0, -6.0],
         [-9.5],
     ]
-    shapes = report_page.elbo_chart(found).shapes
+    shapes = report_page.elbo_chart(actual).shapes
     assert [shape.tag for shape in shapes].count("polyline") == 3
 
 
@@ -456,8 +456,10 @@ def test_many_categories_and_inputs_are_folded_away(tmp_path):
     options = [a for tag, a in page.elements if tag == "option"]
     assert len(options) == 202  # the most frequent, one never seen, a gap
     count = len(set(model.columns_[0].categories.values()))
-    said = f"The 200 most frequent categories; {count - 200} others would make the page too large"
-    assert said in page.text
+    message = (
+        f"The 200 most frequent categories; {count - 200} others would make the page too large"
+    )
+    assert message in page.text
     assert "Show 4 less important inputs" in page.text
     assert "Show all 16 inputs" in page.text
 
@@ -515,14 +517,14 @@ def test_dates_are_marked_where_people_count_from(days, first):
 @pytest.mark.parametrize("middle", [1e12, -1e9, 123456789.0, 3e20, 1.0])
 def test_marks_far_from_zero_are_told_apart(middle):
     span = 1e-7 * abs(middle)
-    found = axis("number", middle - span, middle + 0.6 * span, 0.0, 100.0)
-    texts = [text for _, text in found.marks]
+    actual = axis("number", middle - span, middle + 0.6 * span, 0.0, 100.0)
+    texts = [text for _, text in actual.marks]
     assert len(set(texts)) == len(texts) >= 3
     assert max(map(len, texts)) <= 9
-    assert found.note.endswith(" + …")
-    base = float(found.note.removesuffix(" + …").replace(",", "").replace("−", "-"))
-    step = found.marks[1][0] - found.marks[0][0]
-    for value, text in found.marks:
+    assert actual.note.endswith(" + …")
+    base = float(actual.note.removesuffix(" + …").replace(",", "").replace("−", "-"))
+    step = actual.marks[1][0] - actual.marks[0][0]
+    for value, text in actual.marks:
         size = {"k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}.get(text[-1], 1.0)
         told = float(text.rstrip("kMBT").replace("−", "-").replace(",", "")) * size
         assert base + told == pytest.approx(value, abs=1e-3 * step, rel=1e-15)
@@ -567,8 +569,8 @@ def test_few_numbers_are_told_apart():
 
 
 def test_effects_say_what_doubles(tmp_path):
-    for kind, said in (("counts", "doubles the expected count"), ("two classes", "the odds")):
-        assert said in Page(written(fitted(kind)[0], tmp_path)).text
+    for kind, message in (("counts", "doubles the expected count"), ("two classes", "the odds")):
+        assert message in Page(written(fitted(kind)[0], tmp_path)).text
     for kind in ("gaussian", "student t", "least squares"):
         assert "doubles" not in Page(written(fitted(kind)[0], tmp_path)).text
 
@@ -576,9 +578,9 @@ def test_effects_say_what_doubles(tmp_path):
 @pytest.mark.parametrize("span", [1e-9, 0.3, 7.0, 4.2e5, 1e15])
 def test_marks_are_round_and_few(span):
     for whole in (False, True):
-        found = axis("number", -0.3 * span, 0.7 * span, 0.0, 100.0, whole=whole)
-        places = [float(found.at(value)) for value, _ in found.marks]
+        actual = axis("number", -0.3 * span, 0.7 * span, 0.0, 100.0, whole=whole)
+        places = [float(actual.at(value)) for value, _ in actual.marks]
         assert 2 <= len(places) <= 8
         assert min(places) >= -1e-6
         assert max(places) <= 100.0 + 1e-6
-        assert len({text for _, text in found.marks}) == len(places)
+        assert len({text for _, text in actual.marks}) == len(places)

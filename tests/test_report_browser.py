@@ -32,8 +32,8 @@ PANELS = [
 
 @pytest.fixture(scope="module")
 def chromium():
-    with browser() as one:
-        yield one
+    with browser() as chromium:
+        yield chromium
 
 
 @pytest.fixture(scope="module")
@@ -88,11 +88,11 @@ def expected(model, X):
 
 
 def agree(page, model):
-    found = figures(page)
+    actual = figures(page)
     scale = model._y_scale if not hasattr(model, "classes_") else 1.0
     right = np.array(expected(model, asked_row(page, model)))
-    np.testing.assert_allclose(np.array(found) / scale, right / scale, rtol=0.0, atol=1e-9)
-    return found
+    np.testing.assert_allclose(np.array(actual) / scale, right / scale, rtol=0.0, atol=1e-9)
+    return actual
 
 
 MOVE = """(shares) => {
@@ -125,7 +125,7 @@ def test_the_panel_says_what_python_says(desktop, written, name):
     for _ in range(5):
         desktop.evaluate(MOVE, rng.random(100).tolist())
         seen.append(agree(desktop, model))
-    assert len({tuple(one) for one in seen}) > 4
+    assert len({tuple(item) for item in seen}) > 4
     desktop.locator("#what-if-reset").click()
     assert agree(desktop, model) == seen[0]
     assert not desktop.locator("#what-if-beyond").is_visible()

@@ -108,11 +108,11 @@ def test_two_splits_of_two_sets_from_end_to_end(folder, tmp_path):
     methods = "btn,gp,tkrr,literal"
     small = ("-c", SMALL)
     chosen = ("--splits", 2, "--datasets", "yacht,airfoil", "--methods", methods, "--out", out)
-    status, said, err = finish(start("table4", *chosen, "--jobs", 2, program=small))
+    status, output, err = finish(start("table4", *chosen, "--jobs", 2, program=small))
     assert (status, err) == (0, "")
-    assert "16 new result(s)" in said
-    assert "Note: yacht has 40 rows here and 308 in the paper" in said
-    assert "left]" in said  # an estimate of the time
+    assert "16 new result(s)" in output
+    assert "Note: yacht has 40 rows here and 308 in the paper" in output
+    assert "left]" in output  # an estimate of the time
     records, _ = read_records(out / "results.jsonl")
     assert {(r["dataset"], r["split"]) for r in records} == {
         (name, split) for name in SHAPES for split in (0, 1)
@@ -145,15 +145,15 @@ def test_two_splits_of_two_sets_from_end_to_end(folder, tmp_path):
     assert "http-equiv" not in page
     assert 'src="' not in page  # needs no other file
     # again: nothing is left to do, and one process alone finds the same
-    status, said, _ = finish(start("table4", *chosen, program=small))
+    status, output, _ = finish(start("table4", *chosen, program=small))
     assert status == 0
-    assert "16 of 16 runs are in" in said
+    assert "16 of 16 runs are in" in output
     alone = tmp_path / "alone"
     picked = ("--splits", 1, "--datasets", "yacht", "--methods", "btn,literal", "--out", alone)
     assert finish(start("table4", *picked, "--jobs", 1, program=small))[0] == 0
     both = metrics_of(out / "results.jsonl")
-    for key, found in metrics_of(alone / "results.jsonl").items():
-        assert found == both[key]
+    for key, actual in metrics_of(alone / "results.jsonl").items():
+        assert actual == both[key]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
@@ -180,10 +180,10 @@ def test_a_killed_run_goes_on_where_it_was(folder, tmp_path):
     assert 2 <= n_kept < 6
     with results.open("ab") as file:
         file.write(kept[:50])  # killed while writing
-    status, said, err = finish(start(*chosen))
+    status, output, err = finish(start(*chosen))
     assert (status, err) == (0, "")
-    assert "Cut off a line" in said
-    assert f"{n_kept} of 6 runs are in" in said
+    assert "Cut off a line" in output
+    assert f"{n_kept} of 6 runs are in" in output
     assert results.read_bytes().startswith(kept)
     assert sorted(split for _, split, _ in metrics_of(results)) == list(range(6))
 
@@ -212,14 +212,14 @@ def test_an_interrupt_leaves_what_is_finished(folder, tmp_path):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    status, said, err = finish(process)
+    status, output, err = finish(process)
     assert (status, err) == (130, "")
-    assert "The same command continues" in said
+    assert "The same command continues" in output
     assert not (out / "index.html").exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["table4", "--splits", "11"], "--splits must be 1 to 10"),
         (["table4", "--jobs", "0"], "--jobs must be 1 or more"),
@@ -231,11 +231,11 @@ def test_an_interrupt_leaves_what_is_finished(folder, tmp_path):
         (["all", "--render", "--methods", "btn"], "--render must come without"),
     ],
 )
-def test_misuse_is_a_sentence(arguments, said, folder, tmp_path, capsys):
+def test_misuse_is_a_sentence(arguments, expected, folder, tmp_path, capsys):
     assert main([*arguments, "--out", str(tmp_path / "out")]) == 2
     message = capsys.readouterr().err
     assert message.startswith("error: ")
-    assert said in message
+    assert expected in message
     assert message.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
@@ -278,8 +278,8 @@ def test_every_printed_figure_has_its_run():
     assert {*printed.TABLE_1} == {*printed.TABLE_2} == {*printed.TABLE_3} == {*SETS}
     assert {*printed.TABLE_4} == {*ALL_SETS}
     for dataset in ALL_SETS:
-        said = printed.TABLE_4[dataset]
-        for method, entry in {**said["error"], **said["nll"]}.items():
+        answers = printed.TABLE_4[dataset]
+        for method, entry in {**answers["error"], **answers["nll"]}.items():
             assert entry is None or method in methods_of(dataset)
 
 
@@ -363,20 +363,20 @@ def test_everything_is_drawn_from_results(tmp_path):
     for dataset in SETS:
         for split in (0, 1):
             for cell in (c for c in cells_of(["table1", "table3"], 1) if c.dataset == dataset):
-                found = {"rmse": 1.0 + split, "nll": 0.5, "rank": 8.0, "functions": [3.0, 4.0]}
-                found |= {"course": course} if split == 0 else {}
-                append_record(source, fake(dataset, split, "btn", cell.config, **found))
+                actual = {"rmse": 1.0 + split, "nll": 0.5, "rank": 8.0, "functions": [3.0, 4.0]}
+                actual |= {"course": course} if split == 0 else {}
+                append_record(source, fake(dataset, split, "btn", cell.config, **actual))
     worst = config_of(RANKS[0], 20)
     append_record(source, fake("airfoil", 1, "btn", worst, rmse=3.0, nll=0.55, rank=8.0))
     for dataset in ("airfoil", "adult-96"):
         for method in methods_of(dataset):
             config = METHODS[method].config(dataset)
-            found = {"rmse" if dataset == "airfoil" else "error": 0.1, "nll": 0.3}
+            actual = {"rmse" if dataset == "airfoil" else "error": 0.1, "nll": 0.3}
             if (dataset, method) == ("airfoil", "btn"):
-                found["rmse"] = 0.09
+                actual["rmse"] = 0.09
             if method == "btn-signs":
-                found["nll_of_signs"] = 0.4
-            append_record(source, fake(dataset, 0, method, config, **found))
+                actual["nll_of_signs"] = 0.4
+            append_record(source, fake(dataset, 0, method, config, **actual))
     place = tmp_path / "docs" / "text.md"
     written = list(render(source, tmp_path / "out", place, list(EXPERIMENTS)))
     assert place in written

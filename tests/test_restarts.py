@@ -40,11 +40,11 @@ def draw(n=80, inputs=3):
 @pytest.mark.parametrize(("n", "starts"), [(80, 3), (9000, 1)], ids=["restarts", "row blocks"])
 def test_n_jobs_changes_no_result(n, starts):
     X, y = draw(n)
-    one, two = (BTNRegressor(**SMALL, n_init=starts, n_jobs=jobs).fit(X, y) for jobs in (1, 2))
-    for a, b in zip(one.predict(X, True), two.predict(X, True), strict=True):
+    first, two = (BTNRegressor(**SMALL, n_init=starts, n_jobs=jobs).fit(X, y) for jobs in (1, 2))
+    for a, b in zip(first.predict(X, True), two.predict(X, True), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
-    np.testing.assert_array_equal(one.ranks_, two.ranks_)
-    assert one.lower_bound_ == pytest.approx(two.lower_bound_, rel=1e-8)
+    np.testing.assert_array_equal(first.ranks_, two.ranks_)
+    assert first.lower_bound_ == pytest.approx(two.lower_bound_, rel=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -156,21 +156,23 @@ ANCHORED = [Anchored(basis).fit(np.linspace(-1.0, 1.0, 50)) for basis in TWO]
     ],
 )
 def test_annealing_where_rows_are_few(likelihood, n, annealing, smoothing):
-    found = settings_of(BTNRegressor(), likelihood, n, ModeMap(False, [0, 1], TWO, False)).schedule
-    assert (found.annealing_sweeps, found.warm_smoothing) == (annealing, smoothing)
+    schedule = settings_of(
+        BTNRegressor(), likelihood, n, ModeMap(False, [0, 1], TWO, False)
+    ).schedule
+    assert (schedule.annealing_sweeps, schedule.warm_smoothing) == (annealing, smoothing)
     short = BTNRegressor(solver=Solver(warm_sweeps=0))
-    found = settings_of(short, likelihood, n, ModeMap(False, [0, 1], TWO, False)).schedule
-    assert (found.warm_sweeps, found.annealing_sweeps, found.warm_smoothing) == (0, 0, 1.0)
+    schedule = settings_of(short, likelihood, n, ModeMap(False, [0, 1], TWO, False)).schedule
+    assert (schedule.warm_sweeps, schedule.annealing_sweeps, schedule.warm_smoothing) == (0, 0, 1.0)
 
 
 @pytest.mark.parametrize("n", [79, 800])
 def test_annealing_of_anchored_components_and_of_full_cores(n):
     mode_map = ModeMap(False, [0, 1], ANCHORED, True)
-    found = settings_of(BTNRegressor(), LEAST_SQUARES, n, mode_map).schedule
-    assert (found.annealing_sweeps, found.warm_smoothing) == (10, 1.0)
+    schedule = settings_of(BTNRegressor(), LEAST_SQUARES, n, mode_map).schedule
+    assert (schedule.annealing_sweeps, schedule.warm_smoothing) == (10, 1.0)
     mode_map = ModeMap(True, [0, 1], TWO, False)
-    found = settings_of(BTNRegressor(network="tt"), LEAST_SQUARES, n, mode_map).schedule
-    assert (found.annealing_sweeps, found.warm_smoothing) == (20, 1.5)
+    schedule = settings_of(BTNRegressor(network="tt"), LEAST_SQUARES, n, mode_map).schedule
+    assert (schedule.annealing_sweeps, schedule.warm_smoothing) == (20, 1.5)
 
 
 @pytest.mark.parametrize(
@@ -178,11 +180,11 @@ def test_annealing_of_anchored_components_and_of_full_cores(n):
 )
 def test_a_sum_alone_needs_no_warm_phase_unless_its_noise_is_learned_in_it(likelihood, warm_sweeps):
     both = ModeMap(False, [0, 1], TWO, False, sums_first=True)
-    for found in (
+    for schedule in (
         settings_of(BTNRegressor(), likelihood, 40, ModeMap(False, [], [], False)).schedule,
         settings_of(BTNRegressor(), likelihood, 40, both).schedule_of_sums,
     ):
-        assert (found.warm_sweeps, found.annealing_sweeps) == (warm_sweeps, 0)
+        assert (schedule.warm_sweeps, schedule.annealing_sweeps) == (warm_sweeps, 0)
 
 
 @pytest.mark.parametrize(
@@ -191,10 +193,10 @@ def test_a_sum_alone_needs_no_warm_phase_unless_its_noise_is_learned_in_it(likel
 )
 def test_extra_components_of_the_warm_phase(likelihood, n, warm_rank):
     two = ModeMap(False, [0, 1], TWO, False)
-    found = settings_of(BTNRegressor(), likelihood, n, two)
-    assert found.warm_rank == warm_rank
-    assert found.extra_components(10) == min(10, warm_rank - 10)
-    assert found.extra_components(40) == 0
+    settings = settings_of(BTNRegressor(), likelihood, n, two)
+    assert settings.warm_rank == warm_rank
+    assert settings.extra_components(10) == min(10, warm_rank - 10)
+    assert settings.extra_components(40) == 0
     short = BTNRegressor(solver=Solver(warm_sweeps=4))
     for other in (
         settings_of(short, likelihood, n, two),
@@ -212,14 +214,14 @@ def test_a_fit_that_resumes_has_no_phase_before_the_exact_one():
     for model, sweeps in ((BTNRegressor(), 20), (BTNRegressor(max_iter=7), 7)):
         plan = FitPlan.of(model, model._defaults, target, 40, 2)
         settings = plan.settings(ModeMap(False, [0, 1], TWO, False), Rows(40), 2)
-        found = plan.settings_to_resume(settings, 3)
-        schedule = found.schedule
+        actual = plan.settings_to_resume(settings, 3)
+        schedule = actual.schedule
         assert (schedule.warm_sweeps, schedule.annealing_sweeps, schedule.max_iter) == (
             0,
             0,
             sweeps,
         )
-        assert (found.n_init, found.may_reduce_restarts) == (3, False)
+        assert (actual.n_init, actual.may_reduce_restarts) == (3, False)
 
 
 @pytest.mark.parametrize(

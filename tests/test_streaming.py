@@ -458,10 +458,10 @@ def test_classes_are_looked_at_in_every_batch():
     labels = (y > 0.3).astype(int)
     fresh = BTNClassifier(**{**SMALL, "max_iter": 3})
     model = BTNClassifier(**{**SMALL, "max_iter": 3}).partial_fit(X, labels, classes=[0, 1])
-    for one in (fresh, model):
+    for stream in (fresh, model):
         for wrong in (np.ones(300), object(), 3, ["a", 1, None]):
             with pytest.raises(ValueError, match="pass weights of rows as sample_weight"):
-                one.partial_fit(X, labels, wrong)
+                stream.partial_fit(X, labels, wrong)
     with pytest.raises(ValueError, match=r"contain all classes, \[0, 1\], got \[0, 1, 2\]"):
         model.partial_fit(X, labels, classes=[0, 1, 2])
 

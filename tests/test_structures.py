@@ -42,12 +42,12 @@ def test_every_structure_predicts_numbers(structure, likelihood):
     assert model.sample_y(X[:3], 5).shape == (3, 5)
     assert np.corrcoef(dist.mean, y)[0, 1] > 0.6
     assert model.weights_.sum() == pytest.approx(1.0)
-    restarts = sorted(k for one in model.structures_ for k in one["restarts"])
+    restarts = sorted(k for entry in model.structures_ for k in entry["restarts"])
     assert restarts == list(range(len(model.posterior_)))
-    for one in model.structures_:
-        assert one["weight"] == pytest.approx(model.weights_[one["restarts"]].sum())
+    for listed in model.structures_:
+        assert listed["weight"] == pytest.approx(model.weights_[listed["restarts"]].sum())
     if structure != "auto":
-        assert [one["name"] for one in model.structures_] == [structure]
+        assert [entry["name"] for entry in model.structures_] == [structure]
 
 
 @every
@@ -91,7 +91,7 @@ def test_straight_lines_are_left_to_the_sum():
     f = new @ np.arange(1.0, 6.0)
     assert 1.0 - np.mean((model.predict(new) - f) ** 2) / np.var(f) > 0.995
     without = BTNRegressor(**SHORT, solver=Solver(full_rows=0)).fit(X, y)
-    assert sum(one["weight"] for one in without.structures_ if "sums" in one["name"]) > 0.9
+    assert sum(entry["weight"] for entry in without.structures_ if "sums" in entry["name"]) > 0.9
 
 
 def test_a_product_is_left_to_the_tensor():
@@ -100,9 +100,9 @@ def test_a_product_is_left_to_the_tensor():
     y = 3.0 * X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(300)
     model = BTNRegressor(**SHORT).fit(X, y)
     assert model.score(X, y) > 0.95
-    alone = [one for one in model.structures_ if one["name"] == "sums"]
+    alone = [entry for entry in model.structures_ if entry["name"] == "sums"]
     assert alone[0]["weight"] < 0.05
-    assert alone[0]["log_density"] < max(one["log_density"] for one in model.structures_) - 0.5
+    assert alone[0]["log_density"] < max(entry["log_density"] for entry in model.structures_) - 0.5
 
 
 def test_a_step_is_found_and_a_curve_has_none():
@@ -208,12 +208,12 @@ def test_collapsed_restarts_have_no_vote():
         logs = np.array([-1.0, -5.0, -5.0])[:, None] * np.ones((3, len(y)))
         candidates.held_out = lambda *_: Known(logs)
         with pytest.warns(UserWarning, match="2 of 3 restarts fit far worse than the best one"):
-            one = candidates.restart_weights(Task, model._mode_maps[0], [None] * 3)
+            weights = candidates.restart_weights(Task, model._mode_maps[0], [None] * 3)
     finally:
         candidates.held_out = original
     assert even.min() > 0.2
     np.testing.assert_allclose(without, [0.0, 0.5, 0.5])
-    np.testing.assert_array_equal(one, [1.0, 0.0, 0.0])
+    np.testing.assert_array_equal(weights, [1.0, 0.0, 0.0])
 
 
 @pytest.mark.parametrize("dof", [np.inf, 2.0])
@@ -270,8 +270,8 @@ def held_out_rows(n, errors, model_variance=0.0, seed=0):
 @pytest.mark.parametrize("factor", [0.5, 1.0, 4.0])
 def test_the_noise_is_that_of_rows_held_out(factor):
     rows = held_out_rows(2000, lambda rng, n: np.sqrt(factor) * rng.standard_normal(n))
-    found, dof = stacking.best_noise([rows])
-    assert found == pytest.approx(factor)
+    actual, dof = stacking.best_noise([rows])
+    assert actual == pytest.approx(factor)
     assert dof >= 30.0
     # a few rows change next to nothing
     few = held_out_rows(4, lambda rng, n: np.sqrt(factor) * rng.standard_normal(n))
@@ -329,19 +329,19 @@ def heavy_table(n=200, seed=8):
 def test_heavy_tails_of_rows_held_out_make_student_t_a_candidate(tmp_path):
     X, y, f = heavy_table(100)
     model = BTNRegressor(**SHORT).fit(X, y)
-    heavy = [one for one in model.structures_ if one["heavy"]]
+    heavy = [entry for entry in model.structures_ if entry["heavy"]]
     assert heavy
-    assert sum(one["weight"] for one in heavy) > 0.3
+    assert sum(entry["weight"] for entry in heavy) > 0.3
     kinds = {
-        type(model.posterior_[k].likelihood): one["heavy"]
-        for one in model.structures_
-        for k in one["restarts"]
+        type(model.posterior_[k].likelihood): entry["heavy"]
+        for entry in model.structures_
+        for k in entry["restarts"]
     }
     assert kinds[StudentT]
     assert not kinds.get(Gaussian, False)
     gaussian = BTNRegressor(likelihood="gaussian", **SHORT).fit(X, y)
-    assert not any(one["heavy"] for one in gaussian.structures_)
-    errors = [float(np.mean((one.predict(X) - f) ** 2)) for one in (model, gaussian)]
+    assert not any(entry["heavy"] for entry in gaussian.structures_)
+    errors = [float(np.mean((fit.predict(X) - f) ** 2)) for fit in (model, gaussian)]
     assert errors[0] < errors[1]
     path = tmp_path / "heavy.btn"
     model.save(path)
@@ -380,7 +380,7 @@ def test_other_targets_have_gaussian_noise_alone(target):
     else:
         y = f + 0.2 * np.random.default_rng(0).standard_normal(120)
     model = BTNRegressor(**SHORT).fit(X, y)
-    assert not any(one["heavy"] or one["varying"] for one in model.structures_)
+    assert not any(entry["heavy"] or entry["varying"] for entry in model.structures_)
 
 
 class _Shape:
@@ -404,70 +404,72 @@ def judged(*means, n=50):
 
     shapes = [_Shape(True), _Shape(True, heavy=True)]
     shapes += [_Shape(low_rank=True) for _ in means[2:]]
-    found = search.Comparison(None, Task(), [search.Candidate(one) for one in shapes])
+    comparison = search.Comparison(
+        None, Task(), [search.Candidate(mode_map) for mode_map in shapes]
+    )
     noise = np.random.default_rng(0).standard_normal((len(means), n))
-    for one, mean, own in zip(found.candidates, means, noise, strict=True):
-        one.scores = [mean + own - own.mean()]
-        one.errors = [np.ones(n)]
-    found.rows = [np.arange(n)]
-    return found
+    for candidate, mean, entry in zip(comparison.candidates, means, noise, strict=True):
+        candidate.scores = [mean + entry - entry.mean()]
+        candidate.errors = [np.ones(n)]
+    comparison.rows = [np.arange(n)]
+    return comparison
 
 
 def test_tensors_that_found_next_to_nothing_are_fitted_again():
     # sums, a tensor that has what there is, one that has collapsed, and one with other noise
-    found = judged(0.0, 0.0, 1.0, 0.05, 0.5)
-    sums, other, good, poor, heavy = found.candidates
+    comparison = judged(0.0, 0.0, 1.0, 0.05, 0.5)
+    sums, other, good, poor, heavy = comparison.candidates
     sums.mode_map.inputs, sums.mode_map.full_tensor = [], False
     heavy.mode_map.heavy = True
-    found.remaining.remove(other)
-    assert found.collapsed() == [poor]
+    comparison.remaining.remove(other)
+    assert comparison.collapsed() == [poor]
     poor.scores[-1] = poor.scores[-1] + 0.5
-    assert found.collapsed() == []
-    found.rows.append(found.rows[0])  # nothing is known of the sum in these
-    assert found.collapsed() == []
+    assert comparison.collapsed() == []
+    comparison.rows.append(comparison.rows[0])  # nothing is known of the sum in these
+    assert comparison.collapsed() == []
 
 
 @pytest.mark.parametrize("fails", [None, "first", "second"])
 def test_of_two_restarts_the_better_is_kept(fails, monkeypatch):
-    found = judged(0.0, 0.0, 0.0)
-    one = found.candidates[2]
+    comparison = judged(0.0, 0.0, 0.0)
+    candidate = comparison.candidates[2]
     earlier = object()
-    one.states = [(-1.0, "an earlier fold")]
-    one.held = [earlier]
-    monkeypatch.setattr(found, "_rescore", lambda _: None)
+    candidate.states = [(-1.0, "an earlier fold")]
+    candidate.held = [earlier]
+    monkeypatch.setattr(comparison, "_rescore", lambda _: None)
 
     def fit(fold, score):
         failed = fails == fold
-        one.held.append(None if failed else fold)
-        one.scores.append(np.full(50, -np.inf if failed else score))
-        one.errors.append(np.ones(50))
-        one.states += [] if failed else [(score, fold)]
+        candidate.held.append(None if failed else fold)
+        candidate.scores.append(np.full(50, -np.inf if failed else score))
+        candidate.errors.append(np.ones(50))
+        candidate.states += [] if failed else [(score, fold)]
 
     fit("first", -2.0)
-    monkeypatch.setattr(found, "fit", lambda *_: fit("second", -1.0))
-    found.fit_again(one, (np.arange(50), np.arange(50)), 1)
+    monkeypatch.setattr(comparison, "fit", lambda *_: fit("second", -1.0))
+    comparison.fit_again(candidate, (np.arange(50), np.arange(50)), 1)
     kept = "first" if fails == "second" else "second"
-    assert one.held == [earlier, kept]
-    assert [state for _, state in one.states] == ["an earlier fold", kept]
-    assert len(one.scores) == len(one.errors) == 2
+    assert candidate.held == [earlier, kept]
+    assert [state for _, state in candidate.states] == ["an earlier fold", kept]
+    assert len(candidate.scores) == len(candidate.errors) == 2
 
 
 def test_of_low_rank_tensors_behind_the_full_one_the_best_is_left():
-    found = judged(0.0, -0.1, -0.2, -0.3, -0.25)
-    found.drop()
-    assert found.remaining == found.candidates[:3]
+    comparison = judged(0.0, -0.1, -0.2, -0.3, -0.25)
+    comparison.drop()
+    assert comparison.remaining == comparison.candidates[:3]
     ahead = judged(0.0, -0.1, 0.2, -0.3, 0.1)  # the worst is behind both
     ahead.drop()
     assert ahead.remaining == [ahead.candidates[k] for k in (0, 1, 2, 4)]
 
 
 def test_doubt_is_in_favour_of_full_tensors():
-    found = judged(0.0, 0.0, 0.0)
-    shapes = [one.mode_map for one in found.candidates]
-    doubts = [found._doubt(one, shapes) for one in shapes]
+    comparison = judged(0.0, 0.0, 0.0)
+    shapes = [candidate.mode_map for candidate in comparison.candidates]
+    doubts = [comparison._doubt(mode_map, shapes) for mode_map in shapes]
     half = search.DOUBT_OF_EXACT / 2.0  # shared by Gaussian and Student-t noise
     assert doubts == [search.DOUBT_OF_ALL + half, search.DOUBT_OF_ALL + half, 1.0]
-    assert found._doubt(shapes[0], [shapes[0], shapes[2]]) == search.DOUBT_OF_ALL + 2.0 * half
+    assert comparison._doubt(shapes[0], [shapes[0], shapes[2]]) == search.DOUBT_OF_ALL + 2.0 * half
 
 
 def test_a_tensor_without_a_sum_has_all_inputs():
@@ -475,8 +477,8 @@ def test_a_tensor_without_a_sum_has_all_inputs():
     X = rng.standard_normal((300, 16))
     y = X @ np.ones(16) + X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(300)
     model = BTNRegressor(**SHORT, solver=Solver(full_rows=10)).fit(X, y)
-    kept = {one.structure: len(one.inputs) for one in model._mode_maps}
-    table = {one["name"] for one in model.structures_}
+    kept = {mode_map.structure: len(mode_map.inputs) for mode_map in model._mode_maps}
+    table = {entry["name"] for entry in model.structures_}
     assert {"tensor", "sums+tensor"} <= table
     assert kept.get("tensor", 16) == 16
 
@@ -500,8 +502,10 @@ def test_fewer_restarts_where_the_rank_is_about_to_grow(ranks, max_rank, expecte
         def __init__(self):
             pass
 
-    found = [search.Candidate(_Shape(low_rank=True), states=[State(rank) for rank in ranks])]
-    assert Plan().fewer_restarts(found, 8) == expected
+    candidate_list = [
+        search.Candidate(_Shape(low_rank=True), states=[State(rank) for rank in ranks])
+    ]
+    assert Plan().fewer_restarts(candidate_list, 8) == expected
 
 
 def test_tensors_share_restarts_and_pass_on_weights_too_small_for_one():
@@ -511,20 +515,20 @@ def test_tensors_share_restarts_and_pass_on_weights_too_small_for_one():
     class Exact:
         low_rank = False
 
-    found = [
+    candidate_list = [
         search.Candidate(Exact(), 0.4),
         search.Candidate(Low(), 0.4),
         search.Candidate(Low(), 0.15),
         search.Candidate(Low(), 0.05),
         search.Candidate(Exact(), 0.0),
     ]
-    candidates.share_restarts(found, 4)
-    assert [one.count for one in found] == [1, 1, 1, 0, 0]
-    assert sum(one.weight for one in found) == pytest.approx(1.0)
-    assert found[1].weight / found[2].weight == pytest.approx(0.4 / 0.15)
-    assert found[3].weight == 0.0
-    candidates.share_restarts(found[:1], 4)
-    assert found[0].count == 1
+    candidates.share_restarts(candidate_list, 4)
+    assert [candidate.count for candidate in candidate_list] == [1, 1, 1, 0, 0]
+    assert sum(candidate.weight for candidate in candidate_list) == pytest.approx(1.0)
+    assert candidate_list[1].weight / candidate_list[2].weight == pytest.approx(0.4 / 0.15)
+    assert candidate_list[3].weight == 0.0
+    candidates.share_restarts(candidate_list[:1], 4)
+    assert candidate_list[0].count == 1
 
 
 def test_rows_held_out_find_how_large_f_of_classes_is():
@@ -546,8 +550,8 @@ def test_a_model_tells_the_likelihoods_of_all_its_restarts():
     model = BTNRegressor(**{**SHORT, "n_init": 2}).fit(X, y)
     every = likelihoods(model)
     kinds = [type(state.likelihood).__name__ for state in model.posterior_]
-    assert {one["name"] for one in every} == set(kinds)
-    for one in every:
-        of_kind = model.weights_[[kind == one["name"] for kind in kinds]]
-        assert one["weight"] == pytest.approx(of_kind.sum())
+    assert {entry["name"] for entry in every} == set(kinds)
+    for item in every:
+        of_kind = model.weights_[[kind == item["name"] for kind in kinds]]
+        assert item["weight"] == pytest.approx(of_kind.sum())
     assert "Student-t (" in str(explain.summary(model))

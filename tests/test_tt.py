@@ -110,8 +110,8 @@ def test_the_order_is_given_named_or_found():
     shuffled = rng.permutation(6)
     model = BTNRegressor(**SMALL).fit(X[:, shuffled], y)
     # neighbours of the truth are neighbours again, whichever end comes first
-    found = shuffled[model.mode_order_]
-    steps = np.abs(np.diff(found))
+    actual = shuffled[model.mode_order_]
+    steps = np.abs(np.diff(actual))
     assert np.sum(steps == 1) >= 4
     frame = pd.DataFrame(X, columns=list("abcdef"))
     named = trained(list("fedcba")).fit(frame, y)
@@ -239,16 +239,16 @@ def test_classes(n_classes):
 def test_restarts_blocks_and_processes_make_no_difference():
     X, y = chain(400, 4, np.random.default_rng(8))
     settings = {**SMALL, "n_init": 3, "max_iter": 12}
-    one = BTNRegressor(**settings, n_jobs=1).fit(X, y)
+    first = BTNRegressor(**settings, n_jobs=1).fit(X, y)
     two = BTNRegressor(**settings, n_jobs=2).fit(X, y)
-    np.testing.assert_allclose(one.predict(X), two.predict(X), rtol=1e-6, atol=1e-8)
-    assert len(one.posterior_) == 3
+    np.testing.assert_allclose(first.predict(X), two.predict(X), rtol=1e-6, atol=1e-8)
+    assert len(first.posterior_) == 3
     tight = BTNRegressor(**settings, n_jobs=1, memory_limit=0.02).fit(X, y)
-    np.testing.assert_allclose(one.predict(X), tight.predict(X), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(first.predict(X), tight.predict(X), rtol=1e-5, atol=1e-6)
     with pytest.raises(MemoryError, match="memory_limit must be at least"):
         BTNRegressor(**{**settings, "max_rank": 60, "n_basis": 20}, memory_limit=0.02).fit(X, y)
-    again = pickle.loads(pickle.dumps(one))
-    np.testing.assert_array_equal(again.predict(X), one.predict(X))
+    again = pickle.loads(pickle.dumps(first))
+    np.testing.assert_array_equal(again.predict(X), first.predict(X))
 
 
 def test_a_hundred_inputs_neither_overflow_nor_vanish():

@@ -26,7 +26,7 @@ def make(n_inputs, rank, rng, n_outputs=None, anchored=False):
     columns = np.array(np.meshgrid(*[grid] * n_inputs, indexing="ij")).reshape(n_inputs, -1)
     bases = [Chebyshev(n_basis=3).fit(x) for x in columns]
     weight = np.ones(columns.shape[1])
-    one = make_mode_map(
+    mode_map = make_mode_map(
         list(range(n_inputs)),
         bases,
         columns,
@@ -35,7 +35,7 @@ def make(n_inputs, rank, rng, n_outputs=None, anchored=False):
         anchored=anchored,
         many_outputs=n_outputs is not None,
     )
-    modes = [make_mode(basis, 1.0) for basis in one.bases]
+    modes = [make_mode(basis, 1.0) for basis in mode_map.bases]
     if n_outputs is not None:
         modes.append(output_mode(n_outputs))
     factors = [mode.point(rng.standard_normal((len(mode.keep), rank))) for mode in modes]
@@ -50,13 +50,13 @@ def make(n_inputs, rank, rng, n_outputs=None, anchored=False):
         None if n_outputs is None else len(modes) - 1,
         information=2.5 * columns.shape[1] * np.ones(n_outputs or ()),
     )
-    return state, one, columns, weight
+    return state, mode_map, columns, weight
 
 
-def values(state, one, columns):
+def values(state, first, columns):
     """Return f of every row, (n,) or (n, K)."""
     product = 1.0
-    for d, (phi, _) in enumerate(one.features(columns)):
+    for d, (phi, _) in enumerate(first.features(columns)):
         mode, factor = state.modes[d], state.factors[d]
         product = product * (phi[:, mode.present] @ mode.whole(factor.mean, factor.layout.anchor))
     if state.output is None:
@@ -67,9 +67,9 @@ def values(state, one, columns):
 @pytest.mark.parametrize("anchored", [False, True])
 @pytest.mark.parametrize("n_outputs", [None, 3])
 def test_a_cut_costs_what_the_unfolded_tensor_says(n_outputs, anchored):
-    state, one, columns, weight = make(3, 4, np.random.default_rng(0), n_outputs, anchored)
-    tensor = Tensor.of(state, one, columns, weight)
-    f = values(state, one, columns).reshape(*[N_VALUES] * 3, -1)
+    state, first, columns, weight = make(3, 4, np.random.default_rng(0), n_outputs, anchored)
+    tensor = Tensor.of(state, first, columns, weight)
+    f = values(state, first, columns).reshape(*[N_VALUES] * 3, -1)
     for left in ([0], [1], [2], [0, 1], [0, 2], [1, 2]):
         right = [d for d in range(3) if d not in left]
         unfolded = np.transpose(f, [*left, *right, 3]).reshape(N_VALUES ** len(left), -1)
@@ -95,10 +95,10 @@ def test_no_order_is_cheaper_than_the_one_found():
     for n_inputs in (2, 3, 5):
         made = [make(n_inputs, rank, rng) for rank in (2, 3)]
         tensors = [Tensor.of(*parts) for parts in made]
-        found = chain_order(tensors)
-        assert found[0] < found[-1]
+        actual = chain_order(tensors)
+        assert actual[0] < actual[-1]
         best = min(length(tensors, order) for order in permutations(range(n_inputs)))
-        assert length(tensors, found) == pytest.approx(best)
+        assert length(tensors, actual) == pytest.approx(best)
 
 
 def chain_of_pairs(order):
@@ -119,8 +119,8 @@ def chain_of_pairs(order):
 def test_neighbours_of_a_chain_are_found(most_exact, monkeypatch):
     monkeypatch.setattr(tt_order, "MOST_EXACT", most_exact)
     order = [int(d) for d in np.random.default_rng(2).permutation(7)]
-    found = chain_order([chain_of_pairs(order)])
-    assert found in (order, order[::-1])
+    actual = chain_order([chain_of_pairs(order)])
+    assert actual in (order, order[::-1])
 
 
 def test_hundreds_of_inputs_are_put_in_order():

@@ -12,7 +12,7 @@ from btnkm import BTNRegressor, explain
 from btnkm.cli import program
 from btnkm.io.portable import portable
 from btnkm.likelihoods import StudentT
-from btnkm.report.panel import _likely_range, with_levels
+from btnkm.report.panel import _likely_range, with_categories
 from btnkm.testing import check_likelihood
 from tests.test_files_models import answers
 from tests.test_onnx import check as check_graph
@@ -68,11 +68,11 @@ def test_a_page_that_knows_some_categories_takes_the_others_for_new_ones():
     model, X = fitted("many categories")
     names = list(model.columns_[PLACE].categories)
     kept = names[1:15:2]
-    data = with_levels(portable(model), {PLACE: kept})
+    data = with_categories(portable(model), {PLACE: kept})
     X = X.assign(place=np.resize(np.array([*kept, None, "never seen"], dtype=object), len(X)))
     compare(model, X, asked(data, rows_of(X)))
-    said = asked(data, rows_of(X.assign(place=names[0])))
-    compare(model, X.assign(place="never seen"), said)
+    output = asked(data, rows_of(X.assign(place=names[0])))
+    compare(model, X.assign(place="never seen"), output)
 
 
 @pytest.mark.parametrize("name", ["sums", "full", "mixture"])

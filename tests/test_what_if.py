@@ -15,7 +15,7 @@ from btnkm.classifier import INTERVAL_POINTS
 from btnkm.core.likelihoods.softmax import even_points
 from btnkm.io.portable import portable
 from btnkm.report import panel
-from btnkm.report.panel import ENGINE_FILES, embedded, sobol_directions, with_levels
+from btnkm.report.panel import ENGINE_FILES, embedded, sobol_directions, with_categories
 from tests.browser import browser, opened
 from tests.models import MAKERS, SMALL, fitted
 from tests.test_portable import rows_of
@@ -27,7 +27,7 @@ LEVELS = [0.025, 0.975]
 
 @pytest.fixture(scope="module")
 def page():
-    with browser() as one, opened(one) as page:
+    with browser() as chromium, opened(chromium) as page:
         page.set_content(f"<script>{ENGINE}</script>")
         yield page
 
@@ -47,14 +47,14 @@ def asked(page, data, rows):
     )
 
 
-def compare(model, X, said):
+def compare(model, X, answers):
     if not hasattr(model, "classes_"):
         distribution = model.predict_dist(X)
         interval = distribution.quantile(LEVELS)
         scale = model._y_scale if not distribution.discrete else np.maximum(distribution.mean, 1.0)
-        close(np.array([one["mean"] for one in said]) / scale, distribution.mean / scale)
-        ends = np.array([one["interval"] for one in said])
-        density = np.array([one["pdf"] for one in said])
+        close(np.array([answer["mean"] for answer in answers]) / scale, distribution.mean / scale)
+        ends = np.array([answer["interval"] for answer in answers])
+        density = np.array([answer["pdf"] for answer in answers])
         if distribution.discrete:
             np.testing.assert_array_equal(ends, interval)
             close(density, distribution.pdf(interval[:, 0]), 1e-7)
@@ -62,14 +62,14 @@ def compare(model, X, said):
             close(ends / scale, interval / scale)
             close(density * scale, distribution.pdf(interval[:, 0]) * scale)
         return
-    close(np.array([one["probabilities"] for one in said]), model.predict_proba(X))
-    intervals = np.array([one["intervals"] for one in said])  # (n, K, 2)
+    close(np.array([answer["probabilities"] for answer in answers]), model.predict_proba(X))
+    intervals = np.array([answer["intervals"] for answer in answers])  # (n, K, 2)
     expected = model.predict_proba_interval(X)
     close(intervals[:, 1] if expected.ndim == 2 else intervals, expected)
 
 
-def close(found, expected, tolerance=1e-9):
-    np.testing.assert_allclose(found, expected, rtol=0.0, atol=tolerance)
+def close(actual, expected, tolerance=1e-9):
+    np.testing.assert_allclose(actual, expected, rtol=0.0, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -112,8 +112,8 @@ def test_special_functions_have_all_digits(page):
     close(applied(page, "studentCdf", [dof, t]), special.stdtr(dof, t), 1e-13)
     sizes, counts = np.geomspace(0.05, 1e3, 12), np.arange(1.0, 900.0, 60.0)
     size, k, failure = grid(sizes, counts, np.linspace(0.01, 0.99, 15))
-    found = applied(page, "incompleteBeta", [size, k, failure, 1.0 - failure])
-    close(found, special.betainc(size, k, failure), 1e-12)
+    actual = applied(page, "incompleteBeta", [size, k, failure, 1.0 - failure])
+    close(actual, special.betainc(size, k, failure), 1e-12)
     large = np.geomspace(50.0, 1e5, 20)
     shape, x = grid(np.append(np.arange(1.0, 40.0), large), np.geomspace(1e-6, 1e5))
     close(applied(page, "gammaSf", [shape, x]), special.gammaincc(shape, x), 1e-9)
@@ -146,7 +146,7 @@ def test_categories_that_are_left_out_are_those_never_seen(page):
     model, X = fitted("many levels")
     names = list(model.columns_[1].categories)
     kept = names[3:17:2]
-    data = with_levels(portable(model), {1: kept})
+    data = with_categories(portable(model), {1: kept})
     assert len(embedded(data)[1]) < 0.9 * len(embedded(portable(model))[1])
     mean = {mode["column"]: mode["mean"] for mode in data["restarts"][0]["modes"]}
     assert len(mean[1]) == len(kept) + 2  # a gap, and what was never seen
@@ -154,9 +154,9 @@ def test_categories_that_are_left_out_are_those_never_seen(page):
     X["place"] = np.resize(np.array([*kept, None, "never seen"], dtype=object), len(X))
     compare(model, X, asked(page, data, rows_of(X)))
     X["place"] = names[0]
-    said = asked(page, data, rows_of(X))
+    answers = asked(page, data, rows_of(X))
     X["place"] = "never seen"
-    compare(model, X, said)
+    compare(model, X, answers)
 
 
 def test_no_text_of_the_users_means_anything_to_the_engine(page):
@@ -170,5 +170,5 @@ def test_no_text_of_the_users_means_anything_to_the_engine(page):
     X[5, 0], X[6, 0] = "toString", "hasOwnProperty"  # never seen
     text, _ = embedded(portable(model))
     assert not set("<>&\u2028") & set(text)
-    assert json.loads(text)["columns"][0]["levels"][0][0] in names
+    assert json.loads(text)["columns"][0]["categories"][0][0] in names
     compare(model, X[:20], asked(page, portable(model), rows_of(X[:20])))

@@ -77,15 +77,15 @@ def check(root):
     """
     root = root.resolve()
     # what lies in a folder such as _static belongs to the theme, and is no page
-    found = (p for p in sorted(root.rglob("*.html")) if p.relative_to(root).parts[0][0] != "_")
-    pages = {path: read(path) for path in found}
+    files = (p for p in sorted(root.rglob("*.html")) if p.relative_to(root).parts[0][0] != "_")
+    pages = {path: read(path) for path in files}
     problems, n_links = [], 0
     for path, page in pages.items():
         for line, link in page.links:
             n_links += 1
-            found = _problem(root, pages, path, link)
-            if found is not None:
-                problems.append(f"{path.relative_to(root)}:{line}: {link!r} {found}")
+            problem = _problem(root, pages, path, link)
+            if problem is not None:
+                problems.append(f"{path.relative_to(root)}:{line}: {link!r} {problem}")
     return problems, n_links
 
 

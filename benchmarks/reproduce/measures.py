@@ -52,7 +52,7 @@ def effective_functions(state: State) -> list[int]:
 
 def _sizes(model: Any) -> dict[str, Any]:
     # a full tensor has a kernel instead of factors
-    states = [one for one in getattr(model, "posterior_", ()) if hasattr(one, "factors")]
+    states = [state for state in getattr(model, "posterior_", ()) if hasattr(state, "factors")]
     if not states:
         return {"rank": float(model.rank_)} if hasattr(model, "rank_") else {}
     sizes: dict[str, Any] = {"rank": float(np.mean([effective_rank(state) for state in states]))}

@@ -3,7 +3,8 @@
 What needs fits of some of the rows is decided in ``structures``: the structures to compare
 (``candidates``) and their weights (``search``), the inputs of the sum and of the tensor
 (``screening``), the order and the cores of a tensor train (``candidates``, ``tt_order``), and
-whether noise has heavy tails (``search``).
+whether noise has heavy tails or varies (``search``). The basis of a column follows from its type
+(``data.columns``).
 """
 
 from __future__ import annotations

@@ -234,6 +234,7 @@ class BTNRegressor(RegressorMixin, Estimator):
     True
     """
 
+    _lasting = (*Estimator._lasting, "noise")
     _defaults = Defaults(
         many_inputs=10,
         rank=20,

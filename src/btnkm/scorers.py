@@ -7,15 +7,19 @@ is a ``BTNRegressor``, or a pipeline or a search that ends in one. Greater is be
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from sklearn.utils.metadata_routing import MetadataRequest
 
 from .core.arrays import here
 from .predictive import PredictiveDistribution
 
 Array = np.ndarray
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(100)  # on [-1, 1], of probabilities
+# Up to this count, the score of counts is a sum over all of them; beyond, steps are small
+_MOST_COUNTS, _TAIL = 1000, 1e-6
 
 
 def log_density(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -53,15 +57,28 @@ def neg_crps(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float
     """Return minus the mean continuous ranked probability score of y, in units of y.
 
     The score of a point prediction would be its absolute error. It is the integral of twice the
-    pinball loss over all quantiles, here a sum over 100 of them. Parameters are those of
-    :func:`log_density`.
+    pinball loss over all quantiles, here a sum over 100 of them. For counts it is the sum of the
+    squared errors of the distribution function, without an approximation unless some counts are
+    large. Parameters are those of :func:`log_density`.
     """
-    distribution, y = _distribution(estimator, X), np.asarray(here(y), dtype=float)
+    distribution = _distribution(estimator, X)
+    return -_mean(_crps(distribution, _targets(distribution, y)), sample_weight)
+
+
+def _crps(distribution: PredictiveDistribution, y: Array) -> Array:
+    """Return the continuous ranked probability score of every row: (n,)."""
+    if distribution.discrete and len(y):
+        largest = max(float(np.max(distribution.quantile(1.0 - _TAIL))), float(np.max(y)))
+        if largest <= _MOST_COUNTS:
+            counts = np.arange(largest + 1.0)
+            return np.asarray(
+                sum((distribution.cdf(np.full(len(y), k)) - (k >= y)) ** 2 for k in counts)
+            )
     total = np.zeros(len(y))
     for node, weight in zip(0.5 * (_NODES + 1.0), _WEIGHTS, strict=True):
         error = y - distribution.quantile(float(node))
         total += weight * np.maximum(node * error, (node - 1.0) * error)
-    return -_mean(total, sample_weight)
+    return total
 
 
 def neg_interval_score(
@@ -90,10 +107,72 @@ def coverage(
     return _mean((low <= y) & (y <= high), sample_weight)
 
 
+def weighted(scorer: Callable[..., float]) -> Callable[..., float]:
+    """Return a scorer that model selection gives the sample weights of the held-out rows.
+
+    With scikit-learn's metadata routing, ``cross_validate`` and ``GridSearchCV`` pass weights to
+    the scorers that request them, as this one does. Without it, weights are used in fits only.
+
+    Parameters
+    ----------
+    scorer : callable
+        One of this module, or a ``functools.partial`` of one.
+
+    Returns
+    -------
+    callable
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn import config_context
+    >>> from sklearn.model_selection import cross_validate
+    >>> from btnkm import BTNRegressor, scorers
+    >>> x = np.linspace(0, 6, 60)[:, None]
+    >>> y = np.sin(x[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=60)
+    >>> scoring = scorers.weighted(scorers.log_density)
+    >>> with config_context(enable_metadata_routing=True):
+    ...     model = BTNRegressor(structure="sums").set_fit_request(sample_weight=True)
+    ...     weights = {"sample_weight": np.linspace(1, 2, 60)}
+    ...     result = cross_validate(model, x, y, scoring=scoring, cv=3, params=weights)
+    >>> result["test_score"].shape
+    (3,)
+    """
+    return _Weighted(scorer)
+
+
+class _Weighted:
+    """A scorer that requests sample weights."""
+
+    def __init__(self, scorer: Callable[..., float]) -> None:
+        self.scorer = scorer
+
+    def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
+        return self.scorer(estimator, X, y, sample_weight)
+
+    def get_metadata_routing(self) -> MetadataRequest:
+        """Return the request for weights, as scikit-learn asks for it."""
+        request = MetadataRequest(owner=self)
+        request.score.add_request(param="sample_weight", alias=True)
+        return request
+
+
 def _interval(estimator: Any, X: Any, y: Any, level: float) -> tuple[Array, Array, Array]:
     """Return the ends of the intervals, and y."""
-    low, high = _distribution(estimator, X).interval(level).T
-    return low, high, np.asarray(here(y), dtype=float)
+    distribution = _distribution(estimator, X)
+    low, high = distribution.interval(level).T
+    return low, high, _targets(distribution, y)
+
+
+def _targets(distribution: PredictiveDistribution, y: Any) -> Array:
+    """Return targets as an array, one for each row."""
+    y = np.asarray(here(y), dtype=float)
+    if y.shape != (len(distribution),):
+        raise ValueError(
+            f"y must have shape ({len(distribution)},), one value per row of X, got shape "
+            f"{y.shape}; pass a column as y[:, 0]."
+        )
+    return y
 
 
 def _mean(values: Array, sample_weight: Any) -> float:

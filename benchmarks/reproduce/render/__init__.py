@@ -55,7 +55,7 @@ def render(
             text = f"**{table.caption}.**\n\n{tables.as_markdown(table)}\n"
             yield _write(folder / f"{table.name}.md", text)
             yield _write(folder / f"{table.name}.csv", tables.as_csv(table))
-    made = {name: found for name, found in made.items() if found or name in drawn}
+    made = {name: shown for name, shown in made.items() if shown or name in drawn}
     yield _write(folder / "index.html", page(results, folder, made, drawn))
     yield _write(place, document(results, folder, place, made, drawn))
 

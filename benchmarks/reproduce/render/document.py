@@ -61,11 +61,11 @@ def document(results: Results, folder: Path, place: Path, made: Tables, drawn: s
     """Return the text on some experiments, for ``place``; the pictures are in ``folder``."""
     away = quote(Path(os.path.relpath(folder, place.parent)).as_posix())
     parts = ["# The paper reproduced", text("introduction")]
-    for name, found in made.items():
+    for name, shown in made.items():
         parts += [f"## {heading(name)}", text(name)]
         if name in drawn:
             parts.append(f"![{ALTS[name]}]({away}/{name}.png)")
-        for table in found:
+        for table in shown:
             parts.append(f"**{table.caption}.**\n\n{tables.as_markdown(table)}")
             if table.name == "glance":
                 parts.append(tables.verdict(results))

@@ -46,11 +46,11 @@ def page(results: Results, folder: Path, made: Tables, drawn: set[str]) -> str:
     links = "".join(f'<a href="#{name}">{escape(heading(name).split(".")[0])}</a>' for name in made)
     body = [f"<h1>The paper reproduced</h1>{prose(text('introduction'))}<nav>{links}"]
     body.append('<a href="#errata">Errata</a><a href="#protocol">How it was run</a></nav>')
-    for name, found in made.items():
+    for name, shown in made.items():
         body.append(f'<section id="{name}"><h2>{escape(heading(name))}</h2>{prose(text(name))}')
         if name in drawn:
             body.append(f"<figure>{_svg(folder / f'{name}.svg', ALTS[name], name)}</figure>")
-        for table in found:
+        for table in shown:
             body.append(_table(table))
             if table.name == "glance":
                 body.append(f"<p>{escape(verdict(results))}</p>")

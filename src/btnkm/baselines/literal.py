@@ -136,9 +136,9 @@ def _initial(modes: list[Any], rank: int, rng: Any) -> State:
         mean = rng.standard_normal((m, rank))
         factors.append(Factor(mean, cov, log_det, components(rank)))
     basis = tuple(Gamma(np.ones(len(mode.keep)), np.ones(len(mode.keep))) for mode in modes)
-    one = Gamma(np.ones(rank), np.ones(rank))
+    components_of_one = Gamma(np.ones(rank), np.ones(rank))
     likelihood = Gaussian(Gamma(1.0, 1.0))
-    return State(tuple(modes), tuple(factors), basis, (one,), likelihood, CP())
+    return State(tuple(modes), tuple(factors), basis, (components_of_one,), likelihood, CP())
 
 
 def _sweep(executor: Any, state: State, data: cavi.Data, priors: Priors) -> State:

@@ -62,7 +62,8 @@ class Basis(BaseEstimator):
     -----
     For ONNX and the what-if panel, a class also defines ``formula(x)``. It takes a ``Term`` (see
     ``btnkm.core.formula``) and returns phi and psi as terms. ``pair_products`` makes the psi of the
-    fallback.
+    fallback. A basis in ``BASES`` declares in ``file_fields`` (dict) what a model file holds of it,
+    such as ``{"n_basis": "count", "places_": "numbers(_)"}``; ``io/schema.py`` has the kinds.
     """
 
     n_functions_: int

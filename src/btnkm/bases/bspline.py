@@ -143,13 +143,13 @@ class BSpline(Basis):
 
 
 def _local_splines(
-    one: Any, u: Any, piece: Any, pieces: int, degree: int, clip: Callable[..., Any]
+    ones: Any, u: Any, piece: Any, pieces: int, degree: int, clip: Callable[..., Any]
 ) -> list[Any]:
     """Return the degree + 1 splines that are not zero on each row's piece, by Cox-de Boor.
 
-    Arrays or terms; ``one`` is 1 for each u, and ``clip`` limits a value to an interval.
+    Arrays or terms; ``ones`` is 1 for each u, and ``clip`` limits a value to an interval.
     """
-    values = [one]
+    values = [ones]
     for q in range(1, degree + 1):
         raised: list[Any] = [0.0] * (q + 1)
         for r, value in enumerate(values):

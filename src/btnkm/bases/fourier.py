@@ -113,5 +113,5 @@ class Fourier(Basis):
         return collect(weighted, self.n_functions_)
 
     def _cosines(self, cosine: Array) -> Array:
-        one = array_namespace(cosine).ones_like(cosine)
-        return collect(recurrence(one, cosine, 2.0 * cosine), self.n_products_)
+        ones = array_namespace(cosine).ones_like(cosine)
+        return collect(recurrence(ones, cosine, 2.0 * cosine), self.n_products_)

@@ -246,13 +246,13 @@ class WithMissing(Basis):
         )
 
 
-def _beside(one: Array, others: Array, first: bool) -> Array:
+def _beside(column: Array, others: Array, first: bool) -> Array:
     """Return a column (n,) before or behind others (n, M); on a device each is contiguous."""
     xp = array_namespace(others)
     if is_numpy_array(others):
-        parts, axis = [one[:, None], others], 1
+        parts, axis = [column[:, None], others], 1
     else:  # as the device kernels need it
-        parts, axis = [one[None, :], others.T], 0
+        parts, axis = [column[None, :], others.T], 0
     both = xp.concat(parts if first else parts[::-1], axis=axis)
     return both if axis else both.T
 

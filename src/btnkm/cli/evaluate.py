@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..data.csv_file import DataError
-from .console import Console, UsageError, counted, number, table
+from .console import Console, UsageError, clipped, counted, number, table
 from .fit import new_model
 from .options import (
     add_model_options,
@@ -24,6 +24,7 @@ from .options import (
 )
 
 METHODS = ("gp", "boosting")  # the keys of ``methods.RIVALS``, whose import is slow
+MOST_GROUPS, MIN_ROWS = 15, 50  # of the table of coverages
 _EXAMPLES = """\
   btnkm evaluate houses.csv --target price
   btnkm evaluate houses.csv --target price --folds 3 --against gp,boosting
@@ -49,7 +50,9 @@ def add_parser(commands: Any) -> None:
         "that is fitted to the other folds. The scores are the root mean squared error (RMSE) or "
         "the fraction of wrong classes, the mean negative log-likelihood (NLL; lower is better), "
         "and the fraction of rows inside the 50%, 90% and 95% intervals. The command prints means "
-        "over the folds, ± the standard deviation.",
+        "over the folds, ± the standard deviation. For numbers and counts, it also prints the "
+        "fraction inside the 95% intervals in groups of rows: by predicted spread (the predicted "
+        "standard deviation), and of other groups those in which it is clearly wrong.",
         _EXAMPLES,
     )
     add_table(parser)
@@ -89,12 +92,14 @@ def run(arguments: argparse.Namespace) -> int:
             training.name,
         )
     with console.library():
-        results = evaluate(["btnkm", *against], training, arguments, console)
+        results, coverage = evaluate(["btnkm", *against], training, arguments, console)
     methods = {name: _moments(scores) for name, scores in results.items()}
     parts = f"{arguments.folds}-fold cross-validation of {training.target!r} in {training.name}"
     rows, inputs = counted(training.n_rows, "row"), counted(len(training.kinds), "input")
     console.title(f"{parts}: {rows}, {inputs}")
     console.say(_table(methods, console.width))
+    if coverage is not None and coverage.n >= MIN_ROWS:
+        console.say(_coverage_table(coverage, console.width))
     for text in _notes(against, training, arguments.folds):
         console.note(text)
     console.result(
@@ -106,6 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
             "inputs": list(training.kinds),
             "folds": arguments.folds,
             "methods": methods,
+            "conditional_coverage": coverage,
         }
     )
     return 0
@@ -113,13 +119,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def evaluate(
     methods: list[str], training: Any, arguments: argparse.Namespace, console: Console
-) -> dict[str, list[dict[str, float]]]:
-    """Return the scores of every method in every fold."""
+) -> tuple[dict[str, list[dict[str, float]]], Any]:
+    """Return the scores of every method in every fold, and the coverage of ours by groups."""
     from .methods import Scores
 
     X, y, weight = training.all_rows
     results: dict[str, list[dict[str, float]]] = {name: [] for name in methods}
     folds = list(_folds(y, training.classify, arguments))
+    ours: list[Any] = []
     with console.progress("evaluating") as bar:
         for k, (train, test) in enumerate(folds):
             for j, name in enumerate(methods):
@@ -131,10 +138,27 @@ def evaluate(
                     name, X.take(train), y[train], train_weight, training.classify, arguments
                 )
                 seconds = time.perf_counter() - begin
-                scores = Scores()
-                scores.add(fitted(X.take(test)), y[test], None if weight is None else weight[test])
+                predicted, scores = fitted(X.take(test)), Scores()
+                scores.add(predicted, y[test], None if weight is None else weight[test])
+                if name == "btnkm":
+                    ours.append(predicted)
                 results[name].append({**scores.means(), "seconds": seconds})
-    return results
+    if training.classify:
+        return results, None
+    return results, _conditional_coverage(ours, [test for _, test in folds], X, y)
+
+
+def _conditional_coverage(distributions: list[Any], places: list[Any], X: Any, y: Any) -> Any:
+    """Return the coverage of intervals in groups of rows, from the distributions of the folds."""
+    from ..explain.coverage import Intervals, Property, coverage_of
+
+    kinds = {"O": "category", "M": "date", "m": "duration"}
+    inputs = [
+        Property(name, kinds.get(values.dtype.kind, "number"), values)
+        for name, values in X.columns.items()
+    ]
+    parts = [Intervals.of(distribution) for distribution in distributions]
+    return coverage_of(Intervals.joined(parts, places), y, inputs)
 
 
 def _folds(y: Any, classify: bool, arguments: argparse.Namespace) -> Iterator[tuple[Any, Any]]:
@@ -180,6 +204,28 @@ def _table(methods: dict[str, Any], width: int) -> str:
         if max(map(len, text.splitlines())) <= width:
             return text
     return text
+
+
+def _coverage_table(coverage: Any, width: int) -> str:
+    """Return coverage by predicted spread, and that of other groups where it is clearly wrong."""
+    rows: list[list[str]] = []
+    for part in coverage.groups:
+        name = "spread" if part.kind == "spread" else part.name
+        for k, label in enumerate(part.labels):
+            if part.kind != "spread" and (not part.differs[k] or len(rows) >= MOST_GROUPS):
+                continue
+            group = clipped(f"{name} {label}", max(width - 50, 26))
+            inside = f"{part.coverage[k]:.1%}{'*' if part.differs[k] else ' '}"
+            range_of = f"{part.low[k]:.1%} to {part.high[k]:.1%}"
+            rows.append([group, f"{part.rows[k]:,}", inside, range_of, number(part.width[k])])
+    head = ["group of rows", "rows", "inside", "95% confidence", "mean width"]
+    text = table(head, rows)
+    if max(map(len, text.splitlines())) > width:
+        text = table(head[:3] + head[4:], [row[:3] + row[4:] for row in rows])
+    note = f"clearly wrong in none of {coverage.n_groups} groups, by spread and by each input"
+    if coverage.failures:
+        note = f"* clearly wrong, as in {len(coverage.failures)} of {coverage.n_groups} groups"
+    return f"\nRows inside the 95% intervals of btnkm\n{text}\n  {note}"
 
 
 def _cell(score: str, value: dict[str, float], spread: bool) -> str:

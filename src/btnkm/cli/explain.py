@@ -184,7 +184,7 @@ def _print_noise(effects: list[Any], console: Console) -> None:
         name = clipped(str(effect.name), console.width - 34)
         ends = [f"×{end:.3g}" for end in (min(factors), max(factors))]
         rows.append((name, f"{effect.importance:.1%}", *ends))
-    console.say("\nNoise: what multiplies its standard deviation, relative to its average")
+    console.say("\nNoise: factors of its standard deviation, relative to the average")
     console.say(table(("input", "importance", "smallest", "largest"), rows))
 
 

@@ -311,14 +311,14 @@ class _Made:
         pairs, kernel = self.pairs, self.kernel
         factor, curve = pairs.parts.factor, pairs.parts.curve
         packed, diagonal = total.reshape(-1)[pairs.index], np.diagonal(total)
-        own, alone = packed * self.packed * kernel.product, 0.5 * diagonal * self.product
+        product, alone = packed * self.packed * kernel.product, 0.5 * diagonal * self.product
         known = np.array([x[:, KNOWN] for x in pairs.x])
         b, a = kernel.factor[factor], kernel.curve[curve]
         by_factor, by_curve = np.zeros((3, len(factor))), np.zeros((3, len(curve)))
         for block in pairs.blocks:
             if len(factor):
                 values = self._correlations("factor", block, slopes=True)
-                of_others = own[block] / (1.0 + b[:, None] * values[0])
+                of_others = product[block] / (1.0 + b[:, None] * values[0])
                 by_factor += [np.einsum("ij,ij->i", of_others, part) for part in values]
             if len(curve):
                 values = self._correlations("curve", block, slopes=True)
@@ -330,7 +330,7 @@ class _Made:
         share = known[factor] / (1.0 + b[:, None] * known[factor]) - 1.0 / (1.0 + b[:, None])
         numeric = ~pairs.parts.categorical
         slopes = {
-            "factor": b * (by_factor[0] - own.sum() / (1.0 + b) + share @ alone),
+            "factor": b * (by_factor[0] - product.sum() / (1.0 + b) + share @ alone),
             "factor_length": (b * by_factor[1])[numeric[factor]],
             "curve": a * (by_curve[0] + 0.5 * known[curve] @ diagonal),
             "curve_length": (a * by_curve[1])[numeric[curve]],
@@ -338,7 +338,7 @@ class _Made:
             "constant": np.array([kernel.constant * (packed.sum() + 0.5 * diagonal.sum())]),
         }
         if len(factor):
-            slopes["product"] = np.array([own.sum() + alone.sum()])
+            slopes["product"] = np.array([product.sum() + alone.sum()])
         lines = np.sum((total @ pairs.lines) * pairs.lines, axis=0)
         slopes["line"] = 0.5 * kernel.line[pairs.parts.line] * lines
         slopes["missing"] = np.array(

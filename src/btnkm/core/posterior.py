@@ -147,14 +147,14 @@ def found_nothing(weights: np.ndarray, means: np.ndarray, variances: np.ndarray)
 
 
 class Joint(NamedTuple):
-    """f of K outputs at n rows: Cov[f] = root root^T + diag(own) in each row.
+    """f of K outputs at n rows: Cov[f] = root root^T + diag(diagonal) in each row.
 
     With f = C g, where g are the components and C the outputs' weights, Cov[f] is
     E[C] Cov[g] E[C]^T plus a part from the covariance of C, which is independent between outputs.
     """
 
     mean: Array  # (n, K)
-    own: Array  # (n, K)
+    diagonal: Array  # (n, K)
     root: Array  # (n, K, R)
 
 

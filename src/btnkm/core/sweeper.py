@@ -13,7 +13,7 @@ from . import cavi, row_block, rows
 from .batch_stats import BatchStats, EffectStats, ModeStats
 from .categories import CategoryMode
 from .cavi import Block, Data
-from .likelihoods import Curved, Gaussian, propose
+from .likelihoods import Curved, Gaussian, of_past, propose
 from .reduction import Smaller
 from .state import Priors, State
 from .sums import SumsTerms, refine, smaller
@@ -87,6 +87,7 @@ class Sweeper:
         self.data = data
         self.priors = priors
         self.past = past
+        self._before = state.likelihood  # that the sums over earlier rows are for
         self._grams: Any = None  # of the sum, where the likelihood is fixed: see _sum_grams
         self._square = data.square  # sum s_n E[(y_n - a_n)^2]
         self.jitter = 0.0
@@ -311,14 +312,14 @@ class Sweeper:
             return
         update = partial(row_block.update_moments, d=self.last or 0)
         self._remember(partial(update, likelihood=self.state.likelihood))
-        sums = self._with_past(self.executor.sum(self._commands[-1]))
+        sums = self._with_past(self.executor.sum(self._commands[-1]), self.state.likelihood)
         learned = cavi.update_likelihood(self.state, sums, self.data, self.priors)
-        # the sums of earlier batches are for the old offset
-        if self.spread and self.past is None:
-            learned = self._proposed(learned, sums)
+        if self.spread:
+            # the sums of earlier batches are for the old offset
+            learned = self._proposed(learned, sums if self.past is None else None)
         self.state = learned
 
-    def _proposed(self, state: State, sums: tuple[Any, ...]) -> State:
+    def _proposed(self, state: State, sums: tuple[Any, ...] | None) -> State:
         """Return a state with another likelihood that has a higher ELBO, or the same state."""
 
         def value(state: State) -> float:
@@ -328,7 +329,8 @@ class Sweeper:
             self._remember(
                 partial(row_block.update_moments, d=self.last or 0, likelihood=likelihood)
             )
-            return self.executor.sum(partial(row_block.update_responses, likelihood=likelihood))
+            update = partial(row_block.update_responses, likelihood=likelihood)
+            return self._with_past(self.executor.sum(update), likelihood)
 
         attempt = 0
         while (other := propose(state.likelihood, sums, attempt)) is not None:
@@ -341,11 +343,12 @@ class Sweeper:
             updated(state.likelihood)
         return state
 
-    def _with_past(self, sums: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _with_past(self, sums: tuple[Any, ...], likelihood: Any) -> tuple[Any, ...]:
         """Add the sums of earlier batches that a likelihood learns from."""
         if self.past is None:
             return sums
-        return tuple(a + b for a, b in zip(sums, self.past.likelihood_sums, strict=True))
+        earlier = of_past(likelihood, self.past.likelihood_sums, self._before)
+        return tuple(a + b for a, b in zip(sums, earlier, strict=True))
 
     def batch_stats(self, features: tuple[tuple[Array, Array], ...]) -> BatchStats:
         """Return the sums over the rows for the current q, given the sums of their features."""
@@ -378,7 +381,8 @@ class Sweeper:
         assert self.past is not None
         modes = tuple(self._past_sums(d) for d in range(len(self.state.modes)))
         sums = None if self.state.sums is None else self.past.sums_of(self.state.sums)
-        return replace(self.past, modes=modes, sums=sums)
+        learned = of_past(self.state.likelihood, self.past.likelihood_sums, self._before)
+        return replace(self.past, modes=modes, likelihood_sums=learned, sums=sums)
 
     def newton_sweep(self) -> None:
         """Update the modes once by the likelihood itself instead of its bound; precisions stay.

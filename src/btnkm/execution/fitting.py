@@ -374,7 +374,7 @@ def ending(results: Sequence[Result], tol: float) -> tuple[bool, str]:
     restarts = [restart for result in results for restart in result.restarts]
     ended = all(result.ended for result in results)
     moving = sum(not restart.last.converged for restart in restarts)
-    kept = f"the posteriors of {len(restarts)} of {count} restarts, as they stood, are kept."
+    kept = f"the posteriors of {len(restarts)} of {count} restarts are kept."
     if any(result.interrupted for result in results):
         reason = f"Interrupted: {kept}"
     elif not ended:

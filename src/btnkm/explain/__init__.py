@@ -1,6 +1,12 @@
 """Explanations of a fitted model: data, mostly in closed form from its posterior, and plots."""
 
 from .components import Component, ComponentFactor, components
+from .coverage import (
+    ConditionalCoverage,
+    CoverageFailure,
+    GroupedCoverage,
+    conditional_coverage,
+)
 from .diagnostics import (
     Calibration,
     History,
@@ -17,6 +23,7 @@ from .noise import NoiseEffect, noise_effects
 from .plots import (
     plot_calibration,
     plot_components,
+    plot_conditional_coverage,
     plot_effects,
     plot_functions,
     plot_history,
@@ -37,8 +44,11 @@ __all__ = [
     "Component",
     "Effect",
     "ComponentFactor",
+    "ConditionalCoverage",
+    "CoverageFailure",
     "FittedModel",
     "Functions",
+    "GroupedCoverage",
     "History",
     "Local",
     "NoiseEffect",
@@ -52,6 +62,7 @@ __all__ = [
     "Surface",
     "calibration",
     "components",
+    "conditional_coverage",
     "effects",
     "explain_local",
     "functions",
@@ -62,6 +73,7 @@ __all__ = [
     "partial_dependence",
     "plot_calibration",
     "plot_components",
+    "plot_conditional_coverage",
     "plot_effects",
     "plot_functions",
     "plot_history",

@@ -175,7 +175,7 @@ def calibration(model: Any, X: Any, y: Any, *, random_state: Any = 0) -> Calibra
     -------
     Calibration, or Reliability of a classifier
     """
-    X, y = _rows(model, X, y)
+    X, y = checked_rows(model, X, y)
     if hasattr(model, "classes_"):
         return reliability_of(model.classes_, here(model.predict_proba(X)), y)
     return calibration_of(model.predict_dist(X), y, random_state)
@@ -243,7 +243,7 @@ def residuals(model: Any, X: Any, y: Any, *, random_state: Any = 0) -> Residuals
         raise TypeError(
             "model must be a regressor to have residuals, got a classifier; use calibration."
         )
-    X, y = _rows(model, X, y)
+    X, y = checked_rows(model, X, y)
     distribution = model.predict_dist(X)
     pit = np.clip(_pit(distribution, y, random_state), 1e-12, 1.0 - 1e-12)
     score = ndtri(pit)
@@ -309,7 +309,8 @@ def _searches(run: list[dict[str, Any]]) -> list[Search]:
     ]
 
 
-def _rows(model: Any, X: Any, y: Any) -> tuple[Any, Array]:
+def checked_rows(model: Any, X: Any, y: Any) -> tuple[Any, Array]:
+    """Return rows and their targets, in memory; raise an error if they do not suit the model."""
     view = FittedModel.of(model)
     X, y, _ = with_targets(X, y, None)
     X, y = here(X), view.check_y(here(y))

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from .coverage import GroupedCoverage
 from .effects import Effect, half_width
+from .fitted import MISSING, in_units
 from .sobol import sobol_indices
 
 Array = np.ndarray
@@ -17,6 +19,7 @@ MOST_INPUTS, MOST_BARS, MOST_CATEGORIES = 12, 30, 15
 FEW_CLASSES = 6  # that a legend inside the axes has room for
 FEW_VALUES = 6  # of a number, drawn as points instead of a line
 TOO_LITTLE = 0.005  # importance below which an input is not shown
+BAR = 0.2  # of the height of the axes: the bar of the widest intervals
 LONGEST = 22  # characters of a name in one line
 
 
@@ -100,6 +103,53 @@ def draw_effect(ax: Any, effect: Effect) -> None:
     tidy(ax)
 
 
+def draw_coverage(ax: Any, part: GroupedCoverage) -> None:
+    """Draw the coverage of groups of rows on some axes, above bars of the widths of intervals."""
+    at = np.arange(len(part.labels), dtype=float)
+    at[[label == MISSING for label in part.labels]] += 0.25 * (part.kind != "category")
+    error = np.array([part.coverage - part.low, part.high - part.coverage])
+    for differs, color, marker in ((False, COLORS[0], "o"), (True, COLORS[1], "D")):
+        k = np.flatnonzero(part.differs == differs)
+        ax.errorbar(
+            at[k],
+            part.coverage[k],
+            np.maximum(error[:, k], 0.0),
+            fmt=marker,
+            markersize=5,
+            color=color,
+            elinewidth=1.4,
+            capsize=0,
+        )
+        if differs:
+            for i in k:
+                ax.annotate(
+                    f"{part.coverage[i]:.0%}",
+                    (at[i], part.coverage[i]),
+                    (5, 0),
+                    textcoords="offset points",
+                    fontsize="x-small",
+                    va="center",
+                    color=color,
+                )
+    widths = np.where(np.isfinite(part.width), part.width, np.nan)
+    heights = BAR * widths / np.nanmax(widths, initial=1e-300)
+    ax.bar(at, heights, 0.7, color="0.85", transform=ax.get_xaxis_transform(), zorder=0)
+    line = {"color": "0.35", "linewidth": 0.9, "linestyle": "--", "zorder": 1}
+    for middle, expected in zip(at, part.expected, strict=True):
+        ax.plot([middle - 0.5, middle + 0.5], [expected, expected], **line)
+    category, unit = part.kind in ("category", "range"), in_units(part.lowest)[1]
+    labels = [
+        short(label) if category else label.replace(unit.replace("(", "").replace(")", ""), "")
+        for label in part.labels
+    ]
+    ax.set_xticks(at, [label.replace(" to ", "\nto ") for label in labels], fontsize="x-small")
+    if (category and sum(map(len, labels)) > 24) or max(map(len, labels)) > 22:
+        ax.tick_params(axis="x", rotation=90 if len(labels) > 5 else 35)
+    ax.set_xlim(-0.6, at[-1] + 0.6)
+    ax.set_title(wrapped(f"{part.name}{unit}"), fontsize="medium")
+    tidy(ax)
+
+
 def curve(
     ax: Any, kind: str, values: Array, mean: Array, std: Array, color: str, wide: float
 ) -> None:
@@ -140,16 +190,6 @@ def short(category: Any) -> str:
     """Return the name of a category for a tick label."""
     text = str(category).replace("$", r"\$") or "(empty)"
     return text if len(text) <= 18 else text[:17] + "…"
-
-
-def in_units(values: Array) -> tuple[Array, str]:
-    """Return durations as numbers in a suitable unit, and the unit."""
-    if values.dtype.kind != "m":
-        return values, ""
-    longest = np.max(np.abs(values.astype("m8[us]").astype(float)), initial=0.0)
-    units = {"days": 86_400e6, "hours": 3_600e6, "minutes": 60e6, "seconds": 1e6}
-    unit = next((name for name, size in units.items() if longest >= 2.0 * size), "seconds")
-    return values.astype("m8[us]").astype(float) / units[unit], f" ({unit})"
 
 
 def places(values: Array) -> Array:

@@ -56,6 +56,16 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
+def in_units(values: Array) -> tuple[Array, str]:
+    """Return durations as numbers in a suitable unit, and the unit."""
+    if values.dtype.kind != "m":
+        return values, ""
+    longest = np.max(np.abs(values.astype("m8[us]").astype(float)), initial=0.0)
+    units = {"days": 86_400e6, "hours": 3_600e6, "minutes": 60e6, "seconds": 1e6}
+    unit = next((name for name, size in units.items() if longest >= 2.0 * size), "seconds")
+    return values.astype("m8[us]").astype(float) / units[unit], f" ({unit})"
+
+
 @dataclass(frozen=True, eq=False)
 class FittedModel:
     """The public view of a fitted estimator, ``model.fitted_``.
@@ -243,7 +253,7 @@ class FittedModel:
         """Return the coordinates of at least one row in memory, to be explained."""
         columns = self.encode(here(X))
         if columns[self.active[0]].shape[0] == 0:
-            raise ValueError("X must have at least one row, got none; give rows to explain.")
+            raise ValueError("X must have at least one row, got none; pass the rows to explain.")
         return columns
 
     @cached_property

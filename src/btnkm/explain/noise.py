@@ -1,4 +1,4 @@
-"""Which inputs drive the noise: what each of their values multiplies its standard deviation by.
+"""Which inputs drive the noise: the factor of its standard deviation at each of their values.
 
 Noise that varies has the precision tau exp(g(x)), where g is a sum of curves of the inputs. The
 standard deviation is proportional to exp(-g / 2), so every curve multiplies it by a factor. The
@@ -28,7 +28,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class NoiseEffect(PlainData):
-    """What the values of one input multiply the standard deviation of the noise by.
+    """The factors by which the values of one input multiply the standard deviation of the noise.
 
     Attributes
     ----------

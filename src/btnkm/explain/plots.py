@@ -10,8 +10,10 @@ import numpy as np
 from ..checks import check_integer
 from ..core.arrays import here
 from .components import components
+from .coverage import BINS, conditional_coverage
 from .diagnostics import Calibration, calibration, history, residuals
 from .drawing import (
+    BAR,
     COLORS,
     FEW_CLASSES,
     MOST_BARS,
@@ -21,9 +23,9 @@ from .drawing import (
     classes,
     color_of,
     curve,
+    draw_coverage,
     draw_effect,
     grid_of_axes,
-    in_units,
     label_values,
     legend_of_classes,
     name_bars,
@@ -37,6 +39,7 @@ from .drawing import (
     wrapped,
 )
 from .effects import effects, half_width, interaction, partial_dependence
+from .fitted import in_units
 from .noise import noise_effects, round_factors
 from .shapley import explain_local
 from .sobol import functions, interactions, sobol_indices
@@ -106,7 +109,7 @@ def plot_noise_effects(
     sharey: bool = True,
     axes: Any = None,
 ) -> Array:
-    """Plot what the inputs that drive the noise multiply its standard deviation by, with bands.
+    """Plot the factors by which inputs multiply the standard deviation of the noise, with bands.
 
     If the noise is constant, the plot says so.
 
@@ -435,6 +438,68 @@ def plot_calibration(model: Any, X: Any, y: Any, *, axes: Any = None) -> Array:
     ax.set(xlabel="predicted P(Y ≤ y)", ylabel="fraction of rows", xlim=(0, 1))
     for ax in axes:
         tidy(ax)
+    return axes
+
+
+def plot_conditional_coverage(
+    model: Any,
+    X: Any,
+    y: Any,
+    level: float = 0.95,
+    *,
+    bins: int = BINS,
+    most: int = 6,
+    axes: Any = None,
+) -> Array:
+    """Plot the coverage of intervals in groups of rows, by predicted spread and by inputs.
+
+    A dot is a group, with a 95% confidence interval of its coverage. The dashed line is the level;
+    for counts, it is the mean probability of the intervals. Groups whose coverage clearly differs
+    are orange and have a number. Grey bars are mean widths of the intervals, relative to the widest
+    group of the same axes.
+
+    Parameters
+    ----------
+    model : BTNRegressor, fitted
+    X, y, level, bins
+        As in :func:`conditional_coverage`.
+    most : int, default=6
+        The number of axes: first the predicted spread, then the inputs with the clearest
+        differences.
+    axes : array of matplotlib axes, or None
+        One for each; None creates a figure.
+
+    Returns
+    -------
+    ndarray of matplotlib axes
+    """
+    check_integer("most", most, 1)
+    result = conditional_coverage(model, X, y, level, bins=bins)
+    shown = result.groups[:most]
+    if not shown:
+        return np.array([_note("too few rows for groups")])
+    made = axes is None
+    axes = grid_of_axes(len(shown), axes, width=3.9, height=2.8)
+    bottom = min(part.lowest_shown for part in shown)
+    top = 1.0 + 0.04 * (1.0 - bottom)
+    # the bars of widths have a fifth of the height to themselves
+    low = bottom - (top - bottom) * BAR / (0.95 - BAR)
+    for other in {other for ax in axes for other in ax.get_shared_y_axes().get_siblings(ax)}:
+        if other.has_data():  # drawn before, on the same scale
+            low, top = min(low, other.get_ylim()[0]), max(top, other.get_ylim()[1])
+    bottom = low + BAR * (top - low)
+    for part, ax in zip(shown, axes, strict=True):
+        draw_coverage(ax, part)
+        ax.set_ylim(low, top)
+        marks = [mark for mark in ax.get_yticks() if bottom - 0.02 <= mark <= 1.0]
+        ax.set_yticks(marks, [f"{mark:.0%}" for mark in marks])
+    if made:
+        axes[0].figure.supylabel(
+            f"rows inside of {100.0 * level:.3g}% intervals", fontsize="medium"
+        )
+        left_out = len(result.groups) - len(shown)
+        more = f"; not shown: {left_out} input{'s' * (left_out > 1)}" if left_out else ""
+        axes[0].figure.supxlabel(f"grey: mean width of the intervals{more}", fontsize="small")
     return axes
 
 

@@ -110,7 +110,9 @@ class Checkpoint:
 
         Where writing fails the fit continues, and the next write is tried none the less.
         """
-        runs = {key: [one.at_rest() for one in restarts] for key, restarts in self.runs.items()}
+        runs = {
+            key: [restart.at_rest() for restart in restarts] for key, restarts in self.runs.items()
+        }
         body = pickle.dumps((self.signed, (runs, self.history, self.seeds)))
         try:
             with whole_file(self.path, private=True) as draft:

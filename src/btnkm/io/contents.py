@@ -130,7 +130,7 @@ Sums(Q, P): posteriors; variances_are_positive
     cov: numbers(Q, P, P); log_det: float; smoothness: numbers(G); precision, prior: Gamma(G)
 Varying: likelihoods; parts_of_varying_noise_are_fitted
     noise_at_zero: Gaussian | StudentT; sums: Sums(1, P); first: count;
-    learned_from: (numbers(P, P), numbers(P, P), numbers(P), numbers(P), number | numbers())
+    learned_from: (numbers(P, P), numbers(P, P), numbers(P), numbers(P), numbers(P))
 Kernel(D): kernels
     categorical: flags(D); constant: number > 0; product: number >= 0;
     line, curve, missing, factor: doubles(D) >= 0; curve_length, factor_length: doubles(D) > 0;

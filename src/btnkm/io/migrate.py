@@ -135,6 +135,8 @@ def _with_varying_noise(manifest: Manifest) -> Manifest:
     more: dict[str, Any] = {"calibration": None}
     if manifest["estimator"] == "BTNRegressor":
         more["noise"] = "auto"
+        # a parameter that may not change where a fit continues, and has not
+        attributes["begun_with"] = {"dict": [*attributes["begun_with"]["dict"], "noise", None]}
     return manifest | {"attributes": attributes, "parameters": manifest["parameters"] | more}
 
 

@@ -5,7 +5,7 @@ For each restart, f is a tensor T, a sum of main effects a, both together, or a 
 T is a product over modes of functions of one column each:
 
 1. A raw value becomes a coordinate: by ``knots`` and ``positions``, linear between them and
-   constant beyond; or by ``levels``, -1 for one that is not among them. Missing values are NaN.
+   constant beyond; or by ``categories``, -1 for one that is not among them. Missing values are NaN.
 2. The coordinate becomes phi and psi by one of the column's ``bases``. A mode without a column (the
    amplitudes) has the constant 1 for both. The ``kind`` of a basis is
 
@@ -117,7 +117,7 @@ def portable(model: Any) -> dict[str, Any]:
         ``columns``
             One dict for each column of the table: ``name``; ``kind`` ("f" numbers, "M" dates and
             "m" durations in microseconds, "O" text); ``knots`` and ``positions`` of numbers;
-            ``levels`` of categories (name to code); ``active``, whether f may depend on it;
+            ``categories`` (name to code, None for numbers); ``active``, whether f may depend on it;
             ``bases`` of the modes, with ``kind``, ``n_functions``, ``n_products`` and what else
             the kind has; ``effects``, main effects as above, where ``line`` is None for categories.
         ``weights``
@@ -171,7 +171,7 @@ def _column(column: Any, active: bool) -> dict[str, Any]:
         "kind": column.kind,
         "knots": column.knots if numeric else None,
         "positions": column.positions if numeric else None,
-        "levels": None if numeric else dict(column.categories),
+        "categories": None if numeric else dict(column.categories),
         "active": active,
         "bases": [],
         "effects": [],

@@ -227,9 +227,9 @@ def variances_are_positive(sums: Any, sizes: Sizes) -> Facts:
 
 def parts_of_varying_noise_are_fitted(likelihood: Any, sizes: Sizes) -> Facts:
     yield all(value is not None for value in vars(likelihood.noise_at_zero).values())
-    *_, total, _, spread = likelihood.learned_from
+    *_, total, _, inverse = likelihood.learned_from
     yield total[0] > 0.0  # the sum of the weights of the rows
-    yield spread > 0.0
+    yield inverse[0] > 0.0
 
 
 def rows_are_not_too_many(state: Any, sizes: Sizes) -> Facts:
@@ -487,6 +487,7 @@ def past_rows_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:
             yield [np.shape(part) for part in past.likelihood_sums[-len(learned) :]] == [
                 np.shape(part) for part in learned
             ]
+            yield past.likelihood_sums[-1][0] > 0.0
 
 
 def averages_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:

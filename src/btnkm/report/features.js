@@ -7,7 +7,7 @@ const Features = (() => {
   // The coordinate of a raw value: NaN where it is missing, -1 for a category that is not known.
   function coordinate(column, value) {
     if (isMissing(value)) return NaN;
-    if (column.levels) return column.levels.has(value) ? column.levels.get(value) : -1;
+    if (column.categories) return column.categories.has(value) ? column.categories.get(value) : -1;
     return column.knots.length ? interpolated(value, column.knots, column.positions) : NaN;
   }
 
@@ -70,7 +70,7 @@ const Features = (() => {
   // All functions of a main effect at a coordinate, less their means.
   function effect(terms, column, x) {
     const missing = Number.isNaN(x);
-    const unknown = missing || (column.levels && x < 0);
+    const unknown = missing || (column.categories && x < 0);
     const values = unknown ? [] : knownEffect(terms, column, x);
     const known = terms.center.length - (terms.missing ? 1 : 0);
     const out = Array.from({ length: known }, (_, k) => (unknown ? 0 : values[k] - terms.center[k]));
@@ -80,7 +80,7 @@ const Features = (() => {
 
   function knownEffect(terms, column, x) {
     const equal = (places, at) => Array.from(places, (place) => (at === place ? 1 : 0));
-    if (column.levels) return equal(terms.codes, x);
+    if (column.categories) return equal(terms.codes, x);
     if (terms.line === null) return [];
     const at = clipped(x);
     const values = [interpolated(at, column.positions, terms.line)];

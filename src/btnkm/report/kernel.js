@@ -16,7 +16,7 @@ const Kernels = (() => {
   // What the kernel needs of a raw value with this coordinate.
   function ofValue(input, column, value, x) {
     const known = Number.isNaN(x) ? 0 : 1;
-    if (column.levels) return { t: 0, u: known ? x : 0, known };
+    if (column.categories) return { t: 0, u: known ? x : 0, known };
     const { knots } = column;
     const line = known && input.line > 0;
     const away = line ? clipped(value, knots[0], knots[knots.length - 1]) - knots[0] : 0;
@@ -53,7 +53,7 @@ const Kernels = (() => {
     const kappa = new Float64Array(count);
     kernel.inputs.forEach((input, d) => {
       const at = row[d];
-      const categorical = Boolean(columns[input.column].levels);
+      const categorical = Boolean(columns[input.column].categories);
       if (input.line > 0 && at.t !== 0) {
         const slope = input.line * at.t;
         const { t } = input.rows;

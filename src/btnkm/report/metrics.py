@@ -12,6 +12,7 @@ from sklearn.model_selection import check_cv
 
 from ..core.arrays import here
 from ..data.frames import rows_of
+from ..explain.coverage import ConditionalCoverage, Intervals, coverage_of, properties
 from ..explain.diagnostics import Calibration, Reliability, calibration_of, reliability_of
 from . import charts, format
 from .charts import BOTTOM, HEIGHT, LABEL, LEFT, RIGHT, TOP, WIDTH, Axis, Chart, Shape, Table
@@ -46,6 +47,8 @@ class Evaluation:
     calibration : Calibration or Reliability
     truth, predicted : ndarray of shape (n,)
         y and its mean; of a classifier the codes of the true and of the most probable classes.
+    coverage : ConditionalCoverage or None
+        Coverage of 95% intervals in groups of rows; None for a classifier.
     """
 
     n: int
@@ -54,6 +57,7 @@ class Evaluation:
     calibration: Calibration | Reliability
     truth: Array
     predicted: Array
+    coverage: ConditionalCoverage | None = None
 
 
 def evaluate(model: Any, X: Any, y: Array, cv: Any = None) -> Evaluation:
@@ -83,7 +87,8 @@ def evaluate(model: Any, X: Any, y: Array, cv: Any = None) -> Evaluation:
         return Evaluation(len(y), folds, metrics, reliability, truth, codes)
     calibration = calibration_of(predicted, y)
     metrics = _of_numbers(predicted, y, calibration)
-    return Evaluation(len(y), folds, metrics, calibration, y, predicted.mean)
+    coverage = coverage_of(Intervals.of(predicted), y, properties(model, X))
+    return Evaluation(len(y), folds, metrics, calibration, y, predicted.mean, coverage)
 
 
 def _cross_validated(model: Any, X: Any, y: Array, cv: Any) -> tuple[Any, int]:
@@ -122,6 +127,7 @@ class FoldDistributions:
         self._parts, self._places = parts, places
         self.discrete = parts[0].discrete
         self.mean = self._each(lambda part, _: part.mean)
+        self.std = self._each(lambda part, _: part.std)
 
     def _each(self, of: Callable[[Any, Array], Array]) -> Array:
         parts = [of(part, rows) for part, rows in zip(self._parts, self._places, strict=True)]

@@ -1,4 +1,4 @@
-"""How large the noise is: charts of what each input multiplies it by."""
+"""The size of the noise: charts of the factor of each input."""
 
 from __future__ import annotations
 

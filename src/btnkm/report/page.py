@@ -30,6 +30,7 @@ from ..version import __version__
 from . import charts, effects, format
 from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Table
 from .format import counted, number, percent, shortened
+from .intervals import intervals_section
 from .metrics import (
     Evaluation,
     confusion_table,
@@ -109,6 +110,7 @@ def page(
     pairs = [] if nothing else effects.strongest_pairs(fitted)
     bars = effects.importance_bars(indices)
     noise = noise_section(fitted)
+    intervals = intervals_section(fitted, evaluation.coverage if evaluation else None)
     style = _read("report.css")
     script = "\n".join(_read(file) for file in (*ENGINE_FILES, "report.js"))
     classes = None if fitted.classes is None else fitted.classes.tolist()
@@ -122,7 +124,7 @@ def page(
             style=style,
             script=script,
             title=title if title is not None else f"What predicts {shortened(target, 80)}?",
-            contents=_contents(fitted, warnings, nothing=nothing, varies=noise is not None),
+            contents=_contents(fitted, warnings, nothing, noise, intervals),
             estimator=fitted.estimator,
             n_rows=model.n_samples_seen_,
             n_columns=len(fitted.columns),
@@ -148,6 +150,7 @@ def page(
             effects=effects.effects_section(fitted, indices, target),
             pairs=effects.pairs_section(fitted, pairs, indices, target),
             noise=noise,
+            intervals=intervals,
             noise_std=number(model.noise_std_) if noise else "",
             metrics=evaluation and metrics_table(evaluation),
             confusion=confusion_table(evaluation, classes) if evaluation and classes else None,
@@ -173,9 +176,9 @@ def _environment() -> Environment:
 
 
 def _contents(
-    fitted: FittedModel, warnings: Sequence[Notice], *, nothing: bool, varies: bool
+    fitted: FittedModel, warnings: Sequence[Notice], nothing: bool, noise: Any, intervals: Any
 ) -> list[tuple[str, str]]:
-    """Return the key and the heading of each section."""
+    """Return the key and the heading of each section; ``noise`` and ``intervals`` may be None."""
     serious = any(notice.serious for notice in warnings)
     sections = [
         ("summary", "Summary"),
@@ -186,10 +189,12 @@ def _contents(
         ("interactions", "Interactions"),
         ("noise", "How large is the noise?"),
         ("accuracy", "Accuracy"),
+        ("intervals", "Do the intervals hold everywhere?"),
         ("fit", "The fit"),
     ]
     left_out = {"interactions"} if nothing or len(fitted.active) < 2 else set()
-    left_out |= set() if varies else {"noise"}
+    left_out |= set() if noise else {"noise"}
+    left_out |= set() if intervals else {"intervals"}
     return [section for section in sections if section[0] not in left_out]
 
 

@@ -60,7 +60,9 @@ def panel(model: Any, importances: Array, order: Array, target: str) -> Panel | 
             "the tails of the fitted one than the page can compute."
         )
     menus = {j: _menu(c) for j, c in enumerate(model.columns_) if c.categories is not None}
-    data = with_levels(data, {j: [category for category, _ in menu] for j, menu in menus.items()})
+    data = with_categories(
+        data, {j: [category for category, _ in menu] for j, menu in menus.items()}
+    )
     text, numbers = embedded(data)
     if len(numbers) > MOST_BYTES:
         return (
@@ -268,7 +270,9 @@ def _for_page(data: dict[str, Any]) -> dict[str, Any]:
         {
             **column,
             "name": str(column["name"]),
-            "levels": None if column["levels"] is None else list(column["levels"].items()),
+            "categories": None
+            if column["categories"] is None
+            else list(column["categories"].items()),
         }
         for column in data["columns"]
     ]
@@ -298,7 +302,7 @@ def sobol_directions(dimension: int) -> Array:
     return np.concatenate([even[:1], even[single] ^ even[0]]).astype(float)
 
 
-def with_levels(data: dict[str, Any], kept: dict[int, list[str]]) -> dict[str, Any]:
+def with_categories(data: dict[str, Any], kept: dict[int, list[str]]) -> dict[str, Any]:
     """Return a portable model with only these categories of some columns, by position.
 
     All others are treated as never seen. This leaves out most of the weights of a column with very
@@ -306,11 +310,11 @@ def with_levels(data: dict[str, Any], kept: dict[int, list[str]]) -> dict[str, A
     """
     columns, restarts = list(data["columns"]), list(data["restarts"])
     for j, names in kept.items():
-        levels = {name: columns[j]["levels"][name] for name in names}
+        codes_of = {name: columns[j]["categories"][name] for name in names}
         bases, effects = columns[j]["bases"], columns[j]["effects"]
         if any(basis["kind"] == "many_categories" for basis in bases):
-            codes = sorted(set(levels.values()))
-            levels = {name: codes.index(code) for name, code in levels.items()}
+            codes = sorted(set(codes_of.values()))
+            codes_of = {name: codes.index(code) for name, code in codes_of.items()}
             rows = [_kept_rows(basis, codes) for basis in bases]
             restarts = [
                 {
@@ -322,7 +326,7 @@ def with_levels(data: dict[str, Any], kept: dict[int, list[str]]) -> dict[str, A
             ]
             bases = [_basis_of(basis, codes) for basis in bases]
             effects = [_effect_of(effect, codes) for effect in effects]
-        columns[j] = {**columns[j], "levels": levels, "bases": bases, "effects": effects}
+        columns[j] = {**columns[j], "categories": codes_of, "bases": bases, "effects": effects}
     return {**data, "columns": columns, "restarts": restarts}
 
 

@@ -95,11 +95,11 @@
 
   // One input: a slider with a field, or a menu. ``value`` is raw, as the model needs it.
   class Control {
-    constructor(element, levels, changed) {
+    constructor(element, categories, changed) {
       this.element = element;
       this.column = Number(element.dataset.column);
       this.kind = element.dataset.kind;
-      this.levels = levels;
+      this.categories = categories;
       this.part = (name) => element.querySelector(`[data-part="${name}"]`);
       for (const name of ["low", "high", "factor", "typical", "decimals"]) {
         this[name] = Number(element.dataset[name]);
@@ -138,7 +138,7 @@
       const chosen = this.menu.value;
       if (chosen === "missing") return null;
       if (chosen === "unseen") return WhatIf.UNSEEN;
-      return "numbers" in this.menu.dataset ? Number(chosen) : this.levels[Number(chosen)];
+      return "numbers" in this.menu.dataset ? Number(chosen) : this.categories[Number(chosen)];
     }
 
     reset() {
@@ -373,8 +373,8 @@
   };
 
   const controls = Array.from(panel.querySelectorAll("[data-column]"), (element) => {
-    const { levels } = columns[Number(element.dataset.column)];
-    return new Control(element, levels ? Array.from(levels.keys()) : null, changed);
+    const { categories } = columns[Number(element.dataset.column)];
+    return new Control(element, categories ? Array.from(categories.keys()) : null, changed);
   });
   byId("what-if-form").addEventListener("submit", (event) => event.preventDefault());
   byId("what-if-reset").addEventListener("click", () => {

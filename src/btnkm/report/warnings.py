@@ -12,9 +12,11 @@ from scipy.stats import binomtest
 from ..core.arrays import here
 from ..core.posterior import found_nothing
 from ..data.frames import as_numbers, split_columns
+from ..explain.coverage import ENOUGH_ROWS, ConditionalCoverage
 from ..explain.diagnostics import Calibration, Reliability
 from ..explain.fitted import FittedModel
 from .format import counted, listed, number, percent, shortened
+from .intervals import percent_of, where
 from .metrics import Evaluation
 
 Array = np.ndarray
@@ -244,10 +246,26 @@ def _of_intervals(evaluation: Evaluation, calibration: Calibration) -> Iterator[
         advice = "too narrow: expect larger errors" if narrow else "wider than necessary"
         text = f"The 95% intervals contain {percent(coverage, 1)} of the {n:,} rows. They are "
         yield Notice(narrow, "Wrong coverage of intervals", f"{text}{advice}.")
+    groups = evaluation.coverage
+    if groups is not None and groups.failures and groups.n >= ENOUGH_ROWS:
+        yield _wrong_somewhere(groups)
     first = evaluation.metrics[0]
     if first.name == "R²" and first.value < 0.05:
         text = f"R² is {number(first.value, 2)}: predictions are hardly better than the mean of y."
         yield Notice(True, "Predictions explain almost nothing", text)
+
+
+def _wrong_somewhere(coverage: ConditionalCoverage) -> Notice:
+    """Return in which groups of rows the intervals fail."""
+    narrow = [failure for failure in coverage.failures if failure.too_narrow]
+    shown = narrow or coverage.failures
+    listed_groups = [f"{where(part)} ({percent(part.coverage)})" for part in shown]
+    text = (
+        f"The {percent_of(coverage.level)} intervals contain too {'few' if narrow else 'many'} "
+        f"rows in {len(shown)} of {coverage.n_groups} groups: {listed(listed_groups, 4)}. The "
+        "section “Do the intervals hold everywhere?” has more."
+    )
+    return Notice(bool(narrow), "Intervals do not hold everywhere", text)
 
 
 def _of_probabilities(evaluation: Evaluation, reliability: Reliability) -> Iterator[Notice]:

@@ -478,7 +478,7 @@ const WhatIf = (() => {
     constructor(packed, base64) {
       this.data = unpack(packed, base64);
       for (const column of this.data.columns) {
-        if (column.levels) column.levels = new Map(column.levels);
+        if (column.categories) column.categories = new Map(column.categories);
       }
       const known = new Map();
       this.data.points = (dimension) => {

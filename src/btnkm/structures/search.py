@@ -302,7 +302,7 @@ class Comparison:
         """Leave out what has constant noise, and predicts worse than with noise that varies.
 
         It stays if its mean is more accurate, as weights that follow the noise have their price,
-        unless its log density is beyond doubt worse.
+        unless its log density is beyond doubt worse and its mean hardly more accurate.
         """
         for candidate in more:
             simpler = candidate.simpler
@@ -313,15 +313,18 @@ class Comparison:
                 - np.nan_to_num(np.concatenate(simpler.scores), neginf=-1e3)
             )
             beyond_doubt = gain > BEYOND_DOUBT * error
-            if beyond_doubt or (gain > 0 and not self._is_less_accurate(candidate, simpler)):
+            if gain > 0 and not self._is_less_accurate(candidate, simpler, slightly=beyond_doubt):
                 self.remaining = [other for other in self.remaining if other is not simpler]
 
-    def _is_less_accurate(self, candidate: Candidate, other: Candidate) -> bool:
-        """Return whether the mean of a candidate has a larger squared error, and not by chance."""
-        mean, error = self._mean_and_error(
-            np.concatenate(candidate.errors) ** 2 - np.concatenate(other.errors) ** 2
-        )
-        return mean > error
+    def _is_less_accurate(self, candidate: Candidate, other: Candidate, *, slightly: bool) -> bool:
+        """Return whether the mean of a candidate has a larger squared error, and not by chance.
+
+        It may be ``slightly`` larger.
+        """
+        squares = np.concatenate(other.errors) ** 2
+        worse, error = self._mean_and_error(np.concatenate(candidate.errors) ** 2 - squares)
+        allowed = WORSE * self._mean_and_error(squares)[0] if slightly else 0.0
+        return worse > max(error, allowed)
 
     def _mean_and_error(self, values: Array) -> tuple[float, float]:
         """Return the mean of values of all held-out rows so far, and its standard error."""

@@ -206,7 +206,7 @@ def best_noise(folds: Sequence[HeldOut]) -> tuple[float, float]:
 
 def _degrees(likelihoods: Sequence[Any]) -> list[float]:
     """Return degrees of freedom below those of every likelihood, in decreasing order."""
-    likelihoods = [one.noise if isinstance(one, VaryingRows) else one for one in likelihoods]
+    likelihoods = [part.noise if isinstance(part, VaryingRows) else part for part in likelihoods]
     if all(isinstance(likelihood, StudentT) for likelihood in likelihoods):
         least = max(float(likelihood.dof) for likelihood in likelihoods)
     elif all(isinstance(likelihood, Gaussian) for likelihood in likelihoods):

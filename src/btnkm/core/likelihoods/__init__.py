@@ -14,6 +14,7 @@ from .base import (
     Likelihood,
     Rows,
     learned,
+    of_past,
     of_rows,
     propose,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "VaryingRows",
     "joined",
     "learned",
+    "of_past",
     "of_rows",
     "propose",
 ]

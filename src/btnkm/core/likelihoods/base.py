@@ -182,11 +182,22 @@ def of_rows(likelihood: Any, features_of: Callable[[int], tuple[Array, Array]]) 
     return likelihood.at(features_of) if hasattr(likelihood, "at") else likelihood
 
 
-def propose(likelihood: Any, sums: tuple[Any, ...], attempt: int) -> Any:
-    """Return what a likelihood proposes; one that depends on the inputs has several attempts."""
+def propose(likelihood: Any, sums: tuple[Any, ...] | None, attempt: int) -> Any:
+    """Return what a likelihood proposes; one that depends on the inputs has several attempts.
+
+    ``sums`` are None where there were earlier rows, whose sums are for other parameters.
+    """
     if hasattr(likelihood, "at"):
         return likelihood.propose(sums, attempt)
-    return likelihood.propose(sums) if attempt == 0 else None
+    return None if sums is None or attempt else likelihood.propose(sums)
+
+
+def of_past(likelihood: Any, sums: tuple[Any, ...], before: Any) -> tuple[Any, ...]:
+    """Return sums over earlier rows for a likelihood, given those for the likelihood ``before``.
+
+    They are other sums only where the likelihood depends on the inputs.
+    """
+    return likelihood.shifted(sums, before) if hasattr(likelihood, "at") else sums
 
 
 def learned(

@@ -24,6 +24,7 @@ _ENOUGH = 1e-3  # nats that a step must promise
 _NEARLY = 0.03  # nats that a step promises at most once groups may be dropped
 _MOST = 100.0  # logarithm of a factor of the noise; a step that goes beyond is never taken
 _OWN_SUMS = 5  # sums over rows that are not those of the noise without g
+_LEAST_ERROR = 0.01  # of the squared errors of earlier rows, what is left for any other q(g)
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ class Varying:
     first : int
         The position of its first input among the features of a row.
     learned_from : tuple of ndarray
-        Sums over rows of s z z^T, w z z^T, s z and w z: z are the functions of g, s sample weights
-        and w squared errors times their weights. The last is the sum of s E[exp(-g)].
+        Sums over rows of s z z^T, w z z^T, s z, w z and r z: z are the functions of g, s sample
+        weights, w squared errors times their weights, and r = s E[exp(-g)].
     """
 
     title: ClassVar[str] = "noise that varies"
@@ -86,7 +87,7 @@ class Varying:
         """Square root of the mean noise variance of the rows."""
         if not self.learned_from:
             return self.noise_at_zero.noise_std
-        mean = float(self.learned_from[-1]) / float(self.learned_from[2][0])
+        mean = float(self.learned_from[-1][0]) / float(self.learned_from[2][0])
         return self.noise_at_zero.noise_std * float(np.sqrt(mean))
 
     def at(self, features_of: Callable[[int], tuple[Array, Array]]) -> VaryingRows:
@@ -108,11 +109,29 @@ class Varying:
         own = tuple(np.asarray(part) for part in sums[-_OWN_SUMS:])
         return replace(self, noise_at_zero=noise, learned_from=own)
 
-    def propose(self, sums: tuple[Any, ...], attempt: int = 0) -> Varying | None:
+    def shifted(self, sums: tuple[Any, ...], before: Varying) -> tuple[Any, ...]:
+        """Return sums over earlier rows as they are for this q(g), given those for another.
+
+        The weights exp(E[g] + Var[g] / 2) of these rows follow q(g) to second order, so that the
+        posterior of earlier rows, a Gaussian, is the prior of those to come.
+        """
+        error, *rest = sums[:-_OWN_SUMS]
+        products, curved, total, pulled, inverse = sums[-_OWN_SUMS:]
+        step = self.sums.mean[0] - before.sums.mean[0]
+        bend = curved @ step
+        change = 0.5 * float(np.sum(curved * (self.sums.cov[0] - before.sums.cov[0])))
+        moved = float(error) + float(step @ (pulled + 0.5 * bend)) + change
+        factor = np.exp(np.clip(-float(step @ inverse) / float(inverse[0]), -_MOST, _MOST))
+        own = products, curved, total, pulled + bend, factor * inverse
+        return max(moved, _LEAST_ERROR * float(error)), *rest, *own
+
+    def propose(self, sums: tuple[Any, ...] | None, attempt: int = 0) -> Varying | None:
         """Return a Newton step in g with its precisions; attempts are ever more careful.
 
         The first has the curvature of the ELBO, which is zero for rows without errors; the others
-        have its expectation, the Fisher information, and are shorter.
+        have its expectation, the Fisher information, and are shorter. The level of g stays what it
+        is, as tau follows it. Without ``sums`` there are rows of earlier batches: the noise where
+        g = 0 has no proposal for these, and no curve is lost, as it could not return.
         """
         if attempt > len(_SHORTER):
             return None
@@ -123,7 +142,9 @@ class Varying:
         new, _ = refine(self.sums, gram, linear, _STEPS)
         promised = new.value(gram, linear) - self.sums.value(gram, linear)
         if promised < _NEARLY:  # not before, as all curves are small at first
-            fewer = smaller(self.sums, gram, linear, negligible=False)
+            fewer = self.sums
+            if sums is not None:
+                fewer = smaller(self.sums, gram, linear, negligible=False)
             if fewer is self.sums and promised < _ENOUGH:
                 return None
             new = new if fewer is self.sums else fewer
@@ -131,9 +152,13 @@ class Varying:
             before = self.sums.mean[:, self.sums.places_of(new)]
             new = replace(new, mean=before + _SHORTER[attempt - 1] * (new.mean - before))
         noise: Any = self.noise_at_zero
-        if attempt == 0:
+        if attempt == 0 and sums is not None:
             noise = noise.propose(sums[:-_OWN_SUMS]) or noise
-        return replace(self, noise_at_zero=noise, sums=new)
+        mean, level = new.mean.copy(), self.sums.mean[0, 0]
+        rise = float(np.clip(mean[0, 0] - level, -_MOST, _MOST))
+        mean[0, 0] = level
+        noise = noise.with_noise(np.exp(-rise) / noise.scale)
+        return replace(self, noise_at_zero=noise, sums=replace(new, mean=mean))
 
     def terms(self, n: float, prior: Gamma) -> dict[str, float]:
         """Return the terms of the ELBO: those without g, E[g] and KL divergences of g."""
@@ -199,7 +224,7 @@ class VaryingRows:
         rows = self.noise.rows(root * y, s, root * mean, factor * square)
         error = rows.weight * factor * xp.clip(y * y - 2.0 * y * mean + square, 0.0)
         products = (self.z.T @ (self.z * part[:, None]) for part in (s, error))
-        own = (*products, self.z.T @ s, self.z.T @ error, xp.sum(s * self.spread**2))
+        own = (*products, *(self.z.T @ part for part in (s, error, s * self.spread**2)))
         return Rows(factor * rows.weight, root * rows.response, (*rows.sums, *own))
 
     def newton(self, y: Array, s: Array | None, f: Array) -> tuple[Array, Array]:

@@ -31,7 +31,7 @@ def to_onnx(model: Any) -> ModelProto:
     graph = Graph((*names, *outputs))
     columns: dict[int, Any] = {}
     for j, (name, column) in enumerate(zip(names, data["columns"], strict=True)):
-        text = column["kind"] == "O" and column["levels"] is not None
+        text = column["kind"] == "O" and column["categories"] is not None
         value = graph.input(name, "O" if text else "f")
         if column["active"]:
             columns[j] = Column.of(graph, column, value)

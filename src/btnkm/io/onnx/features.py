@@ -80,7 +80,7 @@ class Column:
     @classmethod
     def of(cls, graph: Graph, plain: dict[str, Any], value: Value) -> Column:
         """Return a column, given its raw values (n, 1)."""
-        if plain["levels"] is not None:
+        if plain["categories"] is not None:
             return cls(graph, plain, value, _codes(graph, plain, value))
         if not len(plain["knots"]):
             return cls(graph, plain, value, value)
@@ -93,13 +93,13 @@ class Column:
         if basis["kind"] == "constant":  # the fit saw only missing values
             ones = self.graph.full(self.value, 1.0)
             return Functions(ones, ones, (1, 1))
-        if self.plain["levels"] is not None:
+        if self.plain["categories"] is not None:
             return _category_features(basis, self.x)
         return _number_features(self.graph, basis, self.value, self.x)
 
     def missing(self) -> Value:
         """Return where values are missing: (n, 1)."""
-        if self.plain["levels"] is not None:
+        if self.plain["categories"] is not None:
             return self.graph.node("Equal", self.x, np.array(MISSING))
         return self.graph.node("IsNaN", self.value)
 
@@ -118,7 +118,7 @@ class Column:
         """Return the functions of one of its main effects, less their means: (n, P)."""
         graph, plain = self.graph, self.plain["effects"][place]
         missing = unknown = self.missing()
-        if self.plain["levels"] is not None:
+        if self.plain["categories"] is not None:
             unknown = graph.node("Less", self.x, np.array(0))
         known, parts = len(plain["center"]) - plain["missing"], []
         if known:
@@ -131,7 +131,7 @@ class Column:
     def _known_effect(self, plain: dict[str, Any], missing: Value) -> Value:
         """Return the functions of values that are not missing."""
         graph = self.graph
-        if self.plain["levels"] is not None:
+        if self.plain["categories"] is not None:
             codes = plain["codes"].astype(np.int64)[None, :]
             return graph.number(graph.node("Equal", self.x, codes))
         x = graph.where(missing, 0.0, self.x)
@@ -203,10 +203,10 @@ def _tables(knots: Array, heights: Array) -> tuple[Array, Array]:
 
 def _codes(graph: Graph, column: dict[str, Any], value: Value) -> Value:
     """Return the codes of categories."""
-    levels = column["levels"]
+    categories = column["categories"]
     if column["kind"] != "O":
-        return _number_code(graph, levels, value)
-    known = {"": MISSING} | levels
+        return _number_code(graph, categories, value)
+    known = {"": MISSING} | categories
     return graph.node(
         "LabelEncoder",
         value,
@@ -230,9 +230,9 @@ def _category_features(basis: dict[str, Any], place: Value) -> Lookup:
     return Lookup(place.reshaped(-1), rows)
 
 
-def _number_code(graph: Graph, levels: dict[str, int], value: Value) -> Value:
+def _number_code(graph: Graph, categories: dict[str, int], value: Value) -> Value:
     """Return the codes of categories that are numbers."""
-    pairs = sorted((float(category), code) for category, code in levels.items())
+    pairs = sorted((float(category), code) for category, code in categories.items())
     if not pairs:
         pairs = [(np.inf, UNSEEN)]
     known, codes = np.array([n for n, _ in pairs]), np.array([code for _, code in pairs])

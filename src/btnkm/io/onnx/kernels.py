@@ -137,7 +137,7 @@ def _row_positions(graph: Graph, part: dict[str, Any], column: Column) -> Any:
 def _correlation(graph: Graph, part: dict[str, Any], column: Column, length: float) -> Value:
     """Return kappa between new rows and training rows: (n, m)."""
     u, known = part["rows"]["u"], part["rows"]["known"]
-    if column.plain["levels"] is not None:
+    if column.plain["categories"] is not None:
         codes = np.where(u < 0.0, NO_CODE, u).astype(np.int64)
         codes = codes if known is None else np.where(known == 0.0, NO_CODE, codes)
         return graph.number(graph.node("Equal", column.x, codes[None, :]))
@@ -157,7 +157,7 @@ def _matrix(kernel: dict[str, Any], columns: dict[int, Column]) -> Array:
     names = ("line", "curve", "curve_length", "missing", "factor", "factor_length", "rough")
     parts: dict[str, Any] = {name: np.array([part[name] for part in inputs]) for name in names}
     parts |= {name: kernel[name] for name in ("constant", "product")}
-    categorical = [columns[part["column"]].plain["levels"] is not None for part in inputs]
+    categorical = [columns[part["column"]].plain["categories"] is not None for part in inputs]
     made = Kernel(**parts, categorical=np.array(categorical, dtype=bool))
     rows = []
     for part in inputs:
