@@ -17,7 +17,7 @@ from ..bases.categorical import ManyCategories
 from ..core.likelihoods.softmax import INTERVAL_POINTS, PROBABILITY_POINTS, even_points
 from ..core.recalibration import Recalibration
 from ..io.portable import portable
-from ..predictive import PredictiveDistribution
+from ..predictive import PredictiveDistribution, check_level
 from ..recalibrated import RecalibratedDistribution
 from . import format
 from .charts import nice_step
@@ -115,7 +115,7 @@ def _likely_range(model: Any) -> list[float]:
     mixture = PredictiveDistribution(parts, fitted.y_shift, fitted.y_scale, model.weights_)
     if fitted.calibration is not None:
         mixture = RecalibratedDistribution(mixture, fitted.calibration)
-    ends = mixture.quantile([0.01, 0.99])
+    ends = mixture.quantile(check_level(0.98))
     return [float(np.quantile(ends[:, 0], 0.02)), float(np.quantile(ends[:, 1], 0.98))]
 
 
