@@ -24,7 +24,7 @@ LONGEST = 60  # lines of a function without its docstring
 LAYERS = [
     ["version", "checks", "warn"],
     ["core"],
-    ["bases", "likelihoods", "predictive", "parameters"],
+    ["bases", "likelihoods", "predictive", "parameters", "hints"],
     ["recalibrated"],
     ["execution"],
     ["data", "datasets", "metrics", "scorers"],

@@ -483,6 +483,24 @@ def test_a_fit_recalibrates_by_cross_validation(kind):
         model.partial_fit(frame, "y")
 
 
+def test_counts_with_exposures_are_recalibrated_with_them():
+    rng, X = np.random.default_rng(0), rows()[0]
+    exposure = rng.uniform(0.2, 20.0, len(X))
+    y = rng.poisson(exposure * np.exp(X[:, 0]) * rng.gamma(2.0, 0.5, len(X)))
+    model = BTNRegressor(**HOW, likelihood="poisson", calibration="cv")
+    model.fit(X[:N], y[:N], exposure=exposure[:N])
+    assert (model.calibration_.kind, model.calibration_.rows) == ("cv", N)
+    model.calibrate(X[N:450], y[N:450], exposure=exposure[N:450])
+    low, high = model.predict_interval(X[450:], 0.9, exposure=exposure[450:]).T
+    assert np.mean((low <= y[450:]) & (y[450:] <= high)) == pytest.approx(0.91, abs=0.06)
+    draws = model.sample_y(X[450:], 20, exposure=exposure[450:])
+    assert np.mean((low[:, None] <= draws) & (draws <= high[:, None])) > 0.85
+    with pytest.raises(ValueError, match=r"^exposure must be given to recalibrate a model that"):
+        model.calibrate(X[N:], y[N:])
+    with pytest.raises(ValueError, match=r"^exposure is for counts"):
+        fitted("numbers").calibrate(X, y, exposure=exposure)
+
+
 def test_what_cannot_be_recalibrated_is_refused_in_one_sentence():
     X, targets = rows()
     y, model = targets["numbers"], pickle.loads(pickle.dumps(fitted("numbers")))

@@ -293,7 +293,11 @@ def test_what_the_fit_lacked_is_told():
     shown = titles(model)
     assert "“same” had the same value" in shown["A constant input"].text
     drawn = np.zeros((2, 30)), np.ones((2, 30))
+    model._found_nothing = True
+    del model.fitted_
     assert titles(model, drawn=drawn)["No effect was found"].serious
+    model._found_nothing = False
+    del model.fitted_
     apart = np.array([np.linspace(-1, 1, 30), np.linspace(1, -1.2, 30)]), np.full((2, 30), 1e-9)
     model.weights_ = np.array([0.5, 0.5])
     assert "The restarts disagree" in titles(model, drawn=apart)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .parameters import Priors, Solver, TensorTrain
     from .predictive import PredictiveDistribution
     from .regressor import BTNRegressor
+    from .warn import TargetHint
 
 __all__ = [
     "BTNClassifier",
@@ -21,6 +22,7 @@ __all__ = [
     "PredictiveDistribution",
     "Priors",
     "Solver",
+    "TargetHint",
     "TensorTrain",
     "__version__",
     "bases",
@@ -35,6 +37,7 @@ _HOME = {
     "PredictiveDistribution": "btnkm.predictive",
     "Priors": "btnkm.parameters",
     "Solver": "btnkm.parameters",
+    "TargetHint": "btnkm.warn",
     "TensorTrain": "btnkm.parameters",
     "load": "btnkm.loading",
 }

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from .core.arrays import here
 from .data.dask_input import is_dask
+from .data.exposure import Exposed
 from .data.frames import rows_of
 from .data.readers import is_stored, with_targets
 from .warn import passing_on
@@ -41,42 +42,25 @@ class Calibrating:
         raise NotImplementedError
 
     def calibrate(self: Any, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
-        """Recalibrate the predictive distribution by rows that the fit has not seen.
+        """Recalibrate the probabilities of the classes by rows that the fit has not seen.
 
-        The result is in ``calibration_``. It replaces an earlier recalibration, and ``fit`` and
-        ``partial_fit`` remove it. The rows must be like those to be predicted.
-
-        For numbers, ``predict_interval`` becomes a conformal interval: if the rows and a new row
-        are exchangeable, it contains y with a probability of at least ``level``, whatever the
-        distribution. That is so on average over all rows, not for every kind of row. It takes 39
-        rows for a level of 0.95, and 199 for 0.99; ends beyond have the tails of the model. All
-        other methods follow one smooth distribution function, which stays as it is unless the rows
-        show that it is wrong. The mean does not change. For classes, log probabilities are divided
-        by a temperature (with an offset for two classes) of maximum likelihood. Explanations are
-        those of f, and do not change.
+        Log probabilities are divided by a temperature, and with two classes log odds get an offset
+        if that makes the rows at least one nat more likely (Platt's scaling). Both have the highest
+        likelihood. The result is in ``calibration_``. It replaces an earlier recalibration, and
+        ``fit`` and ``partial_fit`` remove it. Explanations do not change.
 
         Parameters
         ----------
         X : array or DataFrame of shape (n, inputs), or None
-            At least 10 rows that were not used in the fit. None removes a recalibration.
+            At least 10 rows that were not used in the fit, and are like those to be predicted. None
+            removes a recalibration.
         y : array of shape (n,), or the name of a column of X
         sample_weight : None
-            Weights are not supported: the guarantee needs rows that count equally.
+            Weights are not supported.
 
         Returns
         -------
         self
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from btnkm import BTNRegressor
-        >>> rng = np.random.default_rng(0)
-        >>> X = rng.uniform(size=(300, 1))
-        >>> y = X[:, 0] + 0.1 * rng.standard_normal(300)
-        >>> model = BTNRegressor(structure="sums").fit(X[:100], y[:100])
-        >>> model.calibrate(X[100:], y[100:]).calibration_.rows
-        200
         """
         check_is_fitted(self)
         if X is None and y is None:
@@ -88,7 +72,7 @@ class Calibrating:
                 f"{type(sample_weight).__name__}; leave it out, or repeat rows."
             )
         X, y, _ = with_targets(X, y, None)
-        y = self._check_y(type(self).__name__, here(y))
+        y = self._checked(y)
         if not is_dask(X) and not is_stored(X):  # which are refused where they are encoded
             check_consistent_length(X, y)
         if len(y) < LEAST_ROWS:
@@ -98,6 +82,11 @@ class Calibrating:
             )
         self._set_calibration(self._recalibration("split", self._outcomes(X, y)))
         return self
+
+    def _checked(self: Any, y: Any) -> Array:
+        """Return targets as an array, which still says if it has exposures."""
+        checked: Array = self._check_y(type(self).__name__, here(y))
+        return checked.view(Exposed) if isinstance(y, Exposed) else checked
 
     def _set_calibration(self: Any, calibration: Any) -> None:
         """Set the attribute, and make the fitted view with it."""
@@ -121,7 +110,7 @@ class Calibrating:
                 "calibrate(X, y) with held-out rows."
             )
         X, y, weight = with_targets(X, y, sample_weight)
-        y = self._check_y(type(self).__name__, here(y))
+        y = self._checked(y)
         check_consistent_length(X, y)
         if weight is not None and np.ptp(np.asarray(here(weight), dtype=float)) > 0.0:
             raise ValueError(

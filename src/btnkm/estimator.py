@@ -56,6 +56,7 @@ class Estimator(Calibrating, Streaming, Saving, BaseEstimator):
     """
 
     _defaults: Defaults
+    _found_nothing = False  # whether f varies less between the rows than it is uncertain
     # parameters that a fit which continues from another cannot change, beside some options
     _lasting: ClassVar[tuple[str, ...]] = (
         "basis",
@@ -99,6 +100,9 @@ class Estimator(Calibrating, Streaming, Saving, BaseEstimator):
 
     def _finish(self) -> None:
         """Set the fitted attributes that only this estimator has."""
+
+    def _hint(self, task: Task, y: Array) -> None:
+        """Warn if another estimator or likelihood is made for such targets y (n,)."""
 
     def fit(
         self,
@@ -216,6 +220,7 @@ class Estimator(Calibrating, Streaming, Saving, BaseEstimator):
             self._window = Window.of(table_stats.sample)  # partial_fit fits them again, with more
         self._list_structures(plan, candidates)
         self._complete(task, new=True)
+        self._hint(task, table_stats.sample.y)
         return self
 
     def _code(
@@ -305,12 +310,19 @@ class Estimator(Calibrating, Streaming, Saving, BaseEstimator):
     def _complete(self, task: Task, *, new: bool) -> None:
         """Name the target and make the fitted view; warn if a ``new`` model has found no effect."""
         self.target_name_ = task.target.name
+        self._found_nothing = self._finds_nothing(task)
+        del self.fitted_
         _ = self.fitted_  # predictions do not change the attributes
-        if new and np.ptp(task.sample.y) > 0:
-            self._warn_of_nothing(task)
+        if new and self._found_nothing and np.ptp(task.sample.y) > 0:
+            warn(
+                "no input was found to have an effect: the prediction is nearly the same in all "
+                f"rows. If there should be one, the rows may be too few for {len(self.columns_)} "
+                "input(s), or the basis unable to follow it: leave out inputs, give rows, change "
+                "the basis, or the network.",
+            )
 
-    def _warn_of_nothing(self, task: Task) -> None:
-        """Warn if f, its mean aside, varies less between the rows than it is uncertain."""
+    def _finds_nothing(self, task: Task) -> bool:
+        """Return whether f, its mean aside, varies less between the rows than it is uncertain."""
         sample = task.sample
         share = sample.weights / sample.weights.sum()
         count = min(_LOOK_AT, sample.n)
@@ -319,13 +331,8 @@ class Estimator(Calibrating, Streaming, Saving, BaseEstimator):
         means, variances = self.fitted_.predict(
             columns, lambda model, rows: replace(model, least=0.0).contrasts(rows), 2
         )
-        if found_nothing(self.weights_, means, variances):
-            warn(
-                "no input was found to have an effect: the prediction is nearly the same in all "
-                f"rows. If there should be one, the rows may be too few for {len(self.columns_)} "
-                "input(s), or the basis unable to follow it: leave out inputs, give rows, change "
-                "the basis, or the network.",
-            )
+        least = [predictor.least for predictor in self.fitted_.predictors]
+        return found_nothing(self.weights_, means, variances, least)
 
     def _check_parameters(self) -> None:
         """Raise a ValueError for a parameter that is not allowed."""
@@ -395,14 +402,18 @@ class Estimator(Calibrating, Streaming, Saving, BaseEstimator):
 
     @cached_property
     def feature_importances_(self) -> Array:
-        """Total Sobol index of every input, scaled to sum to 1: (D,)."""
+        """Total Sobol index of every input, scaled to sum to 1; all 0 without any effect: (D,)."""
         check_is_fitted(self)
+        if self._found_nothing:
+            return np.zeros(len(self.columns_))
         return np.einsum("s,sjd->d", self.weights_ / _DRAWS, self._total_effects)
 
     @cached_property
     def feature_importances_std_(self) -> Array:
         """Standard deviation of ``feature_importances_`` over the posterior: (D,)."""
         check_is_fitted(self)
+        if self._found_nothing:
+            return np.zeros(len(self.columns_))
         away = self._total_effects - self.feature_importances_
         return np.sqrt(np.einsum("s,sjd->d", self.weights_ / _DRAWS, away**2))
 
@@ -419,6 +430,7 @@ class Estimator(Calibrating, Streaming, Saving, BaseEstimator):
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
                 setattr(table, name, getattr(self, name))
+        exposed = getattr(self, "_exposed", False)
         return FittedModel(
             estimator=type(self).__name__,
             target_name=self.target_name_,
@@ -435,9 +447,12 @@ class Estimator(Calibrating, Streaming, Saving, BaseEstimator):
             y_scale=self._y_scale,
             threshold=getattr(self, "_threshold", None),
             block_rows=block_size(self._mode_maps, self.posterior_),
-            check_y=partial(self._check_y, type(self).__name__),
+            check_y=_refuse_targets if exposed else partial(self._check_y, type(self).__name__),
             check_names=partial(check_names, table, reset=False),
             calibration=self.calibration_,
+            found_nothing=self._found_nothing,
+            exposed=exposed,
+            exposure_name=getattr(self, "_exposure_name", None),
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -455,6 +470,14 @@ class Estimator(Calibrating, Streaming, Saving, BaseEstimator):
     def _moments_at(self, columns: list[Any]) -> Array:
         """Return the same for rows with these coordinates."""
         return host(self.fitted_.predict(columns, lambda model, rows: model.moments(rows), 2))
+
+
+def _refuse_targets(y: Any) -> Array:
+    """Raise an error: targets say something about a model only together with their exposures."""
+    raise ValueError(
+        "targets must be left out for a model that was fitted with an exposure, got them: this "
+        "predicts for an exposure of 1; use scorers.log_density(model, X, y, exposure=...)."
+    )
 
 
 def answered(X: Any, values: Array) -> Any:

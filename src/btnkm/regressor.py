@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from . import checks
 from .core import posterior
@@ -19,15 +19,18 @@ from .core.arrays import here, like
 from .core.likelihoods import LIKELIHOODS, Gaussian, Likelihood, StudentT
 from .core.recalibration import Recalibration
 from .data.dask_input import anywhere, is_dask, lazily
+from .data.exposure import Exposed, exposure_of, with_exposure
 from .data.readers import with_targets
 from .estimator import Estimator, answered
+from .hints import hint
 from .parameters import Priors, Solver
 from .plan import Defaults
 from .predictive import PredictiveDistribution
 from .recalibrated import RecalibratedDistribution
-from .structures.task import Target
+from .structures.task import Target, Task
 
 Array = np.ndarray
+_HINT_ROWS = 1000  # of the training rows, whose intervals may begin below 0
 _JOINT_ROWS = 1000  # drawn together from a full tensor
 _MOST_IMPOSSIBLE = 0.02  # of the rows of a recalibration: 95% intervals may leave them out
 
@@ -179,8 +182,9 @@ class BTNRegressor(RegressorMixin, Estimator):
         Functions kept for each input in the tensor of that restart, 1 for an input that is not in
         it.
     feature_importances_, feature_importances_std_ : ndarray of shape (inputs,)
-        The importance of each input: its total Sobol index for independent inputs, scaled to sum
-        to 1. The values are posterior means and standard deviations.
+        The importance of each input: its total Sobol index for independent inputs. They sum to 1,
+        or are all 0 if the model has found no effect: if f varies less between the training rows
+        than it is uncertain. The values are posterior means and standard deviations.
     lower_bound_, lower_bounds_ : float, ndarray
         ELBO (lower bound on the log evidence) of that restart, for the standardised targets: at the
         end, and after each sweep of the exact phase. It never falls, and stays constant for up to
@@ -245,6 +249,9 @@ class BTNRegressor(RegressorMixin, Estimator):
         warm_rank=30,
     )
 
+    _exposed = False  # whether the fit had exposures
+    _exposure_name: str | None = None  # the column that they came from
+
     def __init__(
         self,
         basis: Any = "auto",
@@ -290,11 +297,129 @@ class BTNRegressor(RegressorMixin, Estimator):
         self.likelihood = likelihood
         self.noise = noise
 
-    _check_y = staticmethod(checks.check_target)
+    @staticmethod
+    def _check_y(name: str, y: Any) -> Array:
+        if isinstance(y, Exposed):
+            return np.column_stack([checks.check_target(name, y[:, 0]), y[:, 1]]).astype(float)
+        return checks.check_target(name, y)
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        exposure: Any = None,
+        checkpoint: Any = None,
+        checkpoint_every: int = 10,
+    ) -> Self:
+        """Fit the model to a table X (n, inputs) and targets y (n,).
+
+        Parameters
+        ----------
+        X : array or DataFrame of shape (n, inputs)
+            Or rows that are not in memory: a ``numpy.memmap``, an Arrow data set, Parquet files (a
+            path, a folder, a pattern such as ``"rows/*.parquet"``, or a list of these), or an
+            iterable of tuples (X, y) or (X, y, sample_weight) that can be repeated. Arrays of
+            torch, CuPy or another library that follows the array API standard stay on their device.
+        y : array of shape (n,), or the name of a column of a frame, an Arrow data set or files
+        sample_weight : array of shape (n,), the name of a column, or None
+            A row of weight k counts as k rows. Rows of weight 0 are left out.
+        exposure : array of shape (n,), the name of a column of a frame, or None
+            For counts: how long, or how much, each row was observed, such as years of insurance.
+            The mean of y is the exposure times the rate that the model learns. y is the count
+            itself. Needs a table in memory. None is 1 in every row.
+        checkpoint : path or None
+            Checkpoint path. If the file exists, the fit resumes, and the result is the same as
+            without the interruption. A checkpoint of other data or parameters raises an error. Uses
+            pickle: load only trusted files.
+        checkpoint_every : int, default=10
+            Number of sweeps, of all restarts together, between two writes of the checkpoint.
+        """
+        how: dict[str, Any] = {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
+        if exposure is None:
+            super().fit(X, y, sample_weight, **how)
+            self._name_exposure(None)
+            return self
+        name = exposure if isinstance(exposure, str) else None
+        X, y, sample_weight = with_exposure(X, y, sample_weight, exposure)
+        if np.all(y[:, 1] == 1.0):
+            plain = np.asarray(y)[:, 0]
+            super().fit(X, plain, sample_weight, **how)
+            self._set_target_name(y.name)
+        else:
+            super().fit(X, y, sample_weight, **how)
+        self._name_exposure(name)
+        return self
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        exposure: Any = None,
+        forget: float = 1.0,
+    ) -> Self:
+        """Update the model with a batch of rows.
+
+        As long as a stream has (or, with ``forget``, remembers) up to 8,192 rows, the model and its
+        file contain them. The model is fitted again to all of them each time their number has
+        doubled. In longer streams, a batch updates the posterior, and only sums over its rows are
+        kept. New categories are added, and components if more are needed. Scales, functions and
+        the choice of inputs do not change. A recalibration is removed, with a warning.
+
+        If a model from ``fit`` has a full tensor, it contains its rows as well. The first batch
+        then starts a stream with a fit to these rows and its own. With ``structure="auto"`` the
+        stream has the structure "tensor".
+
+        Parameters
+        ----------
+        X, y, sample_weight, exposure
+            As for ``fit``. Either all batches of a stream have an exposure, or none.
+        forget : float, default=1.0
+            Factor of the weights of all earlier rows. Below 1 the model follows drift: with
+            batches of b rows it remembers about b / (1 - forget) rows.
+        """
+        fitted = hasattr(self, "posterior_")
+        if fitted and self._exposed is (exposure is None):
+            raise ValueError(
+                "exposure must be given for all batches of a stream or for none, got "
+                f"{'none' if exposure is None else 'one'} after a fit "
+                f"{'with' if self._exposed else 'without'} it; give it every time, or never."
+            )
+        name = exposure if isinstance(exposure, str) else None
+        if exposure is not None:
+            X, y, sample_weight = with_exposure(X, y, sample_weight, exposure)
+        super().partial_fit(X, y, sample_weight, forget=forget)
+        if not fitted:
+            self._name_exposure(name)
+        return self
+
+    def _name_exposure(self, name: str | None) -> None:
+        """Store the column of the exposures, which the program looks for in other tables."""
+        if name != self._exposure_name:
+            self._exposure_name = name
+            self.__dict__.pop("fitted_", None)
+            _ = self.fitted_
+
+    def _set_target_name(self, name: str | None) -> None:
+        if name != self.target_name_:
+            self.target_name_ = name
+            self.__dict__.pop("fitted_", None)
+            _ = self.fitted_
 
     def _target(self, y: Array, weight: Array | None) -> Target:
-        _, likelihood, shift, scale = self._likelihood().begin(y, weight)
-        attributes = {"_y_shift": shift, "_y_scale": scale}
+        begun: Any = self._likelihood()
+        exposed = y.ndim == 2
+        if exposed and not hasattr(begun, "exposed"):
+            raise ValueError(
+                "exposure needs a likelihood of counts, got "
+                f"likelihood={self.likelihood!r}; use 'negative_binomial' or 'poisson'."
+            )
+        begun = begun.begin(y[:, 0], weight, y[:, 1]) if exposed else begun.begin(y, weight)
+        _, likelihood, shift, scale = begun
+        attributes = {"_y_shift": shift, "_y_scale": scale, "_exposed": exposed}
         encode = partial(_standardised, shift, scale)
         heavy = isinstance(self.likelihood, str) and self.likelihood == "auto"
         noise = self._noise(likelihood)
@@ -338,8 +463,18 @@ class BTNRegressor(RegressorMixin, Estimator):
         noise = [state.likelihood.noise_std**2 for state in self.posterior_]
         self.noise_std_ = float(self._y_scale * np.sqrt(self.weights_ @ noise))
 
+    def _hint(self, task: Task, y: Array) -> None:
+        if not isinstance(self.likelihood, str) or self.likelihood != "auto":
+            return
+
+        def below_zero() -> Array:
+            rows = np.random.default_rng(task.seeds).permutation(len(y))[:_HINT_ROWS]
+            return self._dist_at([column[rows] for column in task.sample.codes]).cdf(0.0)
+
+        hint(np.asarray(y, dtype=float), below_zero)
+
     @anywhere
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: Any, return_std: bool = False, exposure: Any = None) -> Any:
         """Return the mean of y for each row, and optionally its standard deviation with noise.
 
         Recalibration changes the standard deviation, but not the mean.
@@ -348,6 +483,8 @@ class BTNRegressor(RegressorMixin, Estimator):
         ----------
         X : array or DataFrame of shape (n, inputs)
         return_std : bool, default=False
+        exposure : array of shape (n,), the name of a column of X, or None
+            For counts; None is 1, so that the mean is the rate.
 
         Returns
         -------
@@ -356,41 +493,113 @@ class BTNRegressor(RegressorMixin, Estimator):
         """
         check_is_fitted(self)
         if return_std or not self.likelihood_.additive:
-            distribution = self.predict_dist(X)
+            distribution = self.predict_dist(X, exposure)
             mean, std = answered(X, distribution.mean), answered(X, distribution.std)
             return (mean, std) if return_std else mean
+        if exposure is not None:
+            self._refuse_exposure()
         means = self._means(X)
         return self._y_shift + self._y_scale * (like(self.weights_, means) @ means)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> float:
         """Return R^2 of the predictions of y (n,), which may be the name of a column of X."""
         X, y, sample_weight = with_targets(X, y, sample_weight)
-        return float(r2_score(here(y), here(self.predict(X)), sample_weight=here(sample_weight)))
+        predicted = here(self.predict(X, exposure=exposure))
+        return float(r2_score(here(y), predicted, sample_weight=here(sample_weight)))
 
-    def predict_dist(self, X: Any) -> PredictiveDistribution:
-        """Return the predictive distribution of y at each row."""
-        return self._recalibrated(self._distribution(self.fitted_.encode(X)))
+    def predict_dist(self, X: Any, exposure: Any = None) -> PredictiveDistribution:
+        """Return the predictive distribution of y at each row, with exposures as for predict."""
+        X, exposure = exposure_of(X, exposure)
+        distribution = self._dist_at(self.fitted_.encode(X), exposure)
+        if self.calibration_ is None:
+            return distribution
+        return RecalibratedDistribution(distribution, self.calibration_)
 
-    def _distribution(self, columns: list[Any]) -> PredictiveDistribution:
-        """Return the distribution of y for rows with these coordinates, without recalibration."""
-        likelihoods, moments = self.fitted_.likelihoods_at(columns), self._moments_at(columns)
+    def _likelihoods_at(self, columns: list[Any], exposure: Array | None) -> list[Any]:
+        """Return the likelihood of every restart for rows with these coordinates."""
+        likelihoods: list[Any] = self.fitted_.likelihoods_at(columns)
+        if exposure is None:
+            return likelihoods
+        if not hasattr(self.likelihood_, "exposed"):
+            self._refuse_exposure()
+        check_consistent_length(columns[self._active[0]], exposure)
+        return [likelihood.exposed(np.log(exposure)) for likelihood in likelihoods]
+
+    def _refuse_exposure(self) -> None:
+        raise ValueError(
+            "exposure is for counts, got it for a model with "
+            f"{type(self.likelihood_).__name__} likelihood; leave it out."
+        )
+
+    def _dist_at(self, columns: list[Any], exposure: Array | None = None) -> PredictiveDistribution:
+        """Return the distribution at rows with these coordinates, without recalibration."""
+        likelihoods = self._likelihoods_at(columns, exposure)
+        moments = self._moments_at(columns)
         parts = [
             likelihood.predictive(mean, variance)
             for likelihood, mean, variance in zip(likelihoods, *moments, strict=True)
         ]
         return PredictiveDistribution(parts, self._y_shift, self._y_scale, self.weights_)
 
-    def _recalibrated(self, distribution: PredictiveDistribution) -> PredictiveDistribution:
-        calibration = self.calibration_
-        if calibration is None:
-            return distribution
-        return RecalibratedDistribution(distribution, calibration)
+    def calibrate(
+        self, X: Any, y: Any = None, *, exposure: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Recalibrate the predictive distribution by rows that the fit has not seen.
+
+        ``predict_interval`` becomes a conformal interval: if the rows and a new row are
+        exchangeable, it contains y with a probability of at least ``level``, whatever the
+        distribution. That is so on average over all rows, not for every kind of row. It takes 39
+        rows for a level of 0.95, and 199 for 0.99; ends beyond have the tails of the model. All
+        other methods follow one smooth distribution function, which stays as it is unless the rows
+        show that it is wrong. The mean and explanations do not change.
+
+        The result is in ``calibration_``. It replaces an earlier recalibration, and ``fit`` and
+        ``partial_fit`` remove it.
+
+        Parameters
+        ----------
+        X : array or DataFrame of shape (n, inputs), or None
+            At least 10 rows that were not used in the fit, and are like those to be predicted. None
+            removes a recalibration.
+        y : array of shape (n,), or the name of a column of X
+        exposure : array of shape (n,), the name of a column of X, or None
+            As for ``fit``.
+        sample_weight : None
+            Weights are not supported: the guarantee needs rows that count equally.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from btnkm import BTNRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(size=(300, 1))
+        >>> y = X[:, 0] + 0.1 * rng.standard_normal(300)
+        >>> model = BTNRegressor(structure="sums").fit(X[:100], y[:100])
+        >>> model.calibrate(X[100:], y[100:]).calibration_.rows
+        200
+        """
+        if exposure is not None:
+            X, y, sample_weight = with_exposure(X, y, sample_weight, exposure)
+        super().calibrate(X, y, sample_weight=sample_weight)
+        return self
 
     def _outcomes(self, X: Any, y: Array) -> tuple[Array, ...]:
         """Return the normal scores of y; of counts those of P(Y < y) and P(Y <= y)."""
+        exposure = None
+        if isinstance(y, Exposed):
+            y, exposure = np.asarray(y).T
+        if self._exposed and exposure is None:
+            raise ValueError(
+                "exposure must be given to recalibrate a model that was fitted with one, got None; "
+                "pass that of the held-out rows."
+            )
         if hasattr(self.likelihood_, "check"):
             self.likelihood_.check(y)
-        distribution = self._distribution(self.fitted_.encode(X))
+        distribution = self._dist_at(self.fitted_.encode(X), exposure)
         below, at = distribution.normal_scores(y)
         known = distribution.farthest - 0.1
         impossible = np.mean((below > known) | (at < -known))
@@ -405,19 +614,21 @@ class BTNRegressor(RegressorMixin, Estimator):
         return Recalibration.of(kind, outcomes[0], outcomes[-1])
 
     @anywhere
-    def predict_interval(self, X: Any, level: float = 0.95) -> Array:
+    def predict_interval(self, X: Any, level: float = 0.95, exposure: Any = None) -> Array:
         """Return the central prediction interval of probability ``level``: (n, 2).
 
         It is a conformal interval if the model is recalibrated (see ``calibrate``).
         """
-        return answered(X, self.predict_dist(X).interval(level))
+        return answered(X, self.predict_dist(X, exposure).interval(level))
 
     @anywhere
-    def predict_quantiles(self, X: Any, q: Any) -> Array:
+    def predict_quantiles(self, X: Any, q: Any, exposure: Any = None) -> Array:
         """Return quantiles of y: (n,) for one probability q, (n, k) for k of them."""
-        return answered(X, self.predict_dist(X).quantile(q))
+        return answered(X, self.predict_dist(X, exposure).quantile(q))
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
+    def sample_y(
+        self, X: Any, n_samples: int = 1, random_state: Any = 0, exposure: Any = None
+    ) -> Array:
         """Return draws of y: functions drawn from the posterior, plus noise.
 
         With Dask, the draws are lazy: all blocks use the same functions, and each its own noise.
@@ -427,6 +638,8 @@ class BTNRegressor(RegressorMixin, Estimator):
         X : array or DataFrame of shape (n, inputs)
         n_samples : int, default=1
         random_state : int, RandomState or None, default=0
+        exposure : array of shape (n,), the name of a column of X, or None
+            As for ``predict``.
 
         Returns
         -------
@@ -434,11 +647,19 @@ class BTNRegressor(RegressorMixin, Estimator):
         """
         checks.check_integer("n_samples", n_samples, 1)
         seed = int(check_random_state(random_state).randint(2**31))
+        X, exposure = exposure_of(X, exposure)
         if is_dask(X):
             return lazily(BTNRegressor._draws, self, X, n_samples, seed, numbered=True)
-        return answered(X, self._draws(here(X), n_samples, seed))
+        return answered(X, self._draws(here(X), n_samples, seed, exposure=exposure))
 
-    def _draws(self, X: Any, n_samples: int, seed: int, block: int | None = None) -> Array:
+    def _draws(
+        self,
+        X: Any,
+        n_samples: int,
+        seed: int,
+        block: int | None = None,
+        exposure: Array | None = None,
+    ) -> Array:
         """Return draws of y: (n, n_samples).
 
         Functions depend on the seed; noise and missing values also depend on the block.
@@ -451,7 +672,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         n = len(columns[self._active[0]])
         out = np.empty((n, n_samples))
         chosen = rng.choice(len(self.posterior_), size=n_samples, p=self.weights_)
-        likelihoods = fitted.likelihoods_at(columns)
+        likelihoods = self._likelihoods_at(columns, exposure)
         for k, state in enumerate(self.posterior_):
             which = np.flatnonzero(chosen == k)
             if self._mode_maps[k].full_tensor:
@@ -484,9 +705,8 @@ class BTNRegressor(RegressorMixin, Estimator):
         out = self._y_shift + self._y_scale * out
         if self.calibration_ is None:
             return out
-        return RecalibratedDistribution(self._distribution(columns), self.calibration_).moved(
-            out, noise
-        )
+        distribution = self._dist_at(columns, exposure)
+        return RecalibratedDistribution(distribution, self.calibration_).moved(out, noise)
 
     def _full_draws(
         self,
@@ -510,4 +730,6 @@ class BTNRegressor(RegressorMixin, Estimator):
 
 
 def _standardised(shift: float, scale: float, y: Array, weight: Array) -> tuple[Array, Array]:
+    if y.ndim == 2:  # counts and their exposures
+        return np.column_stack([y[:, 0], np.log(y[:, 1])]), weight
     return (y - shift) / scale, weight

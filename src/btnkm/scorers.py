@@ -22,7 +22,9 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(100)  # on [-1, 1], of probab
 _MOST_COUNTS, _TAIL = 1000, 1e-6
 
 
-def log_density(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
+def log_density(
+    estimator: Any, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None
+) -> float:
     """Return the mean log density (for counts: log probability) of y.
 
     Parameters
@@ -32,6 +34,8 @@ def log_density(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> fl
     X : array or DataFrame of shape (n, inputs)
     y : array-like of shape (n,)
     sample_weight : array-like of shape (n,), optional
+    exposure : array-like of shape (n,), optional
+        Of counts, as for ``BTNRegressor.predict``.
 
     Returns
     -------
@@ -49,11 +53,13 @@ def log_density(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> fl
     >>> scores.shape
     (5,)
     """
-    distribution = _distribution(estimator, X)
+    distribution = _distribution(estimator, X, exposure)
     return _mean(distribution.logpdf(here(y)), sample_weight)
 
 
-def neg_crps(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
+def neg_crps(
+    estimator: Any, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None
+) -> float:
     """Return minus the mean continuous ranked probability score of y, in units of y.
 
     The score of a point prediction would be its absolute error. It is the integral of twice the
@@ -61,7 +67,7 @@ def neg_crps(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float
     squared errors of the distribution function, without an approximation unless some counts are
     large. Parameters are those of :func:`log_density`.
     """
-    distribution = _distribution(estimator, X)
+    distribution = _distribution(estimator, X, exposure)
     return -_mean(_crps(distribution, _targets(distribution, y)), sample_weight)
 
 
@@ -82,7 +88,13 @@ def _crps(distribution: PredictiveDistribution, y: Array) -> Array:
 
 
 def neg_interval_score(
-    estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, level: float = 0.95
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    level: float = 0.95,
+    exposure: Any = None,
 ) -> float:
     """Return minus the mean interval score of the central intervals of probability ``level``.
 
@@ -90,20 +102,26 @@ def neg_interval_score(
     its distance from the interval. ``functools.partial`` sets another level. The other parameters
     are those of :func:`log_density`.
     """
-    low, high, y = _interval(estimator, X, y, level)
+    low, high, y = _interval(estimator, X, y, level, exposure)
     outside = np.maximum(low - y, 0.0) + np.maximum(y - high, 0.0)
     return -_mean(high - low + 2.0 / (1.0 - level) * outside, sample_weight)
 
 
 def coverage(
-    estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, level: float = 0.95
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    level: float = 0.95,
+    exposure: Any = None,
 ) -> float:
     """Return the fraction of y in the central intervals of probability ``level``.
 
     It should be close to ``level``; a greater one is not better. Use it to look at calibration, not
     to choose a model. Parameters are those of :func:`neg_interval_score`.
     """
-    low, high, y = _interval(estimator, X, y, level)
+    low, high, y = _interval(estimator, X, y, level, exposure)
     return _mean((low <= y) & (y <= high), sample_weight)
 
 
@@ -157,9 +175,11 @@ class _Weighted:
         return request
 
 
-def _interval(estimator: Any, X: Any, y: Any, level: float) -> tuple[Array, Array, Array]:
+def _interval(
+    estimator: Any, X: Any, y: Any, level: float, exposure: Any
+) -> tuple[Array, Array, Array]:
     """Return the ends of the intervals, and y."""
-    distribution = _distribution(estimator, X)
+    distribution = _distribution(estimator, X, exposure)
     low, high = distribution.interval(level).T
     return low, high, _targets(distribution, y)
 
@@ -179,7 +199,7 @@ def _mean(values: Array, sample_weight: Any) -> float:
     return float(np.average(values, weights=None if sample_weight is None else here(sample_weight)))
 
 
-def _distribution(estimator: Any, X: Any) -> PredictiveDistribution:
+def _distribution(estimator: Any, X: Any, exposure: Any = None) -> PredictiveDistribution:
     """Return the predictive distribution of a regressor, inside of pipelines and searches too."""
     model = estimator
     while not hasattr(model, "predict_dist"):
@@ -192,5 +212,7 @@ def _distribution(estimator: Any, X: Any) -> PredictiveDistribution:
                 "the estimator must have predict_dist, as BTNRegressor has, got "
                 f"{type(estimator).__name__}; for classes use scikit-learn's 'neg_log_loss'."
             )
-    distribution: PredictiveDistribution = model.predict_dist(X)
+    distribution: PredictiveDistribution = (
+        model.predict_dist(X) if exposure is None else model.predict_dist(X, exposure)
+    )
     return distribution

@@ -238,6 +238,7 @@ class Streaming:
                     "set it back, or fit anew with warm_start=False."
                 )
         y, weight = self._same_target().encode(*table_stats.y)
+        y = y if y.ndim == 1 else y[:, 0]
         level = float(np.average(y, weights=weight))
         if self._y_scale != 1.0 and abs(level) > FAR:
             warn(
@@ -245,7 +246,8 @@ class Streaming:
                 "scale the model keeps, so the update may be poor; fit anew.",
             )
         if hasattr(self.likelihood_, "check"):
-            self.likelihood_.check(table_stats.y.values)
+            values = table_stats.y.values
+            self.likelihood_.check(values if values.ndim == 1 else values[:, 0])
 
     def _grown(
         self: Any, table_stats: TableStats, pasts: list[BatchStats] | None, smoothness: float

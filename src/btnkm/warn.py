@@ -13,6 +13,19 @@ _PACKAGE = os.path.dirname(__file__) + os.sep
 _here = threading.local()
 
 
+class TargetHint(UserWarning):
+    """A hint after a fit: another estimator or likelihood is made for such targets.
+
+    Only ``BTNRegressor(likelihood="auto")`` gives hints. Name a likelihood, or filter this class
+    of warnings, to have none.
+
+    Examples
+    --------
+    >>> import warnings, btnkm
+    >>> warnings.simplefilter("ignore", btnkm.TargetHint)
+    """
+
+
 def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
     """Warn of something at the line outside of this package that has called it."""
     passed_on = getattr(_here, "passed_on", None)

@@ -148,7 +148,7 @@ def importances(sobol: Any, width: int, most: int) -> str:
     ``sobol`` is of ``explain.sobol_indices``; bars are left out if there is no room.
     """
     if not sobol.variance:
-        return "The model makes the same prediction for all rows: no input matters."
+        return "No input has an effect that the data can tell."
     order = sobol.order.tolist()
     names = {j: str(sobol.names[j]) for j in order[:most]}
     room = width - len("    100.0%  100.0% ± 10.0%  ")

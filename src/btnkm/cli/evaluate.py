@@ -209,12 +209,13 @@ def _table(methods: dict[str, Any], width: int) -> str:
 def _coverage_table(coverage: Any, width: int) -> str:
     """Return coverage by predicted spread, and that of other groups where it is clearly wrong."""
     rows: list[list[str]] = []
+    room = max(width - 50, 26)
     for part in coverage.groups:
         name = "spread" if part.kind == "spread" else part.name
         for k, label in enumerate(part.labels):
             if part.kind != "spread" and (not part.differs[k] or len(rows) >= MOST_GROUPS):
                 continue
-            group = clipped(f"{name} {label}", max(width - 50, 26))
+            group = clipped(f"{clipped(str(name), max(room - len(label) - 1, 4))} {label}", room)
             inside = f"{part.coverage[k]:.1%}{'*' if part.differs[k] else ' '}"
             range_of = f"{part.low[k]:.1%} to {part.high[k]:.1%}"
             rows.append([group, f"{part.rows[k]:,}", inside, range_of, number(part.width[k])])
@@ -222,7 +223,7 @@ def _coverage_table(coverage: Any, width: int) -> str:
     text = table(head, rows)
     if max(map(len, text.splitlines())) > width:
         text = table(head[:3] + head[4:], [row[:3] + row[4:] for row in rows])
-    note = f"clearly wrong in none of {coverage.n_groups} groups, by spread and by each input"
+    note = f"clearly wrong in none of {coverage.n_groups} groups, by spread and by input"
     if coverage.failures:
         note = f"* clearly wrong, as in {len(coverage.failures)} of {coverage.n_groups} groups"
     return f"\nRows inside the 95% intervals of btnkm\n{text}\n  {note}"

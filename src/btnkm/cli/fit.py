@@ -64,6 +64,12 @@ def add_parser(commands: Any) -> None:
         help="hold out this fraction of the rows, and print how well they are predicted",
     )
     parser.add_argument(
+        "--exposure",
+        metavar="COLUMN",
+        help="column with the exposure of each row, such as years of insurance, for a likelihood "
+        "of counts; predict reads the column as well",
+    )
+    parser.add_argument(
         "--checkpoint",
         action=FilePath,
         type=output_file,
@@ -89,10 +95,18 @@ def run(arguments: argparse.Namespace) -> int:
             f"--checkpoint must not be the model, got {str(arguments.output)!r} for both."
         )
     check_output(arguments.checkpoint, "--checkpoint", table=arguments.data)
+    if arguments.exposure and arguments.test:
+        raise UsageError("--test cannot be combined with --exposure yet; leave it out.")
     training = Training(arguments, console, arguments.test or 0.0)
     model = new_model(arguments, training.classify)
     begin = time.perf_counter()
-    fit(model, training.fit_arguments(), console, arguments.checkpoint)
+    if training.exposure and training.classify:
+        raise UsageError(
+            f"--exposure is for counts, got {training.exposure!r} for a target with classes; add "
+            "--likelihood negative_binomial."
+        )
+    how = {"exposure": training.exposure} if training.exposure else {}
+    fit(model, training.fit_arguments(), console, arguments.checkpoint, **how)
     seconds = time.perf_counter() - begin
     name_target(model, training.target)
     model.save(arguments.output)
@@ -137,7 +151,9 @@ def new_model(arguments: argparse.Namespace, classify: bool) -> Any:
     return kind(**with_options(parameters), verbose=int(arguments.verbose))
 
 
-def fit(model: Any, rows: tuple[Any, ...], console: Console, checkpoint: Any = None) -> None:
+def fit(
+    model: Any, rows: tuple[Any, ...], console: Console, checkpoint: Any = None, **how: Any
+) -> None:
     """Fit a model, with a line that shows the current sweep."""
     with ExitStack() as stack:
         stack.enter_context(console.library())
@@ -145,7 +161,7 @@ def fit(model: Any, rows: tuple[Any, ...], console: Console, checkpoint: Any = N
         if shown:
             model.set_params(callback=_Sweeps(console, stack))
         try:
-            model.fit(*rows, checkpoint=checkpoint)
+            model.fit(*rows, checkpoint=checkpoint, **how)
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(
                 "Interrupted before the first result: no model is saved."

@@ -93,7 +93,15 @@ def run(arguments: argparse.Namespace) -> int:
         )
     begin = time.perf_counter()
     n, counts = write_rows(
-        model, table, kept, path, lambda X: [output.of(X)], console, "predicting", output.columns
+        model,
+        table,
+        kept,
+        path,
+        lambda X: [output.of(X)],
+        console,
+        "predicting",
+        output.columns,
+        exposed=True,
     )
     seconds = time.perf_counter() - begin
     if path is not None:
@@ -143,7 +151,7 @@ class Output:
         return dict(zip(self.columns, values, strict=True))
 
     def _numbers(self, X: Any) -> list[Any]:
-        distribution = self.model.predict_dist(X)
+        distribution = self.model.predict_dist(X, self.model.fitted_.exposure_name)
         columns = [distribution.mean, distribution.std]
         if self.level:
             columns += list(distribution.interval(self.level).T)

@@ -43,11 +43,13 @@ class Training:
     ) -> None:
         self.arguments, self.console = arguments, console
         self.target, self.weight = arguments.target, arguments.weight
+        self.exposure = getattr(arguments, "exposure", None)
         self.test_fraction = test_fraction
         self.table = open_table(arguments.data, dialect_of(arguments))
         self.name = self.table.name
         inputs = self._inputs()
-        self._wanted = list(dict.fromkeys([*inputs, self.target, *filter(None, [self.weight])]))
+        more = filter(None, [self.weight, self.exposure])
+        self._wanted = list(dict.fromkeys([*inputs, self.target, *more]))
         self._kept: list[Block] | None = []
         with console.progress(f"reading {self.name}", self.table.measure) as bar:
             self.scan = scan(self.table, self._first_pass(bar), inputs, self.target)
@@ -85,6 +87,11 @@ class Training:
             raise UsageError(
                 f"--weight must not be the target, got {self.target!r}; name another column."
             )
+        check_columns(table, [self.exposure] if self.exposure else [], "--exposure")
+        if self.exposure in (self.target, self.weight) and self.exposure:
+            raise UsageError(
+                f"--exposure must be a column of its own, got {self.exposure!r}; name another."
+            )
         for option in ("only", "drop", "number", "text"):
             check_columns(table, getattr(given, option) or (), f"--{option}")
         both = set(given.number or ()) & set(given.text or ())
@@ -93,7 +100,7 @@ class Training:
                 f"a column must be either --number or --text, got {both.pop()!r} as both; leave "
                 "one out."
             )
-        others = {self.target, self.weight, *(given.drop or ())}
+        others = {self.target, self.weight, self.exposure, *(given.drop or ())}
         candidates = table.names if given.only is None else given.only
         inputs = list(dict.fromkeys(name for name in candidates if name not in others))
         if not inputs:
@@ -223,6 +230,11 @@ class Training:
     def fit_arguments(self) -> tuple[object, ...]:
         """Return what a model is fitted to: (X, y, weight) in memory, or this table as batches."""
         if not self.in_memory:
+            if self.exposure:
+                raise UsageError(
+                    "--exposure needs a table that fits in memory, got a larger one; give the "
+                    "logarithm of the exposure as an input."
+                )
             return (self,)
         rows = next(iter(self), None)
         if rows is None:
@@ -263,6 +275,8 @@ class Training:
         """Return the rows of a block that have a target."""
         y, present = self._targets(block)
         X = Frame({k: values_of(self.table, block, k, kind) for k, kind in self.kinds.items()})
+        if self.exposure:
+            X.columns[self.exposure] = self._exposures(block, present)
         weight = None
         if self.weight:
             weight = values_of(self.table, block, self.weight, NUMBER)
@@ -278,6 +292,20 @@ class Training:
         if np.all(present):
             return X, y, weight
         return X.take(present), y[present], None if weight is None else weight[present]
+
+    def _exposures(self, block: Block, present: Array) -> Array:
+        """Return the exposure of each row of a block."""
+        values = values_of(self.table, block, str(self.exposure), NUMBER)
+        wrong = ~((values > 0) & np.isfinite(values)) & present
+        if np.any(wrong):
+            index = int(np.flatnonzero(wrong)[0])
+            raise DataError(
+                f"an exposure must be a number above 0, got {values[index]:g}; fix it.",
+                self.name,
+                column=self.exposure,
+                **{self.table.unit: block.positions[index]},
+            )
+        return values
 
     def _targets(self, block: Block) -> tuple[Array, Array]:
         """Return numbers or labels, and which rows have one."""
@@ -327,6 +355,7 @@ class Inputs:
                     f"names, got {len(self.names)}; leave out the others.",
                     table.name,
                 )
+        self.exposure = model.fitted_.exposure_name
         # numbers in Parquet may be categories: the model converts them itself
         kinds = [input_kind(column) for column in model.columns_]
         self.kinds = [None if kind == TEXT else kind for kind in kinds]
@@ -335,6 +364,13 @@ class Inputs:
         """Return the inputs in the rows of a block."""
         pairs = zip(self.names, self.kinds, strict=True)
         return Frame({name: values_of(self.table, block, name, kind) for name, kind in pairs})
+
+    def with_exposure(self, X: Frame, block: Block) -> Frame:
+        """Return the inputs with the column of the exposures, if the model has one."""
+        if self.exposure is None:
+            return X
+        values = values_of(self.table, block, self.exposure, NUMBER)
+        return Frame({**X.columns, self.exposure: values})
 
 
 class Unseen:
@@ -384,21 +420,26 @@ def write_rows(
     console: Console,
     what: str,
     header: Sequence[str] = (),
+    *,
+    exposed: bool = False,
 ) -> tuple[int, dict[str, Any]]:
     """Write the kept and the new columns of a table, block by block.
 
     Return the number of rows, and the counts of ``Unseen``. A table without rows has the header.
+    With ``exposed``, rows have the column of the model's exposures, if it has one.
     """
     inputs, unseen, n = Inputs(model, table), Unseen(model), 0
+    exposure = [inputs.exposure] if exposed and inputs.exposure else []
+    check_columns(table, exposure, "the exposure of the model")
     with (
         rows_to(path) as rows,
         console.library(),
         console.progress(f"{what} {table.name}", table.measure, mute=on_screen(path)) as bar,
     ):
-        for block in table.blocks(dict.fromkeys([*inputs.names, *kept])):
+        for block in table.blocks(dict.fromkeys([*inputs.names, *exposure, *kept])):
             X = inputs.of(block)
             try:
-                parts = new_columns(X)
+                parts = new_columns(inputs.with_exposure(X, block) if exposure else X)
             except ValueError as error:
                 raise DataError(str(error), table.name) from None
             for columns in parts:
@@ -413,6 +454,11 @@ def write_rows(
 
 def rows_with_targets(model: Any, table: TableFile, target: str, note: Any, watch: Any) -> Frame:
     """Return the inputs of a model and the target, in all rows that have a target."""
+    if model.fitted_.exposed:
+        raise UsageError(
+            "rows with targets cannot be used for a model with an exposure yet, got one; use "
+            "btnkm predict and compare."
+        )
     check_columns(table, [target], "--target")
     inputs = Inputs(model, table, {target})
     kind, convert = _type_of_targets(model)

@@ -301,6 +301,43 @@ class Counts(CountDensity):
         return draw_counts(x, self.size, rng)
 
 
+class ZeroInflated:
+    """Counts that are 0 with probability ``zero``, and otherwise have another distribution."""
+
+    discrete: ClassVar[bool] = True
+
+    def __init__(self, counts: CountDensity, zero: float) -> None:
+        self.counts, self.zero = counts, zero
+        some = 1.0 - zero
+        self.mean = some * counts.mean
+        self.model_variance = some**2 * counts.model_variance
+        with np.errstate(over="ignore"):
+            square = counts.mean**2 + counts.model_variance
+        self.noise_variance = some * (counts.noise_variance + zero * square)
+
+    def logpdf(self, y: Array) -> Array:
+        """Return the log probability of y; -inf unless it is 0, 1, 2, ..."""
+        other = np.log1p(-self.zero) + self.counts.logpdf(y)
+        return np.asarray(np.where(y == 0, np.logaddexp(np.log(self.zero), other), other))
+
+    def cdf(self, y: Array) -> Array:
+        """Return P(Y <= y)."""
+        return np.where(y < 0, 0.0, self.zero + (1.0 - self.zero) * self.counts.cdf(y))
+
+    def bracket(self, level: float) -> tuple[Array, Array]:
+        """Return -1 and a count whose distribution function reaches the level."""
+        return self.counts.bracket(level)  # zeros make counts smaller
+
+    def width(self) -> Array:
+        """Return 1, the distance between counts."""
+        return np.ones_like(self.mean)
+
+    def draw(self, rng: np.random.Generator, size: int) -> Array:
+        """Return draws: (n, size)."""
+        drawn = self.counts.draw(rng, size)
+        return np.where(rng.random(drawn.shape) < self.zero, 0.0, drawn)
+
+
 class Labels:
     """Classes 0, 1, .. K - 1 with these probabilities: (K, n)."""
 

@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 
 from .evidence import Evidence, Pairs, Parts, Theta, draw
 from .full import FullPosterior
-from .full_sites import Observations, Sites
+from .full_sites import Observations, Sites, has_sites
 from .gamma import Gamma
 from .likelihoods import Gaussian, StudentT, Varying
 
@@ -43,6 +43,11 @@ LEAST_VARIANCE = 1e-5  # relative to the prior's
 def learns_noise(likelihood: Any) -> bool:
     """Return whether the noise variance is one of the hyperparameters."""
     return isinstance(likelihood, Gaussian | StudentT | Varying)
+
+
+def has_evidence(likelihood: Any) -> bool:
+    """Return whether the evidence determines all hyperparameters, the scale of f included."""
+    return learns_noise(likelihood) or has_sites(likelihood)
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,7 @@ class FullFit:
             iterations = min(iterations, FEW_ITERATIONS)
         if scale is not None:
             theta = theta + scale * self._along(*VARIANCES)
-        elif not learns_noise(self.likelihood) and not few:
+        elif not has_evidence(self.likelihood) and not few:
             theta = self._rescaled(rows, theta)
         theta, sites, _ = self._maximise(rows, theta, iterations, weighs_first=begin is not None)
         return self._known(rows, theta, sites, rng)
@@ -133,7 +138,7 @@ class FullFit:
         self, rows: Observations, theta: np.ndarray, sites: Sites, rng: np.random.Generator
     ) -> list[FullPosterior]:
         """Return posteriors that are mixed with equal weights: where rows are few, one per draw."""
-        draws = learns_noise(self.likelihood) and rows.n <= FEW_ROWS and not self.stopped
+        draws = has_evidence(self.likelihood) and rows.n <= FEW_ROWS and not self.stopped
         draws = draws and rows.n**2 * len(rows.x) <= WORK_OF_DRAWS
         try:
             thetas = self._drawn(rows, theta, sites, rng) if draws else [theta]
@@ -184,12 +189,12 @@ class FullFit:
 
         With Gaussian noise f may go through outliers, so other noise begins at the prior as well.
         """
-        if not learns_noise(self.likelihood):
+        if not has_evidence(self.likelihood):
             theta, sites, _ = self._maximise(rows, self._first(rows), 0)
             return theta, sites
         # where to begin, and whether weights are updated before the first search
         beginnings = [(begin, False) for begin in self._beginnings(self.layout)]
-        if not self.exact:
+        if not self.exact and learns_noise(self.likelihood):
             beginnings = [(gaussian, True)] if gaussian is not None else beginnings
             beginnings.append((self.layout.begin(), True))
         results = []
@@ -212,7 +217,7 @@ class FullFit:
     def _affordable(self, n: int) -> int:
         """Return how many steps of a search with all rows are affordable."""
         cost = (self.n_outputs or 1) * 2.0 * n**3 + 40.0 * n**2 * len(self.layout.begin())
-        if not learns_noise(self.likelihood):
+        if not has_evidence(self.likelihood):
             return 0
         return int(np.clip(WORK / cost, 3, MORE_ITERATIONS))
 
@@ -230,6 +235,8 @@ class FullFit:
             return theta, replace(sites, value=value), value
         if learns_noise(self.likelihood):
             return self._reweighted(rows, theta, iterations, weighs_first=weighs_first)
+        if iterations and has_sites(self.likelihood):
+            return self._alternated(rows, theta, iterations)
         matrix = self._matrix(rows, theta)
         sites = self._refined(rows, matrix)
         known = sites.updated(rows, matrix, self.noise_prior, refresh=False)
@@ -249,6 +256,23 @@ class FullFit:
             theta, _ = self._search(pairs, sites, theta, -(-iterations // ROUNDS))
         theta, sites = self._weighed(rows, theta, sites, MOST_UPDATES)
         return theta, sites, sites.value
+
+    def _alternated(
+        self, rows: Observations, theta: np.ndarray, iterations: int
+    ) -> tuple[np.ndarray, Sites, float]:
+        """Return hyperparameters and sites where the ELBO is stationary in both.
+
+        With given sites the gradient of the evidence of their targets is that of the ELBO.
+        """
+        pairs, sites = Pairs(rows.x, self.parts), None
+        for _ in range(ROUNDS):
+            sites = self._refined(rows, self._matrix(rows, theta), sites)
+            theta, _ = self._search(pairs, sites, theta, -(-iterations // ROUNDS))
+        matrix = self._matrix(rows, theta)
+        sites = self._refined(rows, matrix, sites)
+        known = sites.updated(rows, matrix, self.noise_prior, refresh=False)
+        value = known.elbo(rows, self.noise_prior)
+        return theta, replace(sites, value=value), value
 
     def _weighed(
         self, rows: Observations, theta: np.ndarray, sites: Sites, most: int

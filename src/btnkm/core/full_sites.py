@@ -6,16 +6,27 @@ the targets from f. Other likelihoods turn moments of f into weights and working
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from .gamma import Gamma
-from .likelihoods import Curved, Rows, Softmax, learned, of_rows
+from .likelihoods import Curved, Rows, Softmax, learned, of_rows, of_targets
 from .linalg import whitened
 
 LEAST_WEIGHT = 1e-10
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
+
+
+def has_sites(likelihood: Any) -> bool:
+    """Return whether sites are those of the likelihood itself, as for counts, and give the ELBO.
+
+    The bound of counts is far more curved than their likelihood: by the ELBO of the bound, f = 0
+    would be best where there is a clear effect.
+    """
+    return isinstance(likelihood, Curved) and not getattr(likelihood, "of_labels", False)
 
 
 @dataclass
@@ -23,7 +34,7 @@ class Observations:
     """Observations to be fitted: coordinates of every input, targets and sample weights."""
 
     x: tuple[np.ndarray, ...]
-    y: np.ndarray
+    y: np.ndarray  # (n,), or (n, 2) with exposures
     weight: np.ndarray
     noise: tuple[np.ndarray, ...] = ()  # functions of the inputs that the noise may vary with
 
@@ -79,22 +90,47 @@ class Sites:
         mean, square = self.mean, self.mean**2 + self.variance
         if single:
             mean, square = mean[:, 0], square[:, 0]
-        likelihood, moments = self.likelihood, (rows.y, rows.weight, mean, square)
+        likelihood, moments = self.likelihood, (rows.weight, mean, square)
         if newton and isinstance(likelihood, Curved):
-            weight, response = likelihood.expected(*moments)
+            if has_sites(likelihood):
+                total = float(rows.weight.sum())
+                likelihood = learned(likelihood, self._expected_sums(rows), total, prior)
+            exposed, y = of_targets(likelihood, rows.y)
+            weight, response = exposed.expected(y, *moments)
         else:
 
             def sums(likelihood: Any) -> tuple[Any, ...]:
-                updated: Rows = of_rows(likelihood, rows.features).rows(*moments)
+                exposed, y = of_targets(of_rows(likelihood, rows.features), rows.y)
+                updated: Rows = exposed.rows(y, *moments)
                 return updated.sums
 
             likelihood = learned(likelihood, sums, float(rows.weight.sum()), prior)
-            weight, response, _ = of_rows(likelihood, rows.features).rows(*moments)
+            exposed, y = of_targets(of_rows(likelihood, rows.features), rows.y)
+            weight, response, _ = exposed.rows(y, *moments)
         weight = np.maximum(np.asarray(weight) * likelihood.scale, LEAST_WEIGHT)
         response = np.asarray(response) * likelihood.scale
         if single:
             weight, response = weight[:, None], response[:, None]
         return replace(self, target=response / weight, noise=1.0 / weight, likelihood=likelihood)
+
+    def _expected_sums(self, rows: Observations) -> Callable[[Any], tuple[Any, ...]]:
+        """Return the sums that a likelihood learns from, with E[log p(y | f)] in place of a bound.
+
+        Where f is known the bound of a row is its likelihood; so it is averaged over f.
+        """
+        mean, std = self.mean[:, 0], np.sqrt(self.variance[:, 0])
+        points = [mean + std * z for z in _NODES.tolist()]
+        shares = (_WEIGHTS / _WEIGHTS.sum()).tolist()
+
+        def sums(likelihood: Any) -> tuple[Any, ...]:
+            exposed, y = of_targets(likelihood, rows.y)
+            parts = [exposed.rows(y, rows.weight, f, f * f).sums for f in points]
+            return tuple(
+                sum(share * np.asarray(part) for share, part in zip(shares, column, strict=True))
+                for column in zip(*parts, strict=True)
+            )
+
+        return sums
 
     def updated(
         self,
@@ -141,8 +177,11 @@ class Sites:
             logs = np.log(np.maximum(of_label, np.finfo(float).tiny)).mean(axis=0)
             return float(rows.weight @ logs) - self.kl
         square = mean**2 + self.variance
-        bound = of_rows(likelihood, rows.features)
-        sums = bound.rows(rows.y, rows.weight, mean[:, 0], square[:, 0]).sums
+        if has_sites(likelihood):
+            sums = self._expected_sums(rows)(likelihood)
+        else:
+            bound, y = of_targets(of_rows(likelihood, rows.features), rows.y)
+            sums = bound.rows(y, rows.weight, mean[:, 0], square[:, 0]).sums
         total = float(rows.weight.sum())
         terms = likelihood.learn(sums, total, prior).terms(total, prior)
         return float(sum(terms.values())) - self.kl

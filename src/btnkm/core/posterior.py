@@ -137,13 +137,18 @@ def contrast_variances(variance: np.ndarray) -> np.ndarray:
     return np.asarray(variance * (1.0 - 2.0 / count) + average / count)
 
 
-def found_nothing(weights: np.ndarray, means: np.ndarray, variances: np.ndarray) -> bool:
+def found_nothing(
+    weights: np.ndarray, means: np.ndarray, variances: np.ndarray, least: Sequence[Any]
+) -> bool:
     """Return whether f of a mixture varies less between rows than its uncertainty.
 
-    Of S restarts with these weights, means and variances are (S, n), or (S, n, K).
+    Of S restarts with these weights, means and variances are (S, n), or (S, n, K). ``least`` has
+    the variance of the mean of f over the rows, (S,) or (S, K): f of a collapsed tensor has next to
+    no variance of its own, and varies by less than that.
     """
     mean, variance = (np.tensordot(weights, part, 1) for part in (means, variances))
-    return bool(np.all(np.var(mean, axis=0) < np.mean(variance, axis=0)))
+    level = np.tensordot(weights, np.asarray(least, dtype=float), 1)
+    return bool(np.all(np.var(mean, axis=0) <= np.maximum(np.mean(variance, axis=0), level)))
 
 
 class Joint(NamedTuple):

@@ -19,7 +19,7 @@ from . import rows
 from .arrays import has_triton, like
 from .cp import CP
 from .layout import Layout
-from .likelihoods import Curved, Likelihood, of_rows
+from .likelihoods import Curved, Likelihood, of_rows, of_targets
 from .network import Environments, MomentsOf, Network
 from .sums import SumsTerms
 
@@ -67,9 +67,15 @@ class Chunk:
 
     def __post_init__(self) -> None:
         """Begin with those of least squares, which are right where they do not depend on f."""
-        self.responses = self.weight, self.y if self.weight is None else self.weight * self.y
+        y = self.counts
+        self.responses = self.weight, y if self.weight is None else self.weight * y
         if has_triton(self.y):
             self.environments.times = self._times
+
+    @property
+    def counts(self) -> Array:
+        """The targets without exposures: (n,)."""
+        return self.y if self.y.ndim == 1 else self.y[:, 0]
 
     def set_responses(self, responses: tuple[Array, Array]) -> None:
         """Set the weights and working responses of the rows."""
@@ -132,7 +138,7 @@ class Chunk:
         """Return E[T] and E[T^2], with the environments of mode d."""
         view = self.view
         if not view.terms:
-            zero = array_namespace(self.y).zeros_like(self.y)
+            zero = array_namespace(self.y).zeros_like(self.counts)
             if view.many:
                 assert view.sums is not None
                 zero = array_namespace(zero).stack([zero] * len(view.sums.mean), axis=1)
@@ -257,7 +263,7 @@ def averages(chunk: Chunk, n_modes: int) -> tuple[Array, ...]:
     """Return the weighted sums of phi (M,) and psi (K,) of every mode."""
     weight = chunk.weight
     if weight is None:
-        weight = array_namespace(chunk.y).ones_like(chunk.y)
+        weight = array_namespace(chunk.y).ones_like(chunk.counts)
     sums: list[Array] = []
     for d in range(n_modes):
         sums += [weight @ part for part in chunk.features(d)]
@@ -309,18 +315,19 @@ def update_responses(chunk: Chunk, likelihood: Likelihood) -> tuple[Array, ...]:
     """Compute the working responses for the last moments of f; return the sums."""
     assert chunk.f is not None
     mean, square = chunk.f
-    likelihood = of_rows(likelihood, chunk.features)
-    updated = likelihood.rows(chunk.y, chunk.weight, mean, square)
+    likelihood, y = of_targets(of_rows(likelihood, chunk.features), chunk.y)
+    updated = likelihood.rows(y, chunk.weight, mean, square)
     chunk.set_responses((updated.weight, updated.response))
     if not chunk.view.exact:
-        chunk.set_responses(likelihood.newton(chunk.y, chunk.weight, mean))
+        chunk.set_responses(likelihood.newton(y, chunk.weight, mean))
     return updated.sums
 
 
 def slopes(chunk: Chunk, likelihood: Curved, d: int) -> tuple[Array, Array]:
     """Return the sums of E[d log p(y | f) / df] and of weights E[-d^2 log p(y | f) / df^2]."""
     mean, square = chunk.moments_of_f(d)
-    weight, response = likelihood.expected(chunk.y, chunk.weight, mean, square)
+    exposed, y = of_targets(likelihood, chunk.y)
+    weight, response = exposed.expected(y, chunk.weight, mean, square)
     xp = array_namespace(mean)
     return xp.sum(response - weight * mean, axis=0), xp.sum(weight, axis=0)
 
@@ -328,7 +335,8 @@ def slopes(chunk: Chunk, likelihood: Curved, d: int) -> tuple[Array, Array]:
 def expand_likelihood(chunk: Chunk, likelihood: Curved, d: int) -> None:
     """Compute the working responses of the likelihood itself, not its bound, at the current f."""
     mean, square = chunk.moments_of_f(d)
-    chunk.set_responses(likelihood.expected(chunk.y, chunk.weight, mean, square))
+    exposed, y = of_targets(likelihood, chunk.y)
+    chunk.set_responses(exposed.expected(y, chunk.weight, mean, square))
 
 
 def information(chunk: Chunk) -> tuple[Array]:

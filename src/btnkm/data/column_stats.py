@@ -34,7 +34,10 @@ KINDS = {"M": DATE, "m": DURATION, "f": NUMBER, "O": TEXT}  # by the kind of a N
 
 
 class Batch(NamedTuple):
-    """Some rows: columns as in ``frames.split_columns``, targets, and weights above 0."""
+    """Some rows: columns as in ``frames.split_columns``, targets, and weights above 0.
+
+    Targets with exposures are (n, 2).
+    """
 
     columns: list[Array]
     y: Array
@@ -213,7 +216,7 @@ class TableStats:
         column. Rows that would be dropped in a merge with those ``before``, or with all others of
         ``n_all`` rows, are not kept.
         """
-        every = [*batch.columns, batch.y]
+        every = [*batch.columns, batch.y if batch.y.ndim == 1 else batch.y[:, 0]]
         stats = [
             ColumnStats.of(v, batch.weight, categorical=j in categorical)
             for j, v in enumerate(every)
@@ -276,7 +279,7 @@ class TableStats:
 
     def _values(self, j: int, kept: Array) -> ColumnValues:
         weight = self.sample.weight
-        if len(kept) == self.n:
+        if len(kept) == self.n or kept.ndim > 1:  # the targets, with exposures
             return ColumnValues(kept, weight)
         stats = self.stats[j]
         if stats.totals is not None:

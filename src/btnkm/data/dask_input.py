@@ -316,6 +316,11 @@ def anywhere(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(method)
     def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("exposure") is not None and (is_dask(X) or is_stored(X)):
+            raise TypeError(
+                f"exposure needs a table in memory, got a {type(X).__name__}; read it, or multiply "
+                "the predicted means by the exposure."
+            )
         if is_dask(X):
             return lazily(method, self, X, *args, **kwargs)
         if not is_stored(X):

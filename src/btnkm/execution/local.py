@@ -231,7 +231,8 @@ class LocalRows:
     ----------
     codes : sequence of array of shape (n,)
         NumPy arrays, arrays of another library, or ``Spilled``.
-    y : array of shape (n,)
+    y : array of shape (n,), or (n, 2)
+        Targets; with exposures, counts and the logarithms of their exposures.
     weight : array of shape (n,) or None
         None where all are 1.
     """
@@ -287,13 +288,20 @@ class LocalRows:
     @property
     def weights(self) -> Array:
         """The sample weights; ones where there are none."""
-        return array_namespace(self.y).ones_like(self.y) if self.weight is None else self.weight
+        if self.weight is None:
+            return array_namespace(self.y).ones_like(self.targets)
+        return self.weight
+
+    @property
+    def targets(self) -> Array:
+        """The targets without exposures: (n,)."""
+        return self.y if self.y.ndim == 1 else self.y[:, 0]
 
     def data(self) -> Data:
         """Return what the engine needs to know of the targets."""
         xp, weight = array_namespace(self.y), wide(self.weights)
         rounding = 0.0 if self.number_bytes >= 8 else float(SINGLE_ROUNDING)
-        return Data(float(xp.sum(weight)), float(weight @ wide(self.y) ** 2), rounding)
+        return Data(float(xp.sum(weight)), float(weight @ wide(self.targets) ** 2), rounding)
 
     def take(self, rows: Any) -> LocalRows:
         """Return some of the rows."""
@@ -306,7 +314,7 @@ class LocalRows:
             return LocalRows([self.codes[j] for j in inputs], self.y, self.weight)
         zeros: Any = np.broadcast_to(0.0, self.n)
         if self.on_device:
-            zeros = array_namespace(self.y).zeros_like(self.y)
+            zeros = array_namespace(self.y).zeros_like(self.targets)
         codes = [zeros] * constants + [self.codes[j] for j in inputs]
         return LocalRows(codes, self.y, self.weight)
 

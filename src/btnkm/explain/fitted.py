@@ -104,6 +104,13 @@ class FittedModel:
         Raises an error if a table has other columns than the training rows.
     calibration : Recalibration, LogitScaling or None
         How predictive distributions are recalibrated.
+    found_nothing : bool
+        Whether f varies less between the training rows than it is uncertain: no input has an
+        effect that the data can tell, and importances are 0.
+    exposed : bool
+        Whether counts had exposures in the fit. Explanations and reports are of an exposure of 1.
+    exposure_name : str or None
+        The name of the column of the exposures.
     """
 
     estimator: str
@@ -124,6 +131,9 @@ class FittedModel:
     check_y: Callable[[Any], Array]
     check_names: Callable[[Any], None]
     calibration: Any = None
+    found_nothing: bool = False
+    exposed: bool = False
+    exposure_name: str | None = None
 
     @classmethod
     def of(cls, model: Any) -> FittedModel:

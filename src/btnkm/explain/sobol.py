@@ -31,6 +31,9 @@ _NOTHING = 1e-12  # variance of f on the standardised scale, below which it is r
 class SobolIndices(PlainData):
     """The fraction of the variance of f that each input explains.
 
+    All are 0 if no input has an effect that the data can tell: where f varies less between the
+    training rows than it is uncertain, fractions of its variance would be those of its uncertainty.
+
     Attributes
     ----------
     names : list
@@ -42,7 +45,8 @@ class SobolIndices(PlainData):
         Total indices, of each input with all its interactions. They add up to more than 1 where
         inputs interact.
     variance : float
-        The variance of f, in squared units of y (of the scale on which effects add up).
+        The variance of f, in squared units of y (of the scale on which effects add up); 0 if no
+        effect was found.
     interactions : float
         The fraction that no input explains alone.
     """
@@ -139,7 +143,7 @@ def sobol_indices(model: Any, *, draws: int = 128, random_state: Any = 0) -> Sob
         exact.append(_expected(restart, count))
         drawn.append([row[1:] / max(row[0], _TINY) for row in _draws(restart, each, rng, count)])
     variance, *parts = view.mixed(exact)
-    if variance < _NOTHING:
+    if variance < _NOTHING or view.found_nothing:
         none = np.zeros(count)
         return SobolIndices(view.names, none, none, none, none, 0.0, 0.0)
     first, total = np.array(parts).reshape(2, count) / max(variance, _TINY)
@@ -167,7 +171,7 @@ def interactions(model: Any, *, most: int | None = None) -> list[Pair]:
         variance += weight * _expected(restart, count)[0]
         total += weight * _pairs(restart, count)
     importance = np.maximum(total, 0.0) / max(variance, _TINY)
-    if variance < _NOTHING:
+    if variance < _NOTHING or view.found_nothing:
         importance = np.zeros_like(total)
     a, b = np.triu_indices(count, 1)
     order = np.argsort(-importance[a, b], kind="stable")[:most]

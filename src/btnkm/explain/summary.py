@@ -18,6 +18,7 @@ from .sobol import sobol_indices
 
 _MOST_INPUTS = 12  # that are shown
 _DRAWS = 16  # enough for two digits of a standard deviation, at once
+_NOTHING = "no input has an effect that the data can tell"
 _NOT_LEARNED = {"name", "weight", "noise"}
 _STYLE = """\
 .btnkm-summary{font:13px/1.45 system-ui,sans-serif;margin:.5em 0;overflow-x:auto}
@@ -53,6 +54,8 @@ class ModelSummary(PlainData):
     def __str__(self) -> str:
         wide = max(map(len, self.facts))
         lines = [self.title, *(f"  {name:{wide}}  {fact}" for name, fact in self.facts.items())]
+        if not any(entry["total"] for entry in self.inputs):
+            return "\n".join([*lines, f"  {_NOTHING}"])
         shown = self.inputs[:_MOST_INPUTS]
         longest = max(len(str(entry["name"])) for entry in shown)
         lines.append("  importance (total Sobol index)")
@@ -76,13 +79,15 @@ class ModelSummary(PlainData):
                 f"<td style='text-align:left'>{bar}</td></tr>"
             )
         left_out = len(self.inputs) - _MOST_INPUTS
+        nothing = not any(entry["total"] for entry in self.inputs)
+        note = f"<p class='note'>{_NOTHING}</p>" if nothing else ""
         more = f"<p class='note'>and {left_out} less important inputs</p>" if left_out > 0 else ""
         facts = " · ".join(f"{name}: {escape(fact)}" for name, fact in self.facts.items())
         head = "<th scope='col'>input</th><th>kind</th><th>functions</th>"
         return (
             f"<style>{_STYLE}</style><div class='btnkm-summary'><p>{escape(self.title)}</p>"
             f"<p class='note'>{facts}</p><table><thead><tr>{head}<th>importance</th>"
-            f"<th></th></tr></thead><tbody>{''.join(rows)}</tbody></table>{more}</div>"
+            f"<th></th></tr></thead><tbody>{''.join(rows)}</tbody></table>{note}{more}</div>"
         )
 
 

@@ -153,7 +153,7 @@ BatchStats: past rows
 EffectAverages: averages
     mode: None | count; mean: numbers(P); gram: numbers(P, P); cross: numbers(P, _)
 Batch(N): kept rows; columns_are_of_a_known_type
-    columns: list(array(N)); y: array(N); weight: numbers(N) > 0
+    columns: list(array(N)); y: array(N) | array(N, _); weight: numbers(N) > 0
 Window: kept rows
     rows: Batch(N); decay: numbers(N) >= 0; total: number; fitted, since: count
 Recalibration: recalibrations; scores_ascend
@@ -177,7 +177,8 @@ Model: parts; inputs_are_columns, weights_add_up_to_1, targets_fit_the_likelihoo
     n_basis_: integers(D); rank_: count | tuple(count); ranks_: array(R) | array(R, _);
     mode_order_?: integers(D); cores_?: list(str); lower_bounds_: array(_); lower_bound_: float;
     n_iter_, best_restart_, n_samples_seen_: count; converged_: flag; stop_reason_: str;
-    target_name_: None | str; noise_std_?: float;
+    target_name_: None | str; noise_std_?: float; found_nothing?: bool;
+    exposed?: bool; exposure_name?: None | str;
     calibration_?: None | Recalibration | LogitScaling;
     history_: list({'restart': count, 'sweep': count, 'rows': count, 'rank': count | tuple(count),
         'phase': str, 'elbo': float, 'noise_std': float, 'seconds': float});

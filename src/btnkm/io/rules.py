@@ -525,4 +525,6 @@ def kept_rows_are_of_this_table(model: Any, sizes: Sizes) -> Facts:
     if hasattr(model, "classes_"):
         yield set(y.tolist()) <= set(model.classes_.tolist())
     else:
-        yield y.dtype.kind == "f" and all(map(is_number, y))
+        exposed = bool(getattr(model, "exposed", False))
+        yield y.dtype.kind == "f" and y.ndim == 1 + exposed and y.size == len(y) * (1 + exposed)
+        yield all(map(is_number, y.ravel()))

@@ -40,7 +40,7 @@ from .metrics import (
 )
 from .noise import noise_section
 from .panel import ENGINE_FILES, Panel, drawn_codes, panel
-from .warnings import Notice, found_nothing, notices
+from .warnings import Notice, notices
 
 Array = np.ndarray
 MANY_RESTARTS = 10  # above which their weights are not listed
@@ -106,7 +106,7 @@ def page(
         drawn_codes(model), lambda p, rows: replace(p, least=0.0).contrasts(rows), 2
     )
     warnings = notices(model, indices.total, X, evaluation, moments)
-    nothing = found_nothing(fitted.weights, *moments)
+    nothing = fitted.found_nothing
     pairs = [] if nothing else effects.strongest_pairs(fitted)
     bars = effects.importance_bars(indices)
     noise = noise_section(fitted)

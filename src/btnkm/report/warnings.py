@@ -10,7 +10,6 @@ import numpy as np
 from scipy.stats import binomtest
 
 from ..core.arrays import here
-from ..core.posterior import found_nothing
 from ..data.frames import as_numbers, split_columns
 from ..explain.coverage import ENOUGH_ROWS, ConditionalCoverage
 from ..explain.diagnostics import Calibration, Reliability
@@ -127,11 +126,11 @@ def _of_restarts(fitted: FittedModel, moments: Any) -> Iterator[Notice]:
         return
     means, variances = moments
     weights = fitted.weights
-    if found_nothing(weights, means, variances):
+    if fitted.found_nothing:
         yield Notice(
             True,
             "No effect was found",
-            "The prediction is nearly the same in all rows. There may be too few rows, or the "
+            "No input has an effect that the data can tell. There may be too few rows, or the "
             "inputs may be unrelated to the target.",
         )
     elif len(means) > 1:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.evidence import Parts
 from ..core.full import FullPosterior
-from ..core.full_fit import Curvature, FullFit, learns_noise
+from ..core.full_fit import Curvature, FullFit, has_evidence
 from ..core.full_sites import Observations
 from ..core.schedule import Progress
 from ..execution import fitting
@@ -111,7 +111,7 @@ def fit_all(
         rng = np.random.default_rng(task.seeds)
         rows, known = rows_of(task, mode_map, np.arange(n)), next(iter(states), None)
         # rows held out have found the scale of f where noise is not additive
-        scale = None if known is None or learns_noise(search.likelihood) else 0.0
+        scale = None if known is None or has_evidence(search.likelihood) else 0.0
         posteriors = search.run(rows, rng, known, scale=scale)
     restarts = []
     for k, state in enumerate(posteriors):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.full_fit import FIRST_ROWS, Curvature, learns_noise
+from ..core.full_fit import FIRST_ROWS, Curvature, has_evidence
 from ..execution import fitting
 from ..execution.local import GIB
 from ..execution.restarts import RestartSettings
@@ -91,7 +91,7 @@ def _runs(
         enough = task.rows.n <= 2 * MOST_ROWS and task.sample.n == task.rows.n
         if candidate.mode_map.full_tensor:
             # few rows are soon fitted anew, where rows held out have not found the scale of f
-            anew = task.rows.n <= FIRST_ROWS and learns_noise(task.target.likelihood)
+            anew = task.rows.n <= FIRST_ROWS and has_evidence(task.target.likelihood)
             small = [] if anew else candidate.states
         else:
             initial_rank, _ = plan.ranks(candidate.mode_map, plan.n)

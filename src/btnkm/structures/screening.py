@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..bases.effect import MainEffect
+from ..core.likelihoods import of_targets
 from ..core.posterior import Predictor
 from ..core.state import State
 from ..core.sums import LINE, Sums, SumsTerms, refine
@@ -52,7 +53,7 @@ class Residuals:
         """Return the residuals of a posterior."""
         features = mode_map.features(task.sample.codes, rows)
         mean, variance = Predictor.of(state).moments(features.__getitem__)
-        y, likelihood = task.sample.y[rows], state.likelihood
+        likelihood, y = of_targets(state.likelihood, task.sample.y[rows])
         quadratic = likelihood.rows(y, np.ones(len(rows)), mean, variance + mean**2)
         scale, (weight, response, _) = likelihood.scale, quadratic
         wide = [

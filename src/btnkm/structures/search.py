@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.full_fit import Curvature, learns_noise
+from ..core.full_fit import Curvature, has_evidence
 from ..plan import FitPlan
 from .full_tensor import fit_full
 from .mode_map import ModeMap
@@ -236,7 +236,7 @@ class Comparison:
             candidate.curvature = curvature or candidate.curvature
             return states
 
-        learns = learns_noise(settings.likelihood)
+        learns = has_evidence(settings.likelihood)
         simpler = next(other for other in self.candidates if other.mode_map.full_tensor)
         if not candidate.states and simpler is not candidate:
             return fit(*(state for _, state in simpler.states[:1]))

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import gammaln, rel_entr
 
-from ..core.likelihoods import Gaussian, StudentT, VaryingRows, joined, of_rows
+from ..core.likelihoods import Gaussian, StudentT, VaryingRows, joined, of_rows, of_targets
 from ..core.posterior import Predictor
 from .mode_map import ModeMap, block_size
 
@@ -35,7 +35,8 @@ def copies(sample: Any) -> Array:
     Rows with the same inputs and target count as copies only if equal rows are unlikely by chance.
     That chance is estimated from the five columns with the fewest repeated values.
     """
-    columns = [np.asarray(column, dtype=float) for column in (*sample.codes, sample.y)]
+    targets = sample.y.reshape(sample.n, -1).T
+    columns = [np.asarray(column, dtype=float) for column in (*sample.codes, *targets)]
     rng = np.random.default_rng(0)
     key = np.zeros(sample.n)
     for column in columns:
@@ -155,7 +156,8 @@ def held_out(task: Any, mode_map: ModeMap, states: Sequence[Any], rows: Array) -
     weights = task.sample.weights[rows]
     weights = weights * (len(rows) / weights.sum())
     likelihoods = [joined([block[k] for block in noise]) for k in range(len(states))]
-    return HeldOut(likelihoods, means, variances, task.sample.y[rows], weights)
+    seen = [of_targets(likelihood, task.sample.y[rows]) for likelihood in likelihoods]
+    return HeldOut([each for each, _ in seen], means, variances, seen[0][1], weights)
 
 
 def recalibrated(likelihood: Any, noise: tuple[float, float]) -> Any:

@@ -16,6 +16,7 @@ from .base import (
     learned,
     of_past,
     of_rows,
+    of_targets,
     propose,
 )
 from .counts import NegativeBinomial, Poisson
@@ -24,6 +25,7 @@ from .logistic import Bernoulli, Logistic
 from .softmax import Softmax
 from .student_t import StudentT
 from .varying import Varying, VaryingRows, joined
+from .zero_inflated import ZeroInflatedNegativeBinomial
 
 #: Likelihoods of numbers, by the name that users give.
 LIKELIHOODS: dict[str, Any] = {
@@ -31,6 +33,7 @@ LIKELIHOODS: dict[str, Any] = {
     "student_t": StudentT,
     "negative_binomial": NegativeBinomial,
     "poisson": Poisson,
+    "zero_inflated_negative_binomial": ZeroInflatedNegativeBinomial,
 }
 #: Likelihoods of classes: of two, and of more.
 CLASS_LIKELIHOODS: dict[str, Any] = {"bernoulli": Bernoulli, "softmax": Softmax}
@@ -56,9 +59,11 @@ __all__ = [
     "StudentT",
     "Varying",
     "VaryingRows",
+    "ZeroInflatedNegativeBinomial",
     "joined",
     "learned",
     "of_past",
     "of_rows",
+    "of_targets",
     "propose",
 ]

@@ -90,6 +90,8 @@ class Likelihood(Protocol):
     - Where the mean of y is not f, effects are on the scale of ``level + f``. ``unit`` (str) names
       this scale, with {} for the name of the target.
     - ``file_fields`` (dict) declares what a file holds; see ``FILE_FIELDS``.
+    - ``exposed(log_exposure)`` returns the likelihood of rows whose mean is their exposure, (n,),
+      times that of an exposure of 1; ``begin`` then has a third argument, the exposures.
     - ``portable()`` returns the distribution of y as plain data, for ONNX and the what-if panel;
       see ``density_form``.
     """
@@ -182,12 +184,24 @@ def of_rows(likelihood: Any, features_of: Callable[[int], tuple[Array, Array]]) 
     return likelihood.at(features_of) if hasattr(likelihood, "at") else likelihood
 
 
+def of_targets(likelihood: Any, y: Array) -> tuple[Any, Array]:
+    """Return the likelihood and the targets (n,) of rows that may have an exposure.
+
+    With exposures y is (n, 2): the counts, and the logarithms of the exposures.
+    """
+    if y.ndim == 1:
+        return likelihood, y
+    return likelihood.exposed(y[:, 1]), y[:, 0]
+
+
 def propose(likelihood: Any, sums: tuple[Any, ...] | None, attempt: int) -> Any:
-    """Return what a likelihood proposes; one that depends on the inputs has several attempts.
+    """Return what a likelihood proposes; one with several parameters may have several attempts.
 
     ``sums`` are None where there were earlier rows, whose sums are for other parameters.
     """
     if hasattr(likelihood, "at"):
+        return likelihood.propose(sums, attempt)
+    if sums is not None and getattr(likelihood, "several_attempts", False):
         return likelihood.propose(sums, attempt)
     return None if sums is None or attempt else likelihood.propose(sums)
 

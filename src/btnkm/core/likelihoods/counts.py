@@ -82,16 +82,24 @@ class NegativeBinomial(Logistic):
         """Raise a ValueError unless y holds counts."""
         check_counts(y)
 
-    def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
-        """Keep y; the offset gives the mean count at f = 0."""
+    def begin(
+        self, y: np.ndarray, weight: np.ndarray | None, exposure: np.ndarray | None = None
+    ) -> Begin:
+        """Keep y; the offset gives the mean count at f = 0 and an exposure of 1."""
         self.check(y)
         check_any(y)
         if self.size is not None:
             check_positive("size", self.size)
-        mean = float(np.average(y, weights=weight))
-        excess = float(np.average((y - mean) ** 2, weights=weight)) - mean
-        largest = 10.0 * max(mean, 1.0)
-        overall = min(mean**2 / excess, largest) if excess > 0 else largest
+        mean = all_counts = float(np.average(y, weights=weight))
+        means: Any = mean
+        square = mean**2
+        if exposure is not None:
+            mean = all_counts / float(np.average(exposure, weights=weight))
+            means = mean * exposure
+            square = float(np.average(means**2, weights=weight))
+        excess = float(np.average((y - means) ** 2, weights=weight)) - all_counts
+        largest = 10.0 * max(all_counts, 1.0)
+        overall = min(square / excess, largest) if excess > 0 else largest
         size = overall if self.size is None else float(self.size)
         warm = replace(
             self,
@@ -101,6 +109,10 @@ class NegativeBinomial(Logistic):
             offset=float(np.log(mean) - np.log(size)),
         )
         return Begin(y, warm, 0.0, 1.0)
+
+    def exposed(self, log_exposure: Array) -> NegativeBinomial:
+        """Return the likelihood of rows with these logarithms of their exposures, (n,)."""
+        return replace(self, offset=self.offset + log_exposure)
 
     def trials(self, y: Array) -> Array:
         """Return y + size."""
@@ -141,6 +153,12 @@ class NegativeBinomial(Logistic):
 
     def portable(self) -> dict[str, Any]:
         """Return the distribution of y as plain data."""
+        formula, parts = self._portable()
+        parts.pop("y")
+        return density_form(formula, discrete=True, **parts)
+
+    def _portable(self) -> tuple[Formula, dict[str, Any]]:
+        """Return the formula of the distribution of y, its outputs, and y."""
         size, formula = self._size, Formula()
         mean, variance, y = map(formula.input, ("mean", "variance", "y"))
         location = mean + float(self.offset)
@@ -149,16 +167,15 @@ class NegativeBinomial(Logistic):
         log_pdf = constant + y * x.log_sigmoid() + size * (-x).log_sigmoid()
         average, growth = size * (location + 0.5 * variance).exp(), variance.exp()
         cdf = (-x).sigmoid().beta_cdf(size, y.floor() + 1.0, x.sigmoid())
-        return density_form(
-            formula,
-            discrete=True,
-            mean=average,
-            model_variance=average * average * (growth - 1.0),
-            noise_variance=average + average * average * growth / size,
-            width=1.0,
-            cdf=(weights * cdf).sum(),
-            pdf=(weights * log_pdf.exp()).sum(),
-        )
+        return formula, {
+            "mean": average,
+            "model_variance": average * average * (growth - 1.0),
+            "noise_variance": average + average * average * growth / size,
+            "width": 1.0,
+            "cdf": (weights * cdf).sum(),
+            "pdf": (weights * log_pdf.exp()).sum(),
+            "y": y,
+        }
 
     def draw(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return one draw of y for each f."""
@@ -219,16 +236,24 @@ class Poisson(Logistic):
         """Raise a ValueError unless y holds counts."""
         check_counts(y)
 
-    def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
-        """Keep y; the offset gives the mean count at f = 0."""
+    def begin(
+        self, y: np.ndarray, weight: np.ndarray | None, exposure: np.ndarray | None = None
+    ) -> Begin:
+        """Keep y; the offset gives the mean count at f = 0 and an exposure of 1."""
         self.check(y)
         check_any(y)
         if self.limit is not None:
             check_positive("limit", self.limit)
         limit = self.limit
+        mean = float(np.average(y, weights=weight))
         if limit is None:
             limit = _TIMES_LARGEST * (float(np.sqrt(np.max(y))) - 0.5) ** 2
-        mean = float(np.average(y, weights=weight))
+        if exposure is not None:
+            mean /= float(np.average(exposure, weights=weight))
+            # counts of small exposures say little of their rate: two standard deviations below
+            rates = np.maximum(np.sqrt(y) - 1.0, 0.0) ** 2 / exposure
+            largest = _TIMES_LARGEST * max(float(np.max(rates)), mean)
+            limit = largest if self.limit is None else self.limit
         if limit <= mean:
             raise ValueError(
                 f"limit must be above the mean count, {mean:g}, got {limit:g}; leave it out to "
@@ -237,12 +262,24 @@ class Poisson(Logistic):
         offset = float(np.log(mean) - np.log(limit - mean))
         return Begin(y, replace(self, limit=float(limit), offset=offset), 0.0, 1.0)
 
+    def exposed(self, log_exposure: Array) -> Poisson:
+        """Return the likelihood of rows with these logarithms of their exposures, (n,)."""
+        limit: Any = self._limit * array_namespace(log_exposure).exp(log_exposure)
+        return replace(self, limit=limit)
+
+    @property
+    def _log_limit(self) -> Any:
+        limit: Any = self._limit
+        if isinstance(limit, float | int):
+            return float(np.log(limit))
+        return array_namespace(limit).log(limit)
+
     def _bound(self, y: Array, x: Array, log_cosh: Array) -> tuple[Array, Array]:
         """Return b = y + kappa and the bound of each row."""
         xp, limit = array_namespace(x), self._limit
         softplus = 0.5 * x + LOG_2 + log_cosh  # at least E log(1 + exp(x))
         b = y + limit * xp.exp(-softplus)
-        constant = y * float(np.log(limit)) - log_gamma(y + 1.0)
+        constant = y * self._log_limit - log_gamma(y + 1.0)
         return b, y * (x - softplus) + limit * xp.expm1(-softplus) + constant
 
     def trials_at(self, y: Array, p: Array) -> Array:

@@ -90,7 +90,9 @@ class Logistic(Bounded):
         x = f + self.offset
         p = 0.5 * (1.0 + xp.tanh(0.5 * x))
         b = self.trials_at(y, p)
-        at_zero = 1.0 - float(np.tanh(0.5 * self.offset)) ** 2  # 4 p (1 - p) at f = 0
+        own = isinstance(self.offset, float | int)  # otherwise each row has its own
+        at_zero: Any = float(np.tanh(0.5 * self.offset)) if own else xp.tanh(0.5 * self.offset)
+        at_zero = 1.0 - at_zero**2  # 4 p (1 - p) at f = 0
         weight = xp.maximum(b * p * (1.0 - p), polya_gamma(xp.abs(x))[0] * xp.abs(y - b * p))
         weight = xp.maximum(weight, at_zero * b * polya_gamma(xp.abs(f))[0])
         return s * weight, s * (y - b * p + weight * f)
