@@ -21,8 +21,8 @@ from .options import (
 from .output import check_output
 
 _EXAMPLES = """\
-  btnkm calibrate houses.btn held-out.csv -o calibrated.btn
-  btnkm calibrate sold.btn held-out.csv --target sold -o calibrated.btn
+  btnkm calibrate houses.btn test.csv -o calibrated.btn
+  btnkm calibrate sold.btn test.csv --target sold -o calibrated.btn
 """
 
 
