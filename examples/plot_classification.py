@@ -25,8 +25,7 @@ print("classes:", model.classes_)
 
 # %%
 # Left, the probability of the upper moon. Right, the width of its 95 % interval. It is widest at
-# the ends of the moons and where both classes are equally likely. Outside the range of the rows,
-# inputs are clipped, so the probability stays constant.
+# the ends of the moons and where both classes are equally likely, and beyond the range of the rows.
 
 a, b = np.meshgrid(np.linspace(-1.9, 2.9, 110), np.linspace(-1.4, 1.9, 90))
 grid = np.column_stack([a.ravel(), b.ravel()])

@@ -205,6 +205,6 @@ plt.show()
 # ===================================  ====================================================
 #
 # Two things differ. Far from all rows a Gaussian process returns to its mean with the full prior
-# variance. Here an input is clipped to its training range, so the prediction stays constant and
-# its interval does not widen. And a kernel that is not a product over inputs, such as one on
-# distances in space, has no counterpart.
+# variance. Here straight parts run on beyond the range of the training rows, the rest stays
+# constant, and the interval widens with the distance. And a kernel that is not a product over
+# inputs, such as one on distances in space, has no counterpart.

@@ -195,3 +195,12 @@ def test_targets_that_suit_another_likelihood_give_a_hint():
     ):
         assert hints(y) == []
     assert hints(counts, likelihood="gaussian") == []
+
+
+def test_classes_of_several_structures_have_a_level_each():
+    """Structures hold the variance of the mean of f as a number or one for each class."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2))
+    y = (X[:, 0] > 0.4).astype(int) + (X[:, 0] > -0.4)
+    model = BTNClassifier(n_init=1, max_iter=3, random_state=0).fit(X, y)
+    assert model.feature_importances_.sum() == pytest.approx(1.0)

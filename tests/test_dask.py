@@ -72,7 +72,7 @@ def shards(client):
 
 
 @pytest.mark.parametrize(
-    "kind", ["numbers", "weights", "train", "robust", "varying", "two", "three"]
+    "kind", ["numbers", "weights", "train", "robust", "positive", "varying", "two", "three"]
 )
 def test_a_cluster_says_what_memory_says(client, kind):
     X, y, rng = make()
@@ -90,6 +90,8 @@ def test_a_cluster_says_what_memory_says(client, kind):
         assert_same(BTNRegressor(network=TensorTrain(order="given", cores="full"), **SMALL), X, y)
     elif kind == "robust":
         assert_same(BTNRegressor(likelihood="student_t", **SMALL), X, y, weight)
+    elif kind == "positive":
+        assert_same(BTNRegressor(likelihood="log_normal", **SMALL), X, np.exp(y))
     elif kind == "varying":
         y = y + np.maximum(X[:, 2], 0.0) * rng.standard_normal(len(y))
         assert_same(BTNRegressor(noise="varying", **SMALL), X, y, weight)

@@ -294,7 +294,7 @@ def test_sobol_indices_are_those_of_draws(fitted):
 def test_sobol_indices_without_uncertainty_are_exact(name):
     model, X, _ = made(name)
     model.posterior_ = tuple(known(state) for state in model.posterior_[:1])
-    for attribute in ("_mode_maps", "_averages", "_effect_averages"):
+    for attribute in ("_mode_maps", "_averages", "_effect_averages", "_widenings"):
         setattr(model, attribute, getattr(model, attribute)[:1])
     model.weights_ = np.ones(1)
     del model.fitted_  # made of what it was before

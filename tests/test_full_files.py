@@ -193,8 +193,8 @@ def test_any_table_comes_back(X, path):
 def test_wide_tables_with_straight_lines_come_back(path, monkeypatch):
     arranged = layouts.full_mode_map
 
-    def changed(*given):
-        return arranged(*given[:-1], [SIZE, DAY])
+    def changed(*given, **options):
+        return arranged(*given[:-1], [SIZE, DAY], **options)
 
     monkeypatch.setattr(layouts, "full_mode_map", changed)
     model = fit("numbers", **HOW)
@@ -409,7 +409,7 @@ EVERY_FIELD = [
     for kind in (FullPosterior, Kernel, Coordinates)
     for name in contents.FORMS[kind].names
 ]
-FLAGS = ("categorical", "straight", "has_missing_", "varies_")
+FLAGS = ("categorical", "straight", "has_missing_", "varies_", "runs_on")
 
 
 def test_every_field_of_a_class_has_a_kind():

@@ -18,7 +18,7 @@ from btnkm.io.portable import portable
 from btnkm.report.panel import embedded, with_categories
 from tests.browser import browser, opened
 from tests.models import SMALL, N, mixed, smooth
-from tests.test_portable import coordinate, listed, rows_of
+from tests.test_portable import coordinate, excess, listed, rows_of, widening
 from tests.test_portable import moments as moments_of_tensor
 from tests.test_what_if import ENGINE, asked, compare
 
@@ -46,6 +46,7 @@ def blended(estimator, X, y, **parameters):
     both = copy.copy(other)
     both.posterior_ = full.posterior_ + other.posterior_
     both._mode_maps = full._mode_maps + other._mode_maps
+    both._widenings = full._widenings + other._widenings
     both.weights_ = np.concatenate([0.4 * full.weights_, 0.6 * other.weights_])
     return both, X_new
 
@@ -112,6 +113,8 @@ def seen(column, part, value):
     if column["categories"] is not None:
         return 0.0, x, 1.0
     held = min(max(value, column["knots"][0]), column["knots"][-1])
+    if part["runs_on"]:
+        held += excess(column, value) * (column["knots"][-1] - column["knots"][0])
     t = part["begin"] + part["slope"] * (held - column["knots"][0]) if part["line"] else 0.0
     return t, (x - part["center"]) / part["scale"], 1.0
 
@@ -185,6 +188,7 @@ def test_plain_data_say_what_the_model_says(name):
         else:
             assert (start["network"], start["modes"], start["sums"]) == ("full", [], None)
             actual = moments_of_kernel(data, start["kernel"], rows_of(X))
+            actual[1][...] += [widening(data, start, row) for row in rows_of(X)]
         np.testing.assert_allclose(actual[0], expected[0, k], rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(actual[1], expected[1, k], rtol=1e-6, atol=1e-9)
     assert any(start["kernel"] for start in data["restarts"])

@@ -13,7 +13,6 @@ import pytest
 from scipy import stats
 
 from btnkm import BTNRegressor
-from btnkm.core.posterior import Predictor
 from btnkm.data.frames import as_numbers, split_columns
 from btnkm.io.portable import portable
 from btnkm.likelihoods import StudentT
@@ -48,6 +47,27 @@ def coordinate(column, value):
         if x0 <= value < x1:
             return (p1 - p0) / (x1 - x0) * (value - x0) + p0
     raise AssertionError(value)
+
+
+def excess(column, value):
+    """Return how far a number is beyond the knots, in units of their distance."""
+    if column["categories"] is not None or value is None or len(column["knots"]) < 2:
+        return 0.0
+    first, last, far = column["knots"][0], column["knots"][-1], column["farthest"]
+    beyond = max(value - last, 0.0) + min(value - first, 0.0)
+    return min(max(beyond / (last - first), -far), far)
+
+
+def widening(data, start, row):
+    """Return what is added to the variance of one row, by output."""
+    total = [0.0] * (len(start["least"]) if isinstance(start["least"], list) else 1)
+    for item in start["widening"]:
+        e = excess(data["columns"][item["column"]], row[item["column"]])
+        tables, e = item["below" if e < 0.0 else "above"], abs(e)
+        places = np.linspace(0.0, 1.0, len(tables))
+        for k, table in enumerate(zip(*tables, strict=True)):
+            total[k] += float(np.interp(e, places, table)) * max(e, 1.0) ** 2
+    return total
 
 
 def features(basis, x):
@@ -164,6 +184,8 @@ def effect(column, basis, value):
         values = [v - c for v, c in zip(values, basis["center"][:known], strict=True)]
     elif column["categories"] is None and basis["line"] is not None and x is not None:
         line = float(np.interp(x, column["positions"], basis["line"]))
+        rise = basis["line"][-1] - basis["line"][0]
+        line += basis["runs_on"] * excess(column, value) * rise
         curve = [math.cos(k * math.acos(x)) for k in range(1, basis["degree"] + 1)]
         values = [line, *curve, *(float(x > step) for step in basis["steps"])]
         values += [float(x == spike) for spike in basis["spikes"]]
@@ -205,7 +227,9 @@ def moments(data, start, row):
     for mean, variance in parts:
         means = [a + b for a, b in zip(means, mean, strict=True)]
         variances = [a + b for a, b in zip(variances, variance, strict=True)]
-    return means, [max(v, low) for v, low in zip(variances, least, strict=True)]
+    variances = [max(v, low) for v, low in zip(variances, least, strict=True)]
+    added = widening(data, start, row)
+    return means, [v + more for v, more in zip(variances, added, strict=True)]
 
 
 def tensor_moments(data, start, row):
@@ -256,7 +280,8 @@ def test_loops_over_plain_data_say_what_the_model_says(name):
     actual = np.array(
         [[moments(data, start, row) for row in rows_of(X)] for start in data["restarts"]]
     )  # (S, n, 2, K)
-    expected = model.fitted_.predict(model.fitted_.encode(X), Predictor.moments, 2)
+    columns = model.fitted_.encode(X)
+    expected = model.fitted_.predict(columns, lambda part, rows: part.moments(rows), 2)
     expected = expected if expected.ndim == 4 else expected[..., None]
     np.testing.assert_allclose(np.moveaxis(actual, 2, 0), expected, rtol=1e-10, atol=1e-10)
     if data["classes"] is not None:

@@ -345,7 +345,8 @@ def rows():
     y = np.sin(3.0 * X[:, 0]) + 0.3 * rng.exponential(size=700)
     counts = rng.poisson(np.exp(1.0 + X[:, 0]) * rng.gamma(2.0, 0.5, 700)).astype(float)
     three = np.where(y > 1.0, "high", np.where(y > 0.3, "some", "low"))
-    return X, {"numbers": y, "counts": counts, "two": y > 0.4, "three": three}
+    numbers = {"numbers": y, "positive": np.exp(y), "counts": counts}
+    return X, {**numbers, "two": y > 0.4, "three": three}
 
 
 @cache
@@ -354,12 +355,12 @@ def fitted(kind):
     X, targets = rows()
     y = targets[kind]
     model = BTNClassifier(**HOW) if kind in ("two", "three") else BTNRegressor(**HOW)
-    if kind == "counts":
-        model.set_params(likelihood="poisson")
+    if kind in ("counts", "positive"):
+        model.set_params(likelihood="poisson" if kind == "counts" else "log_normal")
     return model.fit(X[:N], y[:N]).calibrate(X[N:500], y[N:500])
 
 
-KINDS = ("numbers", "counts", "two", "three")
+KINDS = ("numbers", "positive", "counts", "two", "three")
 
 
 def outcomes(model, X):

@@ -81,7 +81,7 @@ def target(kind, f):
 def steps_everywhere():
     """Give every number two steps, whether the fit would look for them or not."""
 
-    def with_steps(inputs, columns, codes, weights, n_curve, steps=None):
+    def with_steps(inputs, columns, codes, weights, n_curve, steps=None, **options):
         more = {}
         for j in inputs:
             seen = np.unique(codes[j][~np.isnan(codes[j])])
@@ -90,7 +90,7 @@ def steps_everywhere():
                 more[j] = np.unique(between[[len(between) // 3, 2 * len(between) // 3]])
         steps = steps or {}
         more = {j: np.union1d(steps_of, steps.get(j, ())) for j, steps_of in more.items()}
-        return main_effects(inputs, columns, codes, weights, n_curve, more)
+        return main_effects(inputs, columns, codes, weights, n_curve, more, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layouts, "main_effects", with_steps)
@@ -122,7 +122,7 @@ def mixture(kind):
 def combined(parts):
     """Return a model of the restarts of others, with weights that differ."""
     model = copy.deepcopy(parts[0])
-    for name in ("posterior_", "_mode_maps", "_averages", "_effect_averages"):
+    for name in ("posterior_", "_mode_maps", "_averages", "_effect_averages", "_widenings"):
         setattr(model, name, sum((getattr(part, name) for part in parts), ()))
     model._pasts, model.structure = [], "auto"
     model._begun_with = model._begun_with | {"structure": "'auto'"}

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import array_api_strict as xp
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
@@ -13,6 +14,7 @@ from btnkm.bases.effect import MainEffect
 from btnkm.core.formula import Formula, evaluate
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import Gaussian, StudentT, Varying, joined, of_past, propose
+from btnkm.core.likelihoods.varying import FLOOR
 
 PRIOR = Gamma(1e-6, 1e-6)
 NOISES = {"gaussian": Gaussian(Gamma(30.0, 20.0)), "student": StudentT(4.0)}
@@ -164,7 +166,9 @@ def test_constant_noise_loses_all_curves():
 def test_without_curves_the_noise_is_that_without_g(noise):
     rows = Rows(weighted=True)
     at = Varying.over(noise, rows.effects, 2).at(rows.features)
-    plain, varying = noise.rows(*rows.moments()), at.rows(*rows.moments())
+    y, weight, first, square = rows.moments()
+    plain = noise.rows(y, weight, first, square + FLOOR)  # which keeps noise from zero
+    varying = at.rows(y, weight, first, square)
     assert np.array_equal(plain.weight, varying.weight)
     assert np.array_equal(plain.response, varying.response)
     assert plain.sums == varying.sums[:-5]
@@ -322,9 +326,9 @@ def test_dask_gives_the_same_model():
 def test_a_stream_learns_how_the_noise_varies(window, size, monkeypatch):
     monkeypatch.setattr(streaming, "WINDOW", window)
     how = {"structure": "sums", "noise": "varying", "random_state": 0}
-    X, y = table(1000, seed=3)
+    X, y = table(1060)
     stream = BTNRegressor(**how)
-    for part in np.split(np.arange(1000), np.arange(240, 1000, size)):  # up to 20 batches
+    for part in np.split(np.arange(1060), np.arange(300, 1060, size)):  # up to 20 batches
         stream.partial_fit(X[part], y[part])
     whole = BTNRegressor(**how).fit(X, y)
     assert 0.92 < coverage(stream, NEW, Y_NEW, NEW[:, 0] > 0.5) < 0.98
@@ -518,3 +522,143 @@ def test_a_formula_includes_another():
     np.testing.assert_allclose(values["twice"], 2.0 * values["product"])
     np.testing.assert_allclose(values["same"], np.exp(z))
     assert values["five"] == 5.0
+
+
+@noises
+def test_curves_of_huge_precision_are_constant_noise(noise):
+    rows = Rows(weighted=True)
+    likelihood = rows.learned(Varying.over(noise, rows.effects, 2))
+    products, curved, total, pulled, _ = likelihood.learned_from
+    huge = Gamma(np.full(len(likelihood.sums.groups), 1e12), np.ones(len(likelihood.sums.groups)))
+    held = replace(likelihood.sums, precision=huge)
+    gram = 0.5 * likelihood.scale * curved[None]
+    solved, _ = held.solved(gram, 0.5 * (total - likelihood.scale * pulled)[None])
+    at = replace(likelihood, sums=solved).at(rows.features)
+    np.testing.assert_allclose(at.factor, at.factor[0], rtol=1e-5)
+    plain = likelihood.noise_at_zero.rows(*rows.moments())
+    varying = replace(likelihood, sums=replace(solved, mean=0.0 * solved.mean, cov=held.cov))
+    weight = varying.at(rows.features).rows(*rows.moments()).weight
+    np.testing.assert_allclose(weight, plain.weight, rtol=1e-8)
+
+
+@noises
+def test_a_row_of_weight_k_is_k_rows(noise):
+    rows = Rows(n=80, seed=9)
+    counts = np.random.default_rng(0).integers(1, 4, 80)
+    rows.weight = counts.astype(float)
+    rows.effects = [e.fit(c, rows.s) for e, c in zip(rows.effects, rows.codes, strict=True)]
+    repeated = Rows(n=80, seed=9)
+    for name in ("mean", "square", "y"):
+        setattr(repeated, name, np.repeat(getattr(repeated, name), counts))
+    repeated.codes = [np.repeat(code, counts) for code in repeated.codes]
+    repeated.effects = [
+        e.fit(c, repeated.s) for e, c in zip(repeated.effects, repeated.codes, strict=True)
+    ]
+    weighed, many = (fitted(one, noise, 4).sums for one in (rows, repeated))
+    np.testing.assert_allclose(weighed.mean, many.mean, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(weighed.cov, many.cov, rtol=1e-8, atol=1e-10)
+
+
+ALONE = {"structure": "sums", "noise": "varying", "random_state": 0}
+
+
+def test_noise_and_doubt_of_f_are_told_apart_in_every_row():
+    distribution = BTNRegressor(**ALONE).fit(X, Y).predict_dist(NEW)
+    assert distribution.noise_std.shape == distribution.model_std.shape == (4000,)
+    total = distribution.noise_std**2 + distribution.model_std**2
+    np.testing.assert_allclose(distribution.std**2, total, rtol=1e-9)
+    loud, quiet = NEW[:, 0] > 0.2, NEW[:, 0] < -0.2
+    ratio = distribution.noise_std / spread(NEW)
+    assert np.all((ratio[loud] > 0.6) & (ratio[loud] < 1.7))
+    assert 0.5 < np.median(ratio[quiet]) < 2.0
+    error = np.abs(distribution.mean - np.sin(3.0 * NEW[:, 1])) / distribution.model_std
+    assert 0.4 < np.sqrt(np.mean(error**2)) < 2.0  # the doubt of f is the size of its error
+    assert np.median(distribution.model_std) < 0.3 * np.median(distribution.noise_std[loud])
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "student_t"])
+def test_the_scale_of_y_is_of_no_consequence(likelihood):
+    one, other = (
+        BTNRegressor(**ALONE, likelihood=likelihood).fit(X[:150], y[:150])
+        for y in (Y, 4096.0 * Y - 7e4)
+    )
+    for part in ("mean", "model_std", "noise_std"):
+        a, b = (getattr(model.predict_dist(NEW[:50]), part) for model in (one, other))
+        np.testing.assert_allclose(b, 4096.0 * a - 7e4 * (part == "mean"), rtol=1e-5, err_msg=part)
+
+
+def test_rows_that_are_not_in_memory_give_the_same_model(tmp_path):
+    frame = pd.DataFrame(X, columns=list("abc"))
+    weight = pd.Series(np.linspace(0.5, 2.0, 400), name="w")
+    known = BTNRegressor(**ALONE).fit(frame, Y, weight).predict(frame, return_std=True)
+    np.save(tmp_path / "X.npy", X)
+    for k in range(3):
+        rows = slice(140 * k, 140 * (k + 1))
+        frame.assign(y=Y, w=weight)[rows].to_parquet(tmp_path / f"{k}.parquet")
+    sources = [
+        (np.load(tmp_path / "X.npy", mmap_mode="r"), Y, weight.to_numpy()),
+        (str(tmp_path / "*.parquet"), "y", "w"),
+        ([(frame[k : k + 90], Y[k : k + 90], weight[k : k + 90]) for k in range(0, 400, 90)],),
+    ]
+    for source in sources:
+        model = BTNRegressor(**ALONE).fit(*source)
+        table = X if len(source[0]) == 400 else frame
+        np.testing.assert_allclose(model.predict(table, return_std=True), known, rtol=1e-9)
+
+
+def noise_of(X, rng):
+    return np.exp(X[:, 0]) * rng.standard_normal(len(X))
+
+
+def _gone(X):
+    X[:, 1] = np.nan
+    return X
+
+
+def _two(X):
+    X[:, 1] = X[:, 1] > 0
+    return X
+
+
+HARD = {
+    "few rows": lambda X, rng: (X[:16], noise_of(X[:16], rng)),
+    "two rows": lambda X, rng: (X[:2], np.array([0.0, 1.0])),
+    "constant input": lambda X, rng: (0.0 * X + X[:, :1] * [1, 0], noise_of(X, rng)),
+    "constant inputs": lambda X, rng: (0.0 * X, noise_of(X, rng)),
+    "missing column": lambda X, rng: (_gone(X), noise_of(X, rng)),
+    "two values": lambda X, rng: (_two(X), (0.01 + X[:, 1] + 1.0) * noise_of(X, rng)),
+    "no noise in half": lambda X, rng: (X, X[:, 1] + (X[:, 0] > 0) * noise_of(X, rng)),
+    "constant in half": lambda X, rng: (X, (X[:, 0] > 0) * noise_of(X, rng)),
+    "no noise": lambda X, rng: (X, 2.0 * X[:, 1]),
+    "constant": lambda X, rng: (X, np.ones(len(X))),
+    "ties": lambda X, rng: (X, np.round(X[:, 1] + 0.5 * noise_of(X, rng))),
+    "outlier": lambda X, rng: (X, np.append(1e9, noise_of(X[1:], rng))),
+    "wide": lambda X, rng: (rng.standard_normal((40, 90)), rng.standard_normal(40)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:no input was found to have an effect")
+@pytest.mark.parametrize("kind", HARD)
+def test_hard_tables_have_noise_everywhere(kind):
+    rng = np.random.default_rng(0)
+    X, y = HARD[kind](rng.uniform(-1.0, 1.0, (120, 2)), rng)
+    model = BTNRegressor(**ALONE, max_iter=20).fit(X, y)
+    distribution = model.predict_dist(X)
+    scale = np.std(y) or 1.0
+    assert np.all(np.isfinite(distribution.mean))
+    assert np.all(distribution.noise_std > 1e-6 * scale)  # a floor, also where f interpolates
+    assert np.all(np.isfinite(distribution.interval(0.95)))
+    assert np.all(np.isfinite(model.sample_y(X, 2)))
+    elbo = np.array([entry["elbo"] for entry in model.history_ if entry["phase"] == "exact"])
+    assert np.all(np.diff(elbo) >= -1e-7 * (1.0 + np.abs(elbo[1:])))
+
+
+@pytest.mark.parametrize("structure", ["sums", "sums+tensor"])
+def test_noise_does_not_explain_what_f_has_not_found_yet(structure):
+    X, y = table(150, seed=2, noise=lambda X: 0.3)
+    how = {"structure": structure, "n_init": 1, "max_rank": 3, "max_iter": 20, "random_state": 0}
+    constant, varying = (
+        BTNRegressor(noise=noise, **how).fit(X, y).predict(NEW) - np.sin(3.0 * NEW[:, 1])
+        for noise in ("constant", "varying")
+    )
+    assert np.sqrt(np.mean(varying**2)) < 1.2 * np.sqrt(np.mean(constant**2))

@@ -47,7 +47,7 @@ class BTNClassifier(ClassifierMixin, Estimator):
     Parameters
     ----------
     basis, structure, network, n_basis, max_rank, priors, n_init, max_iter, tol, solver, \
-calibration, memory_limit, n_jobs, random_state, callback, verbose, warm_start
+extrapolate, calibration, memory_limit, n_jobs, random_state, callback, verbose, warm_start
         As in BTNRegressor. "auto" has other values, because labels contain less information than
         numbers. ``n_basis`` is such that there are at least four rows for every function of all
         inputs together, but at least 4 for each input. It is up to 20 if that leaves eight rows for
@@ -117,6 +117,7 @@ feature_names_in_
         max_iter: int | str = "auto",
         tol: float = 1e-4,
         solver: Solver | None = None,
+        extrapolate: str = "linear",
         calibration: str | None = None,
         class_weight: Any = None,
         memory_limit: float | str = "auto",
@@ -137,6 +138,7 @@ feature_names_in_
             max_iter=max_iter,
             tol=tol,
             solver=solver,
+            extrapolate=extrapolate,
             calibration=calibration,
             memory_limit=memory_limit,
             n_jobs=n_jobs,

@@ -18,6 +18,7 @@ from . import checks
 from .calibrating import Calibrating
 from .core.arrays import host, is_elsewhere
 from .core.full_functionals import total_effects
+from .core.likelihoods import Transformed
 from .core.posterior import found_nothing
 from .data.column_stats import MOST_ROWS, TableStats
 from .data.columns import categorical_columns, fit_columns
@@ -37,6 +38,7 @@ from .plan import Defaults, FitPlan
 from .saving import Saving
 from .streaming import Streaming, Window
 from .structures.candidates import choose, weighted
+from .structures.extrapolation import widening
 from .structures.mode_map import ModeMap, block_size
 from .structures.multistart import bonds, fit_structures
 from .structures.search import Candidate
@@ -56,6 +58,7 @@ class Estimator(Calibrating, Streaming, Saving, BaseEstimator):
     """
 
     _defaults: Defaults
+    likelihood_: Any
     _found_nothing = False  # whether f varies less between the rows than it is uncertain
     # parameters that a fit which continues from another cannot change, beside some options
     _lasting: ClassVar[tuple[str, ...]] = (
@@ -64,6 +67,7 @@ class Estimator(Calibrating, Streaming, Saving, BaseEstimator):
         "network",
         "n_basis",
         "likelihood",
+        "extrapolate",
     )
 
     def __init__(self, **parameters: Any) -> None:
@@ -255,12 +259,13 @@ class Estimator(Calibrating, Streaming, Saving, BaseEstimator):
     def _list_structures(self, plan: FitPlan, candidates: list[Candidate]) -> None:
         """Set ``structures_``: the structures that were compared, and what came of it."""
         self.structures_ = []
+        log_unit = float(np.log(self._y_scale)) - plan.target.log_slope
         for candidate in candidates:
             restarts = [k for k, other in enumerate(self._mode_maps) if other is candidate.mode_map]
             entry = {
                 "name": candidate.mode_map.structure,
                 "weight": float(np.sum(self.weights_[restarts])),
-                "log_density": candidate.log_density - float(np.log(self._y_scale)),
+                "log_density": candidate.log_density - log_unit,
                 "restarts": restarts,
                 "seconds": candidate.seconds,
                 "sums_first": candidate.mode_map.sums_first,
@@ -296,7 +301,9 @@ class Estimator(Calibrating, Streaming, Saving, BaseEstimator):
         usable = [(mode_map, result) for mode_map, result in results if result.restarts]
         if judged is not None:
             usable, self.weights_ = weighted(task, usable, judged)
-        self._set_results(plan, usable)
+        self._set_results(plan, task, usable)
+        if task.target.transformation is not None:
+            self.likelihood_ = task.target.transformation.around(self.likelihood_)
         kept = results if judged is None else usable
         # a full tensor keeps rows, not sums over rows: a model with one cannot continue
         kept = [] if any(mode_map.full_tensor for mode_map, _ in kept) else kept
@@ -338,7 +345,9 @@ class Estimator(Calibrating, Streaming, Saving, BaseEstimator):
         """Raise a ValueError for a parameter that is not allowed."""
         check_parameters(self)
 
-    def _set_results(self, plan: FitPlan, results: list[tuple[ModeMap, fitting.Result]]) -> None:
+    def _set_results(
+        self, plan: FitPlan, task: Task, results: list[tuple[ModeMap, fitting.Result]]
+    ) -> None:
         """Set the fitted attributes that describe the posteriors."""
         mode_map, result = results[0]  # the structure with the highest weight
         best, train = result.best, plan.train is not None
@@ -352,6 +361,10 @@ class Estimator(Calibrating, Streaming, Saving, BaseEstimator):
         # of phi and phi phi^T over the rows, in every mode: what explanations average over
         self._averages = tuple(part.averages for _, part, _ in restarts)
         self._effect_averages = tuple(part.effects for _, part, _ in restarts)
+        self._widenings = tuple(
+            widening(state, mode_map, task.columns, task.sample)
+            for state, mode_map in zip(self.posterior_, self._mode_maps, strict=True)
+        )
         ranks = [
             bonds(train, restart.last.rank, structure, self._n_outputs)
             for structure, _, restart in restarts
@@ -441,6 +454,7 @@ class Estimator(Calibrating, Streaming, Saving, BaseEstimator):
             mode_maps=self._mode_maps,
             averages=self._averages,
             effect_averages=self._effect_averages,
+            widenings=getattr(self, "_widenings", None),
             weights=self.weights_,
             best_restart=self.best_restart_,
             y_shift=getattr(self, "_y_shift", 0.0),
@@ -450,6 +464,7 @@ class Estimator(Calibrating, Streaming, Saving, BaseEstimator):
             check_y=_refuse_targets if exposed else partial(self._check_y, type(self).__name__),
             check_names=partial(check_names, table, reset=False),
             calibration=self.calibration_,
+            transformation=self.likelihood_ if isinstance(self.likelihood_, Transformed) else None,
             found_nothing=self._found_nothing,
             exposed=exposed,
             exposure_name=getattr(self, "_exposure_name", None),

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 from .checks import check_gamma, check_integer, check_number, check_order
 from .core.gamma import Gamma
 
+EXTRAPOLATIONS = ("linear", "flat")
 STRUCTURES = ("auto", "tensor", "sums", "sums+tensor", "full")
 MAX_SMOOTHNESS = 20.0  # (1 + m)^(-2 smoothness) is still far from underflow for m in the hundreds
 
@@ -207,6 +208,12 @@ def check_parameters(estimator: Any) -> None:
     if not isinstance(structure, str) or structure not in STRUCTURES:
         raise ValueError(
             f"structure must be one of {list(STRUCTURES)}, got {structure!r}; use 'auto'."
+        )
+    extrapolate = estimator.extrapolate
+    if not isinstance(extrapolate, str) or extrapolate not in EXTRAPOLATIONS:
+        raise ValueError(
+            f"extrapolate must be one of {list(EXTRAPOLATIONS)}, got {extrapolate!r}; use "
+            f"{EXTRAPOLATIONS[0]!r}."
         )
     train_of(estimator.network)
     priors_of(estimator)

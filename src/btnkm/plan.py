@@ -134,6 +134,7 @@ class FitPlan:
     memory_limit: float | None  # in GiB; None for the usual limit where the rows are
     n_jobs: int | None
     verbose: int
+    runs_on: bool  # whether straight lines run on beyond the training range
     may_resume: bool  # whether a later fit continues from this one, and needs sums over rows
     # receives the entry of each sweep in ``history_``, and may stop the fit
     report: Callable[[dict[str, Any]], bool | None] | None
@@ -175,6 +176,7 @@ class FitPlan:
             memory_limit=None if isinstance(limit, str) else float(limit),
             n_jobs=estimator.n_jobs,
             verbose=int(estimator.verbose),
+            runs_on=estimator.extrapolate == "linear",
             may_resume=bool(estimator.warm_start),
             report=estimator.callback,
         )
@@ -352,10 +354,11 @@ class FitPlan:
             new_components=self.defaults.new_components,
         )
         # nothing is random without a tensor, but noise that is not held low at first hides curves
-        held = likelihood.additive and not likelihood.fixed
+        constant = getattr(likelihood, "noise_at_zero", likelihood)
+        held = constant.additive and not constant.fixed
         of_sums = replace(schedule, warm_sweeps=warm_sweeps if held else 0)
-        if not mode_map.low_rank:
-            schedule = of_sums
+        if not mode_map.low_rank:  # noise that varies begins where one level of noise has led
+            schedule = replace(schedule, warm_sweeps=0) if mode_map.noise_effects else of_sums
         elif warm_sweeps:
             smoothing, annealing = _annealing(mode_map, network, likelihood, worth)
             schedule = replace(schedule, warm_smoothing=smoothing, annealing_sweeps=annealing)

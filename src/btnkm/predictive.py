@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from scipy.special import logsumexp, ndtr
 from sklearn.utils import check_random_state
 
 from .checks import check_integer
-from .core.densities import Density, survival
+from .core.densities import Density, central_variance, survival
+from .core.likelihoods import Transformed
 from .core.recalibration import FARTHEST, normal_score
 
 Array = np.ndarray
@@ -48,6 +50,11 @@ class PredictiveDistribution:
         self._parts, self._shift, self._scale = list(parts), shift, scale
         self._weights = np.full(len(parts), 1.0 / len(parts)) if weights is None else weights
         self.discrete = self._parts[0].discrete
+        self._set_moments()
+
+    def _set_moments(self) -> None:
+        """Set the moments of y."""
+        parts, shift, scale = self._parts, self._shift, self._scale
         means = np.array([part.mean for part in parts])
         center = self._mixed(means)
         self.mean = shift + scale * center
@@ -244,6 +251,92 @@ class PredictiveDistribution:
             chosen = restart == k
             out[chosen] = part.draw(rng, n_samples)[chosen]
         return self._shift + self._scale * out
+
+
+class TransformedDistribution(PredictiveDistribution):
+    """Distribution of y where the restarts have that of a function of y.
+
+    Attributes are those of ``PredictiveDistribution``. For mean and standard deviations of y, the
+    function of y has a normal distribution in each restart; see ``likelihoods.LogNormal``.
+    """
+
+    def __init__(self, transformation: Transformed, *args: Any) -> None:
+        """Mix the distributions of (h(y) - shift) / scale, h being the transformation."""
+        self._transformation = transformation
+        super().__init__(*args)
+
+    def _set_moments(self) -> None:
+        """Leave the moments to be computed when they are asked for."""
+
+    @cached_property
+    def _normals(self) -> tuple[Array, Array, Array]:
+        """Mean of h(y), variance of f and of the noise in each restart: (S, n) each."""
+        parts, factor = self._parts, self._scale**2
+        return (
+            self._shift + self._scale * np.array([part.mean for part in parts]),
+            factor * np.array([part.model_variance for part in parts]),
+            factor * np.array([central_variance(part) for part in parts]),
+        )
+
+    @cached_property
+    def _moments(self) -> tuple[Array, Array]:
+        """Mean and variance of y in each restart: (S, n) each."""
+        means, spread, noise = self._normals
+        return self._transformation.moments(means, spread + noise)
+
+    @cached_property
+    def mean(self) -> Array:  # type: ignore[override]
+        """Mean of y."""
+        return self._mixed(self._moments[0])
+
+    @cached_property
+    def std(self) -> Array:  # type: ignore[override]
+        """Standard deviation of y."""
+        return self._std(self._moments[1], between=True)
+
+    @cached_property
+    def model_std(self) -> Array:  # type: ignore[override]
+        """Standard deviation of y that uncertainty of f causes."""
+        return self._std(self._transformation.model_variance(*self._normals), between=True)
+
+    @cached_property
+    def noise_std(self) -> Array:  # type: ignore[override]
+        """Standard deviation of y that the noise causes."""
+        model = self._transformation.model_variance(*self._normals)
+        with np.errstate(invalid="ignore"):
+            return self._std(np.maximum(self._moments[1] - model, 0.0), between=False)
+
+    def _std(self, variances: Array, *, between: bool) -> Array:
+        """Return the root of the mean variance of the restarts, or of that of their mixture."""
+        means = self._moments[0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            away = (means - self.mean) ** 2 if between else 0.0
+            total = self._mixed(variances + away)
+        return np.sqrt(np.where(np.isnan(total), np.inf, total))  # where means overflow
+
+    def _standardised(self, y: Any) -> Array:
+        y = np.asarray(y, dtype=float)
+        return super()._standardised(self._transformation.forward(y))
+
+    def logpdf(self, y: Any) -> Array:
+        """Return the log density at y, -inf where y is impossible: (n,) -> (n,)."""
+        y = np.asarray(y, dtype=float)
+        low, high = self._transformation.support
+        possible = ~((y <= low) | (y >= high))
+        inside = np.where(possible, y, float(self._transformation.inverse(np.array(0.0))))
+        log_density = super().logpdf(inside) + self._transformation.log_slope(inside)
+        return np.where(possible, log_density, -np.inf)
+
+    def at_scores(self, scores: Array) -> Array:
+        """Return y whose P(Y <= y) have these normal scores: (n,) -> (n,)."""
+        return self._transformation.inverse(super().at_scores(scores))
+
+    def _quantile(self, level: float) -> Array:
+        return self._transformation.inverse(super()._quantile(level))
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
+        """Return draws of y, independent between points: (n, n_samples)."""
+        return self._transformation.inverse(super().sample(n_samples, random_state))
 
 
 def mixed_variance(weights: Array, means: Array, variances: Array) -> Array:

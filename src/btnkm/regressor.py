@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from . import checks
 from .core import posterior
 from .core.arrays import here, like
-from .core.likelihoods import LIKELIHOODS, Gaussian, Likelihood, StudentT
+from .core.likelihoods import LIKELIHOODS, Gaussian, Likelihood, StudentT, Transformed, of_noise
 from .core.recalibration import Recalibration
 from .data.dask_input import anywhere, is_dask, lazily
 from .data.exposure import Exposed, exposure_of, with_exposure
@@ -42,7 +42,8 @@ class BTNRegressor(RegressorMixin, Estimator):
     determine the main effects, the number of components R and the functions of each input. The
     posterior is a variational approximation with full covariances. Columns may be numeric, boolean,
     dates, text or categories, with missing values. Inputs and y are scaled and encoded internally.
-    Beyond the training range an input is treated as if it were at the nearer end of the range.
+    Beyond the training range straight parts of main effects run on, and intervals widen (see
+    ``extrapolate``).
 
     Parameters
     ----------
@@ -55,16 +56,20 @@ class BTNRegressor(RegressorMixin, Estimator):
         positions to one of these; other columns keep "auto".
     likelihood : "auto", str or Likelihood, default="auto"
         The distribution of y given f: "gaussian", "student_t" (robust to outliers, with learned
-        degrees of freedom), "negative_binomial" or "poisson" (for counts, where f is the logarithm
-        of the rate up to a constant). "auto" is "gaussian". If structures are compared and
-        held-out rows show heavy tails, the best candidates are also fitted with "student_t". An
-        object such as ``likelihoods.StudentT(dof=5.0)`` fixes the parameters that it is given.
+        degrees of freedom), "log_normal" (for y > 0, such as prices: log y is f plus noise),
+        "logit_normal" (for 0 < y < 1, such as proportions: the logit of y is f plus noise), "gamma"
+        (for y > 0, where f is the logarithm of the mean up to a constant), "negative_binomial",
+        "zero_inflated_negative_binomial" or "poisson" (for counts, where f is the logarithm of the
+        rate up to a constant). "auto" is "gaussian". If structures are compared and held-out rows
+        show heavy tails, the best candidates are also fitted with "student_t". An object such as
+        ``likelihoods.StudentT(dof=5.0)`` fixes the parameters that it is given.
     noise : "auto", "constant" or "varying", default="auto"
-        Whether the noise level may vary with the inputs, for Gaussian and Student-t noise. If it
-        does, the logarithm of its precision is a sum of curves of the inputs, which are learned
-        together with f, and inputs that do not matter for it drop out. "auto" is "constant",
-        unless structures are compared and the errors of held-out rows vary with the inputs: then
-        the candidates are also fitted with noise that varies.
+        Whether the noise level may vary with the inputs, for Gaussian and Student-t noise, also
+        that of the logarithm or the logit of y. If it does, the logarithm of its precision is a sum
+        of curves of the inputs, which are learned together with f, and inputs that do not matter
+        for it drop out. "auto" is "constant", unless structures are compared and the errors of
+        held-out rows vary with the inputs: then the candidates are also fitted with noise that
+        varies.
     structure : "auto", "tensor", "sums", "sums+tensor" or "full", default="auto"
         The parts of f. "sums" is a sum of main effects. The main effect of a numeric input has a
         straight line, a curve, steps and an indicator for each frequent value; that of a
@@ -116,6 +121,12 @@ class BTNRegressor(RegressorMixin, Estimator):
     solver : Solver or None, default=None
         Details of the algorithm: initial rank, warm phase, pruning, anchored components, and the
         number of rows up to which the full tensor is used. None is ``Solver()``.
+    extrapolate : "linear" or "flat", default="linear"
+        Predictions beyond the range of the training rows. "linear" lets the straight parts of main
+        effects run on; curves, steps and the tensor are held at the nearer end of the range. "flat"
+        holds every input at the nearer end. In both, intervals widen with the distance: the
+        variance of f that is added is what f has moved over such a distance inside the range.
+        Predictions warn of rows that are far beyond the range, once for each column.
     calibration : None or "cv", default=None
         "cv" recalibrates the predictive distribution by 5-fold cross-validation, in which every
         fold is predicted by a clone that is fitted to the others: the fit takes about five times as
@@ -197,9 +208,11 @@ class BTNRegressor(RegressorMixin, Estimator):
         are then those before the step) and ``stage`` (how often the rank has grown). Restarts are
         numbered before any are left out.
     noise_std_ : float
-        Standard deviation of the noise, in units of y; NaN for counts.
+        Standard deviation of the noise, in units of y (of log y for "log_normal", of the logit for
+        "logit_normal"); NaN for counts and "gamma".
     likelihood_ : Likelihood
-        The likelihood of that restart, with its learned parameters (``dof``, ``size``).
+        The likelihood of that restart, with its learned parameters (``dof``, ``size``, ``shape``).
+        That of log y or the logit of y is its ``noise``.
     calibration_ : Recalibration or None
         How held-out rows have recalibrated the predictive distribution (see ``calibrate``):
         ``kind`` is "split" or "cv", ``rows`` their number, ``highest_level`` the highest level of
@@ -267,6 +280,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         max_iter: int | str = "auto",
         tol: float = 1e-4,
         solver: Solver | None = None,
+        extrapolate: str = "linear",
         calibration: str | None = None,
         memory_limit: float | str = "auto",
         n_jobs: int | None = None,
@@ -286,6 +300,7 @@ class BTNRegressor(RegressorMixin, Estimator):
             max_iter=max_iter,
             tol=tol,
             solver=solver,
+            extrapolate=extrapolate,
             calibration=calibration,
             memory_limit=memory_limit,
             n_jobs=n_jobs,
@@ -417,12 +432,25 @@ class BTNRegressor(RegressorMixin, Estimator):
                 "exposure needs a likelihood of counts, got "
                 f"likelihood={self.likelihood!r}; use 'negative_binomial' or 'poisson'."
             )
+        transformation = begun if isinstance(begun, Transformed) else None
         begun = begun.begin(y[:, 0], weight, y[:, 1]) if exposed else begun.begin(y, weight)
         _, likelihood, shift, scale = begun
         attributes = {"_y_shift": shift, "_y_scale": scale, "_exposed": exposed}
+        noise = self._noise(likelihood)
+        if transformation is not None:
+            given = transformation.noise
+            return Target(
+                partial(_transformed, transformation, shift, scale),
+                likelihood,
+                scale,
+                attributes,
+                transformation=transformation,
+                log_slope=float(np.average(transformation.log_slope(y), weights=weight)),
+                tries_heavy_tails=isinstance(given, str) and given == "auto",
+                noise=noise,
+            )
         encode = partial(_standardised, shift, scale)
         heavy = isinstance(self.likelihood, str) and self.likelihood == "auto"
-        noise = self._noise(likelihood)
         return Target(encode, likelihood, scale, attributes, tries_heavy_tails=heavy, noise=noise)
 
     def _noise(self, likelihood: Likelihood) -> str:
@@ -441,9 +469,13 @@ class BTNRegressor(RegressorMixin, Estimator):
         return "constant"
 
     def _same_target(self) -> Target:
-        encode = partial(_standardised, self._y_shift, self._y_scale)
-        likelihood = getattr(self.likelihood_, "noise_at_zero", self.likelihood_)
-        return Target(encode, likelihood, self._y_scale, {})
+        noise, transformation = of_noise(self.likelihood_), self.fitted_.transformation
+        likelihood = getattr(noise, "noise_at_zero", noise)
+        scale = self._y_shift, self._y_scale
+        if transformation is None:
+            return Target(partial(_standardised, *scale), likelihood, self._y_scale, {})
+        encode = partial(_transformed, transformation, *scale)
+        return Target(encode, likelihood, self._y_scale, {}, transformation=transformation)
 
     def _likelihood(self) -> Likelihood:
         """Return the likelihood that the parameter stands for."""
@@ -539,7 +571,7 @@ class BTNRegressor(RegressorMixin, Estimator):
             likelihood.predictive(mean, variance)
             for likelihood, mean, variance in zip(likelihoods, *moments, strict=True)
         ]
-        return PredictiveDistribution(parts, self._y_shift, self._y_scale, self.weights_)
+        return self.fitted_.distribution(parts)
 
     def calibrate(
         self, X: Any, y: Any = None, *, exposure: Any = None, sample_weight: Any = None
@@ -673,17 +705,19 @@ class BTNRegressor(RegressorMixin, Estimator):
         out = np.empty((n, n_samples))
         chosen = rng.choice(len(self.posterior_), size=n_samples, p=self.weights_)
         likelihoods = self._likelihoods_at(columns, exposure)
+        away = np.random.default_rng([seed, 1]).standard_normal(n_samples)  # of each function
         for k, state in enumerate(self.posterior_):
             which = np.flatnonzero(chosen == k)
             if self._mode_maps[k].full_tensor:
                 f = self._full_draws(columns, k, len(which), rng, noise)
+                self._move_away(f, columns, k, away[which])
                 for i, place in enumerate(which):
                     out[:, place] = likelihoods[k].draw(f[:, i], noise)
                 continue
             draws = posterior.draw_weights(state, len(which), rng)
             sums = None if state.sums is None else state.sums.draw(len(which), rng)
             predictor = fitted.predictors[k]
-            within = replace(predictor, least=0.0)
+            within = replace(predictor, least=0.0, widens=False)
             level = rng.standard_normal(len(which))
             f = np.empty((n, len(which)))
             mode_map = self._mode_maps[k]
@@ -700,13 +734,22 @@ class BTNRegressor(RegressorMixin, Estimator):
                     effects = None if sums is None else sums[i]
                     f[rows, i] = posterior.evaluate(state, drawn, features.__getitem__, effects)
                     f[rows, i] += beyond * level[i]
+            self._move_away(f, columns, k, away[which])
             for i, place in enumerate(which):
                 out[:, place] = likelihoods[k].draw(f[:, i], noise)
         out = self._y_shift + self._y_scale * out
+        if fitted.transformation is not None:
+            out = fitted.transformation.inverse(out)
         if self.calibration_ is None:
             return out
         distribution = self._dist_at(columns, exposure)
         return RecalibratedDistribution(distribution, self.calibration_).moved(out, noise)
+
+    def _move_away(self, f: Array, columns: list[Any], k: int, away: Array) -> None:
+        """Add to draws of f (n, count) what is not known beyond the training range."""
+        variance = self.fitted_.variance_beyond(columns, k)
+        if variance is not None:
+            f += np.sqrt(variance) * away
 
     def _full_draws(
         self,
@@ -733,3 +776,10 @@ def _standardised(shift: float, scale: float, y: Array, weight: Array) -> tuple[
     if y.ndim == 2:  # counts and their exposures
         return np.column_stack([y[:, 0], np.log(y[:, 1])]), weight
     return (y - shift) / scale, weight
+
+
+def _transformed(
+    transformation: Transformed, shift: float, scale: float, y: Array, weight: Array
+) -> tuple[Array, Array]:
+    transformation.check(y)  # also those rows that the fit did not begin with
+    return _standardised(shift, scale, transformation.forward(y), weight)

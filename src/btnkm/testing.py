@@ -9,7 +9,7 @@ import numpy as np
 
 from .core.formula import evaluate
 from .core.gamma import Gamma
-from .core.likelihoods import Likelihood
+from .core.likelihoods import Likelihood, Transformed
 
 Array = np.ndarray
 _PRIOR = Gamma(1e-3, 1e-3)
@@ -32,7 +32,8 @@ def check_likelihood(likelihood: Likelihood, y: Any, *, seed: int = 0) -> None:
     Given moments of f, the bound of the rows must not exceed E log p(y | f), by quadrature, and
     must equal it where f is known. Weights and responses must be its derivatives. Learning and
     proposals must not lower it. A weight of k must count as k rows. Draws must have the predictive
-    distribution, and so must the portable form if there is one. The ELBO of a fit must never fall.
+    distribution, and so must the portable form if there is one. Of a function of y, inverse, slope,
+    moments and formula are checked as well. The ELBO of a fit must never fall.
     p(y | f) is ``predictive(f, 0)``.
 
     Examples
@@ -69,6 +70,8 @@ def check_likelihood(likelihood: Likelihood, y: Any, *, seed: int = 0) -> None:
     _check_draws(learned, mean, rng)
     if hasattr(warm, "portable") and hasattr(warm.predictive(mean, mean**2), "mean"):
         _check_portable(learned, target)
+    if isinstance(likelihood, Transformed):
+        _check_transformation(likelihood, np.asarray(y, dtype=float))
     if hasattr(warm.predictive(mean, mean**2), "mean"):  # not for classes
         _check_fit(likelihood, y, rng)
 
@@ -182,6 +185,31 @@ def _check_portable(likelihood: Any, y: Array) -> None:
                     f"{np.ravel(values[name])[0]:.9g}",
                 )
     _must(plain["discrete"] == y_of.discrete, "portable must be discrete where predictive is")
+
+
+def _check_transformation(transformation: Any, y: Array) -> None:
+    """Check a function of y: its inverse, slope, moments and formula."""
+    z = transformation.forward(y)
+    _must(np.isclose(transformation.inverse(z), y, rtol=1e-9), "inverse must undo forward")
+    step = 1e-4
+    rise = (transformation.inverse(z + step) - transformation.inverse(z - step)) / (2.0 * step)
+    _must(
+        np.isclose(-np.log(rise), transformation.log_slope(y), atol=1e-6),
+        "log_slope must be the logarithm of the slope of forward",
+    )
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    variance = np.full(len(y), 0.3)
+    drawn = transformation.inverse(z[:, None] + np.sqrt(0.3) * nodes)
+    mean = drawn @ weights / weights.sum()
+    moments = mean, (drawn - mean[:, None]) ** 2 @ weights / weights.sum()
+    for told, expected in zip(transformation.moments(z, variance), moments, strict=True):
+        _must(np.isclose(told, expected, rtol=1e-6), "moments must be those of a normal z")
+    inputs = {"y": y, "z": z, "mean": z, "variance": variance}
+    values = evaluate(transformation.portable(), {k: v[:, None] for k, v in inputs.items()})
+    expected = {"y": y, "z": z, "y_mean": moments[0], "y_variance": moments[1]}
+    expected["slope"] = np.exp(transformation.log_slope(y))
+    for name, value in expected.items():
+        _must(np.isclose(values[name][:, 0], value, rtol=1e-6), f"portable must give the {name}")
 
 
 def _check_draws(likelihood: Likelihood, mean: Array, rng: np.random.Generator) -> None:

@@ -47,6 +47,9 @@ class MainEffect(_WithoutProducts):
         The warp of a numeric column (see ``columns.Column``).
     steps : ndarray
         Coordinates of the steps of a numeric column (see ``screening``).
+    runs_on : bool
+        Whether the straight line runs on beyond the training range. All other functions are held
+        at the nearer end.
     spikes : ndarray
         Positions of the frequent single values of a numeric column.
     n_categories : int or None
@@ -71,6 +74,7 @@ class MainEffect(_WithoutProducts):
         spikes: np.ndarray | None = None,
         n_categories: int | None = None,
         steps: np.ndarray | None = None,
+        runs_on: bool = False,
     ) -> None:
         self.n_curve = n_curve
         self.knots = np.empty(0) if knots is None else knots
@@ -78,6 +82,7 @@ class MainEffect(_WithoutProducts):
         self.spikes = np.empty(0) if spikes is None else spikes
         self.n_categories = n_categories
         self.steps = np.empty(0) if steps is None else steps
+        self.runs_on = runs_on
 
     @property
     def n_functions_(self) -> int:
@@ -132,7 +137,7 @@ class MainEffect(_WithoutProducts):
             return xp.astype(x[:, None] == codes[None, :], x.dtype)
         if len(self.positions) > 1:
             held = xp.clip(x, -1.0, 1.0)
-            columns.append(interpolate(held, self.positions, self.line_))
+            columns.append(_line(x, held, self))
             before, now = xp.ones_like(held), held
             for _ in range(self.degree_):
                 columns.append(now)
@@ -153,6 +158,7 @@ class MainEffect(_WithoutProducts):
             "spikes": self.spikes if smooth else np.empty(0),
             "codes": self.codes_,
             "missing": self.has_missing_,
+            "runs_on": self.runs_on,
             "center": self.center_,
         }
 
@@ -188,6 +194,8 @@ class Coordinates(_WithoutProducts):
     categorical : bool
     straight : bool
         Whether the kernel only has a straight line of the column.
+    runs_on : bool
+        Whether the raw value runs on beyond the training range; the position is held at its end.
     """
 
     n_functions_, n_products_ = 3, 0
@@ -198,11 +206,13 @@ class Coordinates(_WithoutProducts):
         positions: np.ndarray | None = None,
         categorical: bool = False,
         straight: bool = False,
+        runs_on: bool = False,
     ) -> None:
         self.knots = np.empty(0) if knots is None else knots
         self.positions = np.empty(0) if positions is None else positions
         self.categorical = categorical
         self.straight = straight
+        self.runs_on = runs_on
 
     def fit(self, x: np.ndarray, weight: np.ndarray) -> Self:
         """Standardise coordinates x (n,) whose rows count ``weight`` (n,)."""
@@ -227,11 +237,16 @@ class Coordinates(_WithoutProducts):
         held = xp.where(missing, xp.zeros_like(x), x)
         if self.categorical:
             return xp.stack([xp.zeros_like(held), held, known], axis=1)
-        held = xp.clip(held, -1.0, 1.0)
-        line = xp.zeros_like(held)
-        if self.varies_:
-            line = interpolate(held, self.positions, self.line_)
+        x, held = held, xp.clip(held, -1.0, 1.0)
+        line = _line(x, held, self) if self.varies_ else xp.zeros_like(held)
         return xp.stack([line * known, (held - self.center_) / self.scale_, known], axis=1)
+
+
+def _line(x: Array, held: Array, of: MainEffect | Coordinates) -> Array:
+    """Return the straight line at coordinates x; ``held`` are those moved to the nearer end."""
+    line = interpolate(held, of.positions, of.line_)
+    # beyond [-1, 1], coordinates are distances in units of the range of the raw values
+    return line + (x - held) * float(of.line_[-1] - of.line_[0]) if of.runs_on else line
 
 
 def _standardised_line(

@@ -33,6 +33,7 @@ class Console:
         self.quiet = bool(arguments.quiet)
         self.verbose = bool(arguments.verbose)
         self.notes: list[str] = []
+        self._beyond = False  # whether a note has told of rows beyond the training range
 
     @property
     def width(self) -> int:
@@ -72,8 +73,18 @@ class Console:
         with warnings.catch_warnings(), redirect_stdout(sys.stderr):
             warnings.simplefilter("ignore")  # such as deprecations
             warnings.simplefilter("always", UserWarning)
-            warnings.showwarning = lambda message, *_, **__: self.note(str(message))
+            warnings.showwarning = lambda message, *_, **__: self._show(message)
             yield
+
+    def _show(self, message: Any) -> None:
+        """Show a warning of the library as a note; of models of several folds, only the first."""
+        from ..data.beyond import ExtrapolationWarning
+
+        if isinstance(message, ExtrapolationWarning):
+            if self._beyond:
+                return
+            self._beyond = True
+        self.note(str(message))
 
     @contextmanager
     def progress(self, what: str, unit: str = "", *, mute: bool = False) -> Iterator[Bar]:

@@ -100,6 +100,7 @@ def described(model: Any) -> dict[str, Any]:
         "structures": [{"name": name, "weight": weight} for name, weight in weights.items()],
         "rank": None if full else model.rank_,
         "noise_std": None if is_classifier(model) else model.noise_std_,
+        "noise_of": None if model.fitted_.transformation is None else model.fitted_.unit,
         "noise_varies_with": [{"name": e.name, "importance": e.importance} for e in driven],
         "calibration": plain_form(model.fitted_.calibration),
         "restarts": len(model.posterior_),
@@ -119,7 +120,8 @@ def lines_of(model: dict[str, Any], reason: str = "") -> list[tuple[str, str]]:
         listed = ", ".join(map(str, classes[:8])) + (", …" if len(classes) > 8 else "")
         rows.insert(0, ("classes", f"{len(classes)}: {listed}{f' ({reason})' if reason else ''}"))
     elif noise == noise:
-        rows.append(("noise", f"{number(noise)} (standard deviation){_varies(model)}"))
+        of = f" of {model['noise_of']}" if model["noise_of"] else ""
+        rows.append(("noise", f"{number(noise)} (standard deviation{of}){_varies(model)}"))
     if model["calibration"] is not None:
         rows.append(("recalibrated", model["calibration"]["summary"]))
     return [*rows, ("stopped", model["stop_reason"])]

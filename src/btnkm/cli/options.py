@@ -22,6 +22,7 @@ CLASSIFIER_LIKELIHOODS = ("logistic", "least_squares")
 STRUCTURES = ("auto", "tensor", "sums", "sums+tensor", "full")
 NOISES = ("auto", "constant", "varying")
 CALIBRATIONS = ("cv",)
+EXTRAPOLATIONS = ("linear", "flat")
 _SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|", "\\t": "\t"}
 
 
@@ -211,7 +212,16 @@ def add_training_options(parser: Any) -> None:
 def add_model_options(parser: Any) -> None:
     """Add parameters of the estimators."""
     group = parser.add_argument_group("model (the defaults suit most tables)")
-    _add_distribution_options(group)
+    group.add_argument(
+        "--likelihood",
+        action=LikelihoodName,
+        metavar="NAME",
+        help="for numbers: auto, gaussian, student_t (robust to outliers), log_normal or gamma "
+        "(above 0, such as prices), logit_normal (between 0 and 1, such as proportions), poisson, "
+        "negative_binomial or zero_inflated_negative_binomial (counts); for classes: logistic or "
+        "least_squares",
+    )
+    _add_uncertainty(group)
     group.add_argument(
         "--structure",
         choices=STRUCTURES,
@@ -257,20 +267,20 @@ def add_model_options(parser: Any) -> None:
     )
 
 
-def _add_distribution_options(group: Any) -> None:
-    """Add parameters of the distribution of the target."""
-    group.add_argument(
-        "--likelihood",
-        action=LikelihoodName,
-        metavar="NAME",
-        help="for numbers: auto, gaussian, student_t (robust to outliers), poisson or "
-        "negative_binomial (counts); for classes: logistic or least_squares",
-    )
+def _add_uncertainty(group: Any) -> None:
+    """Add parameters of what intervals depend on."""
     group.add_argument(
         "--noise",
         choices=NOISES,
         help="for numbers, whether the noise level may vary with the inputs: constant, varying, or "
         "auto, which lets it vary if held-out rows show that it does (default: auto)",
+    )
+    group.add_argument(
+        "--extrapolate",
+        choices=EXTRAPOLATIONS,
+        help="beyond the range of the training rows: linear, where straight parts of main effects "
+        "run on, or flat, where an input is held at the nearer end of its range; both widen "
+        "intervals (default: linear)",
     )
     group.add_argument(
         "--calibration",
@@ -292,6 +302,7 @@ def model_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
         "network": arguments.network,
         "max_rank": arguments.max_rank,
         "n_init": arguments.n_init,
+        "extrapolate": arguments.extrapolate,
         "memory_limit": arguments.memory_limit,
         "n_jobs": arguments.jobs,
     }

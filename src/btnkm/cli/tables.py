@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.beyond import Beyond
 from ..data.csv_file import SEPARATORS, Block, CsvFile, DataError
 from ..data.frames import Frame
 from ..data.readers import BATCH_ROWS
@@ -374,13 +375,17 @@ class Inputs:
 
 
 class Unseen:
-    """Counts rows with categories or missing values that no training row had, by input."""
+    """Counts rows with values that no training row had, by input.
+
+    These are categories, missing values, and numbers materially beyond the range.
+    """
 
     def __init__(self, model: Any) -> None:
         self.columns = model.columns_
         self.categories: dict[str, int] = {}
         self.missing: dict[str, int] = {}
         self._first: dict[str, Any] = {}
+        self._fitted, self.beyond = model.fitted_, Beyond()
 
     def count(self, X: Frame) -> None:
         """Count the rows of a table with the model's inputs in order."""
@@ -395,6 +400,9 @@ class Unseen:
                 missing = values != values  # NaN and NaT
             if np.any(missing) and not column.basis.knows_missing:
                 self.missing[name] = self.missing.get(name, 0) + int(np.sum(missing))
+        used, pairs = set(self._fitted.active), enumerate(X.columns.values())
+        codes = [self.columns[j].encode(values) if j in used else None for j, values in pairs]
+        self.beyond.count(self.columns, codes)
 
     def report(self, note: Any) -> dict[str, Any]:
         """Print a note for every such column; return the counts for JSON."""
@@ -408,7 +416,14 @@ class Unseen:
                 f"column {name!r} has missing values in {counted(n, 'row')}, but had none in the "
                 "training rows."
             )
-        return {"unseen_categories": self.categories, "unseen_missing": self.missing}
+        if self.beyond.columns:
+            note(self.beyond.sentence(widens=self._fitted.widenings is not None))
+        beyond = {str(name): count for name, (count, _) in self.beyond.columns.items()}
+        return {
+            "unseen_categories": self.categories,
+            "unseen_missing": self.missing,
+            "beyond_range": beyond,
+        }
 
 
 def write_rows(
@@ -432,6 +447,7 @@ def write_rows(
     exposure = [inputs.exposure] if exposed and inputs.exposure else []
     check_columns(table, exposure, "the exposure of the model")
     with (
+        model.fitted_.silent_beyond(),  # at the end there is a note about all blocks together
         rows_to(path) as rows,
         console.library(),
         console.progress(f"{what} {table.name}", table.measure, mute=on_screen(path)) as bar,

@@ -52,6 +52,11 @@ def noise_variance(shape: float, rate: float) -> float:
     return rate / max(shape - 1.0, 0.5 * shape)
 
 
+def central_variance(density: Density) -> Array:
+    """Return the variance of normal noise in place of noise whose tails may be heavy: (n,)."""
+    return np.asarray(getattr(density, "central_variance", density.noise_variance))
+
+
 class Student:
     """Student-t: a normal f, and normal noise whose precision has a Gamma posterior."""
 
@@ -94,15 +99,27 @@ class Student:
 
 
 class NormalMixture:
-    """Normals with the same mean; each adds one of the noise variances (Q,) to that of f."""
+    """Normals with the same mean; each adds one of the noise variances (Q,) to that of f.
+
+    ``central`` is the variance of normal noise that has the same central 95%.
+    """
 
     discrete: ClassVar[bool] = False
 
     def __init__(
-        self, mean: Array, variance: Array, noise: Array, weights: Array, noise_total: float
+        self,
+        mean: Array,
+        variance: Array,
+        noise: Array,
+        weights: Array,
+        noise_total: float,
+        central: float | None = None,
     ) -> None:
         self.mean, self.model_variance = mean, variance
         self.noise_variance = np.full(len(mean), noise_total)
+        self.central_variance = self.noise_variance
+        if central is not None:
+            self.central_variance = np.full(len(mean), central)
         self.weights = weights
         self.noise = noise
 
@@ -163,6 +180,7 @@ class Scaled:
         self.mean = scale * density.mean
         self.model_variance = scale**2 * density.model_variance
         self.noise_variance = scale**2 * density.noise_variance
+        self.central_variance = scale**2 * central_variance(density)
 
     def logpdf(self, y: Array) -> Array:
         """Return the log density at y."""
@@ -208,7 +226,7 @@ class CountDensity:
         width = np.sqrt(np.exp(-np.clip(location, -40.0, 40.0)) / size + 1.0 / size)
         with np.errstate(divide="ignore"):
             step = float(np.min(width / self.std, initial=1.0))
-        self._grid = _normal_grid(6.3, float(np.clip(step, 0.01, 0.35)))
+        self._grid = normal_grid(6.3, float(np.clip(step, 0.01, 0.35)))
 
     def _log_constant(self, k: Array) -> Array:
         """Return the terms of the log probability of k that do not depend on x."""
@@ -363,14 +381,14 @@ def draw_counts(x: Array, size: float, rng: np.random.Generator) -> Array:
     return np.asarray(rng.poisson(np.minimum(rate, 1e18)), dtype=float)
 
 
-def _normal_grid(end: float, step: float) -> tuple[list[float], list[float]]:
+def normal_grid(end: float, step: float) -> tuple[list[float], list[float]]:
     """Return nodes and weights of the trapezoid rule for a standard normal variable."""
     nodes = np.arange(-end, end + 0.5 * step, step)
     density = np.exp(-0.5 * nodes**2)
     return nodes.tolist(), (density / density.sum()).tolist()
 
 
-FINE_GRID = _normal_grid(8.5, 0.1)
+FINE_GRID = normal_grid(8.5, 0.1)
 
 
 def expected_sigmoid(mean: Array, variance: Array) -> Array:

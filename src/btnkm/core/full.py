@@ -36,7 +36,7 @@ from scipy.linalg import solve_triangular
 
 from .arrays import host, like
 from .linalg import JITTER, factor_of, whitened
-from .posterior import FeaturesOf, Joint, contrast_variances
+from .posterior import FeaturesOf, Joint, contrast_variances, widened
 
 Array = Any
 LINE, POSITION, KNOWN = range(3)
@@ -247,6 +247,7 @@ class FullPredictor:
 
     state: FullPosterior
     least: Any = 0.0
+    widens: bool = False  # as in ``posterior.Predictor``
 
     @cached_property
     def _moved(self) -> dict[tuple[str, ...], Any]:
@@ -289,8 +290,9 @@ class FullPredictor:
         ]
         variance = prior[:, None] - xp.stack(known, axis=1)
         # rounding can take a small variance below zero
-        variance = xp.maximum(variance, 1e-12 * prior[:, None])
-        return self._by_output(cross @ self._of("alpha", x[0]).T), self._by_output(variance)
+        variance = self._by_output(xp.maximum(variance, 1e-12 * prior[:, None]))
+        mean = self._by_output(cross @ self._of("alpha", x[0]).T)
+        return mean, widened(variance, features_of) if self.widens else variance
 
     def joint(self, features_of: FeaturesOf) -> Joint:
         """Return E[f] and Var[f] of every row and output, which are independent."""

@@ -1,9 +1,9 @@
 """The fit of a full tensor: hyperparameters that maximise the evidence, and sites of the rows.
 
 With Gaussian noise the evidence is exact. With Student-t noise, searches for hyperparameters with
-given weights alternate with updates of the weights. For other likelihoods (``full_sites``) the
-hyperparameters are those of the working responses at f = 0, taken for targets with Gaussian noise,
-and the variance of f is the one with the highest ELBO.
+given weights alternate with updates of the weights, and so do searches with given sites for counts.
+For classes (``full_sites``) the hyperparameters are those of the working responses at f = 0, taken
+for targets with Gaussian noise, and the variance of f is the one with the highest ELBO.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_numpy_array
 
 from . import rows
 from .arrays import host, like
@@ -20,6 +20,7 @@ from .sums import SumsTerms
 
 Array = Any
 FeaturesOf = Callable[[int], tuple[Array, Array]]  # mode -> (phi, psi) of the rows
+WIDENING = -1  # the place of the variance (n, K) that is added to Var[f] among the features
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Predictor:
     # uncertainty. Where f is shrunk to zero, this is all that is left.
     least: Array = 0.0
     sums: SumsTerms | None = None  # the main effects beside the network
+    widens: bool = False  # whether the last of the features is a variance that is added
 
     @classmethod
     def of(cls, state: Any) -> Any:
@@ -61,7 +63,8 @@ class Predictor:
             first, spread = self._effects(features_of)
             mean, variance = first + mean, spread + variance
         xp = array_namespace(mean)
-        return mean, xp.maximum(variance, like(self.least, mean) + xp.zeros_like(mean))
+        variance = xp.maximum(variance, like(self.least, mean) + xp.zeros_like(mean))
+        return mean, widened(variance, features_of) if self.widens else variance
 
     def _tensor_moments(self, features_of: FeaturesOf) -> tuple[Array, Array]:
         """Return E[T] and Var[T] of every row, and output."""
@@ -112,7 +115,8 @@ class Predictor:
             first, spread = (host(part) for part in self._effects(features_of))
             mean, variance = mean + first, variance + spread
         variance = np.maximum(variance, self.least)
-        return Joint(mean, np.maximum(variance - np.sum(root**2, axis=2), 0.0), root)
+        own = np.maximum(variance - np.sum(root**2, axis=2), 0.0)
+        return Joint(mean, widened(own, features_of) if self.widens else own, root)
 
     def contrasts(self, features_of: FeaturesOf) -> tuple[Array, Array]:
         """Return mean and variance of f, less its mean over the outputs if it has many."""
@@ -130,6 +134,13 @@ class Predictor:
         return rows.contract(self._product(features_of), self.layout, output)
 
 
+def widened(variance: Array, features_of: FeaturesOf) -> Array:
+    """Return variances (n,) or (n, K) plus what is added beyond the training range."""
+    added = features_of(WIDENING)[0]
+    added = added if is_numpy_array(added) is is_numpy_array(variance) else host(added)
+    return variance + (added if len(variance.shape) > 1 else added[:, 0])
+
+
 def contrast_variances(variance: np.ndarray) -> np.ndarray:
     """Return Var[e_k - mean(e)] of K independent e with these variances: (n, K) -> (n, K)."""
     count = variance.shape[1]
@@ -143,11 +154,12 @@ def found_nothing(
     """Return whether f of a mixture varies less between rows than its uncertainty.
 
     Of S restarts with these weights, means and variances are (S, n), or (S, n, K). ``least`` has
-    the variance of the mean of f over the rows, (S,) or (S, K): f of a collapsed tensor has next to
-    no variance of its own, and varies by less than that.
+    the variance of the mean of f over the rows for each restart, a number or (K,): f of a collapsed
+    tensor has next to no variance of its own, and varies by less than that.
     """
     mean, variance = (np.tensordot(weights, part, 1) for part in (means, variances))
-    level = np.tensordot(weights, np.asarray(least, dtype=float), 1)
+    levels = [np.broadcast_to(np.asarray(value, dtype=float), mean.shape[1:]) for value in least]
+    level = np.tensordot(weights, np.array(levels), 1)
     return bool(np.all(np.var(mean, axis=0) <= np.maximum(np.mean(variance, axis=0), level)))
 
 

@@ -339,6 +339,13 @@ def expand_likelihood(chunk: Chunk, likelihood: Curved, d: int) -> None:
     chunk.set_responses(exposed.expected(y, chunk.weight, mean, square))
 
 
+def expected_sums(chunk: Chunk, likelihood: Any, d: int) -> tuple[Array, ...]:
+    """Return the sums from which a likelihood refines its own parameters, at the current f."""
+    mean, square = chunk.moments_of_f(d)
+    sums: tuple[Array, ...] = likelihood.expected_sums(chunk.y, chunk.weight, mean, square)
+    return sums
+
+
 def information(chunk: Chunk) -> tuple[Array]:
     """Return the sum of the rows' weights, of every output."""
     weight = chunk.responses[0]

@@ -90,7 +90,7 @@ class Sweeper:
         self._before = state.likelihood  # that the sums over earlier rows are for
         self._grams: Any = None  # of the sum, where the likelihood is fixed: see _sum_grams
         self._square = data.square  # sum s_n E[(y_n - a_n)^2]
-        self.jitter = 0.0
+        self.jitter = self.spread = 0.0
         self.last: int | None = None
         self.gauge: list[Array] | None = None
         self._commands: list[Command] = []  # see _remember
@@ -117,8 +117,11 @@ class Sweeper:
 
     def switch(self, *, spread: float) -> None:
         """Use this fraction of the covariances in the moments."""
+        # without covariances, f may leave nothing for the noise: both are learned by a sweep first
+        holds = self.spread == 0.0 and getattr(self.state.likelihood, "holds", False)
         self.spread = spread
-        self.restore(self.state)
+        self.refresh()
+        self.update_responses(learn=not holds)
 
     def refresh(self) -> None:
         """Compute the terms of all modes and reset the environments."""
@@ -306,13 +309,18 @@ class Sweeper:
         self.view.terms[d] = term
         self.executor.each(partial(row_block.set_terms, d=d, term=term))
 
-    def update_responses(self) -> None:
-        """Update the weights and working responses of the rows, where they depend on f."""
+    def update_responses(self, *, learn: bool = True) -> None:
+        """Update the weights and working responses of the rows, where they depend on f.
+
+        With ``learn``, the likelihood learns, unless the warm phase holds it.
+        """
         if self.state.likelihood.fixed:
             return
         update = partial(row_block.update_moments, d=self.last or 0)
         self._remember(partial(update, likelihood=self.state.likelihood))
         sums = self._with_past(self.executor.sum(self._commands[-1]), self.state.likelihood)
+        if not learn or (self.spread == 0.0 and getattr(self.state.likelihood, "holds", False)):
+            return
         learned = cavi.update_likelihood(self.state, sums, self.data, self.priors)
         if self.spread:
             # the sums of earlier batches are for the old offset
@@ -408,6 +416,10 @@ class Sweeper:
         if self.state.sums is not None:
             self._expand(moved, self.last or 0)
             self.update_sums(learn=False)
+        if self.past is None and hasattr(moved, "refined"):
+            refine = partial(row_block.expected_sums, likelihood=moved, d=self.last or 0)
+            refined = moved.refined(self.executor.sum(refine), self.data.n)
+            self.state = replace(self.state, likelihood=refined)
 
     def _expand(self, likelihood: Curved, d: int) -> None:
         """Let the rows expand the likelihood itself around the current f."""

@@ -2,8 +2,10 @@
 
 A column is numeric (numbers, booleans, dates) or categorical (text, categories). A numeric column
 is warped to [-1, 1], half by rank and half by value: ranks spread dense regions, values keep
-distances. Values beyond the training range are set to its nearer end. The categories of a
-categorical column become integers. NaN stands for a missing value in both.
+distances. A value beyond the training range has a coordinate beyond [-1, 1]: the distance from the
+end is that of the values, in units of their range. Functions are held at the end, except straight
+lines that run on. The categories of a categorical column become integers. NaN stands for a missing
+value in both.
 """
 
 from __future__ import annotations
@@ -39,6 +41,14 @@ MANY_CATEGORIES = 20
 # Otherwise the rarest categories are merged if there are more than MAX_CATEGORIES, or more than
 # one per ROWS_PER_CATEGORY rows (but not below MIN_CATEGORIES).
 MAX_CATEGORIES, MIN_CATEGORIES, ROWS_PER_CATEGORY = 100, 10, 8
+# Ranges beyond the training range from which on a value counts as if it were there: of rows to
+# predict, whose squares must not overflow; of rows that a model is updated with, none of which is
+# to decide alone; and of rows to predict where y is about exp(f).
+FARTHEST, FARTHEST_LEARNED, FARTHEST_OF_LOGARITHM = 1e12, 10.0, 1.0
+# A value is materially beyond the range from this fraction of it on, or from one and a half times
+# the width of the outer tenth of the training values, if that is more: random rows of the same kind
+# rarely are.
+MATERIAL, TAIL, TAILS = 0.1, 0.1, 1.5
 
 
 @dataclass(frozen=True)
@@ -66,13 +76,25 @@ class Column:
             categories.setdefault(code, []).append(category)
         return categories
 
-    def encode(self, values: Array) -> Array:
+    @property
+    def tails(self) -> tuple[float, float]:
+        """The widths of the outer tenths of the training values, as fractions of their range."""
+        if len(self.knots) < 2:
+            return 0.0, 0.0
+        half = 0.5 * self.knots
+        value = (half - half[0]) / (half[-1] - half[0])
+        rank = (0.5 * (self.positions + 1.0) - (1.0 - RANK_SHARE) * value) / RANK_SHARE
+        low, high = np.interp((TAIL, 1.0 - TAIL), rank, value)
+        return float(low), float(1.0 - high)
+
+    def encode(self, values: Array, farthest: float = FARTHEST) -> Array:
         """Return the coordinates of raw values: (n,) floats, NaN where missing.
 
-        An unseen category is -1. Arrays of other libraries hold numbers and stay on their device.
+        An unseen category is -1. Numbers more than ``farthest`` ranges beyond the training range
+        are moved there. Arrays of other libraries hold numbers and stay on their device.
         """
         if not is_numpy_array(values):
-            return self._encode_elsewhere(values)
+            return self._encode_elsewhere(values, farthest)
         kind, values = values.dtype.kind, as_numbers(values)
         if kind != self.kind and {kind, self.kind} & {"m", "M"} and not is_empty(values):
             raise ValueError(
@@ -92,9 +114,24 @@ class Column:
             return np.full(len(values), np.nan)
         if values.dtype == object:
             values = _numbers(values, self.name)
-        return np.interp(values, self.knots, self.positions)
+        codes = np.interp(values, self.knots, self.positions)
+        return self._running_on(codes, values, farthest)
 
-    def _encode_elsewhere(self, values: Any) -> Any:
+    def _running_on(self, codes: Any, values: Any, farthest: float) -> Any:
+        """Return coordinates beyond [-1, 1] for values beyond the training range."""
+        xp = array_namespace(codes)
+        first, last = float(self.knots[0]), float(self.knots[-1])
+        outside = (values < first) | (values > last)
+        if len(self.knots) < 2 or not bool(xp.any(outside)):
+            return codes
+        half = max(0.5 * last - 0.5 * first, float(np.finfo(float).tiny))
+        values = xp.astype(values, codes.dtype)
+        with np.errstate(over="ignore"):
+            above, below = (0.5 * values - 0.5 * last) / half, (0.5 * values - 0.5 * first) / half
+        above, below = xp.clip(above, 0.0, farthest), xp.clip(below, -farthest, 0.0)
+        return xp.where(outside, codes + above + below, codes)
+
+    def _encode_elsewhere(self, values: Any, farthest: float) -> Any:
         """Return coordinates with operations of the array API."""
         xp = array_namespace(values)
         x = xp.astype(values, xp.float64)  # knots may be close to each other
@@ -117,7 +154,7 @@ class Column:
             only = float(self.positions[0]) if len(self.knots) else np.nan
             codes = xp.where(xp.isnan(x), x, xp.full_like(x, only))
         else:
-            codes = interpolate(x, self.knots, self.positions)
+            codes = self._running_on(interpolate(x, self.knots, self.positions), x, farthest)
         return xp.astype(codes, values.dtype)
 
 

@@ -6,7 +6,7 @@ Predictions for rows on disk, in batches, are made by the same decorator.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import reduce, wraps
 from typing import Any
 
@@ -280,7 +280,10 @@ def lazily(
     import dask.array as da
 
     check_dask(X)
-    example = method(model, example_of(X), *args, **kwargs)
+    fitted = getattr(model, "fitted_", None)
+    # the values of the example are made up
+    with nullcontext() if fitted is None else fitted.silent_beyond():
+        example = method(model, example_of(X), *args, **kwargs)
     shared = dask.delayed(model, pure=False)
     call = dask.delayed(_call, pure=False)
     if hasattr(X, "rechunk"):

@@ -26,6 +26,7 @@ from ..core.arrays import here, host, like
 from ..execution.local import LocalRows
 from ..execution.memory import spilled_columns
 from .column_stats import MOST_ROWS, Batch, RowSums, TableStats, is_empty
+from .columns import FARTHEST_LEARNED
 from .frames import by_name, split_columns
 from .text import DATE, DURATION, NUMBER, TEXT, plural
 
@@ -137,7 +138,7 @@ class Batches(Source):
                 break
             totals.add(batch)
             for file, column, values in zip(codes, columns, batch.columns, strict=True):
-                file.append(host(column.encode(values)))
+                file.append(host(column.encode(values, FARTHEST_LEARNED)))
             y[rows], counts = target.encode(batch.y, batch.weight)
             if weight is None and np.any(counts != 1.0):
                 weight = np.ones(table_stats.n)
@@ -265,7 +266,8 @@ def read(
 
 def coded(batch: Batch, columns: list[Any], target: Any) -> LocalRows:
     """Return the coordinates of rows, on the device of their columns."""
-    codes = [c.encode(values) for c, values in zip(columns, batch.columns, strict=True)]
+    pairs = zip(columns, batch.columns, strict=True)
+    codes = [column.encode(values, FARTHEST_LEARNED) for column, values in pairs]
     y, weight = target.encode(batch.y, batch.weight)
     weight = ones_or_none(weight)
     if not is_numpy_array(codes[0]):

@@ -296,21 +296,23 @@ def _make_runner(
 def _after_sums(runner: RestartRunner, before: Problem, seed: list[int]) -> RestartRunner:
     """Return the runner of what is left once main effects are fitted alone.
 
-    Effects that the ELBO drops are gone, and the noise that the warm phase begins with is in units
-    of what they leave.
+    The noise has one level. Effects that the ELBO drops are gone, unless there is nothing else, and
+    the noise that the warm phase begins with is in units of what they leave.
     """
-    settings = runner.settings
-    assert settings.schedule_of_sums is not None
+    settings, schedule = runner.settings, runner.settings.schedule_of_sums
+    assert schedule is not None
     constant: Any = getattr(settings.likelihood, "noise_at_zero", settings.likelihood)
-    alone = replace(
-        settings, n_init=1, warm_rank=0, schedule=settings.schedule_of_sums, likelihood=constant
-    )
+    if not runner.modes:  # noise that varies may show more of them
+        schedule = replace(schedule, drop_components=False, drop_functions=False)
+    alone = replace(settings, n_init=1, warm_rank=0, schedule=schedule, likelihood=constant)
     result = fit(before, alone, seed, lambda *_: None, may_be_empty=True)
     if not result.restarts:
         return runner
     state: Any = result.restarts[0].state
     likelihood = runner.likelihood
-    if isinstance(constant, Gaussian):
+    if isinstance(likelihood, Varying) and not runner.modes:
+        likelihood = replace(likelihood, noise_at_zero=state.likelihood)
+    elif isinstance(constant, Gaussian):
         residual = min(state.likelihood.error / runner.data.n, 1.0)
         rate = constant.noise.rate * max(residual, settings.schedule.least_residual)
         constant = replace(constant, noise=Gamma(constant.noise.shape, rate))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,11 +16,13 @@ from ..bases import Spiked, WithMissing
 from ..core.arrays import here, is_elsewhere, like
 from ..core.likelihoods import joined, of_rows
 from ..core.posterior import Predictor
-from ..data.columns import Column
+from ..data.beyond import Beyond, ExtrapolationWarning
+from ..data.columns import FARTHEST, FARTHEST_OF_LOGARITHM, Column
 from ..data.dask_input import is_dask
 from ..data.frames import split_columns
 from ..data.readers import is_stored
-from ..predictive import mixed_variance
+from ..predictive import PredictiveDistribution, TransformedDistribution, mixed_variance
+from ..warn import warn
 from .restart import FullRestartView, RestartView
 
 Array = np.ndarray
@@ -34,7 +37,7 @@ class PlainData:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name, arrays as lists, dates as text."""
-        return {field.name: plain(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
+        return {part.name: plain(getattr(self, part.name)) for part in fields(self)}  # type: ignore[arg-type]
 
 
 def plain(value: Any) -> Any:
@@ -88,6 +91,9 @@ class FittedModel:
     averages, effect_averages : tuple
         For each restart, averages over the training rows of the functions of each mode and of each
         main effect.
+    widenings : tuple or None
+        For each restart, what is added to its variance beyond the training range, or None. None of
+        a model from an older file, whose intervals do not widen.
     weights : ndarray of shape (S,)
         The weight of each restart in the prediction.
     best_restart : int
@@ -104,6 +110,8 @@ class FittedModel:
         Raises an error if a table has other columns than the training rows.
     calibration : Recalibration, LogitScaling or None
         How predictive distributions are recalibrated.
+    transformation : Transformed or None
+        The function h with h(y) = y_shift + y_scale * target, if it is not the identity.
     found_nothing : bool
         Whether f varies less between the training rows than it is uncertain: no input has an
         effect that the data can tell, and importances are 0.
@@ -122,6 +130,7 @@ class FittedModel:
     mode_maps: tuple[Any, ...]
     averages: tuple[Any, ...]
     effect_averages: tuple[Any, ...]
+    widenings: tuple[Any, ...] | None
     weights: Array
     best_restart: int
     y_shift: float
@@ -131,9 +140,11 @@ class FittedModel:
     check_y: Callable[[Any], Array]
     check_names: Callable[[Any], None]
     calibration: Any = None
+    transformation: Any = None
     found_nothing: bool = False
     exposed: bool = False
     exposure_name: str | None = None
+    _warned: set[Any] = field(default_factory=set, repr=False)  # columns beyond their range
 
     @classmethod
     def of(cls, model: Any) -> FittedModel:
@@ -191,10 +202,40 @@ class FittedModel:
         ]
         return [joined(list(of_restart)) for of_restart in zip(*blocks, strict=True)]
 
+    def distribution(self, parts: Sequence[Any]) -> PredictiveDistribution:
+        """Return the distribution of y, given that of the target in each restart."""
+        scale = self.y_shift, self.y_scale, self.weights
+        if self.transformation is None:
+            return PredictiveDistribution(parts, *scale)
+        return TransformedDistribution(self.transformation, parts, *scale)
+
     @cached_property
     def predictors(self) -> list[Any]:
         """The predictor of each restart."""
-        return [Predictor.of(state) for state in self.posteriors]
+        made = [Predictor.of(state) for state in self.posteriors]
+        return [
+            predictor if of_restart is None else replace(predictor, widens=True)
+            for predictor, of_restart in zip(made, self.added, strict=True)
+        ]
+
+    @cached_property
+    def added(self) -> tuple[Any, ...]:
+        """What is added to the variance of each restart beyond the training range, or None."""
+        return self.widenings or (None,) * len(self.posteriors)
+
+    def variance_beyond(self, columns: Sequence[Any], k: int) -> Any:
+        """Return the variance (n, K) that is added to that of a restart in each row, or None."""
+        extra = self.added[k]
+        return None if extra is None else extra.added(columns, slice(None))
+
+    @cached_property
+    def farthest(self) -> float:
+        """Ranges beyond the training range from which on a number counts as if it were there.
+
+        It is one where y is about exp(f): the mean would soon be without bounds.
+        """
+        likelihood: Any = self.likelihoods[0]
+        return FARTHEST if likelihood.additive or likelihood.of_labels else FARTHEST_OF_LOGARITHM
 
     @cached_property
     def restarts(self) -> list[Any]:
@@ -216,14 +257,55 @@ class FittedModel:
         raw, _ = split_columns(X, least=0)
         self.check_names(X)
         used = set(self.active)
-        return [
+        codes = [
             column.encode(raw[j]) if j in used else None for j, column in enumerate(self.columns)
         ]
+        self._warn_beyond(codes)
+        return [self._held(j, x) for j, x in enumerate(codes)]
+
+    def _held(self, j: int, x: Any) -> Any:
+        """Return coordinates of a column, none of them farther beyond the range than allowed."""
+        if x is None or self.columns[j].categories is not None or self.farthest == FARTHEST:
+            return x
+        return array_namespace(x).clip(x, -1.0 - self.farthest, 1.0 + self.farthest)
+
+    @property
+    def rule_beyond(self) -> str:
+        """What happens to predictions beyond the training range, in a sentence."""
+        if self.widenings is None:
+            return (
+                "For these the model predicts as at the nearer end of the range, and its intervals "
+                "do not become wider."
+            )
+        held = "all inputs are held at the nearer end of their range"
+        if any(mode_map.runs_on for mode_map in self.mode_maps):
+            held = "straight parts of main effects run on and all else is held at the nearer end"
+        return f"For these the model extrapolates: {held}, and intervals widen with the distance."
+
+    @contextmanager
+    def silent_beyond(self) -> Iterator[None]:
+        """Do not warn of rows beyond the training range, as the caller does if there is need."""
+        before = set(self._warned)
+        self._warned.update(self.names)
+        try:
+            yield
+        finally:
+            self._warned.intersection_update(before)
+
+    def _warn_beyond(self, codes: list[Any]) -> None:
+        """Warn of rows that are materially beyond the training range, once for each column."""
+        beyond = Beyond().count(self.columns, codes)
+        if not set(beyond.columns) <= self._warned:
+            self._warned.update(beyond.columns)
+            warn(beyond.sentence(widens=self.widenings is not None), ExtrapolationWarning)
 
     def row_blocks(
         self, columns: Sequence[Any], most: int = _BLOCK_ROWS, restarts: slice = slice(None)
     ) -> Iterator[tuple[slice, list[list[Any]]]]:
-        """Yield blocks of up to ``most`` rows, with phi and psi of the modes of some restarts."""
+        """Yield blocks of up to ``most`` rows, with phi and psi of the modes of some restarts.
+
+        Last is the variance that is added beyond the training range, if the restart has any.
+        """
         first = columns[self.active[0]]
         n, size = first.shape[0], min(most, self.block_rows)
         if is_elsewhere(first):
@@ -231,7 +313,11 @@ class FittedModel:
         for begin in range(0, max(n, 1), size):  # no rows are one block, for results of its shape
             rows = slice(begin, min(begin + size, n))
             made: dict[int, Any] = {}
-            yield rows, [part.features(columns, rows, made) for part in self.mode_maps[restarts]]
+            features = [part.features(columns, rows, made) for part in self.mode_maps[restarts]]
+            for of_restart, extra in zip(features, self.added[restarts], strict=True):
+                if extra is not None:  # the last of the features: ``posterior.WIDENING``
+                    of_restart.append((extra.added(columns, rows), None))
+            yield rows, features
 
     def predict(
         self, columns: Sequence[Any], function: Callable[..., tuple[Any, ...]], count: int
@@ -282,6 +368,8 @@ class FittedModel:
             assert self.threshold is not None
             return 1.0, -self.threshold * same, f"score of {self.classes[1]}"
         target = self.target_name or "y"
+        if self.transformation is not None:
+            return self.y_scale, self.y_shift * same, self.transformation.unit.format(target)
         if likelihoods[0].additive:
             return self.y_scale, self.y_shift * same, target
         offsets = np.array([getattr(part, "level", 0.0) for part in likelihoods])

@@ -19,7 +19,7 @@ from .sobol import sobol_indices
 _MOST_INPUTS = 12  # that are shown
 _DRAWS = 16  # enough for two digits of a standard deviation, at once
 _NOTHING = "no input has an effect that the data can tell"
-_NOT_LEARNED = {"name", "weight", "noise"}
+_NOT_LEARNED = {"name", "weight", "noise", "transformation"}
 _STYLE = """\
 .btnkm-summary{font:13px/1.45 system-ui,sans-serif;margin:.5em 0;overflow-x:auto}
 .btnkm-summary p{margin:.2em 0}
@@ -124,6 +124,7 @@ def summary(model: Any) -> ModelSummary:
     facts["likelihood"] = likelihood_line(likelihoods(model))
     if np.isfinite(getattr(model, "noise_std_", np.nan)):
         facts["noise"] = f"{model.noise_std_:.4g}"
+        facts["noise"] += "" if view.transformation is None else f" of {view.unit}"
         if driven := noise_effects(model, points=2):
             facts["noise"] += f" on average; {varies_with(driven)}"
     if view.calibration is not None:
@@ -180,7 +181,8 @@ def likelihoods(model: Any) -> list[dict[str, Any]]:
 
     Learned parameters, such as the degrees of freedom of Student-t noise (``dof``) or the size of
     counts (``size``), are weighted means over the restarts of that kind. Noise that varies is a
-    kind of its own, with an entry ``noise``.
+    kind of its own, with an entry ``noise``. Where a function of y has this noise, the entry
+    ``transformation`` has its name.
     """
     kinds: dict[Any, dict[str, Any]] = {}
     fitted = FittedModel.of(model)
@@ -191,6 +193,8 @@ def likelihoods(model: Any) -> list[dict[str, Any]]:
         learned = {name: getattr(likelihood, name) for name in getattr(likelihood, "learned", ())}
         kind = type(likelihood).__name__
         more = {"noise": "varying"} if varies else {}
+        if fitted.transformation is not None:
+            more["transformation"] = type(fitted.transformation).__name__
         entry = kinds.setdefault((kind, varies), {"name": kind, "weight": 0.0, **more})
         entry["weight"] += float(weight)
         for name, value in learned.items():
@@ -209,7 +213,11 @@ def likelihood_line(every: list[dict[str, Any]]) -> str:
         known = [weight] if len(every) > 1 else []
         known += [f"{name} {entry[name]:.3g}" for name in entry if name not in _NOT_LEARNED]
         name = titles.get(entry["name"], entry["name"])
-        name += " with noise that varies" if "noise" in entry else ""
+        if "transformation" in entry:
+            whole = titles.get(entry["transformation"], entry["transformation"])
+            name = f"{whole} with {name} noise{' that varies' if 'noise' in entry else ''}"
+        elif "noise" in entry:
+            name += " with noise that varies"
         lines.append(f"{name} ({', '.join(known)})" if known else name)
     return ", ".join(lines)
 

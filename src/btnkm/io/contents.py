@@ -28,6 +28,7 @@ from ..core.recalibration import LogitScaling, Recalibration
 from ..core.state import Factor, Mode, State
 from ..core.sums import Group, Sums
 from ..core.tt import TT
+from ..core.widening import Widening
 from ..data.column_stats import Batch, Window
 from ..data.columns import Column
 from ..parameters import Priors, Solver, TensorTrain
@@ -41,7 +42,7 @@ CLASSES: tuple[type, ...] = (
     *(ManyCategories, MainEffect, *bases.BUILT_IN, *LIKELIHOODS),
     *(Gamma, Data, Column, ModeMap, CP, TT, Mode, CategoryMode, Factor, CategoryFactor, State),
     *(Group, Sums, Kernel, FullPosterior, ModeStats, EffectStats, BatchStats, EffectAverages),
-    *(Batch, Window, TensorTrain, Priors, Solver, Recalibration, LogitScaling),
+    *(Widening, Batch, Window, TensorTrain, Priors, Solver, Recalibration, LogitScaling),
 )
 #: Words for the fields of likelihoods; parameters that are learned may be None before a fit.
 WORDS = {
@@ -51,6 +52,7 @@ WORDS = {
     "floats": "tuple(float)",  # as many as the class has by default
     "numbers": "tuple(number, outputs)",
     "limits": "(float >= 0, float >= 0)",
+    "noise": "'auto' | 'gaussian' | 'student_t' | Gaussian | StudentT | Varying",
 }
 #: Names in kinds of what has no form.
 FAMILIES: dict[str, Any] = {"Likelihood": LIKELIHOODS, "Layout": Layout}
@@ -96,10 +98,10 @@ Column: columns; knots_ascend, categories_have_functions, basis_is_finite
 MainEffect(P): main effects; each_function_has_a_part
     n_curve, degree_: count; knots, positions, line_: numbers(J);
     steps, spikes, codes_: numbers(_); n_categories: None | count; has_missing_: bool;
-    parts_: list(str, P); degrees_: numbers(P) >= 1; center_: numbers(P)
+    parts_: list(str, P); degrees_: numbers(P) >= 1; center_: numbers(P); runs_on: bool
 Coordinates(J): coordinates; coordinates_are_bounded
-    categorical, straight, has_missing_, varies_: bool; knots, positions, line_: doubles(J);
-    center_: number; scale_: number > 0
+    categorical, straight, has_missing_, varies_, runs_on: bool;
+    knots, positions, line_: doubles(J); center_: number; scale_: number > 0
 ModeMap: modes; each_mode_has_an_input, a_full_tensor_is_alone
     full_cores, anchored, sums_first, splines, full_tensor, heavy: bool; inputs: list(count);
     bases: list(Basis | Coordinates); effects: tuple(MainEffect, E);
@@ -152,6 +154,8 @@ BatchStats: past rows
     sums: None | EffectStats
 EffectAverages: averages
     mode: None | count; mean: numbers(P); gram: numbers(P, P); cross: numbers(P, _)
+Widening: variances beyond the range; variances_begin_at_zero_and_rise
+    inputs: tuple(count, I); variances: doubles(I, _, _, _) >= 0
 Batch(N): kept rows; columns_are_of_a_known_type
     columns: list(array(N)); y: array(N) | array(N, _); weight: numbers(N) > 0
 Window: kept rows
@@ -165,7 +169,8 @@ Model: parts; inputs_are_columns, weights_add_up_to_1, targets_fit_the_likelihoo
         likelihoods_are_alike, modes_fit_their_columns, effects_fit_their_columns,
         posteriors_fit_their_modes, noise_fits_its_effects, results_are_of_this_fit,
         past_rows_fit_their_posteriors,
-        averages_fit_their_posteriors, kept_rows_are_of_this_table, recalibration_is_of_this_target
+        averages_fit_their_posteriors, widenings_fit_their_columns, kept_rows_are_of_this_table,
+        recalibration_is_of_this_target
     n_features_in_: size(D); columns_: list(Column, D); feature_names_in_?: texts(D);
     active: list(count); mode_maps: tuple(ModeMap, R);
     posterior_: tuple(State | FullPosterior, R); weights_: list(number >= 0, R);
@@ -173,7 +178,8 @@ Model: parts; inputs_are_columns, weights_add_up_to_1, targets_fit_the_likelihoo
     classes_?: array(_); log_weights?: numbers(_);
     encode?: () | (number, number > 0, numbers(2) >= 0); pasts: list(BatchStats);
     averages: tuple(list((numbers(_), numbers(_, _) | csr(_, _))), R);
-    effect_averages: tuple(list(EffectAverages) | (), R); window?: None | Window;
+    effect_averages: tuple(list(EffectAverages) | (), R); widenings?: tuple(None | Widening, R);
+    window?: None | Window;
     n_basis_: integers(D); rank_: count | tuple(count); ranks_: array(R) | array(R, _);
     mode_order_?: integers(D); cores_?: list(str); lower_bounds_: array(_); lower_bound_: float;
     n_iter_, best_restart_, n_samples_seen_: count; converged_: flag; stop_reason_: str;

@@ -137,6 +137,12 @@ def _with_varying_noise(manifest: Manifest) -> Manifest:
         more["noise"] = "auto"
         # a parameter that may not change where a fit continues, and has not
         attributes["begun_with"] = {"dict": [*attributes["begun_with"]["dict"], "noise", None]}
+    # nothing ran on beyond the training range
+    more["extrapolate"] = "flat"
+    for kind in ("MainEffect", "Coordinates"):
+        manifest = _with_field(manifest, kind, runs_on=False)
+    begun_with = attributes["begun_with"]["dict"]
+    attributes["begun_with"] = {"dict": [*begun_with, "extrapolate", None]}
     return manifest | {"attributes": attributes, "parameters": manifest["parameters"] | more}
 
 

@@ -6,6 +6,8 @@ T is a product over modes of functions of one column each:
 
 1. A raw value becomes a coordinate: by ``knots`` and ``positions``, linear between them and
    constant beyond; or by ``categories``, -1 for one that is not among them. Missing values are NaN.
+   A number also has an excess: how far it is beyond the last knot (or before the first, which is
+   negative), in units of the distance between the two, but at most ``farthest``.
 2. The coordinate becomes phi and psi by one of the column's ``bases``. A mode without a column (the
    amplitudes) has the constant 1 for both. The ``kind`` of a basis is
 
@@ -25,7 +27,8 @@ T is a product over modes of functions of one column each:
 The main effects are linear in functions g of all inputs together:
 
 6. The functions of an ``effect`` at a coordinate are, in this order: the values of ``line`` at
-   ``positions``, linear between them; the Chebyshev polynomials T_1 to T_degree; whether the
+   ``positions``, linear between them, plus, if it ``runs_on``, the excess times the difference of
+   the last and the first; the Chebyshev polynomials T_1 to T_degree; whether the
    coordinate is above each of ``steps``; whether it is each of ``spikes``, or each of ``codes``;
    all less ``center``. All of these are 0 where the value is missing, and for a category never
    seen. Last, if ``missing``, is whether the value is missing, less ``center``.
@@ -39,7 +42,8 @@ A kernel machine compares a row with the training rows:
    ``line`` is 0, u if ``curve`` and ``factor`` are 0, known if no value is missing. For a value
    with the coordinate x, known is 1, or 0 if it is missing; t is ``begin`` + ``slope`` * (raw value
    - first knot), with the raw value clipped to the knots, or 0 for categories and missing values;
-   u is (x - center) / scale, or the code of a category.
+   if the item ``runs_on``, the excess times the distance of first and last knot is added to the
+   clipped value. u is (x - center) / scale, or the code of a category.
 9. Two values have a correlation kappa. It is 0 if one or both are missing. For categories it is 1
    if u is the same and not -1, else 0. For numbers it is (1 - rough) exp(-q / 2) + rough (1 + r)
    exp(-r), with q = (difference of u / length)^2 and r = sqrt(3 q).
@@ -52,12 +56,15 @@ A kernel machine compares a row with the training rows:
     1e-12 k(x, x). Outputs are independent.
 
 E[f] = E[T] + E[a], and Var[f] = Var[T] + Var[a], but at least ``least``; or they are those of h.
+For each item of ``widening``, v max(e, 1)^2 is added to Var[f], with e the absolute excess of its
+``column``, and v the values of ``below`` (where the excess is negative) or ``above`` at as many
+places from 0 to 1, linear between them, taken at min(e, 1).
 Where the noise varies, its log precision g is a sum of main effects as in 7, with the moments E[g]
 and Var[g].
 Pairs r <= s are in the order of ``numpy.triu_indices``; one with r < s counts twice.
 
-The distribution of y is a mixture over restarts. With f ~ N(E[f], Var[f]) in each, the likelihood's
-kind is
+The distribution of the target is a mixture over restarts. With f ~ N(E[f], Var[f]) in each, the
+likelihood's kind is
 
 - "density": a formula gives the distribution of the target, for the moments of f and, where the
   noise varies, of g; see ``density_form``;
@@ -103,12 +110,15 @@ def portable(model: Any) -> dict[str, Any]:
     -------
     dict
         ``format``
-            5, the version of what follows. Version 4 had no noise that varies and no calibration,
-            3 no formulas.
+            5, the version of what follows. Version 4 had no noise that varies, no transformation
+            and no calibration, 3 no formulas.
         ``classes``
             The labels of a classifier; None for a regressor.
         ``shift``, ``scale``
             y = shift + scale * target, with the target what ``likelihood`` is about.
+        ``transformation``
+            None, or a formula of a function h: h(y) = shift + scale * target. Then the mean of y
+            is that for a normal h(y) in each restart; see ``Transformed.portable``.
         ``threshold``, ``noise_std``
             For the "least_squares" classifier, the target above which the second class begins, and
             the noise of the best restart, on which intervals of probabilities depend. Else None.
@@ -117,9 +127,10 @@ def portable(model: Any) -> dict[str, Any]:
         ``columns``
             One dict for each column of the table: ``name``; ``kind`` ("f" numbers, "M" dates and
             "m" durations in microseconds, "O" text); ``knots`` and ``positions`` of numbers;
-            ``categories`` (name to code, None for numbers); ``active``, whether f may depend on it;
-            ``bases`` of the modes, with ``kind``, ``n_functions``, ``n_products`` and what else
-            the kind has; ``effects``, main effects as above, where ``line`` is None for categories.
+            ``categories`` (name to code, None for numbers); ``farthest``, the largest excess;
+            ``active``, whether f may depend on it; ``bases`` of the modes, with ``kind``,
+            ``n_functions``, ``n_products`` and what else the kind has; ``effects``, main effects as
+            above, where ``line`` is None for categories.
         ``weights``
             Those of the restarts in the mixture, (S,).
         ``restarts``
@@ -132,26 +143,31 @@ def portable(model: Any) -> dict[str, Any]:
             position among those of the column, and ``functions``), ``mean`` (K, P) and ``cov``
             (K, P (P + 1) / 2), with K = 1 for one output; ``kernel``, None or a dict with
             ``constant``, ``product``, ``inputs``, ``alpha`` and ``noise``, both (K, n) for n
-            training rows; ``noise``, None or a dict as that of ``sums``, for g; ``likelihood``,
-            with its ``kind`` and more, as above.
+            training rows; ``noise``, None or a dict as that of ``sums``, for g; ``widening``, a
+            list of dicts with ``column``, ``below`` and ``above`` (places, K); ``likelihood``, with
+            its ``kind`` and more, as above.
     """
     fitted = FittedModel.of(model)
     classes, threshold = fitted.classes, fitted.threshold
     best = fitted.likelihoods[fitted.best_restart]
-    columns = [_column(c, j in fitted.active) for j, c in enumerate(fitted.columns)]
+    far, active = fitted.farthest, set(fitted.active)
+    columns = [_column(c, j in active) | {"farthest": far} for j, c in enumerate(fitted.columns)]
     return {
         "format": 5,
         "classes": None if classes is None else classes.tolist(),
         "shift": float(fitted.y_shift),
         "scale": float(fitted.y_scale) if classes is None else 1.0,
+        "transformation": _transformation(fitted),
         "threshold": None if threshold is None else float(threshold),
         "noise_std": None if threshold is None else best.noise_std,
         "calibration": _calibration(fitted.calibration),
         "columns": columns,
         "weights": np.array(fitted.weights),
         "restarts": [
-            _restart(state, mode_map, columns)
-            for state, mode_map in zip(fitted.posteriors, fitted.mode_maps, strict=True)
+            _restart(state, mode_map, columns) | {"widening": _widening(fitted.added[k])}
+            for k, (state, mode_map) in enumerate(
+                zip(fitted.posteriors, fitted.mode_maps, strict=True)
+            )
         ],
     }
 
@@ -162,6 +178,15 @@ def _calibration(calibration: Any) -> dict[str, Any] | None:
     if isinstance(calibration, LogitScaling):
         names = ("slope", "offset")
     return None if calibration is None else {name: getattr(calibration, name) for name in names}
+
+
+def _widening(extra: Any) -> list[dict[str, Any]]:
+    """Return what is added to the variance of f beyond the range of each column."""
+    pairs = [] if extra is None else zip(extra.inputs, extra.variances, strict=True)
+    return [
+        {"column": j, "below": np.ascontiguousarray(below), "above": np.ascontiguousarray(above)}
+        for j, (below, above) in pairs
+    ]
 
 
 def _column(column: Any, active: bool) -> dict[str, Any]:
@@ -259,6 +284,7 @@ def _kernel(state: FullPosterior, mode_map: Any) -> dict[str, Any]:
             inputs.append(
                 {
                     "column": j,
+                    "runs_on": basis.runs_on,
                     "begin": begin,
                     "slope": slope,
                     "center": float(basis.center_),
@@ -327,6 +353,11 @@ def _unframed(basis: Any, mean: Array) -> Array:
         used = np.flatnonzero(np.any(mean != 0.0, axis=1))
         mean = mean[: used[-1] + 1]
     return np.ascontiguousarray(mean)
+
+
+def _transformation(fitted: FittedModel) -> dict[str, Any] | None:
+    """Return the transformation of y as plain data, None where there is none."""
+    return None if fitted.transformation is None else fitted.transformation.portable()
 
 
 def _likelihood(likelihood: Any) -> dict[str, Any]:

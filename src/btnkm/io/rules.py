@@ -24,10 +24,11 @@ from ..core.evidence import Theta
 from ..core.full import KNOWN, POSITION, FullPosterior
 from ..core.full import LINE as STRAIGHT
 from ..core.full_fit import learns_noise
-from ..core.likelihoods import Varying
+from ..core.likelihoods import Varying, of_noise
 from ..core.recalibration import FARTHEST, MOST_SCORES, LogitScaling
 from ..core.state import State
 from ..core.sums import Sums
+from ..core.widening import PLACES
 from ..data.column_stats import KINDS
 from ..structures.full_tensor import parts_of
 from .archive import Unreadable
@@ -309,11 +310,13 @@ def targets_fit_the_likelihood(model: Any, sizes: Sizes) -> Facts:
 
 
 def likelihoods_are_alike(model: Any, sizes: Sizes) -> Facts:
-    for likelihood in [model.likelihood_, *(state.likelihood for state in model.posterior_)]:
+    first = of_noise(model.likelihood_)
+    yield not isinstance(first, str)
+    for likelihood in [first, *(state.likelihood for state in model.posterior_)]:
         yield all(value is not None for value in vars(likelihood).values())  # it is fitted
         yield sizes.of(likelihood).get("outputs") == n_outputs_of(model)
-        both_of_numbers = likelihood.additive and model.likelihood_.additive
-        yield both_of_numbers or type(likelihood) is type(model.likelihood_)
+        both_of_numbers = likelihood.additive and first.additive
+        yield both_of_numbers or type(likelihood) is type(first)
 
 
 def modes_fit_their_columns(model: Any, sizes: Sizes) -> Facts:
@@ -441,8 +444,9 @@ def noise_fits_its_effects(model: Any, sizes: Sizes) -> Facts:
         if isinstance(state.likelihood, Varying):
             yield not hasattr(model, "classes_")
             yield from _noise_fits(state.likelihood, mode_map)
-    if isinstance(model.likelihood_, Varying):
-        yield any(all(_noise_fits(model.likelihood_, mode_map)) for mode_map in model.mode_maps)
+    first = of_noise(model.likelihood_)
+    if isinstance(first, Varying):
+        yield any(all(_noise_fits(first, mode_map)) for mode_map in model.mode_maps)
 
 
 def _noise_fits(likelihood: Any, mode_map: Any) -> Facts:
@@ -514,6 +518,22 @@ def averages_fit_their_posteriors(model: Any, sizes: Sizes) -> Facts:
         ):
             yield average.mode == d and len(average.mean) == effect.n_functions_
             yield average.cross.shape[1] == (0 if d is None else len(averages[d][0]))
+
+
+def variances_begin_at_zero_and_rise(widening: Any, sizes: Sizes) -> Facts:
+    yield are_places(widening.inputs, 1 + max(widening.inputs, default=0))
+    yield len(widening.inputs) > 0 and widening.variances.shape[1:3] == (2, PLACES)
+    yield np.all(widening.variances[:, :, 0] == 0.0)
+    yield np.all(np.diff(widening.variances, axis=2) >= 0.0)
+    yield np.all(widening.variances < _FARTHEST)
+
+
+def widenings_fit_their_columns(model: Any, sizes: Sizes) -> Facts:
+    for widening in getattr(model, "widenings", ()):
+        if widening is not None:
+            yield widening.variances.shape[3] == (n_outputs_of(model) or 1)
+            for j in widening.inputs:
+                yield j in model.active and len(model.columns_[j].knots) > 1
 
 
 def kept_rows_are_of_this_table(model: Any, sizes: Sizes) -> Facts:

@@ -51,7 +51,11 @@ EFFECT = Scale()
 
 def in_units_of_y(fitted: FittedModel) -> bool:
     """Whether effects add up in the units of y."""
-    return not fitted.is_classifier and bool(fitted.likelihoods[0].additive)
+    return (
+        not fitted.is_classifier
+        and fitted.transformation is None
+        and bool(fitted.likelihoods[0].additive)
+    )
 
 
 def unit_of(fitted: FittedModel, target: str) -> str:
@@ -60,11 +64,15 @@ def unit_of(fitted: FittedModel, target: str) -> str:
         return fitted.unit
     if in_units_of_y(fitted):
         return target
-    return str(getattr(fitted.likelihoods[0], "unit", "f of {}")).format(target)
+    likelihood = fitted.transformation or fitted.likelihoods[0]
+    return str(getattr(likelihood, "unit", "f of {}")).format(target)
 
 
-def what_doubles(fitted: FittedModel) -> str:
+def what_doubles(fitted: FittedModel, target: str) -> str:
     """Return what 0.7 more doubles where effects add up on a logarithmic scale, else nothing."""
+    likelihood = fitted.transformation or fitted.likelihoods[0]
+    if hasattr(likelihood, "doubles"):
+        return str(likelihood.doubles).format(shortened(target, 50))
     if fitted.outputs is not None or in_units_of_y(fitted) or not fitted.unit.startswith("log o"):
         return ""
     return "odds" if fitted.is_classifier else "expected count"
@@ -107,7 +115,7 @@ def effects_section(fitted: FittedModel, indices: SobolIndices, target: str) -> 
     outputs = fitted.outputs
     series = _shown_classes(every, outputs)
     count = sum(indices.total[j] >= LEAST for j in order[:SHOWN]) or 1
-    least = LEAST_EXTENT * (fitted.y_scale if in_units_of_y(fitted) else 1.0)
+    least = LEAST_EXTENT * fitted.scale
     low, high = extent(every[:count], series)
     ends = min(low, -least), max(high, least)
     drawn = [
@@ -117,7 +125,7 @@ def effects_section(fitted: FittedModel, indices: SobolIndices, target: str) -> 
     ]
     return {
         "unit": unit_of(fitted, target),
-        "doubles": what_doubles(fitted),
+        "doubles": what_doubles(fitted, target),
         "classes": None if outputs is None else [outputs[k] for k in series],
         "n_classes": 0 if outputs is None else len(outputs),
         "charts": drawn[:count],

@@ -8,7 +8,17 @@ const Features = (() => {
   function coordinate(column, value) {
     if (isMissing(value)) return NaN;
     if (column.categories) return column.categories.has(value) ? column.categories.get(value) : -1;
-    return column.knots.length ? interpolated(value, column.knots, column.positions) : NaN;
+    if (!column.knots.length) return NaN;
+    return interpolated(value, column.knots, column.positions) + excess(column, value);
+  }
+
+  // How far a number is beyond the range of the training rows, in units of the range.
+  function excess({ knots, farthest }, value) {
+    const [first, last] = [knots[0], knots[knots.length - 1]];
+    if (knots.length < 2 || (value >= first && value <= last)) return 0;
+    const half = Math.max(0.5 * last - 0.5 * first, 2.2250738585072014e-308);
+    const beyond = (0.5 * value - 0.5 * (value > last ? last : first)) / half;
+    return Math.min(Math.max(beyond, -farthest), farthest);
   }
 
   // The function with these values at some places, linear between them and constant beyond.
@@ -83,7 +93,9 @@ const Features = (() => {
     if (column.categories) return equal(terms.codes, x);
     if (terms.line === null) return [];
     const at = clipped(x);
-    const values = [interpolated(at, column.positions, terms.line)];
+    const { line } = terms;
+    const further = terms.runs_on ? (x - at) * (line[line.length - 1] - line[0]) : 0;
+    const values = [interpolated(at, column.positions, line) + further];
     let [before, now] = [1, at];
     for (let k = 0; k < terms.degree; k++) {
       values.push(now);
@@ -93,5 +105,5 @@ const Features = (() => {
     return values.concat(steps, equal(terms.spikes, at));
   }
 
-  return { coordinate, effect, features };
+  return { coordinate, effect, features, interpolated };
 })();

@@ -19,7 +19,9 @@ const Kernels = (() => {
     if (column.categories) return { t: 0, u: known ? x : 0, known };
     const { knots } = column;
     const line = known && input.line > 0;
-    const away = line ? clipped(value, knots[0], knots[knots.length - 1]) - knots[0] : 0;
+    const span = knots[knots.length - 1] - knots[0];
+    let away = line ? clipped(value, knots[0], knots[knots.length - 1]) - knots[0] : 0;
+    if (line && input.runs_on) away += (x - clipped(x, -1, 1)) * span;
     const u = known ? (clipped(x, -1, 1) - input.center) / input.scale : 0;
     return { t: line ? input.begin + input.slope * away : 0, u, known };
   }

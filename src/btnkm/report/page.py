@@ -111,18 +111,12 @@ def page(
     bars = effects.importance_bars(indices)
     noise = noise_section(fitted)
     intervals = intervals_section(fitted, evaluation.coverage if evaluation else None)
-    style = _read("report.css")
-    script = "\n".join(_read(file) for file in (*ENGINE_FILES, "report.js"))
     classes = None if fitted.classes is None else fitted.classes.tolist()
     return (
         _environment()
         .get_template("page.html")
         .render(
-            version=__version__,
-            today=datetime.now(UTC).strftime("%Y-%m-%d"),
-            policy=_policy(style, script),
-            style=style,
-            script=script,
+            **_frame(),
             title=title if title is not None else f"What predicts {shortened(target, 80)}?",
             contents=_contents(fitted, warnings, nothing, noise, intervals),
             estimator=fitted.estimator,
@@ -152,6 +146,7 @@ def page(
             noise=noise,
             intervals=intervals,
             noise_std=number(model.noise_std_) if noise else "",
+            noise_of=effects.unit_of(fitted, target) if noise else "",
             metrics=evaluation and metrics_table(evaluation),
             confusion=confusion_table(evaluation, classes) if evaluation and classes else None,
             evaluation_charts=evaluation and evaluation_charts(evaluation),
@@ -159,6 +154,19 @@ def page(
             facts=_facts(model, fitted),
         )
     )
+
+
+def _frame() -> dict[str, Any]:
+    """Return what every page has: version, date, style, script and the policy for these."""
+    style = _read("report.css")
+    script = "\n".join(_read(file) for file in (*ENGINE_FILES, "report.js"))
+    return {
+        "version": __version__,
+        "today": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "policy": _policy(style, script),
+        "style": style,
+        "script": script,
+    }
 
 
 @cache
@@ -202,6 +210,8 @@ def _task(fitted: FittedModel) -> str:
     """Return what kind of model it is."""
     if fitted.is_classifier:
         return "classifier"
+    if fitted.transformation is not None:
+        return str(fitted.transformation.task)
     first = likelihoods(fitted)[0]["name"]
     every = [constant_noise(part)[0] for part in fitted.likelihoods]
     kind = next(part for part in every if type(part).__name__ == first)
@@ -243,7 +253,8 @@ def _tiles(
     if fitted.classes is not None:
         tiles.append(("Classes", f"{len(fitted.classes):,}", ""))
     elif np.isfinite(model.noise_std_):
-        note = "standard deviation that no input explains"
+        of = "" if fitted.transformation is None else f" of the {shortened(fitted.unit, 50)}"
+        note = f"standard deviation{of} that no input explains"
         note += ", on average: it varies" if varies else ""
         tiles.append(("Noise", number(model.noise_std_), note))
     if evaluation is not None:

@@ -17,7 +17,7 @@ from ..bases.categorical import ManyCategories
 from ..core.likelihoods.softmax import INTERVAL_POINTS, PROBABILITY_POINTS, even_points
 from ..core.recalibration import Recalibration
 from ..io.portable import portable
-from ..predictive import PredictiveDistribution, check_level
+from ..predictive import check_level
 from ..recalibrated import RecalibratedDistribution
 from . import format
 from .charts import nice_step
@@ -112,7 +112,7 @@ def _likely_range(model: Any) -> list[float]:
         likelihood.predictive(mean, variance)
         for likelihood, mean, variance in zip(fitted.likelihoods_at(codes), *moments, strict=True)
     ]
-    mixture = PredictiveDistribution(parts, fitted.y_shift, fitted.y_scale, model.weights_)
+    mixture = fitted.distribution(parts)
     if fitted.calibration is not None:
         mixture = RecalibratedDistribution(mixture, fitted.calibration)
     ends = mixture.quantile(check_level(0.98))

@@ -188,7 +188,7 @@
       const hint = this.part("hint");
       hint.hidden = !beyond;
       hint.textContent = beyond
-        ? "Outside the range of the training rows: the prediction is that at the nearer end of the range."
+        ? "Outside the range of the training rows: the prediction is an extrapolation."
         : "";
       this.slider.setAttribute("aria-valuetext", missing ? "missing" : this.field.value);
       this.beyond = beyond;

@@ -191,8 +191,7 @@ def _of_rows(fitted: FittedModel, importances: Array, X: Any) -> Iterator[Notice
         count = int(any_beyond.sum())
         text = (
             f"{count:,} of {n:,} rows ({percent(count / n)}) have values outside the range of the "
-            f"training rows, in {_with_counts(beyond)}. For these the model predicts as at the "
-            "nearer end of the range, and its intervals do not become wider."
+            f"training rows, in {_with_counts(beyond)}. {fitted.rule_beyond}"
         )
         yield Notice(int(far_beyond.sum()) > 0.05 * n, "Extrapolation", text)
     if unseen:

@@ -5,7 +5,7 @@
 // Every function agrees with its counterpart in Python to about 1e-12.
 const WhatIf = (() => {
   const { normalCdf, normalGrid, normalPdf, normalQuantile, sigmoid, squareRoot } = Numerics;
-  const { coordinate, effect, features } = Features;
+  const { coordinate, effect, features, interpolated } = Features;
 
   // ---- moments of f ---------------------------------------------------------------------------
 
@@ -119,11 +119,29 @@ const WhatIf = (() => {
     return sum;
   }
 
+  // What is added to Var[f] of each of so many outputs beyond the range of the training rows.
+  function widening(restart, row, count) {
+    const added = Array.from({ length: count }, () => 0);
+    for (const { column, below, above } of restart.widening) {
+      const x = row.coordinate(column);
+      const e = Number.isNaN(x) ? 0 : Math.max(Math.abs(x) - 1, 0);
+      if (e === 0) continue;
+      const { data, rows, columns } = x < 0 ? below : above;
+      const places = Array.from({ length: rows }, (_, k) => k / (rows - 1));
+      for (let k = 0; k < count; k++) {
+        const values = places.map((_, i) => data[i * columns + k]);
+        added[k] += interpolated(e, places, values) * Math.max(e, 1) ** 2;
+      }
+    }
+    return added;
+  }
+
   // E[f] and Var[f] of one restart.
   function moments(restart, row) {
+    const wider = widening(restart, row, 1);
     if (restart.kernel !== null) {
       const { mean, variance } = row.kernel(restart.kernel);
-      return { mean: mean[0], variance: variance[0] };
+      return { mean: mean[0], variance: variance[0] + wider[0] };
     }
     const added = mainEffects(restart.sums, row, 1);
     let [first, variance] = [0, 0];
@@ -133,18 +151,22 @@ const WhatIf = (() => {
       variance = Math.max(dot(second, restart.multiplicity) - first * first, 0);
     }
     variance = Math.max(variance + added.variance[0], restart.least);
-    return { mean: added.mean[0] + first, variance };
+    return { mean: added.mean[0] + first, variance: variance + wider[0] };
   }
 
   // E[f] and Cov[f] = root root^T + diag(diagonal) of the K outputs of one restart.
   function joint(restart, row) {
+    const wider = widening(restart, row, restart.least.length);
     if (restart.kernel !== null) {
       const { mean, variance } = row.kernel(restart.kernel);
-      return { mean, diagonal: variance, root: mean.map(() => []) };
+      const diagonal = variance.map((value, k) => value + wider[k]);
+      return { mean, diagonal, root: mean.map(() => []) };
     }
     const added = mainEffects(restart.sums, row, restart.least.length);
     if (!restart.modes.length) {
-      const diagonal = added.variance.map((value, k) => Math.max(value, restart.least[k]));
+      const diagonal = added.variance.map(
+        (value, k) => Math.max(value, restart.least[k]) + wider[k],
+      );
       return { mean: added.mean, diagonal, root: diagonal.map(() => []) };
     }
     const product = productOf(restart, row);
@@ -168,7 +190,7 @@ const WhatIf = (() => {
       const variance = Math.max(second - mean * mean + added.variance[k], restart.least[k]);
       out.mean.push(mean + added.mean[k]);
       out.root.push(root);
-      out.diagonal.push(Math.max(variance - dot(root, root), 0));
+      out.diagonal.push(Math.max(variance - dot(root, root), 0) + wider[k]);
     }
     return out;
   }
@@ -187,9 +209,12 @@ const WhatIf = (() => {
     const { discrete } = likelihood;
     const known = new Formulas.Evaluation(likelihood, { mean, variance, y: 0, ...noise });
     const at = (y, name) => known.with("y", y).output(name)[0];
+    const central = "central_variance" in likelihood.outputs ? "central_variance" : "noise_variance";
     return {
       discrete,
       mean: known.output("mean")[0],
+      // that of noise with heavy tails as if it were normal
+      variance: () => known.output("model_variance")[0] + known.output(central)[0],
       width: known.output("width")[0],
       pdf: (y) => at(y, "pdf"),
       cdf: (y) => (discrete && y < 0 ? 0 : Math.min(at(discrete ? Math.floor(y) : y, "cdf"), 1)),
@@ -251,12 +276,45 @@ const WhatIf = (() => {
     return x.map((value) => Math.max(Math.exp(value - top) / total, TINY));
   }
 
+  // A function h with h(y) = shift + scale * target, from its formula; see Transformed.portable.
+  class Transformation {
+    constructor(formula) {
+      this.formula = formula;
+      [this.low, this.high] = formula.support.map((end, k) => end ?? [-Infinity, Infinity][k]);
+    }
+
+    output(name, inputs) {
+      return new Formulas.Evaluation(this.formula, inputs).output(name)[0];
+    }
+
+    inverse(z) {
+      return this.output("y", { z });
+    }
+
+    // The mean of y for a normal h(y).
+    mean(mean, variance) {
+      return this.output("y_mean", { mean, variance });
+    }
+
+    // h(y) and its slope; infinite and zero where y is impossible.
+    forward(y) {
+      if (y <= this.low) return { z: -Infinity, slope: 0 };
+      if (y >= this.high) return { z: Infinity, slope: 0 };
+      return { z: this.output("z", { y }), slope: this.output("slope", { y }) };
+    }
+  }
+
   // The mixture over restarts, in units of y.
   class Mixture {
-    constructor(parts, weights, shift, scale, calibration = null) {
+    constructor(parts, weights, shift, scale, transformation = null, calibration = null) {
       this.calibration = calibration && new Calibration(calibration);
       Object.assign(this, { parts, weights, shift, scale, discrete: Boolean(parts[0].discrete) });
-      this.mean = shift + scale * this.average((part) => part.mean);
+      this.transformation = transformation && new Transformation(transformation);
+      this.mean = this.transformation
+        ? this.average((part) =>
+            this.transformation.mean(shift + scale * part.mean, scale * scale * part.variance()),
+          )
+        : shift + scale * this.average((part) => part.mean);
     }
 
     average(of) {
@@ -264,20 +322,41 @@ const WhatIf = (() => {
     }
 
     pdf(y) {
-      const at = (y - this.shift) / this.scale;
-      const density = this.average((part) => part.pdf(at)) / this.scale;
+      const density = this.plainPdf(y);
       if (!this.calibration) return density;
       if (this.discrete) return this.cdf(y) - this.cdf(y - 1);
-      const z = normalQuantile(this.standardCdf(at));
+      const z = normalQuantile(this.plainCdf(y));
       if (!Number.isFinite(z)) return 0;
       const [t, slope] = this.calibration.forward(z);
       return density * slope * Math.exp(0.5 * (z * z - t * t));
     }
 
+    // The same without recalibration.
+    plainPdf(y) {
+      if (this.transformation) {
+        const { z, slope } = this.transformation.forward(y);
+        if (slope === 0) return 0;
+        const at = (z - this.shift) / this.scale;
+        return (slope * this.average((part) => part.pdf(at))) / this.scale;
+      }
+      const at = (y - this.shift) / this.scale;
+      return this.average((part) => part.pdf(at)) / this.scale;
+    }
+
     cdf(y) {
-      const p = this.standardCdf((y - this.shift) / this.scale);
+      const p = this.plainCdf(y);
       if (!this.calibration || p <= 0 || p >= 1) return p;
       return normalCdf(this.calibration.forward(normalQuantile(p))[0]);
+    }
+
+    // The same without recalibration.
+    plainCdf(y) {
+      if (this.transformation) {
+        const { z } = this.transformation.forward(y);
+        if (!Number.isFinite(z)) return z < 0 ? 0 : 1;
+        return this.standardCdf((z - this.shift) / this.scale);
+      }
+      return this.standardCdf((y - this.shift) / this.scale);
     }
 
     // The end of the central interval that is below or above y with a probability.
@@ -309,7 +388,8 @@ const WhatIf = (() => {
         x = next;
         if (last <= 1e-14 * narrowest + 1e-16 * Math.abs(x)) break;
       }
-      return this.shift + this.scale * x;
+      const z = this.shift + this.scale * x;
+      return this.transformation ? this.transformation.inverse(z) : z;
     }
 
     // Lower and upper bounds of the quantile, increasingly far from the means.
@@ -505,6 +585,7 @@ const WhatIf = (() => {
       return {
         features: (j, place) => once(j, "bases", place, (basis, _, x) => features(basis, x)),
         effect: (j, place) => once(j, "effects", place, effect),
+        coordinate: (j) => coordinate(this.data.columns[j], row[j]),
         kernel: (kernel) => {
           const { columns } = this.data;
           return Kernels.moments(kernel, columns, row, (j) => coordinate(columns[j], row[j]));
@@ -514,7 +595,8 @@ const WhatIf = (() => {
 
     predict(row, levels = [0.025, 0.975]) {
       const at = this.functionsOf(row);
-      const { restarts, weights, classes, shift, scale, calibration } = this.data;
+      const { restarts, weights, classes, shift, scale } = this.data;
+      const { transformation, calibration } = this.data;
       if (classes !== null && classes.length > 2) {
         const joints = restarts.map((restart) => ({ restart, ...joint(restart, at) }));
         return ofMany(this.data, joints, levels);
@@ -528,6 +610,7 @@ const WhatIf = (() => {
         weights,
         shift,
         scale,
+        transformation,
         calibration,
       );
       const interval = levels.map((level) => mixture.end(level));

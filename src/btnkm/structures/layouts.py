@@ -48,7 +48,8 @@ class Layouts:
         values, inputs = self.task.values, self.effect_inputs
         n_curve = {j: _CURVE_OF_WIDE if j in self.curves else self.n_curve for j in inputs}
         columns, steps = self.task.columns, self.steps
-        return main_effects(inputs, columns, values.codes, values.weights, n_curve, steps)
+        given = values.codes, values.weights, n_curve, steps
+        return main_effects(inputs, columns, *given, runs_on=self.plan.runs_on)
 
     @property
     def may_be_full(self) -> bool:
@@ -66,11 +67,12 @@ class Layouts:
 
     def full_tensor(self) -> ModeMap:
         """Return the full tensor."""
-        task, curved = self.task, self.active
+        task, plan, curved = self.task, self.plan, self.active
         if len(curved) > MANY_INPUTS:
             curved = sorted({*self.tensor_inputs["sums+tensor"], *self.curves})
         values = task.values
-        return full_mode_map(self.active, task.columns, values.codes, values.weights, curved)
+        given = task.columns, values.codes, values.weights, curved
+        return full_mode_map(self.active, *given, runs_on=plan.runs_on)
 
     def arranged(
         self,

@@ -57,6 +57,11 @@ class ModeMap:
         return bool(self.noise_effects), self.heavy
 
     @property
+    def runs_on(self) -> bool:
+        """Whether straight lines run on beyond the training range."""
+        return any(part.runs_on for part in (self.bases if self.full_tensor else self.effects))
+
+    @property
     def low_rank(self) -> bool:
         """Whether there is a tensor of low rank."""
         return bool(self.inputs) and not self.full_tensor
@@ -109,7 +114,8 @@ class ModeMap:
         every = [*self.inputs, *self.effect_inputs, *self.noise_inputs]
         arranged = rows.arranged(every, self.first_input)
         before = None
-        if self.sums_first:
+        # main effects alone: noise that may vary at once would take what they are yet to explain
+        if self.sums_first or (self.noise_effects and not self.inputs):
             alone = rows.arranged(list(self.effect_inputs), 0)
             before = Problem([], alone, n_outputs, self.effects, [None] * len(self.effects))
         parts = self.effects, self.effect_modes, before, self.noise_effects
@@ -156,10 +162,13 @@ def main_effects(
     weights: Sequence[Array],
     n_curve: Mapping[int, int],
     steps: Mapping[int, Array] | None = None,
+    *,
+    runs_on: bool = False,
 ) -> tuple[MainEffect, ...]:
     """Return the main effects of some columns, given coordinates of their values.
 
     ``n_curve`` and ``steps`` contain the number of polynomials and the steps of each column.
+    ``runs_on`` tells whether straight lines do so beyond the training range.
     """
     effects = []
     for j in inputs:
@@ -169,9 +178,8 @@ def main_effects(
             inner = getattr(column.basis, "basis_", None)
             spikes = getattr(inner, "spikes_", spikes)
         count = None if column.categories is None else len(column.categories_by_code)
-        effect = MainEffect(
-            n_curve[j], column.knots, column.positions, spikes, count, (steps or {}).get(j)
-        )
+        parts = column.knots, column.positions, spikes, count, (steps or {}).get(j)
+        effect = MainEffect(n_curve[j], *parts, runs_on)
         effects.append(effect.fit(codes[j], weights[j]))
     return tuple(effects)
 
@@ -182,17 +190,18 @@ def full_mode_map(
     codes: Sequence[Array],
     weights: Sequence[Array],
     curved: Sequence[int],
+    *,
+    runs_on: bool = False,
 ) -> ModeMap:
     """Return the mode map of a full tensor, given coordinates of the values of each column.
 
-    Columns that are not ``curved`` only have a straight line.
+    Columns that are not ``curved`` only have a straight line. ``runs_on`` is as for main effects.
     """
     bases = []
     for j in inputs:
         column = columns[j]
-        basis = Coordinates(
-            column.knots, column.positions, column.categories is not None, j not in curved
-        )
+        categorical = column.categories is not None
+        basis = Coordinates(column.knots, column.positions, categorical, j not in curved, runs_on)
         bases.append(basis.fit(codes[j], weights[j]))
     return ModeMap(False, list(inputs), bases, False, full_tensor=True)
 

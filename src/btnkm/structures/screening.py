@@ -131,7 +131,7 @@ def find_steps(
 
     def with_steps(i: int, steps: Array) -> MainEffect:
         old = effects[i]
-        parts = old.knots, old.positions, old.spikes, None, np.sort(steps)
+        parts = old.knots, old.positions, old.spikes, None, np.sort(steps), old.runs_on
         kept = ~np.isnan(codes[i])
         new = MainEffect(old.n_curve, *parts).fit(codes[i][kept], residuals.count[kept])
         new.has_missing_ = False

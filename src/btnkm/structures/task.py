@@ -31,6 +31,8 @@ class Target(NamedTuple):
     attributes: dict[str, Any]  # to set on the estimator once the fit has succeeded
     n_outputs: int | None = None  # values of f in each row, None for one
     signs: bool = False  # whether numbers stand for two classes, and their noise for nothing
+    transformation: Any = None  # of y before it is encoded, around the likelihood; see Transformed
+    log_slope: float = 0.0  # of the transformation, its mean over the rows
     tries_heavy_tails: bool = False  # whether rows held out may choose noise with heavy tails
     noise: str = "constant"  # "varying", or "auto": rows held out choose
     name: str | None = None

@@ -20,10 +20,12 @@ from .base import (
     propose,
 )
 from .counts import NegativeBinomial, Poisson
+from .gamma_mean import GammaLikelihood
 from .gaussian import Gaussian
 from .logistic import Bernoulli, Logistic
 from .softmax import Softmax
 from .student_t import StudentT
+from .transformed import LogitNormal, LogNormal, Transformed, of_noise
 from .varying import Varying, VaryingRows, joined
 from .zero_inflated import ZeroInflatedNegativeBinomial
 
@@ -33,6 +35,9 @@ LIKELIHOODS: dict[str, Any] = {
     "student_t": StudentT,
     "negative_binomial": NegativeBinomial,
     "poisson": Poisson,
+    "gamma": GammaLikelihood,
+    "log_normal": LogNormal,
+    "logit_normal": LogitNormal,
     "zero_inflated_negative_binomial": ZeroInflatedNegativeBinomial,
 }
 #: Likelihoods of classes: of two, and of more.
@@ -49,19 +54,24 @@ __all__ = [
     "Begin",
     "Bernoulli",
     "Curved",
+    "GammaLikelihood",
     "Gaussian",
     "Likelihood",
+    "LogNormal",
     "Logistic",
+    "LogitNormal",
     "NegativeBinomial",
     "Poisson",
     "Rows",
     "Softmax",
     "StudentT",
+    "Transformed",
     "Varying",
     "VaryingRows",
     "ZeroInflatedNegativeBinomial",
     "joined",
     "learned",
+    "of_noise",
     "of_past",
     "of_rows",
     "of_targets",

@@ -88,7 +88,8 @@ class Likelihood(Protocol):
     - ``title`` (str) is its name in summaries and reports, ``task`` (str) what a model with it
       does, and ``learned`` (tuple of str) the parameters that summaries show.
     - Where the mean of y is not f, effects are on the scale of ``level + f``. ``unit`` (str) names
-      this scale, with {} for the name of the target.
+      this scale, with {} for the name of the target, and ``doubles`` (str), for reports, what a
+      difference of 0.7 doubles.
     - ``file_fields`` (dict) declares what a file holds; see ``FILE_FIELDS``.
     - ``exposed(log_exposure)`` returns the likelihood of rows whose mean is their exposure, (n,),
       times that of an exposure of 1; ``begin`` then has a third argument, the exposures.
@@ -168,6 +169,8 @@ class Curved(Protocol):
     """A likelihood whose bound is more curved than its logarithm, so that q is refined at the end.
 
     The Newton refinement replaces the bound by a quadratic approximation of the likelihood itself.
+    Parameters of the likelihood may be updated as well: ``expected_sums(y, s, mean, square)``
+    returns sums over rows, and ``refined(sums, n)`` the likelihood.
     """
 
     def expected(
@@ -240,8 +243,9 @@ def density_form(formula: Formula, *, discrete: bool = False, **outputs: Any) ->
     """Return the distribution of y as plain data: a formula of "mean" and "variance" of f, and "y".
 
     Its outputs are the mean of y, its variance in two parts, "model_variance" and "noise_variance",
-    the "width" on which the density changes, "cdf" and "pdf". Where y is ``discrete``, it is 0, 1,
-    2, .., "pdf" is the probability of y, and both are only asked for at these values.
+    the "width" on which the density changes, "cdf" and "pdf". Noise with heavy tails also has a
+    "central_variance", that of normal noise with the same central 95%. Where y is ``discrete``, it
+    is 0, 1, 2, .., "pdf" is the probability of y, and both are only asked for at these values.
 
     Where the noise varies, the moments "g_mean" and "g_variance" of its log precision g are inputs.
     """
@@ -317,5 +321,6 @@ FILE_FIELDS = {
     "flag": "a bool",
     "floats": "a tuple of floats, as many as the class has by default",
     "numbers": "a tuple of finite floats, one for each output of f",
+    "noise": "a Gaussian or Student-t likelihood, or its name",
     "limits": "a tuple of two floats that are not negative, the second may be infinite",
 }

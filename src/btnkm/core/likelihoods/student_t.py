@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
-from scipy.special import digamma, gammaincinv, gammaln
+from scipy.special import digamma, gammaincinv, gammaln, ndtri, stdtrit
 
 from ..densities import NormalMixture, noise_variance
 from ..formula import Formula
@@ -92,6 +92,12 @@ class StudentT:
             return np.inf
         variance = noise_variance(self.noise.shape, self.noise.rate)
         return float(np.sqrt(self.dof / (self.dof - 2.0) * variance))
+
+    @property
+    def central_variance(self) -> float:
+        """Variance of normal noise with the same central 95% as e."""
+        ratio = float(stdtrit(self._dof, 0.975) / ndtri(0.975))
+        return ratio**2 * noise_variance(self.noise.shape, self.noise.rate)
 
     def begin(self, y: np.ndarray, weight: np.ndarray | None) -> Begin:
         """Centre y on its median; scale it so that three in four rows are within 1.15 of it."""
@@ -197,7 +203,8 @@ class StudentT:
             weights = np.convolve(weights, _log_density(log_tau, shape))
             log_v = log_u[0] + log_tau[0] + step * np.arange(len(weights)) - np.log(half * rate)
         weights = weights / weights.sum()
-        return NormalMixture(mean, variance, np.exp(-log_v), weights, self.noise_std**2)
+        noise = np.exp(-log_v), weights, self.noise_std**2, self.central_variance
+        return NormalMixture(mean, variance, *noise)
 
     def portable(self) -> dict[str, Any]:
         """Return the distribution of y as plain data."""
@@ -212,6 +219,7 @@ class StudentT:
             mean=mean,
             model_variance=variance,
             noise_variance=self.noise_std**2,
+            central_variance=self.central_variance,
             width=(variance + float(noise.min())).sqrt(),
             cdf=(weights * z.normal_cdf()).sum(),
             pdf=((weights / np.sqrt(2.0 * np.pi)) * (z * z * -0.5).exp() / scales).sum(),

@@ -24,6 +24,9 @@ _ENOUGH = 1e-3  # nats that a step must promise
 _NEARLY = 0.03  # nats that a step promises at most once groups may be dropped
 _MOST = 100.0  # logarithm of a factor of the noise; a step that goes beyond is never taken
 _OWN_SUMS = 5  # sums over rows that are not those of the noise without g
+# variance of f that is added in every row, in units of var(y): without it the noise of rows that f
+# interpolates would fall to zero, and the density grow without limit
+FLOOR = 1e-10
 _LEAST_ERROR = 0.01  # of the squared errors of earlier rows, what is left for any other q(g)
 
 
@@ -64,6 +67,11 @@ class Varying:
     def over(cls, noise: Gaussian | StudentT, effects: Any, first: int) -> Varying:
         """Return noise that does not vary yet, given the functions that it may vary with."""
         return cls(noise, Sums.begin(effects, 1), first)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the warm phase holds the noise, as it does that without g: see ``Sweeper``."""
+        return self.noise_at_zero.fixed
 
     @property
     def scale(self) -> float:
@@ -180,11 +188,16 @@ class Varying:
         square = spread * spread
         inputs = {"mean": mean / spread, "variance": variance / square, "y": y / spread}
         outputs = formula.include(plain, inputs)
+        noise = {
+            name: square * outputs[name]
+            for name in ("noise_variance", "central_variance")
+            if name in outputs
+        }
         return density_form(
             formula,
             mean=mean,
             model_variance=variance,
-            noise_variance=square * outputs["noise_variance"],
+            **noise,
             width=spread * outputs["width"],
             cdf=outputs["cdf"],
             pdf=outputs["pdf"] / spread,
@@ -219,6 +232,7 @@ class VaryingRows:
         """Return weights, responses and sums: those of y exp(g / 2), whose noise is constant."""
         xp = array_namespace(mean)
         s = xp.ones_like(mean) if s is None else s
+        square = square + FLOOR
         factor = self.factor
         root = xp.sqrt(factor)
         rows = self.noise.rows(root * y, s, root * mean, factor * square)

@@ -17,6 +17,7 @@ from .graph import ML, Graph, Value, evaluated
 
 Array = np.ndarray
 Both = tuple[Value, Value]  # of phi and of psi
+_TINY = float(np.finfo(float).tiny)
 UNSEEN, MISSING = -2, -1  # codes of a category never seen, and of a missing value
 
 
@@ -114,6 +115,14 @@ class Column:
         raw, x = (self.graph.node("Gather", table, places) for table in tables)
         return raw, x
 
+    def excess(self) -> Value:
+        """Return how far numbers are beyond the knots, 0 where missing: (n, 1)."""
+        graph, (first, last) = self.graph, (float(self.plain["knots"][k]) for k in (0, -1))
+        half, far = max(0.5 * last - 0.5 * first, _TINY), float(self.plain["farthest"])
+        above, below = ((0.5 * self.value - 0.5 * end) / half for end in (last, first))
+        beyond = graph.node("Clip", above, 0.0, far) + graph.node("Clip", below, -far, 0.0)
+        return graph.where(self.missing(), 0.0, beyond)
+
     def effect(self, place: int) -> Value:
         """Return the functions of one of its main effects, less their means: (n, P)."""
         graph, plain = self.graph, self.plain["effects"][place]
@@ -135,7 +144,10 @@ class Column:
             codes = plain["codes"].astype(np.int64)[None, :]
             return graph.number(graph.node("Equal", self.x, codes))
         x = graph.where(missing, 0.0, self.x)
-        parts = [_interpolated(graph, x, self.plain["positions"], plain["line"])]
+        line = _interpolated(graph, x, self.plain["positions"], plain["line"])
+        if plain["runs_on"]:
+            line = line + self.excess() * float(plain["line"][-1] - plain["line"][0])
+        parts = [line]
         if plain["degree"]:
             formula, count = Formula(), plain["degree"] + 1
             curve = formula.plain(T=polynomials(formula.input("x"), count).columns(range(1, count)))

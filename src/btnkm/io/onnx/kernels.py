@@ -69,7 +69,11 @@ def _covariances(
         column = columns[part["column"]]
         missing = graph.number(column.missing())
         if part["line"]:
-            t = graph.where(column.missing(), 0.0, _line(part, column, column.held()))
+            held = column.held()
+            if part["runs_on"]:
+                span = float(column.plain["knots"][-1] - column.plain["knots"][0])
+                held = held + column.excess() * span
+            t = graph.where(column.missing(), 0.0, _line(part, column, held))
             total = total + (part["line"] * t) * _row_lines(graph, part, column)
             prior = prior + part["line"] * (t * t)
         if part["missing"]:

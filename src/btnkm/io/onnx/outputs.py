@@ -35,13 +35,15 @@ class Product(NamedTuple):
 class Parts(NamedTuple):
     """The parts of f in one restart: the tensor, and moments (n, K) of the others.
 
-    ``noise`` are the moments (n, 1) of g, its log precision.
+    ``noise`` are the moments (n, 1) of g, its log precision. ``widening`` (n, K) is added to the
+    variance of f beyond the training range.
     """
 
     product: Product | None
     effects: Both | None
     kernel: Both | None
     noise: Both | None
+    widening: Value | None
 
 
 def parts_of(
@@ -53,6 +55,8 @@ def parts_of(
     used = {(i["column"], i["effect"]) for sums in both if sums for i in sums["inputs"]}
     functions = {(j, place): columns[j].effect(place) for j, place in sorted(used)}
     ones = graph.full(next(iter(columns.values())).x, 1.0)
+    widened = {item["column"] for restart in restarts for item in restart["widening"]}
+    excess = {j: columns[j].excess() for j in sorted(widened)}
     parts = []
     for restart, product in zip(restarts, products, strict=True):
         effects, noise = (
@@ -61,8 +65,22 @@ def parts_of(
         )
         kernel = restart["kernel"]
         machine = None if kernel is None else kernel_moments(graph, kernel, columns)
-        parts.append(Parts(product, effects, machine, noise))
+        widening = _widening(graph, restart["widening"], excess)
+        parts.append(Parts(product, effects, machine, noise, widening))
     return parts
+
+
+def _widening(graph: Graph, items: list[dict[str, Any]], excess: dict[int, Value]) -> Value | None:
+    """Return the variance that is added beyond the training range, or None: (n, K)."""
+    total: Value | None = None
+    for item in items:
+        for sign, table in ((-1.0, item["below"]), (1.0, item["above"])):
+            e, width = sign * excess[item["column"]], 1.0 / (len(table) - 1)
+            steps = [graph.node("Clip", e - k * width, 0.0, width) for k in range(len(table) - 1)]
+            square = graph.node("Max", e, 1.0)
+            of_input = (graph.concat(steps) @ (np.diff(table, axis=0) / width)) * (square * square)
+            total = of_input if total is None else total + of_input
+    return total
 
 
 def _main_effects(
@@ -127,7 +145,8 @@ def moments(graph: Graph, restart: dict[str, Any], parts: Parts) -> Both:
     mean, variance = terms[0]
     for more, spread in terms[1:]:
         mean, variance = mean + more, variance + spread
-    return mean, graph.node("Max", variance, np.atleast_1d(restart["least"])[None, :])
+    variance = graph.node("Max", variance, np.atleast_1d(restart["least"])[None, :])
+    return mean, variance if parts.widening is None else variance + parts.widening
 
 
 def _tensor_moments(graph: Graph, restart: dict[str, Any], product: Product) -> Both:
@@ -148,22 +167,46 @@ def _tensor_moments(graph: Graph, restart: dict[str, Any], product: Product) -> 
 
 def mean_and_std(graph: Graph, data: dict[str, Any], parts: list[Parts]) -> tuple[Value, Value]:
     """Return the mean of y and its standard deviation, noise included: (n, 1) each."""
+    transformed = data["transformation"] is not None
     each = []
     for restart, part in zip(data["restarts"], parts, strict=True):
         mean, variance = moments(graph, restart, part)
         inputs = {"mean": mean, "variance": variance}
         if part.noise is not None:
             inputs |= dict(zip(("g_mean", "g_variance"), part.noise, strict=True))
-        y = evaluated(graph, restart["likelihood"], _MOMENTS, **inputs)
-        each.append([y[name] for name in _MOMENTS])
-    means, spreads, noises = zip(*each, strict=True)
+        central = transformed and "central_variance" in restart["likelihood"]["outputs"]
+        names = *_MOMENTS[:2], "central_variance" if central else _MOMENTS[2]
+        y = evaluated(graph, restart["likelihood"], names, **inputs)
+        each.append([y[name] for name in names])
     weights = data["weights"]
+    factor = 1.0 if data["calibration"] is None else data["calibration"]["factor"]
+    if transformed:
+        mean, std = _transformed(graph, data, each)
+        return mean, std if factor == 1.0 else factor * std
+    means, spreads, noises = zip(*each, strict=True)
     mean = _mixed(weights, means)
     between = _mixed(weights, [(value - mean) * (value - mean) for value in means])
     variance = _mixed(weights, spreads) + between + _mixed(weights, noises)
-    factor = 1.0 if data["calibration"] is None else data["calibration"]["factor"]
     std = (factor * data["scale"]) * graph.node("Sqrt", variance)
     return data["shift"] + data["scale"] * mean, std
+
+
+def _transformed(
+    graph: Graph, data: dict[str, Any], each: Sequence[Sequence[Any]]
+) -> tuple[Value, Value]:
+    """Return mean and standard deviation of y, from those of a function of it in each restart."""
+    moments_of_y = []
+    for mean, spread, noise in each:
+        # ONNX Runtime would round a constant factor of a matrix product to float32
+        scale, square = (graph.full(mean, data["scale"] ** power) for power in (1, 2))
+        normal = {"mean": data["shift"] + scale * mean, "variance": square * (spread + noise)}
+        y = evaluated(graph, data["transformation"], ("y_mean", "y_variance"), **normal)
+        moments_of_y.append((y["y_mean"], y["y_variance"]))
+    means, variances = zip(*moments_of_y, strict=True)
+    weights = data["weights"]
+    mean = _mixed(weights, means)
+    between = _mixed(weights, [(value - mean) * (value - mean) for value in means])
+    return mean, graph.node("Sqrt", _mixed(weights, variances) + between)
 
 
 def _mixed(weights: Array, values: Sequence[Any]) -> Any:
