@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import expit, ndtr
+from scipy.special import expit, log_ndtr, ndtr
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.class_weight import compute_sample_weight
@@ -20,6 +20,7 @@ from .core.arrays import here, host
 from .core.densities import Averaged, Density, Student
 from .core.likelihoods import Bernoulli, Gaussian, Softmax
 from .core.likelihoods.softmax import COPY_POINTS, INTERVAL_POINTS, PROBABILITY_POINTS
+from .core.recalibration import LogitScaling
 from .data.dask_input import anywhere
 from .data.readers import with_targets
 from .estimator import Estimator, answered
@@ -47,7 +48,7 @@ class BTNClassifier(ClassifierMixin, Estimator):
     Parameters
     ----------
     basis, structure, network, n_basis, max_rank, priors, n_init, max_iter, tol, solver, \
-extrapolate, memory_limit, n_jobs, random_state, callback, verbose, warm_start
+extrapolate, calibration, memory_limit, n_jobs, random_state, callback, verbose, warm_start
         As in BTNRegressor. "auto" has other values, because labels contain less information than
         numbers. ``n_basis`` is such that there are at least four rows for every function of all
         inputs together, but at least 4 for each input. It is up to 20 if that leaves eight rows for
@@ -69,6 +70,11 @@ extrapolate, memory_limit, n_jobs, random_state, callback, verbose, warm_start
     ----------
     classes_ : ndarray of shape (n_classes,)
         The labels, sorted.
+    calibration_ : LogitScaling or None
+        How held-out rows have recalibrated the probabilities (see ``calibrate``): log probabilities
+        are divided by ``temperature``, and with two classes ``offset`` is added to the log odds of
+        the second. ``kind`` is "split" or "cv", and ``rows`` the number of rows. None without
+        recalibration.
     structures_, weights_, best_restart_, rank_, ranks_, cores_, mode_order_, n_basis_, \
 feature_importances_, feature_importances_std_, lower_bound_, lower_bounds_, history_, \
 target_name_, fitted_, n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, \
@@ -113,6 +119,7 @@ feature_names_in_
         tol: float = 1e-4,
         solver: Solver | None = None,
         extrapolate: str = "linear",
+        calibration: str | None = None,
         class_weight: Any = None,
         memory_limit: float | str = "auto",
         n_jobs: int | None = None,
@@ -133,6 +140,7 @@ feature_names_in_
             tol=tol,
             solver=solver,
             extrapolate=extrapolate,
+            calibration=calibration,
             memory_limit=memory_limit,
             n_jobs=n_jobs,
             random_state=random_state,
@@ -318,6 +326,7 @@ feature_names_in_
             are more than two.
         """
         check_is_fitted(self)
+        scaling = self._scaling
         if len(self.classes_) > 2:
             log_p = np.log(self._probabilities(X))
             decision = log_p - log_p.mean(axis=1, keepdims=True)
@@ -330,11 +339,11 @@ feature_names_in_
         else:
             columns = self.fitted_.encode(X)
             log_p = np.log(self._of_two(columns))
-            decision = answered(X, log_p[1] - log_p[0])
+            decision = answered(X, scaling.log_odds(log_p[1] - log_p[0]))
             if not return_std:
                 return decision
             offsets = self._offsets()
-        return decision, answered(X, self._std(columns, offsets))
+        return decision, answered(X, scaling.slope * self._std(columns, offsets))
 
     @anywhere
     def predict_proba(self, X: Any) -> Array:
@@ -358,7 +367,25 @@ feature_names_in_
         variances = np.maximum(squares - means**2, 0.0)
         return np.sqrt(mixed_variance(self.weights_, means, variances))
 
+    @property
+    def _scaling(self) -> LogitScaling:
+        """The recalibration, or one that changes nothing."""
+        return LogitScaling("", 0) if self.calibration_ is None else self.calibration_
+
+    def _outcomes(self, X: Any, y: Array) -> tuple[Array, ...]:
+        """Return log probabilities without recalibration (n, K), and the codes of the classes."""
+        codes, _ = _codes(self.classes_, y, y)
+        return np.log(self._unscaled(X)), codes.astype(int)
+
+    def _recalibration(self, kind: str, outcomes: tuple[Array, ...]) -> LogitScaling:
+        return LogitScaling.of(kind, *outcomes)
+
     def _probabilities(self, X: Any) -> Array:
+        p = self._unscaled(X)
+        return p if self.calibration_ is None else self.calibration_.probabilities(p)
+
+    def _unscaled(self, X: Any) -> Array:
+        """Return the probabilities of the classes without recalibration: (n, K)."""
         check_is_fitted(self)
         columns = self.fitted_.encode(X)
         if len(self.classes_) == 2:
@@ -418,8 +445,11 @@ feature_names_in_
         ends = PredictiveDistribution(parts, weights=self.weights_).quantile(levels)
         if isinstance(self.likelihood_, Gaussian):
             noise = self.likelihood_.noise_std  # the probability is that it leaves the sign alone
-            return answered(X, np.asarray(ndtr((ends - self._threshold) / noise)))
-        return answered(X, np.asarray(expit(ends)))
+            ends = (ends - self._threshold) / noise
+            if self.calibration_ is None:
+                return answered(X, np.asarray(ndtr(ends)))
+            ends = log_ndtr(ends) - log_ndtr(-ends)
+        return answered(X, np.asarray(expit(self._scaling.log_odds(ends))))
 
     def _normals(self, columns: Sequence[Any]) -> list[Density]:
         """Return the distribution of offset + f in each restart, with two classes."""
@@ -440,6 +470,8 @@ feature_names_in_
         if rows is not None:
             columns, count = self.fitted_.fills.copies(columns, rows), COPY_POINTS
         points = self._points(columns, count)
+        if self.calibration_ is not None:
+            points = map(self.calibration_.probabilities, points)
         share = np.repeat(self.weights_ / count, count)
         if rows is None:
             both = [weighted_quantiles(p, share, levels) for p in points]

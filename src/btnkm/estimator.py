@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from . import checks
+from .calibrating import Calibrating
 from .core.arrays import host, is_elsewhere
 from .core.full_functionals import total_effects
 from .core.likelihoods import Transformed, of_targets
@@ -52,7 +53,7 @@ _LOOK_AT = 1000  # training rows, to see whether anything was found
 _DRAWS, _SEED = 16, 0  # of posterior draws of each restart behind feature_importances_
 
 
-class Estimator(Streaming, Saving, BaseEstimator):
+class Estimator(Calibrating, Streaming, Saving, BaseEstimator):
     """Base of the estimators; see BTNRegressor for the parameters.
 
     A subclass checks y (``_check_y``), encodes it for the engine (``_target``) and may add to the
@@ -142,6 +143,8 @@ class Estimator(Streaming, Saving, BaseEstimator):
         if checkpoint is not None:
             checks.check_integer("checkpoint_every", checkpoint_every, 1)
             checkpoint = check_path(checkpoint)
+        self._check_parameters()
+        held_out = self._for_folds(X, y, sample_weight)
         if self.warm_start and hasattr(self, "posterior_"):
             if checkpoint is not None:
                 raise ValueError(
@@ -157,6 +160,8 @@ class Estimator(Streaming, Saving, BaseEstimator):
         source, table_stats = self._open(X, y, sample_weight)
         with closing(source):
             self._fit_anew(source, table_stats, name_of(y), checkpoint, checkpoint_every)
+        if held_out is not None:
+            self._calibrate_by_folds(*held_out)
         return self
 
     def _open(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
@@ -293,6 +298,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
         otherwise they keep those they had.
         """
         self.columns_ = task.columns
+        self.calibration_ = None  # what there was is of another model
         self.history_ = sorted(history, key=lambda entry: (entry["restart"], entry["sweep"]))
         for name, value in task.target.attributes.items():
             setattr(self, name, value)
@@ -487,6 +493,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
             block_rows=block_size(self._mode_maps, self.posterior_),
             check_y=_refuse_targets if exposed else partial(self._check_y, type(self).__name__),
             check_names=partial(check_names, table, reset=False),
+            calibration=self.calibration_,
             transformation=self.likelihood_ if isinstance(self.likelihood_, Transformed) else None,
             found_nothing=self._found_nothing,
             exposed=exposed,

@@ -7,7 +7,7 @@ probability for counts), a distribution function, a bracket of each quantile and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -43,6 +43,13 @@ class Density(Protocol):
         """Return draws, independent between points: (n, size)."""
 
 
+def survival(density: Density, y: Array) -> Array:
+    """Return P(Y > y): by ``sf``, with all its digits, where the density has this method."""
+    if hasattr(density, "sf"):
+        return np.asarray(density.sf(y))
+    return np.asarray(np.maximum(1.0 - density.cdf(y), np.finfo(float).eps))
+
+
 def noise_variance(shape: float, rate: float) -> float:
     """Return E[1 / tau] of a Gamma posterior, held finite where its shape is near one."""
     return rate / max(shape - 1.0, 0.5 * shape)
@@ -74,6 +81,10 @@ class Student:
     def cdf(self, y: Array) -> Array:
         """Return P(Y <= y)."""
         return np.asarray(stdtr(self.dof, (y - self.mean) / self.scale))
+
+    def sf(self, y: Array) -> Array:
+        """Return P(Y > y)."""
+        return np.asarray(stdtr(self.dof, (self.mean - y) / self.scale))
 
     def bracket(self, level: float) -> tuple[Array, Array]:
         """Return the quantile, twice."""
@@ -137,6 +148,10 @@ class NormalMixture:
             total += weight * ndtr((y - self.mean) / scale)
         return total
 
+    def sf(self, y: Array) -> Array:
+        """Return P(Y > y)."""
+        return self.cdf(2.0 * self.mean - y)
+
     def bracket(self, level: float) -> tuple[Array, Array]:
         """Return the smallest and largest quantile of the parts."""
         scales = (
@@ -177,6 +192,10 @@ class Scaled:
     def cdf(self, y: Array) -> Array:
         """Return P(Y <= y)."""
         return np.asarray(self.density.cdf(y / self.scale))
+
+    def sf(self, y: Array) -> Array:
+        """Return P(Y > y)."""
+        return survival(self.density, y / self.scale)
 
     def bracket(self, level: float) -> tuple[Array, Array]:
         """Return a lower and an upper bound of the quantile."""
@@ -326,11 +345,15 @@ class CountDensity:
 
     def cdf(self, y: Array) -> Array:
         """Return P(Y <= y)."""
+        return np.where(y < 0, 0.0, self._averaged(self._cdf_given, y))
+
+    def _averaged(self, given: Callable[[Array, Array], Array], y: Array) -> Array:
+        """Return the average over x of a probability of counts, given these and x."""
         k = np.maximum(np.floor(y), 0.0)
         total = np.zeros_like(self.location)
         for z, weight in zip(*self._grid, strict=True):
-            total += weight * self._cdf_given(k, self.location + self.std * z)
-        return np.where(y < 0, 0.0, np.minimum(total, 1.0))
+            total += weight * given(k, self.location + self.std * z)
+        return np.asarray(np.minimum(total, 1.0))
 
     def bracket(self, level: float) -> tuple[Array, Array]:
         """Return -1 and a count whose distribution function reaches the level."""
@@ -373,6 +396,13 @@ class Counts(CountDensity):
 
     def _cdf_given(self, k: Array, x: Array) -> Array:
         return np.asarray(betainc(self.size, k + 1.0, expit(-x)))
+
+    def _sf_given(self, k: Array, x: Array) -> Array:
+        return np.asarray(betainc(k + 1.0, self.size, expit(x)))
+
+    def sf(self, y: Array) -> Array:
+        """Return P(Y > y)."""
+        return np.where(y < 0, 1.0, self._averaged(self._sf_given, y))
 
     def _draw_given(self, x: Array, rng: np.random.Generator) -> Array:
         return draw_counts(x, self.size, rng)

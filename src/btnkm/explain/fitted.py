@@ -112,6 +112,8 @@ class FittedModel:
         Returns targets as an array (n,), or raises an error if they are invalid.
     check_names : callable
         Raises an error if a table has other columns than the training rows.
+    calibration : Recalibration, LogitScaling or None
+        How predictive distributions are recalibrated.
     transformation : Transformed or None
         The function h with h(y) = y_shift + y_scale * target, if it is not the identity.
     found_nothing : bool
@@ -142,6 +144,7 @@ class FittedModel:
     block_rows: int
     check_y: Callable[[Any], Array]
     check_names: Callable[[Any], None]
+    calibration: Any = None
     transformation: Any = None
     found_nothing: bool = False
     exposed: bool = False

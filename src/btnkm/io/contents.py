@@ -24,6 +24,7 @@ from ..core.gamma import Gamma
 from ..core.layout import Layout
 from ..core.likelihoods import BUILT_IN, Varying
 from ..core.posterior import EffectAverages
+from ..core.recalibration import LogitScaling, Recalibration
 from ..core.state import Factor, Mode, State
 from ..core.sums import Group, Sums
 from ..core.tt import TT
@@ -42,7 +43,7 @@ CLASSES: tuple[type, ...] = (
     *(ManyCategories, MainEffect, *bases.BUILT_IN, *LIKELIHOODS),
     *(Gamma, Data, Column, ModeMap, CP, TT, Mode, CategoryMode, Factor, CategoryFactor, State),
     *(Group, Sums, Kernel, FullPosterior, ModeStats, EffectStats, BatchStats, EffectAverages),
-    *(Widening, Batch, Window, Fill, TensorTrain, Priors, Solver),
+    *(Widening, Batch, Window, Fill, TensorTrain, Priors, Solver, Recalibration, LogitScaling),
 )
 #: Words for the fields of likelihoods; parameters that are learned may be None before a fit.
 WORDS = {
@@ -163,12 +164,17 @@ Batch(N): kept rows; columns_are_of_a_known_type
     columns: list(array(N)); y: array(N) | array(N, _); weight: numbers(N) > 0
 Window: kept rows
     rows: Batch(N); decay: numbers(N) >= 0; total: number; fitted, since: count
+Recalibration: recalibrations; scores_ascend
+    kind: 'split' | 'cv'; rows: count; lower, upper: doubles(N); shift, skew: number;
+    scale, tails: number > 0
+LogitScaling: recalibrations
+    kind: 'split' | 'cv'; rows: count; slope: number > 0; offset: number
 Model: parts; inputs_are_columns, weights_add_up_to_1, targets_fit_the_likelihood,
         likelihoods_are_alike, modes_fit_their_columns, effects_fit_their_columns,
         posteriors_fit_their_modes, noise_fits_its_effects, results_are_of_this_fit,
         past_rows_fit_their_posteriors,
         averages_fit_their_posteriors, widenings_fit_their_columns, kept_rows_are_of_this_table,
-        fills_fit_their_columns
+        fills_fit_their_columns, recalibration_is_of_this_target
     n_features_in_: size(D); columns_: list(Column, D); feature_names_in_?: texts(D);
     active: list(count); mode_maps: tuple(ModeMap, R);
     posterior_: tuple(State | FullPosterior, R); weights_: list(number >= 0, R);
@@ -184,6 +190,7 @@ Model: parts; inputs_are_columns, weights_add_up_to_1, targets_fit_the_likelihoo
     n_iter_, best_restart_, n_samples_seen_: count; converged_: flag; stop_reason_: str;
     target_name_: None | str; noise_std_?: float; found_nothing?: bool;
     exposed?: bool; exposure_name?: None | str;
+    calibration_?: None | Recalibration | LogitScaling;
     history_: list({'restart': count, 'sweep': count, 'rows': count, 'rank': count | tuple(count),
         'phase': str, 'elbo': float, 'noise_std': float, 'seconds': float});
     structures_?: list({'name': str, 'restarts': list(count), 'weight': float,

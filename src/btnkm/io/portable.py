@@ -77,6 +77,15 @@ likelihood's kind is
   noise varies, of g; see ``density_form``;
 - "bernoulli": the second class has probability sigma(offset + f);
 - "softmax": class k has a probability proportional to exp(offsets_k + f_k).
+
+A ``calibration`` changes the distribution of y. For numbers, with F the mixture and z = ndtri(F(y))
+its normal score, the distribution function becomes ndtr(T(z)), where T(z) = sinh(``tails`` *
+asinh((z - ``shift``) / ``scale``) - ``skew``) from the first to the last of ``lower``, and linear
+with the same slope beyond. The mean stays as it is, the standard deviation is multiplied by
+``factor``. The ends of a central interval with the probability q below it have the scores lower[k -
+1] and upper[n - k] for k = floor((n + 1) q) of n scores; for k = 0 these are T^-1(ndtri(q)) and
+T^-1(ndtri(1 - q)), but not within the first and the last score. For classes, log p is multiplied by
+``slope``, and of two classes log p of the second has ``offset`` added, before the softmax.
 """
 
 from __future__ import annotations
@@ -92,6 +101,7 @@ from ..core.full import KNOWN, LINE, POSITION, FullPosterior
 from ..core.layout import pairs
 from ..core.linalg import factor_and_jitter
 from ..core.posterior import Predictor
+from ..core.recalibration import LogitScaling
 from ..core.sums import Sums
 from ..core.tt import TT
 from ..explain.fitted import FittedModel
@@ -108,7 +118,7 @@ def portable(model: Any) -> dict[str, Any]:
     dict
         ``format``
             5, the version of what follows. Version 4 had no noise that varies, no transformation
-            and no ``fills``, 3 no formulas.
+            and neither ``fills`` nor calibration, 3 no formulas.
         ``classes``
             The labels of a classifier; None for a regressor.
         ``shift``, ``scale``
@@ -119,6 +129,8 @@ def portable(model: Any) -> dict[str, Any]:
         ``threshold``, ``noise_std``
             For the "least_squares" classifier, the target above which the second class begins, and
             the noise of the best restart, on which intervals of probabilities depend. Else None.
+        ``calibration``
+            None, or a dict as above.
         ``columns``
             One dict for each column of the table: ``name``; ``kind`` ("f" numbers, "M" dates and
             "m" durations in microseconds, "O" text); ``knots`` and ``positions`` of numbers;
@@ -159,6 +171,7 @@ def portable(model: Any) -> dict[str, Any]:
         "transformation": _transformation(fitted),
         "threshold": None if threshold is None else float(threshold),
         "noise_std": None if threshold is None else best.noise_std,
+        "calibration": _calibration(fitted.calibration),
         "columns": columns,
         "weights": np.array(fitted.weights),
         "restarts": [
@@ -168,6 +181,14 @@ def portable(model: Any) -> dict[str, Any]:
             )
         ],
     }
+
+
+def _calibration(calibration: Any) -> dict[str, Any] | None:
+    """Return a recalibration as plain data."""
+    names: tuple[str, ...] = ("lower", "upper", "shift", "scale", "skew", "tails", "factor")
+    if isinstance(calibration, LogitScaling):
+        names = ("slope", "offset")
+    return None if calibration is None else {name: getattr(calibration, name) for name in names}
 
 
 def _widening(extra: Any) -> list[dict[str, Any]]:

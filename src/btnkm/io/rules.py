@@ -25,6 +25,7 @@ from ..core.full import KNOWN, POSITION, FullPosterior
 from ..core.full import LINE as STRAIGHT
 from ..core.full_fit import learns_noise
 from ..core.likelihoods import Varying, of_noise
+from ..core.recalibration import FARTHEST, MOST_SCORES, LogitScaling
 from ..core.state import State
 from ..core.sums import Sums
 from ..core.widening import PLACES
@@ -257,6 +258,21 @@ def columns_are_of_a_known_type(batch: Any, sizes: Sizes) -> Facts:
 
 
 # ---- models
+
+
+def scores_ascend(calibration: Any, sizes: Sizes) -> Facts:
+    yield 0 < sizes["N"] <= min(calibration.rows, MOST_SCORES)
+    for scores in (calibration.lower, calibration.upper):
+        yield np.all(np.diff(scores) >= 0.0) and np.all(np.abs(scores) <= 2.0 * FARTHEST)
+
+
+def recalibration_is_of_this_target(model: Any, sizes: Sizes) -> Facts:
+    calibration = getattr(model, "calibration_", None)
+    if calibration is None:
+        return
+    classes = getattr(model, "classes_", None)
+    yield isinstance(calibration, LogitScaling) is (classes is not None)
+    yield classes is None or len(classes) == 2 or calibration.offset == 0.0
 
 
 def n_outputs_of(model: Any) -> int | None:

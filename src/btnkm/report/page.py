@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from sklearn.utils.validation import check_consistent_length
 
 from ..core.arrays import here
+from ..core.recalibration import describe
 from ..data.frames import name_of
 from ..data.readers import with_targets
 from ..explain.diagnostics import Calibration, History, Reliability, history
@@ -328,6 +329,7 @@ def _facts(model: Any, fitted: FittedModel) -> list[tuple[str, str]]:
         ("Likelihood", likelihood_line(likelihoods(fitted))),
         ("Stopped", model.stop_reason_),
         ("Structure", structure_line(fitted)),
+        *([("Recalibration", f"{describe(fitted.calibration)}.")] if fitted.calibration else []),
         ("Restarts", _restarts(fitted.weights)),
     ]
     if np.any(model.ranks_):

@@ -20,7 +20,10 @@ from ..core.likelihoods.softmax import (
     PROBABILITY_POINTS,
     even_points,
 )
+from ..core.recalibration import Recalibration
 from ..io.portable import portable
+from ..predictive import check_level
+from ..recalibrated import RecalibratedDistribution
 from . import format
 from .charts import nice_step
 from .format import counted
@@ -32,6 +35,7 @@ BITS = 30  # of a coordinate of a Sobol sequence
 MOST_CATEGORIES = 200  # in a menu; of more than these, the most frequent
 STEPS = 200  # of a slider
 MOST_BYTES = 20_000_000  # of numbers in a page; with more it would be slow to open
+MOST_EXTREME = 6.0  # normal score of the end of an interval
 DRAWS = 400  # rows for the range of likely predictions
 _MISSING = ("missing", "(missing)")
 _UNSEEN = ("unseen", "(a category never seen)")
@@ -55,6 +59,11 @@ def panel(model: Any, importances: Array, order: Array, target: str) -> Panel | 
         data = portable(model)
     except TypeError as reason:
         return f"There is no what-if panel: {reason}"
+    if _is_extreme(model):
+        return (
+            "There is no what-if panel: the intervals of the recalibrated model end further out in "
+            "the tails of the fitted one than the page can compute."
+        )
     menus = {j: _menu(c) for j, c in enumerate(model.columns_) if c.categories is not None}
     data = with_categories(
         data, {j: [category for category, _ in menu] for j, menu in menus.items()}
@@ -71,6 +80,14 @@ def panel(model: Any, importances: Array, order: Array, target: str) -> Panel | 
     axis = None if hasattr(model, "classes_") else _likely_range(model)
     page = as_json({"axis": axis, "target": target})
     return Panel(controls, f'{{"model":{text},"page":{page}}}', numbers)
+
+
+def _is_extreme(model: Any) -> bool:
+    """Whether the page, which has no survival functions, would lose digits of 95% intervals."""
+    calibration = model.fitted_.calibration
+    if not isinstance(calibration, Recalibration):
+        return False
+    return max(map(abs, calibration.ends(0.025))) > MOST_EXTREME
 
 
 def drawn_codes(model: Any, n: int = DRAWS) -> list[Array | None]:
@@ -100,7 +117,10 @@ def _likely_range(model: Any) -> list[float]:
         likelihood.predictive(mean, variance)
         for likelihood, mean, variance in zip(fitted.likelihoods_at(codes), *moments, strict=True)
     ]
-    ends = fitted.distribution(parts).interval(0.98)
+    mixture = fitted.distribution(parts)
+    if fitted.calibration is not None:
+        mixture = RecalibratedDistribution(mixture, fitted.calibration)
+    ends = mixture.quantile(check_level(0.98))
     return [float(np.quantile(ends[:, 0], 0.02)), float(np.quantile(ends[:, 1], 0.98))]
 
 
