@@ -76,6 +76,14 @@ class Column:
             categories.setdefault(code, []).append(category)
         return categories
 
+    def numbers(self, codes: Array) -> Array:
+        """Return the numbers that have these coordinates; dates in microseconds."""
+        return np.interp(codes, self.positions, self.knots)
+
+    def positions_of(self, numbers: Array) -> Array:
+        """Return the coordinates of numbers."""
+        return np.interp(numbers, self.knots, self.positions)
+
     @property
     def tails(self) -> tuple[float, float]:
         """The widths of the outer tenths of the training values, as fractions of their range."""
@@ -114,8 +122,7 @@ class Column:
             return np.full(len(values), np.nan)
         if values.dtype == object:
             values = _numbers(values, self.name)
-        codes = np.interp(values, self.knots, self.positions)
-        return self._running_on(codes, values, farthest)
+        return self._running_on(self.positions_of(values), values, farthest)
 
     def _running_on(self, codes: Any, values: Any, farthest: float) -> Any:
         """Return coordinates beyond [-1, 1] for values beyond the training range."""
