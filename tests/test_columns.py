@@ -265,7 +265,9 @@ def test_unseen_category_acts_as_the_average_where_none_was_missing():
     X, y = words()
     fitted = model().fit(X, y)
     new = np.array([["zzz"], [None], [""]], dtype=object)
-    np.testing.assert_allclose(fitted.predict(new), fitted.predict(X).mean(), rtol=1e-9)
+    unseen, *missing = fitted.predict(new)
+    assert unseen == pytest.approx(fitted.predict(X).mean(), rel=1e-9)
+    np.testing.assert_allclose(missing, unseen, atol=0.1)  # averages over 32 of the rows
 
 
 @pytest.mark.parametrize("basis", ["chebyshev", "bspline", "fourier", "polynomial", "categorical"])
@@ -277,7 +279,8 @@ def test_missing_number_acts_as_the_average_where_none_was_missing(basis):
     assert np.ptp(fitted.predict(X)) > 0.5
     at = np.column_stack([X[:, 0], np.full(60, 0.3)])
     gap = fitted.predict(np.array([[np.nan, 0.3]]))
-    np.testing.assert_allclose(gap, fitted.predict(at).mean(), rtol=1e-9)
+    # over 32 of the rows, at even ranks
+    np.testing.assert_allclose(gap, fitted.predict(at).mean(), atol=0.03)
 
 
 def test_missing_number_has_its_own_value_where_some_were_missing():
@@ -338,9 +341,8 @@ def test_text_in_fit_and_numbers_in_predict(numbers):
     ):
         fitted.predict(numbers[:, None])
     # but nothing at all is a gap, whatever its type
-    np.testing.assert_allclose(
-        fitted.predict(np.full((2, 1), np.nan)), fitted.predict(X).mean(), rtol=1e-9
-    )
+    gaps = fitted.predict(np.full((2, 1), np.nan))
+    np.testing.assert_allclose(gaps, fitted.predict(X).mean(), atol=0.1)
 
 
 def test_numbers_in_fit_and_text_in_predict():

@@ -167,9 +167,13 @@ class World:
 
 
 def f_of(model, rows):
-    """E[f] in units of what is explained: (n,), or (n, K) less the mean over classes."""
+    """E[f] in units of what is explained: (n,), or (n, K) less the mean over classes.
+
+    A missing value has what was learned of missing values.
+    """
     view = FittedModel.of(model)
-    means = view.mixed(model._means(rows))
+    means = view.predict(view.encode(rows), lambda part, at: (part.mean(at),), 1)[0]
+    means = view.mixed(means)
     if view.outputs is not None:
         means = means - means.mean(axis=1, keepdims=True)
     return view.offset + view.scale * means
@@ -341,20 +345,26 @@ def test_contributions_are_shapley_values_and_add_up(fitted):
     world = World(X)
     f = f_of(model, world.rows)
     local = explain.explain_local(model, world.rows)
-    np.testing.assert_allclose(local.prediction, f, rtol=1e-10, atol=1e-10)
+    whole = ~world.rows.isna().any(axis=1).to_numpy()  # others are averaged over what may be there
+    np.testing.assert_allclose(local.prediction[whole], f[whole], rtol=1e-10, atol=1e-10)
     together = local.base + local.contributions.sum(axis=1)
     np.testing.assert_allclose(together, local.prediction, rtol=1e-12)
 
-    def by_input(values):
-        return np.array([world.shaped(values[:, j]) for j in range(len(world.names))])
+    def of_whole(values):
+        return values.reshape(len(world.names), len(whole), -1)[:, whole]
 
-    expected = shapley_values(world, f)
+    def by_input(values):
+        return of_whole(np.moveaxis(values, 1, 0))
+
+    expected = of_whole(shapley_values(world, f))
     np.testing.assert_allclose(by_input(local.contributions), expected, atol=1e-8)
     drawn = draws_of(model, world.rows, 200, hidden=world.hidden)
     values = np.array([shapley_values(world, draw) for draw in drawn])
     first, second = (world.merged(np.mean(values**k, axis=0)) for k in (1, 2))
     spread = np.sqrt(np.maximum(second - first**2, 0.0))
-    np.testing.assert_allclose(by_input(local.std), spread, rtol=0.35, atol=0.02 * np.std(f))
+    np.testing.assert_allclose(
+        by_input(local.std), of_whole(spread), rtol=0.35, atol=0.02 * np.std(f)
+    )
 
 
 def test_contributions_add_up_for_any_row():

@@ -44,6 +44,8 @@ def fitted(structure, extrapolate="linear", target="numbers"):
     if target == "counts":
         counts = np.random.default_rng(1).poisson(np.exp(1.0 + 0.5 * y))
         return BTNRegressor(likelihood="negative_binomial", **parameters).fit(X, counts)
+    if target == "prices":
+        return BTNRegressor(likelihood="log_normal", **parameters).fit(X, np.exp(8.0 + 0.5 * y))
     labels = y > 0 if target == "labels" else np.digitize(y, [-1.0, 1.0])
     return BTNClassifier(**parameters).fit(X, labels)
 
@@ -111,7 +113,7 @@ def test_in_the_range_nothing_changes(structure):
     np.testing.assert_allclose(mixed.std[:-1], a.std, rtol=1e-12)
 
 
-@pytest.mark.parametrize("target", ["numbers", "counts", "labels", "three"])
+@pytest.mark.parametrize("target", ["numbers", "counts", "prices", "labels", "three"])
 @pytest.mark.parametrize("extrapolate", EXTRAPOLATIONS)
 def test_uncertainty_grows_with_the_distance(target, extrapolate):
     distances = np.array([0.0, 1e-6, 0.02, 0.2, 0.5, 1.0, 1.5, 4.0, 40.0])
@@ -130,7 +132,7 @@ def test_uncertainty_grows_with_the_distance(target, extrapolate):
 
 def test_values_are_finite_however_far():
     for structure in ("sums", "tensor"):
-        for target in ("numbers", "counts"):
+        for target in ("numbers", "counts", "prices"):
             model = fitted(structure, target=target)
             for far in (1e30, -1e30, 1.7e308):
                 at = np.array([[far, 0.0], [far, -far]])
@@ -298,7 +300,8 @@ def test_the_page_says_the_same():
     at = np.vstack([along([0.0, 0.1, 0.7, 3.0], d, side) for d in (0, 1) for side in (-1.0, 1.0)])
     with browser() as one, opened(one) as page:
         page.set_content(f"<script>{ENGINE}</script>")
-        for of in (("sums", "linear"), ("full", "linear"), ("tensor", "flat", "three")):
+        kinds = ("sums", "linear"), ("full", "linear"), ("tensor", "flat", "three")
+        for of in (*kinds, ("sums", "linear", "prices")):
             compare(fitted(*of), at, asked(page, portable(fitted(*of)), at.tolist()))
 
 

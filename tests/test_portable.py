@@ -60,7 +60,7 @@ def excess(column, value):
 
 def widening(data, start, row):
     """Return what is added to the variance of one row, by output."""
-    total = [0.0] * (len(start["least"]) if isinstance(start["least"], list) else 1)
+    total = [0.0] * np.size(start["least"])
     for item in start["widening"]:
         e = excess(data["columns"][item["column"]], row[item["column"]])
         tables, e = item["below" if e < 0.0 else "above"], abs(e)
@@ -215,6 +215,36 @@ def noise_moments(data, start, X):
     return [{"g_mean": mean, "g_variance": variance} for (mean,), (variance,) in both]
 
 
+def copies_of(data, row):
+    """Return a row, or its copies with other raw values where it has none."""
+    columns = data["columns"]
+    missing = [
+        j for j, own in enumerate(columns) if own["active"] and own["fills"] and row[j] is None
+    ]
+    if not missing:
+        return [row]
+    copies = []
+    for q in range(len(columns[missing[0]]["fills"]["values"])):
+        copy = list(row)
+        for j in missing:
+            own, value = columns[j]["fills"], columns[j]["fills"]["values"][q]
+            if value != value:
+                continue
+            if columns[j]["categories"] is not None:
+                names = {code: name for name, code in columns[j]["categories"].items()}
+                copy[j] = names[int(value)]
+                continue
+            x = own["center"] + own["spread"] * (coordinate(columns[j], value) - own["center"])
+            for k, slope, center in zip(own["inputs"], own["slopes"], own["centers"], strict=True):
+                at = coordinate(columns[k], copy[k])
+                x += 0.0 if at is None else slope * (min(max(at, -1.0), 1.0) - center)
+            held = min(max(x, -1.0), 1.0)
+            raw = float(np.interp(held, columns[j]["positions"], columns[j]["knots"]))
+            copy[j] = raw if own["inputs"] else value
+        copies.append(tuple(copy))
+    return copies
+
+
 def moments(data, start, row):
     """Return E[f] and Var[f] of one row: lists of one entry, or of one for every class."""
     least = start["least"] if isinstance(start["least"], list) else [start["least"]]
@@ -286,6 +316,8 @@ def test_loops_over_plain_data_say_what_the_model_says(name):
     np.testing.assert_allclose(np.moveaxis(actual, 2, 0), expected, rtol=1e-10, atol=1e-10)
     if data["classes"] is not None:
         return
+    whole = np.array([len(copies_of(data, row)) == 1 for row in rows_of(X)])
+    X, actual = X[whole], actual[:, whole]
     distribution = model.predict_dist(X)
     weights, y = np.array(data["weights"]), (model.predict(X) - data["shift"]) / data["scale"]
     y = np.round(y) if distribution.discrete else y + 0.1
@@ -319,6 +351,32 @@ def test_loops_over_plain_data_say_what_the_model_says(name):
         part = likelihood.predictive(*actual[k, ..., 0].T)
         widths = [row["width"][0] for row in answers[k]]
         np.testing.assert_allclose(widths, part.width(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("structure", ["sums", "tensor", "sums+tensor"])
+def test_copies_of_rows_with_missing_values_mix_to_what_the_model_says(structure):
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal(60)
+    X = pd.DataFrame({"a": z + 0.5 * rng.standard_normal(60), "b": z, "c": list("xyz") * 20})
+    y = X["a"] * X["b"] + 2.0 * (X["c"] == "x") + 0.1 * rng.standard_normal(60)
+    X.loc[:4, "b"] = np.nan
+    settings = {**SMALL, "structure": structure, "noise": "constant"}
+    model = BTNRegressor(**settings).fit(X, y)
+    assert len(model.fitted_.fills.fills[0].inputs)  # a is told from b
+    new = pd.DataFrame({"a": [np.nan, 1.0, np.nan], "b": [0.5, 0.2, np.nan], "c": [*"xy", None]})
+    new.loc[3] = [0.3, 0.4, None]
+    data = json.loads(json.dumps(listed(portable(model))))
+    mean, std = model.predict(new, return_std=True)
+    noise, weights = model.predict_dist(new).noise_std, np.array(data["weights"])
+    for k, row in enumerate(rows_of(new)):
+        copies = copies_of(data, row)
+        assert len(copies) == (1 if k == 1 else 32)
+        both = np.array([[moments(data, s, copy) for copy in copies] for s in data["restarts"]])
+        means, variances = both[..., 0, 0], both[..., 1, 0]  # (restarts, copies)
+        center = np.mean(weights @ means)
+        assert data["shift"] + data["scale"] * center == pytest.approx(mean[k], rel=1e-9)
+        variance = data["scale"] ** 2 * np.mean(weights @ (variances + (means - center) ** 2))
+        assert variance + noise[k] ** 2 == pytest.approx(std[k] ** 2, rel=1e-9)
 
 
 def test_what_classes_need_is_there():

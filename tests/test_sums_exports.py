@@ -21,7 +21,6 @@ import btnkm
 import btnkm.report
 from btnkm import BTNClassifier, BTNRegressor, Solver
 from btnkm.bases.effect import MainEffect
-from btnkm.core.posterior import Predictor
 from btnkm.core.sums import Group
 from btnkm.explain.summary import structure_line
 from btnkm.io.portable import portable
@@ -31,7 +30,7 @@ from btnkm.structures.mode_map import main_effects
 from tests.model_files import refusals
 from tests.test_files_models import answers, unlike
 from tests.test_onnx import check as check_graph
-from tests.test_portable import rows_of
+from tests.test_portable import excess, rows_of, widening
 from tests.test_what_if import compare
 
 N, NEW = 110, 24
@@ -328,7 +327,9 @@ def effect(column, basis, value):
     elif basis["line"] is not None and not unknown:
         x = np.interp(value, column["knots"], column["positions"])
         curve = [np.cos(k * np.arccos(x)) for k in range(1, basis["degree"] + 1)]
+        rise = basis["line"][-1] - basis["line"][0]
         line = np.interp(x, column["positions"], basis["line"])
+        line += basis["runs_on"] * excess(column, value) * rise
         values = np.array([line, *curve, *(x > basis["steps"]), *(basis["spikes"] == x)])
     values = np.zeros(known) if unknown else values - basis["center"][:known]
     return np.append(values, [float(value is None) - basis["center"][-1]] * basis["missing"])
@@ -354,9 +355,10 @@ def test_plain_data_tell_all_that_main_effects_need(kind):
         first, second = np.triu_indices(len(g))
         pairs = np.where(first == second, 1.0, 2.0) * g[first] * g[second]
         means.append(sums["mean"] @ g)
-        variances.append(np.maximum(sums["cov"] @ pairs, least))
+        variances.append(np.maximum(sums["cov"] @ pairs, least) + widening(data, start, row))
     actual = np.squeeze([means, variances])
-    expected = model.fitted_.predict(model.fitted_.encode(X), Predictor.moments, 2)[:, 0]
+    moments = model.fitted_.predict(model.fitted_.encode(X), lambda p, rows: p.moments(rows), 2)
+    expected = moments[:, 0]
     np.testing.assert_allclose(actual, expected, rtol=1e-10, atol=1e-10)
 
 

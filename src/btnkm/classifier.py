@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import expit, ndtr
+from scipy.special import expit, log_ndtr, ndtr
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.class_weight import compute_sample_weight
@@ -17,9 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import checks
 from .core.arrays import here, host
-from .core.densities import Student
+from .core.densities import Averaged, Density, Student
 from .core.likelihoods import Bernoulli, Gaussian, Softmax
-from .core.likelihoods.softmax import INTERVAL_POINTS, PROBABILITY_POINTS
+from .core.likelihoods.softmax import COPY_POINTS, INTERVAL_POINTS, PROBABILITY_POINTS
+from .core.recalibration import LogitScaling
 from .data.dask_input import anywhere
 from .data.readers import with_targets
 from .estimator import Estimator, answered
@@ -30,6 +31,7 @@ from .structures.task import Target
 
 Array = np.ndarray
 CLASSIFIER_LIKELIHOODS = ("logistic", "least_squares")
+_COPIED_ROWS = 64  # with missing values at a time, in intervals of many classes
 _POINT_NUMBERS = 2**22  # probabilities in memory at a time
 
 
@@ -46,7 +48,7 @@ class BTNClassifier(ClassifierMixin, Estimator):
     Parameters
     ----------
     basis, structure, network, n_basis, max_rank, priors, n_init, max_iter, tol, solver, \
-extrapolate, memory_limit, n_jobs, random_state, callback, verbose, warm_start
+extrapolate, calibration, memory_limit, n_jobs, random_state, callback, verbose, warm_start
         As in BTNRegressor. "auto" has other values, because labels contain less information than
         numbers. ``n_basis`` is such that there are at least four rows for every function of all
         inputs together, but at least 4 for each input. It is up to 20 if that leaves eight rows for
@@ -68,6 +70,11 @@ extrapolate, memory_limit, n_jobs, random_state, callback, verbose, warm_start
     ----------
     classes_ : ndarray of shape (n_classes,)
         The labels, sorted.
+    calibration_ : LogitScaling or None
+        How held-out rows have recalibrated the probabilities (see ``calibrate``): log probabilities
+        are divided by ``temperature``, and with two classes ``offset`` is added to the log odds of
+        the second. ``kind`` is "split" or "cv", and ``rows`` the number of rows. None without
+        recalibration.
     structures_, weights_, best_restart_, rank_, ranks_, cores_, mode_order_, n_basis_, \
 feature_importances_, feature_importances_std_, lower_bound_, lower_bounds_, history_, \
 target_name_, fitted_, n_samples_seen_, n_iter_, converged_, stop_reason_, n_features_in_, \
@@ -112,6 +119,7 @@ feature_names_in_
         tol: float = 1e-4,
         solver: Solver | None = None,
         extrapolate: str = "linear",
+        calibration: str | None = None,
         class_weight: Any = None,
         memory_limit: float | str = "auto",
         n_jobs: int | None = None,
@@ -132,6 +140,7 @@ feature_names_in_
             tol=tol,
             solver=solver,
             extrapolate=extrapolate,
+            calibration=calibration,
             memory_limit=memory_limit,
             n_jobs=n_jobs,
             random_state=random_state,
@@ -317,6 +326,7 @@ feature_names_in_
             are more than two.
         """
         check_is_fitted(self)
+        scaling = self._scaling
         if len(self.classes_) > 2:
             log_p = np.log(self._probabilities(X))
             decision = log_p - log_p.mean(axis=1, keepdims=True)
@@ -324,32 +334,70 @@ feature_names_in_
             if not return_std:
                 return decision
             columns = self.fitted_.encode(X)
-            moments = self.fitted_.predict(columns, lambda model, rows: model.contrasts(rows), 2)
-            means, variances = host(moments)
             offsets = np.array([[likelihood.offsets] for likelihood in self._likelihoods])
-            means += offsets - offsets.mean(axis=2, keepdims=True)
+            offsets = offsets - offsets.mean(axis=2, keepdims=True)
         else:
-            means, variances = self._moments(X)
-            log_p = np.log(self._of_two(means, variances))
-            decision = answered(X, log_p[1] - log_p[0])
+            columns = self.fitted_.encode(X)
+            log_p = np.log(self._of_two(columns))
+            decision = answered(X, scaling.log_odds(log_p[1] - log_p[0]))
             if not return_std:
                 return decision
-            means = means + self._offsets()
-        return decision, answered(X, np.sqrt(mixed_variance(self.weights_, means, variances)))
+            offsets = self._offsets()
+        return decision, answered(X, scaling.slope * self._std(columns, offsets))
 
     @anywhere
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class, averaged over the posterior: (n, n_classes)."""
         return answered(X, self._probabilities(X))
 
+    def _std(self, columns: list[Any], offsets: Any) -> Array:
+        """Return the standard deviation of offset + f, less its mean over many classes: (n, ..)."""
+
+        def moments(columns: Sequence[Any]) -> Array:
+            both = self.fitted_.predict(columns, lambda model, rows: model.contrasts(rows), 2)
+            means, variances = host(both)
+            means = means + offsets
+            return np.stack([means, variances + means**2])
+
+        if not len(self.fitted_.fills.rows(columns)):
+            both = self.fitted_.predict(columns, lambda model, rows: model.contrasts(rows), 2)
+            means, variances = host(both)
+            return np.sqrt(mixed_variance(self.weights_, means + offsets, variances))
+        means, squares = self.fitted_.averaged(columns, moments, 2)
+        variances = np.maximum(squares - means**2, 0.0)
+        return np.sqrt(mixed_variance(self.weights_, means, variances))
+
+    @property
+    def _scaling(self) -> LogitScaling:
+        """The recalibration, or one that changes nothing."""
+        return LogitScaling("", 0) if self.calibration_ is None else self.calibration_
+
+    def _outcomes(self, X: Any, y: Array) -> tuple[Array, ...]:
+        """Return log probabilities without recalibration (n, K), and the codes of the classes."""
+        codes, _ = _codes(self.classes_, y, y)
+        return np.log(self._unscaled(X)), codes.astype(int)
+
+    def _recalibration(self, kind: str, outcomes: tuple[Array, ...]) -> LogitScaling:
+        return LogitScaling.of(kind, *outcomes)
+
     def _probabilities(self, X: Any) -> Array:
+        p = self._unscaled(X)
+        return p if self.calibration_ is None else self.calibration_.probabilities(p)
+
+    def _unscaled(self, X: Any) -> Array:
+        """Return the probabilities of the classes without recalibration: (n, K)."""
         check_is_fitted(self)
-        if len(self.classes_) > 2:
-            points = self._points(X, PROBABILITY_POINTS)
-            share = np.repeat(self.weights_ / PROBABILITY_POINTS, PROBABILITY_POINTS)
-            probability = np.concatenate([np.tensordot(share, p, 1) for p in points])
-            return np.maximum(probability, np.finfo(float).tiny)
-        return self._of_two(*self._moments(X)).T
+        columns = self.fitted_.encode(X)
+        if len(self.classes_) == 2:
+            return self._of_two(columns).T
+        probability = self.fitted_.averaged(columns, self._of_many, 0)
+        return np.maximum(probability, np.finfo(float).tiny)
+
+    def _of_many(self, columns: Sequence[Any]) -> Array:
+        """Return the probabilities of more than two classes: (n, K)."""
+        points = self._points(columns, PROBABILITY_POINTS)
+        share = np.repeat(self.weights_ / PROBABILITY_POINTS, PROBABILITY_POINTS)
+        return np.concatenate([np.tensordot(share, p, 1) for p in points])
 
     @anywhere
     def predict_log_proba(self, X: Any) -> Array:
@@ -382,26 +430,64 @@ feature_names_in_
         """
         check_is_fitted(self)
         levels = check_level(level)
+        columns = self.fitted_.encode(X)
+        rows = self.fitted_.fills.rows(columns)
         if len(self.classes_) > 2:
-            points = self._points(X, INTERVAL_POINTS)
-            share = np.repeat(self.weights_ / INTERVAL_POINTS, INTERVAL_POINTS)
-            both = [weighted_quantiles(p, share, levels) for p in points]
-            return answered(X, np.moveaxis(np.concatenate(both, axis=1), 0, -1))
-        means, variances = self._moments(X)
-        parts = [  # so many degrees of freedom make a normal distribution
-            Student(mean, np.maximum(variance, 1e-300), 0.0, 1e9)
-            for mean, variance in zip(means + self._offsets(), variances, strict=True)
-        ]
+            ends = self._quantiles(columns, levels)
+            for begin in range(0, len(rows), _COPIED_ROWS):
+                some = rows[begin : begin + _COPIED_ROWS]
+                ends[:, some] = self._quantiles(columns, levels, some)
+            return answered(X, np.moveaxis(ends, 0, -1))
+        parts = self._normals(columns)
+        if len(rows):
+            copies = self._normals(self.fitted_.fills.copies(columns, rows))
+            parts = [Averaged(part, rows, copy) for part, copy in zip(parts, copies, strict=True)]
         ends = PredictiveDistribution(parts, weights=self.weights_).quantile(levels)
         if isinstance(self.likelihood_, Gaussian):
             noise = self.likelihood_.noise_std  # the probability is that it leaves the sign alone
-            return answered(X, np.asarray(ndtr((ends - self._threshold) / noise)))
-        return answered(X, np.asarray(expit(ends)))
+            ends = (ends - self._threshold) / noise
+            if self.calibration_ is None:
+                return answered(X, np.asarray(ndtr(ends)))
+            ends = log_ndtr(ends) - log_ndtr(-ends)
+        return answered(X, np.asarray(expit(self._scaling.log_odds(ends))))
 
-    def _points(self, X: Any, count: int) -> Iterator[Array]:
+    def _normals(self, columns: Sequence[Any]) -> list[Density]:
+        """Return the distribution of offset + f in each restart, with two classes."""
+        means, variances = self._moments_at(columns)
+        return [  # so many degrees of freedom make a normal distribution
+            Student(mean, np.maximum(variance, 1e-300), 0.0, 1e9)
+            for mean, variance in zip(means + self._offsets(), variances, strict=True)
+        ]
+
+    def _quantiles(
+        self, columns: Sequence[Any], levels: list[float], rows: Array | None = None
+    ) -> Array:
+        """Return quantiles of the probabilities of more than two classes: (k, n, K).
+
+        Those of some ``rows`` are of the mixture over their copies.
+        """
+        count = INTERVAL_POINTS
+        if rows is not None:
+            columns, count = self.fitted_.fills.copies(columns, rows), COPY_POINTS
+        points = self._points(columns, count)
+        if self.calibration_ is not None:
+            points = map(self.calibration_.probabilities, points)
+        share = np.repeat(self.weights_ / count, count)
+        if rows is None:
+            both = [weighted_quantiles(p, share, levels) for p in points]
+            return np.concatenate(both, axis=1)
+        p = np.concatenate(list(points), axis=1).reshape(
+            len(share), -1, len(rows), len(self.classes_)
+        )
+        copies = p.shape[1]
+        return weighted_quantiles(
+            p.reshape(-1, *p.shape[2:]), np.repeat(share / copies, copies), levels
+        )
+
+    def _points(self, columns: Sequence[Any], count: int) -> Iterator[Array]:
         """Yield the probabilities at points spread over the posterior: (S count, n, K) by block."""
         fitted = self.fitted_
-        columns, predictors = fitted.encode(X), fitted.predictors
+        predictors = fitted.predictors
         numbers = count * len(self.classes_) * len(predictors)  # of a row
         for _, features in fitted.row_blocks(columns, max(1, _POINT_NUMBERS // numbers)):
             parts = []
@@ -423,8 +509,13 @@ feature_names_in_
             return 0.0
         return np.array([[likelihood.offset] for likelihood in self._likelihoods])
 
-    def _of_two(self, means: Array, variances: Array) -> Array:
+    def _of_two(self, columns: list[Any]) -> Array:
         """Return the probabilities of two classes, each with full precision: (2, n)."""
+        probability = self.fitted_.averaged(columns, self._of_two_at, 1)
+        return np.maximum(probability, np.finfo(float).tiny)
+
+    def _of_two_at(self, columns: Sequence[Any]) -> Array:
+        means, variances = self._moments_at(columns)
         parts = []
         for likelihood, mean, variance in zip(self._likelihoods, means, variances, strict=True):
             if isinstance(likelihood, Gaussian):
@@ -434,7 +525,7 @@ feature_names_in_
                 )
             else:
                 parts.append(likelihood.predictive(mean, variance).probabilities)
-        return np.maximum(np.tensordot(self.weights_, parts, 1), np.finfo(float).tiny)
+        return np.asarray(np.tensordot(self.weights_, parts, 1))
 
 
 def _codes(classes: Array, y: Array, weight: Array) -> tuple[Array, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property, partial
@@ -15,13 +16,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from . import checks
+from .calibrating import Calibrating
 from .core.arrays import host, is_elsewhere
 from .core.full_functionals import total_effects
-from .core.likelihoods import Transformed
+from .core.likelihoods import Transformed, of_targets
 from .core.posterior import found_nothing
 from .data.column_stats import MOST_ROWS, TableStats
 from .data.columns import categorical_columns, fit_columns
 from .data.dask_input import is_dask, open_dask
+from .data.fills import Fill, Fills
 from .data.frames import check_names, name_of
 from .data.readers import coded, ones_or_none, open_source
 from .execution import fitting
@@ -38,6 +41,7 @@ from .saving import Saving
 from .streaming import Streaming, Window
 from .structures.candidates import choose, weighted
 from .structures.extrapolation import widening
+from .structures.learned_missing import fills_of, mixture_log_density, without_itself
 from .structures.mode_map import ModeMap, block_size
 from .structures.multistart import bonds, fit_structures
 from .structures.search import Candidate
@@ -49,7 +53,7 @@ _LOOK_AT = 1000  # training rows, to see whether anything was found
 _DRAWS, _SEED = 16, 0  # of posterior draws of each restart behind feature_importances_
 
 
-class Estimator(Streaming, Saving, BaseEstimator):
+class Estimator(Calibrating, Streaming, Saving, BaseEstimator):
     """Base of the estimators; see BTNRegressor for the parameters.
 
     A subclass checks y (``_check_y``), encodes it for the engine (``_target``) and may add to the
@@ -57,6 +61,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
     """
 
     _defaults: Defaults
+    _fills: list[Fill | None] | None = None
     likelihood_: Any
     _found_nothing = False  # whether f varies less between the rows than it is uncertain
     # parameters that a fit which continues from another cannot change, beside some options
@@ -138,6 +143,8 @@ class Estimator(Streaming, Saving, BaseEstimator):
         if checkpoint is not None:
             checks.check_integer("checkpoint_every", checkpoint_every, 1)
             checkpoint = check_path(checkpoint)
+        self._check_parameters()
+        held_out = self._for_folds(X, y, sample_weight)
         if self.warm_start and hasattr(self, "posterior_"):
             if checkpoint is not None:
                 raise ValueError(
@@ -153,6 +160,8 @@ class Estimator(Streaming, Saving, BaseEstimator):
         source, table_stats = self._open(X, y, sample_weight)
         with closing(source):
             self._fit_anew(source, table_stats, name_of(y), checkpoint, checkpoint_every)
+        if held_out is not None:
+            self._calibrate_by_folds(*held_out)
         return self
 
     def _open(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
@@ -177,7 +186,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
         self.__dict__.pop("_total_effects", None)
-        self._window = None
+        self._window = self._fills = None
 
     def _fit_anew(
         self,
@@ -289,6 +298,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
         otherwise they keep those they had.
         """
         self.columns_ = task.columns
+        self.calibration_ = None  # what there was is of another model
         self.history_ = sorted(history, key=lambda entry: (entry["restart"], entry["sweep"]))
         for name, value in task.target.attributes.items():
             setattr(self, name, value)
@@ -313,6 +323,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
         self.target_name_ = task.target.name
         # rows of a batch may be few or alike: what earlier rows have found is not lost
         self._found_nothing = (new or self._found_nothing) and self._finds_nothing(task)
+        self._choose_fills(task)
         self.__dict__.pop("fitted_", None)
         _ = self.fitted_  # predictions do not change the attributes
         if new and self._found_nothing and np.ptp(task.sample.y) > 0:
@@ -322,6 +333,30 @@ class Estimator(Streaming, Saving, BaseEstimator):
                 "input(s), or the basis unable to follow it: leave out inputs, give rows, change "
                 "the basis, or the network.",
             )
+
+    def _choose_fills(self, task: Task) -> None:
+        """Set what predictions of rows with missing values are averaged over."""
+        before = None if self._fills is None else Fills(self.columns_, self._fills)
+        full = any(mode_map.full_tensor for mode_map in self._mode_maps)
+        parts = self.columns_, self._active, task.sample, self._log_densities, before
+        self._fills = list(fills_of(*parts, full=full).fills)
+        self.__dict__.pop("fitted_", None)
+
+    def _log_densities(self, columns: list[Any], y: Array, weight: Array, alone: bool) -> Array:
+        """Return log densities of encoded targets: (n,); ``alone`` without these training rows."""
+        states: Any = self._states()
+        likelihoods = [state.likelihood for state in states]
+        if any(hasattr(likelihood, "at") for likelihood in likelihoods):
+            likelihoods = self.fitted_.likelihoods_at(columns)
+        likelihoods = [of_targets(likelihood, y)[0] for likelihood in likelihoods]
+        counted = y if y.ndim == 1 else y[:, 0]
+        means, variances = self._moments_at(columns)
+        if alone:
+            for k, (state, likelihood) in enumerate(zip(states, likelihoods, strict=True)):
+                scale = getattr(state.likelihood, "scale", 1.0)
+                parts = likelihood, scale, counted, weight, means[k], variances[k]
+                means[k], variances[k] = without_itself(*parts)
+        return mixture_log_density(likelihoods, self.weights_, means, variances, counted)
 
     def _finds_nothing(self, task: Task) -> bool:
         """Return whether f, its mean aside, varies less between the rows than it is uncertain."""
@@ -357,7 +392,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
         self._averages = tuple(part.averages for _, part, _ in restarts)
         self._effect_averages = tuple(part.effects for _, part, _ in restarts)
         self._widenings = tuple(
-            widening(state, mode_map, task.columns, task.sample)
+            widening(state, mode_map, task)
             for state, mode_map in zip(self.posterior_, self._mode_maps, strict=True)
         )
         ranks = [
@@ -444,6 +479,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
             target_name=self.target_name_,
             classes=getattr(self, "classes_", None),
             columns=self.columns_,
+            fills=Fills(self.columns_, self._fills or [None] * len(self.columns_)),
             active=self._active,
             posteriors=self.posterior_,
             mode_maps=self._mode_maps,
@@ -458,6 +494,7 @@ class Estimator(Streaming, Saving, BaseEstimator):
             block_rows=block_size(self._mode_maps, self.posterior_),
             check_y=_refuse_targets if exposed else partial(self._check_y, type(self).__name__),
             check_names=partial(check_names, table, reset=False),
+            calibration=self.calibration_,
             transformation=self.likelihood_ if isinstance(self.likelihood_, Transformed) else None,
             found_nothing=self._found_nothing,
             exposed=exposed,
@@ -470,14 +507,18 @@ class Estimator(Streaming, Saving, BaseEstimator):
     def _means(self, X: Any) -> Array:
         """Return E[f] for every restart and row, on the device of X: (S, n)."""
         fitted = self.fitted_
-        return fitted.predict(fitted.encode(X), lambda model, rows: (model.mean(rows),), 1)[0, ...]
+
+        def means(columns: Sequence[Any]) -> Array:
+            return fitted.predict(columns, lambda model, rows: (model.mean(rows),), 1)[0, ...]
+
+        return fitted.averaged(fitted.encode(X), means, 1)
 
     def _moments(self, X: Any) -> Array:
-        """Return E[f] and Var[f] for every restart and row, in local memory: (2, S, n)."""
+        """Return the moments of f, of rows with missing values as the fit has learned them."""
         return self._moments_at(self.fitted_.encode(X))
 
-    def _moments_at(self, columns: list[Any]) -> Array:
-        """Return the same for rows with these coordinates."""
+    def _moments_at(self, columns: Sequence[Any]) -> Array:
+        """Return E[f] and Var[f] for every restart and row, in local memory: (2, S, n)."""
         return host(self.fitted_.predict(columns, lambda model, rows: model.moments(rows), 2))
 
 

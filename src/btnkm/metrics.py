@@ -81,8 +81,11 @@ def row_scores(predictive, y):
         "nll": -np.asarray(predictive.logpdf(y)),
     }
     for level in COVERAGE_LEVELS:
-        low = np.asarray(predictive.quantile((1 - level) / 2))
-        high = np.asarray(predictive.quantile((1 + level) / 2))
+        if hasattr(predictive, "interval"):  # whose ends may be others if it is recalibrated
+            low, high = np.asarray(predictive.interval(level)).T
+        else:
+            low = np.asarray(predictive.quantile((1 - level) / 2))
+            high = np.asarray(predictive.quantile((1 + level) / 2))
         scores[f"coverage_{level * 100:.0f}"] = (low <= y) & (y <= high)
     return scores
 

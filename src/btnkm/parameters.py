@@ -231,6 +231,12 @@ def check_parameters(estimator: Any) -> None:
             f"callback must be a function of one argument or None, got {estimator.callback!r}; "
             "see history_ for what it receives."
         )
+    calibration = estimator.calibration
+    if calibration is not None and not (isinstance(calibration, str) and calibration == "cv"):
+        raise ValueError(
+            f"calibration must be None or 'cv', got {calibration!r}; to recalibrate by held-out "
+            "rows, call calibrate(X, y) after fit."
+        )
     limit = estimator.memory_limit
     if isinstance(limit, str) and limit != "auto":
         raise ValueError(

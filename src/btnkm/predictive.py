@@ -7,14 +7,17 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import logsumexp, ndtr
 from sklearn.utils import check_random_state
 
 from .checks import check_integer
-from .core.densities import Density, central_variance
+from .core.densities import Averaged, Density, central_variance, survival
 from .core.likelihoods import Transformed
+from .core.recalibration import FARTHEST, normal_score
 
 Array = np.ndarray
+#: Normal scores up to which 1 - F(y) has digits where a density has no ``sf``.
+SATURATED = 7.0
 
 
 class PredictiveDistribution:
@@ -147,6 +150,83 @@ class PredictiveDistribution:
                 break
         return np.asarray(self._shift + self._scale * x)
 
+    def normal_scores(self, y: Any) -> tuple[Array, Array]:
+        """Return the normal scores ndtri(p) of P(Y < y) and P(Y <= y): (n,) -> (n,) each.
+
+        For numbers both are the same array.
+        """
+        y = self._standardised(y)
+        at = self._score(y)
+        return (self._score(np.ceil(y) - 1.0), at) if self.discrete else (at, at)
+
+    def _score(self, y: Array) -> Array:
+        above = self._mixed([survival(part, y) for part in self._parts])
+        return normal_score(self._cdf(y), above)
+
+    @property
+    def farthest(self) -> float:
+        """Normal scores beyond which the distribution is not known."""
+        return FARTHEST if all(hasattr(part, "sf") for part in self._parts) else SATURATED
+
+    def at_scores(self, scores: Array) -> Array:
+        """Return y whose P(Y <= y) have these normal scores: (n,) -> (n,).
+
+        This is ``quantile`` for a level of its own for every point, precise in both tails.
+        """
+        scores = np.clip(scores, -FARTHEST, self.farthest)
+        level = ndtr(scores)
+        ends = [part.bracket(np.clip(level, 1e-12, 1.0 - 1e-12)) for part in self._parts]
+        low = np.min([end for end, _ in ends], axis=0)
+        high = np.max([end for _, end in ends], axis=0)
+        if self.discrete:
+            return self._counts_at_scores(scores, low, high)
+        pairs = zip(self._parts, ends, strict=True)
+        x = self._mixed([np.clip(p.mean + scores * p.width(), *within) for p, within in pairs])
+        low, high = self._widened(scores, low, high)
+        last = high - low
+        narrowest = np.min([part.width() for part in self._parts], axis=0)
+        for _ in range(200):
+            reached = self._score(x)
+            low, high = np.where(reached < scores, x, low), np.where(reached < scores, high, x)
+            logs = logsumexp([p.logpdf(x) for p in self._parts], 0, self._weights[:, None])
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                slope = np.sqrt(2.0 * np.pi) * np.exp(logs + 0.5 * reached**2)
+                newton = x - (reached - scores) / slope
+            away = np.abs(newton - x)
+            near = away <= 1e-10 * narrowest + 4.0 * np.finfo(float).eps * np.abs(x)
+            if np.all(near):
+                break
+            fast = (newton > low) & (newton < high) & (away < 0.5 * last)
+            step = np.where(near, x, np.where(fast, newton, low + 0.5 * (high - low)))
+            last, x = np.where(near, last, np.abs(step - x)), step
+        return np.asarray(self._shift + self._scale * x)
+
+    def _counts_at_scores(self, scores: Array, low: Array, high: Array) -> Array:
+        """Return the smallest counts that reach these scores, by halving a bracket."""
+        for _ in range(60):
+            short = self._score(high) < scores
+            if not np.any(short):
+                break
+            high = np.where(short, 2.0 * high, high)
+        while True:
+            middle = np.floor(0.5 * (low + high))
+            if np.all((middle <= low) | (middle >= high)):
+                return high
+            reached = self._score(middle) >= scores
+            low, high = np.where(reached, low, middle), np.where(reached, middle, high)
+
+    def _widened(self, scores: Array, low: Array, high: Array) -> tuple[Array, Array]:
+        """Return brackets of y with these scores, given some that do not reach far enough."""
+        step = np.max([part.width() for part in self._parts], axis=0)
+        low, high = low - step, high + step  # which may be the quantile itself, but for rounding
+        for _ in range(100):
+            above, below = self._score(low) > scores, self._score(high) < scores
+            if not np.any(above | below):
+                break
+            low, high = np.where(above, low - step, low), np.where(below, high + step, high)
+            step = 2.0 * step
+        return low, high
+
     def _integer_quantile(self, level: float, low: Array, high: Array) -> Array:
         """Return the smallest count whose distribution function reaches the level, by halving."""
         while True:
@@ -188,21 +268,21 @@ class TransformedDistribution(PredictiveDistribution):
     def _set_moments(self) -> None:
         """Leave the moments to be computed when they are asked for."""
 
-    @cached_property
-    def _normals(self) -> tuple[Array, Array, Array]:
-        """Mean of h(y), variance of f and of the noise in each restart: (S, n) each."""
-        parts, factor = self._parts, self._scale**2
-        return (
-            self._shift + self._scale * np.array([part.mean for part in parts]),
-            factor * np.array([part.model_variance for part in parts]),
-            factor * np.array([central_variance(part) for part in parts]),
-        )
+    def _of_part(self, part: Density) -> tuple[Array, Array, Array]:
+        """Return mean and variance of y in a restart, and what f has of the variance: (n,) each."""
+        if isinstance(part, Averaged):
+            alone, copies = self._of_part(part.density), self._of_part(part.copies)
+            return part.mixed_moments(alone, copies)
+        mean, factor = self._shift + self._scale * part.mean, self._scale**2
+        spread, noise = factor * part.model_variance, factor * central_variance(part)
+        moments = self._transformation.moments(mean, spread + noise)
+        return (*moments, self._transformation.model_variance(mean, spread, noise))
 
     @cached_property
-    def _moments(self) -> tuple[Array, Array]:
-        """Mean and variance of y in each restart: (S, n) each."""
-        means, spread, noise = self._normals
-        return self._transformation.moments(means, spread + noise)
+    def _moments(self) -> tuple[Array, Array, Array]:
+        """Mean and variance of y in each restart, and what f has of the variance: (S, n) each."""
+        means, variances, models = zip(*map(self._of_part, self._parts), strict=True)
+        return np.array(means), np.array(variances), np.array(models)
 
     @cached_property
     def mean(self) -> Array:  # type: ignore[override]
@@ -217,14 +297,14 @@ class TransformedDistribution(PredictiveDistribution):
     @cached_property
     def model_std(self) -> Array:  # type: ignore[override]
         """Standard deviation of y that uncertainty of f causes."""
-        return self._std(self._transformation.model_variance(*self._normals), between=True)
+        return self._std(self._moments[2], between=True)
 
     @cached_property
     def noise_std(self) -> Array:  # type: ignore[override]
         """Standard deviation of y that the noise causes."""
-        model = self._transformation.model_variance(*self._normals)
+        _, variances, models = self._moments
         with np.errstate(invalid="ignore"):
-            return self._std(np.maximum(self._moments[1] - model, 0.0), between=False)
+            return self._std(np.maximum(variances - models, 0.0), between=False)
 
     def _std(self, variances: Array, *, between: bool) -> Array:
         """Return the root of the mean variance of the restarts, or of that of their mixture."""
@@ -246,6 +326,10 @@ class TransformedDistribution(PredictiveDistribution):
         inside = np.where(possible, y, float(self._transformation.inverse(np.array(0.0))))
         log_density = super().logpdf(inside) + self._transformation.log_slope(inside)
         return np.where(possible, log_density, -np.inf)
+
+    def at_scores(self, scores: Array) -> Array:
+        """Return y whose P(Y <= y) have these normal scores: (n,) -> (n,)."""
+        return self._transformation.inverse(super().at_scores(scores))
 
     def _quantile(self, level: float) -> Array:
         return self._transformation.inverse(super()._quantile(level))

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from .core.arrays import here
-from .predictive import PredictiveDistribution, check_level
+from .predictive import PredictiveDistribution
 
 Array = np.ndarray
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(100)  # on [-1, 1], of probabilities
@@ -180,7 +180,7 @@ def _interval(
 ) -> tuple[Array, Array, Array]:
     """Return the ends of the intervals, and y."""
     distribution = _distribution(estimator, X, exposure)
-    low, high = distribution.quantile(check_level(level)).T
+    low, high = distribution.interval(level).T
     return low, high, _targets(distribution, y)
 
 

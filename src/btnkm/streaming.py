@@ -62,7 +62,7 @@ class Streaming:
         file contain them. The model is fitted again to all of them each time their number has
         doubled. In longer streams, a batch updates the posterior, and only sums over its rows are
         kept. New categories are added, and components if more are needed. Scales, functions and
-        the choice of inputs do not change.
+        the choice of inputs do not change. A recalibration is removed, with a warning.
 
         If a model from ``fit`` has a full tensor, it contains its rows as well. The first batch
         then starts a stream with a fit to these rows and its own. With ``structure="auto"`` the
@@ -81,11 +81,22 @@ class Streaming:
             raise ValueError(
                 f"forget must be above 0 and at most 1, got {forget!r}; 1 forgets nothing."
             )
+        if self.calibration is not None:
+            raise ValueError(
+                f"calibration must be None for partial_fit, got {self.calibration!r}, as a stream "
+                "has no folds; call calibrate(X, y) with held-out rows after a batch."
+            )
         if hasattr(self, "posterior_") and not is_dask(X) and np.shape(X)[:1] == (0,):
             return self  # a stream may have empty batches
+        recalibrated = self.calibration_ is not None
         source, table_stats = self._open(X, y, sample_weight)
         with closing(source):
             self._learn(source, table_stats, getattr(self, "target_name_", name_of(y)), forget)
+        if recalibrated and self.calibration_ is None:
+            warn(
+                "the recalibration was that of the model before this batch, and is removed; call "
+                "calibrate(X, y) again with held-out rows."
+            )
         return self
 
     def _learn(

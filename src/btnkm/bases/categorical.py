@@ -149,6 +149,12 @@ class ManyCategories(Basis):
         missing = np.isnan(x) if self.missing_ is None else np.zeros(len(x), dtype=bool)
         return missing | (x < 0)
 
+    def even_values(self, count: int) -> np.ndarray:
+        """Return the categories of training rows at evenly spaced ranks: (count,)."""
+        reached = np.cumsum(self.shares_)
+        ranks = (np.arange(count) + 0.5) / count * reached[-1]
+        return np.searchsorted(reached, ranks).astype(float)
+
     def fill(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return x with categories drawn by frequency in place of unknown values."""
         unknown = self.unknown(x)

@@ -182,6 +182,11 @@ class WithMissing(Basis):
             never = x < 0.0
         return never if self.saw_missing_ else never | xp.isnan(x)
 
+    def even_values(self, count: int) -> np.ndarray:
+        """Return training values at evenly spaced ranks: (count,)."""
+        places = (np.arange(count) + 0.5) * len(self.values_) / count
+        return np.asarray(self.values_[places.astype(int)], dtype=float)
+
     def fill(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return x with draws from the training values in place of unknown ones.
 

@@ -84,6 +84,7 @@ def is_classifier(model: Any) -> bool:
 
 def described(model: Any) -> dict[str, Any]:
     """Return a description of a model, for JSON."""
+    from ..core.recalibration import plain_form
     from ..explain import noise_effects
     from ..explain.summary import structure_line, structure_weights
 
@@ -101,6 +102,7 @@ def described(model: Any) -> dict[str, Any]:
         "noise_std": None if is_classifier(model) else model.noise_std_,
         "noise_of": None if model.fitted_.transformation is None else model.fitted_.unit,
         "noise_varies_with": [{"name": e.name, "importance": e.importance} for e in driven],
+        "calibration": plain_form(model.fitted_.calibration),
         "restarts": len(model.posterior_),
         "converged": model.converged_,
         "stop_reason": model.stop_reason_,
@@ -120,6 +122,8 @@ def lines_of(model: dict[str, Any], reason: str = "") -> list[tuple[str, str]]:
     elif noise == noise:
         of = f" of {model['noise_of']}" if model["noise_of"] else ""
         rows.append(("noise", f"{number(noise)} (standard deviation{of}){_varies(model)}"))
+    if model["calibration"] is not None:
+        rows.append(("recalibrated", model["calibration"]["summary"]))
     return [*rows, ("stopped", model["stop_reason"])]
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 CLASSIFIER_LIKELIHOODS = ("logistic", "least_squares")
 STRUCTURES = ("auto", "tensor", "sums", "sums+tensor", "full")
 NOISES = ("auto", "constant", "varying")
+CALIBRATIONS = ("cv",)
 EXTRAPOLATIONS = ("linear", "flat")
 _SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|", "\\t": "\t"}
 
@@ -281,6 +282,12 @@ def _add_uncertainty(group: Any) -> None:
         "run on, or flat, where an input is held at the nearer end of its range; both widen "
         "intervals (default: linear)",
     )
+    group.add_argument(
+        "--calibration",
+        choices=CALIBRATIONS,
+        help="recalibrate intervals, or probabilities of classes, by cross-validation (cv), which "
+        "takes about five times as long (default: none; see also btnkm calibrate)",
+    )
 
 
 def model_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -289,6 +296,7 @@ def model_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
         "random_state": arguments.random_state,
         "likelihood": arguments.likelihood,
         "noise": arguments.noise,
+        "calibration": arguments.calibration,
         "structure": arguments.structure,
         "solver.full_rows": arguments.full_rows,
         "network": arguments.network,

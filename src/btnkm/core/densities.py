@@ -7,7 +7,7 @@ probability for counts), a distribution function, a bracket of each quantile and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -19,10 +19,13 @@ Array = np.ndarray
 class Density(Protocol):
     """What a mixture needs of its parts; arrays have shape (n,)."""
 
-    discrete: ClassVar[bool]
     mean: Array
     model_variance: Array
     noise_variance: Array
+
+    @property
+    def discrete(self) -> bool:
+        """Whether y is an integer."""
 
     def logpdf(self, y: Array) -> Array:
         """Return the log density, or log probability, at y."""
@@ -38,6 +41,13 @@ class Density(Protocol):
 
     def draw(self, rng: np.random.Generator, size: int) -> Array:
         """Return draws, independent between points: (n, size)."""
+
+
+def survival(density: Density, y: Array) -> Array:
+    """Return P(Y > y): by ``sf``, with all its digits, where the density has this method."""
+    if hasattr(density, "sf"):
+        return np.asarray(density.sf(y))
+    return np.asarray(np.maximum(1.0 - density.cdf(y), np.finfo(float).eps))
 
 
 def noise_variance(shape: float, rate: float) -> float:
@@ -71,6 +81,10 @@ class Student:
     def cdf(self, y: Array) -> Array:
         """Return P(Y <= y)."""
         return np.asarray(stdtr(self.dof, (y - self.mean) / self.scale))
+
+    def sf(self, y: Array) -> Array:
+        """Return P(Y > y)."""
+        return np.asarray(stdtr(self.dof, (self.mean - y) / self.scale))
 
     def bracket(self, level: float) -> tuple[Array, Array]:
         """Return the quantile, twice."""
@@ -134,6 +148,10 @@ class NormalMixture:
             total += weight * ndtr((y - self.mean) / scale)
         return total
 
+    def sf(self, y: Array) -> Array:
+        """Return P(Y > y)."""
+        return self.cdf(2.0 * self.mean - y)
+
     def bracket(self, level: float) -> tuple[Array, Array]:
         """Return the smallest and largest quantile of the parts."""
         scales = (
@@ -175,6 +193,10 @@ class Scaled:
         """Return P(Y <= y)."""
         return np.asarray(self.density.cdf(y / self.scale))
 
+    def sf(self, y: Array) -> Array:
+        """Return P(Y > y)."""
+        return survival(self.density, y / self.scale)
+
     def bracket(self, level: float) -> tuple[Array, Array]:
         """Return a lower and an upper bound of the quantile."""
         low, high = self.density.bracket(level)
@@ -187,6 +209,92 @@ class Scaled:
     def draw(self, rng: np.random.Generator, size: int) -> Array:
         """Return draws: (n, size)."""
         return np.asarray(self.scale[:, None] * self.density.draw(rng, size))
+
+
+class Averaged:
+    """At some of the points an even mixture of Q densities, at the others a density.
+
+    Parameters
+    ----------
+    density : Density
+        At all n points.
+    rows : ndarray of shape (a,)
+        The points with a mixture.
+    copies : Density
+        At Q a points: the first part of each mixture, then the second, ..
+    """
+
+    def __init__(self, density: Density, rows: Array, copies: Density) -> None:
+        self.density, self.rows, self.copies = density, rows, copies
+        self.count = len(copies.mean) // len(rows)
+        alone, several = (
+            (part.mean, part.model_variance + part.noise_variance, part.model_variance)
+            for part in (density, copies)
+        )
+        self.mean, _, self.model_variance = self.mixed_moments(alone, several)
+        self.noise_variance = np.array(density.noise_variance)
+        self.noise_variance[rows] = self._by_copy(copies.noise_variance).mean(axis=0)
+
+    def mixed_moments(
+        self, alone: tuple[Array, Array, Array], copies: tuple[Array, Array, Array]
+    ) -> tuple[Array, Array, Array]:
+        """Return mean, variance and a part of the variance of mixtures, given those of both."""
+        mean, variance, part = map(np.array, alone)
+        means, variances, parts = map(self._by_copy, copies)
+        between = means.var(axis=0)
+        mean[self.rows] = means.mean(axis=0)
+        variance[self.rows] = variances.mean(axis=0) + between
+        part[self.rows] = parts.mean(axis=0) + between
+        return mean, variance, part
+
+    @property
+    def discrete(self) -> bool:
+        """Whether y is an integer."""
+        return self.density.discrete
+
+    def _by_copy(self, values: Array) -> Array:
+        return values.reshape(self.count, len(self.rows), *values.shape[1:])
+
+    def _of_copies(self, function: str, y: Array) -> tuple[Array, Array]:
+        """Return a function of y at all points, and at the copies: (n,) and (Q, a)."""
+        y = np.broadcast_to(y, self.mean.shape)
+        values = np.array(getattr(self.density, function)(y))
+        return values, self._by_copy(
+            getattr(self.copies, function)(np.tile(y[self.rows], self.count))
+        )
+
+    def logpdf(self, y: Array) -> Array:
+        """Return the log density at y."""
+        values, copies = self._of_copies("logpdf", y)
+        values[self.rows] = logsumexp(copies, axis=0) - np.log(self.count)
+        return values
+
+    def cdf(self, y: Array) -> Array:
+        """Return P(Y <= y)."""
+        values, copies = self._of_copies("cdf", y)
+        values[self.rows] = copies.mean(axis=0)
+        return values
+
+    def bracket(self, level: float) -> tuple[Array, Array]:
+        """Return the smallest and largest quantile of the parts."""
+        low, high = (np.array(end) for end in self.density.bracket(level))
+        lows, highs = map(self._by_copy, self.copies.bracket(level))
+        low[self.rows], high[self.rows] = lows.min(axis=0), highs.max(axis=0)
+        return low, high
+
+    def width(self) -> Array:
+        """Return the smallest scale on which the density changes."""
+        width = np.array(self.density.width())
+        width[self.rows] = self._by_copy(self.copies.width()).min(axis=0)
+        return width
+
+    def draw(self, rng: np.random.Generator, size: int) -> Array:
+        """Return draws: (n, size)."""
+        drawn = np.array(self.density.draw(rng, size))
+        copies = self._by_copy(self.copies.draw(rng, size))
+        chosen = rng.integers(self.count, size=(1, len(self.rows), size))
+        drawn[self.rows] = np.take_along_axis(copies, chosen, axis=0)[0]
+        return drawn
 
 
 class CountDensity:
@@ -237,11 +345,15 @@ class CountDensity:
 
     def cdf(self, y: Array) -> Array:
         """Return P(Y <= y)."""
+        return np.where(y < 0, 0.0, self._averaged(self._cdf_given, y))
+
+    def _averaged(self, given: Callable[[Array, Array], Array], y: Array) -> Array:
+        """Return the average over x of a probability of counts, given these and x."""
         k = np.maximum(np.floor(y), 0.0)
         total = np.zeros_like(self.location)
         for z, weight in zip(*self._grid, strict=True):
-            total += weight * self._cdf_given(k, self.location + self.std * z)
-        return np.where(y < 0, 0.0, np.minimum(total, 1.0))
+            total += weight * given(k, self.location + self.std * z)
+        return np.asarray(np.minimum(total, 1.0))
 
     def bracket(self, level: float) -> tuple[Array, Array]:
         """Return -1 and a count whose distribution function reaches the level."""
@@ -284,6 +396,13 @@ class Counts(CountDensity):
 
     def _cdf_given(self, k: Array, x: Array) -> Array:
         return np.asarray(betainc(self.size, k + 1.0, expit(-x)))
+
+    def _sf_given(self, k: Array, x: Array) -> Array:
+        return np.asarray(betainc(k + 1.0, self.size, expit(x)))
+
+    def sf(self, y: Array) -> Array:
+        """Return P(Y > y)."""
+        return np.where(y < 0, 1.0, self._averaged(self._sf_given, y))
 
     def _draw_given(self, x: Array, rng: np.random.Generator) -> Array:
         return draw_counts(x, self.size, rng)

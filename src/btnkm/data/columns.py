@@ -43,7 +43,7 @@ MANY_CATEGORIES = 20
 MAX_CATEGORIES, MIN_CATEGORIES, ROWS_PER_CATEGORY = 100, 10, 8
 # Ranges beyond the training range from which on a value counts as if it were there: of rows to
 # predict, whose squares must not overflow; of rows that a model is updated with, none of which is
-# to decide alone; and of rows to predict where y is about exp(f).
+# to decide alone; and of both where y is not f plus noise, but about exp(f), say.
 FARTHEST, FARTHEST_LEARNED, FARTHEST_OF_LOGARITHM = 1e12, 10.0, 1.0
 # A value is materially beyond the range from this fraction of it on, or from one and a half times
 # the width of the outer tenth of the training values, if that is more: random rows of the same kind
@@ -75,6 +75,14 @@ class Column:
         for category, code in (self.categories or {}).items():
             categories.setdefault(code, []).append(category)
         return categories
+
+    def numbers(self, codes: Array) -> Array:
+        """Return the numbers that have these coordinates; dates in microseconds."""
+        return np.interp(codes, self.positions, self.knots)
+
+    def positions_of(self, numbers: Array) -> Array:
+        """Return the coordinates of numbers."""
+        return np.interp(numbers, self.knots, self.positions)
 
     @property
     def tails(self) -> tuple[float, float]:
@@ -114,8 +122,7 @@ class Column:
             return np.full(len(values), np.nan)
         if values.dtype == object:
             values = _numbers(values, self.name)
-        codes = np.interp(values, self.knots, self.positions)
-        return self._running_on(codes, values, farthest)
+        return self._running_on(self.positions_of(values), values, farthest)
 
     def _running_on(self, codes: Any, values: Any, farthest: float) -> Any:
         """Return coordinates beyond [-1, 1] for values beyond the training range."""

@@ -83,6 +83,15 @@ def check_names(model: Any, X: Any, *, reset: bool) -> None:
         )
 
 
+def rows_of(X: Any, rows: Array) -> Any:
+    """Return some rows of a table, as a table of the same kind."""
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    if hasattr(X, "take") and hasattr(X, "column_names"):  # pyarrow
+        return X.take(rows)
+    return [X[i] for i in rows] if isinstance(X, list | tuple) else X[rows]
+
+
 def split_columns(X: Any, least: int = 1) -> tuple[list[Array], list[Any]]:
     """Return the columns of a table with at least ``least`` rows, and their names.
 

@@ -26,7 +26,7 @@ from ..core.arrays import here, host, like
 from ..execution.local import LocalRows
 from ..execution.memory import spilled_columns
 from .column_stats import MOST_ROWS, Batch, RowSums, TableStats, is_empty
-from .columns import FARTHEST_LEARNED
+from .columns import FARTHEST_LEARNED, FARTHEST_OF_LOGARITHM
 from .frames import by_name, split_columns
 from .text import DATE, DURATION, NUMBER, TEXT, plural
 
@@ -138,7 +138,7 @@ class Batches(Source):
                 break
             totals.add(batch)
             for file, column, values in zip(codes, columns, batch.columns, strict=True):
-                file.append(host(column.encode(values, FARTHEST_LEARNED)))
+                file.append(host(column.encode(values, _farthest(target))))
             y[rows], counts = target.encode(batch.y, batch.weight)
             if weight is None and np.any(counts != 1.0):
                 weight = np.ones(table_stats.n)
@@ -267,13 +267,19 @@ def read(
 def coded(batch: Batch, columns: list[Any], target: Any) -> LocalRows:
     """Return the coordinates of rows, on the device of their columns."""
     pairs = zip(columns, batch.columns, strict=True)
-    codes = [column.encode(values, FARTHEST_LEARNED) for column, values in pairs]
+    farthest = _farthest(target)
+    codes = [column.encode(values, farthest) for column, values in pairs]
     y, weight = target.encode(batch.y, batch.weight)
     weight = ones_or_none(weight)
     if not is_numpy_array(codes[0]):
         y = like(y, codes[0])
         weight = None if weight is None else like(weight, codes[0])
     return LocalRows(codes, y, weight)
+
+
+def _farthest(target: Any) -> float:
+    """Return how far beyond the range of its first rows a model learns from a number, in ranges."""
+    return FARTHEST_LEARNED if target.likelihood.additive else FARTHEST_OF_LOGARITHM
 
 
 def ones_or_none(weight: Array) -> Array | None:

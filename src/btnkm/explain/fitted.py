@@ -13,12 +13,13 @@ from array_api_compat import array_namespace, device
 from sklearn.utils.validation import check_is_fitted
 
 from ..bases import Spiked, WithMissing
-from ..core.arrays import here, is_elsewhere, like
+from ..core.arrays import here, host, is_elsewhere, like
 from ..core.likelihoods import joined, of_rows
 from ..core.posterior import Predictor
 from ..data.beyond import Beyond, ExtrapolationWarning
 from ..data.columns import FARTHEST, FARTHEST_OF_LOGARITHM, Column
 from ..data.dask_input import is_dask
+from ..data.fills import Fills
 from ..data.frames import split_columns
 from ..data.readers import is_stored
 from ..predictive import PredictiveDistribution, TransformedDistribution, mixed_variance
@@ -29,6 +30,7 @@ Array = np.ndarray
 MISSING = "(missing)"
 KINDS = {"f": "number", "M": "date", "m": "duration"}
 _BLOCK_ROWS = 4096  # of a table in memory, at most
+_COPIED_ROWS = 4096  # with missing values, whose copies are predicted at a time
 _BLOCKS_ON_DEVICE = 16  # times as many rows at a time
 
 
@@ -82,6 +84,8 @@ class FittedModel:
     classes : ndarray or None
         The labels of a classifier.
     columns : list of Column
+    fills : Fills
+        For each column, values over which a row with a missing one is averaged.
     active : list of int
         Columns that f may depend on; the others are constant.
     posteriors : tuple
@@ -108,6 +112,8 @@ class FittedModel:
         Returns targets as an array (n,), or raises an error if they are invalid.
     check_names : callable
         Raises an error if a table has other columns than the training rows.
+    calibration : Recalibration, LogitScaling or None
+        How predictive distributions are recalibrated.
     transformation : Transformed or None
         The function h with h(y) = y_shift + y_scale * target, if it is not the identity.
     found_nothing : bool
@@ -123,6 +129,7 @@ class FittedModel:
     target_name: str | None
     classes: Array | None
     columns: list[Column]
+    fills: Fills
     active: list[int]
     posteriors: tuple[Any, ...]
     mode_maps: tuple[Any, ...]
@@ -137,6 +144,7 @@ class FittedModel:
     block_rows: int
     check_y: Callable[[Any], Array]
     check_names: Callable[[Any], None]
+    calibration: Any = None
     transformation: Any = None
     found_nothing: bool = False
     exposed: bool = False
@@ -232,7 +240,8 @@ class FittedModel:
         It is one where y is about exp(f): the mean would soon be without bounds.
         """
         likelihood: Any = self.likelihoods[0]
-        return FARTHEST if likelihood.additive or likelihood.of_labels else FARTHEST_OF_LOGARITHM
+        plain = self.transformation is None and (likelihood.additive or likelihood.of_labels)
+        return FARTHEST if plain else FARTHEST_OF_LOGARITHM
 
     @cached_property
     def restarts(self) -> list[Any]:
@@ -342,6 +351,30 @@ class FittedModel:
                     out[i, k, rows, ...] = part if is_elsewhere(part) else like(part, out)
         return out
 
+    def averaged(
+        self, columns: Sequence[Any], function: Callable[[Sequence[Any]], Array], axis: int
+    ) -> Array:
+        """Return ``function(columns)``, averaged over what may stand for missing values.
+
+        Parameters
+        ----------
+        columns : list
+            Coordinates, as ``encode`` returns them.
+        function : callable
+            Returns an array for rows with some coordinates.
+        axis : int
+            That of the rows in this array, counted from the first.
+        """
+        values, rows = function(columns), self.fills.rows(columns)
+        if not len(rows):
+            return values
+        out = host(values)
+        for begin in range(0, len(rows), _COPIED_ROWS):
+            some = rows[begin : begin + _COPIED_ROWS]
+            copies = host(function(self.fills.copies(columns, some)))
+            out = self.fills.averaged(out, some, copies, axis)
+        return like(out, values) if is_elsewhere(values) else out
+
     def coordinates(self, X: Any) -> list[Any]:
         """Return the coordinates of at least one row in memory, to be explained."""
         columns = self.encode(here(X))
@@ -449,7 +482,7 @@ class FittedModel:
     def raw(self, j: int, codes: Array) -> Array:
         """Return the values of a numeric column that have these coordinates."""
         column = self.columns[j]
-        values = np.interp(codes, column.positions, column.knots)
+        values = column.numbers(codes)
         if column.kind in "mM":
             return np.round(values).astype(np.int64).astype(f"{column.kind}8[us]")
         return values

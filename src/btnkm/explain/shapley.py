@@ -76,6 +76,8 @@ class Local(PlainData):
 def explain_local(model: Any, X: Any, *, return_std: bool = True) -> Local:
     """Return the contribution of each input to the prediction of every row of X.
 
+    Where a value is missing, contributions are averaged over what may be there, as predictions are.
+
     Parameters
     ----------
     model : BTNRegressor or BTNClassifier, fitted
@@ -89,24 +91,32 @@ def explain_local(model: Any, X: Any, *, return_std: bool = True) -> Local:
     """
     view = FittedModel.of(model)
     columns = view.coordinates(X)
-    n, count = columns[view.active[0]].shape[0], len(view.names)
-    shape = (n, count) if view.outputs is None else (n, count, len(view.outputs))
+    count = len(view.names)
+    shape = (count,) if view.outputs is None else (count, len(view.outputs))
     means, seconds, bases = [], [], []
     offsets = (view.offsets - view.offset) / view.scale
     for restart, offset in zip(view.restarts, offsets, strict=True):
         center, square = restart.base()
         bases.append((center + offset, square + offset * (2.0 * center + offset)))
-        mean, second = np.zeros(shape), np.zeros(shape)
-        size = _rows_at_a_time(restart)
-        for begin in range(0, n, size):
-            rows = slice(begin, begin + size)
-            for j, (firsts, squares) in _contributions(restart, columns, rows, return_std).items():
-                mean[rows, j], second[rows, j] = firsts, squares
+
+        def moments(columns: Any, restart: Any = restart) -> Array:
+            """Return first and second moments of contributions: (2, n, D) or (2, n, D, K)."""
+            n = columns[view.active[0]].shape[0]
+            out = np.zeros((2, n, *shape))
+            size = _rows_at_a_time(restart)
+            for begin in range(0, n, size):
+                rows = slice(begin, begin + size)
+                of_rows = _contributions(restart, columns, rows, return_std)
+                for j, (firsts, squares) in of_rows.items():
+                    out[0, rows, j], out[1, rows, j] = firsts, squares
+            return out
+
+        mean, second = view.averaged(columns, moments, 1)
         means.append(mean)
         seconds.append(second)
     contributions, std = view.pooled(means, seconds)
     if not return_std:
-        std = np.full(shape, np.nan)
+        std = np.full(contributions.shape, np.nan)
     base, base_std = view.pooled(*zip(*bases, strict=True))
     base = base + view.offset
     prediction = base + contributions.sum(axis=1)

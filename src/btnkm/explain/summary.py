@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..core.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS
+from ..core.recalibration import describe
 from .fitted import FittedModel, PlainData
 from .noise import constant_noise, noise_effects, varies_with
 from .restart import FullRestartView, RestartView
@@ -126,6 +127,8 @@ def summary(model: Any) -> ModelSummary:
         facts["noise"] += "" if view.transformation is None else f" of {view.unit}"
         if driven := noise_effects(model, points=2):
             facts["noise"] += f" on average; {varies_with(driven)}"
+    if view.calibration is not None:
+        facts["recalibrated"] = describe(view.calibration)
     facts["interactions"] = f"{indices.interactions:.1%}"
     facts["fit"] = model.stop_reason_
     return ModelSummary(

@@ -24,12 +24,14 @@ from ..core.gamma import Gamma
 from ..core.layout import Layout
 from ..core.likelihoods import BUILT_IN, Varying
 from ..core.posterior import EffectAverages
+from ..core.recalibration import LogitScaling, Recalibration
 from ..core.state import Factor, Mode, State
 from ..core.sums import Group, Sums
 from ..core.tt import TT
 from ..core.widening import Widening
 from ..data.column_stats import Batch, Window
 from ..data.columns import Column
+from ..data.fills import Fill
 from ..parameters import Priors, Solver, TensorTrain
 from ..structures.mode_map import ModeMap
 from . import rules
@@ -41,7 +43,7 @@ CLASSES: tuple[type, ...] = (
     *(ManyCategories, MainEffect, *bases.BUILT_IN, *LIKELIHOODS),
     *(Gamma, Data, Column, ModeMap, CP, TT, Mode, CategoryMode, Factor, CategoryFactor, State),
     *(Group, Sums, Kernel, FullPosterior, ModeStats, EffectStats, BatchStats, EffectAverages),
-    *(Widening, Batch, Window, TensorTrain, Priors, Solver),
+    *(Widening, Batch, Window, Fill, TensorTrain, Priors, Solver, Recalibration, LogitScaling),
 )
 #: Words for the fields of likelihoods; parameters that are learned may be None before a fit.
 WORDS = {
@@ -94,6 +96,9 @@ Column: columns; knots_ascend, categories_have_functions, basis_is_finite
     categories: None | dict(str, count); kind: 'M' | 'm' | 'f' | 'O';
     basis: WithMissing(_, _) | ManyCategories(_);
     rest: None | count
+Fill(V, P): what stands for missing values; each_copy_has_a_value
+    values: numbers(V); copies: ints(V); inputs: ints(P); slopes, centers: numbers(P);
+    center: number; spread: number >= 0
 MainEffect(P): main effects; each_function_has_a_part
     n_curve, degree_: count; knots, positions, line_: numbers(J);
     steps, spikes, codes_: numbers(_); n_categories: None | count; has_missing_: bool;
@@ -159,17 +164,24 @@ Batch(N): kept rows; columns_are_of_a_known_type
     columns: list(array(N)); y: array(N) | array(N, _); weight: numbers(N) > 0
 Window: kept rows
     rows: Batch(N); decay: numbers(N) >= 0; total: number; fitted, since: count
+Recalibration: recalibrations; scores_ascend
+    kind: 'split' | 'cv'; rows: count; lower, upper: doubles(N); shift, skew: number;
+    scale, tails: number > 0
+LogitScaling: recalibrations
+    kind: 'split' | 'cv'; rows: count; slope: number > 0; offset: number
 Model: parts; inputs_are_columns, weights_add_up_to_1, targets_fit_the_likelihood,
         likelihoods_are_alike, modes_fit_their_columns, effects_fit_their_columns,
         posteriors_fit_their_modes, noise_fits_its_effects, results_are_of_this_fit,
         past_rows_fit_their_posteriors,
-        averages_fit_their_posteriors, widenings_fit_their_columns, kept_rows_are_of_this_table
+        averages_fit_their_posteriors, widenings_fit_their_columns, kept_rows_are_of_this_table,
+        fills_fit_their_columns, recalibration_is_of_this_target
     n_features_in_: size(D); columns_: list(Column, D); feature_names_in_?: texts(D);
     active: list(count); mode_maps: tuple(ModeMap, R);
     posterior_: tuple(State | FullPosterior, R); weights_: list(number >= 0, R);
     likelihood_: Likelihood; y_scale: number > 0; y_shift?, threshold?: number;
     classes_?: array(_); log_weights?: numbers(_);
     encode?: () | (number, number > 0, numbers(2) >= 0); pasts: list(BatchStats);
+    fills?: list(None | Fill, D);
     averages: tuple(list((numbers(_), numbers(_, _) | csr(_, _))), R);
     effect_averages: tuple(list(EffectAverages) | (), R); widenings?: tuple(None | Widening, R);
     window?: None | Window;
@@ -178,6 +190,7 @@ Model: parts; inputs_are_columns, weights_add_up_to_1, targets_fit_the_likelihoo
     n_iter_, best_restart_, n_samples_seen_: count; converged_: flag; stop_reason_: str;
     target_name_: None | str; noise_std_?: float; found_nothing?: bool;
     exposed?: bool; exposure_name?: None | str;
+    calibration_?: None | Recalibration | LogitScaling;
     history_: list({'restart': count, 'sweep': count, 'rows': count, 'rank': count | tuple(count),
         'phase': str, 'elbo': float, 'noise_std': float, 'seconds': float});
     structures_?: list({'name': str, 'restarts': list(count), 'weight': float,

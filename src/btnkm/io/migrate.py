@@ -123,7 +123,7 @@ def _with_plain_names(manifest: Manifest) -> Manifest:
 
 
 def _with_varying_noise(manifest: Manifest) -> Manifest:
-    """Return a manifest of version 7, when noise had one level, as one of version 8."""
+    """Return a manifest of version 7, without noise that varies, as one of version 8."""
     manifest = _with_field(
         manifest, "ModeMap", noise_effects={"tuple": []}, noise_inputs={"tuple": []}
     )
@@ -132,8 +132,10 @@ def _with_varying_noise(manifest: Manifest) -> Manifest:
         attributes["structures_"] = [
             {"dict": [*entry["dict"], "varying", False]} for entry in attributes["structures_"]
         ]
-    more = {"noise": "auto"} if manifest["estimator"] == "BTNRegressor" else {}
-    if more:  # a parameter that may not change where a fit continues, and has not
+    more: dict[str, Any] = {"calibration": None}
+    if manifest["estimator"] == "BTNRegressor":
+        more["noise"] = "auto"
+        # a parameter that may not change where a fit continues, and has not
         attributes["begun_with"] = {"dict": [*attributes["begun_with"]["dict"], "noise", None]}
     # nothing ran on beyond the training range
     more["extrapolate"] = "flat"

@@ -63,6 +63,13 @@ Where the noise varies, its log precision g is a sum of main effects as in 7, wi
 and Var[g].
 Pairs r <= s are in the order of ``numpy.triu_indices``; one with r < s counts twice.
 
+A row with missing values in columns with ``fills`` has Q copies, and the distribution of y is an
+even mixture of theirs. In copy q each of these columns, in their order, has value q of the
+``values`` of its fills: a number, or the code of a category, or NaN where the value stays missing.
+With ``inputs``, which are other columns of numbers, the coordinate x of this value becomes
+center + spread (x - center) + sum_k slopes_k (x_k - centers_k), but from -1 to 1, where x_k are
+coordinates in the same copy, from -1 to 1; those still missing are left out of the sum.
+
 The distribution of the target is a mixture over restarts. With f ~ N(E[f], Var[f]) in each, the
 likelihood's kind is
 
@@ -70,6 +77,15 @@ likelihood's kind is
   noise varies, of g; see ``density_form``;
 - "bernoulli": the second class has probability sigma(offset + f);
 - "softmax": class k has a probability proportional to exp(offsets_k + f_k).
+
+A ``calibration`` changes the distribution of y. For numbers, with F the mixture and z = ndtri(F(y))
+its normal score, the distribution function becomes ndtr(T(z)), where T(z) = sinh(``tails`` *
+asinh((z - ``shift``) / ``scale``) - ``skew``) from the first to the last of ``lower``, and linear
+with the same slope beyond. The mean stays as it is, the standard deviation is multiplied by
+``factor``. The ends of a central interval with the probability q below it have the scores lower[k -
+1] and upper[n - k] for k = floor((n + 1) q) of n scores; for k = 0 these are T^-1(ndtri(q)) and
+T^-1(ndtri(1 - q)), but not within the first and the last score. For classes, log p is multiplied by
+``slope``, and of two classes log p of the second has ``offset`` added, before the softmax.
 """
 
 from __future__ import annotations
@@ -85,6 +101,7 @@ from ..core.full import KNOWN, LINE, POSITION, FullPosterior
 from ..core.layout import pairs
 from ..core.linalg import factor_and_jitter
 from ..core.posterior import Predictor
+from ..core.recalibration import LogitScaling
 from ..core.sums import Sums
 from ..core.tt import TT
 from ..explain.fitted import FittedModel
@@ -100,8 +117,8 @@ def portable(model: Any) -> dict[str, Any]:
     -------
     dict
         ``format``
-            5, the version of what follows. Version 4 had no noise that varies and no
-            transformation, 3 no formulas.
+            5, the version of what follows. Version 4 had no noise that varies, no transformation
+            and neither ``fills`` nor calibration, 3 no formulas.
         ``classes``
             The labels of a classifier; None for a regressor.
         ``shift``, ``scale``
@@ -112,13 +129,16 @@ def portable(model: Any) -> dict[str, Any]:
         ``threshold``, ``noise_std``
             For the "least_squares" classifier, the target above which the second class begins, and
             the noise of the best restart, on which intervals of probabilities depend. Else None.
+        ``calibration``
+            None, or a dict as above.
         ``columns``
             One dict for each column of the table: ``name``; ``kind`` ("f" numbers, "M" dates and
             "m" durations in microseconds, "O" text); ``knots`` and ``positions`` of numbers;
             ``categories`` (name to code, None for numbers); ``farthest``, the largest excess;
-            ``active``, whether f may depend on it; ``bases`` of the modes, with ``kind``,
-            ``n_functions``, ``n_products`` and what else the kind has; ``effects``, main effects as
-            above, where ``line`` is None for categories.
+            ``fills``, what stands for missing values as above, or None; ``active``, whether f may
+            depend on it; ``bases`` of the modes, with ``kind``, ``n_functions``, ``n_products`` and
+            what else the kind has; ``effects``, main effects as above, where ``line`` is None for
+            categories.
         ``weights``
             Those of the restarts in the mixture, (S,).
         ``restarts``
@@ -139,7 +159,10 @@ def portable(model: Any) -> dict[str, Any]:
     classes, threshold = fitted.classes, fitted.threshold
     best = fitted.likelihoods[fitted.best_restart]
     far, active = fitted.farthest, set(fitted.active)
-    columns = [_column(c, j in active) | {"farthest": far} for j, c in enumerate(fitted.columns)]
+    columns = [
+        _column(c, fill, j in active) | {"farthest": far}
+        for j, (c, fill) in enumerate(zip(fitted.columns, fitted.fills.fills, strict=True))
+    ]
     return {
         "format": 5,
         "classes": None if classes is None else classes.tolist(),
@@ -148,6 +171,7 @@ def portable(model: Any) -> dict[str, Any]:
         "transformation": _transformation(fitted),
         "threshold": None if threshold is None else float(threshold),
         "noise_std": None if threshold is None else best.noise_std,
+        "calibration": _calibration(fitted.calibration),
         "columns": columns,
         "weights": np.array(fitted.weights),
         "restarts": [
@@ -159,6 +183,14 @@ def portable(model: Any) -> dict[str, Any]:
     }
 
 
+def _calibration(calibration: Any) -> dict[str, Any] | None:
+    """Return a recalibration as plain data."""
+    names: tuple[str, ...] = ("lower", "upper", "shift", "scale", "skew", "tails", "factor")
+    if isinstance(calibration, LogitScaling):
+        names = ("slope", "offset")
+    return None if calibration is None else {name: getattr(calibration, name) for name in names}
+
+
 def _widening(extra: Any) -> list[dict[str, Any]]:
     """Return what is added to the variance of f beyond the range of each column."""
     pairs = [] if extra is None else zip(extra.inputs, extra.variances, strict=True)
@@ -168,9 +200,10 @@ def _widening(extra: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _column(column: Any, active: bool) -> dict[str, Any]:
+def _column(column: Any, fill: Any, active: bool) -> dict[str, Any]:
     numeric = column.categories is None
     return {
+        "fills": None if fill is None else _fill(fill),
         "name": column.name,
         "kind": column.kind,
         "knots": column.knots if numeric else None,
@@ -179,6 +212,17 @@ def _column(column: Any, active: bool) -> dict[str, Any]:
         "active": active,
         "bases": [],
         "effects": [],
+    }
+
+
+def _fill(fill: Any) -> dict[str, Any]:
+    return {
+        "values": fill.every,
+        "center": float(fill.center),
+        "spread": float(fill.spread),
+        "inputs": fill.inputs.tolist(),
+        "slopes": fill.slopes,
+        "centers": fill.centers,
     }
 
 

@@ -25,10 +25,12 @@ from ..core.full import KNOWN, POSITION, FullPosterior
 from ..core.full import LINE as STRAIGHT
 from ..core.full_fit import learns_noise
 from ..core.likelihoods import Varying, of_noise
+from ..core.recalibration import FARTHEST, MOST_SCORES, LogitScaling
 from ..core.state import State
 from ..core.sums import Sums
 from ..core.widening import PLACES
 from ..data.column_stats import KINDS
+from ..data.fills import COUNT
 from ..structures.full_tensor import parts_of
 from .archive import Unreadable
 from .schema import Sizes, is_number
@@ -132,6 +134,10 @@ def categories_have_functions(column: Any, sizes: Sizes) -> Facts:
 
 def basis_is_finite(column: Any, sizes: Sizes) -> Facts:
     yield functions_are_finite(column.basis)
+
+
+def each_copy_has_a_value(fill: Any, sizes: Sizes) -> Facts:
+    yield len(fill.values) > 0 and are_places(fill.copies.tolist(), COUNT)
 
 
 def each_function_has_a_part(effect: Any, sizes: Sizes) -> Facts:
@@ -252,6 +258,21 @@ def columns_are_of_a_known_type(batch: Any, sizes: Sizes) -> Facts:
 
 
 # ---- models
+
+
+def scores_ascend(calibration: Any, sizes: Sizes) -> Facts:
+    yield 0 < sizes["N"] <= min(calibration.rows, MOST_SCORES)
+    for scores in (calibration.lower, calibration.upper):
+        yield np.all(np.diff(scores) >= 0.0) and np.all(np.abs(scores) <= 2.0 * FARTHEST)
+
+
+def recalibration_is_of_this_target(model: Any, sizes: Sizes) -> Facts:
+    calibration = getattr(model, "calibration_", None)
+    if calibration is None:
+        return
+    classes = getattr(model, "classes_", None)
+    yield isinstance(calibration, LogitScaling) is (classes is not None)
+    yield classes is None or len(classes) == 2 or calibration.offset == 0.0
 
 
 def n_outputs_of(model: Any) -> int | None:
@@ -532,3 +553,20 @@ def kept_rows_are_of_this_table(model: Any, sizes: Sizes) -> Facts:
         exposed = bool(getattr(model, "exposed", False))
         yield y.dtype.kind == "f" and y.ndim == 1 + exposed and y.size == len(y) * (1 + exposed)
         yield all(map(is_number, y.ravel()))
+
+
+def fills_fit_their_columns(model: Any, sizes: Sizes) -> Facts:
+    for j, fill in enumerate(getattr(model, "fills", ())):
+        if fill is None:
+            continue
+        column = model.columns_[j]
+        yield j in model.active
+        others = fill.inputs.tolist()
+        yield set(others) <= set(model.active) - {j} and are_places(others, sizes["D"])
+        numeric = [model.columns_[k].categories is None for k in (j, *others)]
+        yield all(numeric) if others else True
+        if column.categories is None:
+            yield len(column.knots) > 0
+        else:
+            codes = {float(code) for code in column.categories.values()}
+            yield set(fill.values.tolist()) <= codes

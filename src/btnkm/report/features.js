@@ -5,8 +5,10 @@ const Features = (() => {
   const isMissing = (value) => value === null || value === undefined || Number.isNaN(value);
 
   // The coordinate of a raw value: NaN where it is missing, -1 for a category that is not known.
+  // A category may also be given as {code}.
   function coordinate(column, value) {
     if (isMissing(value)) return NaN;
+    if (column.categories && typeof value === "object") return value.code;
     if (column.categories) return column.categories.has(value) ? column.categories.get(value) : -1;
     if (!column.knots.length) return NaN;
     return interpolated(value, column.knots, column.positions) + excess(column, value);
@@ -105,5 +107,33 @@ const Features = (() => {
     return values.concat(steps, equal(terms.spikes, at));
   }
 
-  return { coordinate, effect, features, interpolated };
+  // What stands for a missing value in a copy of a row, some columns of which may be filled already.
+  function filled(columns, j, copy, q) {
+    const { fills, categories, knots, positions } = columns[j];
+    const value = fills.values[q];
+    if (Number.isNaN(value)) return null;
+    if (categories) return { code: value };
+    if (!fills.inputs.length) return value;
+    let x = fills.center + fills.spread * (interpolated(value, knots, positions) - fills.center);
+    fills.inputs.forEach((k, place) => {
+      const away = clipped(coordinate(columns[k], copy[k])) - fills.centers[place];
+      if (!Number.isNaN(away)) x += fills.slopes[place] * away;
+    });
+    return interpolated(clipped(x), positions, knots);
+  }
+
+  // A row, or its copies with other values where some are missing.
+  function copiesOf(columns, row) {
+    const missing = columns.flatMap(({ fills, active }, j) =>
+      active && fills && isMissing(row[j]) ? [j] : [],
+    );
+    if (!missing.length) return [row];
+    return Array.from(columns[missing[0]].fills.values, (_, q) => {
+      const copy = Array.from(row);
+      for (const j of missing) copy[j] = filled(columns, j, copy, q);
+      return copy;
+    });
+  }
+
+  return { coordinate, copiesOf, effect, features, interpolated };
 })();

@@ -11,6 +11,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.model_selection import check_cv
 
 from ..core.arrays import here
+from ..data.frames import rows_of
 from ..explain.coverage import ConditionalCoverage, Intervals, coverage_of, properties
 from ..explain.diagnostics import Calibration, Reliability, calibration_of, reliability_of
 from . import charts, format
@@ -143,15 +144,6 @@ class FoldDistributions:
     def interval(self, level: float = 0.95) -> Array:
         """Return central intervals: (n, 2)."""
         return self._each(lambda part, _: part.interval(level))
-
-
-def rows_of(X: Any, rows: Array) -> Any:
-    """Return some rows of a table, as a table of the same kind."""
-    if hasattr(X, "iloc"):
-        return X.iloc[rows]
-    if hasattr(X, "take") and hasattr(X, "column_names"):  # pyarrow
-        return X.take(rows)
-    return [X[i] for i in rows] if isinstance(X, list | tuple) else X[rows]
 
 
 def _of_numbers(distribution: Any, y: Array, calibration: Calibration) -> list[Metric]:

@@ -11,7 +11,7 @@ from ..explain.fitted import MISSING, FittedModel
 from ..explain.noise import NoiseEffect, noise_effects, round_factors
 from . import format
 from .charts import Axis
-from .effects import SHOWN, Limits, Scale, draw_effect, extent
+from .effects import SHOWN, Limits, Scale, draw_effect, extent, unit_of
 from .format import number, percent, shortened
 
 Array = np.ndarray
@@ -48,7 +48,7 @@ def factor(value: Any) -> str:
     return f"×{number(float(f'{float(value):.3g}'))}"
 
 
-def noise_section(fitted: FittedModel) -> dict[str, Any] | None:
+def noise_section(fitted: FittedModel, target: str = "y") -> dict[str, Any] | None:
     """Return what the template needs: a chart for each input that drives the noise, if any."""
     every = noise_effects(fitted, points=60)
     if not every:
@@ -67,6 +67,7 @@ def noise_section(fitted: FittedModel) -> dict[str, Any] | None:
         "more": drawn[count:],
         "names": [effect.name for effect in every if effect.importance >= LEAST][:3],
         "level": percent(every[0].level),
+        "of": unit_of(fitted, target),
     }
 
 

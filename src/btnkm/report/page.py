@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from sklearn.utils.validation import check_consistent_length
 
 from ..core.arrays import here
+from ..core.recalibration import describe
 from ..data.frames import name_of
 from ..data.readers import with_targets
 from ..explain.diagnostics import Calibration, History, Reliability, history
@@ -108,7 +109,7 @@ def page(
     nothing = fitted.found_nothing
     pairs = [] if nothing else effects.strongest_pairs(fitted)
     bars = effects.importance_bars(indices)
-    noise = noise_section(fitted)
+    noise = noise_section(fitted, target)
     intervals = intervals_section(fitted, evaluation.coverage if evaluation else None)
     classes = None if fitted.classes is None else fitted.classes.tolist()
     return (
@@ -145,7 +146,6 @@ def page(
             noise=noise,
             intervals=intervals,
             noise_std=number(model.noise_std_) if noise else "",
-            noise_of=effects.unit_of(fitted, target) if noise else "",
             metrics=evaluation and metrics_table(evaluation),
             confusion=confusion_table(evaluation, classes) if evaluation and classes else None,
             evaluation_charts=evaluation and evaluation_charts(evaluation),
@@ -329,6 +329,7 @@ def _facts(model: Any, fitted: FittedModel) -> list[tuple[str, str]]:
         ("Likelihood", likelihood_line(likelihoods(fitted))),
         ("Stopped", model.stop_reason_),
         ("Structure", structure_line(fitted)),
+        *([("Recalibration", f"{describe(fitted.calibration)}.")] if fitted.calibration else []),
         ("Restarts", _restarts(fitted.weights)),
     ]
     if np.any(model.ranks_):

@@ -14,8 +14,16 @@ import numpy as np
 from jinja2.utils import htmlsafe_json_dumps
 
 from ..bases.categorical import ManyCategories
-from ..core.likelihoods.softmax import INTERVAL_POINTS, PROBABILITY_POINTS, even_points
+from ..core.likelihoods.softmax import (
+    COPY_POINTS,
+    INTERVAL_POINTS,
+    PROBABILITY_POINTS,
+    even_points,
+)
+from ..core.recalibration import Recalibration
 from ..io.portable import portable
+from ..predictive import check_level
+from ..recalibrated import RecalibratedDistribution
 from . import format
 from .charts import nice_step
 from .format import counted
@@ -27,6 +35,7 @@ BITS = 30  # of a coordinate of a Sobol sequence
 MOST_CATEGORIES = 200  # in a menu; of more than these, the most frequent
 STEPS = 200  # of a slider
 MOST_BYTES = 20_000_000  # of numbers in a page; with more it would be slow to open
+MOST_EXTREME = 6.0  # normal score of the end of an interval
 DRAWS = 400  # rows for the range of likely predictions
 _MISSING = ("missing", "(missing)")
 _UNSEEN = ("unseen", "(a category never seen)")
@@ -50,6 +59,11 @@ def panel(model: Any, importances: Array, order: Array, target: str) -> Panel | 
         data = portable(model)
     except TypeError as reason:
         return f"There is no what-if panel: {reason}"
+    if _is_extreme(model):
+        return (
+            "There is no what-if panel: the intervals of the recalibrated model end further out in "
+            "the tails of the fitted one than the page can compute."
+        )
     menus = {j: _menu(c) for j, c in enumerate(model.columns_) if c.categories is not None}
     data = with_categories(
         data, {j: [category for category, _ in menu] for j, menu in menus.items()}
@@ -66,6 +80,14 @@ def panel(model: Any, importances: Array, order: Array, target: str) -> Panel | 
     axis = None if hasattr(model, "classes_") else _likely_range(model)
     page = as_json({"axis": axis, "target": target})
     return Panel(controls, f'{{"model":{text},"page":{page}}}', numbers)
+
+
+def _is_extreme(model: Any) -> bool:
+    """Whether the page, which has no survival functions, would lose digits of 95% intervals."""
+    calibration = model.fitted_.calibration
+    if not isinstance(calibration, Recalibration):
+        return False
+    return max(map(abs, calibration.ends(0.025))) > MOST_EXTREME
 
 
 def drawn_codes(model: Any, n: int = DRAWS) -> list[Array | None]:
@@ -95,7 +117,10 @@ def _likely_range(model: Any) -> list[float]:
         likelihood.predictive(mean, variance)
         for likelihood, mean, variance in zip(fitted.likelihoods_at(codes), *moments, strict=True)
     ]
-    ends = fitted.distribution(parts).interval(0.98)
+    mixture = fitted.distribution(parts)
+    if fitted.calibration is not None:
+        mixture = RecalibratedDistribution(mixture, fitted.calibration)
+    ends = mixture.quantile(check_level(0.98))
     return [float(np.quantile(ends[:, 0], 0.02)), float(np.quantile(ends[:, 1], 0.98))]
 
 
@@ -265,7 +290,7 @@ def _for_page(data: dict[str, Any]) -> dict[str, Any]:
         shared = {0 if output is None else output["mean"].shape[1] for output in outputs}
         sizes = sorted(len(classes) + count for count in shared)
         directions = {str(size): sobol_directions(size) for size in sizes}
-    points = {"probability": PROBABILITY_POINTS, "interval": INTERVAL_POINTS}
+    points = {"probability": PROBABILITY_POINTS, "interval": INTERVAL_POINTS, "copy": COPY_POINTS}
     many = {"directions": directions, "n_points": points}  # for three classes or more
     return {**data, "columns": columns, "classes": classes, **many}
 
@@ -286,14 +311,14 @@ def with_categories(data: dict[str, Any], kept: dict[int, list[str]]) -> dict[st
     """Return a portable model with only these categories of some columns, by position.
 
     All others are treated as never seen. This leaves out most of the weights of a column with very
-    many categories.
+    many categories; those that stand for a missing value stay.
     """
     columns, restarts = list(data["columns"]), list(data["restarts"])
     for j, names in kept.items():
         codes_of = {name: columns[j]["categories"][name] for name in names}
         bases, effects = columns[j]["bases"], columns[j]["effects"]
         if any(basis["kind"] == "many_categories" for basis in bases):
-            codes = sorted(set(codes_of.values()))
+            codes = sorted(set(codes_of.values()) | _fill_codes(columns[j]["fills"]))
             codes_of = {name: codes.index(code) for name, code in codes_of.items()}
             rows = [_kept_rows(basis, codes) for basis in bases]
             restarts = [
@@ -306,6 +331,7 @@ def with_categories(data: dict[str, Any], kept: dict[int, list[str]]) -> dict[st
             ]
             bases = [_basis_of(basis, codes) for basis in bases]
             effects = [_effect_of(effect, codes) for effect in effects]
+            columns[j] = {**columns[j], "fills": _recoded_fills(columns[j]["fills"], codes)}
         columns[j] = {**columns[j], "categories": codes_of, "bases": bases, "effects": effects}
     return {**data, "columns": columns, "restarts": restarts}
 
@@ -347,6 +373,20 @@ def _recoded(kernel: dict[str, Any] | None, column: int, codes: list[int]) -> An
             entry = {**entry, "rows": {**rows, "u": u}}
         inputs.append(entry)
     return {**kernel, "inputs": inputs}
+
+
+def _fill_codes(fills: dict[str, Any] | None) -> set[int]:
+    """Return the codes of the categories that stand for a missing value."""
+    return set() if fills is None else {int(v) for v in fills["values"] if not np.isnan(v)}
+
+
+def _recoded_fills(fills: dict[str, Any] | None, codes: list[int]) -> dict[str, Any] | None:
+    """Return the same with new codes."""
+    if fills is None:
+        return None
+    new = {code: k for k, code in enumerate(codes)}
+    values = [np.nan if np.isnan(v) else new[int(v)] for v in fills["values"]]
+    return {**fills, "values": np.array(values, dtype=float)}
 
 
 def _effect_of(effect: dict[str, Any], codes: list[int]) -> dict[str, Any]:

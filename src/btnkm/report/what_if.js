@@ -5,7 +5,7 @@
 // Every function agrees with its counterpart in Python to about 1e-12.
 const WhatIf = (() => {
   const { normalCdf, normalGrid, normalPdf, normalQuantile, sigmoid, squareRoot } = Numerics;
-  const { coordinate, effect, features, interpolated } = Features;
+  const { coordinate, copiesOf, effect, features, interpolated } = Features;
 
   // ---- moments of f ---------------------------------------------------------------------------
 
@@ -231,6 +231,51 @@ const WhatIf = (() => {
     };
   };
 
+  // What held-out rows make of a distribution, or of probabilities; see portable.py.
+  class Calibration {
+    constructor(data) {
+      Object.assign(this, data);
+      this.first = data.lower[0];
+      this.last = data.lower[data.lower.length - 1];
+    }
+
+    // T(z), and its slope.
+    forward(z) {
+      const inside = Math.min(Math.max(z, this.first), this.last);
+      const w = (inside - this.shift) / this.scale;
+      const t = Math.sinh(this.tails * Math.asinh(w) - this.skew);
+      const slope = (this.tails / this.scale) * Math.sqrt((1 + t * t) / (1 + w * w));
+      return [t + slope * (z - inside), slope];
+    }
+
+    inverse(t) {
+      const ends = [this.forward(this.first)[0], this.forward(this.last)[0]];
+      const inside = Math.min(Math.max(t, ends[0]), ends[1]);
+      const w = Math.sinh((Math.asinh(inside) + this.skew) / this.tails);
+      const z = this.shift + this.scale * w;
+      return z + (t - inside) / this.forward(z)[1];
+    }
+
+    // The score of the end of a central interval, given the probability below it.
+    end(level) {
+      const count = this.lower.length;
+      const rank = Math.floor((count + 1) * Math.min(level, 1 - level) * (1 + 1e-9));
+      if (rank >= 1) return level < 0.5 ? this.lower[rank - 1] : this.upper[count - rank];
+      const z = this.inverse(normalQuantile(level));
+      return level < 0.5 ? Math.min(z, this.first) : Math.max(z, this.upper[count - 1]);
+    }
+  }
+
+  // Probabilities of classes after temperature scaling; an offset is that of the second of two.
+  function scaledProbabilities(calibration, probabilities) {
+    if (calibration === null) return probabilities;
+    const { slope, offset } = calibration;
+    const x = probabilities.map((p, k) => slope * Math.log(Math.max(p, TINY)) + (k ? offset : 0));
+    const top = Math.max(...x);
+    const total = x.reduce((sum, value) => sum + Math.exp(value - top), 0);
+    return x.map((value) => Math.max(Math.exp(value - top) / total, TINY));
+  }
+
   // A function h with h(y) = shift + scale * target, from its formula; see Transformed.portable.
   class Transformation {
     constructor(formula) {
@@ -261,7 +306,8 @@ const WhatIf = (() => {
 
   // The mixture over restarts, in units of y.
   class Mixture {
-    constructor(parts, weights, shift, scale, transformation = null) {
+    constructor(parts, weights, shift, scale, transformation = null, calibration = null) {
+      this.calibration = calibration && new Calibration(calibration);
       Object.assign(this, { parts, weights, shift, scale, discrete: Boolean(parts[0].discrete) });
       this.transformation = transformation && new Transformation(transformation);
       this.mean = this.transformation
@@ -276,6 +322,17 @@ const WhatIf = (() => {
     }
 
     pdf(y) {
+      const density = this.plainPdf(y);
+      if (!this.calibration) return density;
+      if (this.discrete) return this.cdf(y) - this.cdf(y - 1);
+      const z = normalQuantile(this.plainCdf(y));
+      if (!Number.isFinite(z)) return 0;
+      const [t, slope] = this.calibration.forward(z);
+      return density * slope * Math.exp(0.5 * (z * z - t * t));
+    }
+
+    // The same without recalibration.
+    plainPdf(y) {
       if (this.transformation) {
         const { z, slope } = this.transformation.forward(y);
         if (slope === 0) return 0;
@@ -287,12 +344,26 @@ const WhatIf = (() => {
     }
 
     cdf(y) {
+      const p = this.plainCdf(y);
+      if (!this.calibration || p <= 0 || p >= 1) return p;
+      return normalCdf(this.calibration.forward(normalQuantile(p))[0]);
+    }
+
+    // The same without recalibration.
+    plainCdf(y) {
       if (this.transformation) {
         const { z } = this.transformation.forward(y);
         if (!Number.isFinite(z)) return z < 0 ? 0 : 1;
         return this.standardCdf((z - this.shift) / this.scale);
       }
       return this.standardCdf((y - this.shift) / this.scale);
+    }
+
+    // The end of the central interval that is below or above y with a probability.
+    end(level) {
+      if (!this.calibration) return this.quantile(level);
+      const outward = level < 0.5 ? -1e-9 : 1e-9; // whatever the rounding
+      return this.quantile(normalCdf(this.calibration.end(level) + (this.discrete ? outward : 0)));
     }
 
     standardCdf(y) {
@@ -374,11 +445,16 @@ const WhatIf = (() => {
       normal(mean + (least ? 0 : restart.likelihood.offset), Math.max(variance, 1e-300)),
     );
     const mixture = new Mixture(f, weights, 0, 1);
+    const { calibration } = data;
     const ends = levels.map((level) => {
       const end = mixture.quantile(level);
-      return least ? normalCdf((end - threshold) / data.noise_std) : sigmoid(end);
+      const p = least ? normalCdf((end - threshold) / data.noise_std) : sigmoid(end);
+      return scaledProbabilities(calibration, [1 - p, p])[1];
     });
-    return { probabilities, intervals: [ends.map((end) => 1 - end).reverse(), ends] };
+    return {
+      probabilities: scaledProbabilities(calibration, probabilities),
+      intervals: [ends.map((end) => 1 - end).reverse(), ends],
+    };
   }
 
   // Points of a scrambled Sobol sequence, as normal variables, from its directions: the integers
@@ -409,8 +485,9 @@ const WhatIf = (() => {
     const samples = Array.from({ length: n }, () => []);
     joints.forEach(({ restart, mean, diagonal, root }, s) => {
       const shared = root[0].length;
-      const weight = data.weights[s] / data.n_points.probability;
-      const points = data.points(n + shared);
+      const { probability, interval } = data.n_points;
+      const weight = data.weights[s] / probability;
+      const points = data.points(n + shared).slice(0, Math.max(probability, interval));
       const deviation = diagonal.map(Math.sqrt);
       points.forEach((z, index) => {
         const x = mean.map((m, k) => {
@@ -420,14 +497,18 @@ const WhatIf = (() => {
         const top = Math.max(...x);
         const weights = x.map((value) => Math.exp(value - top));
         const total = weights.reduce((a, b) => a + b, 0);
-        weights.forEach((unscaled, k) => {
-          samples[k].push([unscaled / total, data.weights[s] / data.n_points.interval]);
-          if (index < data.n_points.probability) sums[k] += weight * (unscaled / total);
+        const p = weights.map((unscaled) => unscaled / total);
+        scaledProbabilities(data.calibration, p).forEach((scaled, k) => {
+          if (index < interval) samples[k].push([scaled, data.weights[s] / interval]);
+          if (index < probability) sums[k] += weight * p[k];
         });
       });
     });
     return {
-      probabilities: Array.from(sums, (sum) => Math.max(sum, TINY)),
+      probabilities: scaledProbabilities(
+        data.calibration,
+        Array.from(sums, (sum) => Math.max(sum, TINY)),
+      ),
       intervals: samples.map((pairs) => weightedQuantiles(pairs, levels)),
     };
   }
@@ -513,25 +594,38 @@ const WhatIf = (() => {
       };
     }
 
+    // The data with a weight for each restart in each of so many copies of a row.
+    forCopies(count) {
+      if (count === 1) return this.data;
+      const { weights, n_points: points } = this.data;
+      const each = Array.from(weights, (weight) => weight / count);
+      return {
+        ...this.data,
+        weights: Array.from({ length: count }, () => each).flat(),
+        n_points: { ...points, interval: points.copy },
+      };
+    }
+
     predict(row, levels = [0.025, 0.975]) {
-      const at = this.functionsOf(row);
-      const { restarts, weights, classes, shift, scale, transformation } = this.data;
-      if (classes !== null && classes.length > 2) {
-        const joints = restarts.map((restart) => ({ restart, ...joint(restart, at) }));
-        return ofMany(this.data, joints, levels);
-      }
-      const parts = restarts.map((restart) => ({ restart, ...moments(restart, at) }));
-      if (classes !== null) return ofTwo(this.data, parts, levels);
+      const copies = copiesOf(this.data.columns, row).map((copy) => this.functionsOf(copy));
+      const data = this.forCopies(copies.length);
+      const { restarts, weights, classes, shift, scale, transformation, calibration } = data;
+      const everywhere = (make) =>
+        copies.flatMap((at) => restarts.map((restart) => ({ restart, at, ...make(restart, at) })));
+      if (classes !== null && classes.length > 2) return ofMany(data, everywhere(joint), levels);
+      const parts = everywhere(moments);
+      if (classes !== null) return ofTwo(data, parts, levels);
       const mixture = new Mixture(
-        parts.map(({ restart, mean, variance }) =>
+        parts.map(({ restart, at, mean, variance }) =>
           density(restart.likelihood, mean, variance, noiseMoments(restart, at)),
         ),
         weights,
         shift,
         scale,
         transformation,
+        calibration,
       );
-      const interval = levels.map((level) => mixture.quantile(level));
+      const interval = levels.map((level) => mixture.end(level));
       return { mean: mixture.mean, interval, mixture };
     }
   }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +9,14 @@ import numpy as np
 
 from ..bases.effect import LINE
 from ..core import posterior
+from ..core.arrays import host
 from ..core.full import LINE as STRAIGHT
 from ..core.full import FullPosterior
 from ..core.posterior import contrast_variances
 from ..core.state import State
 from ..core.widening import PLACES, Widening, mean_squares
 from .mode_map import ModeMap
+from .task import Task
 
 Array = np.ndarray
 DRAWS, FEWEST_DRAWS = 8, 2  # of the tensor from its posterior
@@ -23,34 +24,34 @@ MOVED = 600  # inputs that are moved in all draws together, at most
 POINTS, FULL_WORK = 4096, 4e9  # rows to evaluate for all inputs together, and products of the full
 FEWEST_ROWS, MOST_ROWS = 4, 64  # training rows from which one input is moved
 LINES = 0.1  # of the squared increments of a straight line that runs on
-# of f where y is about exp(f): a larger variance would move the mean of y more than its quantiles
+# of log y: a larger variance would move the mean of y more than its quantiles
 MOST_OF_LOGARITHM = 4.0
 
 
-def widening(
-    state: Any, mode_map: ModeMap, columns: Sequence[Any], sample: Any, seed: int = 0
-) -> Widening | None:
+def widening(state: Any, mode_map: ModeMap, task: Task) -> Widening | None:
     """Return what is added to Var[f] beyond the range of each input; None if nothing ever is.
 
     Some training rows of the sample are taken, and one input at a time is moved over its range.
     """
-    inputs = sorted({*mode_map.inputs, *mode_map.effect_inputs})
-    inputs = [j for j in inputs if len(columns[j].knots) > 1]
+    columns, sample = task.columns, task.sample
+    used = sorted({*mode_map.inputs, *mode_map.effect_inputs})
+    inputs = [j for j in used if len(columns[j].knots) > 1]
     if not inputs:
         return None
-    rng = np.random.default_rng(seed)
-    chosen = _chosen(sample, _n_rows(state, len(inputs)), rng)
-    codes = {j: sample.codes[j][chosen] for j in (*mode_map.inputs, *mode_map.effect_inputs)}
+    rng = np.random.default_rng(0)
+    codes = {j: host(sample.codes[j]) for j in used}
+    chosen = _chosen(codes, host(sample.weights), _n_rows(state, len(inputs)))
+    codes = {j: x[chosen] for j, x in codes.items()}
     full = isinstance(state, FullPosterior)
     moves: Any = (_FullMoves if full else _Moves)(state, mode_map, codes, rng)
-    likelihood, tables = state.likelihood, []
+    tables = []
     for j in inputs:
         t, knots = np.linspace(0.0, 1.0, PLACES), columns[j].knots
         grid = np.interp((1.0 - t) * knots[0] + t * knots[-1], knots, columns[j].positions)
         tables.append(mean_squares(moves.increments(j, grid)))
-    variances = np.array(tables)
-    if not (likelihood.additive or likelihood.of_labels):
-        variances = np.minimum(variances, MOST_OF_LOGARITHM)
+    variances, target = np.array(tables), task.target
+    if target.is_logarithm:
+        variances = np.minimum(variances, MOST_OF_LOGARITHM / target.scale**2)
     matter = np.flatnonzero(np.any(variances > 0.0, axis=(1, 2, 3)))
     if not len(matter):
         return None
@@ -64,11 +65,18 @@ def _n_rows(state: Any, n_inputs: int) -> int:
     return int(np.clip(points // ((PLACES) * n_inputs), FEWEST_ROWS, MOST_ROWS))
 
 
-def _chosen(sample: Any, count: int, rng: np.random.Generator) -> Array:
-    """Return the positions of so many rows, drawn by their weights."""
-    share = sample.weights / sample.weights.sum()
-    count = min(count, int(np.count_nonzero(share)))
-    return np.sort(rng.choice(sample.n, count, replace=False, p=share))
+def _chosen(codes: dict[int, Array], weights: Array, count: int) -> Array:
+    """Return the positions of so many rows, whose order is of no matter: a weight of k is k rows.
+
+    Rows are sorted by a number that differs between different rows.
+    """
+    key, factors = np.zeros(len(weights)), np.random.default_rng(1).uniform(0.5, 1.5, len(codes))
+    for factor, x in zip(factors, codes.values(), strict=True):
+        key = key + factor * np.where(np.isnan(x), -2.0, x)
+    order = np.argsort(key, kind="stable")
+    total = np.cumsum(weights[order])
+    at = (np.arange(count) + 0.5) / count * total[-1]
+    return np.asarray(order[np.searchsorted(total, at, side="right").clip(max=len(order) - 1)])
 
 
 def _squares(mean: Array, variance: Array) -> Array:

@@ -37,6 +37,12 @@ class Target(NamedTuple):
     noise: str = "constant"  # "varying", or "auto": rows held out choose
     name: str | None = None
 
+    @property
+    def is_logarithm(self) -> bool:
+        """Whether f is about the logarithm of y (or the logit of a proportion)."""
+        likelihood = self.likelihood
+        return self.transformation is not None or not (likelihood.additive or likelihood.of_labels)
+
 
 class Values(NamedTuple):
     """Coordinates of the values of each column, and how much each counts."""

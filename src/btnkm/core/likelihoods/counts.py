@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
-from scipy.special import expit, gammaincc, gammaln, log_expit
+from scipy.special import expit, gammainc, gammaincc, gammaln, log_expit
 
 from ..densities import FINE_GRID, CountDensity, Counts, draw_counts, expected_sigmoid
 from ..formula import Formula, Term
@@ -354,8 +354,17 @@ class PoissonCounts(CountDensity):
     def _cdf_given(self, k: np.ndarray, x: np.ndarray) -> np.ndarray:
         return np.asarray(gammaincc(k + 1.0, self.size * expit(x)))
 
+    def _sf_given(self, k: np.ndarray, x: np.ndarray) -> np.ndarray:
+        return np.asarray(gammainc(k + 1.0, self.size * expit(x)))
+
+    def sf(self, y: np.ndarray) -> np.ndarray:
+        """Return P(Y > y)."""
+        return np.where(y < 0, 1.0, self._averaged(self._sf_given, y))
+
     def _draw_given(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        return np.asarray(rng.poisson(self.size * expit(x)), dtype=float)
+        size = np.asarray(self.size)  # with exposures it differs between rows
+        size = size[:, None] if size.ndim else size
+        return np.asarray(rng.poisson(size * expit(x)), dtype=float)
 
 
 def check_counts(y: np.ndarray) -> None:

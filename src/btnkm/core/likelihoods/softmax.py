@@ -16,6 +16,7 @@ from .base import LOG_2, Array, Begin, Bounded, Rows, bent, flattened_sigmoid, p
 
 # points per restart for means and for quantiles of the probabilities of many classes
 PROBABILITY_POINTS, INTERVAL_POINTS = 128, 1024
+COPY_POINTS = 64  # of each copy of a row with missing values, in an interval
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ def to_onnx(model: Any) -> ModelProto:
         raise ImportError(
             "to_onnx needs the package onnx; install it with pip install 'btnkm[onnx]'."
         ) from None
+    from .copies import Copies
     from .features import Column
     from .graph import Graph
     from .outputs import mean_and_std, parts_of, probabilities
@@ -35,13 +36,14 @@ def to_onnx(model: Any) -> ModelProto:
         value = graph.input(name, "O" if text else "f")
         if column["active"]:
             columns[j] = Column.of(graph, column, value)
-    parts = parts_of(graph, data["restarts"], columns)
+    copies = Copies.of(graph, columns)
+    parts = parts_of(graph, data["restarts"], copies.columns)
     description = f"{type(model).__name__} of btnkm; dates and durations in microseconds"
     if classes is None:
-        both = mean_and_std(graph, data, parts)
+        both = copies.moments(*mean_and_std(graph, data, parts))
         results = {name: (v, "f", ("n", 1)) for name, v in zip(outputs, both, strict=True)}
         return graph.model(results, description)
-    each = probabilities(graph, data, parts)
+    each = copies.averaged(probabilities(graph, data, parts), len(classes))
     most = graph.node("ArgMax", each, axis=1, keepdims=1)
     labels, kind = _labels(classes)
     label = graph.node("Gather", labels, most, axis=0)

@@ -85,7 +85,7 @@ class Column:
             return cls(graph, plain, value, _codes(graph, plain, value))
         if not len(plain["knots"]):
             return cls(graph, plain, value, value)
-        x = _interpolated(graph, value, plain["knots"], plain["positions"])
+        x = interpolated(graph, value, plain["knots"], plain["positions"])
         return cls(graph, plain, value, graph.node("Clip", x, -1.0, 1.0))
 
     def features(self, place: int) -> Features:
@@ -144,7 +144,7 @@ class Column:
             codes = plain["codes"].astype(np.int64)[None, :]
             return graph.number(graph.node("Equal", self.x, codes))
         x = graph.where(missing, 0.0, self.x)
-        line = _interpolated(graph, x, self.plain["positions"], plain["line"])
+        line = interpolated(graph, x, self.plain["positions"], plain["line"])
         if plain["runs_on"]:
             line = line + self.excess() * float(plain["line"][-1] - plain["line"][0])
         parts = [line]
@@ -194,7 +194,7 @@ def _place(graph: Graph, padded: Array, value: Value) -> Value:
     return place
 
 
-def _interpolated(graph: Graph, value: Value, knots: Array, heights: Array) -> Value:
+def interpolated(graph: Graph, value: Value, knots: Array, heights: Array) -> Value:
     """Return the function with these heights at knots, linear between them and flat beyond.
 
     The operations are those of ``numpy.interp``, in its order: spikes are known by equality. NaN

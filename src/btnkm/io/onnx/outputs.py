@@ -179,13 +179,15 @@ def mean_and_std(graph: Graph, data: dict[str, Any], parts: list[Parts]) -> tupl
         y = evaluated(graph, restart["likelihood"], names, **inputs)
         each.append([y[name] for name in names])
     weights = data["weights"]
+    factor = 1.0 if data["calibration"] is None else data["calibration"]["factor"]
     if transformed:
-        return _transformed(graph, data, each)
+        mean, std = _transformed(graph, data, each)
+        return mean, std if factor == 1.0 else factor * std
     means, spreads, noises = zip(*each, strict=True)
     mean = _mixed(weights, means)
     between = _mixed(weights, [(value - mean) * (value - mean) for value in means])
     variance = _mixed(weights, spreads) + between + _mixed(weights, noises)
-    std = data["scale"] * graph.node("Sqrt", variance)
+    std = (factor * data["scale"]) * graph.node("Sqrt", variance)
     return data["shift"] + data["scale"] * mean, std
 
 
@@ -223,7 +225,14 @@ def probabilities(graph: Graph, data: dict[str, Any], parts: list[Parts]) -> Val
         _PROBABILITIES[restart["likelihood"]["kind"]](graph, data, restart, part)
         for restart, part in zip(data["restarts"], parts, strict=True)
     ]
-    return graph.node("Max", _mixed(data["weights"], each), _TINY)
+    p = graph.node("Max", _mixed(data["weights"], each), _TINY)
+    scaling = data["calibration"]
+    if scaling is None:
+        return p
+    scaled = scaling["slope"] * graph.node("Log", p)
+    if scaling["offset"]:  # of two classes
+        scaled = scaled + np.array([[0.0, scaling["offset"]]])
+    return graph.node("Max", graph.node("Softmax", scaled, axis=1), _TINY)
 
 
 def _logistic(graph: Graph, data: dict[str, Any], restart: dict[str, Any], parts: Parts) -> Value:
