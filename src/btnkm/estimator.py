@@ -321,7 +321,8 @@ class Estimator(Calibrating, Streaming, Saving, BaseEstimator):
     def _complete(self, task: Task, *, new: bool) -> None:
         """Name the target and make the fitted view; warn if a ``new`` model has found no effect."""
         self.target_name_ = task.target.name
-        self._found_nothing = self._finds_nothing(task)
+        # rows of a batch may be few or alike: what earlier rows have found is not lost
+        self._found_nothing = (new or self._found_nothing) and self._finds_nothing(task)
         self._choose_fills(task)
         self.__dict__.pop("fitted_", None)
         _ = self.fitted_  # predictions do not change the attributes
