@@ -345,7 +345,8 @@ class BTNRegressor(RegressorMixin, Estimator):
         exposure : array of shape (n,), the name of a column of a frame, or None
             For counts: how long, or how much, each row was observed, such as years of insurance.
             The mean of y is the exposure times the rate that the model learns. y is the count
-            itself. Needs a table in memory. None is 1 in every row.
+            itself. Needs a table in memory. None is 1 in every row. With ``warm_start``, either
+            all fits have exposures, or none.
         checkpoint : path or None
             Checkpoint path. If the file exists, the fit resumes, and the result is the same as
             without the interruption. A checkpoint of other data or parameters raises an error. Uses
@@ -353,20 +354,15 @@ class BTNRegressor(RegressorMixin, Estimator):
         checkpoint_every : int, default=10
             Number of sweeps, of all restarts together, between two writes of the checkpoint.
         """
-        how: dict[str, Any] = {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
-        if exposure is None:
-            super().fit(X, y, sample_weight, **how)
-            self._name_exposure(None)
-            return self
+        if self.warm_start:
+            self._check_goes_on(exposure)
+        before = getattr(self, "posterior_", None)
         name = exposure if isinstance(exposure, str) else None
-        X, y, sample_weight = with_exposure(X, y, sample_weight, exposure)
-        if np.all(y[:, 1] == 1.0):
-            plain = np.asarray(y)[:, 0]
-            super().fit(X, plain, sample_weight, **how)
-            self._set_target_name(y.name)
-        else:
-            super().fit(X, y, sample_weight, **how)
-        self._name_exposure(name)
+        if exposure is not None:
+            X, y, sample_weight = with_exposure(X, y, sample_weight, exposure)
+        super().fit(X, y, sample_weight, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
+        if self.posterior_ is not before:  # a fit that was stopped leaves the model as it was
+            self._name_exposure(name)
         return self
 
     def partial_fit(
@@ -399,12 +395,7 @@ class BTNRegressor(RegressorMixin, Estimator):
             batches of b rows it remembers about b / (1 - forget) rows.
         """
         fitted = hasattr(self, "posterior_")
-        if fitted and self._exposed is (exposure is None):
-            raise ValueError(
-                "exposure must be given for all batches of a stream or for none, got "
-                f"{'none' if exposure is None else 'one'} after a fit "
-                f"{'with' if self._exposed else 'without'} it; give it every time, or never."
-            )
+        self._check_goes_on(exposure)
         name = exposure if isinstance(exposure, str) else None
         if exposure is not None:
             X, y, sample_weight = with_exposure(X, y, sample_weight, exposure)
@@ -420,11 +411,14 @@ class BTNRegressor(RegressorMixin, Estimator):
             self.__dict__.pop("fitted_", None)
             _ = self.fitted_
 
-    def _set_target_name(self, name: str | None) -> None:
-        if name != self.target_name_:
-            self.target_name_ = name
-            self.__dict__.pop("fitted_", None)
-            _ = self.fitted_
+    def _check_goes_on(self, exposure: Any) -> None:
+        """Raise an error if a fitted model cannot continue with or without exposures."""
+        if hasattr(self, "posterior_") and self._exposed is (exposure is None):
+            raise ValueError(
+                "exposure must be given for all batches of a stream or for none, got "
+                f"{'none' if exposure is None else 'one'} after a fit "
+                f"{'with' if self._exposed else 'without'} it; give it every time, or never."
+            )
 
     def _target(self, y: Array, weight: Array | None) -> Target:
         begun: Any = self._likelihood()
@@ -435,7 +429,9 @@ class BTNRegressor(RegressorMixin, Estimator):
                 f"likelihood={self.likelihood!r}; use 'negative_binomial' or 'poisson'."
             )
         transformation = begun if isinstance(begun, Transformed) else None
-        begun = begun.begin(y[:, 0], weight, y[:, 1]) if exposed else begun.begin(y, weight)
+        # with exposures of 1, a likelihood begins as without them
+        more = (y[:, 1],) if exposed and np.any(y[:, 1] != 1.0) else ()
+        begun = begun.begin(y[:, 0] if exposed else y, weight, *more)
         _, likelihood, shift, scale = begun
         attributes = {"_y_shift": shift, "_y_scale": scale, "_exposed": exposed}
         noise = self._noise(likelihood)
@@ -536,7 +532,15 @@ class BTNRegressor(RegressorMixin, Estimator):
         return self._y_shift + self._y_scale * (like(self.weights_, means) @ means)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> float:
-        """Return R^2 of the predictions of y (n,), which may be the name of a column of X."""
+        """Return R^2 of the predictions of y (n,), which may be the name of a column of X.
+
+        A model that was fitted with exposures needs those of these rows.
+        """
+        if exposure is None and self._exposed:
+            raise ValueError(
+                "exposure must be given to score a model that was fitted with one, got None; pass "
+                "that of these rows."
+            )
         X, y, sample_weight = with_targets(X, y, sample_weight)
         predicted = here(self.predict(X, exposure=exposure))
         return float(r2_score(here(y), predicted, sample_weight=here(sample_weight)))

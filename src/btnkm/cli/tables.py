@@ -472,8 +472,8 @@ def rows_with_targets(model: Any, table: TableFile, target: str, note: Any, watc
     """Return the inputs of a model and the target, in all rows that have a target."""
     if model.fitted_.exposed:
         raise UsageError(
-            "rows with targets cannot be used for a model with an exposure yet, got one; use "
-            "btnkm predict and compare."
+            "targets cannot be compared with a model with an exposure yet, got one; leave out "
+            "--data and --target, or compare them with the output of btnkm predict."
         )
     check_columns(table, [target], "--target")
     inputs = Inputs(model, table, {target})
