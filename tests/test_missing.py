@@ -141,6 +141,38 @@ def test_a_number_is_told_from_others():
     assert np.mean(model.predict_dist(X[new]).std) == pytest.approx(spread, rel=0.15)
 
 
+def test_columns_that_are_missing_together_vary_together():
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal(300)
+    X = np.column_stack([*(z + 0.14 * rng.standard_normal((3, 300))), rng.standard_normal(300)])
+    y = X.sum(axis=1) + 0.1 * rng.standard_normal(300)
+    model = BTNRegressor(**SUMS).fit(X, y)
+    assert sorted(model.fitted_.fills.told) == [0, 1, 2]
+    gone = np.array(
+        [[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 0, 0], [1, 0, 0, 1], [1, 0, 0, 0]], dtype=bool
+    )
+    rows = np.where(np.repeat(gone, 300, axis=0), np.nan, np.tile(X, (5, 1)))
+    distribution = model.predict_dist(rows)
+    away = (np.tile(y, 5) - distribution.mean).reshape(5, 300)
+    error = np.sqrt(np.mean(away**2, axis=1))
+    std = distribution.std.reshape(5, 300).mean(axis=1)
+    np.testing.assert_allclose(std, error, rtol=0.2)
+    assert std[0] == pytest.approx(y.std(), rel=0.1)
+    assert error[2] < 0.6 * error[1]  # the third tells of two
+
+
+def test_independent_columns_that_are_missing_together_vary_independently():
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((200, 5))
+    model = BTNRegressor(**SUMS).fit(X, X.sum(axis=1) + 0.1 * rng.standard_normal(200))
+    assert not model.fitted_.fills.told
+    rows = np.zeros((10, 5))
+    pairs = np.array([(i, j) for i in range(5) for j in range(i)])
+    rows[np.arange(10)[:, None], pairs] = np.nan
+    assert np.mean(model.predict_dist(rows).std ** 2) == pytest.approx(2.0, rel=0.15)
+    assert np.ptp(model.predict_dist(rows).std) < 0.6  # Q ranks in random orders
+
+
 def test_chance_and_too_few_rows_tell_nothing():
     rng = np.random.default_rng(0)
     for n, count in ((60, 40), (300, 3)):
