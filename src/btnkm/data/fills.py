@@ -75,8 +75,8 @@ class Fills:
     A row with missing values is predicted as an even mixture over its Q copies, in which they are
     replaced. The values of a column have evenly spaced ranks among those of the training rows.
     Their order differs between columns: it is random, or that of some training rows for columns of
-    which one is told from another, so that copies vary together as rows do. Copies in which a column stays missing have the effect of
-    missing values that the fit has learned.
+    which one is told from another, so that copies vary together as rows do. Copies in which a
+    column stays missing have the effect of missing values that the fit has learned.
     """
 
     columns: Sequence[Column]
@@ -147,40 +147,45 @@ class Fills:
                 missing = missing | host(array_namespace(column).isnan(column))
         return np.flatnonzero(missing)
 
-    def copies(self, columns: Sequence[Any], rows: Array) -> list[Any]:
-        """Return the coordinates of the copies of some rows: those of copy 0, then of copy 1, .."""
+    def copies(self, columns: Sequence[Any], rows: Array, which: slice = slice(None)) -> list[Any]:
+        """Return the coordinates of the copies of some rows: those of copy 0, then of copy 1, ..
+
+        ``which`` are the copies to return.
+        """
+        count = len(range(COUNT)[which])
         copied: list[Any] = [None] * len(columns)
         for j, column in enumerate(columns):
             if column is not None:
                 xp = array_namespace(column)
                 some = xp.take(column, indices(rows, column), axis=0)
-                copied[j] = xp.concat([some] * COUNT)
+                copied[j] = xp.concat([some] * count)
         filled = list(copied)
         for j in self.codes:
             if copied[j] is not None:
-                filled[j] = self._filled(j, copied)
+                filled[j] = self._filled(j, copied, which)
         return filled
 
-    def _filled(self, j: int, copied: list[Any]) -> Any:
-        """Return the coordinates of a column in all copies, without missing values."""
+    def _filled(self, j: int, copied: list[Any], which: slice) -> Any:
+        """Return the coordinates of a column in copies of rows, without missing values."""
         column, fill = copied[j], self.fills[j]
         assert fill is not None
         xp = array_namespace(column)
-        values = self._each(j, column)
+        values = self._each(j, column, which)
         if len(fill.inputs):
             known = fill.center + fill.spread * (values - fill.center)
             for k, slope, center in zip(fill.inputs, fill.slopes, fill.centers, strict=True):
                 x = xp.clip(copied[k], -1.0, 1.0)
                 known = known + float(slope) * (x - float(center))  # NaN if any is missing
-                away = x - (self._each(k, column) if k in self.codes else x)
+                away = x - (self._each(k, column, which) if k in self.codes else x)
                 values = values + float(slope) * xp.where(xp.isnan(away), xp.zeros_like(x), away)
             # where values stay missing both are NaN
             values = xp.clip(xp.where(xp.isnan(known), values, known), -1.0, 1.0)
         return xp.where(xp.isnan(column), values, column)
 
-    def _each(self, j: int, column: Any) -> Any:
+    def _each(self, j: int, column: Any, which: slice) -> Any:
         """Return the coordinates of the values of a column, each in all rows of its copy."""
-        return like(np.repeat(self.codes[j], column.shape[0] // COUNT), column)
+        values = self.codes[j][which]
+        return like(np.repeat(values, column.shape[0] // len(values)), column)
 
     @staticmethod
     def averaged(values: Array, rows: Array, copies: Array, axis: int) -> Array:
