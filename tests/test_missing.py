@@ -9,11 +9,14 @@ import pandas as pd
 import pytest
 
 import btnkm
-from btnkm import BTNClassifier, BTNRegressor, TensorTrain
+from btnkm import BTNClassifier, BTNRegressor, TensorTrain, classifier
+from btnkm.core.densities import Counts, NormalMixture, Student, ZeroInflated
 from btnkm.core.likelihoods import Gaussian
+from btnkm.core.likelihoods.gamma_mean import GammaDensity
+from btnkm.core.likelihoods.softmax import COPY_POINTS
 from btnkm.data.column_stats import ColumnValues
 from btnkm.data.columns import fit_columns
-from btnkm.data.fills import COUNT, told_from_others
+from btnkm.data.fills import COUNT, Fills, told_from_others
 from btnkm.structures.learned_missing import best_share, without_itself
 
 SMALL = {"n_init": 1, "max_iter": 20, "random_state": 0}
@@ -141,6 +144,38 @@ def test_a_number_is_told_from_others():
     assert np.mean(model.predict_dist(X[new]).std) == pytest.approx(spread, rel=0.15)
 
 
+def test_columns_that_are_missing_together_vary_together():
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal(300)
+    X = np.column_stack([*(z + 0.14 * rng.standard_normal((3, 300))), rng.standard_normal(300)])
+    y = X.sum(axis=1) + 0.1 * rng.standard_normal(300)
+    model = BTNRegressor(**SUMS).fit(X, y)
+    assert sorted(model.fitted_.fills.told) == [0, 1, 2]
+    gone = np.array(
+        [[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 0, 0], [1, 0, 0, 1], [1, 0, 0, 0]], dtype=bool
+    )
+    rows = np.where(np.repeat(gone, 300, axis=0), np.nan, np.tile(X, (5, 1)))
+    distribution = model.predict_dist(rows)
+    away = (np.tile(y, 5) - distribution.mean).reshape(5, 300)
+    error = np.sqrt(np.mean(away**2, axis=1))
+    std = distribution.std.reshape(5, 300).mean(axis=1)
+    np.testing.assert_allclose(std, error, rtol=0.2)
+    assert std[0] == pytest.approx(y.std(), rel=0.1)
+    assert error[2] < 0.6 * error[1]  # the third tells of two
+
+
+def test_independent_columns_that_are_missing_together_vary_independently():
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((200, 5))
+    model = BTNRegressor(**SUMS).fit(X, X.sum(axis=1) + 0.1 * rng.standard_normal(200))
+    assert not model.fitted_.fills.told
+    rows = np.zeros((10, 5))
+    pairs = np.array([(i, j) for i in range(5) for j in range(i)])
+    rows[np.arange(10)[:, None], pairs] = np.nan
+    assert np.mean(model.predict_dist(rows).std ** 2) == pytest.approx(2.0, rel=0.15)
+    assert np.ptp(model.predict_dist(rows).std) < 0.6  # Q ranks in random orders
+
+
 def test_chance_and_too_few_rows_tell_nothing():
     rng = np.random.default_rng(0)
     for n, count in ((60, 40), (300, 3)):
@@ -257,3 +292,129 @@ def test_moments_without_a_row_are_those_of_the_other_rows():
     without = np.array([posterior(np.delete(every, k), k) for k in every]).T
     moments = without_itself(Gaussian(), 1.0 / noise, y, np.ones(8), mean, variance)
     np.testing.assert_allclose(moments, without, rtol=1e-9)
+
+
+def test_a_row_without_missing_values_has_the_same_tails_beside_one_with_them():
+    X, y = table(60)
+    models = [BTNRegressor(**SUMS, noise="constant").fit(X, y)]
+    models.append(BTNRegressor(**SUMS, likelihood="gamma").fit(X, np.exp(y)))
+    new = X[:2].copy()
+    new[1, 0] = np.nan
+    for model in models:
+        alone, beside = model.predict_dist(new[:1]), model.predict_dist(new)
+        far = alone.at_scores(np.array([10.0]))
+        assert alone.normal_scores(far)[1] == pytest.approx(10.0)
+        assert beside.normal_scores(np.repeat(far, 2))[1][0] == pytest.approx(10.0)
+        assert alone.farthest == beside.farthest
+
+
+def test_the_tails_of_gamma_and_of_counts_with_zeros():
+    at = np.linspace(0.0, 40.0, 9)
+    center, spread = np.full(9, 0.5), np.full(9, 0.2)
+    counts = ZeroInflated(Counts(center, spread, 4.0), 0.3)
+    for density in (GammaDensity(center, spread, 3.0, 0.5), counts):
+        np.testing.assert_allclose(density.sf(at), 1.0 - density.cdf(at), atol=1e-12)
+        assert np.all(density.sf(np.full(9, -1.0)) == pytest.approx(1.0))
+        assert np.all(density.sf(np.full(9, 60.0)) > 0.0)
+    terms = np.exp([counts.logpdf(np.full(9, k))[0] for k in range(400, 4000)])
+    np.testing.assert_allclose(counts.sf(np.full(9, 399.0)), terms.sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "log_normal", "poisson"])
+def test_copies_of_few_rows_at_a_time_say_the_same(likelihood, monkeypatch):
+    X, y = table(80)
+    rng = np.random.default_rng(0)
+    y = {"gaussian": y, "log_normal": np.exp(y), "poisson": rng.poisson(np.exp(y))}[likelihood]
+    varying = {"noise": "varying"} if likelihood == "gaussian" else {}
+    given = {"exposure": np.linspace(1.0, 2.0, 80)} if likelihood == "poisson" else {}
+    settings = SUMS | {"likelihood": likelihood, "max_iter": 8} | varying
+    model = BTNRegressor(**settings).fit(X, y, **given)
+    new = np.where(rng.random(X.shape) < 0.2, np.nan, X)
+
+    def said():
+        distribution = model.predict_dist(new, **given)
+        return [
+            *model.predict(new, return_std=True, **given),
+            model.predict(new, **given),
+            model.predict_interval(new, **given),
+            model.predict_quantiles(new, [0.1, 0.8], **given),
+            distribution.mean,
+            distribution.cdf(1.0),
+        ]
+
+    whole, most = said(), []
+    copies = Fills.copies
+
+    def spied(self, columns, rows, which=slice(None)):
+        made = copies(self, columns, rows, which)
+        most.append(len(made[0]))
+        return made
+
+    monkeypatch.setattr(Fills, "copies", spied)
+    monkeypatch.setattr("btnkm.regressor.COPIED_ROWS", 3)
+    monkeypatch.setattr("btnkm.explain.fitted.COPIED_ROWS", 3)
+    for part, expected in zip(said(), whole, strict=True):
+        np.testing.assert_allclose(part, expected, rtol=1e-7, atol=1e-9)
+    assert max(most) <= 3 * COUNT
+    draws = model.sample_y(new, 200, **given)
+    assert not np.any(np.isnan(draws))
+
+
+def test_draws_from_copies_take_little_memory(monkeypatch):
+    X, y = table(60)
+    model = BTNRegressor(**SUMS).fit(X, y)
+    new = np.array([[np.nan, 0.3, -0.2]] * 3)
+    monkeypatch.setattr("btnkm.core.densities._DRAWN_NUMBERS", 7 * 3 * COUNT)
+    sizes, draw = [], Student.draw
+
+    def spied(self, rng, size):
+        sizes.append(len(self.mean) * size)
+        return draw(self, rng, size)
+
+    monkeypatch.setattr(Student, "draw", spied)
+    monkeypatch.setattr(NormalMixture, "draw", spied)
+    draws = model.sample_y(new, 1500)
+    assert max(sizes) <= 7 * 3 * COUNT
+    assert np.std(draws, axis=1) == pytest.approx(model.predict_dist(new).std, rel=0.1)
+
+
+@pytest.mark.parametrize("classes", [[0.0], [-1.0, 1.0]], ids=["two", "three"])
+def test_intervals_of_probabilities_take_little_memory(classes, monkeypatch):
+    X, y = table(60)
+    model = BTNClassifier(**SUMS).fit(X, np.digitize(y, classes))
+    new = np.where(np.random.default_rng(0).random(X.shape) < 0.2, np.nan, X)
+    whole, sizes = model.predict_proba_interval(new), []
+    of_a_row = COUNT * COPY_POINTS * 3
+    monkeypatch.setattr("btnkm.classifier._POINT_NUMBERS", 4 * of_a_row)
+    monkeypatch.setattr("btnkm.explain.fitted.COPIED_ROWS", 4)
+    quantiles, copies = classifier.weighted_quantiles, Fills.copies
+
+    def spied(values, *rest):
+        sizes.append(values.size)
+        return quantiles(values, *rest)
+
+    def spied_copies(self, columns, rows, which=slice(None)):
+        assert len(rows) <= 4
+        return copies(self, columns, rows, which)
+
+    monkeypatch.setattr(classifier, "weighted_quantiles", spied)
+    monkeypatch.setattr(Fills, "copies", spied_copies)
+    np.testing.assert_allclose(model.predict_proba_interval(new), whole, rtol=1e-9)
+    assert max(sizes, default=0) <= 4 * of_a_row
+
+
+def test_streams_look_once_at_how_columns_depend_on_each_other(monkeypatch):
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((200, 1))
+    X = z + 0.2 * rng.standard_normal((200, 2))
+    y = X.sum(axis=1) + 0.1 * rng.standard_normal(200)
+    model = BTNRegressor(**SUMS)
+    model.partial_fit(X[:150], y[:150])
+    before = model.fitted_.fills
+    monkeypatch.setattr("btnkm.structures.learned_missing.told_from_others", None)
+    model.partial_fit(X[150:], y[150:])
+    after = model.fitted_.fills
+    assert sorted(after.told) == [0, 1]
+    for j in (0, 1):
+        np.testing.assert_array_equal(before.fills[j].copies, after.fills[j].copies)
+    assert model.predict_dist(np.full((1, 2), np.nan)).std == pytest.approx(y.std(), rel=0.15)

@@ -234,10 +234,19 @@ def copies_of(data, row):
                 names = {code: name for name, code in columns[j]["categories"].items()}
                 copy[j] = names[int(value)]
                 continue
-            x = own["center"] + own["spread"] * (coordinate(columns[j], value) - own["center"])
+            place = coordinate(columns[j], value)
+            known, alone = own["center"] + own["spread"] * (place - own["center"]), place
             for k, slope, center in zip(own["inputs"], own["slopes"], own["centers"], strict=True):
-                at = coordinate(columns[k], copy[k])
-                x += 0.0 if at is None else slope * (min(max(at, -1.0), 1.0) - center)
+                if row[k] is None:
+                    known = None
+                    continue
+                at = min(max(coordinate(columns[k], row[k]), -1.0), 1.0)
+                if known is not None:
+                    known += slope * (at - center)
+                like = columns[k]["fills"]["values"][q] if columns[k]["fills"] else np.nan
+                if like == like:
+                    alone += slope * (at - coordinate(columns[k], like))
+            x = alone if known is None else known
             held = min(max(x, -1.0), 1.0)
             raw = float(np.interp(held, columns[j]["positions"], columns[j]["knots"]))
             copy[j] = raw if own["inputs"] else value

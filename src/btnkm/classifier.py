@@ -22,6 +22,7 @@ from .core.likelihoods import Bernoulli, Gaussian, Softmax
 from .core.likelihoods.softmax import COPY_POINTS, INTERVAL_POINTS, PROBABILITY_POINTS
 from .core.recalibration import LogitScaling
 from .data.dask_input import anywhere
+from .data.fills import COUNT
 from .data.readers import with_targets
 from .estimator import Estimator, answered
 from .parameters import Priors, Solver
@@ -31,7 +32,6 @@ from .structures.task import Target
 
 Array = np.ndarray
 CLASSIFIER_LIKELIHOODS = ("logistic", "least_squares")
-_COPIED_ROWS = 64  # with missing values at a time, in intervals of many classes
 _POINT_NUMBERS = 2**22  # probabilities in memory at a time
 
 
@@ -431,18 +431,17 @@ feature_names_in_
         check_is_fitted(self)
         levels = check_level(level)
         columns = self.fitted_.encode(X)
-        rows = self.fitted_.fills.rows(columns)
         if len(self.classes_) > 2:
             ends = self._quantiles(columns, levels)
-            for begin in range(0, len(rows), _COPIED_ROWS):
-                some = rows[begin : begin + _COPIED_ROWS]
+            rows = self.fitted_.fills.rows(columns)
+            points = COUNT * COPY_POINTS * len(self.weights_) * len(self.classes_)  # of a row
+            size = max(1, _POINT_NUMBERS // points)
+            for begin in range(0, len(rows), size):
+                some = rows[begin : begin + size]
                 ends[:, some] = self._quantiles(columns, levels, some)
             return answered(X, np.moveaxis(ends, 0, -1))
-        parts = self._normals(columns)
-        if len(rows):
-            copies = self._normals(self.fitted_.fills.copies(columns, rows))
-            parts = [Averaged(part, rows, copy) for part, copy in zip(parts, copies, strict=True)]
-        ends = PredictiveDistribution(parts, weights=self.weights_).quantile(levels)
+        blocks = self.fitted_.copied_blocks(columns)
+        ends = np.concatenate([self._ends_of_two(block, levels) for _, block in blocks])
         if isinstance(self.likelihood_, Gaussian):
             noise = self.likelihood_.noise_std  # the probability is that it leaves the sign alone
             ends = (ends - self._threshold) / noise
@@ -450,6 +449,14 @@ feature_names_in_
                 return answered(X, np.asarray(ndtr(ends)))
             ends = log_ndtr(ends) - log_ndtr(-ends)
         return answered(X, np.asarray(expit(self._scaling.log_odds(ends))))
+
+    def _ends_of_two(self, columns: Sequence[Any], levels: list[float]) -> Array:
+        """Return quantiles of offset + f, with two classes: (n, k)."""
+        parts, rows = self._normals(columns), self.fitted_.fills.rows(columns)
+        if len(rows):
+            copies = self._normals(self.fitted_.fills.copies(columns, rows))
+            parts = [Averaged(part, rows, copy) for part, copy in zip(parts, copies, strict=True)]
+        return PredictiveDistribution(parts, weights=self.weights_).quantile(levels)
 
     def _normals(self, columns: Sequence[Any]) -> list[Density]:
         """Return the distribution of offset + f in each restart, with two classes."""

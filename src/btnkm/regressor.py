@@ -16,14 +16,23 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from . import checks
 from .core import posterior
 from .core.arrays import here, like
-from .core.densities import Averaged, Density
-from .core.likelihoods import LIKELIHOODS, Gaussian, Likelihood, StudentT, Transformed, of_noise
+from .core.densities import Averaged, Density, draw_mixed
+from .core.likelihoods import (
+    LIKELIHOODS,
+    Gaussian,
+    Likelihood,
+    StudentT,
+    Transformed,
+    joined,
+    of_noise,
+)
 from .core.recalibration import Recalibration
 from .data.dask_input import anywhere, is_dask, lazily
 from .data.exposure import Exposed, exposure_of, with_exposure
 from .data.fills import COUNT
 from .data.readers import with_targets
 from .estimator import Estimator, answered
+from .explain.fitted import COPIED_ROWS
 from .hints import hint
 from .parameters import Priors, Solver
 from .plan import Defaults
@@ -523,9 +532,9 @@ class BTNRegressor(RegressorMixin, Estimator):
         """
         check_is_fitted(self)
         if return_std or not self.likelihood_.additive:
-            distribution = self.predict_dist(X, exposure)
-            mean, std = answered(X, distribution.mean), answered(X, distribution.std)
-            return (mean, std) if return_std else mean
+            if not return_std:
+                return self._of_rows(X, exposure, lambda distribution: (distribution.mean,))[0]
+            return self._of_rows(X, exposure, lambda part: (part.mean, part.std))
         if exposure is not None:
             self._refuse_exposure()
         means = self._means(X)
@@ -548,19 +557,41 @@ class BTNRegressor(RegressorMixin, Estimator):
     def predict_dist(self, X: Any, exposure: Any = None) -> PredictiveDistribution:
         """Return the predictive distribution of y at each row, with exposures as for predict."""
         X, exposure = exposure_of(X, exposure)
-        distribution = self._dist_at(self.fitted_.encode(X), exposure)
+        return self._recalibrated(self.fitted_.encode(X), exposure)
+
+    def _recalibrated(self, columns: list[Any], exposure: Array | None) -> PredictiveDistribution:
+        """Return the distribution at rows with these coordinates."""
+        distribution = self._dist_at(columns, exposure)
         if self.calibration_ is None:
             return distribution
         return RecalibratedDistribution(distribution, self.calibration_)
 
+    def _of_rows(
+        self, X: Any, exposure: Any, function: Callable[[PredictiveDistribution], tuple[Array, ...]]
+    ) -> tuple[Any, ...]:
+        """Return arrays (n, ...) of distributions, of few rows with copies at a time."""
+        table, exposure = exposure_of(X, exposure)
+        columns = self.fitted_.encode(table)
+        if exposure is not None:
+            check_consistent_length(columns[self._active[0]], exposure)  # before it is divided
+        parts = [
+            function(self._recalibrated(block, None if exposure is None else exposure[rows]))
+            for rows, block in self.fitted_.copied_blocks(columns)
+        ]
+        return tuple(answered(X, np.concatenate(part)) for part in zip(*parts, strict=True))
+
     def _likelihoods_at(self, columns: list[Any], exposure: Array | None) -> list[Any]:
         """Return the likelihood of every restart for rows with these coordinates."""
-        likelihoods: list[Any] = self.fitted_.likelihoods_at(columns)
+        if exposure is not None:
+            check_consistent_length(columns[self._active[0]], exposure)
+        return self._exposed_to(exposure, self.fitted_.likelihoods_at(columns))
+
+    def _exposed_to(self, exposure: Array | None, likelihoods: list[Any]) -> list[Any]:
+        """Return the likelihood of every restart for rows with these exposures."""
         if exposure is None:
             return likelihoods
         if not hasattr(self.likelihood_, "exposed"):
             self._refuse_exposure()
-        check_consistent_length(columns[self._active[0]], exposure)
         return [likelihood.exposed(np.log(exposure)) for likelihood in likelihoods]
 
     def _refuse_exposure(self) -> None:
@@ -581,19 +612,24 @@ class BTNRegressor(RegressorMixin, Estimator):
     def _densities_of_copies(
         self, columns: list[Any], rows: Array, exposure: Array | None
     ) -> list[Density]:
-        """Return the distribution of y of each restart at the copies of some rows."""
+        """Return the distribution of y of each restart at the copies of some rows.
+
+        The coordinates of all copies of many rows take too much memory, those of one do not.
+        """
+        fitted, size = self.fitted_, COUNT if len(rows) <= COPIED_ROWS else 1
+        likelihoods, moments = [], []
+        for begin in range(0, COUNT, size):
+            copies = fitted.fills.copies(columns, rows, slice(begin, begin + size))
+            likelihoods.append(fitted.likelihoods_at(copies))
+            moments.append(self._moments_at(copies))
+        together = [joined(list(of_restart)) for of_restart in zip(*likelihoods, strict=True)]
         if exposure is not None:
             exposure = np.tile(np.asarray(exposure)[rows], COUNT)
-        return self._densities_at(self.fitted_.fills.copies(columns, rows), exposure)
+        return _densities(self._exposed_to(exposure, together), np.concatenate(moments, axis=2))
 
     def _densities_at(self, columns: list[Any], exposure: Array | None) -> list[Density]:
         """Return the distribution of y of each restart, as learned where a value is missing."""
-        likelihoods = self._likelihoods_at(columns, exposure)
-        moments = self._moments_at(columns)
-        return [
-            likelihood.predictive(mean, variance)
-            for likelihood, mean, variance in zip(likelihoods, *moments, strict=True)
-        ]
+        return _densities(self._likelihoods_at(columns, exposure), self._moments_at(columns))
 
     def calibrate(
         self, X: Any, y: Any = None, *, exposure: Any = None, sample_weight: Any = None
@@ -673,12 +709,12 @@ class BTNRegressor(RegressorMixin, Estimator):
 
         It is a conformal interval if the model is recalibrated (see ``calibrate``).
         """
-        return answered(X, self.predict_dist(X, exposure).interval(level))
+        return self._of_rows(X, exposure, lambda part: (part.interval(level),))[0]
 
     @anywhere
     def predict_quantiles(self, X: Any, q: Any, exposure: Any = None) -> Array:
         """Return quantiles of y: (n,) for one probability q, (n, k) for k of them."""
-        return answered(X, self.predict_dist(X, exposure).quantile(q))
+        return self._of_rows(X, exposure, lambda part: (part.quantile(q),))[0]
 
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: Any = 0, exposure: Any = None
@@ -778,16 +814,12 @@ class BTNRegressor(RegressorMixin, Estimator):
         exposure: Array | None,
     ) -> None:
         """Replace draws of rows with missing values by others, which are independent."""
-        fills = self.fitted_.fills
-        rows = fills.rows(columns)
-        if not len(rows):
-            return
-        copies = self._densities_of_copies(columns, rows, exposure)
-        for k, density in enumerate(copies):
-            which = np.flatnonzero(chosen == k)
-            drawn = density.draw(noise, len(which)).reshape(COUNT, len(rows), len(which))
-            copy = noise.integers(COUNT, size=(1, len(rows), len(which)))
-            out[rows[:, None], which] = np.take_along_axis(drawn, copy, axis=0)[0]
+        rows = self.fitted_.fills.rows(columns)
+        for begin in range(0, len(rows), COPIED_ROWS):
+            some = rows[begin : begin + COPIED_ROWS]
+            for k, copies in enumerate(self._densities_of_copies(columns, some, exposure)):
+                which = np.flatnonzero(chosen == k)
+                out[some[:, None], which] = draw_mixed(copies, COUNT, noise, len(which))
 
     def _move_away(self, f: Array, columns: list[Any], k: int, away: Array) -> None:
         """Add to draws of f (n, count) what is not known beyond the training range."""
@@ -814,6 +846,14 @@ class BTNRegressor(RegressorMixin, Estimator):
             xi = noise.standard_normal((rows.stop - rows.start, count))
             f[rows] = state.predictor.evaluate(drawn, features.__getitem__, xi)
         return f
+
+
+def _densities(likelihoods: list[Any], moments: Array) -> list[Density]:
+    """Return the distribution of y of each restart, given E[f] and Var[f]: (2, S, n)."""
+    return [
+        likelihood.predictive(mean, variance)
+        for likelihood, mean, variance in zip(likelihoods, *moments, strict=True)
+    ]
 
 
 def _standardised(shift: float, scale: float, y: Array, weight: Array) -> tuple[Array, Array]:

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import betainc, expit, gammaln, log_expit, logsumexp, ndtr, ndtri, stdtr, stdtrit
 
 Array = np.ndarray
+_DRAWN_NUMBERS = 2**22  # in memory at a time, of draws of which most are not used
 
 
 class Density(Protocol):
@@ -234,6 +235,8 @@ class Averaged:
         self.mean, _, self.model_variance = self.mixed_moments(alone, several)
         self.noise_variance = np.array(density.noise_variance)
         self.noise_variance[rows] = self._by_copy(copies.noise_variance).mean(axis=0)
+        if hasattr(density, "sf") and hasattr(copies, "sf"):
+            self.sf = self._sf
 
     def mixed_moments(
         self, alone: tuple[Array, Array, Array], copies: tuple[Array, Array, Array]
@@ -271,7 +274,15 @@ class Averaged:
 
     def cdf(self, y: Array) -> Array:
         """Return P(Y <= y)."""
-        values, copies = self._of_copies("cdf", y)
+        return self._mean_of("cdf", y)
+
+    def _sf(self, y: Array) -> Array:
+        """Return P(Y > y), where both densities know it with all its digits."""
+        return self._mean_of("sf", y)
+
+    def _mean_of(self, function: str, y: Array) -> Array:
+        """Return a probability of y at all points."""
+        values, copies = self._of_copies(function, y)
         values[self.rows] = copies.mean(axis=0)
         return values
 
@@ -291,10 +302,25 @@ class Averaged:
     def draw(self, rng: np.random.Generator, size: int) -> Array:
         """Return draws: (n, size)."""
         drawn = np.array(self.density.draw(rng, size))
-        copies = self._by_copy(self.copies.draw(rng, size))
-        chosen = rng.integers(self.count, size=(1, len(self.rows), size))
-        drawn[self.rows] = np.take_along_axis(copies, chosen, axis=0)[0]
+        drawn[self.rows] = draw_mixed(self.copies, self.count, rng, size)
         return drawn
+
+
+def draw_mixed(copies: Density, count: int, rng: np.random.Generator, size: int) -> Array:
+    """Return draws of even mixtures of ``count`` densities, in order as in ``Averaged``: (a, size).
+
+    Each draw takes as much memory as all parts of the mixtures, so few are made at a time.
+    """
+    rows = len(copies.mean) // count
+    drawn = np.empty((rows, size))
+    step = max(1, _DRAWN_NUMBERS // max(len(copies.mean), 1))
+    for begin in range(0, size, step):
+        some = slice(begin, min(begin + step, size))
+        width = some.stop - some.start
+        parts = copies.draw(rng, width).reshape(count, rows, width)
+        chosen = rng.integers(count, size=(1, rows, width))
+        drawn[:, some] = np.take_along_axis(parts, chosen, axis=0)[0]
+    return drawn
 
 
 class CountDensity:
@@ -430,6 +456,10 @@ class ZeroInflated:
     def cdf(self, y: Array) -> Array:
         """Return P(Y <= y)."""
         return np.where(y < 0, 0.0, self.zero + (1.0 - self.zero) * self.counts.cdf(y))
+
+    def sf(self, y: Array) -> Array:
+        """Return P(Y > y)."""
+        return np.where(y < 0, 1.0, (1.0 - self.zero) * survival(self.counts, y))
 
     def bracket(self, level: float) -> tuple[Array, Array]:
         """Return -1 and a count whose distribution function reaches the level."""

@@ -26,9 +26,11 @@ LEAST_SQUARE = 0.1  # R^2, adjusted for the number of inputs, from which on this
 class Fill:
     """What stands for a missing value of one column in the copies of a row.
 
-    The coordinate of a number is ``center + spread (x - center) + sum_k slope_k (x_k - center_k)``,
-    from -1 to 1, where x is that of one of ``values`` and x_k are those of other columns, held in
-    the same range. A column that is missing itself does not count.
+    The coordinate v of one of ``values`` is that of the copy, unless it is told from other columns.
+    If none of these is missing it is ``center + spread (v - center) + sum_k slope_k (x_k -
+    center_k)``, with their coordinates x_k held from -1 to 1. If some are missing it is ``v + sum_k
+    slope_k (x_k - v_k)`` over the others, where v_k is what their own fills have for this copy; a
+    column without one does not count. Both are held from -1 to 1.
 
     Attributes
     ----------
@@ -57,6 +59,14 @@ class Fill:
         every[self.copies] = self.values
         return every
 
+    @property
+    def order(self) -> Array:
+        """The copies of increasing values: (Q,). Copies without a value are spread among them."""
+        others = np.setdiff1d(np.arange(COUNT), self.copies)
+        places = [np.linspace(0.0, 1.0, len(part) + 2)[1:-1] for part in (self.copies, others)]
+        order = np.argsort(np.concatenate(places), kind="stable")
+        return np.concatenate([self.copies, others])[order]
+
 
 @dataclass(frozen=True, eq=False)
 class Fills:
@@ -64,8 +74,9 @@ class Fills:
 
     A row with missing values is predicted as an even mixture over its Q copies, in which they are
     replaced. The values of a column have evenly spaced ranks among those of the training rows.
-    Their order differs between columns. Copies in which a column stays missing have the effect of
-    missing values that the fit has learned.
+    Their order differs between columns: it is random, or that of some training rows for columns of
+    which one is told from another, so that copies vary together as rows do. Copies in which a
+    column stays missing have the effect of missing values that the fit has learned.
     """
 
     columns: Sequence[Column]
@@ -77,11 +88,13 @@ class Fills:
         columns: Sequence[Column],
         learned: Mapping[int, float],
         told: Mapping[int, Mapping[str, Any]] | None = None,
+        orders: Mapping[int, Array] | None = None,
     ) -> Fills:
         """Return what stands for missing values in some columns.
 
         ``learned`` has, for each of these, the share of the copies in which it stays missing, and
-        ``told`` how some are told from others (see ``told_from_others``).
+        ``told`` how some are told from others (see ``told_from_others``), ``orders`` how some of
+        these vary together (see ``orders_of``).
         """
         fills: list[Fill | None] = [None] * len(columns)
         for j, share in learned.items():
@@ -89,9 +102,11 @@ class Fills:
             if kept:
                 codes = columns[j].basis.even_values(kept)
                 values = codes if columns[j].categories is not None else columns[j].numbers(codes)
-                order = np.random.default_rng([j, COUNT]).permutation(COUNT)
+                copies = np.random.default_rng([j, COUNT]).permutation(COUNT)[:kept]
+                if orders is not None and j in orders:
+                    copies = orders[j][np.isin(orders[j], copies)]
                 others = (told or {}).get(j, {})
-                fills[j] = Fill(values, order[:kept].astype(np.int64), **others)
+                fills[j] = Fill(values, copies.astype(np.int64), **others)
         return cls(columns, fills)
 
     @cached_property
@@ -118,6 +133,11 @@ class Fills:
             if fill is not None and len(fill.inputs)
         }
 
+    @property
+    def orders(self) -> dict[int, Array]:
+        """How columns vary together, as ``of`` takes it."""
+        return {j: fill.order for j in _related(self.told) if (fill := self.fills[j]) is not None}
+
     def rows(self, columns: Sequence[Any]) -> Array:
         """Return which rows have copies, given the coordinates of all columns: (a,)."""
         missing: Any = False
@@ -127,33 +147,45 @@ class Fills:
                 missing = missing | host(array_namespace(column).isnan(column))
         return np.flatnonzero(missing)
 
-    def copies(self, columns: Sequence[Any], rows: Array) -> list[Any]:
-        """Return the coordinates of the copies of some rows: those of copy 0, then of copy 1, .."""
+    def copies(self, columns: Sequence[Any], rows: Array, which: slice = slice(None)) -> list[Any]:
+        """Return the coordinates of the copies of some rows: those of copy 0, then of copy 1, ..
+
+        ``which`` are the copies to return.
+        """
+        count = len(range(COUNT)[which])
         copied: list[Any] = [None] * len(columns)
         for j, column in enumerate(columns):
             if column is not None:
                 xp = array_namespace(column)
                 some = xp.take(column, indices(rows, column), axis=0)
-                copied[j] = xp.concat([some] * COUNT)
+                copied[j] = xp.concat([some] * count)
+        filled = list(copied)
         for j in self.codes:
             if copied[j] is not None:
-                copied[j] = self._filled(j, copied)
-        return copied
+                filled[j] = self._filled(j, copied, which)
+        return filled
 
-    def _filled(self, j: int, copied: list[Any]) -> Any:
-        """Return the coordinates of a column in all copies, without missing values."""
+    def _filled(self, j: int, copied: list[Any], which: slice) -> Any:
+        """Return the coordinates of a column in copies of rows, without missing values."""
         column, fill = copied[j], self.fills[j]
         assert fill is not None
         xp = array_namespace(column)
-        values = like(np.repeat(self.codes[j], column.shape[0] // COUNT), column)
+        values = self._each(j, column, which)
         if len(fill.inputs):
-            values = fill.center + fill.spread * (values - fill.center)
+            known = fill.center + fill.spread * (values - fill.center)
             for k, slope, center in zip(fill.inputs, fill.slopes, fill.centers, strict=True):
-                away = xp.clip(copied[k], -1.0, 1.0) - float(center)
-                zeros = xp.zeros_like(away)
-                values = values + float(slope) * xp.where(xp.isnan(away), zeros, away)
-            values = xp.clip(values, -1.0, 1.0)
+                x = xp.clip(copied[k], -1.0, 1.0)
+                known = known + float(slope) * (x - float(center))  # NaN if any is missing
+                away = x - (self._each(k, column, which) if k in self.codes else x)
+                values = values + float(slope) * xp.where(xp.isnan(away), xp.zeros_like(x), away)
+            # where values stay missing both are NaN
+            values = xp.clip(xp.where(xp.isnan(known), values, known), -1.0, 1.0)
         return xp.where(xp.isnan(column), values, column)
+
+    def _each(self, j: int, column: Any, which: slice) -> Any:
+        """Return the coordinates of the values of a column, each in all rows of its copy."""
+        values = self.codes[j][which]
+        return like(np.repeat(values, column.shape[0] // len(values)), column)
 
     @staticmethod
     def averaged(values: Array, rows: Array, copies: Array, axis: int) -> Array:
@@ -221,3 +253,34 @@ def told_from_others(
                 "spread": float(np.sqrt(left)),
             }
     return told
+
+
+def orders_of(
+    told: Mapping[int, Mapping[str, Any]], codes: Sequence[Array], weight: Array
+) -> dict[int, Array]:
+    """Return the order of the copies of columns of which one is told from another: (Q,) each.
+
+    Copy q has the ranks of a training row among Q random ones, so that the values of columns that
+    are missing together vary together as in these rows.
+    """
+    related = _related(told)
+    if not related:
+        return {}
+    rng = np.random.default_rng(COUNT)
+    rows = rng.permutation(np.flatnonzero(weight > 0))[:MOST_ROWS]
+    x = np.stack([np.asarray(codes[j][rows], dtype=float) for j in related], axis=1)
+    unknown = np.isnan(x)
+    # rows with few missing values, the same row again only if there are fewer than Q
+    rows = np.resize(np.argsort(unknown.sum(axis=1), kind="stable"), COUNT)
+    orders = {}
+    for j, column, gap in zip(related, x[rows].T, unknown[rows].T, strict=True):
+        some = x[:, related.index(j)]
+        some = some[~np.isnan(some)]
+        keys = np.where(gap, rng.choice(some, COUNT), column)
+        orders[j] = np.lexsort((rng.random(COUNT), keys))
+    return orders
+
+
+def _related(told: Mapping[int, Mapping[str, Any]]) -> list[int]:
+    """Return the columns that are told from others, or that others are told from."""
+    return sorted(set(told).union(*(map(int, how["inputs"]) for how in told.values())))

@@ -30,7 +30,7 @@ Array = np.ndarray
 MISSING = "(missing)"
 KINDS = {"f": "number", "M": "date", "m": "duration"}
 _BLOCK_ROWS = 4096  # of a table in memory, at most
-_COPIED_ROWS = 4096  # with missing values, whose copies are predicted at a time
+COPIED_ROWS = 4096  # with missing values, whose copies are predicted at a time
 _BLOCKS_ON_DEVICE = 16  # times as many rows at a time
 
 
@@ -351,6 +351,14 @@ class FittedModel:
                     out[i, k, rows, ...] = part if is_elsewhere(part) else like(part, out)
         return out
 
+    def copied_blocks(self, columns: Sequence[Any]) -> Iterator[tuple[slice, list[Any]]]:
+        """Yield blocks of rows of which not too many have copies, and their coordinates."""
+        n = columns[self.active[0]].shape[0]
+        begins = [0, *self.fills.rows(columns)[COPIED_ROWS::COPIED_ROWS].tolist()]
+        for begin, end in zip(begins, [*begins[1:], n], strict=True):
+            rows = slice(begin, end)
+            yield rows, [None if column is None else column[rows] for column in columns]
+
     def averaged(
         self, columns: Sequence[Any], function: Callable[[Sequence[Any]], Array], axis: int
     ) -> Array:
@@ -369,8 +377,8 @@ class FittedModel:
         if not len(rows):
             return values
         out = host(values)
-        for begin in range(0, len(rows), _COPIED_ROWS):
-            some = rows[begin : begin + _COPIED_ROWS]
+        for begin in range(0, len(rows), COPIED_ROWS):
+            some = rows[begin : begin + COPIED_ROWS]
             copies = host(function(self.fills.copies(columns, some)))
             out = self.fills.averaged(out, some, copies, axis)
         return like(out, values) if is_elsewhere(values) else out

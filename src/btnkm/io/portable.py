@@ -64,11 +64,13 @@ and Var[g].
 Pairs r <= s are in the order of ``numpy.triu_indices``; one with r < s counts twice.
 
 A row with missing values in columns with ``fills`` has Q copies, and the distribution of y is an
-even mixture of theirs. In copy q each of these columns, in their order, has value q of the
-``values`` of its fills: a number, or the code of a category, or NaN where the value stays missing.
-With ``inputs``, which are other columns of numbers, the coordinate x of this value becomes
-center + spread (x - center) + sum_k slopes_k (x_k - centers_k), but from -1 to 1, where x_k are
-coordinates in the same copy, from -1 to 1; those still missing are left out of the sum.
+even mixture of theirs. In copy q each of these columns has value q of the ``values`` of its fills:
+a number, or the code of a category, or NaN where the value stays missing. With ``inputs``, which
+are other columns of numbers, the coordinate v of this value is replaced. If the row has all of
+these, it becomes center + spread (v - center) + sum_k slopes_k (x_k - centers_k), where x_k are
+their coordinates, from -1 to 1. Otherwise it becomes v + sum_k slopes_k (x_k - v_k) over those that
+are not missing and have fills whose value q is not NaN, v_k being its coordinate. Both are held
+from -1 to 1.
 
 The distribution of the target is a mixture over restarts. With f ~ N(E[f], Var[f]) in each, the
 likelihood's kind is

@@ -107,19 +107,23 @@ const Features = (() => {
     return values.concat(steps, equal(terms.spikes, at));
   }
 
-  // What stands for a missing value in a copy of a row, some columns of which may be filled already.
-  function filled(columns, j, copy, q) {
+  // What stands for a missing value in copy q of a row.
+  function filled(columns, j, row, q) {
     const { fills, categories, knots, positions } = columns[j];
     const value = fills.values[q];
     if (Number.isNaN(value)) return null;
     if (categories) return { code: value };
     if (!fills.inputs.length) return value;
-    let x = fills.center + fills.spread * (interpolated(value, knots, positions) - fills.center);
-    fills.inputs.forEach((k, place) => {
-      const away = clipped(coordinate(columns[k], copy[k])) - fills.centers[place];
-      if (!Number.isNaN(away)) x += fills.slopes[place] * away;
+    const place = interpolated(value, knots, positions);
+    let alone = place;
+    let told = fills.center + fills.spread * (place - fills.center); // NaN if any is missing
+    fills.inputs.forEach((k, i) => {
+      const x = clipped(coordinate(columns[k], row[k]));
+      const own = columns[k].fills ? coordinate(columns[k], columns[k].fills.values[q]) : NaN;
+      told += fills.slopes[i] * (x - fills.centers[i]);
+      if (!Number.isNaN(x - own)) alone += fills.slopes[i] * (x - own);
     });
-    return interpolated(clipped(x), positions, knots);
+    return interpolated(clipped(Number.isNaN(told) ? alone : told), positions, knots);
   }
 
   // A row, or its copies with other values where some are missing.
@@ -130,7 +134,7 @@ const Features = (() => {
     if (!missing.length) return [row];
     return Array.from(columns[missing[0]].fills.values, (_, q) => {
       const copy = Array.from(row);
-      for (const j of missing) copy[j] = filled(columns, j, copy, q);
+      for (const j of missing) copy[j] = filled(columns, j, row, q);
       return copy;
     });
   }

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from ..data.fills import COUNT, Fills, told_from_others
+from ..data.fills import COUNT, Fills, orders_of, told_from_others
 
 Array = np.ndarray
 MOST_ROWS, FEWEST_ROWS = 64, 8  # with a missing value in a column, which are looked at
@@ -46,9 +46,11 @@ def fills_of(
     most = (MOST_IN_FULL if full else MOST_OF_ALL) // max(len(known), 1)
     most = int(np.clip(most, FEWEST_ROWS, MOST_ROWS))
     shares = dict.fromkeys(inputs, 0.0)
-    told = told_from_others(columns, inputs, sample.codes, sample.weights)
-    if before is not None:
-        told = before.told
+    if before is None:
+        told = told_from_others(columns, inputs, sample.codes, sample.weights)
+        orders = orders_of(told, sample.codes, sample.weights)
+    else:
+        told, orders = before.told, before.orders
     for j in known:
         rows = np.flatnonzero(np.isnan(sample.codes[j]) & (sample.weights > 0))
         prior = PRIOR_SHARE
@@ -65,7 +67,7 @@ def fills_of(
         logs = density(copies, np.concatenate([y] * COUNT), np.tile(weight, COUNT), False)
         averaged = logsumexp(logs.reshape(COUNT, -1), axis=0) - np.log(COUNT)
         shares[j] = best_share(learned, averaged, weight, prior)
-    return Fills.of(columns, shares, told)
+    return Fills.of(columns, shares, told, orders)
 
 
 def _has_values(basis: Any) -> bool:

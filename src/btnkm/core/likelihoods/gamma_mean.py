@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
-from scipy.special import digamma, gammainc, gammaln, logsumexp
+from scipy.special import digamma, gammainc, gammaincc, gammaln, logsumexp
 
 from ..densities import normal_grid
 from ..formula import Formula
@@ -302,6 +302,14 @@ class GammaDensity:
         total = np.zeros_like(self.location)
         for ratio, weight in self._ratios(y):
             total += weight * gammainc(self.shape, self.shape * ratio)
+        return np.asarray(np.minimum(total, 1.0))
+
+    def sf(self, y: np.ndarray) -> np.ndarray:
+        """Return P(Y > y)."""
+        y = np.maximum(np.asarray(y, dtype=float), 0.0)
+        total = np.zeros_like(self.location)
+        for ratio, weight in self._ratios(y):
+            total += weight * gammaincc(self.shape, self.shape * ratio)
         return np.asarray(np.minimum(total, 1.0))
 
     def bracket(self, level: float) -> tuple[np.ndarray, np.ndarray]:

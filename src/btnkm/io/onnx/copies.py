@@ -106,13 +106,13 @@ def _with_copies(
         )
         for j, column in columns.items()
     }
-    for j in sorted(columns):
-        if columns[j].plain["fills"] is not None:
-            copies[j] = _filled(graph, copies, j, count)
     both = {}
     for j, column in columns.items():
-        value = graph.concat([column.value, copies[j].value], axis=0)
-        x = graph.concat([column.x, copies[j].x], axis=0)
+        copy = copies[j]
+        if column.plain["fills"] is not None:
+            copy = _filled(graph, copies, j, count)
+        value = graph.concat([column.value, copy.value], axis=0)
+        x = graph.concat([column.x, copy.x], axis=0)
         both[j] = Column(graph, column.plain, value, x)
     return both
 
@@ -135,16 +135,32 @@ def _filled(graph: Graph, copies: dict[int, Column], j: int, count: int) -> Colu
         x = graph.where(missing, each(codes.astype(np.int64)), column.x)
         return Column(graph, plain, column.value, x)
     knots, positions = plain["knots"], plain["positions"]
-    value, x = each(fills["values"]), each(np.interp(fills["values"], knots, positions))
+    places = np.interp(fills["values"], knots, positions)
+    value, x = each(fills["values"]), each(places)
     if fills["inputs"]:
-        center = fills["center"]
-        x = center + fills["spread"] * (x - center)
+        told = each(fills["center"] + fills["spread"] * (places - fills["center"]))
+        some_missing = None
         for k, slope, middle in zip(
             fills["inputs"], fills["slopes"].tolist(), fills["centers"].tolist(), strict=True
         ):
-            away = graph.where(copies[k].missing(), 0.0, copies[k].x - middle)
-            x = x + slope * away
-        x = graph.node("Clip", x, -1.0, 1.0)
+            other, gone = copies[k], copies[k].missing()
+            told = told + slope * (other.x - middle)
+            some_missing = gone if some_missing is None else graph.node("Or", some_missing, gone)
+            own = _places(other)
+            if own is not None:
+                skipped = graph.node("Or", gone, each(np.isnan(own)))
+                away = other.x - each(np.where(np.isnan(own), 0.0, own))
+                x = x + slope * graph.where(skipped, 0.0, away)
+        assert some_missing is not None
+        x = graph.node("Clip", graph.where(some_missing, x, told), -1.0, 1.0)
         value = interpolated(graph, x, positions, knots)
     both = (graph.where(missing, new, old) for new, old in ((value, column.value), (x, column.x)))
     return Column(graph, plain, *both)
+
+
+def _places(column: Column) -> Array | None:
+    """Return the coordinates of what stands for missing values of numbers, by copy."""
+    fills = column.plain["fills"]
+    if fills is None:
+        return None
+    return np.asarray(np.interp(fills["values"], column.plain["knots"], column.plain["positions"]))
