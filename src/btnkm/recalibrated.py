@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,26 +29,47 @@ class RecalibratedDistribution(PredictiveDistribution):
     def __init__(self, base: PredictiveDistribution, calibration: Recalibration) -> None:
         """Recalibrate the distribution of a model."""
         self._base, self._calibration = base, calibration
-        self.discrete, self.mean = base.discrete, base.mean
-        self.model_std = calibration.factor * base.model_std
-        self.noise_std = calibration.factor * base.noise_std
-        self.std = calibration.factor * base.std
+        self.discrete = base.discrete
 
     def __repr__(self) -> str:
         """Return what is recalibrated."""
         return f"{self._base!r}, recalibrated"
+
+    def __len__(self) -> int:
+        """Return the number of points."""
+        return len(self._base)
+
+    @cached_property
+    def mean(self) -> Array:  # type: ignore[override]
+        """Mean of y."""
+        return self._base.mean
+
+    @cached_property
+    def std(self) -> Array:  # type: ignore[override]
+        """Standard deviation of y."""
+        return self._calibration.factor * self._base.std
+
+    @cached_property
+    def model_std(self) -> Array:  # type: ignore[override]
+        """Standard deviation of y that uncertainty of f causes."""
+        return self._calibration.factor * self._base.model_std
+
+    @cached_property
+    def noise_std(self) -> Array:  # type: ignore[override]
+        """Standard deviation of y that the noise causes."""
+        return self._calibration.factor * self._base.noise_std
 
     def logpdf(self, y: Any) -> Array:
         """Return the log density at y, the log probability for counts: (n,) -> (n,)."""
         logs, calibration = self._base.logpdf(y), self._calibration
         if calibration.is_identity:
             return logs
-        below, at = self._base.normal_scores(y)
+        below, at = self._base._normal_scores(y)
         if not self.discrete:
             return logs + calibration.log_slope(at)
         low = np.where(below <= -FARTHEST, -np.inf, calibration.forward(below))
         exact = log_difference(low, calibration.forward(at))
-        farthest = self._base.farthest  # beyond, the difference has no digits
+        farthest = self._base._farthest  # beyond, the difference has no digits
         rough = logs + calibration.log_slope(np.minimum(at, farthest))
         return np.where(np.isfinite(logs) & (at < farthest), exact, rough)
 
@@ -55,9 +77,9 @@ class RecalibratedDistribution(PredictiveDistribution):
         """Return P(Y <= y): (n,) -> (n,)."""
         if self._calibration.is_identity:
             return self._base.cdf(y)
-        at = self._base.normal_scores(y)[1]
+        at = self._base._normal_scores(y)[1]
         reached = ndtr(self._calibration.forward(at))
-        return np.where(at <= -FARTHEST, 0.0, np.where(at >= self._base.farthest, 1.0, reached))
+        return np.where(at <= -FARTHEST, 0.0, np.where(at >= self._base._farthest, 1.0, reached))
 
     def _quantile(self, level: float) -> Array:
         if self._calibration.is_identity:
@@ -65,7 +87,7 @@ class RecalibratedDistribution(PredictiveDistribution):
         return self._at_score(self._calibration.inverse(ndtri(level)))
 
     def _at_score(self, score: Any) -> Array:
-        return self._base.at_scores(np.full(len(self), float(score)))
+        return self._base._at_scores(np.full(len(self), float(score)))
 
     def interval(self, level: float = 0.95) -> Array:
         """Return the central interval that contains y with probability ``level``: (n, 2).
@@ -105,10 +127,10 @@ class RecalibratedDistribution(PredictiveDistribution):
             return draws
         out = np.empty_like(draws)
         for k in range(draws.shape[1]):
-            below, at = self._base.normal_scores(draws[:, k])
+            below, at = self._base._normal_scores(draws[:, k])
             if self.discrete:  # a count has all scores in between
                 share = rng.random(len(at))
                 p = ndtr(below) + share * (ndtr(at) - ndtr(below))
                 at = normal_score(p, ndtr(-at) + (1.0 - share) * (ndtr(-below) - ndtr(-at)))
-            out[:, k] = self._base.at_scores(self._calibration.inverse(at))
+            out[:, k] = self._base._at_scores(self._calibration.inverse(at))
         return out
