@@ -22,6 +22,7 @@ from btnkm.cli import program
 from btnkm.core.densities import Counts, Scaled, Student
 from btnkm.core.likelihoods.counts import PoissonCounts
 from btnkm.core.recalibration import LogitScaling, Recalibration, log_difference, normal_score
+from btnkm.data.fills import COUNT
 from btnkm.io.portable import portable
 from btnkm.predictive import PredictiveDistribution
 from btnkm.recalibrated import RecalibratedDistribution
@@ -435,6 +436,73 @@ def test_classes_of_new_rows_have_better_probabilities():
         assert loss <= was + at_most
     np.testing.assert_array_equal(model.predict(X[500:]), before.predict(X[500:]))
     assert y.shape == (200,)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_with_missing_values_are_recalibrated_mixtures_of_their_copies(kind, tmp_path):
+    X, targets = rows()
+    model, held, new = pickle.loads(pickle.dumps(fitted(kind))), X[N:500].copy(), X[500:508].copy()
+    held[::5, 0] = held[1::7, 1] = new[:4, 0] = new[5, 1] = np.nan
+    calibration = model.calibrate(held, targets[kind][N:500]).calibration_
+    model.save(tmp_path / "m.btn")
+    again = outcomes(btnkm.load(tmp_path / "m.btn"), new)
+    for found, wanted in zip(again, outcomes(model, new), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    check_graph(model, new)
+    told = asked(portable(model), rows_of(pd.DataFrame(new)))
+    copies = model.fitted_.fills.copies(model.fitted_.encode(new), np.arange(8))
+    if kind in ("two", "three"):
+        p = model._of_two_at(copies).T if kind == "two" else model._of_many(copies)
+        p = calibration.probabilities(p.reshape(COUNT, 8, -1).mean(axis=0))
+        np.testing.assert_allclose(model.predict_proba(new), p, rtol=1e-9)
+        np.testing.assert_allclose([one["probabilities"] for one in told], p, atol=1e-9)
+        return
+    every = model.fitted_.distribution(model._densities_at(copies, None))
+
+    def before(y):
+        return every.cdf(np.tile(y, COUNT)).reshape(COUNT, 8).mean(axis=0)
+
+    def after(y):
+        with np.errstate(invalid="ignore"):
+            return ndtr(calibration.forward(ndtri(before(y)))) * (before(y) > 0.0)
+
+    d, ends, wide = model.predict_dist(new), ndtr(calibration.ends(0.025)), np.ones(8)
+    low, high = model.predict_interval(new).T
+    np.testing.assert_allclose([one["interval"] for one in told], d.interval(), atol=1e-7)
+    y = np.floor(high)
+    np.testing.assert_allclose(d.cdf(y), after(y), rtol=1e-7)
+    if kind == "counts":
+        np.testing.assert_allclose(d.pdf(y), after(y) - after(y - 1.0), rtol=1e-6, atol=1e-12)
+        for end, p in zip((low, high), ends, strict=True):
+            assert np.all(before(end) >= p - 1e-6)
+            assert np.all(before(end - 1.0) < p + 1e-6)
+    else:
+        assert not calibration.is_identity
+        step = 1e-5 * wide
+        slope = (after(low + step) - after(low - step)) / (2.0 * step)
+        np.testing.assert_allclose(d.pdf(low), slope, rtol=1e-4)
+        np.testing.assert_allclose([before(low), before(high)], ends[:, None] * wide, rtol=1e-6)
+        for q, column in zip((0.2, 0.9), model.predict_quantiles(new, [0.2, 0.9]).T, strict=True):
+            np.testing.assert_allclose(after(column), q, rtol=1e-6)
+    median = d.quantile(0.5)
+    draws = model.sample_y(np.repeat(new[:4], 100, axis=0), 10).reshape(4, -1)  # all independent
+    share = np.mean(draws <= median[:4, None], axis=1)
+    np.testing.assert_allclose(share, after(median)[:4], atol=4.5 * np.sqrt(0.25 / 1000))
+
+
+def test_a_row_is_the_same_beside_rows_with_missing_values():
+    X, targets = rows()
+    model = pickle.loads(pickle.dumps(fitted("numbers")))
+    far = 20.0 * np.random.default_rng(0).standard_normal(350)
+    model.calibrate(X[N:500], targets["numbers"][N:500] + far)
+    beside = np.concatenate([X[500:505], [[np.nan, 0.2]]])
+    alone, among = model.predict_dist(X[500:505]), model.predict_dist(beside)
+    for found, wanted in (
+        (among.interval(0.99), alone.interval(0.99)),
+        (among.logpdf(30.0), alone.logpdf(30.0)),
+    ):
+        assert np.all(np.isfinite(wanted))
+        np.testing.assert_allclose(found[:5], wanted, rtol=1e-9)
 
 
 def test_draws_of_functions_stay_as_dependent_as_they_are():
