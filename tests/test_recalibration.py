@@ -14,10 +14,11 @@ import pytest
 from scipy import stats
 from scipy.special import log_softmax, ndtr, ndtri
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import log_loss
 
 import btnkm
-from btnkm import BTNClassifier, BTNRegressor, explain, scorers
+from btnkm import BTNClassifier, BTNRegressor, calibrating, explain, scorers
 from btnkm.cli import program
 from btnkm.core.densities import Counts, Scaled, Student
 from btnkm.core.likelihoods.counts import PoissonCounts
@@ -70,7 +71,7 @@ def test_a_whole_model_keeps_the_guarantee_of_its_scores():
     one = PredictiveDistribution([Student(np.full(1, 4.0), np.full(1, 0.3), 0.7, 50.0)])
     inside = []
     for row in y:
-        calibration = of_scores(wrong._normal_scores(row[:n])[0])
+        calibration = of_scores(wrong.normal_scores(row[:n])[0])
         low, high = RecalibratedDistribution(one, calibration).interval(0.95)[0]
         inside.append(low <= row[n] <= high)
     assert 0.95 - 4.0 * np.sqrt(0.95 * 0.05 / reps) < np.mean(inside) < 0.975
@@ -90,13 +91,13 @@ def test_intervals_of_counts_hold_at_least_their_level(size, mean):
         return PredictiveDistribution([part])
 
     values, places = np.unique(y, return_inverse=True)
-    scores = np.transpose(model(len(values))._normal_scores(values))
+    scores = np.transpose(model(len(values)).normal_scores(values))
     each = []
     for row in places.reshape(y.shape):
         below, at = scores[row[:n]].T
         each.append(of_scores(at, below))
     ends = np.array([calibration.ends(0.05) for calibration in each]) + [-1e-9, 1e-9]
-    low, high = (model(reps)._at_scores(column) for column in ends.T)
+    low, high = (model(reps).at_scores(column) for column in ends.T)
     for k in range(3):
         interval = RecalibratedDistribution(model(1), each[k]).interval(level)[0]
         np.testing.assert_array_equal(interval, (low[k], high[k]))
@@ -208,7 +209,7 @@ def test_the_standard_deviation_of_a_normal_distribution_is_exact(shape):
     normal = PredictiveDistribution([Student(np.zeros(1), np.full(1, 0.2), 0.8, 1e9)])
     d = recalibrated(normal, shape)
     q = (np.arange(20_000) + 0.5) / 20_000
-    y = normal._at_scores(np.array([0.0]))  # is precise
+    y = normal.at_scores(np.array([0.0]))  # is precise
     assert abs(y[0]) < 1e-9
     z = d._calibration.inverse(ndtri(q))
     assert d.std[0] == pytest.approx(np.std(z), rel=2e-3)
@@ -230,9 +231,9 @@ def test_scores_are_precise_in_both_tails():
     z = np.array([-30.0, -9.0, -1.0, 0.5, 9.0, 30.0])
     np.testing.assert_allclose(normal_score(ndtr(z), ndtr(-z)), z, rtol=1e-12)
     normal = PredictiveDistribution([Student(np.full(6, 1.0), np.full(6, 0.5), 0.5, 1e9)])
-    np.testing.assert_allclose(normal._at_scores(z), 1.0 + z, atol=1e-4)
-    far = base()._at_scores(np.array([-20.0, 8.0, 20.0]))
-    np.testing.assert_allclose(base()._normal_scores(far)[1], [-20.0, 8.0, 20.0], rtol=1e-9)
+    np.testing.assert_allclose(normal.at_scores(z), 1.0 + z, atol=1e-4)
+    far = base().at_scores(np.array([-20.0, 8.0, 20.0]))
+    np.testing.assert_allclose(base().normal_scores(far)[1], [-20.0, 8.0, 20.0], rtol=1e-9)
     low, high = np.array([-3.0, 12.0, -np.inf]), np.array([1.0, 13.0, 0.0])
     expected = np.log(ndtr(-low) - ndtr(-high))
     np.testing.assert_allclose(log_difference(low, high)[[0, 2]], expected[[0, 2]], rtol=1e-9)
@@ -279,9 +280,9 @@ def test_counts_that_are_right_stay_as_they_are_and_wrong_ones_do_not():
     location = np.log(rng.uniform(0.2, 3.0, n))
     right = PredictiveDistribution([Counts(location, np.full(n, 1e-4), 4.0)])
     rate = rng.gamma(4.0, np.exp(location))
-    below, at = right._normal_scores(rng.poisson(rate))
+    below, at = right.normal_scores(rng.poisson(rate))
     assert Recalibration.of("split", below, at).is_identity
-    below, at = right._normal_scores(rng.poisson(4.0 * np.exp(location)))
+    below, at = right.normal_scores(rng.poisson(4.0 * np.exp(location)))
     wrong = Recalibration.of("split", below, at)
     assert wrong.factor < 0.85  # a Poisson distribution is narrower
 
@@ -485,9 +486,9 @@ def test_rows_with_missing_values_are_recalibrated_mixtures_of_their_copies(kind
         for q, column in zip((0.2, 0.9), model.predict_quantiles(new, [0.2, 0.9]).T, strict=True):
             np.testing.assert_allclose(after(column), q, rtol=1e-6)
     median = d.quantile(0.5)
-    draws = model.sample_y(np.repeat(new[:4], 100, axis=0), 10).reshape(4, -1)  # all independent
-    share = np.mean(draws <= median[:4, None], axis=1)
-    np.testing.assert_allclose(share, after(median)[:4], atol=4.5 * np.sqrt(0.25 / 1000))
+    draws = model.sample_y(np.repeat(new[:4], 20, axis=0), 4).reshape(4, -1)  # all independent
+    share = np.mean(draws <= median[:4, None])
+    assert share == pytest.approx(np.mean(after(median)[:4]), abs=4.0 * np.sqrt(0.25 / 320))
 
 
 def test_a_row_is_the_same_beside_rows_with_missing_values():
@@ -546,10 +547,125 @@ def test_a_fit_recalibrates_by_cross_validation(kind):
     if kind == "numbers":  # every score is that of a clone which has not seen the row
         train, test = model._folds(y[:N])[0]
         fold = estimator(**HOW).fit(X[train], y[train])
-        score = fold.predict_dist(X[test])._normal_scores(y[test])[0]
+        score = fold.predict_dist(X[test]).normal_scores(y[test])[0]
         assert np.all(np.min(np.abs(model.calibration_.lower - score[:, None]), axis=1) < 1e-12)
     with pytest.raises(ValueError, match=r"^calibration must be None for partial_fit, got 'cv'"):
         model.partial_fit(frame, "y")
+
+
+def clones_with(callback, monkeypatch):
+    """Give the clones of a cross-validation a callback; return the list of those that are made."""
+    made = []
+
+    def clone_with(model):
+        made.append(clone(model))
+        fit = made[-1].fit
+
+        def fit_with(*rows):
+            return fit.__self__.set_params(callback=callback) and fit(*rows)
+
+        made[-1].fit = fit_with
+        return made[-1]
+
+    monkeypatch.setattr(calibrating, "clone", clone_with)
+    return made
+
+
+def interrupt(entry):
+    if entry["phase"] == "exact":
+        raise KeyboardInterrupt
+
+
+def interrupt_early(entry):
+    raise KeyboardInterrupt
+
+
+def stop(entry):
+    return entry["phase"] == "exact"
+
+
+def fail(entry):
+    raise ZeroDivisionError("of a clone")
+
+
+TENSOR = {**HOW, "structure": "tensor", "max_rank": 2, "n_init": 1, "max_iter": 6}
+
+
+@pytest.mark.parametrize("callback", [stop, interrupt])
+def test_a_fit_that_is_stopped_starts_no_clones(callback, monkeypatch):
+    X, targets = rows()
+    made = clones_with(None, monkeypatch)
+    model = BTNRegressor(**TENSOR, calibration="cv", callback=callback)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X[:N], targets["numbers"][:N])
+    told = [str(w.message) for w in caught if w.category is ConvergenceWarning]
+    assert told[-1].startswith("calibration='cv' was left out because the fit was stopped")
+    assert len(told) == 1 + (callback is interrupt)  # which is told, too
+    assert (made, model.calibration_, model.fitted_.calibration) == ([], None, None)
+    assert np.all(np.isfinite(model.predict(X)))
+
+
+@pytest.mark.parametrize("callback", [interrupt, interrupt_early])
+def test_a_model_stays_without_recalibration_where_a_clone_is_interrupted(callback, monkeypatch):
+    X, targets = rows()
+    made = clones_with(callback, monkeypatch)
+    model = BTNRegressor(**TENSOR, calibration="cv")
+    with pytest.warns(ConvergenceWarning, match=r"^Interrupted: the model is kept, but") as caught:
+        model.fit(X[:N], targets["numbers"][:N])
+    assert len([w for w in caught if w.category is ConvergenceWarning]) == len(made) == 1
+    assert (model.calibration_, model.fitted_.calibration) == (None, None)
+    plain = BTNRegressor(**TENSOR).fit(X[:N], targets["numbers"][:N])
+    np.testing.assert_array_equal(model.predict_interval(X), plain.predict_interval(X))
+
+
+def test_a_clone_that_fails_leaves_no_model(monkeypatch):
+    X, targets = rows()
+    clones_with(fail, monkeypatch)
+    model = BTNRegressor(**TENSOR, calibration="cv")
+    with pytest.raises(ZeroDivisionError, match="of a clone"):
+        model.fit(X[:N], targets["numbers"][:N])
+    assert [name for name in vars(model) if name.endswith("_")] == []
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
+def test_clones_have_the_weight_of_the_rows():
+    X, targets = rows()
+    y = targets["numbers"]
+    model = BTNRegressor(**HOW, calibration="cv").fit(X[:N], y[:N], np.full(N, 1.5))
+    train, test = model._folds(y[:N])[0]
+    away = []
+    for weight in (1.5, 1.0):
+        fold = BTNRegressor(**HOW).fit(X[train], y[train], np.full(len(train), weight))
+        score = fold.predict_dist(X[test]).normal_scores(y[test])[0]
+        away.append(np.max(np.min(np.abs(model.calibration_.lower - score[:, None]), axis=1)))
+    assert away[0] < 1e-12
+    assert away[1] > 1e-6
+
+
+def test_all_that_a_recalibrated_distribution_has_works():
+    parts = PredictiveDistribution(base()._parts, 10.0, 2.0, base()._weights)
+    d = recalibrated(parts, SHAPES[1])
+    arguments = {"logpdf": [9.0], "pdf": [9.0], "cdf": [9.0], "quantile": [0.3]}
+    arguments |= {"normal_scores": [9.0], "at_scores": [np.full(3, -0.5)]}
+    rest = ("interval", "sample", "discrete", "mean", "std", "model_std", "noise_std", "farthest")
+    assert {name for name in dir(parts) if name[0] != "_"} == {*arguments, *rest}
+    for name in (*arguments, *rest):
+        value = getattr(d, name)
+        value = np.asarray(value(*arguments.get(name, [])) if callable(value) else value)
+        assert np.all(np.isfinite(value))
+    np.testing.assert_allclose(ndtr(d.normal_scores(9.0)[1]), d.cdf(9.0), rtol=1e-12)
+    np.testing.assert_allclose(d.at_scores(ndtri(np.full(3, 0.3))), d.quantile(0.3), rtol=1e-9)
+
+
+def test_moments_of_transformed_targets_are_not_computed_before_they_are_asked_for():
+    X = rows()[0]
+    d = fitted("positive").predict_dist(X[500:520])
+    d.interval(0.9), d.cdf(1.0), d.quantile(0.3), len(d)
+    assert "_moments" not in vars(d._base)
+    np.testing.assert_array_equal(d.mean, fitted("positive").predict(X[500:520]))
+    assert "_moments" in vars(d._base)
 
 
 def test_counts_with_exposures_are_recalibrated_with_them():
@@ -605,6 +721,8 @@ def test_what_a_fit_cannot_recalibrate_is_refused_before_it_begins():
     cross = BTNRegressor(**HOW, calibration="cv")
     with pytest.raises(TypeError, match=r"^calibration='cv' needs rows in memory, got a generator"):
         cross.fit((X[k : k + 50], y[k : k + 50]) for k in (0, 50))
+    with pytest.raises(TypeError, match=r"needs rows in memory, got a list of batches; use cal"):
+        cross.fit([(X[k : k + 50], y[k : k + 50]) for k in (0, 50)])
     with pytest.raises(ValueError, match=r"^X must have at least 20 rows for calibration='cv'"):
         cross.fit(X[:19], y[:19])
     with pytest.raises(ValueError, match=r"^sample_weight must be None or the same for all rows"):
@@ -708,3 +826,7 @@ def test_the_program_recalibrates_a_model(tmp_path, monkeypatch, capsys):
     how = ["--target", "y", "--structure", "sums", "--jobs", "1"]
     assert program.main(["fit", "train.csv", *how, "--calibration", "cv", "-o", "v.btn"]) == 0
     assert "by cross-validation of 150 rows" in " ".join(capsys.readouterr().out.split())
+    monkeypatch.setattr("btnkm.cli.tables.MAX_IN_MEMORY", 0)
+    for option in (["--calibration", "cv"], ["--set", "calibration=cv"]):
+        assert program.main(["fit", "train.csv", *how, *option, "-o", "w.btn"]) == 2
+        assert "--calibration cv needs a table that fits in memory" in capsys.readouterr().err

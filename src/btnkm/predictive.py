@@ -150,7 +150,7 @@ class PredictiveDistribution:
                 break
         return np.asarray(self._shift + self._scale * x)
 
-    def _normal_scores(self, y: Any) -> tuple[Array, Array]:
+    def normal_scores(self, y: Any) -> tuple[Array, Array]:
         """Return the normal scores ndtri(p) of P(Y < y) and P(Y <= y): (n,) -> (n,) each.
 
         For numbers both are the same array.
@@ -164,16 +164,16 @@ class PredictiveDistribution:
         return normal_score(self._cdf(y), above)
 
     @property
-    def _farthest(self) -> float:
+    def farthest(self) -> float:
         """Normal scores beyond which the distribution is not known."""
         return FARTHEST if all(hasattr(part, "sf") for part in self._parts) else SATURATED
 
-    def _at_scores(self, scores: Array) -> Array:
+    def at_scores(self, scores: Array) -> Array:
         """Return y whose P(Y <= y) have these normal scores: (n,) -> (n,).
 
         This is ``quantile`` for a level of its own for every point, precise in both tails.
         """
-        scores = np.clip(scores, -FARTHEST, self._farthest)
+        scores = np.clip(scores, -FARTHEST, self.farthest)
         level = ndtr(scores)
         ends = [part.bracket(np.clip(level, 1e-12, 1.0 - 1e-12)) for part in self._parts]
         low = np.min([end for end, _ in ends], axis=0)
@@ -327,9 +327,9 @@ class TransformedDistribution(PredictiveDistribution):
         log_density = super().logpdf(inside) + self._transformation.log_slope(inside)
         return np.where(possible, log_density, -np.inf)
 
-    def _at_scores(self, scores: Array) -> Array:
+    def at_scores(self, scores: Array) -> Array:
         """Return y whose P(Y <= y) have these normal scores: (n,) -> (n,)."""
-        return self._transformation.inverse(super()._at_scores(scores))
+        return self._transformation.inverse(super().at_scores(scores))
 
     def _quantile(self, level: float) -> Array:
         return self._transformation.inverse(super()._quantile(level))

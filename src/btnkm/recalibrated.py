@@ -64,12 +64,12 @@ class RecalibratedDistribution(PredictiveDistribution):
         logs, calibration = self._base.logpdf(y), self._calibration
         if calibration.is_identity:
             return logs
-        below, at = self._base._normal_scores(y)
+        below, at = self._base.normal_scores(y)
         if not self.discrete:
             return logs + calibration.log_slope(at)
         low = np.where(below <= -FARTHEST, -np.inf, calibration.forward(below))
         exact = log_difference(low, calibration.forward(at))
-        farthest = self._base._farthest  # beyond, the difference has no digits
+        farthest = self._base.farthest  # beyond, the difference has no digits
         rough = logs + calibration.log_slope(np.minimum(at, farthest))
         return np.where(np.isfinite(logs) & (at < farthest), exact, rough)
 
@@ -77,17 +77,35 @@ class RecalibratedDistribution(PredictiveDistribution):
         """Return P(Y <= y): (n,) -> (n,)."""
         if self._calibration.is_identity:
             return self._base.cdf(y)
-        at = self._base._normal_scores(y)[1]
+        at = self._base.normal_scores(y)[1]
         reached = ndtr(self._calibration.forward(at))
-        return np.where(at <= -FARTHEST, 0.0, np.where(at >= self._base._farthest, 1.0, reached))
+        return np.where(at <= -FARTHEST, 0.0, np.where(at >= self._base.farthest, 1.0, reached))
 
     def _quantile(self, level: float) -> Array:
         if self._calibration.is_identity:
             return self._base.quantile(level)
         return self._at_score(self._calibration.inverse(ndtri(level)))
 
+    def normal_scores(self, y: Any) -> tuple[Array, Array]:
+        """Return the normal scores ndtri(p) of P(Y < y) and P(Y <= y): (n,) -> (n,) each.
+
+        For numbers both are the same array.
+        """
+        below, at = self._base.normal_scores(y)
+        reached = self._calibration.forward(at)
+        return (self._calibration.forward(below), reached) if self.discrete else (reached, reached)
+
+    @property
+    def farthest(self) -> float:
+        """Normal scores beyond which the distribution is not known."""
+        return float(self._calibration.forward(np.array(self._base.farthest)))
+
+    def at_scores(self, scores: Array) -> Array:
+        """Return y whose P(Y <= y) have these normal scores: (n,) -> (n,)."""
+        return self._base.at_scores(self._calibration.inverse(scores))
+
     def _at_score(self, score: Any) -> Array:
-        return self._base._at_scores(np.full(len(self), float(score)))
+        return self._base.at_scores(np.full(len(self), float(score)))
 
     def interval(self, level: float = 0.95) -> Array:
         """Return the central interval that contains y with probability ``level``: (n, 2).
@@ -127,10 +145,10 @@ class RecalibratedDistribution(PredictiveDistribution):
             return draws
         out = np.empty_like(draws)
         for k in range(draws.shape[1]):
-            below, at = self._base._normal_scores(draws[:, k])
+            below, at = self._base.normal_scores(draws[:, k])
             if self.discrete:  # a count has all scores in between
                 share = rng.random(len(at))
                 p = ndtr(below) + share * (ndtr(at) - ndtr(below))
                 at = normal_score(p, ndtr(-at) + (1.0 - share) * (ndtr(-below) - ndtr(-at)))
-            out[:, k] = self._base._at_scores(self._calibration.inverse(at))
+            out[:, k] = self._base.at_scores(self._calibration.inverse(at))
         return out

@@ -651,8 +651,8 @@ class BTNRegressor(RegressorMixin, Estimator):
         if hasattr(self.likelihood_, "check"):
             self.likelihood_.check(y)
         distribution = self._dist_at(self.fitted_.encode(X), exposure)
-        below, at = distribution._normal_scores(y)
-        known = distribution._farthest - 0.1
+        below, at = distribution.normal_scores(y)
+        known = distribution.farthest - 0.1
         impossible = np.mean((below > known) | (at < -known))
         if impossible > _MOST_IMPOSSIBLE:
             raise ValueError(
