@@ -259,7 +259,7 @@ def test_targets_that_are_all_the_same_are_told(tmp_path, capsys):
     assert fit(data, "--target", "y", "-o", out) == 0
     printed, err = capsys.readouterr()
     assert err == f"note: {message}\n"
-    assert printed.endswith("No input has an effect that the data can tell.\n")
+    assert printed.endswith("The data show no effect of any input.\n")
     assert program.main(["explain", str(out)]) == 0
     assert capsys.readouterr().out.splitlines()[2:] == [printed.splitlines()[-1]]
 

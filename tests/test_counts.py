@@ -91,13 +91,13 @@ def test_in_noise_nothing_is_found_and_nothing_is_claimed(tmp_path):
         np.testing.assert_array_equal(model.feature_importances_std_, 0.0)
         assert sobol_indices(model).variance == 0.0
         assert all(pair.importance == 0.0 for pair in interactions(model))
-        assert "no input has an effect that the data can tell" in str(summary(model))
+        assert "the data show no effect of any input" in str(summary(model))
         assert SelectFromModel(model, prefit=True).transform(X).shape == X.shape
         model.save(tmp_path / "model.btn")
         again = btnkm.load(tmp_path / "model.btn")
         np.testing.assert_array_equal(again.feature_importances_, 0.0)
         text = model.report(tmp_path / "report.html").read_text()
-        assert "No input has an effect that the data can tell" in text
+        assert "The data show no effect of any input" in text
     X, y = zero_inflated(200, effect=1.0)
     found = model.fit(X, (X[:, 0] > 0) * 1).feature_importances_
     assert found.sum() == pytest.approx(1.0)  # and the next fit starts anew

@@ -40,8 +40,8 @@ def _hint_of(y: Array, below_zero: Callable[[], Array]) -> str:
     whole = values[0] == 0 and np.all(values == np.floor(values))
     if whole and len(values) >= FEWEST_COUNTS and np.mean(y) <= LARGEST_MEAN:
         return (
-            "y holds skewed counts: likelihood='negative_binomial' is made for them, and "
-            "likelihood='auto' predicts numbers below 0 and between them."
+            "y holds skewed counts: use likelihood='negative_binomial', because likelihood='auto' "
+            "also predicts negative numbers and fractions."
         )
     if values[0] > 0:
         share = float(np.mean(below_zero() > 0.5 * (1.0 - LEVEL)))

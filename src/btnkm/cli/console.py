@@ -159,7 +159,7 @@ def importances(sobol: Any, width: int, most: int) -> str:
     ``sobol`` is of ``explain.sobol_indices``; bars are left out if there is no room.
     """
     if not sobol.variance:
-        return "No input has an effect that the data can tell."
+        return "The data show no effect of any input."
     order = sobol.order.tolist()
     names = {j: str(sobol.names[j]) for j in order[:most]}
     room = width - len("    100.0%  100.0% ± 10.0%  ")

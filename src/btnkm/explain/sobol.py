@@ -31,7 +31,7 @@ _NOTHING = 1e-12  # variance of f on the standardised scale, below which it is r
 class SobolIndices(PlainData):
     """The fraction of the variance of f that each input explains.
 
-    All are 0 if no input has an effect that the data can tell: where f varies less between the
+    All are 0 if the data show no effect of any input: where f varies less between the
     training rows than it is uncertain, fractions of its variance would be those of its uncertainty.
 
     Attributes

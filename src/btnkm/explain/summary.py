@@ -18,7 +18,7 @@ from .sobol import sobol_indices
 
 _MOST_INPUTS = 12  # that are shown
 _DRAWS = 16  # enough for two digits of a standard deviation, at once
-_NOTHING = "no input has an effect that the data can tell"
+_NOTHING = "the data show no effect of any input"
 _NOT_LEARNED = {"name", "weight", "noise", "transformation"}
 _STYLE = """\
 .btnkm-summary{font:13px/1.45 system-ui,sans-serif;margin:.5em 0;overflow-x:auto}

@@ -9,11 +9,12 @@ import numpy as np
 
 from ..explain.coverage import (
     ENOUGH_ROWS,
+    NEW,
     ConditionalCoverage,
     CoverageFailure,
     GroupedCoverage,
 )
-from ..explain.fitted import FittedModel
+from ..explain.fitted import MISSING, FittedModel
 from ..explain.noise import constant_noise
 from . import charts
 from .charts import BOTTOM, LABEL, TOP, WIDTH, Axis, Chart, Shape, Table
@@ -74,10 +75,8 @@ def _noise_may_vary(fitted: FittedModel, coverage: ConditionalCoverage) -> bool:
 
 def where(failure: CoverageFailure) -> str:
     """Return the group in words."""
-    group, of = failure.group, shortened(failure.name, 40)
-    if group.startswith("("):
-        return f"{of} {group.strip('()')}"
-    return f"{of} {group}"
+    group, of = shortened(failure.group, 40), shortened(failure.name, 40)
+    return f"{of} {group.strip('()') if group in (MISSING, NEW) else group}"
 
 
 def _failures(failures: list[CoverageFailure]) -> Table:
@@ -161,10 +160,11 @@ def _line_of(part: GroupedCoverage, k: int, y: float, x: Axis, widest: float) ->
 
 def _description(part: GroupedCoverage) -> str:
     least, most = int(np.argmin(part.coverage)), int(np.argmax(part.coverage))
-    failing = [part.labels[k] for k in np.flatnonzero(part.differs)]
+    labels = [shortened(label, 40) for label in part.labels]
+    failing = [labels[k] for k in np.flatnonzero(part.differs)]
     text = (
-        f"Of {counted(len(part.labels), 'group')}, {part.labels[least]} has the lowest coverage, "
-        f"{percent(part.coverage[least], 1)}, and {part.labels[most]} the highest, "
+        f"Of {counted(len(labels), 'group')}, {labels[least]} has the lowest coverage, "
+        f"{percent(part.coverage[least], 1)}, and {labels[most]} the highest, "
         f"{percent(part.coverage[most], 1)}. "
     )
     return text + (

@@ -130,7 +130,7 @@ def _of_restarts(fitted: FittedModel, moments: Any) -> Iterator[Notice]:
         yield Notice(
             True,
             "No effect was found",
-            "No input has an effect that the data can tell. There may be too few rows, or the "
+            "The data show no effect of any input. There may be too few rows, or the "
             "inputs may be unrelated to the target.",
         )
     elif len(means) > 1:
