@@ -75,7 +75,7 @@ class PredictiveDistribution:
 
     def __len__(self) -> int:
         """Return the number of points."""
-        return len(self.mean)
+        return len(self._parts[0].mean)
 
     def logpdf(self, y: Any) -> Array:
         """Return the log density at y, the log probability for counts: (n,) -> (n,)."""

@@ -638,10 +638,11 @@ class BTNRegressor(RegressorMixin, Estimator):
 
         ``predict_interval`` becomes a conformal interval: if the rows and a new row are
         exchangeable, it contains y with a probability of at least ``level``, whatever the
-        distribution. That is so on average over all rows, not for every kind of row. It takes 39
-        rows for a level of 0.95, and 199 for 0.99; ends beyond have the tails of the model. All
-        other methods follow one smooth distribution function, which stays as it is unless the rows
-        show that it is wrong. The mean and explanations do not change.
+        distribution. That is so on average over all rows, not for every kind of row. A level of
+        0.95 needs 39 rows, and 0.99 needs 199. With fewer rows, the ends of the interval come from
+        the tails of the model, without the guarantee. All other methods follow one smooth
+        distribution function, which stays as it is unless the rows show that it is wrong. The mean
+        and explanations do not change.
 
         The result is in ``calibration_``. It replaces an earlier recalibration, and ``fit`` and
         ``partial_fit`` remove it.
@@ -695,8 +696,8 @@ class BTNRegressor(RegressorMixin, Estimator):
         impossible = np.mean((below > known) | (at < -known))
         if impossible > _MOST_IMPOSSIBLE:
             raise ValueError(
-                f"y must be possible under the model to recalibrate it, got {impossible:.0%} of "
-                "the rows with a y that it takes for impossible; use another likelihood."
+                f"the model gives probability zero to y in {impossible:.0%} of the rows, so it "
+                "cannot be recalibrated; use another likelihood."
             )
         return (below, at) if distribution.discrete else (at,)
 

@@ -166,7 +166,11 @@ def _tensor_moments(graph: Graph, restart: dict[str, Any], product: Product) -> 
 
 
 def mean_and_std(graph: Graph, data: dict[str, Any], parts: list[Parts]) -> tuple[Value, Value]:
-    """Return the mean of y and its standard deviation, noise included: (n, 1) each."""
+    """Return the mean of y and its standard deviation, noise included: (n, 1) each.
+
+    They are those before recalibration, and so are ``probabilities``: first, rows with missing
+    values become averages over their copies.
+    """
     transformed = data["transformation"] is not None
     each = []
     for restart, part in zip(data["restarts"], parts, strict=True):
@@ -179,15 +183,13 @@ def mean_and_std(graph: Graph, data: dict[str, Any], parts: list[Parts]) -> tupl
         y = evaluated(graph, restart["likelihood"], names, **inputs)
         each.append([y[name] for name in names])
     weights = data["weights"]
-    factor = 1.0 if data["calibration"] is None else data["calibration"]["factor"]
     if transformed:
-        mean, std = _transformed(graph, data, each)
-        return mean, std if factor == 1.0 else factor * std
+        return _transformed(graph, data, each)
     means, spreads, noises = zip(*each, strict=True)
     mean = _mixed(weights, means)
     between = _mixed(weights, [(value - mean) * (value - mean) for value in means])
     variance = _mixed(weights, spreads) + between + _mixed(weights, noises)
-    std = (factor * data["scale"]) * graph.node("Sqrt", variance)
+    std = data["scale"] * graph.node("Sqrt", variance)
     return data["shift"] + data["scale"] * mean, std
 
 
@@ -225,7 +227,17 @@ def probabilities(graph: Graph, data: dict[str, Any], parts: list[Parts]) -> Val
         _PROBABILITIES[restart["likelihood"]["kind"]](graph, data, restart, part)
         for restart, part in zip(data["restarts"], parts, strict=True)
     ]
-    p = graph.node("Max", _mixed(data["weights"], each), _TINY)
+    return graph.node("Max", _mixed(data["weights"], each), _TINY)
+
+
+def recalibrated_std(data: dict[str, Any], std: Value) -> Value:
+    """Return the standard deviation of y as recalibrated."""
+    factor = 1.0 if data["calibration"] is None else data["calibration"]["factor"]
+    return std if factor == 1.0 else factor * std
+
+
+def recalibrated(graph: Graph, data: dict[str, Any], p: Value) -> Value:
+    """Return probabilities of the classes as recalibrated: (n, K)."""
     scaling = data["calibration"]
     if scaling is None:
         return p
