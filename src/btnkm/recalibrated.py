@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,21 @@ class RecalibratedDistribution(PredictiveDistribution):
         """Recalibrate the distribution of a model."""
         self._base, self._calibration = base, calibration
         self.discrete, self.mean = base.discrete, base.mean
-        self.model_std = calibration.factor * base.model_std
-        self.noise_std = calibration.factor * base.noise_std
-        self.std = calibration.factor * base.std
+
+    @cached_property
+    def std(self) -> Array:  # type: ignore[override]
+        """Standard deviation of y: model and noise together."""
+        return np.asarray(self._calibration.factor * self._base.std)
+
+    @cached_property
+    def model_std(self) -> Array:  # type: ignore[override]
+        """Uncertainty of f, in units of y."""
+        return np.asarray(self._calibration.factor * self._base.model_std)
+
+    @cached_property
+    def noise_std(self) -> Array:  # type: ignore[override]
+        """Standard deviation of the noise."""
+        return np.asarray(self._calibration.factor * self._base.noise_std)
 
     def __repr__(self) -> str:
         """Return what is recalibrated."""

@@ -528,8 +528,8 @@ class BTNRegressor(RegressorMixin, Estimator):
         check_is_fitted(self)
         if return_std or not self.likelihood_.additive:
             distribution = self.predict_dist(X, exposure)
-            mean, std = answered(X, distribution.mean), answered(X, distribution.std)
-            return (mean, std) if return_std else mean
+            mean = answered(X, distribution.mean)
+            return (mean, answered(X, distribution.std)) if return_std else mean
         if exposure is not None:
             self._refuse_exposure()
         means = self._means(X)
