@@ -508,7 +508,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         hint(np.asarray(y, dtype=float), below_zero)
 
     @anywhere
-    def predict(self, X: Any, return_std: bool = False, exposure: Any = None) -> Any:
+    def predict(self, X: Any, return_std: bool = False, *, exposure: Any = None) -> Any:
         """Return the mean of y for each row, and optionally its standard deviation with noise.
 
         Recalibration changes the standard deviation, but not the mean.
@@ -527,7 +527,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         """
         check_is_fitted(self)
         if return_std or not self.likelihood_.additive:
-            distribution = self.predict_dist(X, exposure)
+            distribution = self.predict_dist(X, exposure=exposure)
             mean = answered(X, distribution.mean)
             return (mean, answered(X, distribution.std)) if return_std else mean
         if exposure is not None:
@@ -535,13 +535,13 @@ class BTNRegressor(RegressorMixin, Estimator):
         means = self._means(X)
         return self._y_shift + self._y_scale * (like(self.weights_, means) @ means)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, exposure: Any = None) -> float:
         """Return R^2 of the predictions of y (n,), which may be the name of a column of X."""
         X, y, sample_weight = with_targets(X, y, sample_weight)
         predicted = here(self.predict(X, exposure=exposure))
         return float(r2_score(here(y), predicted, sample_weight=here(sample_weight)))
 
-    def predict_dist(self, X: Any, exposure: Any = None) -> PredictiveDistribution:
+    def predict_dist(self, X: Any, *, exposure: Any = None) -> PredictiveDistribution:
         """Return the predictive distribution of y at each row, with exposures as for predict."""
         X, exposure = exposure_of(X, exposure)
         distribution = self._dist_at(self.fitted_.encode(X), exposure)
@@ -664,20 +664,20 @@ class BTNRegressor(RegressorMixin, Estimator):
         return Recalibration.of(kind, outcomes[0], outcomes[-1])
 
     @anywhere
-    def predict_interval(self, X: Any, level: float = 0.95, exposure: Any = None) -> Array:
+    def predict_interval(self, X: Any, level: float = 0.95, *, exposure: Any = None) -> Array:
         """Return the central prediction interval of probability ``level``: (n, 2).
 
         It is a conformal interval if the model is recalibrated (see ``calibrate``).
         """
-        return answered(X, self.predict_dist(X, exposure).interval(level))
+        return answered(X, self.predict_dist(X, exposure=exposure).interval(level))
 
     @anywhere
-    def predict_quantiles(self, X: Any, q: Any, exposure: Any = None) -> Array:
+    def predict_quantiles(self, X: Any, q: Any, *, exposure: Any = None) -> Array:
         """Return quantiles of y: (n,) for one probability q, (n, k) for k of them."""
-        return answered(X, self.predict_dist(X, exposure).quantile(q))
+        return answered(X, self.predict_dist(X, exposure=exposure).quantile(q))
 
     def sample_y(
-        self, X: Any, n_samples: int = 1, random_state: Any = 0, exposure: Any = None
+        self, X: Any, n_samples: int = 1, random_state: Any = 0, *, exposure: Any = None
     ) -> Array:
         """Return draws of y: functions drawn from the posterior, plus noise.
 

@@ -213,6 +213,6 @@ def _distribution(estimator: Any, X: Any, exposure: Any = None) -> PredictiveDis
                 f"{type(estimator).__name__}; for classes use scikit-learn's 'neg_log_loss'."
             )
     distribution: PredictiveDistribution = (
-        model.predict_dist(X) if exposure is None else model.predict_dist(X, exposure)
+        model.predict_dist(X) if exposure is None else model.predict_dist(X, exposure=exposure)
     )
     return distribution
