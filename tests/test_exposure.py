@@ -130,7 +130,7 @@ def test_every_prediction_has_exposures(tmp_path):
     new = frame[["a", "b", "years"]]
     rate = model.predict(frame[["a", "b"]])
     np.testing.assert_allclose(model.predict(new, exposure="years"), exposure * rate)
-    distribution = model.predict_dist(frame[["a", "b"]], exposure)
+    distribution = model.predict_dist(frame[["a", "b"]], exposure=exposure)
     np.testing.assert_array_equal(
         model.predict_interval(new, exposure="years"), distribution.interval()
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,9 @@ class Calibrating:
     def _set_calibration(self: Any, calibration: Any) -> None:
         """Set the attribute, and make the fitted view with it."""
         self.calibration_ = calibration
-        vars(self).pop("fitted_", None)
+        before = vars(self).pop("fitted_", None)
+        if before is not None:  # which has warned of columns
+            self.fitted_ = replace(before, calibration=calibration)
         _ = self.fitted_
 
     def _for_folds(

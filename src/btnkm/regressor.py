@@ -513,7 +513,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         hint(np.asarray(y, dtype=float), below_zero)
 
     @anywhere
-    def predict(self, X: Any, return_std: bool = False, exposure: Any = None) -> Any:
+    def predict(self, X: Any, return_std: bool = False, *, exposure: Any = None) -> Any:
         """Return the mean of y for each row, and optionally its standard deviation with noise.
 
         Recalibration changes the standard deviation, but not the mean.
@@ -540,7 +540,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         means = self._means(X)
         return self._y_shift + self._y_scale * (like(self.weights_, means) @ means)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, exposure: Any = None) -> float:
         """Return R^2 of the predictions of y (n,), which may be the name of a column of X.
 
         A model that was fitted with exposures needs those of these rows.
@@ -554,7 +554,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         predicted = here(self.predict(X, exposure=exposure))
         return float(r2_score(here(y), predicted, sample_weight=here(sample_weight)))
 
-    def predict_dist(self, X: Any, exposure: Any = None) -> PredictiveDistribution:
+    def predict_dist(self, X: Any, *, exposure: Any = None) -> PredictiveDistribution:
         """Return the predictive distribution of y at each row, with exposures as for predict."""
         X, exposure = exposure_of(X, exposure)
         return self._recalibrated(self.fitted_.encode(X), exposure)
@@ -705,7 +705,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         return Recalibration.of(kind, outcomes[0], outcomes[-1])
 
     @anywhere
-    def predict_interval(self, X: Any, level: float = 0.95, exposure: Any = None) -> Array:
+    def predict_interval(self, X: Any, level: float = 0.95, *, exposure: Any = None) -> Array:
         """Return the central prediction interval of probability ``level``: (n, 2).
 
         It is a conformal interval if the model is recalibrated (see ``calibrate``).
@@ -713,12 +713,12 @@ class BTNRegressor(RegressorMixin, Estimator):
         return self._of_rows(X, exposure, lambda part: (part.interval(level),))[0]
 
     @anywhere
-    def predict_quantiles(self, X: Any, q: Any, exposure: Any = None) -> Array:
+    def predict_quantiles(self, X: Any, q: Any, *, exposure: Any = None) -> Array:
         """Return quantiles of y: (n,) for one probability q, (n, k) for k of them."""
         return self._of_rows(X, exposure, lambda part: (part.quantile(q),))[0]
 
     def sample_y(
-        self, X: Any, n_samples: int = 1, random_state: Any = 0, exposure: Any = None
+        self, X: Any, n_samples: int = 1, random_state: Any = 0, *, exposure: Any = None
     ) -> Array:
         """Return draws of y: functions drawn from the posterior, plus noise.
 

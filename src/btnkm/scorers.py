@@ -224,6 +224,6 @@ def _distribution(estimator: Any, X: Any, exposure: Any = None) -> PredictiveDis
             "of these rows."
         )
     distribution: PredictiveDistribution = (
-        model.predict_dist(X) if exposure is None else model.predict_dist(X, exposure)
+        model.predict_dist(X) if exposure is None else model.predict_dist(X, exposure=exposure)
     )
     return distribution

@@ -156,7 +156,7 @@ class Output:
         return dict(zip(self.columns, values, strict=True))
 
     def _numbers(self, X: Any) -> list[Any]:
-        distribution = self.model.predict_dist(X, self.model.fitted_.exposure_name)
+        distribution = self.model.predict_dist(X, exposure=self.model.fitted_.exposure_name)
         columns = [distribution.mean, distribution.std]
         if self.level:
             columns += list(distribution.interval(self.level).T)

@@ -286,18 +286,6 @@ class Averaged:
         values[self.rows] = copies.mean(axis=0)
         return values
 
-    @property
-    def sf(self) -> Callable[[Array], Array]:
-        """P(Y > y) as a function of y, if the densities have it."""
-        if not hasattr(self.density, "sf"):
-            raise AttributeError("sf")
-        return self._sf
-
-    def _sf(self, y: Array) -> Array:
-        values, copies = self._of_copies("sf", y)
-        values[self.rows] = copies.mean(axis=0)
-        return values
-
     def bracket(self, level: Any) -> tuple[Array, Array]:
         """Return the smallest and largest quantile of the parts."""
         low, high = (np.array(end) for end in self.density.bracket(level))

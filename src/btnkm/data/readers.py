@@ -280,7 +280,7 @@ def coded(batch: Batch, columns: list[Any], target: Any) -> LocalRows:
 
 def _farthest(target: Any) -> float:
     """Return how far beyond the range of its first rows a model learns from a number, in ranges."""
-    return FARTHEST_LEARNED if target.likelihood.additive else FARTHEST_OF_LOGARITHM
+    return FARTHEST_OF_LOGARITHM if target.is_logarithm else FARTHEST_LEARNED
 
 
 def ones_or_none(weight: Array) -> Array | None:

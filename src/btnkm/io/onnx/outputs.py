@@ -65,22 +65,23 @@ def parts_of(
         )
         kernel = restart["kernel"]
         machine = None if kernel is None else kernel_moments(graph, kernel, columns)
-        widening = _widening(graph, restart["widening"], excess)
+        widening = _widening(graph, restart, excess)
         parts.append(Parts(product, effects, machine, noise, widening))
     return parts
 
 
-def _widening(graph: Graph, items: list[dict[str, Any]], excess: dict[int, Value]) -> Value | None:
+def _widening(graph: Graph, restart: dict[str, Any], excess: dict[int, Value]) -> Value | None:
     """Return the variance that is added beyond the training range, or None: (n, K)."""
     total: Value | None = None
-    for item in items:
+    for item in restart["widening"]:
         for sign, table in ((-1.0, item["below"]), (1.0, item["above"])):
             e, width = sign * excess[item["column"]], 1.0 / (len(table) - 1)
             steps = [graph.node("Clip", e - k * width, 0.0, width) for k in range(len(table) - 1)]
             square = graph.node("Max", e, 1.0)
             of_input = (graph.concat(steps) @ (np.diff(table, axis=0) / width)) * (square * square)
             total = of_input if total is None else total + of_input
-    return total
+    widest = restart["widest"]
+    return total if total is None or widest is None else graph.node("Min", total, widest)
 
 
 def _main_effects(
