@@ -206,6 +206,7 @@ def test_restarts_of_two_kinds_make_one_prediction(capsys, evenly):
         single = pickle.loads(pickle.dumps(model))
         single.posterior_ = single.posterior_[k : k + 1]
         single._mode_maps = single._mode_maps[k : k + 1]
+        single._widenings = single._widenings[k : k + 1]
         single.weights_ = np.ones(1)
         parts.append(single.predict(X, return_std=True))
     means, stds = np.array(parts).transpose(1, 0, 2)

@@ -233,6 +233,7 @@ def test_what_is_predicted_is_what_draws_of_the_weights_say(fitted):
     reduced.posterior_ = (state,)
     rng = np.random.default_rng(0)
     reduced._mode_maps, reduced.weights_ = model._mode_maps[:1], np.ones(1)
+    reduced._widenings = model._widenings[:1]
     (_, (features,)), *_ = reduced.fitted_.row_blocks(reduced.fitted_.encode(some))
     draws = posterior.draw_weights(state, n_draws, rng)
     x = np.array(state.likelihood.offsets) + np.array(

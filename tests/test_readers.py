@@ -506,8 +506,11 @@ def test_a_table_may_have_more_columns_than_a_process_may_open_files(monkeypatch
 class Same:
     """A column, or a target, whose coordinates are its values."""
 
-    def encode(self, values, weight=None):
-        return values if weight is None else (values, weight)
+    is_logarithm = False
+
+    def encode(self, values, second=None):
+        """Return values; of a target (values, weight), of a column up to a farthest value."""
+        return (values, second) if isinstance(second, np.ndarray) else values
 
 
 def test_rows_kept_do_not_depend_on_batches(monkeypatch):
