@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.feature_selection import SelectFromModel
 
 import btnkm
@@ -17,7 +18,9 @@ from btnkm.core.full_sites import Observations
 from btnkm.core.gamma import Gamma
 from btnkm.core.likelihoods import NegativeBinomial, ZeroInflatedNegativeBinomial
 from btnkm.explain import interactions, sobol_indices, summary
+from btnkm.hints import _skewness
 from btnkm.testing import check_likelihood
+from btnkm.warn import passing_on, warn
 
 SUMS = {"structure": "sums", "n_init": 1, "random_state": 0}
 PRIOR = Gamma(1e-6, 1e-6)
@@ -173,6 +176,35 @@ def hints(y, **how):
         warnings.simplefilter("always")
         BTNRegressor(**SUMS, **how).fit(X, y)
     return [str(w.message) for w in caught if issubclass(w.category, TargetHint)]
+
+
+def test_tiny_and_huge_targets_have_the_skewness_of_others():
+    y = np.exp(np.random.default_rng(0).normal(size=100))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for scale in (1e-200, 1.0, 1e200):
+            np.testing.assert_allclose(_skewness(scale * y), stats.skew(y))
+
+
+def test_warnings_are_passed_on_to_the_nearest_receiver():
+    outer, inner = [], []
+    with passing_on(outer.append):
+        with passing_on(inner.append):
+            warn("one")
+        warn("two")
+    assert ([str(w) for w in inner], [str(w) for w in outer]) == (["one"], ["two"])
+
+
+def test_exposures_need_their_name_on_dask_collections():
+    da = pytest.importorskip("dask.array")
+    X, y = zero_inflated(60)
+    model = BTNRegressor(likelihood="poisson", max_iter=3, **SUMS).fit(X, y, exposure=np.ones(60))
+    lazy = da.from_array(X, chunks=(30, 6))
+    for call in (model.predict, model.predict_interval):
+        with pytest.raises(TypeError, match="positional argument"):
+            call(lazy, 0.5, np.ones(60))
+        with pytest.raises(TypeError, match="exposure needs a table in memory"):
+            call(lazy, 0.5, exposure=np.ones(60))
 
 
 def test_targets_that_suit_another_likelihood_give_a_hint():

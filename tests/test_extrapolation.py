@@ -15,10 +15,13 @@ from btnkm import BTNClassifier, BTNRegressor, cli
 from btnkm.cli import program
 from btnkm.core.widening import PLACES, Widening, mean_squares
 from btnkm.data.beyond import Beyond, ExtrapolationWarning
-from btnkm.data.columns import FARTHEST, Column, _warp
+from btnkm.data.column_stats import Batch
+from btnkm.data.columns import FARTHEST, FARTHEST_LEARNED, Column, _warp
+from btnkm.data.readers import coded
 from btnkm.io.portable import portable
 from btnkm.parameters import EXTRAPOLATIONS
 from btnkm.structures import extrapolation
+from tests.model_files import forge
 
 QUICK = {"n_init": 1, "max_iter": 8, "n_basis": 6, "max_rank": 3, "random_state": 0, "n_jobs": 1}
 STRUCTURES = ("sums", "tensor", "full")
@@ -187,6 +190,62 @@ def test_the_added_variance_by_hand():
     np.testing.assert_allclose(added, [0.0, 0.0, 1.0, 6.0, 54.0])
 
 
+@cache
+def of_five_inputs(target):
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-1.0, 1.0, (150, 5))
+    f = np.sin(3.0 * X).sum(axis=1)
+    if target == "prices":
+        parameters, y = {"likelihood": "log_normal"}, np.exp(f)
+    elif target == "gamma":
+        parameters, y = {"likelihood": "gamma"}, rng.gamma(20.0, np.exp(f) / 20.0)
+    else:
+        parameters, y = {"likelihood": "poisson"}, rng.poisson(np.exp(1.0 + f))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(extrapolation, "MOST_OF_LOGARITHM", 1.0)
+        return BTNRegressor(structure="sums", **parameters, **QUICK | {"max_iter": 30}).fit(X, y)
+
+
+@pytest.mark.parametrize("target", ["prices", "gamma", "counts"])
+def test_all_inputs_together_add_a_limited_variance_to_a_logarithm(target, tmp_path):
+    model = of_five_inputs(target)
+    (widening,) = model._widenings
+    scale = model._y_scale if target == "prices" else 1.0
+    alone = [np.eye(5)[j : j + 1] * 5.0 for j in range(5)]
+    together = np.full((1, 5), 5.0)
+    added = [
+        float(model.fitted_.variance_beyond(model.fitted_.encode(X), 0)[0, 0]) * scale**2
+        for X in (*alone, together)
+    ]
+    assert sum(added[:5]) > 1.0
+    np.testing.assert_allclose(added[5], 1.0)
+    assert max(added[:5]) <= 1.0
+    model.save(tmp_path / "m.btn")
+    same = btnkm.load(tmp_path / "m.btn")
+    assert same._widenings[0].most == widening.most
+    np.testing.assert_array_equal(same.predict(together), model.predict(together))
+
+
+def test_files_without_a_limit_have_none(tmp_path):
+    def without(manifest):
+        for item in manifest["objects"]:
+            if item["kind"] == "Widening":
+                del item["fields"]["most"]
+        return manifest
+
+    model, path = of_five_inputs("prices"), tmp_path / "m.btn"
+    model.save(path)
+    forge(path, without)
+    assert [part.most for part in btnkm.load(path)._widenings] == [np.inf]
+
+
+def test_graphs_have_the_limit_of_all_inputs_together():
+    from tests.test_onnx import check
+
+    pytest.importorskip("onnxruntime")
+    check(of_five_inputs("counts"), np.array([[0.0] * 5, [1.2] * 5, [3.0] * 5, [-9.0] * 5]))
+
+
 def test_coordinates_tell_the_distance():
     (column, _) = fitted("sums").columns_
     low, high = column.knots[[0, -1]]
@@ -208,6 +267,21 @@ def test_a_stream_learns_from_rows_beyond_the_range_of_its_first(monkeypatch):
         model.partial_fit(x[batch], y[batch])
     assert model.columns_[0].knots[-1] < 1.0
     np.testing.assert_allclose(model.predict([[1.8], [3.0]]), [3.6, 6.0], atol=0.25)
+
+
+@pytest.mark.parametrize("target", ["numbers", "counts", "prices", "labels", "three"])
+def test_rows_are_learned_from_where_they_are_predicted(target):
+    model = fitted("sums", target=target)
+    X = np.array([[-40.0, 0.0], [0.5, 4.0], [9.0, 0.0], [90.0, 1.0]])
+    y = np.array([True, False, True, False]) if target == "labels" else np.array([1, 2, 1, 2])
+    batch = Batch([X[:, 0], X[:, 1]], y, np.ones(4))
+    learned = coded(batch, model.columns_, model._same_target()).codes
+    predicted = model.fitted_.encode(X)
+    most = 1.0 + FARTHEST_LEARNED  # no row is to decide alone
+    for of_learned, of_predicted in zip(learned, predicted, strict=True):
+        np.testing.assert_array_equal(of_learned, np.clip(of_predicted, -most, most))
+    nearest = 2.0 if target in ("counts", "prices") else most
+    assert learned[0][-1] == nearest
 
 
 # ---- warnings ------------------------------------------------------------------------------------
@@ -351,3 +425,15 @@ def test_the_program_says_it_once(tmp_path, monkeypatch, capsys):
 def test_choices_of_the_program_are_those_of_the_library():
     assert cli.options.EXTRAPOLATIONS == EXTRAPOLATIONS
     assert BTNRegressor().extrapolate == BTNClassifier().extrapolate == EXTRAPOLATIONS[0]
+
+
+def test_a_recalibration_does_not_warn_again():
+    X, y = rows()
+    model = BTNRegressor(structure="sums", **QUICK).fit(X, y)
+    with pytest.warns(ExtrapolationWarning):
+        model.predict(along([3.0]))
+    model.calibrate(*rows(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict_interval(along([3.0]), 0.8)
+    assert model.fitted_.calibration is model.calibration_

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from functools import cache
 
 import numpy as np
 import pytest
 import statsmodels.api as sm
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
 import btnkm
 from btnkm import BTNRegressor, explain
@@ -196,3 +197,17 @@ def test_the_program_fits(tmp_path, capsys):
     capsys.readouterr()
     assert main(["info", names[1]]) == 0
     assert "gamma (shape" in capsys.readouterr().out
+
+
+def test_log_densities_need_no_memory_for_every_node():
+    n = 20_000
+    density = GammaDensity(np.zeros(n), np.full(n, 4.0), 100.0, 1.0)
+    assert len(density._grid[0]) > 100
+    tracemalloc.start()
+    logs = density.logpdf(np.linspace(0.1, 9.0, n))
+    used = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert used < 20 * n * 8  # arrays of one number for each row
+    parts = [np.log(weight) + 100.0 * (np.log(r) - r) for r, weight in density._ratios(9.0)]
+    constant = 100.0 * np.log(100.0) - special.gammaln(100.0) - np.log(9.0)
+    np.testing.assert_allclose(logs[-1], constant + special.logsumexp(parts, axis=0)[-1])

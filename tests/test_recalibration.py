@@ -14,14 +14,16 @@ import pytest
 from scipy import stats
 from scipy.special import log_softmax, ndtr, ndtri
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import log_loss
 
 import btnkm
-from btnkm import BTNClassifier, BTNRegressor, explain, scorers
+from btnkm import BTNClassifier, BTNRegressor, calibrating, explain, scorers
 from btnkm.cli import program
 from btnkm.core.densities import Counts, Scaled, Student
 from btnkm.core.likelihoods.counts import PoissonCounts
 from btnkm.core.recalibration import LogitScaling, Recalibration, log_difference, normal_score
+from btnkm.data.fills import COUNT
 from btnkm.io.portable import portable
 from btnkm.predictive import PredictiveDistribution
 from btnkm.recalibrated import RecalibratedDistribution
@@ -437,6 +439,73 @@ def test_classes_of_new_rows_have_better_probabilities():
     assert y.shape == (200,)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_with_missing_values_are_recalibrated_mixtures_of_their_copies(kind, tmp_path):
+    X, targets = rows()
+    model, held, new = pickle.loads(pickle.dumps(fitted(kind))), X[N:500].copy(), X[500:508].copy()
+    held[::5, 0] = held[1::7, 1] = new[:4, 0] = new[5, 1] = np.nan
+    calibration = model.calibrate(held, targets[kind][N:500]).calibration_
+    model.save(tmp_path / "m.btn")
+    again = outcomes(btnkm.load(tmp_path / "m.btn"), new)
+    for found, wanted in zip(again, outcomes(model, new), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    check_graph(model, new)
+    told = asked(portable(model), rows_of(pd.DataFrame(new)))
+    copies = model.fitted_.fills.copies(model.fitted_.encode(new), np.arange(8))
+    if kind in ("two", "three"):
+        p = model._of_two_at(copies).T if kind == "two" else model._of_many(copies)
+        p = calibration.probabilities(p.reshape(COUNT, 8, -1).mean(axis=0))
+        np.testing.assert_allclose(model.predict_proba(new), p, rtol=1e-9)
+        np.testing.assert_allclose([one["probabilities"] for one in told], p, atol=1e-9)
+        return
+    every = model.fitted_.distribution(model._densities_at(copies, None))
+
+    def before(y):
+        return every.cdf(np.tile(y, COUNT)).reshape(COUNT, 8).mean(axis=0)
+
+    def after(y):
+        with np.errstate(invalid="ignore"):
+            return ndtr(calibration.forward(ndtri(before(y)))) * (before(y) > 0.0)
+
+    d, ends, wide = model.predict_dist(new), ndtr(calibration.ends(0.025)), np.ones(8)
+    low, high = model.predict_interval(new).T
+    np.testing.assert_allclose([one["interval"] for one in told], d.interval(), atol=1e-7)
+    y = np.floor(high)
+    np.testing.assert_allclose(d.cdf(y), after(y), rtol=1e-7)
+    if kind == "counts":
+        np.testing.assert_allclose(d.pdf(y), after(y) - after(y - 1.0), rtol=1e-6, atol=1e-12)
+        for end, p in zip((low, high), ends, strict=True):
+            assert np.all(before(end) >= p - 1e-6)
+            assert np.all(before(end - 1.0) < p + 1e-6)
+    else:
+        assert not calibration.is_identity
+        step = 1e-5 * wide
+        slope = (after(low + step) - after(low - step)) / (2.0 * step)
+        np.testing.assert_allclose(d.pdf(low), slope, rtol=1e-4)
+        np.testing.assert_allclose([before(low), before(high)], ends[:, None] * wide, rtol=1e-6)
+        for q, column in zip((0.2, 0.9), model.predict_quantiles(new, [0.2, 0.9]).T, strict=True):
+            np.testing.assert_allclose(after(column), q, rtol=1e-6)
+    median = d.quantile(0.5)
+    draws = model.sample_y(np.repeat(new[:4], 20, axis=0), 4).reshape(4, -1)  # all independent
+    share = np.mean(draws <= median[:4, None])
+    assert share == pytest.approx(np.mean(after(median)[:4]), abs=4.0 * np.sqrt(0.25 / 320))
+
+
+def test_a_row_is_the_same_beside_rows_with_missing_values():
+    X, targets = rows()
+    model = pickle.loads(pickle.dumps(fitted("numbers")))
+    far = 20.0 * np.random.default_rng(0).standard_normal(350)
+    model.calibrate(X[N:500], targets["numbers"][N:500] + far)
+    beside = np.concatenate([X[500:505], [[np.nan, 0.2]]])
+    alone, among = model.predict_dist(X[500:505]), model.predict_dist(beside)
+    for found, wanted in (
+        (among.interval(0.99), alone.interval(0.99)),
+        (among.logpdf(30.0), alone.logpdf(30.0)),
+    ):
+        assert np.all(np.isfinite(wanted))
+        np.testing.assert_allclose(found[:5], wanted, rtol=1e-9)
+
+
 def test_draws_of_functions_stay_as_dependent_as_they_are():
     X, model = rows()[0][500:520], fitted("numbers")
     before = pickle.loads(pickle.dumps(model)).calibrate(None)
@@ -484,6 +553,121 @@ def test_a_fit_recalibrates_by_cross_validation(kind):
         model.partial_fit(frame, "y")
 
 
+def clones_with(callback, monkeypatch):
+    """Give the clones of a cross-validation a callback; return the list of those that are made."""
+    made = []
+
+    def clone_with(model):
+        made.append(clone(model))
+        fit = made[-1].fit
+
+        def fit_with(*rows):
+            return fit.__self__.set_params(callback=callback) and fit(*rows)
+
+        made[-1].fit = fit_with
+        return made[-1]
+
+    monkeypatch.setattr(calibrating, "clone", clone_with)
+    return made
+
+
+def interrupt(entry):
+    if entry["phase"] == "exact":
+        raise KeyboardInterrupt
+
+
+def interrupt_early(entry):
+    raise KeyboardInterrupt
+
+
+def stop(entry):
+    return entry["phase"] == "exact"
+
+
+def fail(entry):
+    raise ZeroDivisionError("of a clone")
+
+
+TENSOR = {**HOW, "structure": "tensor", "max_rank": 2, "n_init": 1, "max_iter": 6}
+
+
+@pytest.mark.parametrize("callback", [stop, interrupt])
+def test_a_fit_that_is_stopped_starts_no_clones(callback, monkeypatch):
+    X, targets = rows()
+    made = clones_with(None, monkeypatch)
+    model = BTNRegressor(**TENSOR, calibration="cv", callback=callback)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X[:N], targets["numbers"][:N])
+    told = [str(w.message) for w in caught if w.category is ConvergenceWarning]
+    assert told[-1].startswith("calibration='cv' was left out because the fit was stopped")
+    assert len(told) == 1 + (callback is interrupt)  # which is told, too
+    assert (made, model.calibration_, model.fitted_.calibration) == ([], None, None)
+    assert np.all(np.isfinite(model.predict(X)))
+
+
+@pytest.mark.parametrize("callback", [interrupt, interrupt_early])
+def test_a_model_stays_without_recalibration_where_a_clone_is_interrupted(callback, monkeypatch):
+    X, targets = rows()
+    made = clones_with(callback, monkeypatch)
+    model = BTNRegressor(**TENSOR, calibration="cv")
+    with pytest.warns(ConvergenceWarning, match=r"^Interrupted: the model is kept, but") as caught:
+        model.fit(X[:N], targets["numbers"][:N])
+    assert len([w for w in caught if w.category is ConvergenceWarning]) == len(made) == 1
+    assert (model.calibration_, model.fitted_.calibration) == (None, None)
+    plain = BTNRegressor(**TENSOR).fit(X[:N], targets["numbers"][:N])
+    np.testing.assert_array_equal(model.predict_interval(X), plain.predict_interval(X))
+
+
+def test_a_clone_that_fails_leaves_no_model(monkeypatch):
+    X, targets = rows()
+    clones_with(fail, monkeypatch)
+    model = BTNRegressor(**TENSOR, calibration="cv")
+    with pytest.raises(ZeroDivisionError, match="of a clone"):
+        model.fit(X[:N], targets["numbers"][:N])
+    assert [name for name in vars(model) if name.endswith("_")] == []
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
+def test_clones_have_the_weight_of_the_rows():
+    X, targets = rows()
+    y = targets["numbers"]
+    model = BTNRegressor(**HOW, calibration="cv").fit(X[:N], y[:N], np.full(N, 1.5))
+    train, test = model._folds(y[:N])[0]
+    away = []
+    for weight in (1.5, 1.0):
+        fold = BTNRegressor(**HOW).fit(X[train], y[train], np.full(len(train), weight))
+        score = fold.predict_dist(X[test]).normal_scores(y[test])[0]
+        away.append(np.max(np.min(np.abs(model.calibration_.lower - score[:, None]), axis=1)))
+    assert away[0] < 1e-12
+    assert away[1] > 1e-6
+
+
+def test_all_that_a_recalibrated_distribution_has_works():
+    parts = PredictiveDistribution(base()._parts, 10.0, 2.0, base()._weights)
+    d = recalibrated(parts, SHAPES[1])
+    arguments = {"logpdf": [9.0], "pdf": [9.0], "cdf": [9.0], "quantile": [0.3]}
+    arguments |= {"normal_scores": [9.0], "at_scores": [np.full(3, -0.5)]}
+    rest = ("interval", "sample", "discrete", "mean", "std", "model_std", "noise_std", "farthest")
+    assert {name for name in dir(parts) if name[0] != "_"} == {*arguments, *rest}
+    for name in (*arguments, *rest):
+        value = getattr(d, name)
+        value = np.asarray(value(*arguments.get(name, [])) if callable(value) else value)
+        assert np.all(np.isfinite(value))
+    np.testing.assert_allclose(ndtr(d.normal_scores(9.0)[1]), d.cdf(9.0), rtol=1e-12)
+    np.testing.assert_allclose(d.at_scores(ndtri(np.full(3, 0.3))), d.quantile(0.3), rtol=1e-9)
+
+
+def test_moments_of_transformed_targets_are_not_computed_before_they_are_asked_for():
+    X = rows()[0]
+    d = fitted("positive").predict_dist(X[500:520])
+    d.interval(0.9), d.cdf(1.0), d.quantile(0.3), len(d)
+    assert "_moments" not in vars(d._base)
+    np.testing.assert_array_equal(d.mean, fitted("positive").predict(X[500:520]))
+    assert "_moments" in vars(d._base)
+
+
 def test_counts_with_exposures_are_recalibrated_with_them():
     rng, X = np.random.default_rng(0), rows()[0]
     exposure = rng.uniform(0.2, 20.0, len(X))
@@ -519,12 +703,12 @@ def test_what_cannot_be_recalibrated_is_refused_in_one_sentence():
     with pytest.raises(ValueError, match=r"^sample_weight must be None, as a recalibration needs"):
         model.calibrate(X, y, sample_weight=np.ones(len(y)))
     assert model.calibration_ is before
-    with pytest.raises(ValueError, match=r"^y must contain only the classes of the first rows"):
+    with pytest.raises(ValueError, match=r"^y must contain only classes of the model, \["):
         fitted("three").calibrate(X, np.where(y > 0, "high", "other"))
     poisson = pickle.loads(pickle.dumps(fitted("counts")))
     with pytest.raises(ValueError, match="counts"):
         poisson.calibrate(X, y - 5.0)
-    with pytest.raises(ValueError, match=r"^y must be possible under the model .* got 100% of"):
+    with pytest.raises(ValueError, match=r"^the model gives probability zero to y in 100% of"):
         poisson.calibrate(X, np.full(len(X), 10_000.0))
 
 
@@ -537,6 +721,8 @@ def test_what_a_fit_cannot_recalibrate_is_refused_before_it_begins():
     cross = BTNRegressor(**HOW, calibration="cv")
     with pytest.raises(TypeError, match=r"^calibration='cv' needs rows in memory, got a generator"):
         cross.fit((X[k : k + 50], y[k : k + 50]) for k in (0, 50))
+    with pytest.raises(TypeError, match=r"needs rows in memory, got a list of batches; use cal"):
+        cross.fit([(X[k : k + 50], y[k : k + 50]) for k in (0, 50)])
     with pytest.raises(ValueError, match=r"^X must have at least 20 rows for calibration='cv'"):
         cross.fit(X[:19], y[:19])
     with pytest.raises(ValueError, match=r"^sample_weight must be None or the same for all rows"):
@@ -640,3 +826,7 @@ def test_the_program_recalibrates_a_model(tmp_path, monkeypatch, capsys):
     how = ["--target", "y", "--structure", "sums", "--jobs", "1"]
     assert program.main(["fit", "train.csv", *how, "--calibration", "cv", "-o", "v.btn"]) == 0
     assert "by cross-validation of 150 rows" in " ".join(capsys.readouterr().out.split())
+    monkeypatch.setattr("btnkm.cli.tables.MAX_IN_MEMORY", 0)
+    for option in (["--calibration", "cv"], ["--set", "calibration=cv"]):
+        assert program.main(["fit", "train.csv", *how, *option, "-o", "w.btn"]) == 2
+        assert "--calibration cv needs a table that fits in memory" in capsys.readouterr().err

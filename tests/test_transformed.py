@@ -17,6 +17,7 @@ from btnkm import BTNRegressor, Solver, explain, scorers
 from btnkm.cli.program import main
 from btnkm.core.densities import NormalMixture, Scaled, Student
 from btnkm.core.gamma import Gamma
+from btnkm.core.recalibration import Recalibration
 from btnkm.io.portable import portable
 from btnkm.likelihoods import Gaussian, LogitNormal, LogNormal, StudentT
 from btnkm.predictive import TransformedDistribution
@@ -146,6 +147,34 @@ def test_a_normal_logarithm_is_scipys_log_normal():
         np.testing.assert_allclose(ours.quantile(level), theirs.ppf(level), rtol=1e-5)
     draws = ours.sample(20000, random_state=0)
     assert stats.kstest(draws[0], stats.lognorm(np.sqrt(0.5), scale=np.exp(0.3)).cdf).pvalue > 1e-3
+
+
+def test_the_variance_that_f_causes_is_computed_when_it_is_asked_for(monkeypatch):
+    def never(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(LogitNormal, "model_variance", never)
+    X = np.linspace(0.0, 1.0, 40)[:, None]
+    model = BTNRegressor(structure="sums", likelihood="logit_normal", n_init=1, random_state=0)
+    model.fit(X, expit(3.0 * X[:, 0] - 1.0 + 0.1 * np.sin(50.0 * X[:, 0])))
+    mean, std = model.predict(X, return_std=True)
+    np.testing.assert_array_equal(model.predict(X), mean)
+    model.calibration_ = Recalibration.of("split", np.array([-1.0, 0.5] * 20), np.ones(40))
+    np.testing.assert_array_equal(model.predict(X), mean)
+    assert np.all(std > 0.0)
+    with pytest.raises(AssertionError):
+        model.predict_dist(X).noise_std  # noqa: B018
+
+
+@pytest.mark.parametrize("far", [-460.0, 0.0, 500.0])
+def test_moments_do_not_depend_on_the_size_of_y(far):
+    weights = np.array([0.6, 0.4])
+    near = TransformedDistribution(LogNormal(), densities(), 0.5, 0.8, weights)
+    shifted = TransformedDistribution(LogNormal(), densities(), 0.5 + far, 0.8, weights)
+    with np.errstate(all="raise"):
+        for name in ("mean", "std", "model_std", "noise_std"):
+            ours = getattr(shifted, name) / np.exp(far)
+            np.testing.assert_allclose(ours, getattr(near, name), rtol=1e-9)
 
 
 def test_with_several_restarts_mean_and_variance_are_those_of_the_mixture():

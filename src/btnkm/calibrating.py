@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone, is_classifier
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
@@ -15,8 +17,9 @@ from .core.arrays import here
 from .data.dask_input import is_dask
 from .data.exposure import Exposed
 from .data.frames import rows_of
-from .data.readers import is_stored, with_targets
-from .warn import passing_on
+from .data.readers import is_iterable_of_batches, is_stored, with_targets
+from .execution.fitting import INTERRUPTED, STOPPED
+from .warn import passing_on, warn
 
 Array = np.ndarray
 LEAST_ROWS = 10
@@ -91,11 +94,15 @@ class Calibrating:
     def _set_calibration(self: Any, calibration: Any) -> None:
         """Set the attribute, and make the fitted view with it."""
         self.calibration_ = calibration
-        vars(self).pop("fitted_", None)
+        before = vars(self).pop("fitted_", None)
+        if before is not None:  # which has warned of columns
+            self.fitted_ = replace(before, calibration=calibration)
         _ = self.fitted_
 
-    def _for_folds(self: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Array] | None:
-        """Return the rows for cross-validation, None if it is not asked for; check them."""
+    def _for_folds(
+        self: Any, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Any, Array, float | None] | None:
+        """Return X, y and the weight of each row for cross-validation, None without it."""
         if self.calibration is None:
             return None
         if self.warm_start and hasattr(self, "posterior_"):
@@ -104,15 +111,18 @@ class Calibrating:
                 "use calibrate(X, y) with held-out rows."
             )
         in_memory = hasattr(X, "__len__") and not isinstance(X, str)
-        if is_dask(X) or not in_memory or (is_stored(X) and not isinstance(X, np.memmap)):
+        in_batches = y is None and not is_stored(X) and is_iterable_of_batches(X)
+        stored = is_stored(X) and not isinstance(X, np.memmap)
+        if is_dask(X) or not in_memory or in_batches or stored:
             raise TypeError(
-                f"calibration='cv' needs rows in memory, got a {type(X).__name__}; use "
-                "calibrate(X, y) with held-out rows."
+                f"calibration='cv' needs rows in memory, got a {type(X).__name__}"
+                f"{' of batches' if in_batches else ''}; use calibrate(X, y) with held-out rows."
             )
         X, y, weight = with_targets(X, y, sample_weight)
         y = self._checked(y)
         check_consistent_length(X, y)
-        if weight is not None and np.ptp(np.asarray(here(weight), dtype=float)) > 0.0:
+        weights = np.empty(0) if weight is None else np.asarray(here(weight), dtype=float)
+        if weights.size and np.ptp(weights) > 0.0:
             raise ValueError(
                 "sample_weight must be None or the same for all rows with calibration='cv', got "
                 "others; use calibrate(X, y) with held-out rows."
@@ -127,19 +137,43 @@ class Calibrating:
                 "y must have at least 2 rows of every class for calibration='cv', got 1 of some; "
                 "leave it out."
             )
-        return X, y
+        return X, y, float(weights.flat[0]) if weights.size else None
 
-    def _calibrate_by_folds(self: Any, X: Any, y: Array) -> None:
-        """Recalibrate by the predictions of every fold by a clone that is fitted to the others."""
+    def _calibrate_by_folds(self: Any, X: Any, y: Array, weight: float | None) -> None:
+        """Recalibrate by cross-validation, unless the user stops it or has stopped the fit."""
+        if self.stop_reason_.startswith((INTERRUPTED, STOPPED)):
+            warn(
+                "calibration='cv' was left out because the fit was stopped: the model is not "
+                "recalibrated; call calibrate(X, y) with held-out rows.",
+                ConvergenceWarning,
+            )
+            return
+        try:
+            self._set_calibration(self._recalibration("cv", self._of_folds(X, y, weight)))
+        except KeyboardInterrupt:
+            self._set_calibration(None)
+            warn(
+                "Interrupted: the model is kept, but calibration='cv' had not ended, so it is not "
+                "recalibrated; call calibrate(X, y) with held-out rows.",
+                ConvergenceWarning,
+            )
+        except Exception:
+            self._clear()
+            raise
+
+    def _of_folds(self: Any, X: Any, y: Array, weight: float | None) -> tuple[Array, ...]:
+        """Return the outcomes of every fold by a clone that is fitted to the others."""
         outcomes = []
         for train, test in self._folds(y):
             fold = clone(self)
             fold.set_params(calibration=None, callback=None, verbose=0)
             with passing_on(lambda _: None):  # the fit of all rows has warned
-                fold.fit(rows_of(X, train), y[train])
+                weights = None if weight is None else np.full(len(train), weight)
+                fold.fit(rows_of(X, train), y[train], weights)
+            if fold.stop_reason_.startswith(INTERRUPTED):  # which has cut it short
+                raise KeyboardInterrupt
             outcomes.append(fold._outcomes(rows_of(X, test), y[test]))
-        every = tuple(np.concatenate(parts) for parts in zip(*outcomes, strict=True))
-        self._set_calibration(self._recalibration("cv", every))
+        return tuple(np.concatenate(parts) for parts in zip(*outcomes, strict=True))
 
     def _folds(self: Any, y: Array) -> list[tuple[Array, Array]]:
         """Return the rows to fit, and those to predict, of every fold."""

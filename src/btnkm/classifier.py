@@ -374,6 +374,13 @@ feature_names_in_
 
     def _outcomes(self, X: Any, y: Array) -> tuple[Array, ...]:
         """Return log probabilities without recalibration (n, K), and the codes of the classes."""
+        known = set(self.classes_.tolist())
+        other = [label for label in y.tolist() if label not in known]
+        if other:
+            raise ValueError(
+                f"y must contain only classes of the model, {_some(known)}, got {other[0]!r}; "
+                "leave such rows out."
+            )
         codes, _ = _codes(self.classes_, y, y)
         return np.log(self._unscaled(X)), codes.astype(int)
 

@@ -54,5 +54,6 @@ def _hint_of(y: Array, below_zero: Callable[[], Array]) -> str:
 
 
 def _skewness(y: Array) -> float:
+    y = y / np.ptp(y)  # squares of very small or large numbers are no numbers
     away = (y - y.mean()) / y.std()
     return float(np.mean(away**3))

@@ -75,7 +75,7 @@ class PredictiveDistribution:
 
     def __len__(self) -> int:
         """Return the number of points."""
-        return len(self.mean)
+        return len(self._parts[0].mean)
 
     def logpdf(self, y: Any) -> Array:
         """Return the log density at y, the log probability for counts: (n,) -> (n,)."""
@@ -268,26 +268,47 @@ class TransformedDistribution(PredictiveDistribution):
     def _set_moments(self) -> None:
         """Leave the moments to be computed when they are asked for."""
 
-    def _of_part(self, part: Density) -> tuple[Array, Array, Array]:
-        """Return mean and variance of y in a restart, and what f has of the variance: (n,) each."""
+    @cached_property
+    def _unit(self) -> tuple[Array, Array]:
+        """The unit of the moments in each row, and what is to be subtracted from h(y)."""
+        center = self._mixed([part.mean for part in self._parts])
+        return self._transformation.size_at(self._shift + self._scale * center)
+
+    def _of_part(self, part: Density, shift: Array, *, of_model: bool) -> tuple[Array, Array]:
+        """Return mean and variance of y in a restart, or what f has of the variance: (n,) each."""
         if isinstance(part, Averaged):
-            alone, copies = self._of_part(part.density), self._of_part(part.copies)
-            return part.mixed_moments(alone, copies)
-        mean, factor = self._shift + self._scale * part.mean, self._scale**2
+            copied = np.tile(shift[part.rows], len(part.copies.mean) // len(part.rows))
+            alone = self._of_part(part.density, shift, of_model=of_model)
+            copies = self._of_part(part.copies, copied, of_model=of_model)
+            return part.mixed_moments((*alone, alone[1]), (*copies, copies[1]))[:2]
+        mean, factor = self._shift + self._scale * part.mean - shift, self._scale**2
         spread, noise = factor * part.model_variance, factor * central_variance(part)
         moments = self._transformation.moments(mean, spread + noise)
-        return (*moments, self._transformation.model_variance(mean, spread, noise))
+        if not of_model:
+            return moments
+        return moments[0], self._transformation.model_variance(mean, spread, noise)
+
+    def _of_parts(self, *, of_model: bool) -> tuple[Array, Array]:
+        """Return the same of all restarts, in units of each row: (S, n) each."""
+        shift = self._unit[1]
+        both = [self._of_part(part, shift, of_model=of_model) for part in self._parts]
+        return np.array([mean for mean, _ in both]), np.array([part for _, part in both])
 
     @cached_property
-    def _moments(self) -> tuple[Array, Array, Array]:
-        """Mean and variance of y in each restart, and what f has of the variance: (S, n) each."""
-        means, variances, models = zip(*map(self._of_part, self._parts), strict=True)
-        return np.array(means), np.array(variances), np.array(models)
+    def _moments(self) -> tuple[Array, Array]:
+        """Mean and variance of y in each restart: (S, n) each."""
+        return self._of_parts(of_model=False)
+
+    @cached_property
+    def _model_variances(self) -> Array:
+        """What f has of the variance in each restart, which takes long: (S, n)."""
+        return self._of_parts(of_model=True)[1]
 
     @cached_property
     def mean(self) -> Array:  # type: ignore[override]
         """Mean of y."""
-        return self._mixed(self._moments[0])
+        with np.errstate(over="ignore"):
+            return np.asarray(self._unit[0] * self._mixed(self._moments[0]))
 
     @cached_property
     def std(self) -> Array:  # type: ignore[override]
@@ -297,22 +318,24 @@ class TransformedDistribution(PredictiveDistribution):
     @cached_property
     def model_std(self) -> Array:  # type: ignore[override]
         """Standard deviation of y that uncertainty of f causes."""
-        return self._std(self._moments[2], between=True)
+        return self._std(self._model_variances, between=True)
 
     @cached_property
     def noise_std(self) -> Array:  # type: ignore[override]
         """Standard deviation of y that the noise causes."""
-        _, variances, models = self._moments
+        variances = self._moments[1]
         with np.errstate(invalid="ignore"):
-            return self._std(np.maximum(variances - models, 0.0), between=False)
+            noise = np.maximum(variances - self._model_variances, 0.0)
+            return self._std(noise, between=False)
 
     def _std(self, variances: Array, *, between: bool) -> Array:
         """Return the root of the mean variance of the restarts, or of that of their mixture."""
         means = self._moments[0]
         with np.errstate(over="ignore", invalid="ignore"):
-            away = (means - self.mean) ** 2 if between else 0.0
+            away = (means - self._mixed(means)) ** 2 if between else 0.0
             total = self._mixed(variances + away)
-        return np.sqrt(np.where(np.isnan(total), np.inf, total))  # where means overflow
+            # where means overflow
+            return self._unit[0] * np.sqrt(np.where(np.isnan(total), np.inf, total))
 
     def _standardised(self, y: Any) -> Array:
         y = np.asarray(y, dtype=float)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,14 +29,35 @@ class RecalibratedDistribution(PredictiveDistribution):
     def __init__(self, base: PredictiveDistribution, calibration: Recalibration) -> None:
         """Recalibrate the distribution of a model."""
         self._base, self._calibration = base, calibration
-        self.discrete, self.mean = base.discrete, base.mean
-        self.model_std = calibration.factor * base.model_std
-        self.noise_std = calibration.factor * base.noise_std
-        self.std = calibration.factor * base.std
+        self.discrete = base.discrete
 
     def __repr__(self) -> str:
         """Return what is recalibrated."""
         return f"{self._base!r}, recalibrated"
+
+    def __len__(self) -> int:
+        """Return the number of points."""
+        return len(self._base)
+
+    @cached_property
+    def mean(self) -> Array:  # type: ignore[override]
+        """Mean of y."""
+        return self._base.mean
+
+    @cached_property
+    def std(self) -> Array:  # type: ignore[override]
+        """Standard deviation of y."""
+        return self._calibration.factor * self._base.std
+
+    @cached_property
+    def model_std(self) -> Array:  # type: ignore[override]
+        """Standard deviation of y that uncertainty of f causes."""
+        return self._calibration.factor * self._base.model_std
+
+    @cached_property
+    def noise_std(self) -> Array:  # type: ignore[override]
+        """Standard deviation of y that the noise causes."""
+        return self._calibration.factor * self._base.noise_std
 
     def logpdf(self, y: Any) -> Array:
         """Return the log density at y, the log probability for counts: (n,) -> (n,)."""
@@ -63,6 +85,24 @@ class RecalibratedDistribution(PredictiveDistribution):
         if self._calibration.is_identity:
             return self._base.quantile(level)
         return self._at_score(self._calibration.inverse(ndtri(level)))
+
+    def normal_scores(self, y: Any) -> tuple[Array, Array]:
+        """Return the normal scores ndtri(p) of P(Y < y) and P(Y <= y): (n,) -> (n,) each.
+
+        For numbers both are the same array.
+        """
+        below, at = self._base.normal_scores(y)
+        reached = self._calibration.forward(at)
+        return (self._calibration.forward(below), reached) if self.discrete else (reached, reached)
+
+    @property
+    def farthest(self) -> float:
+        """Normal scores beyond which the distribution is not known."""
+        return float(self._calibration.forward(np.array(self._base.farthest)))
+
+    def at_scores(self, scores: Array) -> Array:
+        """Return y whose P(Y <= y) have these normal scores: (n,) -> (n,)."""
+        return self._base.at_scores(self._calibration.inverse(scores))
 
     def _at_score(self, score: Any) -> Array:
         return self._base.at_scores(np.full(len(self), float(score)))

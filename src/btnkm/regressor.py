@@ -354,7 +354,8 @@ class BTNRegressor(RegressorMixin, Estimator):
         exposure : array of shape (n,), the name of a column of a frame, or None
             For counts: how long, or how much, each row was observed, such as years of insurance.
             The mean of y is the exposure times the rate that the model learns. y is the count
-            itself. Needs a table in memory. None is 1 in every row.
+            itself. Needs a table in memory. None is 1 in every row. With ``warm_start``, either
+            all fits have exposures, or none.
         checkpoint : path or None
             Checkpoint path. If the file exists, the fit resumes, and the result is the same as
             without the interruption. A checkpoint of other data or parameters raises an error. Uses
@@ -362,20 +363,15 @@ class BTNRegressor(RegressorMixin, Estimator):
         checkpoint_every : int, default=10
             Number of sweeps, of all restarts together, between two writes of the checkpoint.
         """
-        how: dict[str, Any] = {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
-        if exposure is None:
-            super().fit(X, y, sample_weight, **how)
-            self._name_exposure(None)
-            return self
+        if self.warm_start:
+            self._check_goes_on(exposure)
+        before = getattr(self, "posterior_", None)
         name = exposure if isinstance(exposure, str) else None
-        X, y, sample_weight = with_exposure(X, y, sample_weight, exposure)
-        if np.all(y[:, 1] == 1.0):
-            plain = np.asarray(y)[:, 0]
-            super().fit(X, plain, sample_weight, **how)
-            self._set_target_name(y.name)
-        else:
-            super().fit(X, y, sample_weight, **how)
-        self._name_exposure(name)
+        if exposure is not None:
+            X, y, sample_weight = with_exposure(X, y, sample_weight, exposure)
+        super().fit(X, y, sample_weight, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
+        if self.posterior_ is not before:  # a fit that was stopped leaves the model as it was
+            self._name_exposure(name)
         return self
 
     def partial_fit(
@@ -408,12 +404,7 @@ class BTNRegressor(RegressorMixin, Estimator):
             batches of b rows it remembers about b / (1 - forget) rows.
         """
         fitted = hasattr(self, "posterior_")
-        if fitted and self._exposed is (exposure is None):
-            raise ValueError(
-                "exposure must be given for all batches of a stream or for none, got "
-                f"{'none' if exposure is None else 'one'} after a fit "
-                f"{'with' if self._exposed else 'without'} it; give it every time, or never."
-            )
+        self._check_goes_on(exposure)
         name = exposure if isinstance(exposure, str) else None
         if exposure is not None:
             X, y, sample_weight = with_exposure(X, y, sample_weight, exposure)
@@ -429,11 +420,14 @@ class BTNRegressor(RegressorMixin, Estimator):
             self.__dict__.pop("fitted_", None)
             _ = self.fitted_
 
-    def _set_target_name(self, name: str | None) -> None:
-        if name != self.target_name_:
-            self.target_name_ = name
-            self.__dict__.pop("fitted_", None)
-            _ = self.fitted_
+    def _check_goes_on(self, exposure: Any) -> None:
+        """Raise an error if a fitted model cannot continue with or without exposures."""
+        if hasattr(self, "posterior_") and self._exposed is (exposure is None):
+            raise ValueError(
+                "exposure must be given for all batches of a stream or for none, got "
+                f"{'none' if exposure is None else 'one'} after a fit "
+                f"{'with' if self._exposed else 'without'} it; give it every time, or never."
+            )
 
     def _target(self, y: Array, weight: Array | None) -> Target:
         begun: Any = self._likelihood()
@@ -444,7 +438,9 @@ class BTNRegressor(RegressorMixin, Estimator):
                 f"likelihood={self.likelihood!r}; use 'negative_binomial' or 'poisson'."
             )
         transformation = begun if isinstance(begun, Transformed) else None
-        begun = begun.begin(y[:, 0], weight, y[:, 1]) if exposed else begun.begin(y, weight)
+        # with exposures of 1, a likelihood begins as without them
+        more = (y[:, 1],) if exposed and np.any(y[:, 1] != 1.0) else ()
+        begun = begun.begin(y[:, 0] if exposed else y, weight, *more)
         _, likelihood, shift, scale = begun
         attributes = {"_y_shift": shift, "_y_scale": scale, "_exposed": exposed}
         noise = self._noise(likelihood)
@@ -517,7 +513,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         hint(np.asarray(y, dtype=float), below_zero)
 
     @anywhere
-    def predict(self, X: Any, return_std: bool = False, exposure: Any = None) -> Any:
+    def predict(self, X: Any, return_std: bool = False, *, exposure: Any = None) -> Any:
         """Return the mean of y for each row, and optionally its standard deviation with noise.
 
         Recalibration changes the standard deviation, but not the mean.
@@ -544,13 +540,21 @@ class BTNRegressor(RegressorMixin, Estimator):
         means = self._means(X)
         return self._y_shift + self._y_scale * (like(self.weights_, means) @ means)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> float:
-        """Return R^2 of the predictions of y (n,), which may be the name of a column of X."""
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, exposure: Any = None) -> float:
+        """Return R^2 of the predictions of y (n,), which may be the name of a column of X.
+
+        A model that was fitted with exposures needs those of these rows.
+        """
+        if exposure is None and self._exposed:
+            raise ValueError(
+                "exposure must be given to score a model that was fitted with one, got None; pass "
+                "that of these rows."
+            )
         X, y, sample_weight = with_targets(X, y, sample_weight)
         predicted = here(self.predict(X, exposure=exposure))
         return float(r2_score(here(y), predicted, sample_weight=here(sample_weight)))
 
-    def predict_dist(self, X: Any, exposure: Any = None) -> PredictiveDistribution:
+    def predict_dist(self, X: Any, *, exposure: Any = None) -> PredictiveDistribution:
         """Return the predictive distribution of y at each row, with exposures as for predict."""
         X, exposure = exposure_of(X, exposure)
         return self._recalibrated(self.fitted_.encode(X), exposure)
@@ -634,10 +638,11 @@ class BTNRegressor(RegressorMixin, Estimator):
 
         ``predict_interval`` becomes a conformal interval: if the rows and a new row are
         exchangeable, it contains y with a probability of at least ``level``, whatever the
-        distribution. That is so on average over all rows, not for every kind of row. It takes 39
-        rows for a level of 0.95, and 199 for 0.99; ends beyond have the tails of the model. All
-        other methods follow one smooth distribution function, which stays as it is unless the rows
-        show that it is wrong. The mean and explanations do not change.
+        distribution. That is so on average over all rows, not for every kind of row. A level of
+        0.95 needs 39 rows, and 0.99 needs 199. With fewer rows, the ends of the interval come from
+        the tails of the model, without the guarantee. All other methods follow one smooth
+        distribution function, which stays as it is unless the rows show that it is wrong. The mean
+        and explanations do not change.
 
         The result is in ``calibration_``. It replaces an earlier recalibration, and ``fit`` and
         ``partial_fit`` remove it.
@@ -691,8 +696,8 @@ class BTNRegressor(RegressorMixin, Estimator):
         impossible = np.mean((below > known) | (at < -known))
         if impossible > _MOST_IMPOSSIBLE:
             raise ValueError(
-                f"y must be possible under the model to recalibrate it, got {impossible:.0%} of "
-                "the rows with a y that it takes for impossible; use another likelihood."
+                f"the model gives probability zero to y in {impossible:.0%} of the rows, so it "
+                "cannot be recalibrated; use another likelihood."
             )
         return (below, at) if distribution.discrete else (at,)
 
@@ -700,7 +705,7 @@ class BTNRegressor(RegressorMixin, Estimator):
         return Recalibration.of(kind, outcomes[0], outcomes[-1])
 
     @anywhere
-    def predict_interval(self, X: Any, level: float = 0.95, exposure: Any = None) -> Array:
+    def predict_interval(self, X: Any, level: float = 0.95, *, exposure: Any = None) -> Array:
         """Return the central prediction interval of probability ``level``: (n, 2).
 
         It is a conformal interval if the model is recalibrated (see ``calibrate``).
@@ -708,12 +713,12 @@ class BTNRegressor(RegressorMixin, Estimator):
         return self._of_rows(X, exposure, lambda part: (part.interval(level),))[0]
 
     @anywhere
-    def predict_quantiles(self, X: Any, q: Any, exposure: Any = None) -> Array:
+    def predict_quantiles(self, X: Any, q: Any, *, exposure: Any = None) -> Array:
         """Return quantiles of y: (n,) for one probability q, (n, k) for k of them."""
         return self._of_rows(X, exposure, lambda part: (part.quantile(q),))[0]
 
     def sample_y(
-        self, X: Any, n_samples: int = 1, random_state: Any = 0, exposure: Any = None
+        self, X: Any, n_samples: int = 1, random_state: Any = 0, *, exposure: Any = None
     ) -> Array:
         """Return draws of y: functions drawn from the posterior, plus noise.
 

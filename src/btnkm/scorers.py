@@ -35,7 +35,8 @@ def log_density(
     y : array-like of shape (n,)
     sample_weight : array-like of shape (n,), optional
     exposure : array-like of shape (n,), optional
-        Of counts, as for ``BTNRegressor.predict``.
+        Of counts, as for ``BTNRegressor.predict``. A model that was fitted with exposures needs
+        those of these rows.
 
     Returns
     -------
@@ -126,10 +127,11 @@ def coverage(
 
 
 def weighted(scorer: Callable[..., float]) -> Callable[..., float]:
-    """Return a scorer that model selection gives the sample weights of the held-out rows.
+    """Return a scorer that model selection gives the weights and exposures of the held-out rows.
 
-    With scikit-learn's metadata routing, ``cross_validate`` and ``GridSearchCV`` pass weights to
-    the scorers that request them, as this one does. Without it, weights are used in fits only.
+    With scikit-learn's metadata routing, ``cross_validate`` and ``GridSearchCV`` pass
+    ``sample_weight`` and ``exposure`` to the scorers that request them, as this one does. Without
+    it, they are used in fits only.
 
     Parameters
     ----------
@@ -160,18 +162,22 @@ def weighted(scorer: Callable[..., float]) -> Callable[..., float]:
 
 
 class _Weighted:
-    """A scorer that requests sample weights."""
+    """A scorer that requests sample weights and exposures."""
 
     def __init__(self, scorer: Callable[..., float]) -> None:
         self.scorer = scorer
 
-    def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
-        return self.scorer(estimator, X, y, sample_weight)
+    def __call__(
+        self, estimator: Any, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None
+    ) -> float:
+        more = {} if exposure is None else {"exposure": exposure}
+        return self.scorer(estimator, X, y, sample_weight, **more)
 
     def get_metadata_routing(self) -> MetadataRequest:
-        """Return the request for weights, as scikit-learn asks for it."""
+        """Return the request for weights and exposures, as scikit-learn asks for it."""
         request = MetadataRequest(owner=self)
-        request.score.add_request(param="sample_weight", alias=True)
+        for name in ("sample_weight", "exposure"):
+            request.score.add_request(param=name, alias=True)
         return request
 
 
@@ -212,7 +218,12 @@ def _distribution(estimator: Any, X: Any, exposure: Any = None) -> PredictiveDis
                 "the estimator must have predict_dist, as BTNRegressor has, got "
                 f"{type(estimator).__name__}; for classes use scikit-learn's 'neg_log_loss'."
             )
+    if exposure is None and getattr(getattr(model, "fitted_", None), "exposed", False):
+        raise ValueError(
+            "exposure must be given to score a model that was fitted with one, got None; pass that "
+            "of these rows."
+        )
     distribution: PredictiveDistribution = (
-        model.predict_dist(X) if exposure is None else model.predict_dist(X, exposure)
+        model.predict_dist(X) if exposure is None else model.predict_dist(X, exposure=exposure)
     )
     return distribution

@@ -44,8 +44,9 @@ def passing_on(receive: Callable[[Warning], object]) -> Iterator[None]:
 
     ``warnings.catch_warnings`` is of no use for that: it is about all threads.
     """
+    before = getattr(_here, "passed_on", None)
     _here.passed_on = receive
     try:
         yield
     finally:
-        _here.passed_on = None
+        _here.passed_on = before

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from ..data.csv_file import DataError
-from .console import Console, counted, facts
+from .console import Console, UsageError, counted, facts
 from .info import load_model
 from .options import (
     FilePath,
@@ -68,6 +68,11 @@ def run(arguments: argparse.Namespace) -> int:
     console = Console(arguments)
     check_output(arguments.output, table=arguments.data, model=arguments.model)
     model = load_model(arguments.model)
+    if model.fitted_.exposed:
+        raise UsageError(
+            "a model with an exposure cannot be recalibrated by the program; use "
+            "model.calibrate(X, y, exposure=...) in Python."
+        )
     target = arguments.target or model.fitted_.target_name
     if target is None:
         raise DataError("the model has no name of its target; add --target.", arguments.model)

@@ -95,6 +95,8 @@ def described(model: Any) -> dict[str, Any]:
         "estimator": type(model).__name__,
         "target": model.fitted_.target_name,
         "rows": model.n_samples_seen_,
+        "exposed": model.fitted_.exposed,
+        "exposure": model.fitted_.exposure_name,
         "classes": model.classes_.tolist() if is_classifier(model) else None,
         "structure": structure_line(model),
         "structures": [{"name": name, "weight": weight} for name, weight in weights.items()],
@@ -168,6 +170,7 @@ def _print(model: dict[str, Any], console: Console) -> None:
     rows = [
         ("model", f"{model['estimator']}, {model['bytes'] / 1024:,.0f} KiB"),
         *([("target", model["target"])] if model["target"] else []),
+        *([("exposure", model["exposure"] or "given, without a name")] if model["exposed"] else []),
         ("rows", "unknown" if model["rows"] is None else f"{model['rows']:,}"),
         ("likelihood", likelihood_line(model["likelihoods"])),
         ("restarts", str(model["restarts"])),

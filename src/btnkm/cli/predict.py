@@ -80,6 +80,11 @@ def run(arguments: argparse.Namespace) -> int:
     model = load_model(arguments.model)
     if arguments.quantiles and is_classifier(model):
         raise UsageError("--quantiles needs a regressor, got a classifier; leave it out.")
+    if model.fitted_.exposed and model.fitted_.exposure_name is None:
+        console.note(
+            "the model was fitted with an exposure, whose column has no name: predictions are for "
+            "an exposure of 1."
+        )
     table = open_table(arguments.data, dialect_of(arguments), again=False)
     keep = arguments.keep
     kept = table.names if keep == [] else keep or []
@@ -151,7 +156,7 @@ class Output:
         return dict(zip(self.columns, values, strict=True))
 
     def _numbers(self, X: Any) -> list[Any]:
-        distribution = self.model.predict_dist(X, self.model.fitted_.exposure_name)
+        distribution = self.model.predict_dist(X, exposure=self.model.fitted_.exposure_name)
         columns = [distribution.mean, distribution.std]
         if self.level:
             columns += list(distribution.interval(self.level).T)

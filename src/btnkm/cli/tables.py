@@ -18,7 +18,7 @@ from ..data.table_files import TableFile, check_columns, is_whole, open_table, s
 from ..data.text import BOOLEAN, DATE, DURATION, FLAG, NUMBER, TEXT, TypeGuess, plural
 from .console import Bar, Console, UsageError, counted
 from .info import input_kind, is_classifier
-from .options import CLASSIFIER_LIKELIHOODS, dialect_of, seed_of
+from .options import CLASSIFIER_LIKELIHOODS, dialect_of, model_parameters, seed_of
 from .output import on_screen, rows_to
 
 Array = np.ndarray
@@ -235,6 +235,11 @@ class Training:
                 raise UsageError(
                     "--exposure needs a table that fits in memory, got a larger one; give the "
                     "logarithm of the exposure as an input."
+                )
+            if model_parameters(self.arguments).get("calibration") is not None:
+                raise UsageError(
+                    "--calibration cv needs a table that fits in memory, got a larger one; hold "
+                    "out rows and use btnkm calibrate."
                 )
             return (self,)
         rows = next(iter(self), None)
@@ -472,8 +477,8 @@ def rows_with_targets(model: Any, table: TableFile, target: str, note: Any, watc
     """Return the inputs of a model and the target, in all rows that have a target."""
     if model.fitted_.exposed:
         raise UsageError(
-            "rows with targets cannot be used for a model with an exposure yet, got one; use "
-            "btnkm predict and compare."
+            "targets cannot be compared with a model with an exposure yet, got one; leave out "
+            "--data and --target, or compare them with the output of btnkm predict."
         )
     check_columns(table, [target], "--target")
     inputs = Inputs(model, table, {target})

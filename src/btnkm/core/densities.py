@@ -8,7 +8,7 @@ probability for counts), a distribution function, a bracket of each quantile and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from scipy.special import betainc, expit, gammaln, log_expit, logsumexp, ndtr, ndtri, stdtr, stdtrit
@@ -286,9 +286,11 @@ class Averaged:
         values[self.rows] = copies.mean(axis=0)
         return values
 
-    def bracket(self, level: float) -> tuple[Array, Array]:
+    def bracket(self, level: Any) -> tuple[Array, Array]:
         """Return the smallest and largest quantile of the parts."""
         low, high = (np.array(end) for end in self.density.bracket(level))
+        if np.ndim(level):
+            level = np.tile(level[self.rows], self.count)
         lows, highs = map(self._by_copy, self.copies.bracket(level))
         low[self.rows], high[self.rows] = lows.min(axis=0), highs.max(axis=0)
         return low, high

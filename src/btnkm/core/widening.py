@@ -47,10 +47,13 @@ class Widening:
     variances : ndarray of shape (I, 2, PLACES, K)
         For each of these, below and above its range, and for each of K outputs, the variance at
         distances from 0 to 1 in units of the range.
+    most : float, default=inf
+        The largest variance that all inputs together add.
     """
 
     inputs: tuple[int, ...]
     variances: np.ndarray
+    most: float = np.inf
 
     def added(self, columns: Sequence[Array] | Mapping[int, Array], rows: slice) -> Array:
         """Return the variance that is added in some rows, given the coordinates of all: (n, K)."""
@@ -66,4 +69,4 @@ class Widening:
                 beyond, further = xp.clip(distance, 0.0), xp.clip(distance, 1.0)
                 of_input = [interpolate(beyond, places, part) for part in table.T]
                 total = total + xp.stack(of_input, axis=1) * (further * further)[:, None]
-        return total
+        return total if self.most == np.inf else xp.clip(total, None, self.most)

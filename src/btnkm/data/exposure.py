@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from ..core.arrays import here
 from .dask_input import is_dask
 from .frames import by_name, name_of
-from .readers import is_stored
+from .readers import is_iterable_of_batches, is_stored
 
 Array = np.ndarray
 
@@ -24,8 +25,13 @@ class Exposed(np.ndarray):
 def with_exposure(X: Any, y: Any, sample_weight: Any, exposure: Any) -> tuple[Any, Any, Any]:
     """Return X, ``Exposed`` targets and weights; each may name a column of X."""
     check_in_memory(X, exposure)
+    if y is None and is_iterable_of_batches(X):
+        raise TypeError(
+            "exposure needs a table in memory, got an iterable of batches; call partial_fit with "
+            "X, y and exposure for each batch."
+        )
     name = name_of(y)
-    X, exposure, _ = by_name(X, exposure, None)
+    X, exposure, _ = by_name(X, exposure, None, what="exposure")
     X, y, sample_weight = by_name(X, y, sample_weight)
     if y is None:
         raise ValueError("exposure needs y as an argument beside X; pass X, y and exposure.")
@@ -43,7 +49,7 @@ def exposure_of(X: Any, exposure: Any) -> tuple[Any, Array | None]:
     if exposure is None:
         return X, None
     check_in_memory(X, exposure)
-    X, exposure, _ = by_name(X, exposure, None)
+    X, exposure, _ = by_name(X, exposure, None, what="exposure")
     return X, check_exposure(exposure)
 
 
@@ -58,7 +64,13 @@ def check_in_memory(X: Any, exposure: Any) -> None:
 
 def check_exposure(exposure: Any) -> Array:
     """Return exposures as positive finite floats."""
-    values = np.asarray(column_or_1d(here(exposure), warn=True), dtype=float)
+    try:
+        values = np.asarray(column_or_1d(here(exposure), warn=True), dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"exposure must be one positive number per row, got {_shown(exposure)}; pass "
+            "np.full(len(X), 2.0) for the same in all rows."
+        ) from None
     wrong = ~((values > 0.0) & np.isfinite(values))
     if np.any(wrong):
         raise ValueError(
@@ -66,3 +78,11 @@ def check_exposure(exposure: Any) -> Array:
             "such rows out."
         )
     return values
+
+
+def _shown(exposure: Any) -> str:
+    """Return in a few words what is no column of numbers."""
+    shape = tuple(getattr(exposure, "shape", ()))
+    if len(shape) > 1:
+        return f"shape {shape}"
+    return reprlib.repr(exposure.tolist() if hasattr(exposure, "tolist") else exposure)

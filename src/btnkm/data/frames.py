@@ -199,8 +199,11 @@ def _is_matrix(X: Any) -> bool:
     return len(getattr(X, "shape", ())) == 2
 
 
-def by_name(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-    """Return X, y and sample_weight; columns of X that the latter name are taken out of X."""
+def by_name(X: Any, y: Any, sample_weight: Any, *, what: str = "y") -> tuple[Any, Any, Any]:
+    """Return X, y and sample_weight; columns of X that the latter name are taken out of X.
+
+    Errors call y ``what``.
+    """
     named = [v for v in (y, sample_weight) if isinstance(v, str)]
     if not named:
         return X, y, sample_weight
@@ -209,13 +212,13 @@ def by_name(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         _check_kind(X)
     names = X.column_names if arrow else list(getattr(X, "columns", ()))
     columns = []
-    for what, given in (("y", y), ("sample_weight", sample_weight)):
+    for parameter, given in ((what, y), ("sample_weight", sample_weight)):
         if not isinstance(given, str):
             columns.append(given)
             continue
         if given not in names:
             known = f"the columns are {names[:10]}" if names else "X has no names, so pass an array"
-            raise ValueError(f"{what} must name a column of X, got {given!r}; {known}.")
+            raise ValueError(f"{parameter} must name a column of X, got {given!r}; {known}.")
         # in NumPy, missing numbers of pyarrow are NaN
         columns.append(X[given].to_numpy(zero_copy_only=False) if arrow else X[given])
     if hasattr(X, "iloc"):  # pandas and Dask

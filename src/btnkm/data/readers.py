@@ -162,7 +162,7 @@ def open_source(X: Any, y: Any, sample_weight: Any, check_y: CheckY) -> Source:
     """Return the source of the rows of ``fit(X, y, sample_weight)``."""
     if is_stored(X):
         return Batches(lambda: stored_rows(X, y, sample_weight), check_y)
-    if y is None and _is_iterable_of_batches(X):
+    if y is None and is_iterable_of_batches(X):
         if isinstance(X, Iterator):  # which has only one pass
             raise TypeError(
                 "batches must be an iterable that can be read several times, got "
@@ -233,7 +233,8 @@ def with_targets(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     return X, *(columns if parts else (y, sample_weight))
 
 
-def _is_iterable_of_batches(X: Any) -> bool:
+def is_iterable_of_batches(X: Any) -> bool:
+    """Whether X yields tuples (X, y) or (X, y, sample_weight)."""
     if hasattr(X, "shape") or hasattr(X, "columns") or not hasattr(X, "__iter__"):
         return False
     if isinstance(X, Mapping | Set) or type(X).__module__.startswith("pyarrow"):
@@ -279,7 +280,7 @@ def coded(batch: Batch, columns: list[Any], target: Any) -> LocalRows:
 
 def _farthest(target: Any) -> float:
     """Return how far beyond the range of its first rows a model learns from a number, in ranges."""
-    return FARTHEST_LEARNED if target.likelihood.additive else FARTHEST_OF_LOGARITHM
+    return FARTHEST_OF_LOGARITHM if target.is_logarithm else FARTHEST_LEARNED
 
 
 def ones_or_none(weight: Array) -> Array | None:

@@ -32,6 +32,7 @@ from .restarts import (
 )
 
 Array = np.ndarray
+INTERRUPTED, STOPPED = "Interrupted", "A callback stopped the fit"  # how reasons begin
 _INTERPRETER = 50 * 2**20  # bytes of a helper process before it has any work
 
 
@@ -378,9 +379,9 @@ def ending(results: Sequence[Result], tol: float) -> tuple[bool, str]:
     moving = sum(not restart.last.converged for restart in restarts)
     kept = f"the posteriors of {len(restarts)} of {count} restarts are kept."
     if any(result.interrupted for result in results):
-        reason = f"Interrupted: {kept}"
+        reason = f"{INTERRUPTED}: {kept}"
     elif not ended:
-        reason = f"A callback stopped the fit: {kept}"
+        reason = f"{STOPPED}: {kept}"
     elif moving:
         reason = f"{moving} of {count} restarts used all their sweeps and had not converged."
     else:

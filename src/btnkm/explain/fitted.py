@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..bases import Spiked, WithMissing
 from ..core.arrays import here, host, is_elsewhere, like
-from ..core.likelihoods import joined, of_rows
+from ..core.likelihoods import is_logarithm, joined, of_rows
 from ..core.posterior import Predictor
 from ..data.beyond import Beyond, ExtrapolationWarning
 from ..data.columns import FARTHEST, FARTHEST_OF_LOGARITHM, Column
@@ -239,9 +239,8 @@ class FittedModel:
 
         It is one where y is about exp(f): the mean would soon be without bounds.
         """
-        likelihood: Any = self.likelihoods[0]
-        plain = self.transformation is None and (likelihood.additive or likelihood.of_labels)
-        return FARTHEST if plain else FARTHEST_OF_LOGARITHM
+        of_logarithm = is_logarithm(self.likelihoods[0], self.transformation)
+        return FARTHEST_OF_LOGARITHM if of_logarithm else FARTHEST
 
     @cached_property
     def restarts(self) -> list[Any]:

@@ -122,6 +122,8 @@ def summary(model: Any) -> ModelSummary:
         facts["rank"] = _rank(model)
     facts["restarts"] = str(len(view.restarts))
     facts["likelihood"] = likelihood_line(likelihoods(model))
+    if view.exposed:
+        facts["exposure"] = view.exposure_name or "given, without a name"
     if np.isfinite(getattr(model, "noise_std_", np.nan)):
         facts["noise"] = f"{model.noise_std_:.4g}"
         facts["noise"] += "" if view.transformation is None else f" of {view.unit}"

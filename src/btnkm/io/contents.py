@@ -159,7 +159,7 @@ BatchStats: past rows
 EffectAverages: averages
     mode: None | count; mean: numbers(P); gram: numbers(P, P); cross: numbers(P, _)
 Widening: variances beyond the range; variances_begin_at_zero_and_rise
-    inputs: tuple(count, I); variances: doubles(I, _, _, _) >= 0
+    inputs: tuple(count, I); variances: doubles(I, _, _, _) >= 0; most?: float > 0
 Batch(N): kept rows; columns_are_of_a_known_type
     columns: list(array(N)); y: array(N) | array(N, _); weight: numbers(N) > 0
 Window: kept rows

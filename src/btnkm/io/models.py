@@ -335,10 +335,10 @@ class Decoder:
 
 
 def _of_library(kind: Any, content: dict[str, Any]) -> Any:
-    names = set(FORMS[kind].names)
+    names = FORMS[kind].names
     # a basis that is not fitted yet has parameters alone; the checker knows which these are
-    complete = set(content) <= names if issubclass(kind, Basis) else set(content) == names
-    if not complete:
+    needed = () if issubclass(kind, Basis) else {name for name, must in names.items() if must}
+    if not set(needed) <= set(content) <= set(names):
         raise Unreadable(f"one with a {kind.__name__} of other fields")
     if kind in (Factor, CategoryFactor):
         content["layout"] = _layout(content["mean"], content["cov"], content["layout"])

@@ -58,7 +58,8 @@ A kernel machine compares a row with the training rows:
 E[f] = E[T] + E[a], and Var[f] = Var[T] + Var[a], but at least ``least``; or they are those of h.
 For each item of ``widening``, v max(e, 1)^2 is added to Var[f], with e the absolute excess of its
 ``column``, and v the values of ``below`` (where the excess is negative) or ``above`` at as many
-places from 0 to 1, linear between them, taken at min(e, 1).
+places from 0 to 1, linear between them, taken at min(e, 1). All items together add ``widest`` at
+most, if that is not None.
 Where the noise varies, its log precision g is a sum of main effects as in 7, with the moments E[g]
 and Var[g].
 Pairs r <= s are in the order of ``numpy.triu_indices``; one with r < s counts twice.
@@ -154,8 +155,8 @@ def portable(model: Any) -> dict[str, Any]:
             (K, P (P + 1) / 2), with K = 1 for one output; ``kernel``, None or a dict with
             ``constant``, ``product``, ``inputs``, ``alpha`` and ``noise``, both (K, n) for n
             training rows; ``noise``, None or a dict as that of ``sums``, for g; ``widening``, a
-            list of dicts with ``column``, ``below`` and ``above`` (places, K); ``likelihood``, with
-            its ``kind`` and more, as above.
+            list of dicts with ``column``, ``below`` and ``above`` (places, K); ``widest``, a
+            number, or None for no limit; ``likelihood``, with its ``kind`` and more, as above.
     """
     fitted = FittedModel.of(model)
     classes, threshold = fitted.classes, fitted.threshold
@@ -177,7 +178,7 @@ def portable(model: Any) -> dict[str, Any]:
         "columns": columns,
         "weights": np.array(fitted.weights),
         "restarts": [
-            _restart(state, mode_map, columns) | {"widening": _widening(fitted.added[k])}
+            _restart(state, mode_map, columns) | _widening(fitted.added[k])
             for k, (state, mode_map) in enumerate(
                 zip(fitted.posteriors, fitted.mode_maps, strict=True)
             )
@@ -193,13 +194,15 @@ def _calibration(calibration: Any) -> dict[str, Any] | None:
     return None if calibration is None else {name: getattr(calibration, name) for name in names}
 
 
-def _widening(extra: Any) -> list[dict[str, Any]]:
+def _widening(extra: Any) -> dict[str, Any]:
     """Return what is added to the variance of f beyond the range of each column."""
     pairs = [] if extra is None else zip(extra.inputs, extra.variances, strict=True)
-    return [
+    items = [
         {"column": j, "below": np.ascontiguousarray(below), "above": np.ascontiguousarray(above)}
         for j, (below, above) in pairs
     ]
+    limited = extra is not None and np.isfinite(extra.most)
+    return {"widening": items, "widest": float(extra.most) if limited else None}
 
 
 def _column(column: Any, fill: Any, active: bool) -> dict[str, Any]:

@@ -299,6 +299,9 @@ def weights_add_up_to_1(model: Any, sizes: Sizes) -> Facts:
 
 def targets_fit_the_likelihood(model: Any, sizes: Sizes) -> Facts:
     likelihood = model.likelihood_
+    exposed = bool(getattr(model, "exposed", False))
+    yield hasattr(likelihood, "exposed") or not exposed
+    yield exposed or getattr(model, "exposure_name", None) is None
     if not hasattr(model, "classes_"):
         yield hasattr(model, "y_shift") and hasattr(model, "noise_std_")
         yield not likelihood.of_labels
@@ -319,6 +322,7 @@ def likelihoods_are_alike(model: Any, sizes: Sizes) -> Facts:
     yield not isinstance(first, str)
     for likelihood in [first, *(state.likelihood for state in model.posterior_)]:
         yield all(value is not None for value in vars(likelihood).values())  # it is fitted
+        yield getattr(likelihood, "zero", 0.0) < 1.0  # a probability
         yield sizes.of(likelihood).get("outputs") == n_outputs_of(model)
         both_of_numbers = likelihood.additive and first.additive
         yield both_of_numbers or type(likelihood) is type(first)

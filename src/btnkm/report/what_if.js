@@ -133,7 +133,8 @@ const WhatIf = (() => {
         added[k] += interpolated(e, places, values) * Math.max(e, 1) ** 2;
       }
     }
-    return added;
+    const most = restart.widest ?? Infinity;
+    return added.map((value) => Math.min(value, most));
   }
 
   // E[f] and Var[f] of one restart.

@@ -24,7 +24,7 @@ MOVED = 600  # inputs that are moved in all draws together, at most
 POINTS, FULL_WORK = 4096, 4e9  # rows to evaluate for all inputs together, and products of the full
 FEWEST_ROWS, MOST_ROWS = 4, 64  # training rows from which one input is moved
 LINES = 0.1  # of the squared increments of a straight line that runs on
-# of log y: a larger variance would move the mean of y more than its quantiles
+# of log y, by all inputs: a larger variance would move the mean of y more than its quantiles
 MOST_OF_LOGARITHM = 4.0
 
 
@@ -50,12 +50,12 @@ def widening(state: Any, mode_map: ModeMap, task: Task) -> Widening | None:
         grid = np.interp((1.0 - t) * knots[0] + t * knots[-1], knots, columns[j].positions)
         tables.append(mean_squares(moves.increments(j, grid)))
     variances, target = np.array(tables), task.target
-    if target.is_logarithm:
-        variances = np.minimum(variances, MOST_OF_LOGARITHM / target.scale**2)
+    most = MOST_OF_LOGARITHM / target.scale**2 if target.is_logarithm else np.inf
     matter = np.flatnonzero(np.any(variances > 0.0, axis=(1, 2, 3)))
     if not len(matter):
         return None
-    return Widening(tuple(inputs[i] for i in matter), np.ascontiguousarray(variances[matter]))
+    variances = np.ascontiguousarray(variances[matter])
+    return Widening(tuple(inputs[i] for i in matter), variances, most)
 
 
 def _n_rows(state: Any, n_inputs: int) -> int:

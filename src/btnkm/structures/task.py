@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.likelihoods import Likelihood
+from ..core.likelihoods import Likelihood, is_logarithm
 from ..core.linalg import NotPositiveDefiniteError
 from ..core.state import State
 from ..execution import fitting
@@ -40,8 +40,7 @@ class Target(NamedTuple):
     @property
     def is_logarithm(self) -> bool:
         """Whether f is about the logarithm of y (or the logit of a proportion)."""
-        likelihood = self.likelihood
-        return self.transformation is not None or not (likelihood.additive or likelihood.of_labels)
+        return is_logarithm(self.likelihood, self.transformation)
 
 
 class Values(NamedTuple):

@@ -25,7 +25,7 @@ from .gaussian import Gaussian
 from .logistic import Bernoulli, Logistic
 from .softmax import Softmax
 from .student_t import StudentT
-from .transformed import LogitNormal, LogNormal, Transformed, of_noise
+from .transformed import LogitNormal, LogNormal, Transformed, is_logarithm, of_noise
 from .varying import Varying, VaryingRows, joined
 from .zero_inflated import ZeroInflatedNegativeBinomial
 
@@ -71,6 +71,7 @@ __all__ = [
     "ZeroInflatedNegativeBinomial",
     "joined",
     "learned",
+    "is_logarithm",
     "of_noise",
     "of_past",
     "of_rows",

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
-from scipy.special import digamma, gammainc, gammaincc, gammaln, logsumexp
+from scipy.special import digamma, gammainc, gammaincc, gammaln
 
 from ..densities import normal_grid
 from ..formula import Formula
@@ -288,12 +288,12 @@ class GammaDensity:
         y = np.asarray(y, dtype=float)
         possible = ~(y <= 0.0)
         known = np.where(possible, y, 1.0)
-        parts = [
-            self.shape * (np.log(ratio) - ratio) + np.log(weight)
-            for ratio, weight in self._ratios(known)
-        ]
+        total = np.full(np.broadcast_shapes(known.shape, self.location.shape), -np.inf)
+        for ratio, weight in self._ratios(known):
+            part = self.shape * (np.log(ratio) - ratio) + np.log(weight)
+            np.logaddexp(total, part, out=total)
         constant = self.shape * np.log(self.shape) - gammaln(self.shape)
-        log_density = constant - np.log(known) + logsumexp(parts, axis=0)
+        log_density = constant - np.log(known) + total
         return np.where(possible, log_density, -np.inf)
 
     def cdf(self, y: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ from .student_t import StudentT
 
 NOISES: dict[str, Any] = {"auto": Gaussian, "gaussian": Gaussian, "student_t": StudentT}
 _COARSE_GRID = normal_grid(6.3, 0.25)
+_LOGARITHMS = (-700.0, 700.0)  # of numbers
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,13 @@ class Transformed:
         """Return the transformation with the noise that was fitted."""
         return replace(self, noise=noise)
 
+    def size_at(self, z: Array) -> tuple[Array, Array]:
+        """Return c and s with inverse(z) / c = inverse(z - s) for all z, and c near the y at z.
+
+        Moments of y / c are numbers where squares of y would be too small or too large.
+        """
+        return np.ones_like(z), np.zeros_like(z)
+
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return mean and variance of y for z ~ N(mean, variance), by the trapezoid rule."""
         std, first, second = np.sqrt(variance), np.zeros_like(mean), np.zeros_like(mean)
@@ -110,15 +118,16 @@ class Transformed:
     def model_variance(self, mean: Array, variance: Array, noise: Array) -> Array:
         """Return the variance of E[y | f] for f ~ N(mean, variance) and noise of a variance."""
         std, noise_std = np.sqrt(variance), np.sqrt(noise)
-        values = []
-        for node in _COARSE_GRID[0]:
+        reached, center, squares = 0.0, np.zeros_like(mean), np.zeros_like(mean)
+        for node, weight in zip(*_COARSE_GRID, strict=True):
             given = np.zeros_like(mean)
             for other, share in zip(*_COARSE_GRID, strict=True):
                 given += share * self.inverse(mean + std * node + noise_std * other)
-            values.append(given)
-        shares = np.array(_COARSE_GRID[1])
-        away = np.array(values) - np.tensordot(shares, values, 1)
-        return np.asarray(np.tensordot(shares, away**2, 1))
+            reached += weight
+            away = given - center
+            center += weight / reached * away
+            squares += weight * away * (given - center)
+        return np.asarray(squares)
 
     def formula_moments(self, mean: Term, variance: Term) -> tuple[Term, Term]:
         """Return mean and variance of y for z ~ N(mean, variance), as terms of a formula."""
@@ -201,6 +210,11 @@ class LogNormal(Transformed):
         """Return exp(z)."""
         with np.errstate(over="ignore"):
             return np.asarray(np.exp(z))
+
+    def size_at(self, z: Array) -> tuple[Array, Array]:
+        """Return exp(z) and z, whose exp is a number."""
+        shift = np.clip(z, *_LOGARITHMS)
+        return np.exp(shift), shift
 
     def log_slope(self, y: Array) -> Array:
         """Return -log y."""
@@ -296,3 +310,8 @@ class LogitNormal(Transformed):
 def of_noise(likelihood: Any) -> Any:
     """Return the noise of a transformed target, and any other likelihood as it is."""
     return likelihood.noise if isinstance(likelihood, Transformed) else likelihood
+
+
+def is_logarithm(likelihood: Any, transformation: Any) -> bool:
+    """Whether f is about the logarithm of y (or the logit of a proportion)."""
+    return transformation is not None or not (likelihood.additive or likelihood.of_labels)

@@ -23,7 +23,7 @@ def to_onnx(model: Any) -> ModelProto:
     from .copies import Copies
     from .features import Column
     from .graph import Graph
-    from .outputs import mean_and_std, parts_of, probabilities
+    from .outputs import mean_and_std, parts_of, probabilities, recalibrated, recalibrated_std
 
     data = portable(model)
     classes = getattr(model, "classes_", None)
@@ -40,10 +40,12 @@ def to_onnx(model: Any) -> ModelProto:
     parts = parts_of(graph, data["restarts"], copies.columns)
     description = f"{type(model).__name__} of btnkm; dates and durations in microseconds"
     if classes is None:
-        both = copies.moments(*mean_and_std(graph, data, parts))
+        mean, std = copies.moments(*mean_and_std(graph, data, parts))
+        both = mean, recalibrated_std(data, std)
         results = {name: (v, "f", ("n", 1)) for name, v in zip(outputs, both, strict=True)}
         return graph.model(results, description)
     each = copies.averaged(probabilities(graph, data, parts), len(classes))
+    each = recalibrated(graph, data, each)
     most = graph.node("ArgMax", each, axis=1, keepdims=1)
     labels, kind = _labels(classes)
     label = graph.node("Gather", labels, most, axis=0)

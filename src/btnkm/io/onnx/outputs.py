@@ -65,22 +65,23 @@ def parts_of(
         )
         kernel = restart["kernel"]
         machine = None if kernel is None else kernel_moments(graph, kernel, columns)
-        widening = _widening(graph, restart["widening"], excess)
+        widening = _widening(graph, restart, excess)
         parts.append(Parts(product, effects, machine, noise, widening))
     return parts
 
 
-def _widening(graph: Graph, items: list[dict[str, Any]], excess: dict[int, Value]) -> Value | None:
+def _widening(graph: Graph, restart: dict[str, Any], excess: dict[int, Value]) -> Value | None:
     """Return the variance that is added beyond the training range, or None: (n, K)."""
     total: Value | None = None
-    for item in items:
+    for item in restart["widening"]:
         for sign, table in ((-1.0, item["below"]), (1.0, item["above"])):
             e, width = sign * excess[item["column"]], 1.0 / (len(table) - 1)
             steps = [graph.node("Clip", e - k * width, 0.0, width) for k in range(len(table) - 1)]
             square = graph.node("Max", e, 1.0)
             of_input = (graph.concat(steps) @ (np.diff(table, axis=0) / width)) * (square * square)
             total = of_input if total is None else total + of_input
-    return total
+    widest = restart["widest"]
+    return total if total is None or widest is None else graph.node("Min", total, widest)
 
 
 def _main_effects(
@@ -166,7 +167,11 @@ def _tensor_moments(graph: Graph, restart: dict[str, Any], product: Product) -> 
 
 
 def mean_and_std(graph: Graph, data: dict[str, Any], parts: list[Parts]) -> tuple[Value, Value]:
-    """Return the mean of y and its standard deviation, noise included: (n, 1) each."""
+    """Return the mean of y and its standard deviation, noise included: (n, 1) each.
+
+    They are those before recalibration, and so are ``probabilities``: first, rows with missing
+    values become averages over their copies.
+    """
     transformed = data["transformation"] is not None
     each = []
     for restart, part in zip(data["restarts"], parts, strict=True):
@@ -179,15 +184,13 @@ def mean_and_std(graph: Graph, data: dict[str, Any], parts: list[Parts]) -> tupl
         y = evaluated(graph, restart["likelihood"], names, **inputs)
         each.append([y[name] for name in names])
     weights = data["weights"]
-    factor = 1.0 if data["calibration"] is None else data["calibration"]["factor"]
     if transformed:
-        mean, std = _transformed(graph, data, each)
-        return mean, std if factor == 1.0 else factor * std
+        return _transformed(graph, data, each)
     means, spreads, noises = zip(*each, strict=True)
     mean = _mixed(weights, means)
     between = _mixed(weights, [(value - mean) * (value - mean) for value in means])
     variance = _mixed(weights, spreads) + between + _mixed(weights, noises)
-    std = (factor * data["scale"]) * graph.node("Sqrt", variance)
+    std = data["scale"] * graph.node("Sqrt", variance)
     return data["shift"] + data["scale"] * mean, std
 
 
@@ -225,7 +228,17 @@ def probabilities(graph: Graph, data: dict[str, Any], parts: list[Parts]) -> Val
         _PROBABILITIES[restart["likelihood"]["kind"]](graph, data, restart, part)
         for restart, part in zip(data["restarts"], parts, strict=True)
     ]
-    p = graph.node("Max", _mixed(data["weights"], each), _TINY)
+    return graph.node("Max", _mixed(data["weights"], each), _TINY)
+
+
+def recalibrated_std(data: dict[str, Any], std: Value) -> Value:
+    """Return the standard deviation of y as recalibrated."""
+    factor = 1.0 if data["calibration"] is None else data["calibration"]["factor"]
+    return std if factor == 1.0 else factor * std
+
+
+def recalibrated(graph: Graph, data: dict[str, Any], p: Value) -> Value:
+    """Return probabilities of the classes as recalibrated: (n, K)."""
     scaling = data["calibration"]
     if scaling is None:
         return p
