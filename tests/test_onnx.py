@@ -93,6 +93,14 @@ def test_no_rows_have_no_answers_and_one_row_has_one(name):
     check(model, X[:1])
 
 
+def test_columns_that_are_missing_together_have_the_same_copies():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 1)) + 0.2 * rng.standard_normal((120, 3))
+    model = BTNRegressor(n_init=1, structure="sums").fit(X, X.sum(axis=1))
+    assert sorted(model.fitted_.fills.told) == [0, 1, 2]
+    check(model, np.where(rng.random(X.shape) < 0.5, np.nan, X))
+
+
 def test_single_values_and_their_neighbours_are_told_apart():
     model, X = fitted("mixed")
     assert len(model.columns_[5].basis.basis_.spikes_) == 1  # pay of 0
