@@ -105,9 +105,10 @@ def test_the_models_have_what_is_to_be_tested():
     for name in MODELS:
         noises = [state.likelihood for state in fitted(name)[0].posterior_]
         varying = [noise for noise in noises if isinstance(noise, Varying)]
-        if name != "student t":  # whose tails leave nothing that varies
-            kept = [len(noise.sums.kept) > 0 for noise in varying]
-            # one of two restarts of the tensor train finds no curves
+        kept = [len(noise.sums.kept) > 0 for noise in varying]
+        # the tails of Student-t noise, and many categories, leave nothing that varies, and one of
+        # two restarts of the tensor train finds nothing
+        if name not in ("student t", "many categories"):
             assert any(kept) if name == "train" else all(kept), name
         assert name == "auto" or (len(varying) < len(noises)) == (name == "mixture"), name
     model, _ = fitted("sums")

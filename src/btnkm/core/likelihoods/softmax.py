@@ -17,6 +17,7 @@ from .base import LOG_2, Array, Begin, Bounded, Rows, bent, flattened_sigmoid, p
 # points per restart for means and for quantiles of the probabilities of many classes
 PROBABILITY_POINTS, INTERVAL_POINTS = 128, 1024
 COPY_POINTS = 64  # of each copy of a row with missing values, in an interval
+_FLAT = 1e-200  # curvature below which a function is flat
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,9 @@ def pivot(x: Array, variance: Array, a: Array) -> tuple[Array, Array, Array]:
         c2 = variance + t * t
         w, log_cosh = polya_gamma(xp.sqrt(c2))
         slope = xp.sum(0.5 + w * t, axis=1)[:, None] - 1.0
-        step = slope / xp.sum(bent(t, c2, w), axis=1)[:, None]
+        curvature = xp.sum(bent(t, c2, w), axis=1)[:, None]
+        # it vanishes between values of x that are far from each other
+        step = slope / xp.where(curvature > _FLAT, curvature, _FLAT * xp.ones_like(curvature))
         if k == 59 or float(xp.max(xp.abs(step))) < 1e-9:
             break
         a = a + xp.clip(step, -limit, limit)
