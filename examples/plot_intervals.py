@@ -181,7 +181,7 @@ plt.show()
 figure, axes = plt.subplots(2, 2, figsize=(9.2, 6), sharey=True, layout="constrained")
 for line, (noise, fitted) in zip(axes, fits.items(), strict=True):
     print(f"{noise}: {conditional_coverage(fitted, x_new[:1000, None], y_new[:1000]).conclusion}")
-    plot_conditional_coverage(fitted, x_new[:1000, None], y_new[:1000], axes=line)
+    plot_conditional_coverage(fitted, x_new[:1000, None], y_new[:1000], most=2, axes=line)
     for axis, what in zip(line, ("predicted spread", "concentration"), strict=True):
         axis.set_title(f'noise="{noise}", by {what}')
 figure.supylabel("rows inside of 95 % intervals", fontsize=10)
