@@ -32,9 +32,9 @@ def log_density(
     estimator : estimator
         A fitted ``BTNRegressor``, or a pipeline or search that ends in one.
     X : array or DataFrame of shape (n, inputs)
-    y : array-like of shape (n,)
-    sample_weight : array-like of shape (n,), optional
-    exposure : array-like of shape (n,), optional
+    y : array of shape (n,)
+    sample_weight : array of shape (n,), optional
+    exposure : array of shape (n,), optional
         Of counts, as for ``BTNRegressor.predict``. A model that was fitted with exposures needs
         those of these rows.
 
