@@ -15,7 +15,7 @@ weights s_n multiply every contribution of a row.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -27,6 +27,7 @@ from ..gamma import Gamma
 
 Array = Any
 LOG_2 = float(np.log(2.0))
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 LOG_STEP = 0.1  # to either side of the logarithm of a parameter: for slope and curvature in it
 WARM_NOISE = 0.01  # noise variance held in the warm phase, in units of var(y)
 
@@ -250,6 +251,14 @@ def density_form(formula: Formula, *, discrete: bool = False, **outputs: Any) ->
     Where the noise varies, the moments "g_mean" and "g_variance" of its log precision g are inputs.
     """
     return {"kind": "density", "discrete": discrete, **formula.plain(**outputs)}
+
+
+def quadrature(mean: Array, square: Array, offset: float = 0.0) -> Iterator[tuple[float, Array]]:
+    """Yield weights and points that integrate over f + offset, given E[f] and E[f^2]: (n,)."""
+    xp = array_namespace(mean)
+    std = xp.sqrt(xp.clip(square - mean * mean, 0.0))
+    for z, share in zip(_NODES.tolist(), (_WEIGHTS / _WEIGHTS.sum()).tolist(), strict=True):
+        yield share, mean + offset + std * z
 
 
 def polya_gamma(c: Array) -> tuple[Array, Array]:

@@ -21,12 +21,12 @@ from .base import (
     check_positive,
     density_form,
     newton_step,
+    quadrature,
 )
 from .logistic import Logistic
 
 _MOST_COUNTS = 1e9  # beyond, the bound is lost in rounding
 _TIMES_LARGEST = 10.0  # the limit of a Poisson rate, in units of the largest that counts imply
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 
 
 @dataclass(frozen=True)
@@ -292,10 +292,9 @@ class Poisson(Logistic):
         """Return E of the Fisher information as weights, and the responses, by quadrature."""
         xp = array_namespace(mean)
         s = xp.ones_like(mean) if s is None else s
-        std = xp.sqrt(xp.clip(square - mean * mean, 0.0))
         slope, weight = xp.zeros_like(mean), xp.zeros_like(mean)
-        for z, share in zip(_NODES.tolist(), (_WEIGHTS / _WEIGHTS.sum()).tolist(), strict=True):
-            p = 0.5 * (1.0 + xp.tanh(0.5 * (mean + self.offset + std * z)))
+        for share, x in quadrature(mean, square, self.offset):
+            p = 0.5 * (1.0 + xp.tanh(0.5 * x))
             rate = self._limit * p
             slope = slope + share * (1.0 - p) * (y - rate)
             weight = weight + share * (1.0 - p) ** 2 * rate

@@ -21,13 +21,13 @@ from .base import (
     check_positive,
     density_form,
     polya_gamma,
+    quadrature,
     weighted_quantile,
 )
 from .logistic import Logistic
 
 _SHAPES = (1e-2, 1e4)  # of a shape that is learned
 _LOW_LEVEL, _BELOW = 0.05, 10.0  # the least mean is this quantile of y over this number
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 
 
 @dataclass(frozen=True)
@@ -186,10 +186,9 @@ class GammaLikelihood(Logistic):
         """Return E of the Fisher information as weights, and the responses, by quadrature."""
         xp = array_namespace(mean)
         s = xp.ones_like(mean) if s is None else s
-        std = xp.sqrt(xp.clip(square - mean * mean, 0.0))
         slope, weight = xp.zeros_like(mean), xp.zeros_like(mean)
-        for z, share in zip(_NODES.tolist(), (_WEIGHTS / _WEIGHTS.sum()).tolist(), strict=True):
-            p = 0.5 * (1.0 + xp.tanh(0.5 * (mean + self.offset + std * z)))
+        for share, x in quadrature(mean, square, self.offset):
+            p = 0.5 * (1.0 + xp.tanh(0.5 * x))
             slope = slope + share * self._shape * p * (y / self._least * (1.0 - p) - 1.0)
             weight = weight + share * self._shape * p * p
         return s * weight, s * (slope + weight * mean)
@@ -200,10 +199,8 @@ class GammaLikelihood(Logistic):
         """Return the first sum of ``rows``, with the expectation in place of its bound."""
         xp = array_namespace(mean)
         s = xp.ones_like(mean) if s is None else s
-        std = xp.sqrt(xp.clip(square - mean * mean, 0.0))
         factor = xp.log(y / self._least)
-        for z, share in zip(_NODES.tolist(), (_WEIGHTS / _WEIGHTS.sum()).tolist(), strict=True):
-            x = mean + self.offset + std * z
+        for share, x in quadrature(mean, square, self.offset):
             t = xp.exp(-xp.abs(x))
             below = xp.where(x > 0.0, t, xp.ones_like(t)) / (1.0 + t)  # sigma(-x)
             softplus = xp.clip(x, 0.0) + xp.log1p(t)

@@ -11,11 +11,10 @@ from scipy.special import expit, gammaln
 
 from ..densities import Counts, ZeroInflated
 from ..gamma import Gamma
-from .base import LOG_2, LOG_STEP, Array, Begin, Rows, density_form, polya_gamma
+from .base import LOG_2, LOG_STEP, Array, Begin, Rows, density_form, polya_gamma, quadrature
 from .counts import NegativeBinomial, log_gamma
 from .logistic import Logistic
 
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 #: Where the ELBO is computed, in steps of LOG_STEP: see ``_at``. First to either side of each
 #: parameter, then of pairs.
 _PAIRS = ((0, 1), (0, 2), (1, 2))
@@ -182,11 +181,9 @@ class ZeroInflatedNegativeBinomial(NegativeBinomial):
         """
         xp = array_namespace(mean)
         s = xp.ones_like(mean) if s is None else s
-        std = xp.sqrt(xp.clip(square - mean * mean, 0.0))
         slope, weight, least = (xp.zeros_like(mean) for _ in range(3))
         b, size = self.trials(y), self._size
-        for z, share in zip(_NODES.tolist(), (_WEIGHTS / _WEIGHTS.sum()).tolist(), strict=True):
-            f = mean + std * z
+        for share, f in quadrature(mean, square):
             p = 0.5 * (1.0 + xp.tanh(0.5 * (f + self.offset)))
             r = self._structural(y, self._log_zero(f, f * f))
             own = (1.0 - r) * b * p * (1.0 - p)
