@@ -15,9 +15,9 @@ from .columns import Column
 
 Array = np.ndarray
 COUNT = 32  # copies of a row, Q
-FEWEST_KNOTS = 20  # of a column whose values are told from other columns
+FEWEST_KNOTS = 20  # of a column whose values are predicted from other columns
 MOST_ROWS, MOST_NUMBERS = 4000, 1000  # rows and columns to find that out
-MOST_INPUTS = 10  # from which a column is told
+MOST_INPUTS = 10  # from which a column is predicted
 ROWS_OF_INPUT = 3  # rows for each of these and three more, at least
 LEAST_SQUARE = 0.1  # R^2, adjusted for the number of inputs, from which on this is done
 
@@ -26,7 +26,7 @@ LEAST_SQUARE = 0.1  # R^2, adjusted for the number of inputs, from which on this
 class Fill:
     """What stands for a missing value of one column in the copies of a row.
 
-    The coordinate v of one of ``values`` is that of the copy, unless it is told from other columns.
+    The coordinate v of one of ``values`` is that of the copy, unless it is predicted from others.
     If none of these is missing it is ``center + spread (v - center) + sum_k slope_k (x_k -
     center_k)``, with their coordinates x_k held from -1 to 1. If some are missing it is ``v + sum_k
     slope_k (x_k - v_k)`` over the others, where v_k is what their own fills have for this copy; a
@@ -75,7 +75,7 @@ class Fills:
     A row with missing values is predicted as an even mixture over its Q copies, in which they are
     replaced. The values of a column have evenly spaced ranks among those of the training rows.
     Their order differs between columns: it is random, or that of some training rows for columns of
-    which one is told from another, so that copies vary together as rows do. Copies in which a
+    which one predicts another, so that copies vary together as rows do. Copies in which a
     column stays missing have the effect of missing values that the fit has learned.
     """
 
@@ -93,8 +93,8 @@ class Fills:
         """Return what stands for missing values in some columns.
 
         ``learned`` has, for each of these, the share of the copies in which it stays missing, and
-        ``told`` how some are told from others (see ``told_from_others``), ``orders`` how some of
-        these vary together (see ``orders_of``).
+        ``told`` how some are predicted from others (see ``told_from_others``), and ``orders`` how
+        some of these vary together (see ``orders_of``).
         """
         fills: list[Fill | None] = [None] * len(columns)
         for j, share in learned.items():
@@ -125,7 +125,7 @@ class Fills:
 
     @property
     def told(self) -> dict[int, dict[str, Any]]:
-        """How some columns are told from others, as ``of`` takes it."""
+        """How some columns are predicted from others, as ``of`` takes it."""
         names = ("inputs", "slopes", "centers", "center", "spread")
         return {
             j: {name: getattr(fill, name) for name in names}
@@ -258,7 +258,7 @@ def told_from_others(
 def orders_of(
     told: Mapping[int, Mapping[str, Any]], codes: Sequence[Array], weight: Array
 ) -> dict[int, Array]:
-    """Return the order of the copies of columns of which one is told from another: (Q,) each.
+    """Return the order of the copies of columns of which one predicts another: (Q,) each.
 
     Copy q has the ranks of a training row among Q random ones, so that the values of columns that
     are missing together vary together as in these rows.
@@ -282,5 +282,5 @@ def orders_of(
 
 
 def _related(told: Mapping[int, Mapping[str, Any]]) -> list[int]:
-    """Return the columns that are told from others, or that others are told from."""
+    """Return the columns that are predicted from others, or that predict others."""
     return sorted(set(told).union(*(map(int, how["inputs"]) for how in told.values())))
